@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
+from prometheus_client import CollectorRegistry, Gauge, PlatformCollector, ProcessCollector
 
+from koordinator.api.kubescheduler.config import LeaderElectionConfiguration
 from koordinator.cli.flags import ConnectionFlags, ProcessFlags
 from koordinator.cli.rest_metrics import RequestMetrics
 from koordinator.cluster.kubernetes.cluster import KubernetesCluster
@@ -57,6 +58,19 @@ class LeaseTerms:
     def key(self) -> str:
         """``namespace/name``."""
         return f"{self.namespace}/{self.name}"
+
+    @staticmethod
+    def of(election: LeaderElectionConfiguration) -> "LeaseTerms | None":
+        """Return what a configuration file says; None if its component works without a lease."""
+        if not election.leader_elect:
+            return None
+        return LeaseTerms(
+            namespace=election.resource_namespace,
+            name=election.resource_name,
+            lease_duration_s=election.lease_duration.total_seconds(),
+            renew_deadline_s=election.renew_deadline.total_seconds(),
+            retry_period_s=election.retry_period.total_seconds(),
+        )
 
 
 class ComponentProcess:
@@ -124,6 +138,16 @@ class ComponentProcess:
             retry_period_s=lease.retry_period_s,
         )
         return Leadership(elector, self.clock)
+
+    def show_leadership(self, lease: LeaseTerms, leadership: Leadership) -> None:
+        """Show who leads under the name that client-go's metric has."""
+        master = Gauge(
+            "leader_election_master_status",
+            "Whether this process leads: 1, or waits to: 0.",
+            ["name"],
+            registry=self.registry,
+        )
+        master.labels(lease.name).set_function(lambda: float(leadership.holds()))
 
     def start(self, servers: Iterable[HttpServer]) -> None:
         """Serve from now to the end."""

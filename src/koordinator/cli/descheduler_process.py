@@ -7,41 +7,26 @@ Source of names and ports: koordinator cmd/koord-descheduler/app.
 """
 
 import gc
-import logging
-import threading
 from collections.abc import Callable
-from contextlib import ExitStack
+from dataclasses import replace
 
-import numpy as np
-from prometheus_client import CollectorRegistry, Gauge, PlatformCollector, ProcessCollector
-
+from koordinator.cli.component_process import ComponentProcess, LeaseTerms, run_component
 from koordinator.cli.descheduler_flags import DeschedulerFlags
 from koordinator.cli.descheduler_plugins import descheduler_plugins_for
 from koordinator.cli.page_servers import REVIEWS_PER_S, page_servers
-from koordinator.cli.rest_metrics import RequestMetrics
 from koordinator.cluster.kubernetes.cluster import KubernetesCluster
-from koordinator.cluster.kubernetes.connection import find_connection
-from koordinator.cluster.kubernetes.credentials import Credentials
-from koordinator.cluster.leader_election import LeaderElector
 from koordinator.descheduler.app import Descheduler
 from koordinator.descheduler.configuration import DeschedulerConfiguration, parse_socket_address
 from koordinator.descheduler.metrics import DeschedulerMetrics
-from koordinator.foundation.clock import Clock, SystemClock
 from koordinator.foundation.errors import ClusterError
 from koordinator.process.configz import configz
 from koordinator.process.endpoints import Endpoints, application, probes, thread_stacks
-from koordinator.process.faults import FaultMetrics
 from koordinator.process.health import PING, Check, leader_election_check, shutdown_check
-from koordinator.process.heartbeat import Heartbeat
 from koordinator.process.http_server import HttpServer
-from koordinator.process.leadership import Leadership, unique_identity
-from koordinator.process.logs import set_up_logging, set_verbosity
-from koordinator.process.termination import stop_on_signals
-
-log = logging.getLogger(__name__)
+from koordinator.process.leadership import Leadership
+from koordinator.process.logs import set_verbosity
 
 NAME = "koord-descheduler"
-LONGEST_WAIT_S = 0.5  # between two looks at signals and the lease
 
 
 def run(configuration: DeschedulerConfiguration, flags: DeschedulerFlags) -> None:
@@ -49,39 +34,28 @@ def run(configuration: DeschedulerConfiguration, flags: DeschedulerFlags) -> Non
 
     Raises InputError for what the user got wrong, and ClusterError when leadership is lost.
     """
-    set_up_logging(flags.process.logging_format, flags.process.verbosity)
-    stopping = stop_on_signals()
-    with ExitStack() as cleanup:
-        _Process(configuration, flags, stopping, cleanup).run()
-    log.info("stopped")
+    stated = flags.connection.kubeconfig or configuration.client_connection.kubeconfig
+    run_component(
+        NAME,
+        "koord_descheduler",
+        flags.process,
+        replace(flags.connection, kubeconfig=stated),
+        lambda parts: _Process(configuration, flags, parts),
+    )
 
 
 class _Process:
-    """The parts, put together.  What must be undone at the end is told to ``cleanup``."""
+    """The parts of the descheduler, put together."""
 
     def __init__(
         self,
         configuration: DeschedulerConfiguration,
         flags: DeschedulerFlags,
-        stopping: threading.Event,
-        cleanup: ExitStack,
+        parts: ComponentProcess,
     ) -> None:
         self._configuration, self._flags = configuration, flags
-        self._stopping, self._cleanup = stopping, cleanup
-        self._clock: Clock = SystemClock()
-        self._heartbeat = Heartbeat(self._clock, flags.process.liveness_deadline_s)
-        self._registry = CollectorRegistry()
-        ProcessCollector(registry=self._registry)
-        PlatformCollector(registry=self._registry)
-        self._requests = RequestMetrics(self._registry)
-        self._faults = FaultMetrics("koord_descheduler", self._registry)
-        self._credentials = Credentials(
-            find_connection(
-                flags.connection.kubeconfig or configuration.client_connection.kubeconfig,
-                flags.connection.context,
-            ),
-            self._clock,
-        )
+        self._parts, self._clock = parts, parts.clock
+        self._lease = LeaseTerms.of(configuration.leader_election)
         self._leadership = self._build_leadership()
         self._cluster = self._connect(
             may_write=self._may_act, qps=configuration.client_connection.qps
@@ -93,8 +67,8 @@ class _Process:
             out_of_tree=descheduler_plugins_for(configuration),
             source=flags.source,
             gates=flags.gates,
-            metrics=DeschedulerMetrics(self._registry),
-            on_fault=self._faults,
+            metrics=DeschedulerMetrics(self._parts.registry),
+            on_fault=self._parts.faults,
         )
 
     def run(self) -> None:
@@ -103,12 +77,12 @@ class _Process:
         if leadership is not None:
             leadership.start()
             # Whoever fails has to let the lease run out: of what it began, something may go on.
-            self._cleanup.callback(leadership.stop, release=False)
+            self._parts.cleanup.callback(leadership.stop, release=False)
         descheduler = self._descheduler
         descheduler.sync()
         led, frozen = leadership is None, False  # without a leader before there is nothing to miss
-        while not self._stopping.is_set():
-            self._heartbeat.beat()
+        while not self._parts.stopping.is_set():
+            self._parts.heartbeat.beat()
             if leadership is not None and leadership.lost:
                 raise ClusterError("leadership lost")
             leads = self._may_act()
@@ -128,9 +102,8 @@ class _Process:
 
     def _longest_wait_s(self, *, leads: bool) -> float:
         wakeup_s = self._descheduler.next_wakeup_s()
-        if wakeup_s is None or not leads or not self._descheduler.is_synced:
-            return LONGEST_WAIT_S
-        return min(max(wakeup_s - self._clock.now_s(), 0.0), LONGEST_WAIT_S)
+        waits = leads and self._descheduler.is_synced
+        return self._parts.wait_s(wakeup_s if waits else None)
 
     # -- parts -------------------------------------------------------------------------------
 
@@ -141,56 +114,30 @@ class _Process:
         qps: float = 0.0,
         timeout_s: float = 30.0,
     ) -> KubernetesCluster:
-        cluster = KubernetesCluster(
-            self._credentials,
-            self._clock,
-            may_write=may_write,
-            qps=qps if qps > 0 else None,
-            burst=self._configuration.client_connection.burst,
-            timeout_s=timeout_s,
-            observe=self._requests.observe,
-            user_agent=NAME,
-        )
-        self._cleanup.callback(cluster.close)
-        return cluster
+        burst = self._configuration.client_connection.burst
+        return self._parts.connect(may_write=may_write, qps=qps, burst=burst, timeout_s=timeout_s)
 
     def _build_leadership(self) -> Leadership | None:
-        election = self._configuration.leader_election
-        if not election.leader_elect:
+        lease = self._lease
+        if lease is None:
             return None
-        renew_s = election.renew_deadline.total_seconds()
-        elector = LeaderElector(
-            self._connect(timeout_s=renew_s / 2),
-            self._clock,
-            np.random.default_rng(),
-            identity=unique_identity(),
-            namespace=election.resource_namespace,
-            name=election.resource_name,
-            lease_duration_s=election.lease_duration.total_seconds(),
-            renew_deadline_s=renew_s,
-            retry_period_s=election.retry_period.total_seconds(),
+        leadership = self._parts.stand_for(
+            lease, self._connect(timeout_s=lease.renew_deadline_s / 2)
         )
-        leadership = Leadership(elector, self._clock)
-        master = Gauge(
-            "leader_election_master_status",
-            "Whether this process leads: 1, or waits to: 0.",
-            ["name"],
-            registry=self._registry,
-        )
-        master.labels(election.resource_name).set_function(lambda: float(leadership.holds()))
+        self._parts.show_leadership(lease, leadership)
         return leadership
 
     def _serve(self) -> None:
         health = self._health()
         pages = Endpoints(
             health=health,
-            metrics={"/metrics": self._registry},
+            metrics={"/metrics": self._parts.registry},
             pages={
                 "/configz": configz(lambda: self._configuration),
                 "/debug/threads": thread_stacks,
             },
             flags={"v": set_verbosity},
-            on_fault=self._faults,
+            on_fault=self._parts.faults,
         )
         configuration = self._configuration
         plain = parse_socket_address(configuration.metrics_bind_address, "metricsBindAddress")
@@ -205,20 +152,15 @@ class _Process:
             probed = parse_socket_address(configuration.healthz_bind_address, "healthzBindAddress")
             if probed is not None:
                 servers.append(HttpServer(probes(health), *probed))
-        for server in servers:
-            server.start()
-            self._cleanup.callback(server.stop)
-            log.info("serving", extra={"port": server.port})
+        self._parts.start(servers)
 
     def _health(self) -> dict[str, list[Check]]:
-        alive = [PING, self._heartbeat.check]
+        alive = [PING, self._parts.heartbeat.check]
         leadership = self._leadership
-        if leadership is not None:
-            election = self._configuration.leader_election
-            lease = f"{election.resource_namespace}/{election.resource_name}"
-            alive.append(leader_election_check(lease, leadership.overdue_s))
+        if leadership is not None and self._lease is not None:
+            alive.append(leader_election_check(self._lease.key, leadership.overdue_s))
         synced = Check("cluster-sync", self._not_synced)
-        ready = [*alive, synced, shutdown_check(self._stopping)]
+        ready = [*alive, synced, shutdown_check(self._parts.stopping)]
         return {"healthz": alive, "livez": alive, "readyz": ready}
 
     def _not_synced(self) -> str:

@@ -11,10 +11,7 @@ import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from prometheus_client import Gauge
-
 from koordinator.api.kubescheduler import FeatureGates, KubeSchedulerConfiguration
-from koordinator.api.kubescheduler.config import LeaderElectionConfiguration
 from koordinator.api.kubescheduler.gates import CROSS_SCHEDULER_NOMINATION, MEANINGLESS
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
@@ -94,7 +91,7 @@ class _Process:
         self._configuration, self._flags, self._gates = configuration, flags, gates
         self._writes_network = flags.writes_network
         self._parts, self._clock = parts, parts.clock
-        self._lease = _lease(configuration.leader_election)
+        self._lease = LeaseTerms.of(configuration.leader_election)
         self._inquiries = Inquiries()
         self._audit = self._build_audit()
         self._leadership = self._build_leadership()
@@ -175,13 +172,7 @@ class _Process:
         leadership = self._parts.stand_for(
             lease, self._connect(timeout_s=lease.renew_deadline_s / 2)
         )
-        master = Gauge(
-            "leader_election_master_status",
-            "Whether this process leads: 1, or waits to: 0.",
-            ["name"],
-            registry=self._parts.registry,
-        )
-        master.labels(lease.name).set_function(lambda: float(leadership.holds()))
+        self._parts.show_leadership(lease, leadership)
         return leadership
 
     def _build_scheduler(self) -> Scheduler:
@@ -274,16 +265,3 @@ class _Process:
 
     def _not_synced(self) -> str:
         return "" if self._scheduler.is_synced else "the cluster has not been taken in yet"
-
-
-def _lease(election: LeaderElectionConfiguration) -> LeaseTerms | None:
-    """Return which lease is held; None if the scheduler works without."""
-    if not election.leader_elect:
-        return None
-    return LeaseTerms(
-        namespace=election.resource_namespace,
-        name=election.resource_name,
-        lease_duration_s=election.lease_duration.total_seconds(),
-        renew_deadline_s=election.renew_deadline.total_seconds(),
-        retry_period_s=election.retry_period.total_seconds(),
-    )
