@@ -155,7 +155,7 @@ def charted() -> Iterator[tuple[str, str, str]]:
     """Yield command, flag and value of every flag in the templates of the chart."""
     for file in sorted(CHART.glob("templates/*/*.yaml")):
         text = file.read_text("utf-8")
-        started = re.search(r"(?:args|command): *\[?\n? *-? *\"?(?:koord\n? *- )?(\w+)", text)
+        started = re.search(r"(?:args|command): *\[?\n? *-? *\"?(?:koord\n? *- )?([\w-]+)", text)
         for flag, value in re.findall(r"^ +- (--[a-z-]+)(?:=(.*))?$", text, re.MULTILINE):
             if not started:
                 raise AssertionError(f"{file.name}: which command has {flag}?")
