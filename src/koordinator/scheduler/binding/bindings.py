@@ -171,6 +171,16 @@ class Bindings:
 
     # -- binding -----------------------------------------------------------------------------
 
+    def exchange(self) -> None:
+        """Begin to bind what has been decided, and take note of what has ended."""
+        self.begin()
+        self.end()
+
+    def resume(self) -> None:
+        """Ask again for pods that wait, for their permits or for what they need."""
+        self.settle_waiting()
+        self.settle_preparing()
+
     def begin(self) -> None:
         """Begin to bind what has been decided, but for pods whose volumes are not ready yet."""
         if not self._permitted:

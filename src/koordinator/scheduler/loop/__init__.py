@@ -5,7 +5,7 @@
 ``handle``       what the loop and the features stand on
 ``intake``       events of pods
 ``units``        a pod or a run of equal pods, decided
-``attempts``     how attempts end, with ``outcomes`` and ``facts``
+``attempts``     how attempts end, and ``outcomes``, what is told of it
 ``reporter``     what is written about pods: conditions and events
 ``nominations``, ``evictions``  room that is made
 ``gates``, ``limited_pods``, ``left_out``, ``diagnoses``  who waits, and why

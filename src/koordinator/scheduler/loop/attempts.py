@@ -10,11 +10,16 @@ from koordinator.domain.reservations.reserve_pod import reservation_name
 from koordinator.foundation.clock import Clock
 from koordinator.scheduler.binding import Assumed, AttemptRecord, Binder
 from koordinator.scheduler.cycle import Scorecard
-from koordinator.scheduler.loop.facts import (
+from koordinator.scheduler.loop.feature import Hooks
+from koordinator.scheduler.loop.nominations import Nominations
+from koordinator.scheduler.loop.outcomes import (
     AttemptBegan,
     AttemptEnded,
+    Bound,
+    Evicted,
     Fact,
     NodeChosen,
+    Outcome,
     OutcomesTaken,
     PermitWaited,
     PodEvicted,
@@ -22,10 +27,8 @@ from koordinator.scheduler.loop.facts import (
     PodRejected,
     PodsBound,
     PodTold,
+    Unschedulable,
 )
-from koordinator.scheduler.loop.feature import Hooks
-from koordinator.scheduler.loop.nominations import Nominations
-from koordinator.scheduler.loop.outcomes import Bound, Evicted, Outcome, Unschedulable
 from koordinator.scheduler.loop.reporter import Reporter
 from koordinator.scheduler.queue import Need, QueuedPod, SchedulingQueue
 from koordinator.scheduler.snapshot import PodClass

@@ -15,7 +15,7 @@ from koordinator.cluster.port import EventType, WatchEvent
 from koordinator.scheduler.binding import Assumed
 from koordinator.scheduler.contract import EventHint, QueueGate
 from koordinator.scheduler.cycle import ReserveRefusal, SchedulingCycle
-from koordinator.scheduler.loop.facts import Fact
+from koordinator.scheduler.loop.outcomes import Fact
 from koordinator.scheduler.queue import QueuedPod
 
 #: Has a question answered by the scheduler's own thread, between two steps.

@@ -28,7 +28,7 @@ class Gates:
         self._clock, self._isolation, self._reporter = clock, isolation, reporter
         self._cycles, self._hooks = cycles, hooks
         self._again_after_s = again_after_s
-        self._broken: dict[str, float] = {}  # pods by key: when their gates are asked again
+        self.broken: dict[str, float] = {}  # pods by key: when their gates are asked again
 
     def ask(self, pod: Pod) -> QueueGate | None:
         """Return what keeps a pod out of the queue; None: nothing does."""
@@ -48,21 +48,21 @@ class Gates:
                     return QueueGate(name, message)
         except Exception as error:  # noqa: BLE001 -- told
             fault = self._isolation.note("pre_enqueue", error, subject_of(pod))
-            self._broken[pod.key] = self._clock.now_s() + self._again_after_s
+            self.broken[pod.key] = self._clock.now_s() + self._again_after_s
             self._reporter.failed(pod, fault.problem, "SchedulerError")
             return QueueGate(name, fault.problem)
         return gate
 
     def take_due(self) -> list[str]:
         """Return the pods whose gates broke some time ago, to be asked again."""
-        if not self._broken:
+        if not self.broken:
             return []
         now_s = self._clock.now_s()
-        due = [key for key, due_s in self._broken.items() if due_s <= now_s]
+        due = [key for key, due_s in self.broken.items() if due_s <= now_s]
         for key in due:
-            del self._broken[key]
+            del self.broken[key]
         return due
 
     def next_wakeup_s(self) -> float | None:
         """Return when the next one is to be asked again."""
-        return min(self._broken.values(), default=None)
+        return min(self.broken.values(), default=None)

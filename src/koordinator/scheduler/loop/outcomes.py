@@ -1,14 +1,22 @@
-"""What the scheduler did, as data for those who embed it: the CLI, the simulator, a notebook."""
+"""What the scheduler did, as data.
 
-from collections.abc import Mapping
+*Outcomes* are for whoever embeds it: the command line, the simulator, a notebook.  *Facts* are what
+features observe while pods are decided, to measure, to audit, to show.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import msgspec
+from msgspec import Struct
 
+from koordinator.api.pod import Pod
+from koordinator.scheduler.binding import Assumed, AttemptRecord
 from koordinator.scheduler.cycle import Scorecard
+from koordinator.scheduler.queue import QueuedPod
+from koordinator.scheduler.snapshot import PodClass
 
 
-class Bound(msgspec.Struct, frozen=True, gc=False):  # a struct: one is made per pod
+class Bound(Struct, frozen=True, gc=False):  # a struct: one is made per pod
     """A pod has its node, in the cluster too."""
 
     pod: str  # namespace/name
@@ -42,3 +50,98 @@ class Evicted:
 
 
 Outcome = Bound | Unschedulable | Evicted
+
+
+class AttemptBegan(Struct, frozen=True, gc=False):
+    """An attempt begins."""
+
+    attempt: AttemptRecord
+    profile: str
+
+
+class NodeChosen(Struct, frozen=True, gc=False):
+    """A node has been chosen for such a pod, which has no place yet."""
+
+    pod_class: PodClass
+
+
+class AttemptEnded(Struct, frozen=True, gc=False):
+    """An attempt has ended, however it went."""
+
+    attempt: AttemptRecord
+
+
+class PodsBound(Struct, frozen=True, gc=False):
+    """Pods have their nodes in the cluster, too."""
+
+    at_s: float  # by the scheduler's clock, as in the facts below
+    bound: Sequence[Assumed]
+
+
+class PodRejected(Struct, frozen=True, gc=False):
+    """A pod has no node, for what one plugin says."""
+
+    at_s: float
+    queued: QueuedPod
+    plugin: str
+    reason: str
+    nominated: str = ""
+    tried: bool = True  # it was asked about; else others of its gang were, or its gate is closed
+    took_s: float = 0.0
+
+
+class PodFailed(Struct, frozen=True, gc=False):
+    """A decision did not come true."""
+
+    at_s: float
+    queued: QueuedPod
+    message: str
+
+
+class PodTold(Struct, frozen=True, gc=False):
+    """A pod is told why it waits."""
+
+    pod: Pod
+    message: str
+
+
+class PermitWaited(Struct, frozen=True, gc=False):
+    """A pod waits for its permit no more."""
+
+    result: str  # allowed, rejected, timeout
+    waited_s: float
+
+
+class RoomSought(Struct, frozen=True, gc=False):
+    """Room was to be made for one pod; without victims that came to nothing."""
+
+    victims: int
+
+
+class PodEvicted(Struct, frozen=True, gc=False):
+    """A pod had to go."""
+
+    at_s: float
+    outcome: Evicted
+
+
+class OutcomesTaken(Struct, frozen=True, gc=False):
+    """Whoever embeds the scheduler takes the outcomes; ``last``: the process ends."""
+
+    at_s: float
+    last: bool = False
+
+
+Fact = (
+    AttemptBegan
+    | NodeChosen
+    | AttemptEnded
+    | PodsBound
+    | PodRejected
+    | PodFailed
+    | PodTold
+    | PermitWaited
+    | RoomSought
+    | PodEvicted
+    | OutcomesTaken
+)

@@ -98,7 +98,8 @@ class Scheduler:
             for timed in self._hooks.timed:
                 timed(event, self._handle.attempts.now_s() - began_s)
         self._left_out.step()
-        self._isolation.each("ingest", self._hooks.heard_all)
+        if self._hooks.heard_all:
+            self._isolation.each("ingest", self._hooks.heard_all)
         self._limited.wake()
         for warning in self._handle.ingest.warnings:
             if self._handle.reporter.complained(warning.about, warning.problem):
@@ -141,15 +142,14 @@ class Scheduler:
         options, bindings = self._handle.options, self._bindings
         self._exchange()
         self._queue.flush(self._clock.now_s())
-        bindings.settle_waiting()
-        bindings.settle_preparing()
-        decided, most = 0, options.run_limit
+        bindings.resume()
+        decided, most, merges = 0, options.run_limit, options.merges
         while self._knows_all() and (limit is None or decided < limit):
             if self.is_saturated:
                 break
             if limit is not None:
                 most = min(options.run_limit, limit - decided)
-            run = self._next_run(most if options.merges else 1)
+            run = self._next_run(most if merges else 1)
             if run:
                 decided += len(run)
                 self._decide(run)
@@ -159,9 +159,9 @@ class Scheduler:
                 break
             if not run or bindings.decided >= options.in_flight:
                 self._exchange()
-        bindings.begin()
-        bindings.end()
-        self._isolation.each("wake", self._hooks.wake)  # what was given back may make room
+        bindings.exchange()
+        if self._hooks.wake:  # what was given back may make room
+            self._isolation.each("wake", self._hooks.wake)
         self._isolation.tell_of_hints(self._queue)
         leads = limit != 0 and self.is_synced
         for step in self._hooks.step:
@@ -170,8 +170,7 @@ class Scheduler:
 
     def _exchange(self) -> None:
         """Send what has been decided, and learn what has happened."""
-        self._bindings.begin()
-        self._bindings.end()
+        self._bindings.exchange()
         self._take_in()
 
     def _knows_all(self) -> bool:
@@ -193,8 +192,10 @@ class Scheduler:
         for take_ready in self._hooks.take_ready:
             with barrier("take_ready"):
                 self._queue.release(take_ready(), now_s)
-        self._queue.release(self._handle.gates.take_due(), now_s)
-        self._isolation.each("wake", self._hooks.wake)
+        if self._handle.gates.broken:
+            self._queue.release(self._handle.gates.take_due(), now_s)
+        if self._hooks.wake:
+            self._isolation.each("wake", self._hooks.wake)
         for cycle in self.cycles.values():
             for active in cycle.profile.next_pod:
                 with barrier("next_pod"):

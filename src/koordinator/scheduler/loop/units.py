@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from koordinator.scheduler.contract import PostFilterResult
 from koordinator.scheduler.cycle import NodeChoice, ReserveRefusal, SchedulingCycle, Scorecard
 from koordinator.scheduler.diagnosis import Diagnosis, never_fits
-from koordinator.scheduler.loop.facts import RoomSought
 from koordinator.scheduler.loop.handle import SchedulerHandle
+from koordinator.scheduler.loop.outcomes import RoomSought
 from koordinator.scheduler.queue import QueuedPod
 from koordinator.scheduler.snapshot import IntArray, PodClass
 

@@ -32,9 +32,11 @@ from koordinator.scheduler.binding import Assumed
 from koordinator.scheduler.contract import Profile
 from koordinator.scheduler.cycle import Scorecard, scorecard
 from koordinator.scheduler.features.audit.pages import audit_services
-from koordinator.scheduler.loop.facts import (
+from koordinator.scheduler.loop.feature import Ask, Feature, Page
+from koordinator.scheduler.loop.outcomes import (
     AttemptBegan,
     AttemptEnded,
+    Evicted,
     Fact,
     NodeChosen,
     OutcomesTaken,
@@ -43,8 +45,6 @@ from koordinator.scheduler.loop.facts import (
     PodRejected,
     PodsBound,
 )
-from koordinator.scheduler.loop.feature import Ask, Feature, Page
-from koordinator.scheduler.loop.outcomes import Evicted
 from koordinator.scheduler.queue import QueuedPod
 from koordinator.scheduler.snapshot import ClusterState, PodClass
 

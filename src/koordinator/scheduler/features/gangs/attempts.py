@@ -36,8 +36,8 @@ from koordinator.scheduler.features.gangs.reports import GangReports
 from koordinator.scheduler.features.gangs.topology import TopologyDemand, TopologyPlacer
 from koordinator.scheduler.features.gangs.topology_preemption import TopologyPreemption
 from koordinator.scheduler.features.gangs.waiting_gangs import WaitingGangs
-from koordinator.scheduler.loop.facts import RoomSought
 from koordinator.scheduler.loop.handle import SchedulerHandle
+from koordinator.scheduler.loop.outcomes import RoomSought
 from koordinator.scheduler.queue import Need, QueuedPod, QueueState
 from koordinator.scheduler.snapshot import PodClass
 

@@ -29,7 +29,10 @@ from koordinator.scheduler.contract import (
     Profile,
     QueueingHint,
 )
-from koordinator.scheduler.loop.facts import (
+from koordinator.scheduler.loop.feature import Feature
+from koordinator.scheduler.loop.handle import SchedulerHandle
+from koordinator.scheduler.loop.instruments import Counter, Histogram, exponential
+from koordinator.scheduler.loop.outcomes import (
     AttemptEnded,
     Fact,
     PermitWaited,
@@ -38,9 +41,6 @@ from koordinator.scheduler.loop.facts import (
     PodsBound,
     RoomSought,
 )
-from koordinator.scheduler.loop.feature import Feature
-from koordinator.scheduler.loop.handle import SchedulerHandle
-from koordinator.scheduler.loop.instruments import Counter, Histogram, exponential
 from koordinator.scheduler.queue import QueuedPod, QueueState
 from koordinator.scheduler.snapshot import BoolArray, IntArray, Snapshot
 

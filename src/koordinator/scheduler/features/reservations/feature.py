@@ -23,9 +23,9 @@ from koordinator.scheduler.features.reservations.pages import (
     node_reservations_page,
 )
 from koordinator.scheduler.ingest import is_over
-from koordinator.scheduler.loop.facts import Fact, PodTold
 from koordinator.scheduler.loop.feature import Ask, Feature, Page
 from koordinator.scheduler.loop.handle import SchedulerHandle
+from koordinator.scheduler.loop.outcomes import Fact, PodTold
 
 
 class ReservationFeature(Feature):
