@@ -24,6 +24,8 @@ class _Counts:
         self._least = 0  # for a name that is not known: none forgotten was counted more often
 
     def of(self, name: str) -> int:
+        if not self._counts:  # as in most worlds that begin: nothing has gone
+            return self._least
         return self._counts.get(_digest(name), self._least)
 
     def add(self, name: str) -> int:
@@ -51,8 +53,9 @@ class IdentityGenerator:
 
     def uid(self, obj: KubeObject) -> str:
         """Return the uid of a new object with the name that ``obj`` has."""
-        born_again = self._deaths.of(f"{obj.KIND}/{obj.key}")
-        return str(uuid.uuid5(self._root, f"{obj.API_VERSION}/{obj.KIND}/{obj.key}/{born_again}"))
+        name = f"{obj.KIND}/{obj.key}"
+        born_again = self._deaths.of(name)
+        return str(uuid.uuid5(self._root, f"{obj.API_VERSION}/{name}/{born_again}"))
 
     def forget(self, obj: KubeObject) -> None:
         """Note that the object is gone, so that the next of its name is another one."""

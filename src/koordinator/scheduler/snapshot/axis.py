@@ -99,4 +99,8 @@ class ResourceAxis:
 
     def amounts(self, resources: Mapping[str, Quantity]) -> dict[int, int]:
         """Return ``{column: amount}`` in canonical units."""
-        return {self.lend(name): bounded(name, q) for name, q in resources.items()}
+        known = self._columns
+        return {
+            known[name] if name in known else self.lend(name): bounded(name, quantity)
+            for name, quantity in resources.items()
+        }

@@ -253,13 +253,17 @@ class NodeTable:
         self.capacity = capacity
 
     def _count_labels(self, old: Mapping[str, str], new: Mapping[str, str]) -> None:
-        if old.keys() == new.keys():
+        if old and old.keys() == new.keys():
             return
-        self._label_keys.update(new.keys() - old.keys())
-        for key in old.keys() - new.keys():
-            self._label_keys[key] -= 1
-            if not self._label_keys[key]:
-                del self._label_keys[key]
+        counts = self._label_keys
+        for key in new:
+            if key not in old:
+                counts[key] += 1
+        for key in old:
+            if key not in new:
+                counts[key] -= 1
+                if not counts[key]:
+                    del counts[key]
 
     def _intern_taints(self, taints: tuple[Taint, ...]) -> int:
         known = self._taint_index.get(taints)
