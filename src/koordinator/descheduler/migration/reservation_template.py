@@ -51,8 +51,7 @@ def reservation_for(
     """
     options = job.spec.reservation_options
     template: JsonObject = dict(options.template) if options is not None else {}
-    metadata = dict(template.get("metadata") or {})
-    spec = dict(template.get("spec") or {})
+    metadata, spec = (_object(template, name) for name in ("metadata", "spec"))
     if not spec.get("template"):
         spec["template"] = _template_of(pod)
     if not spec.get("owners"):
@@ -135,6 +134,14 @@ def job_reference_of(meta: ObjectMeta) -> OwnerReference | None:
 def order_now(now_s: float) -> str:
     """Return the order of a reservation made now: of several that fit the smallest is used."""
     return str(int(now_s * _MS))
+
+
+def _object(template: JsonObject, name: str) -> JsonObject:
+    found = template.get(name) or {}
+    if not isinstance(found, dict):
+        path = f"spec.reservationOptions.template.{name}"
+        raise InputError(f"found {found!r}; accepted is an object", path=path)
+    return dict(found)
 
 
 def _metadata(job: PodMigrationJob, meta: ObjectMeta, now_s: float) -> ObjectMeta:

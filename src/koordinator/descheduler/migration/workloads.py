@@ -54,7 +54,9 @@ class Workloads:
         self._unavailable: dict[str, frozenset[str]] = {}  # uid of a controller -> its pods
 
     def observe(self, obj: KubeObject, *, deleted: bool) -> None:
-        """Take note of a changed pod or ReplicaSet."""
+        """Take note of a changed pod or workload."""
+        if deleted:
+            self._unavailable.pop(obj.metadata.uid, None)
         if isinstance(obj, Pod):
             for reference in obj.metadata.owner_references:
                 self._unavailable.pop(reference.uid, None)
