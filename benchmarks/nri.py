@@ -2,6 +2,7 @@
 
 ``nri-answers``: 110 pods in real cgroups; the agent's loop never rests, and serves its metrics all
 the time.  Another process plays the runtime and asks about containers, known and not yet known.
+The same with a loop that rests (idle) says how much of it is the machine.
 ``nri-start``: pods on a real node, one with the plugin, one without, in turn; the time is from the
 request to the first line that the container prints.
 """
@@ -13,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -80,27 +82,41 @@ def _asked(pods: PodsMachine, path: Path, calls: int) -> dict[str, Any]:
     pods.agent.close()
     pods.agent = pods.start(gauges, hooks, **_GATES)
     pods.count()
+    pods.agent.step()  # the first one publishes what is known
+    idle_ms = _measured(hooks, path.with_suffix(".idle"), calls, lambda: time.sleep(_PAUSE_S))
+    steps = [0]
+
+    def work() -> None:
+        pods.agent.step()
+        generate_latest(registry)
+        steps[0] += 1
+
+    taken_ms = _measured(hooks, path, calls, work)
+    return {
+        "p50_ms": round(statistics.median(taken_ms), 2),
+        "p99_ms": round(taken_ms[int(len(taken_ms) * 0.99)], 2),
+        "max_ms": round(taken_ms[-1], 2),
+        "idle_p50_ms": round(statistics.median(idle_ms), 2),
+        "idle_p99_ms": round(idle_ms[int(len(idle_ms) * 0.99)], 2),
+        "calls": len(taken_ms),
+        "steps_meanwhile": steps[0],
+    }
+
+
+def _measured(hooks: RuntimeHooks, path: Path, calls: int, work: Callable[[], None]) -> list[float]:
+    """Return what each answer took, ascending, while the agent's thread did its work."""
     spawning = multiprocessing.get_context("spawn")
     results = spawning.SimpleQueue()
     runtime = spawning.Process(target=_ask, args=(str(path), calls, results))
     runtime.start()
     connection = NriConnection(NriHookPlugin(hooks), NriSettings(socket_path=str(path)))
     connection.start()
-    steps = 0
     while results.empty():
-        pods.agent.step()
-        generate_latest(registry)
-        steps += 1
-    taken_ms = sorted(results.get())
+        work()
+    taken_ms: list[float] = sorted(results.get())
     connection.stop()
     runtime.join()
-    return {
-        "p50_ms": round(statistics.median(taken_ms), 2),
-        "p99_ms": round(taken_ms[int(len(taken_ms) * 0.99)], 2),
-        "max_ms": round(taken_ms[-1], 2),
-        "calls": len(taken_ms),
-        "steps_meanwhile": steps,
-    }
+    return taken_ms
 
 
 def _ask(path: str, calls: int, results: Any) -> None:

@@ -117,6 +117,9 @@ class RealNode:
         (self.state / "hold-kubelet").touch()
         self.signal("kubelet", signal.SIGKILL)
         eventually(lambda: not (self.state / "run/kubelet.pid").exists(), _PATIENCE_S)
+        # What an agent set there would be the next kubelet's: one that finds ``cpu.idle`` 1 ends,
+        # since it can't write the shares of its tiers.
+        _remove_cgroups()
 
     def kill(self, program: str) -> None:
         """End kubelet or containerd as a crash does; it is started again after a second."""
@@ -364,6 +367,11 @@ def _folders() -> list[Path]:
 
 def _clean_up() -> None:
     """Remove what a node leaves, also one that was killed."""
+    _remove_cgroups()
+    subprocess.run(["ip", "link", "delete", _BRIDGE], capture_output=True, check=False)  # noqa: S607
+
+
+def _remove_cgroups() -> None:
 
     def is_gone() -> bool:
         for folder in sorted(_folders(), reverse=True):
@@ -372,4 +380,3 @@ def _clean_up() -> None:
         return not _kubepods()
 
     eventually(is_gone, _PATIENCE_S)
-    subprocess.run(["ip", "link", "delete", _BRIDGE], capture_output=True, check=False)  # noqa: S607
