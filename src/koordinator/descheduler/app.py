@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from koordinator.api.codec import subject_of
+from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.api.pod_migration_job import DeleteOptions
@@ -216,6 +217,8 @@ class Descheduler:
         try:
             if deleted:
                 self.view.drop(obj)
+                if self._metrics is not None and isinstance(obj, Node | Namespace):
+                    self._metrics.forget(obj)
             else:
                 self.view.put(obj)
             for controller in self._controllers:

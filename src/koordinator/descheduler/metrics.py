@@ -3,8 +3,12 @@
 Source: koordinator pkg/descheduler/metrics/metrics.go.
 """
 
+from contextlib import suppress
+
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
+from koordinator.api.namespace import Namespace
+from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 
 _LONGEST_CYCLE_S = 60.0
@@ -28,10 +32,27 @@ class DeschedulerMetrics:
             registry=registry,
         )
 
+        self._series: dict[str, set[tuple[str, ...]]] = {}  # label values by node and by namespace
+
     def evicted(self, plugin: str, pod: Pod, result: str) -> None:
         """Count an eviction that a plugin wanted."""
         node, namespace = pod.spec.node_name, pod.metadata.namespace
-        self._evicted.labels(result, plugin, namespace, node).inc()
+        labels = (result, plugin, namespace, node)
+        self._evicted.labels(*labels).inc()
+        for key in (f"node {node}", f"namespace {namespace}"):
+            self._series.setdefault(key, set()).add(labels)
+
+    def forget(self, gone: Node | Namespace) -> None:
+        """Drop the figures of a node or a namespace that is gone, so that they don't add up."""
+        for labels in self._series.pop(f"{gone.KIND.lower()} {gone.metadata.name}", ()):
+            with suppress(KeyError):  # dropped with the other of the two
+                self._evicted.remove(*labels)
+            for key in (f"namespace {labels[2]}", f"node {labels[3]}"):
+                others = self._series.get(key)
+                if others is not None:
+                    others.discard(labels)
+                    if not others:
+                        del self._series[key]
 
     def finished_cycle(self, duration_s: float, *, succeeded: bool) -> None:
         """Note a cycle."""

@@ -5,14 +5,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 from tests.unit.descheduler.world import DeschedulerWorld, profile_of
-from tests.worlds import node, pod
+from tests.worlds import made, node, pod
 
 from koordinator.api.meta import KubeObject
+from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
 from koordinator.descheduler.app import TOO_SMALL
 from koordinator.descheduler.configuration import DeschedulerPluginArgs
 from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle
+from koordinator.descheduler.metrics import DeschedulerMetrics
 from koordinator.foundation.errors import InputError
 
 
@@ -152,3 +155,26 @@ def test_a_profile_that_cannot_work_is_refused(plugins: Any, told: str) -> None:
         DeschedulerWorld(profile=profile, out_of_tree=[EVICT_ALL])
     assert refused.value.path.startswith("profiles[0].plugins.")
     assert refused.value.source == "test"
+
+
+def test_figures_of_nodes_and_namespaces_go_with_them() -> None:
+    """Else every namespace that ever was would be counted for ever."""
+    registry = CollectorRegistry()
+    one = world(*CLUSTER, made("Namespace", "other"), metrics=DeschedulerMetrics(registry))
+    one.evicted()
+
+    def series() -> set[tuple[str, str]]:
+        return {
+            (sample.labels["namespace"], sample.labels["node"])
+            for family in registry.collect()
+            for sample in family.samples
+            if sample.name == "descheduler_pods_evicted_total"
+        }
+
+    assert series() == {("default", "n1"), ("default", "n2"), ("other", "n2")}
+    one.cluster.delete(Node, "n1")
+    one.descheduler.step()
+    assert series() == {("default", "n2"), ("other", "n2")}
+    one.cluster.delete(Namespace, "other")
+    one.descheduler.step()
+    assert series() == {("default", "n2")}

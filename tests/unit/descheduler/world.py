@@ -11,6 +11,7 @@ from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.descheduler.app import Descheduler
 from koordinator.descheduler.configuration import decode_descheduler_configuration
 from koordinator.descheduler.contract import DeschedulerPluginSpec
+from koordinator.descheduler.metrics import DeschedulerMetrics
 from koordinator.foundation.clock import VirtualClock
 
 DEFAULT_EVICTOR = {"disabled": [{"name": "*"}], "enabled": [{"name": "DefaultEvictor"}]}
@@ -41,6 +42,7 @@ class DeschedulerWorld:
         *objects: KubeObject,
         profile: JsonObject,
         out_of_tree: Iterable[DeschedulerPluginSpec[Any]] = (),
+        metrics: DeschedulerMetrics | None = None,
         **configuration: Any,
     ) -> None:
         self.clock = VirtualClock(START_S)
@@ -58,6 +60,7 @@ class DeschedulerWorld:
             decode_descheduler_configuration(data, "test"),
             out_of_tree=out_of_tree,
             source="test",
+            metrics=metrics,
         )
         self.descheduler.sync()
 
