@@ -106,6 +106,12 @@ def test_the_time_may_be_seconds_since_the_epoch(manifests: Path, tmp_path: Path
         ({"maxNoOfPodsToEvictTotal": -1}, (), "an integer of at least 0"),
         ({"metricsBindAddress": "here"}, (), "a socket address"),
         ({"profiles": [{"name": "a"}, {"name": "a"}]}, (), "no other profile has"),
+        (
+            {"profiles": [{"plugins": {"balance": {"enabled": [{"name": "A"}, {"name": "A"}]}}}]},
+            (),
+            "profiles[0].plugins.balance.enabled[1].name: found 'A'; accepted is each plugin once",
+        ),
+        ({"profiles": [{"pluginConfig": [{"name": "A"}, {"name": "A"}]}]}, (), "each plugin once"),
         ({}, ("--once",), "--filename: required with --once"),
         ({}, ("--now", NOW), "together with --once only"),
         ({}, ("--feature-gates", "X=true"), "DisablePVCReservation"),

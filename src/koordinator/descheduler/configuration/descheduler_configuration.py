@@ -124,6 +124,12 @@ class DeschedulerProfile(ConfigStruct, frozen=True, kw_only=True):
         if not self.name:
             raise InputError("required with several profiles, but missing", path=f"{path}.name")
         check_label_selector(self.node_selector, f"{path}.nodeSelector")
+        for point in POINTS:
+            enabled = [plugin.name for plugin in self.plugins.changes_at(point).enabled]
+            for index, name in enumerate(enabled):
+                if name in enabled[:index]:
+                    where = f"{path}.plugins.{point}.enabled[{index}].name"
+                    raise refusal(where, name, "each plugin once")
         names: set[str] = set()
         for index, config in enumerate(self.plugin_config):
             if config.name in names:
