@@ -31,6 +31,7 @@ NOUNS = frozenset(
         "rounding",
         "scheduling",
         "sharing",  # of GPUs
+        "testing",  # the name that numpy, pandas and Django give such a package
     }
 )
 

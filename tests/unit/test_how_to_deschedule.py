@@ -6,11 +6,11 @@ from pathlib import Path
 from types import ModuleType
 
 import yaml
-from tests.contract.descheduler.plugin_suite import Example, check_plugin
 from tests.worlds import START_S, node, pod
 
 from koordinator.descheduler.configuration import decode_descheduler_configuration
 from koordinator.descheduler.profile import DESCHEDULER_PLUGINS, choose_profiles
+from koordinator.testing.descheduler_plugins import DeschedulerPluginExample, check_plugin
 
 PAGE = (Path(__file__).parents[2] / "docs/how-to/deschedule.md").read_text("utf-8")
 
@@ -49,6 +49,8 @@ def test_the_plugin_of_the_page_passes_the_suite() -> None:
             pod("c", on="n2", labels=labels, owner=owner),
         ]
         objects = [node("n1"), node("n2"), *pods]
-        check_plugin(Example(module.EVICT_LABELLED, "deschedule", objects, START_S))
+        check_plugin(
+            DeschedulerPluginExample(module.EVICT_LABELLED, "deschedule", objects, START_S)
+        )
     finally:
         del sys.modules["evict_labelled"]

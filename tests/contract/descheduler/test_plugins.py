@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.contract.descheduler.plugin_suite import Example, check_plugin
 from tests.worlds import START_S, metric, near, node, pod, spread, used
 
 from koordinator.api.codec import decode
@@ -17,6 +16,7 @@ from koordinator.descheduler.configuration import DeschedulerPluginArgs
 from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle
 from koordinator.descheduler.profile import DESCHEDULER_PLUGINS
 from koordinator.foundation.clock import to_datetime
+from koordinator.testing.descheduler_plugins import DeschedulerPluginExample, check_plugin
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 WEB = {"app": "web"}
@@ -99,9 +99,9 @@ def cluster() -> Sequence[KubeObject]:
     ]
 
 
-def example(spec: DeschedulerPluginSpec[Any]) -> Example:
+def example(spec: DeschedulerPluginSpec[Any]) -> DeschedulerPluginExample:
     point, args = ARGUMENTS[spec.name]
-    return Example(spec, point, cluster(), START_S, args)
+    return DeschedulerPluginExample(spec, point, cluster(), START_S, args)
 
 
 @pytest.mark.parametrize(
@@ -130,12 +130,12 @@ class Bad:
         self.act(self.handle, pods)
 
 
-def bad(act: Callable[[Handle, Sequence[Pod]], None]) -> Example:
+def bad(act: Callable[[Handle, Sequence[Pod]], None]) -> DeschedulerPluginExample:
     def build(_: BadArgs, handle: Handle) -> Bad:
         return Bad(handle, act)
 
     spec = DeschedulerPluginSpec("Bad", BadArgs, build)
-    return Example(spec, "deschedule", cluster(), START_S)
+    return DeschedulerPluginExample(spec, "deschedule", cluster(), START_S)
 
 
 def _silent(_handle: Handle, _pods: Sequence[Pod]) -> None:

@@ -5,11 +5,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from tests.contract.scheduler.plugin_suite import plugin_contract
 
 from koordinator.domain.usage_kernels import Balance
 from koordinator.scheduler.contract import NoArgs, PluginSpec, Reads, Rejections
 from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
+from koordinator.testing.scheduler_plugins import plugin_contract
 
 
 class WritesToTheSnapshot:

@@ -5,7 +5,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.contract.scheduler.plugin_suite import (
+from tests.equipped_nodes import machine_pods, machine_rooms
+from tests.measured_nodes import ARGUMENTS, measured_clusters, measured_pods
+from tests.reservations import reserved_rooms, reserving_pods
+
+from koordinator.api.kubescheduler import decode_args
+from koordinator.scheduler.contract import POINTS, PluginSpec
+from koordinator.scheduler.profile import BUILTIN_PLUGINS, UPSTREAM_POINTS
+from koordinator.testing.scheduler_plugins import (
     Args,
     Check,
     check_a_filter_left_out_rejects_nothing,
@@ -13,14 +20,7 @@ from tests.contract.scheduler.plugin_suite import (
     check_what_is_left_out_depends_on_the_pod,
     plugin_contract,
 )
-from tests.equipped_nodes import machine_pods, machine_rooms
-from tests.measured_nodes import ARGUMENTS, measured_clusters, measured_pods
-from tests.reservations import reserved_rooms, reserving_pods
-from tests.strategies import FOO, GPU
-
-from koordinator.api.kubescheduler import decode_args
-from koordinator.scheduler.contract import POINTS, PluginSpec
-from koordinator.scheduler.profile import BUILTIN_PLUGINS, UPSTREAM_POINTS
+from koordinator.testing.strategies import FOO, GPU
 
 #: Arguments under which a plugin has something to say; by default its own defaults.
 ARGS: Mapping[str, Args] = {

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from tests.contract.scheduler.plugin_suite import fingerprint
 from tests.keywords import as_keywords
 from tests.unit.scheduler.conftest import World
 from tests.worlds import add, configuration, device, gpu_pod, near, node, pod, spread
@@ -24,6 +23,7 @@ from koordinator.scheduler.cycle import NodeChoice, SchedulingCycle
 from koordinator.scheduler.profile import build_profiles
 from koordinator.scheduler.snapshot import ClusterState, IntArray, PodAllocation
 from koordinator.scheduler.transaction import Transaction
+from koordinator.testing.scheduler_plugins import fingerprint
 
 MOST = configuration(
     pluginConfig=[

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from tests.strategies import clusters, pods
 from tests.unit.scheduler.watches import restarted
 from tests.worlds import START_S, node, pod, world
 
@@ -20,6 +19,7 @@ from koordinator.foundation.clock import VirtualClock, to_datetime
 from koordinator.scheduler.ingest import Ingest
 from koordinator.scheduler.loop import Outcome
 from koordinator.scheduler.snapshot import ClusterState
+from koordinator.testing.strategies import clusters, pods
 
 
 class _Copies:

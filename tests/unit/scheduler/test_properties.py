@@ -11,7 +11,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.keywords import as_keywords
-from tests.strategies import clusters, devices, nodes, pods
 from tests.worlds import add, configuration, device, embedded, node, pod, renamed, world
 
 from koordinator.api.annotations.devices import ALLOCATED
@@ -26,6 +25,7 @@ from koordinator.scheduler.ingest import Ingest
 from koordinator.scheduler.profile import build_profiles
 from koordinator.scheduler.snapshot import ClusterState
 from koordinator.simulator import Embedded
+from koordinator.testing.strategies import clusters, devices, nodes, pods
 
 RATIO = {"shape": [{"utilization": 0, "score": 0}, {"utilization": 100, "score": 10}]}
 STRATEGIES: dict[str, JsonObject] = {

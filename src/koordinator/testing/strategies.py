@@ -7,13 +7,22 @@ everything, so that things meet.
 from typing import Any
 
 from hypothesis import strategies as st
-from tests.keywords import as_keywords
-from tests.worlds import HOSTNAME, ZONE, device, near, node, placed_on, pod, renamed, spread
 
 from koordinator.api.device import Device
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
+from koordinator.testing.worlds import (
+    HOSTNAME,
+    ZONE,
+    device,
+    near,
+    node,
+    placed_on,
+    pod,
+    renamed,
+    spread,
+)
 
 FOO = "example.com/foo"
 GPU = "koordinator.sh/gpu-memory-ratio"
@@ -37,6 +46,7 @@ def sometimes(wanted: st.SearchStrategy[Any], otherwise: Any = None) -> st.Searc
 @st.composite
 def nodes(draw: st.DrawFn, name: str) -> Node:
     """Small enough to fill up, in one of three zones or none."""
+    extended: dict[str, Any] = draw(st.sampled_from((GPUS, GPUS | {FOO: 2}, {FOO: 2}, {})))
     return node(
         name,
         cpu=draw(st.sampled_from(CPUS)),
@@ -54,8 +64,8 @@ def nodes(draw: st.DrawFn, name: str) -> Node:
         },
         taints=draw(sometimes(st.lists(st.sampled_from(TAINTS), min_size=1, unique=True), [])),
         images={image: IMAGES[image] for image in draw(st.sets(st.sampled_from(sorted(IMAGES))))},
-        unschedulable=draw(st.integers(0, 9)) == 9,
-        **as_keywords(draw(st.sampled_from((GPUS, GPUS | {FOO: 2}, {FOO: 2}, {})))),
+        unschedulable=draw(st.sampled_from((*[False] * 9, True))),
+        **extended,
     )
 
 

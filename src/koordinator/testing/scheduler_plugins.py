@@ -21,8 +21,6 @@ import numpy.typing as npt
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from tests.strategies import clusters, pods
-from tests.worlds import world
 
 from koordinator.api.kubescheduler import decode_args
 from koordinator.api.meta import KubeObject
@@ -32,6 +30,8 @@ from koordinator.domain.usage_kernels import judgements
 from koordinator.scheduler.contract import ActivePlugin, PluginSpec, Reads
 from koordinator.scheduler.diagnosis import reasons_of
 from koordinator.scheduler.snapshot import ClusterState, IntArray, PodClass, Snapshot
+from koordinator.testing.strategies import clusters, pods
+from koordinator.testing.worlds import world
 
 Args = Mapping[str, Any]
 Worlds = tuple[st.SearchStrategy[list[KubeObject]], st.SearchStrategy[Pod]]
@@ -52,6 +52,11 @@ class Exam:
     order: Sequence[int]  # of the nodes, for a second cluster
     pods: Sequence[Pod]
     rows: Sequence[int]  # some rows, repeats allowed
+
+    def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
+        """Print names alone, as Hypothesis shows an exam that a plugin fails."""
+        named = ", ".join(f"{obj.KIND} {obj.metadata.name}" for obj in self.objects)
+        printer.text(f"Exam({self.spec.name} on {named})")
 
     def state(self, objects: Sequence[KubeObject] | None = None) -> ClusterState:
         """Build the cluster; nodes that are gone leave a dead row."""
@@ -123,7 +128,8 @@ def final_scores(plugin: Any, state: ClusterState, pod: PodClass) -> IntArray:
         raw = plugin.score_among(snapshot, pod, rows)
     else:
         raw = plugin.score(snapshot, pod)[rows]
-    return plugin.normalize(raw) if hasattr(plugin, "normalize") and len(rows) else raw
+    final: IntArray = plugin.normalize(raw) if hasattr(plugin, "normalize") and len(rows) else raw
+    return final
 
 
 def says(plugin: Any, state: ClusterState, pod: PodClass) -> list[Any]:

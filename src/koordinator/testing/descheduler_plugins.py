@@ -1,7 +1,7 @@
 """What every plugin of the descheduler promises, be it one of ours or of anybody else.
 
-A package with a plugin of its own calls ``check_plugin`` with an ``Example`` in which the plugin
-wants some pod to go: a suite in which a plugin never speaks would say nothing.
+A package with a plugin of its own calls ``check_plugin`` with a ``DeschedulerPluginExample`` in
+which the plugin wants some pod to go: a suite in which a plugin never speaks would say nothing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ _ORDERS = 3  # in which objects become known
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class DeschedulerPluginExample:
     """A cluster in which a plugin with these arguments wants pods to go, all owned by somebody."""
 
     spec: DeschedulerPluginSpec[Any]
@@ -35,7 +35,7 @@ class Example:
     args: Mapping[str, Any] = field(default_factory=dict)
 
 
-def check_plugin(example: Example) -> None:
+def check_plugin(example: DeschedulerPluginExample) -> None:
     """Raise AssertionError that says which promise the plugin breaks."""
     name = example.spec.name
     gone = _evicted(example)
@@ -51,14 +51,14 @@ def check_plugin(example: Example) -> None:
         )
 
 
-def _check_the_dry_run(example: Example) -> None:
+def _check_the_dry_run(example: DeschedulerPluginExample) -> None:
     world = _World(example, dryRun=True)
     before = world.contents()
     world.run()
     assert world.contents() == before, f"{example.spec.name} writes in a dry run"
 
 
-def _check_limits(example: Example, count: int) -> None:
+def _check_limits(example: DeschedulerPluginExample, count: int) -> None:
     name = example.spec.name
     for limit in (0, 1):
         found = _evicted(example, maxNoOfPodsToEvictTotal=limit)
@@ -69,7 +69,11 @@ def _check_limits(example: Example, count: int) -> None:
 
 
 def _evicted(
-    example: Example, *, protects: str = "", seed: int | None = None, **configuration: Any
+    example: DeschedulerPluginExample,
+    *,
+    protects: str = "",
+    seed: int | None = None,
+    **configuration: Any,
 ) -> set[str]:
     world = _World(example, protects=protects, seed=seed, **configuration)
     before = world.pods()
@@ -81,7 +85,12 @@ class _World:
     """The example's cluster with a descheduler that runs its plugin alone."""
 
     def __init__(
-        self, example: Example, *, protects: str = "", seed: int | None = None, **more: Any
+        self,
+        example: DeschedulerPluginExample,
+        *,
+        protects: str = "",
+        seed: int | None = None,
+        **more: Any,
     ) -> None:
         objects = list(example.objects)
         if seed is not None:
