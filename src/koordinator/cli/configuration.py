@@ -4,14 +4,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
 
 from koordinator.api.codec import spelt_out
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration, decode_configuration
 from koordinator.cli.output import warn
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.files import LARGEST_CONFIGURATION_BYTES, read_file
-from koordinator.foundation.yaml_documents import yaml_document
+from koordinator.foundation.yaml_documents import to_yaml, yaml_document
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.profile import BUILTIN_PLUGINS, installed_plugins
 from koordinator.simulator.configurations import BY_NAME, default_configuration
@@ -84,6 +83,6 @@ def write_configuration(configuration: KubeSchedulerConfiguration, path: Path) -
     """Write the configuration with all its defaults.  Raises InputError if that is impossible."""
     data = spelt_out(configuration)
     try:
-        path.write_text(yaml.safe_dump(data, sort_keys=False), encoding="utf-8")
+        path.write_text(to_yaml(data), encoding="utf-8")
     except OSError as error:
         raise InputError(f"can't be written: {error.strerror}", source=str(path)) from None

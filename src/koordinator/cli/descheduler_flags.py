@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-import yaml
 from msgspec.structs import replace
 
 from koordinator.api.codec import spelt_out
@@ -31,7 +30,7 @@ from koordinator.descheduler.configuration import (
 )
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.files import LARGEST_CONFIGURATION_BYTES, read_file
-from koordinator.foundation.yaml_documents import yaml_document
+from koordinator.foundation.yaml_documents import to_yaml, yaml_document
 
 GATES = ("DisablePVCReservation",)
 
@@ -121,7 +120,7 @@ class DeschedulerFlags:
 def write_descheduler_configuration(configuration: DeschedulerConfiguration, path: Path) -> None:
     """Write the configuration with all its defaults.  Raises InputError if that is impossible."""
     head = {"apiVersion": DESCHEDULER_API_VERSION, "kind": type(configuration).__name__}
-    text = yaml.safe_dump({**head, **spelt_out(configuration)}, sort_keys=False)
+    text = to_yaml({**head, **spelt_out(configuration)})
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

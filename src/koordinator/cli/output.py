@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.padding import Padding
@@ -15,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.yaml_documents import to_yaml
 
 
 class Output(enum.StrEnum):
@@ -103,7 +103,7 @@ def print_items(items: Sequence[Mapping[str, Any]], output: Output) -> None:
         sys.stdout.buffer.write(msgspec.json.encode(items) + b"\n")
         sys.stdout.buffer.flush()
     else:
-        yaml.safe_dump([dict(item) for item in items], sys.stdout, sort_keys=False)
+        sys.stdout.write(to_yaml([dict(item) for item in items]))
 
 
 def print_data(data: Mapping[str, Any], output: Output) -> None:
@@ -112,4 +112,4 @@ def print_data(data: Mapping[str, Any], output: Output) -> None:
         sys.stdout.buffer.write(msgspec.json.encode(data) + b"\n")
         sys.stdout.buffer.flush()
     else:
-        yaml.safe_dump(dict(data), sys.stdout, sort_keys=False, allow_unicode=True)
+        sys.stdout.write(to_yaml(dict(data), allow_unicode=True))

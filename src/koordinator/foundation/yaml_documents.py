@@ -61,6 +61,12 @@ def yaml_document(text: str | bytes, source: str) -> Any:
     return found[0] if found else None
 
 
+def to_yaml(tree: Any, *, allow_unicode: bool = False) -> str:
+    """Return containers of JSON as text that is read back as it is, here and by Kubernetes."""
+    text: str = yaml.dump(tree, Dumper=_Dumper, sort_keys=False, allow_unicode=allow_unicode)
+    return text
+
+
 class _Loader(yaml.CSafeLoader):
     """Composes nodes, and stops when there are too many or one is too deep."""
 
@@ -253,3 +259,11 @@ _FLOATS = re.compile(
 )
 _Loader.add_implicit_resolver(_INTEGER, _INTEGERS, list("-+0123456789"))
 _Loader.add_implicit_resolver(_FLOATING, _FLOATS, list("-+0123456789."))
+
+
+class _Dumper(yaml.CSafeDumper):
+    """Quotes text that YAML 1.1 would take for text and Kubernetes for a number, such as 1e3."""
+
+
+for _pattern, _tag in ((_FLOATS, _FLOATING), (_INTEGERS, _INTEGER)):
+    _Dumper.add_implicit_resolver(_tag, _pattern, list("-+0123456789."))
