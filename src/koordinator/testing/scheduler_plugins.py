@@ -7,7 +7,9 @@ A plugin of your own runs through the same suite::
         check()
 
 Each check is a function of an ``Exam``: a random cluster (some rows of it dead), pods that want a
-place on it, and a plugin built for it.
+place on it, and a plugin built for it.  What a plugin needs before it says anything (arguments,
+labels, objects) stands in the ``example`` of its spec and is laid over these clusters; a plugin
+that stays silent in all of them fails.
 """
 
 import itertools
@@ -22,23 +24,34 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from koordinator.api.codec import apply_merge_patch, decode_object, to_manifest
+from koordinator.api.defaults import with_defaults
 from koordinator.api.kubescheduler import decode_args
-from koordinator.api.meta import KubeObject
+from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.domain.usage_kernels import judgements
-from koordinator.scheduler.contract import ActivePlugin, PluginSpec, Reads
+from koordinator.scheduler.contract import ActivePlugin, PluginExample, PluginSpec, Reads, Refusal
 from koordinator.scheduler.diagnosis import reasons_of
 from koordinator.scheduler.snapshot import ClusterState, IntArray, PodClass, Snapshot
 from koordinator.testing.strategies import clusters, pods
-from koordinator.testing.worlds import world
+from koordinator.testing.worlds import placed_on, world
 
 Args = Mapping[str, Any]
 Worlds = tuple[st.SearchStrategy[list[KubeObject]], st.SearchStrategy[Pod]]
 
 #: Parts of a pod's spec that are exchanged between pods to find pods of equal ``key``.
-PARTS = ("containers", "affinity", "node_selector", "tolerations", "topology_spread_constraints")
+PARTS = (
+    "containers",
+    "volumes",
+    "priority",
+    "affinity",
+    "node_selector",
+    "tolerations",
+    "topology_spread_constraints",
+)
 EXAMPLES = 12
+MOST_EXAMPLES = 60  # until it speaks
 
 
 @dataclass(frozen=True)
@@ -63,6 +76,7 @@ class Exam:
         state = world(*(self.objects if objects is None else objects))
         for name in self.gone & state.nodes.rows.keys():
             state.drop_node(name)
+        state.advance(self.spec.example.now_s)
         return state
 
     def plugin(self, state: ClusterState) -> Any:
@@ -187,6 +201,10 @@ def check_pure(exam: Exam) -> None:
         said = says(plugin, state, pod)
 
         assert says(plugin, state, pod) == said
+        if exam.filters:
+            verdicts(plugin, state, pod)  # also where it is left out
+        if exam.scores:
+            final_scores(plugin, state, pod)
     assert fingerprint(state) == before
     state.validate()
 
@@ -234,6 +252,7 @@ def check_subset_invariant(exam: Exam) -> None:
             ]
             assert np.array_equal(found[rejected], never[rejected])
         if exam.scores and exam.is_local:
+            assert hasattr(plugin, "score"), "only a plugin with Reads.CLUSTER has score_among"
             assert np.array_equal(plugin.score(whole[rows], pod), plugin.score(whole, pod)[rows])
 
 
@@ -254,6 +273,54 @@ def check_key_is_honest(exam: Exam) -> None:
         if exam.scores and active.wants_score(snapshot, pod):
             said = plugin.score(snapshot, pod).tolist()
             assert seen.setdefault(("score", key), said) == said
+
+
+def check_reads_no_more_than_it_says(exam: Exam) -> None:
+    """``Reads.NODE``: pods on nodes don't matter.  All but CLUSTER: other nodes don't.
+
+    Other nodes may matter to a plugin that has a ``version``.
+    """
+    free = hasattr(exam.spec.plugin_type, "version")
+    if not exam.is_local or (free and exam.reads is not Reads.NODE):
+        return
+    state, plugin, classes = exam.sit()
+    living = list(state.nodes.rows)
+    kept = set(living) if free else {living[exam.order[0] % len(living)]}
+    left = [obj for obj in exam.objects if _is_kept(obj, kept, pods=exam.reads is not Reads.NODE)]
+    again, other, same = exam.sit(left)
+    for pod, there in zip(classes, same, strict=True):
+        wants = _wants(plugin, seen_by(plugin, state, pod), pod)
+        said, alone = _answers(plugin, state, pod, wants), _answers(other, again, there, wants)
+        for name in kept:
+            assert alone[name] == said[name]
+
+
+def _is_kept(obj: KubeObject, nodes: set[str], *, pods: bool) -> bool:
+    if isinstance(obj, Pod):
+        return pods and obj.spec.node_name in nodes
+    return not isinstance(obj, Node) or obj.metadata.name in nodes
+
+
+def _wants(plugin: Any, snapshot: Snapshot, pod: PodClass) -> tuple[bool, bool]:
+    """Return whether the plugin filters nodes for a pod, and whether it scores them."""
+    active = ActivePlugin.of("", plugin)
+    return (
+        hasattr(plugin, "filter") and active.wants_filter(snapshot, pod),
+        hasattr(plugin, "score") and active.wants_score(snapshot, pod),
+    )
+
+
+def _answers(
+    plugin: Any, state: ClusterState, pod: PodClass, wants: tuple[bool, bool]
+) -> dict[str, tuple[Any, ...]]:
+    """Return reasons and raw score by node, of what is wanted."""
+    snapshot, (filters, scores) = seen_by(plugin, state, pod), wants
+    rejected = verdicts(plugin, state, pod) if filters else {}
+    raw = plugin.score(snapshot, pod) if scores else np.zeros(len(snapshot), np.int64)
+    return {
+        name: (rejected.get(name, ([], False))[0], int(raw[row]))
+        for name, row in state.nodes.rows.items()
+    }
 
 
 def check_what_is_left_out_depends_on_the_pod(exam: Exam) -> None:
@@ -288,8 +355,8 @@ def check_ignored_pods_are_let_alone(exam: Exam) -> None:
             continue
         snapshot = seen_by(plugin, state, pod)
         assert not hasattr(plugin, "prefilter") or plugin.prefilter(snapshot, pod) is None
-        assert not exam.filters or not active.wants_filter(snapshot, pod)
-        assert not exam.scores or not active.wants_score(snapshot, pod)
+        assert "filters" not in active.has or not active.wants_filter(snapshot, pod)
+        assert "scores" not in active.has or not active.wants_score(snapshot, pod)
         assert not hasattr(plugin, "prefer_nodes") or not plugin.prefer_nodes(snapshot, pod)
 
 
@@ -346,6 +413,7 @@ CHECKS: tuple[Check, ...] = (
     check_blind_to_node_order,
     check_subset_invariant,
     check_key_is_honest,
+    check_reads_no_more_than_it_says,
     check_what_is_left_out_depends_on_the_pod,
     check_a_filter_left_out_rejects_nothing,
     check_ignored_pods_are_let_alone,
@@ -363,8 +431,10 @@ def plugin_contract(
 ) -> pytest.MarkDecorator:
     """Parametrize a test by ``check``: call it to run all checks on a plugin.
 
-    ``args`` has arguments by plugin name; ``without`` the checks that a plugin is excused from;
-    ``worlds`` the strategies for clusters and for pods.
+    ``args`` has arguments by plugin name, in place of those of the example; ``without`` the
+    checks that a plugin is excused from;
+    ``worlds`` the strategies for clusters and for pods, in place of the example's: there nobody
+    asks whether the plugin speaks.
     """
     return pytest.mark.parametrize(
         "check",
@@ -372,9 +442,10 @@ def plugin_contract(
             pytest.param(
                 _check(
                     spec,
-                    (args or {}).get(spec.name, {}),
+                    (args or {}).get(spec.name, spec.example.args),
                     [c for c in CHECKS if c not in (without or {}).get(spec.name, ())],
-                    worlds or (clusters(), pods()),
+                    worlds or _worlds(spec.example),
+                    must_speak=worlds is None and not spec.example.silent,
                 ),
                 id=spec.name,
             )
@@ -383,25 +454,129 @@ def plugin_contract(
     )
 
 
-def _check(
-    spec: PluginSpec[Any], args: Args, checks: Sequence[Check], worlds: Worlds
-) -> Callable[[], None]:
-    @settings(
-        max_examples=EXAMPLES,
+def _drawn(count: int) -> settings:
+    return settings(
+        max_examples=count,
         deadline=None,
         derandomize=True,
         phases=(Phase.generate,),  # shrinking a whole cluster takes minutes and is little shorter
         report_multiple_bugs=False,
         suppress_health_check=[HealthCheck.too_slow],
     )
-    @given(exam=_exams(spec, args, worlds))
-    def check(exam: Exam) -> None:
-        for one in checks:
-            one(exam)
 
-    if not any(hasattr(spec.plugin_type, m) for m in ("filter", "score", "score_among")):
-        return lambda: None
-    return check
+
+def _check(
+    spec: PluginSpec[Any],
+    args: Args,
+    checks: Sequence[Check],
+    worlds: Worlds,
+    *,
+    must_speak: bool,
+) -> Callable[[], None]:
+    spoken: set[str] = set()
+
+    def listen(exam: Exam) -> None:
+        if len(spoken) < len(_points(spec)):
+            spoken.update(_spoken(exam))
+
+    @_drawn(EXAMPLES)
+    @given(exam=_exams(spec, args, worlds))
+    def draw(exam: Exam) -> None:
+        for one in checks:
+            try:
+                one(exam)
+            except Exception as error:
+                error.add_note(f"{spec.name} breaks {one.__name__}: {one.__doc__}")
+                raise
+        listen(exam)
+
+    @_drawn(MOST_EXAMPLES)
+    @given(exam=_exams(spec, args, worlds))
+    def draw_more(exam: Exam) -> None:
+        listen(exam)
+
+    def check() -> None:
+        spoken.clear()
+        draw()
+        if must_speak and len(spoken) < len(_points(spec)):
+            draw_more()
+        silent = [told for told in _points(spec) if told not in spoken]
+        assert not must_speak or not silent, (
+            f"{spec.name} {' and '.join(silent)} in random clusters, which "
+            "prove nothing: give its PluginSpec an example (arguments, nodes, pods …) where it does"
+        )
+
+    return check if _points(spec) else lambda: None
+
+
+NEVER_REJECTS, NEVER_PREFERS = "never rejects a node or pod", "gives all nodes the same score"
+
+
+def _points(spec: PluginSpec[Any]) -> list[str]:
+    """Return what a plugin is told that never does what it is there for."""
+    has = spec.plugin_type
+    scores = hasattr(has, "score") or hasattr(has, "score_among")
+    return [NEVER_REJECTS] * hasattr(has, "filter") + [NEVER_PREFERS] * scores
+
+
+def _spoken(exam: Exam) -> set[str]:
+    state, plugin, classes = exam.sit()
+    active, found = ActivePlugin.of("", plugin), set()
+    for pod in classes:
+        snapshot = seen_by(plugin, state, pod)
+        if not active.applies(pod):
+            continue
+        refused = "prefilter" in active.has and plugin.prefilter(snapshot, pod)
+        filters = exam.filters and active.wants_filter(snapshot, pod)
+        if isinstance(refused, Refusal) or (filters and verdicts(plugin, state, pod)):
+            found.add(NEVER_REJECTS)
+        scores = exam.scores and active.wants_score(snapshot, pod)
+        if scores and len(set(final_scores(plugin, state, pod).tolist())) > 1:
+            found.add(NEVER_PREFERS)
+    return found
+
+
+# -- worlds ----------------------------------------------------------------------------------
+
+
+def _worlds(example: PluginExample) -> Worlds:
+    """Return random clusters and pods with the example laid over them."""
+    return _example_clusters(example), _example_pods(example)
+
+
+@st.composite
+def _example_clusters(draw: st.DrawFn, example: PluginExample) -> list[KubeObject]:
+    objects: list[KubeObject] = []
+    for obj in draw(clusters()):
+        parts = {Node: example.nodes, Pod: example.pods}.get(type(obj), ())
+        if not parts:
+            objects.append(obj)
+            continue
+        part = draw(st.sampled_from(parts))
+        merged = _merged(obj, part)
+        on = obj.spec.node_name if isinstance(obj, Pod) else ""
+        objects.append(placed_on(merged, on) if isinstance(merged, Pod) else merged)
+    names = [obj.metadata.name for obj in objects if isinstance(obj, Node)]
+    for name in names if example.node_objects else ():
+        own = draw(st.sampled_from(example.node_objects))
+        objects.append(with_defaults(decode_object(apply_merge_patch(own, _named(name)))))
+    return objects + [with_defaults(decode_object(dict(one))) for one in example.objects]
+
+
+@st.composite
+def _example_pods(draw: st.DrawFn, example: PluginExample) -> Pod:
+    drawn = draw(pods())
+    merged = _merged(drawn, draw(st.sampled_from(example.pods))) if example.pods else drawn
+    assert isinstance(merged, Pod)
+    return merged
+
+
+def _merged(obj: KubeObject, part: JsonObject) -> KubeObject:
+    return with_defaults(decode_object(apply_merge_patch(to_manifest(obj), part)))
+
+
+def _named(name: str) -> JsonObject:
+    return {"metadata": {"name": name}}
 
 
 @st.composite
@@ -425,8 +600,13 @@ def _mixed(given_pods: Sequence[Pod]) -> list[Pod]:
     mixed = []
     for first in given_pods:
         for second in given_pods:
-            for part in PARTS if first is not second else ():
-                value = getattr(second.spec, part)
-                spec = msgspec.structs.replace(first.spec, **{part: value})
+            if first is second:
+                continue
+            for part in PARTS:
+                spec = msgspec.structs.replace(first.spec, **{part: getattr(second.spec, part)})
                 mixed.append(msgspec.structs.replace(first, spec=spec))
+            for part in ("labels", "annotations"):
+                other = getattr(second.metadata, part)
+                metadata = msgspec.structs.replace(first.metadata, **{part: other})
+                mixed.append(msgspec.structs.replace(first, metadata=metadata))
     return mixed

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from koordinator.domain.usage_kernels import Balance
-from koordinator.scheduler.contract import NoArgs, PluginSpec, Reads, Rejections
+from koordinator.scheduler.contract import NoArgs, PluginExample, PluginSpec, Reads, Rejections
 from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
 from koordinator.testing.scheduler_plugins import plugin_contract
 
@@ -128,3 +128,37 @@ def test_a_plugin_that_breaks_a_rule_is_caught(plugin_type: type) -> None:
 
     with pytest.raises((AssertionError, ValueError)):
         case.values[0]()
+
+
+class JudgesByRowWhereALabelIs:
+    reads: ClassVar = Reads.NODE
+
+    def filter(self, snapshot: Snapshot, _pod: PodClass) -> Rejections:
+        labelled = snapshot.label("example.com/rare")[0] >= 0
+        return Rejections.where(labelled & (snapshot.row_numbers % 2 == 1), "no")
+
+
+def _build_rare(_args: NoArgs, _axis: ResourceAxis) -> JudgesByRowWhereALabelIs:
+    return JudgesByRowWhereALabelIs()
+
+
+@pytest.mark.slow
+def test_a_plugin_that_never_speaks_is_told_to_bring_an_example() -> None:
+    """Its fault could not have been seen."""
+    with pytest.raises(AssertionError, match="give its PluginSpec an example"):
+        _run_on_rare(PluginExample())
+
+
+@pytest.mark.slow
+def test_an_example_brings_the_fault_out() -> None:
+    """Laid over every cluster that is drawn."""
+    with pytest.raises(AssertionError) as caught:
+        _run_on_rare(PluginExample(nodes=({"metadata": {"labels": {"example.com/rare": "1"}}},)))
+
+    assert "Rare breaks check_" in caught.value.__notes__[0]
+
+
+def _run_on_rare(example: PluginExample) -> None:
+    mark = plugin_contract(PluginSpec("Rare", NoArgs, _build_rare, example=example))
+    (case,) = mark.args[1]
+    case.values[0]()

@@ -20,21 +20,7 @@ from koordinator.testing.scheduler_plugins import (
     check_what_is_left_out_depends_on_the_pod,
     plugin_contract,
 )
-from koordinator.testing.strategies import FOO, GPU
-
-#: Arguments under which a plugin has something to say; by default its own defaults.
-ARGS: Mapping[str, Args] = {
-    "NodeResourcesBalancedAllocation": {
-        "resources": [{"name": name} for name in ("cpu", "memory", FOO)]
-    },
-    "NodeResourcesFitPlus": {
-        "resources": {
-            FOO: {"type": "MostAllocated", "weight": 3},
-            "cpu": {"type": "LeastAllocated", "weight": 1},
-        }
-    },
-    "ScarceResourceAvoidance": {"resources": [FOO, GPU]},
-}
+from koordinator.testing.strategies import FOO, clusters, pods
 
 #: What a plugin is excused from.
 WITHOUT: Mapping[str, tuple[Check, ...]] = {
@@ -44,6 +30,8 @@ WITHOUT: Mapping[str, tuple[Check, ...]] = {
     "SchedulingHint": (check_a_filter_left_out_rejects_nothing,),
     # Pods that ask for nothing would all go to the emptiest node: kube-scheduler leaves them out.
     "NodeResourcesBalancedAllocation": (check_a_score_left_out_says_nothing,),
+    # As with filters: who wants to be near to others is said by ``scores`` alone.
+    "Coscheduling": (check_a_score_left_out_says_nothing,),
     # Pods without GPUs are left to the other plugins.
     "GPUPacking": (check_a_score_left_out_says_nothing,),
 }
@@ -53,7 +41,7 @@ _BY_NAME = {spec.name: spec for spec in BUILTIN_PLUGINS}
 
 
 @pytest.mark.slow
-@plugin_contract(*BUILTIN_PLUGINS, args=ARGS, without=WITHOUT)
+@plugin_contract(*BUILTIN_PLUGINS, without=WITHOUT)
 def test_the_plugin_keeps_the_contract(check: Callable[[], None]) -> None:
     """Pure, bounded, blind to node order, subset-invariant, honest about what it reads."""
     check()
@@ -88,12 +76,20 @@ def test_the_plugin_keeps_the_contract(check: Callable[[], None]) -> None:
             },
         ),
         ("InterPodAffinity", {"hardPodAffinityWeight": 0}),
-        ("DeviceShare", {"scoringStrategy": {"type": "MostAllocated"}}),
     ],
 )
 def test_other_arguments_keep_the_contract(name: str, args: Args) -> None:
     """Where they lead to other code."""
     mark = plugin_contract(_BY_NAME[name], args={name: args})
+    (case,) = mark.args[1]
+    case.values[0]()
+
+
+@pytest.mark.slow
+def test_device_share_keeps_the_contract_when_it_packs() -> None:
+    """Also in clusters in which all devices are free, so that no node is better than another."""
+    args = {"DeviceShare": {"scoringStrategy": {"type": "MostAllocated"}}}
+    mark = plugin_contract(_BY_NAME["DeviceShare"], args=args, worlds=(clusters(), pods()))
     (case,) = mark.args[1]
     case.values[0]()
 

@@ -36,6 +36,7 @@ OTHERS = (
 )
 #: Functions and tables that are in words already.
 FOR_PEOPLE = {
+    "EXAMPLE",  # manifests of the world in which a plugin speaks
     "_BANDS",
     "_IN_WORDS",
     "_broken",

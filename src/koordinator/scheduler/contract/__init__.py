@@ -8,6 +8,7 @@ or ``score``, and its spec.
 ``results``  what plugins answer
 ``events``   what happened, and which pods that may help
 ``numa``     how plugins agree on NUMA nodes
+``example``  in what world a plugin speaks, for the suite that tests it
 ``profile``  plugins as a profile has them, and the order in which they run
 """
 
@@ -18,6 +19,7 @@ from koordinator.scheduler.contract.events import (
     HintFunction,
     QueueingHint,
 )
+from koordinator.scheduler.contract.example import PluginExample
 from koordinator.scheduler.contract.numa import NumaAligner, NumaHintProvider
 from koordinator.scheduler.contract.plugin import METHODS, SchedulingPlugin
 from koordinator.scheduler.contract.profile import (
@@ -73,6 +75,7 @@ __all__ = [
     "NumaAligner",
     "NumaHintProvider",
     "Permit",
+    "PluginExample",
     "PluginSpec",
     "PostFilterResult",
     "Profile",

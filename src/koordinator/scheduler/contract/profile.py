@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar, cast
 from koordinator.api.kubescheduler import PluginArgs
 from koordinator.domain.usage_kernels import Formula, Judgements
 from koordinator.scheduler.contract.events import EventHint
+from koordinator.scheduler.contract.example import PluginExample
 from koordinator.scheduler.contract.plugin import METHODS, SchedulingPlugin
 from koordinator.scheduler.contract.results import MAX_SCORE, Reads
 from koordinator.scheduler.snapshot import (
@@ -63,6 +64,7 @@ class PluginSpec(Generic[ArgsType]):
     build: Callable[[ArgsType, ResourceAxis], Any]
     events: tuple[EventHint, ...] = ()  # what could make a pod that it rejected schedulable
     max_score: int = MAX_SCORE
+    example: PluginExample = field(default_factory=PluginExample)  # in which it speaks
 
     @cached_property
     def plugin_type(self) -> type:

@@ -11,6 +11,7 @@ from typing import ClassVar
 from koordinator.api.kubescheduler import DynamicResourcesArgs
 from koordinator.scheduler.contract import (
     Attempt,
+    PluginExample,
     PluginSpec,
     PostFilterResult,
     Reads,
@@ -47,4 +48,11 @@ def build(_args: DynamicResourcesArgs, _axis: ResourceAxis) -> DynamicResources:
     return DynamicResources()
 
 
-PLUGIN = PluginSpec("DynamicResources", DynamicResourcesArgs, build)
+EXAMPLE = PluginExample(
+    pods=(
+        {},
+        {"spec": {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]}},
+    ),
+)
+
+PLUGIN = PluginSpec("DynamicResources", DynamicResourcesArgs, build, example=EXAMPLE)

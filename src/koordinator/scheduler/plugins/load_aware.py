@@ -28,6 +28,7 @@ from koordinator.scheduler.contract import (
     Action,
     ClusterEvent,
     EventHint,
+    PluginExample,
     PluginSpec,
     QueueingHint,
     Reads,
@@ -214,6 +215,21 @@ def _window(statistic: str, duration: Duration) -> Window | None:
     return Window(statistic, duration.total_seconds()) if statistic else None
 
 
+EXAMPLE = PluginExample(
+    node_objects=tuple(
+        {
+            "apiVersion": "slo.koordinator.sh/v1alpha1",
+            "kind": "NodeMetric",
+            "spec": {"metricCollectPolicy": {}},
+            "status": {
+                "updateTime": "2023-11-14T22:13:00Z",
+                "nodeMetric": {"nodeUsage": {"resources": {"cpu": cpu, "memory": "2Gi"}}},
+            },
+        }
+        for cpu in ("100m", "1900m", "12")
+    ),
+)
+
 PLUGIN = PluginSpec(
     "LoadAwareScheduling",
     LoadAwareSchedulingArgs,
@@ -223,4 +239,5 @@ PLUGIN = PluginSpec(
         EventHint("NodeMetric", Action.ALL, _may_help),
         EventHint("Node", Action.ADD | Action.UPDATE_ALLOCATABLE | Action.UPDATE_ANNOTATIONS),
     ),
+    example=EXAMPLE,
 )

@@ -11,6 +11,7 @@ from koordinator.scheduler.contract import (
     Action,
     EventHint,
     NoArgs,
+    PluginExample,
     PluginSpec,
     Reads,
     Rejections,
@@ -41,4 +42,8 @@ def build(_args: NoArgs, _axis: ResourceAxis) -> NodeName:
     return NodeName()
 
 
-PLUGIN = PluginSpec("NodeName", NoArgs, build, events=(EventHint("Node", Action.ADD),))
+EXAMPLE = PluginExample(silent="the scheduler takes the node name off pods that it looks at")
+
+PLUGIN = PluginSpec(
+    "NodeName", NoArgs, build, events=(EventHint("Node", Action.ADD),), example=EXAMPLE
+)

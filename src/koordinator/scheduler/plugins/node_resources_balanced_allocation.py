@@ -11,7 +11,7 @@ import numpy as np
 
 from koordinator.api.kubescheduler import NodeResourcesBalancedAllocationArgs
 from koordinator.domain.usage_kernels import Balance
-from koordinator.scheduler.contract import PluginSpec, Reads
+from koordinator.scheduler.contract import PluginExample, PluginSpec, Reads
 from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.axis import CPU, EPHEMERAL_STORAGE, MEMORY
 
@@ -57,4 +57,10 @@ def build(
     return NodeResourcesBalancedAllocation(tuple(axis.index(r.name) for r in args.resources))
 
 
-PLUGIN = PluginSpec("NodeResourcesBalancedAllocation", NodeResourcesBalancedAllocationArgs, build)
+EXAMPLE = PluginExample(
+    args={"resources": [{"name": name} for name in ("cpu", "memory", "example.com/foo")]},
+)
+
+PLUGIN = PluginSpec(
+    "NodeResourcesBalancedAllocation", NodeResourcesBalancedAllocationArgs, build, example=EXAMPLE
+)

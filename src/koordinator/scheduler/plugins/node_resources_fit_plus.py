@@ -11,7 +11,7 @@ import numpy as np
 
 from koordinator.api.kubescheduler import NodeResourcesFitPlusArgs
 from koordinator.domain.rounding import percent_floor
-from koordinator.scheduler.contract import MAX_SCORE, PluginSpec, Reads
+from koordinator.scheduler.contract import MAX_SCORE, PluginExample, PluginSpec, Reads
 from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.axis import CPU, MEMORY
 
@@ -60,4 +60,13 @@ def build(args: NodeResourcesFitPlusArgs, axis: ResourceAxis) -> NodeResourcesFi
     )
 
 
-PLUGIN = PluginSpec("NodeResourcesFitPlus", NodeResourcesFitPlusArgs, build)
+EXAMPLE = PluginExample(
+    args={
+        "resources": {
+            "example.com/foo": {"type": "MostAllocated", "weight": 3},
+            "cpu": {"type": "LeastAllocated", "weight": 1},
+        }
+    },
+)
+
+PLUGIN = PluginSpec("NodeResourcesFitPlus", NodeResourcesFitPlusArgs, build, example=EXAMPLE)

@@ -10,6 +10,7 @@ from koordinator.scheduler.contract import (
     Action,
     EventHint,
     NoArgs,
+    PluginExample,
     PluginSpec,
     Reads,
     Rejections,
@@ -42,6 +43,10 @@ def build(_args: NoArgs, _axis: ResourceAxis) -> NodeUnschedulable:
     return NodeUnschedulable()
 
 
+EXAMPLE = PluginExample(
+    nodes=({}, {"spec": {"unschedulable": True}}),
+)
+
 PLUGIN = PluginSpec(
     "NodeUnschedulable",
     NoArgs,
@@ -50,4 +55,5 @@ PLUGIN = PluginSpec(
         EventHint("Node", Action.ADD | Action.UPDATE_TAINTS | Action.UPDATE_OTHER),
         EventHint("Pod", Action.UPDATE_TOLERATIONS),
     ),
+    example=EXAMPLE,
 )

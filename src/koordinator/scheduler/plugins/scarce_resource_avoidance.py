@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from koordinator.api.kubescheduler import ScarceResourceAvoidanceArgs
-from koordinator.scheduler.contract import MAX_SCORE, PluginSpec, Reads
+from koordinator.scheduler.contract import MAX_SCORE, PluginExample, PluginSpec, Reads
 from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.axis import PODS
 
@@ -43,4 +43,8 @@ def build(args: ScarceResourceAvoidanceArgs, axis: ResourceAxis) -> ScarceResour
     return ScarceResourceAvoidance(tuple(axis.index(name) for name in args.resources))
 
 
-PLUGIN = PluginSpec("ScarceResourceAvoidance", ScarceResourceAvoidanceArgs, build)
+EXAMPLE = PluginExample(
+    args={"resources": ["example.com/foo", "koordinator.sh/gpu-memory-ratio"]},
+)
+
+PLUGIN = PluginSpec("ScarceResourceAvoidance", ScarceResourceAvoidanceArgs, build, example=EXAMPLE)

@@ -15,7 +15,7 @@ from koordinator.api.annotations.scheduling import SCHEDULING_HINT, SchedulingHi
 from koordinator.api.kubescheduler import SchedulingHintArgs
 from koordinator.api.meta import ObjectMeta
 from koordinator.foundation.errors import InputError
-from koordinator.scheduler.contract import PluginSpec, Reads, Refusal, Rejections
+from koordinator.scheduler.contract import PluginExample, PluginSpec, Reads, Refusal, Rejections
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 
 REASON = "node(s) not in the pod's scheduling hint"
@@ -78,4 +78,12 @@ def build(args: SchedulingHintArgs, _axis: ResourceAxis) -> HintedNodes:
     return HintedNodes(args.max_hint_nodes)
 
 
-PLUGIN = PluginSpec("SchedulingHint", SchedulingHintArgs, build)
+EXAMPLE = PluginExample(
+    pods=(
+        {},
+        {"metadata": {"annotations": {SCHEDULING_HINT.key: '{"nodeNames": ["n0", "n2"]}'}}},
+        {"metadata": {"annotations": {SCHEDULING_HINT.key: '{"preferredNodeNames": ["n1"]}'}}},
+    ),
+)
+
+PLUGIN = PluginSpec("SchedulingHint", SchedulingHintArgs, build, example=EXAMPLE)

@@ -17,6 +17,7 @@ from koordinator.scheduler.contract import (
     ClusterEvent,
     EventHint,
     NoArgs,
+    PluginExample,
     PluginSpec,
     QueueingHint,
     Reads,
@@ -190,6 +191,13 @@ def build(_args: NoArgs, _axis: ResourceAxis) -> VolumeRestrictions:
     return VolumeRestrictions()
 
 
+EXAMPLE = PluginExample(
+    pods=tuple(
+        {"spec": {"volumes": [{"name": "data", "gcePersistentDisk": {"pdName": name}}]}}
+        for name in ("a", "b")
+    ),
+)
+
 PLUGIN = PluginSpec(
     "VolumeRestrictions",
     NoArgs,
@@ -199,4 +207,5 @@ PLUGIN = PluginSpec(
         EventHint("Node", Action.ADD),
         EventHint("PersistentVolumeClaim", Action.ADD, _on_claim_added),
     ),
+    example=EXAMPLE,
 )

@@ -27,6 +27,7 @@ from koordinator.scheduler.contract import (
     ClusterEvent,
     EventHint,
     NoArgs,
+    PluginExample,
     PluginSpec,
     QueueingHint,
     Reads,
@@ -179,6 +180,34 @@ def build(_args: NoArgs, _axis: ResourceAxis) -> VolumeZone:
     return VolumeZone()
 
 
+EXAMPLE = PluginExample(
+    pods=(
+        {},
+        *(
+            {"spec": {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": name}}]}}
+            for name in ("a", "b")
+        ),
+    ),
+    objects=tuple(
+        manifest
+        for name in ("a", "b")
+        for manifest in (
+            {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "metadata": {"name": name, "namespace": "default"},
+                "spec": {"volumeName": f"pv-{name}"},
+            },
+            {
+                "apiVersion": "v1",
+                "kind": "PersistentVolume",
+                "metadata": {"name": f"pv-{name}", "labels": {"topology.kubernetes.io/zone": name}},
+                "spec": {"capacity": {"storage": "9Gi"}},
+            },
+        )
+    ),
+)
+
 PLUGIN = PluginSpec(
     "VolumeZone",
     NoArgs,
@@ -189,4 +218,5 @@ PLUGIN = PluginSpec(
         EventHint("PersistentVolumeClaim", Action.ADD | Action.UPDATE, _on_claim),
         EventHint("PersistentVolume", Action.ADD | Action.UPDATE, _on_volume),
     ),
+    example=EXAMPLE,
 )

@@ -29,7 +29,7 @@ LabelIds = npt.NDArray[np.int32]
 
 @dataclass(slots=True, eq=False)
 class LabelColumn:
-    """Values of one label key.  ``ids`` is -1 where a node lacks the label."""
+    """Values of one label or annotation key.  ``ids`` is -1 where a node lacks it."""
 
     ids: LabelIds  # (capacity,)
     values: list[str]
@@ -90,6 +90,7 @@ class NodeTable:
         self._taint_index: dict[tuple[Taint, ...], int] = {(): 0}
         self._most_taints = SPARE  # before those are looked for that no node has any more
         self.labels: dict[str, LabelColumn] = {}
+        self.annotations: dict[str, LabelColumn] = {}
         self._label_keys: Counter[str] = Counter()  # how many nodes have it
         self._on_no_node = LabelColumn(np.full(0, -1, np.int32), [], {})
         self.images: dict[str, Image] = {}
@@ -151,6 +152,18 @@ class NodeTable:
         column.is_asked = True
         return column
 
+    def annotation(self, key: str) -> LabelColumn:
+        """Return the column of an annotation key, made on first use."""
+        column = self.annotations.get(key)
+        if column is None:
+            column = LabelColumn(np.full(self.capacity, -1, np.int32), [], {})
+            for row, node in enumerate(self.objects):
+                if node is not None:
+                    column.set(row, node.metadata.annotations.get(key))
+            self.annotations[key] = column
+        column.is_asked = True
+        return column
+
     def port(self, port: tuple[str, str, int]) -> IntArray:
         """Return how many pods of each row hold a host port (ip, protocol, number)."""
         counts = self.ports.get(port)
@@ -159,10 +172,9 @@ class NodeTable:
         return counts
 
     def sweep(self) -> None:
-        """Forget labels that nobody has asked for lately, and ports that no pod holds."""
-        self.labels = {key: column for key, column in self.labels.items() if column.is_asked}
-        for column in self.labels.values():
-            column.is_asked = False
+        """Forget what of nodes nobody has asked for lately, and ports that no pod holds."""
+        self.labels = _asked(self.labels)
+        self.annotations = _asked(self.annotations)
         self.ports = {port: counts for port, counts in self.ports.items() if counts.any()}
 
     @property
@@ -193,6 +205,8 @@ class NodeTable:
         self.taint_set[row] = self._intern_taints(node.spec.taints)
         for key, labels in self.labels.items():
             labels.set(row, node.metadata.labels.get(key))
+        for key, annotations in self.annotations.items():
+            annotations.set(row, node.metadata.annotations.get(key))
         for image in node.status.images:
             for text in image.names:
                 self._image(text, image.size_bytes).present[row] = True
@@ -210,8 +224,8 @@ class NodeTable:
         self.allocatable[:, row] = 0
         self.devices.report(row, None, {})
         self.numa.report(row, None, None)
-        for labels in self.labels.values():
-            labels.set(row, None)
+        for column in (*self.labels.values(), *self.annotations.values()):
+            column.set(row, None)
         self.count -= 1
         self._free.append(row)
         return row
@@ -242,8 +256,8 @@ class NodeTable:
         self.rank = np.pad(self.rank, (0, more))
         self.unschedulable = np.pad(self.unschedulable, (0, more))
         self.taint_set = np.pad(self.taint_set, (0, more))
-        for labels in (self._on_no_node, *self.labels.values()):
-            labels.ids = np.pad(labels.ids, (0, more), constant_values=-1)
+        for column in (self._on_no_node, *self.labels.values(), *self.annotations.values()):
+            column.ids = np.pad(column.ids, (0, more), constant_values=-1)
         for image in self.images.values():
             image.present = np.pad(image.present, (0, more))
         for port, counts in self.ports.items():
@@ -295,3 +309,11 @@ class NodeTable:
                 self.images[name].present[row] = False
                 if not self.images[name].present.any():
                     del self.images[name]
+
+
+def _asked(columns: Mapping[str, LabelColumn]) -> dict[str, LabelColumn]:
+    """Return the columns that were asked for since the last time, and start anew."""
+    kept = {key: column for key, column in columns.items() if column.is_asked}
+    for column in kept.values():
+        column.is_asked = False
+    return kept

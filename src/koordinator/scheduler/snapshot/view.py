@@ -269,6 +269,19 @@ class Snapshot:
         column = self._state.nodes.label(key)
         return self._select(column.ids), column.values
 
+    def annotation(self, key: str) -> tuple[LabelIds, list[str]]:
+        """Return ``(n,)`` indices into the list of values; -1 where the node lacks it."""
+        column = self._state.nodes.annotation(key)
+        return self._select(column.ids), column.values
+
+    @property
+    def now_s(self) -> float:
+        """The time as of which the cluster is looked at, in seconds since the epoch.
+
+        A plugin whose answers depend on it has a ``version`` that changes when they do.
+        """
+        return self._state.now_s
+
     def node_labels(self, row: int) -> Mapping[str, str]:
         """Return the labels of the node on a row of the whole cluster; none if it is gone."""
         node = self._state.nodes.objects[row]

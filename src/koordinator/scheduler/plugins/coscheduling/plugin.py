@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from koordinator.api.annotations.gang import bind_gang_entries
+from koordinator.api.annotations.gang import NETWORK_TOPOLOGY_SELECTOR, bind_gang_entries
 from koordinator.api.cluster_network_topology import ClusterNetworkTopology
 from koordinator.api.kubescheduler import CoschedulingArgs, FeatureGates
 from koordinator.api.kubescheduler.gates import GANG_PENDING_PODS_CONDITION
@@ -24,6 +24,7 @@ from koordinator.scheduler.contract import (
     ClusterEvent,
     EventHint,
     Permit,
+    PluginExample,
     PluginSpec,
     PostFilterResult,
     QueueingHint,
@@ -123,6 +124,26 @@ def _has_other_layers(_pod: KubeObject, event: ClusterEvent) -> QueueingHint:
     return QueueingHint.SKIP if old.spec == new.spec else QueueingHint.QUEUE
 
 
+EXAMPLE = PluginExample(
+    pods=({}, {"metadata": {"annotations": {NETWORK_TOPOLOGY_SELECTOR: "elastic"}}}),
+    objects=(
+        {
+            "apiVersion": "scheduling.koordinator.sh/v1alpha1",
+            "kind": "ClusterNetworkTopology",
+            "metadata": {"name": "default"},
+            "spec": {
+                "networkTopologySpec": [
+                    {
+                        "topologyLayer": "ZoneLayer",
+                        "labelKey": ["topology.kubernetes.io/zone"],
+                    },
+                    {"topologyLayer": "NodeTopologyLayer", "parentTopologyLayer": "ZoneLayer"},
+                ]
+            },
+        },
+    ),
+)
+
 PLUGIN = PluginSpec(
     "Coscheduling",
     CoschedulingArgs,
@@ -131,4 +152,5 @@ PLUGIN = PluginSpec(
         EventHint("Node", Action.ADD | Action.UPDATE_LABELS),
         EventHint("ClusterNetworkTopology", Action.ALL, _has_other_layers),
     ),
+    example=EXAMPLE,
 )

@@ -26,6 +26,7 @@ from koordinator.scheduler.contract import (
     AllocationResult,
     EventHint,
     NumaHintProvider,
+    PluginExample,
     PluginSpec,
     Reads,
     Refusal,
@@ -278,6 +279,19 @@ def build(args: NodeNUMAResourceArgs, _axis: ResourceAxis) -> NodeNumaResource:
     )
 
 
+EXAMPLE = PluginExample(
+    pods=(
+        {},
+        {
+            "metadata": {
+                "labels": {"koordinator.sh/qosClass": "LSR"},
+                "annotations": {RESOURCE_SPEC.key: '{"requiredCPUBindPolicy": "FullPCPUs"}'},
+            },
+            "spec": {"priority": 9500},
+        },
+    ),
+)
+
 PLUGIN = PluginSpec(
     "NodeNUMAResource",
     NodeNUMAResourceArgs,
@@ -287,4 +301,5 @@ PLUGIN = PluginSpec(
         EventHint("NodeResourceTopology", Action.ADD | Action.UPDATE | Action.DELETE),
         EventHint("Node", Action.ADD | Action.UPDATE_LABELS | Action.UPDATE_ANNOTATIONS),
     ),
+    example=EXAMPLE,
 )

@@ -24,6 +24,7 @@ from koordinator.scheduler.contract import (
     ClusterEvent,
     EventHint,
     NoArgs,
+    PluginExample,
     PluginSpec,
     QueueingHint,
     Reads,
@@ -175,6 +176,50 @@ def build(_args: NoArgs, _axis: ResourceAxis) -> NodeVolumeLimits:
     return NodeVolumeLimits()
 
 
+EXAMPLE = PluginExample(
+    pods=(
+        {},
+        *(
+            {"spec": {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": name}}]}}
+            for name in ("a", "b")
+        ),
+    ),
+    objects=tuple(
+        manifest
+        for name in ("a", "b")
+        for manifest in (
+            {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "metadata": {"name": name, "namespace": "default"},
+                "spec": {"volumeName": f"pv-{name}"},
+            },
+            {
+                "apiVersion": "v1",
+                "kind": "PersistentVolume",
+                "metadata": {"name": f"pv-{name}"},
+                "spec": {"csi": {"driver": "csi.example.com", "volumeHandle": name}},
+            },
+        )
+    ),
+    node_objects=tuple(
+        {
+            "apiVersion": "storage.k8s.io/v1",
+            "kind": "CSINode",
+            "spec": {
+                "drivers": [
+                    {
+                        "name": "csi.example.com",
+                        "nodeID": "node",
+                        "allocatable": {"count": count},
+                    }
+                ]
+            },
+        }
+        for count in (0, 1, 9)
+    ),
+)
+
 PLUGIN = PluginSpec(
     "NodeVolumeLimits",
     NoArgs,
@@ -185,4 +230,5 @@ PLUGIN = PluginSpec(
         EventHint("PersistentVolumeClaim", Action.ADD, _on_claim_added),
         EventHint("VolumeAttachment", Action.DELETE),
     ),
+    example=EXAMPLE,
 )

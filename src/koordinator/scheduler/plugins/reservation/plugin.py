@@ -30,6 +30,7 @@ from koordinator.scheduler.contract import (
     Nomination,
     NumaAligner,
     NumaHintProvider,
+    PluginExample,
     PluginSpec,
     PostFilterResult,
     Reads,
@@ -405,6 +406,32 @@ def build(args: ReservationArgs, _axis: ResourceAxis) -> Reservations:
     return Reservations(args)
 
 
+EXAMPLE = PluginExample(
+    pods=({}, {"metadata": {"annotations": {AFFINITY.key: "{}"}}}),
+    objects=tuple(
+        {
+            "apiVersion": "scheduling.koordinator.sh/v1alpha1",
+            "kind": "Reservation",
+            "metadata": {
+                "name": name,
+                "uid": f"00000000-0000-4000-8000-00000000000{number}",
+                "creationTimestamp": "2023-11-14T22:00:00Z",
+            },
+            "spec": {
+                "owners": [{"labelSelector": {"matchLabels": {"app": f"app{number}"}}}],
+                "allocateOnce": False,
+                "template": {
+                    "spec": {
+                        "containers": [{"name": "hold", "resources": {"requests": {"cpu": "1"}}}]
+                    }
+                },
+            },
+            "status": {"phase": "Available", "nodeName": name, "allocatable": {"cpu": "1"}},
+        }
+        for number, name in enumerate(("n0", "n1", "n2"))
+    ),
+)
+
 PLUGIN = PluginSpec(
     "Reservation",
     ReservationArgs,
@@ -413,4 +440,5 @@ PLUGIN = PluginSpec(
         EventHint("AssignedPod", Action.DELETE),
         EventHint("Reservation", Action.ADD | Action.UPDATE | Action.DELETE),
     ),
+    example=EXAMPLE,
 )

@@ -28,6 +28,7 @@ from koordinator.domain.volume_claims import (
 from koordinator.scheduler.contract import (
     AllocationResult,
     Permit,
+    PluginExample,
     PluginSpec,
     Reads,
     Refusal,
@@ -170,4 +171,68 @@ def build(args: VolumeBindingArgs, _axis: ResourceAxis) -> VolumeBinding:
     return VolumeBinding(piecewise(points) if points else None, args.bind_timeout_seconds)
 
 
-PLUGIN = PluginSpec("VolumeBinding", VolumeBindingArgs, build, events=EVENTS)
+EXAMPLE = PluginExample(
+    args={
+        "shape": [{"utilization": 0, "score": 0}, {"utilization": 100, "score": 10}],
+    },
+    pods=(
+        {},
+        *(
+            {"spec": {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": name}}]}}
+            for name in ("a", "b")
+        ),
+    ),
+    objects=(
+        {
+            "apiVersion": "storage.k8s.io/v1",
+            "kind": "StorageClass",
+            "metadata": {"name": "local"},
+            "provisioner": "kubernetes.io/no-provisioner",
+            "volumeBindingMode": "WaitForFirstConsumer",
+        },
+        *(
+            manifest
+            for name in ("a", "b")
+            for manifest in (
+                {
+                    "apiVersion": "v1",
+                    "kind": "PersistentVolumeClaim",
+                    "metadata": {"name": name, "namespace": "default"},
+                    "spec": {
+                        "accessModes": ["ReadWriteOnce"],
+                        "storageClassName": "local",
+                        "resources": {"requests": {"storage": "5Gi"}},
+                    },
+                },
+                {
+                    "apiVersion": "v1",
+                    "kind": "PersistentVolume",
+                    "metadata": {"name": f"pv-{name}"},
+                    "status": {"phase": "Available"},
+                    "spec": {
+                        "accessModes": ["ReadWriteOnce"],
+                        "storageClassName": "local",
+                        "capacity": {"storage": "9Gi" if name == "a" else "90Gi"},
+                        "nodeAffinity": {
+                            "required": {
+                                "nodeSelectorTerms": [
+                                    {
+                                        "matchExpressions": [
+                                            {
+                                                "key": "topology.kubernetes.io/zone",
+                                                "operator": "In",
+                                                "values": [name],
+                                            }
+                                        ]
+                                    }
+                                ]
+                            }
+                        },
+                    },
+                },
+            )
+        ),
+    ),
+)
+
+PLUGIN = PluginSpec("VolumeBinding", VolumeBindingArgs, build, events=EVENTS, example=EXAMPLE)

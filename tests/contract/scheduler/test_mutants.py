@@ -1,0 +1,166 @@
+"""The suite for plugins fails every plugin of the package once one fault is put into it."""
+
+from collections.abc import Callable, Hashable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from koordinator.scheduler.contract import METHODS, PluginSpec, Reads, Rejections
+from koordinator.scheduler.profile import BUILTIN_PLUGINS
+from koordinator.scheduler.snapshot import BoolArray, IntArray, PodClass, Snapshot
+from koordinator.testing.scheduler_plugins import plugin_contract
+
+JUDGING = tuple(
+    spec
+    for spec in BUILTIN_PLUGINS
+    if not spec.example.silent
+    and any(hasattr(spec.plugin_type, name) for name in ("filter", "score", "score_among"))
+)
+LOCAL = tuple(spec for spec in JUDGING if spec.plugin_type.reads is not Reads.CLUSTER)  # type: ignore[attr-defined] # of every plugin
+#: What would tell another sum than a filter or score with a fault.
+SHORT_CUTS = ("compares", "formula", "judge", "spread")
+
+Fault = Callable[[Snapshot, PodClass], IntArray]
+
+
+class Around:
+    """A plugin that has another one do its work."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+
+def faulty(spec: PluginSpec[Any], fault: Fault, **more: Any) -> PluginSpec[Any]:
+    """Return the plugin with ``fault``, ``(n,)`` of 0 or 1 by row, let into what it answers.
+
+    Where it is 1, a node that was accepted is rejected, and the score is another one.
+    """
+    inner_type = spec.plugin_type
+    members: dict[str, Any] = {
+        name: _passed_on(name, callable(getattr(inner_type, name, None)))
+        for name in METHODS - {*SHORT_CUTS, "reads"}
+        if hasattr(inner_type, name)
+    }
+    members["reads"] = inner_type.reads  # type: ignore[attr-defined] # of every plugin
+
+    def judge(self: Any, snapshot: Snapshot, pod: PodClass) -> Rejections:
+        found = self.inner.filter(snapshot, pod)
+        wrong: BoolArray = (fault(snapshot, pod) > 0) & (found.codes == 0)
+        bit = len(found.reasons)
+        return Rejections(
+            found.codes | (wrong.astype(np.int64) << bit),
+            (*found.reasons, "faulty"),
+            found.verdict,
+            None if found.explain is None else _explained(found, bit),
+        )
+
+    def score(self: Any, snapshot: Snapshot, pod: PodClass) -> IntArray:
+        return _moved(self.inner.score(snapshot, pod), fault(snapshot, pod))
+
+    def score_among(self: Any, snapshot: Snapshot, pod: PodClass, rows: IntArray) -> IntArray:
+        return _moved(self.inner.score_among(snapshot, pod, rows), fault(snapshot, pod)[rows])
+
+    faults = {"filter": judge, "score": score, "score_among": score_among}
+    members |= {name: method for name, method in faults.items() if hasattr(inner_type, name)}
+    members |= more
+
+    kind = type(f"Faulty{spec.name}", (Around,), members)
+
+    def build(args: Any, axis: Any) -> Any:
+        return kind(spec.build(args, axis))
+
+    build.__annotations__["return"] = kind
+    return replace(spec, build=build)
+
+
+def _passed_on(name: str, is_method: bool) -> Any:
+    if is_method:
+        return lambda self, *args: getattr(self.inner, name)(*args)
+    return property(lambda self: getattr(self.inner, name))
+
+
+def _explained(found: Rejections, bit: int) -> Callable[[int], Any]:
+    def explain(row: int) -> Any:
+        assert found.explain is not None
+        return found.explain(row) if not found.codes[row] >> bit & 1 else ["faulty"]
+
+    return explain
+
+
+def _moved(raw: IntArray, fault: IntArray) -> IntArray:
+    """Return scores of which those at a fault are the lowest or, if they were, the next."""
+    return np.where(fault > 0, np.where(raw == 0, 1, 0), raw)
+
+
+def told(spec: PluginSpec[Any]) -> str:
+    """Run the suite on a plugin that must fail it; return which rule it says is broken."""
+    (case,) = plugin_contract(spec).args[1]
+    with pytest.raises((AssertionError, ValueError, IndexError)) as caught:
+        case.values[0]()
+    notes = "\n".join(getattr(caught.value, "__notes__", ()))
+    assert f"{spec.name} breaks " in notes, caught.value
+    return notes.partition(" breaks ")[2].partition(":")[0]
+
+
+def by_name(spec: PluginSpec[Any]) -> str:
+    return spec.name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spec", JUDGING, ids=by_name)
+def test_judging_by_row_number_fails(spec: PluginSpec[Any]) -> None:
+    """Also where a row keeps its number in a selection of rows."""
+
+    def odd(snapshot: Snapshot, _pod: PodClass) -> IntArray:
+        return snapshot.row_numbers % 2
+
+    assert told(faulty(spec, odd)) in {
+        "check_blind_to_node_order",
+        "check_reads_no_more_than_it_says",
+        "check_a_score_left_out_says_nothing",
+        "check_a_filter_left_out_rejects_nothing",
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spec", JUDGING, ids=by_name)
+def test_a_forgotten_dependency_fails(spec: PluginSpec[Any]) -> None:
+    """It counts the pods on a node and says that it reads facts of nodes alone."""
+
+    def crowded(snapshot: Snapshot, _pod: PodClass) -> IntArray:
+        on = [len(list(snapshot.pods_on(row))) for row in snapshot.row_numbers.tolist()]
+        return (np.array(on, np.int64).reshape(-1) > 0).astype(np.int64)
+
+    told(faulty(spec, crowded, reads=Reads.NODE))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spec", JUDGING, ids=by_name)
+def test_writing_to_the_snapshot_fails(spec: PluginSpec[Any]) -> None:
+    """Also if the plugin finds a way around arrays that can't be written to."""
+
+    def writes(snapshot: Snapshot, _pod: PodClass) -> IntArray:
+        requested = snapshot.cluster.requested
+        base = requested if requested.base is None else requested.base
+        base.flags.writeable = True
+        base += 1
+        return np.zeros(len(snapshot), np.int64)
+
+    assert told(faulty(spec, writes)) == "check_pure"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spec", LOCAL, ids=by_name)
+def test_a_key_that_forgets_something_fails(spec: PluginSpec[Any]) -> None:
+    """The answer depends on a label of the pod, which the key lacks."""
+
+    def front(snapshot: Snapshot, pod: PodClass) -> IntArray:
+        return np.full(len(snapshot), int(dict(pod.labels).get("tier") == "front"), np.int64)
+
+    def key(self: Any, pod: PodClass) -> Hashable:
+        inner = getattr(self.inner, "key", None)
+        return "" if inner is None or spec.name == "Reservation" else inner(pod)
+
+    told(faulty(spec, front, key=key))
