@@ -18,7 +18,7 @@ _WORK = """
 import sys
 from koordinator.foundation.errors import HostError
 from koordinator.host.linux.host import LinuxHost
-from koordinator.host.linux.perf_events import Event, LinuxPerfEvents
+from koordinator.host.linux.perf_events import LinuxPerfEvents, PerfEvent
 
 own, pid = sys.argv[1], int(sys.argv[2])
 host = LinuxHost()
@@ -28,7 +28,8 @@ def sysctl():
     host.write(path, host.read(path).strip())
 
 def count():
-    LinuxPerfEvents((Event(1, 0), Event(1, 1))).start(f"/sys/fs/cgroup/unified/{own}", [0]).stop()
+    events = LinuxPerfEvents((PerfEvent(1, 0), PerfEvent(1, 1)))
+    events.start(f"/sys/fs/cgroup/unified/{own}", [0]).stop()
 
 attempts = {
     "cgroups": lambda: host.write(f"/sys/fs/cgroup/cpu/{own}/pod/c/cpu.shares", "777"),
