@@ -131,7 +131,7 @@ def test_doors_are_narrowed_down_where_asked(helm: Helm, controlplane: ControlPl
         "--set=manager.webhook.clientNames={kube-apiserver}",
     )
     names = {kind: {name for found, name in objects if found == kind} for kind, _ in objects}
-    assert names["NetworkPolicy"] == {"koord-manager", "koord-scheduler"}
+    assert names["NetworkPolicy"] == {"koord-descheduler", "koord-manager", "koord-scheduler"}
     assert names["ServiceMonitor"] == {"koord-manager", "koordlet"}
     assert {"koord-manager-metrics", "koordlet-metrics"} < names["Service"]
     pod = objects["Deployment", "koord-manager"]["spec"]["template"]["spec"]
