@@ -16,7 +16,11 @@ from koordinator.scheduler.cycle import SchedulingCycle
 from koordinator.scheduler.features.explanation import ExplanationFeature
 from koordinator.scheduler.features.gangs import GangFeature, NoPlaces
 from koordinator.scheduler.features.nodes import NodePagesFeature
-from koordinator.scheduler.features.quotas import JobQueueFeature, QuotaFeature
+from koordinator.scheduler.features.quotas import (
+    JobQueueFeature,
+    QuotaFeature,
+    TerminatingPodFeature,
+)
 from koordinator.scheduler.features.reservations import ReservationFeature
 from koordinator.scheduler.features.topology import TopologyFeature
 from koordinator.scheduler.isolation import PluginIsolation
@@ -82,6 +86,8 @@ def build_scheduler(
     writes = options.writes_network
     if options.report and (any(b.gathers for b in caches) if writes is None else writes):
         features.append(TopologyFeature(handle))
+    if quotas is not None and quotas.quotas.ignores_terminating:
+        features.append(TerminatingPodFeature(handle, quotas))
     if quotas is not None:
         features.append(QuotaFeature(handle, quotas, measured.quotas))
     if reservations is not None:

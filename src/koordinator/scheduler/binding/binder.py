@@ -6,7 +6,7 @@ first, they have settled where it counts, and there is nothing to give back.  Ev
 than the answer: a pod that is seen on its node is bound.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -30,6 +30,7 @@ from koordinator.scheduler.snapshot import ClusterState, IntArray, PlacedPod, Po
 from koordinator.scheduler.transaction import Transaction
 
 NANOS = 10**9
+_CONFIRMED = TRANSITIONS[LifeEvent.CONFIRM]
 
 
 class AttemptRecord(Struct, eq=False):
@@ -66,6 +67,17 @@ class Assumed(Struct, eq=False):  # a struct: one is made per pod
                 self.state, event, f"{self.queued.key} on {self.node}, sent {self.sent_s}, {waits}"
             )
         self.state = state
+
+
+def move_all(batch: Iterable[Assumed], event: LifeEvent) -> None:
+    """Let the same happen to many pods, without a call for each.  Raises BugError as ``move``."""
+    following = TRANSITIONS[event]
+    for assumed in batch:
+        state = following.get(assumed.state)
+        if state is None:
+            assumed.move(event)
+        else:
+            assumed.state = state
 
 
 Ended = tuple[Assumed, ClusterError | None]
@@ -161,8 +173,8 @@ class Binder:
         """Begin to bind; ``ended`` tells how it went."""
         now_s = self._clock.now_s()
         now_ns = int(now_s * NANOS)
+        move_all(batch, LifeEvent.SEND)
         for assumed in batch:
-            assumed.move(LifeEvent.SEND)
             assumed.sent_s = now_s
             if assumed.allocation.stamps:
                 assumed.allocation = _stamped(assumed.allocation, now_ns)
@@ -192,7 +204,11 @@ class Binder:
         if error is not None and not self._is_seen_bound(assumed):
             self.forget(assumed)
             return assumed, error
-        assumed.move(LifeEvent.CONFIRM)
+        state = _CONFIRMED.get(assumed.state)
+        if state is None:
+            assumed.move(LifeEvent.CONFIRM)
+        else:
+            assumed.state = state
         if assumed.transaction is not None:
             assumed.transaction.commit()
         return assumed, None

@@ -13,7 +13,7 @@ from koordinator.foundation.errors import (
     TooManyRequestsError,
 )
 from koordinator.foundation.faults import Fault
-from koordinator.scheduler.binding.binder import Assumed, Binder
+from koordinator.scheduler.binding.binder import Assumed, Binder, move_all
 from koordinator.scheduler.binding.life import LifeEvent, LifeState
 from koordinator.scheduler.contract import Action, AllocationResult, ClusterEvent, Profile
 from koordinator.scheduler.cycle import SchedulingCycle
@@ -113,8 +113,7 @@ class Bindings:
 
     def let_go(self, placed: Sequence[Assumed]) -> None:
         """Bind pods that have all permits."""
-        for assumed in placed:
-            assumed.move(LifeEvent.ALLOW)
+        move_all(placed, LifeEvent.ALLOW)
         self._permitted += placed
 
     def settle_waiting(self) -> None:

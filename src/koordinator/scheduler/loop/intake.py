@@ -17,7 +17,7 @@ from koordinator.scheduler.loop.feature import Hooks
 from koordinator.scheduler.loop.nominations import Nominations
 from koordinator.scheduler.loop.options import SchedulerOptions
 from koordinator.scheduler.queue import QueuedPod, SchedulingQueue
-from koordinator.scheduler.snapshot import ClusterState, PodClass
+from koordinator.scheduler.snapshot import ClusterState, PlacedPod, PodClass
 
 
 class PodIntake:
@@ -47,11 +47,13 @@ class PodIntake:
 
     def take(self, event: WatchEvent, pod: Pod) -> None:
         """Take in the events of a pod."""
-        if self._is_known_bind(event, pod):
+        by_key, key = self._state.pods.by_key, pod.key
+        placed = by_key.get(key)
+        if placed is not None and self._is_known_bind(event, placed, pod):
             return
         previous, new = event.previous, as_scheduled(pod)
         old = as_scheduled(previous) if isinstance(previous, Pod) else None
-        used = self._used_by(pod)
+        used = placed.pod_allocation.uses if placed is not None else ""
         for takes in self._hooks.takes_pod:
             if takes(event.type, new, old):
                 break
@@ -59,13 +61,15 @@ class PodIntake:
             self.put(event.type, new, old)
         if self._heeds_others:
             self._heed(event.type, new)
-        uses = self._used_by(pod)
+        placed = by_key.get(key)
+        uses = placed.pod_allocation.uses if placed is not None else ""
         if uses and uses != used and old is not None and old.spec.node_name:
             # What it took beside the reservation counts as part of it from now on.
             self._tell_queue(ClusterEvent("AssignedPod", Action.DELETE, old, None))
-        for uid in {used, uses} - {""}:
-            for heard in self._hooks.heard_use:
-                heard(uid)
+        if used or uses:
+            for uid in {used, uses} - {""}:
+                for heard in self._hooks.heard_use:
+                    heard(uid)
 
     def put(self, kind: EventType, pod: Pod, previous: Pod | None) -> None:
         """Take in a pod as the state and the queue shall see it."""
@@ -126,15 +130,13 @@ class PodIntake:
         if not has_place:
             self._nominations.heard(pod)
 
-    def _is_known_bind(self, event: WatchEvent, pod: Pod) -> bool:
+    def _is_known_bind(self, event: WatchEvent, placed: PlacedPod, pod: Pod) -> bool:
         """Take in a bind of ours to which nobody has added anything, if that is the event.
 
         Most events in a busy cluster are of this kind.
         """
-        placed = self._state.pods.by_key.get(pod.key)
         if (
-            placed is None
-            or placed.pod is not event.previous
+            placed.pod is not event.previous
             or not self._ingest.is_bare_bind(placed, pod)
             or self._bindings.holds(placed.key)
             or self._heeds_others
@@ -151,11 +153,6 @@ class PodIntake:
         """Keep the place to which another scheduler has nominated a pod, or keep it no more."""
         if self._diagnoses.lost_rival(pod, gone=kind is EventType.DELETED or is_over(pod)):
             self._tell_queue(ClusterEvent("AssignedPod", Action.DELETE, pod, None))
-
-    def _used_by(self, pod: Pod) -> str:
-        """Return the uid of the reservation that a placed pod uses; empty if none."""
-        placed = self._state.pods.by_key.get(pod.key)
-        return placed.pod_allocation.uses if placed is not None else ""
 
     def _arrived_s(self, pod: Pod) -> float:
         """Return when the pod joined the queue: a restart doesn't cost it its place."""

@@ -9,6 +9,10 @@
 ``pages``, ``gauges``, ``metrics``  what is shown
 """
 
-from koordinator.scheduler.features.quotas.feature import JobQueueFeature, QuotaFeature
+from koordinator.scheduler.features.quotas.feature import (
+    JobQueueFeature,
+    QuotaFeature,
+    TerminatingPodFeature,
+)
 
-__all__ = ["JobQueueFeature", "QuotaFeature"]
+__all__ = ["JobQueueFeature", "QuotaFeature", "TerminatingPodFeature"]

@@ -101,6 +101,26 @@ class JobQueueFeature(Feature):
         return {name: len(queue) for name, queue in list(self.cache.queues.items())}
 
 
+class TerminatingPodFeature(Feature):
+    """Lets pods that are being deleted leave their quotas, where feature gates say so."""
+
+    def __init__(self, handle: SchedulerHandle, plugin: ElasticQuotaPlugin) -> None:
+        self._terminating = TerminatingPods(handle.clock, handle.state, plugin)
+
+    def heard_pod(self, pod: Pod, previous: Pod | None, *, deleted: bool) -> Sequence[str]:  # noqa: ARG002 -- what it is now counts
+        """Take note of a pod that may be on its way out."""
+        self._terminating.note(pod, gone=deleted)
+        return ()
+
+    def heard_all(self) -> None:
+        """Let those pods leave their quotas that are due."""
+        self._terminating.step()
+
+    def next_wakeup_s(self, *, synced: bool) -> float | None:  # noqa: ARG002 -- always
+        """Return when a pod leaves its quota."""
+        return self._terminating.next_wakeup_s()
+
+
 class QuotaFeature(Feature):
     """Keeps ElasticQuotas current, and takes back what a quota uses for too long."""
 
@@ -112,7 +132,6 @@ class QuotaFeature(Feature):
     ) -> None:
         self._handle, self._plugin = handle, plugin
         cluster, clock, state = handle.cluster, handle.clock, handle.state
-        self._terminating = TerminatingPods(clock, state, plugin)
         self._revoke = QuotaRevoke(cluster, clock, plugin, state)
         self._status = (
             QuotaStatus(cluster, clock, handle.reporter, plugin, state, metrics=metrics)
@@ -122,15 +141,6 @@ class QuotaFeature(Feature):
         if metrics is not None:
             metrics.watch_quotas(self._gauges)
             self._ledger().hooks.timer = metrics
-
-    def heard_pod(self, pod: Pod, previous: Pod | None, *, deleted: bool) -> Sequence[str]:  # noqa: ARG002 -- what it is now counts
-        """Take note of a pod that may be on its way out."""
-        self._terminating.note(pod, gone=deleted)
-        return ()
-
-    def heard_all(self) -> None:
-        """Let those pods leave their quotas that are due."""
-        self._terminating.step()
 
     def step(self, *, leads: bool) -> None:
         """Evict pods of overused quotas, and write statuses."""
@@ -152,11 +162,11 @@ class QuotaFeature(Feature):
             self._status.step(finish=True)
 
     def next_wakeup_s(self, *, synced: bool) -> float | None:
-        """Return when a pod leaves its quota, or something is to be written or evicted."""
-        due = [self._terminating.next_wakeup_s()]
-        if synced:
-            due.append(self._revoke.next_wakeup_s())
-            due.append(self._status.next_wakeup_s() if self._status is not None else None)
+        """Return when something is to be written or evicted."""
+        if not synced:
+            return None
+        status = self._status
+        due = [self._revoke.next_wakeup_s(), status.next_wakeup_s() if status is not None else None]
         return min((due_s for due_s in due if due_s is not None), default=None)
 
     def pages(self, ask: Ask) -> Mapping[str, Page]:
