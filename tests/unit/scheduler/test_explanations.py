@@ -2,12 +2,15 @@
 
 from typing import Any
 
+from tests.unit.scheduler.broken_plugins import breaks
 from tests.unit.scheduler.test_gangs import config, group, members
-from tests.worlds import embedded, made, node, pod
+from tests.worlds import START_S, embedded, made, node, pod
 
 from koordinator.api.meta import KubeObject
 from koordinator.api.schedule_explanation import ScheduleExplanation, ScheduleExplanationStatus
+from koordinator.foundation.faults import Fault
 from koordinator.scheduler.features.explanation.answers import AGAIN_S, HEARTBEAT_S, Explanations
+from koordinator.scheduler.loop import SchedulerOptions
 from koordinator.simulator import Embedded
 
 
@@ -137,3 +140,26 @@ def test_a_question_goes_when_its_time_is_over() -> None:
     one.clock.advance_to(one.clock.now_s() + 61)
     explanations.step()
     assert not one.cluster.list(ScheduleExplanation).items
+
+
+def test_a_question_whose_answer_breaks_concerns_itself_alone() -> None:
+    """The scheduler goes on, the fault names the question, and other questions are answered."""
+    faults: list[Fault] = []
+    options = SchedulerOptions(answers_explanations=True)
+    one = Embedded(now_s=START_S, options=options, on_fault=faults.append)
+    one.load([node("n", cpu=1), pod("large", 9), pod("small", 1)])
+    one.run_to_fixed_point()
+    (cycle,) = one.scheduler.cycles.values()
+    plugin = next(a.plugin for a in cycle.profile.filter if a.name == "NodeResourcesFit")
+    raised = breaks(plugin, "detail", only_on_evil=False)
+    one.cluster.create(question("default/large", "bad"))
+    one.cluster.create(question("default/small", "good"))
+
+    one.scheduler.step()
+
+    assert raised
+    assert [(fault.stage, fault.about) for fault in faults] == [
+        ("detail", "ScheduleExplanation default/bad")
+    ]
+    answered = one.cluster.get(ScheduleExplanation, "good", "default")
+    assert answered.status.schedulable

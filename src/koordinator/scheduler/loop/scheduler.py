@@ -165,7 +165,8 @@ class Scheduler:
         self._isolation.tell_of_hints(self._queue)
         leads = limit != 0 and self.is_synced
         for step in self._hooks.step:
-            step(leads=leads)
+            with self._isolation.barrier("step"):
+                step(leads=leads)
         return self._handle.attempts.take()
 
     def _exchange(self) -> None:
@@ -184,7 +185,8 @@ class Scheduler:
         """Let features do what is due between decisions; return whether there was anything."""
         done = False
         for work in self._hooks.work:
-            done |= work()
+            with self._isolation.barrier("work"):
+                done |= work()
         return done
 
     def _next_run(self, most: int) -> list[QueuedPod]:

@@ -57,7 +57,8 @@ class Explanations:
                 self._delete(one)
             elif now_s >= self._due_s.get((one.key, one.spec.question_object_key), 0.0):
                 left -= 1
-                self._answer(one)
+                with self._handle.isolation.barrier("explain", one):
+                    self._answer(one)
 
     def next_wakeup_s(self) -> float | None:
         """Return when an answer is due next; None: there is no question."""
