@@ -74,7 +74,15 @@ class Transaction:
         """Keep what was done."""
         self._undo.clear()
 
-    def rollback(self) -> None:
-        """Undo, last first."""
-        while self._undo:
+    def note(self, undo: Callable[[], object]) -> None:
+        """Have something undone that was done beside the state."""
+        self._undo.append(undo)
+
+    def mark(self) -> int:
+        """Return where a part begins that ``rollback`` may undo alone."""
+        return len(self._undo)
+
+    def rollback(self, mark: int = 0) -> None:
+        """Undo, last first, what was done since a mark."""
+        while len(self._undo) > mark:
             self._undo.pop()()

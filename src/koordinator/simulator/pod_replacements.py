@@ -8,13 +8,13 @@ from hashlib import sha256
 
 from msgspec.structs import replace
 
-from koordinator.api.meta import Condition, ObjectMeta
+from koordinator.api.meta import Condition
 from koordinator.api.pod import Pod, PodStatus
 from koordinator.api.workload import DaemonSet, StatefulSet
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.cluster.port import EventType
-from koordinator.descheduler.migration.reservation_template import OF_ITS_NODE
 from koordinator.descheduler.migration.workloads import controller_of
+from koordinator.domain.placement_trial import replacement_of
 
 _KEPT_NAMES = (StatefulSet.KIND,)
 _SUFFIX = 5  # characters
@@ -52,14 +52,4 @@ class PodReplacements:
         if owner.kind not in _KEPT_NAMES:
             digest = sha256(f"{meta.name} {meta.uid}".encode()).hexdigest()
             name = f"{owner.name}-{digest[:_SUFFIX]}"
-        annotations = {
-            key: text for key, text in meta.annotations.items() if key not in OF_ITS_NODE
-        }
-        fresh = ObjectMeta(
-            name=name,
-            namespace=meta.namespace,
-            labels=meta.labels,
-            annotations=annotations,
-            owner_references=meta.owner_references,
-        )
-        self._cluster.create(Pod(metadata=fresh, spec=replace(gone.spec, node_name="")))
+        self._cluster.create(replacement_of(gone, name))

@@ -11,9 +11,6 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from koordinator.api.annotations.devices import ALLOCATED as DEVICES_ALLOCATED
-from koordinator.api.annotations.numa import RESOURCE_STATUS
-from koordinator.api.annotations.reservation import ALLOCATED as RESERVATION_ALLOCATED
 from koordinator.api.codec import decode, encode_part
 from koordinator.api.core import (
     Affinity,
@@ -33,11 +30,10 @@ from koordinator.api.reservation import (
     ReservationOwner,
 )
 from koordinator.descheduler.migration.workloads import controller_of
+from koordinator.domain.placement_trial import OF_ITS_NODE
 from koordinator.foundation.errors import InputError
 
 CREATOR: Final = "koord-descheduler"  # as label of its reservations
-#: Annotations that say what a pod holds of its node: meaningless on any other.
-OF_ITS_NODE: Final = (DEVICES_ALLOCATED.key, RESOURCE_STATUS.key, RESERVATION_ALLOCATED.key)
 _MS = 1000
 
 

@@ -188,10 +188,53 @@ class GangScheduler:
             self._handle.binder.forget(assumed)
         if not decision.is_lost or not decision.failed:
             return None
-        verdict = decision.failed[0][2]
-        if isinstance(verdict, ReserveRefusal):
-            return verdict
-        return ReserveRefusal(verdict.refused_by, verdict.refusal or verdict.message())
+        return _refusal(decision.failed[0][2])
+
+    def try_together(
+        self, cycle: SchedulingCycle, pods: Sequence[tuple[Pod, PodClass]]
+    ) -> Sequence[NodeChoice] | ReserveRefusal | None:
+        """Return places for members that the caches know to be pending, all in one domain.
+
+        Refused if one of them finds none; None: they ask nothing of the network, or are no gang.
+        Everything is as it was afterwards.
+        """
+        active = next(iter(cycle.profile.gangs), None)
+        if active is None:
+            return None
+        gangs: GangCache = active.plugin.gangs
+        demand = self._topology_placer.demand(gangs, pods[0][0])
+        if demand is None:
+            return None
+        members = [
+            (QueuedPod(pod.key, pod, None, pod.spec.priority or 0, 0.0, number), kind)
+            for number, (pod, kind) in enumerate(pods)
+        ]
+        head = members[0][0]
+        alone = len(members) == 1 and gangs.starts_alone(head.pod)
+        decision = self._topology_placer.place(
+            cycle,
+            gangs,
+            GangGroupAttempt(
+                gangs.attempt_alone(head.pod) if alone else gangs.attempt(head.pod),
+                head,
+                gangs.version(head.pod),
+            ),
+            members,
+            demand,
+            nominated=self._handle.diagnoses.nominated(),
+            merges=False,
+        )
+        found = {
+            assumed.queued.key: NodeChoice(assumed.placed.row, assumed.node, assumed.allocation)
+            for assumed in decision.placed
+        }
+        for assumed in reversed(decision.placed):
+            self._handle.binder.forget(assumed)
+        if not decision.is_lost and len(found) == len(members):
+            return [found[queued.key] for queued, _ in members]
+        if not decision.failed:
+            return ReserveRefusal(active.name, "too few members of its gang are there")
+        return _refusal(decision.failed[0][2])
 
     def _headroom_for(
         self,
@@ -443,6 +486,12 @@ class GangScheduler:
     ) -> Diagnosis:
         known = self._handle.diagnoses.known(cycle, pod_class)
         return known or self._handle.diagnoses.diagnose(cycle, queued.pod, pod_class)
+
+
+def _refusal(verdict: Verdict) -> ReserveRefusal:
+    if isinstance(verdict, ReserveRefusal):
+        return verdict
+    return ReserveRefusal(verdict.refused_by, verdict.refusal or verdict.message())
 
 
 def _reason(verdict: Verdict) -> str:

@@ -10,13 +10,14 @@ from koordinator.cluster.port import EventType, WatchEvent
 from koordinator.domain.gangs import GangCache
 from koordinator.scheduler.binding import Assumed
 from koordinator.scheduler.contract import Action, ClusterEvent, QueueGate
-from koordinator.scheduler.cycle import ReserveRefusal, SchedulingCycle
+from koordinator.scheduler.cycle import NodeChoice, ReserveRefusal, SchedulingCycle
 from koordinator.scheduler.features.gangs.attempts import GangScheduler, GangUnit
 from koordinator.scheduler.features.gangs.pages import gang_page, gangs_page
 from koordinator.scheduler.features.gangs.reports import GangReports, JobPlaces
 from koordinator.scheduler.loop.feature import Ask, Feature, Page
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.queue import EVERYTHING, QueuedPod
+from koordinator.scheduler.snapshot import PodClass
 
 if TYPE_CHECKING:  # what measures is not loaded where nobody asks for figures
     from koordinator.scheduler.features.gangs.metrics import GangMetrics
@@ -115,6 +116,16 @@ class GangFeature(Feature):
         """Return why no domain takes a member's gang; None: one does, or it needs none."""
         cycle = self._handle.cycles[queued.pod.spec.scheduler_name]
         return self._attempts.why_not_together(cycle, queued)
+
+    def try_together(
+        self, cycle: SchedulingCycle, pods: Sequence[tuple[Pod, PodClass]]
+    ) -> Sequence[NodeChoice] | ReserveRefusal | None:
+        """Return places for members that the caches know to be pending, all in one domain.
+
+        Refused if one of them finds none; None: they ask nothing of the network, or are no gang.
+        Everything is as it was afterwards.
+        """
+        return self._attempts.try_together(cycle, pods)
 
     def placed(self, pods: Sequence[QueuedPod]) -> None:
         """Hold the places of members until all have theirs."""

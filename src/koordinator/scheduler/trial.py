@@ -1,0 +1,303 @@
+"""A scheduler that is asked where pods would go, and decides nothing.
+
+It follows the cluster as a standby does.  A question changes its state and changes it back, with
+the cycles, plugins and features that would decide in earnest; nothing is written.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
+from typing import Any
+
+from msgspec.structs import replace
+
+from koordinator.api.kubescheduler import NO_GATES, FeatureGates, KubeSchedulerConfiguration
+from koordinator.api.pod import Pod
+from koordinator.api.reservation import Reservation
+from koordinator.cluster.port import Cluster
+from koordinator.domain.placement_trial import Landing
+from koordinator.domain.reservations import lifecycle
+from koordinator.domain.reservations.offer import offer_of
+from koordinator.domain.reservations.reserve_pod import reserve_pod
+from koordinator.domain.transforms import as_scheduled
+from koordinator.foundation.clock import Clock, to_datetime
+from koordinator.foundation.errors import InputError
+from koordinator.foundation.faults import FaultHandler, raise_fault
+from koordinator.scheduler.assembly import build_scheduler
+from koordinator.scheduler.contract import PluginSpec
+from koordinator.scheduler.cycle import NodeChoice, ReserveRefusal, SchedulingCycle
+from koordinator.scheduler.features.gangs import GangFeature
+from koordinator.scheduler.loop import Scheduler, SchedulerOptions
+from koordinator.scheduler.profile import WATCHED, build_profiles
+from koordinator.scheduler.snapshot import ClusterState, PlacedPod, PodAllocation, PodClass
+from koordinator.scheduler.transaction import Transaction
+
+
+class SchedulerTrial:
+    """Fulfils ``domain.placement_trial.PlacementTrial``."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        """``scheduler`` is nobody else's: it only follows."""
+        self._scheduler = scheduler
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether everything that exists has been taken in."""
+        return self._scheduler.is_synced
+
+    @property
+    def scheduler_names(self) -> AbstractSet[str]:
+        """Whose pods can be tried."""
+        return self._scheduler.cycles.keys()
+
+    def follow(self) -> None:
+        """Take in what has happened in the cluster.  Raises ClusterError if it can't be read."""
+        self._scheduler.step(limit=0)
+
+    def refresh(self) -> None:
+        """Make sure that nothing is missed that happened until now; ``is_ready`` tells when."""
+        self._scheduler.sync()
+
+    @contextmanager
+    def world(self) -> Iterator["ForkedState"]:
+        """Yield a world like the cluster, and undo everything that was done in it."""
+        with Transaction(self._scheduler.state) as transaction:
+            yield ForkedState(self._scheduler, transaction)
+
+
+class ForkedState:
+    """Fulfils ``domain.placement_trial.TrialWorld``, on the state itself."""
+
+    def __init__(self, scheduler: Scheduler, transaction: Transaction) -> None:
+        self._handle, self._state = scheduler.handle, scheduler.state
+        self._gangs = scheduler.feature(GangFeature)
+        self._transaction = transaction
+        self._removed: dict[str, PlacedPod] = {}
+
+    @contextmanager
+    def attempt(self) -> Iterator["ForkAttempt"]:
+        """Undo what is done meanwhile, last first, unless it is kept."""
+        attempt, mark = ForkAttempt(), self._transaction.mark()
+        try:
+            yield attempt
+        finally:
+            if not attempt.kept:
+                self._transaction.rollback(mark)
+
+    def schedules(self, pod: Pod) -> bool:
+        """Return whether some profile is for such pods."""
+        return as_scheduled(pod).spec.scheduler_name in self._handle.cycles
+
+    def node_of(self, key: str) -> str:
+        """Return the node of a pod; empty if it has none."""
+        placed = self._state.pods.by_key.get(key)
+        return "" if placed is None else self._state.nodes.names[placed.row]
+
+    def remove(self, key: str) -> bool:
+        """Take a pod off its node; return whether there was one of that key."""
+        placed = self._state.pods.by_key.get(key)
+        if placed is None:
+            return False
+        self._transaction.displace(placed)
+        self._removed[key] = placed
+        self._undo(lambda: self._removed.pop(key, None))
+        self._hear(placed.pod, deleted=True)
+        return True
+
+    def put_back(self, key: str) -> None:
+        """Put a pod that was removed where it was, since it is still there."""
+        placed = self._removed.pop(key, None)
+        if placed is None or key in self._state.pods.by_key:
+            return
+        self._state.put_back(placed)
+        self._hear(placed.pod, deleted=False)
+
+        def undo() -> None:
+            self._state.displace(key)
+            self._removed[key] = placed
+            self._tell_gangs(placed.pod, deleted=True)
+
+        self._undo(undo)
+
+    # -- places ------------------------------------------------------------------------------
+
+    def land(self, pod: Pod) -> Landing:
+        """Place a new pod, and all that it takes, where the scheduler would."""
+        gang = self._gang_of(pod)
+        if gang is not None:
+            return self.land_together([pod])[0]
+        cycle, pod = self._prepared(pod)
+        pod_class = self._wait(pod)
+        return self._place(cycle, pod, pod_class)
+
+    def land_together(self, pods: Sequence[Pod]) -> Sequence[Landing]:
+        """Place the members of a gang as it would be decided at once: all of them, or none."""
+        prepared = [self._prepared(pod) for pod in pods]
+        classes = [self._wait(pod) for _, pod in prepared]
+        for _, pod in prepared:
+            self._hear(pod, deleted=False)
+        if self._gangs is not None and pods:
+            members = [(pod, kind) for (_, pod), kind in zip(prepared, classes, strict=True)]
+            planned = self._gangs.try_together(prepared[0][0], members)
+            if planned is not None:
+                return self._settle(members, planned)
+        with self.attempt() as attempt:
+            landings = []
+            for (cycle, pod), pod_class in zip(prepared, classes, strict=True):
+                landings.append(self._place(cycle, pod, pod_class))
+                if not landings[-1].node:
+                    return _all_but(pods, landings[-1])
+            attempt.keep()
+        return landings
+
+    def reserve(self, reservation: Reservation) -> Landing:
+        """Place a reservation; its owners, landing later, may use it."""
+        cycle, pod = self._prepared(reserve_pod(reservation))
+        pod_class = self._state.classes.of(pod)
+        choice = self._choose(cycle, pod, pod_class)
+        if not isinstance(choice, NodeChoice):
+            return choice
+        try:
+            status = lifecycle.available(reservation, choice.node, to_datetime(self._state.now_s))
+            available = replace(reservation, status=status)
+            offer = offer_of(available)
+        except InputError as error:
+            return Landing(pod.key, why=str(error))
+        held = choice.allocation.pod_allocation.joined(PodAllocation(offer=offer))
+        self._transaction.put_object(available)
+        holder = as_scheduled(reserve_pod(available))
+        self._transaction.place(
+            holder.key, holder, self._state.classes.of(holder), choice.row, held
+        )
+        for item in choice.allocation.objects:
+            self._transaction.put_object(item)
+        return Landing(pod.key, choice.node)
+
+    # -- parts -------------------------------------------------------------------------------
+
+    def _prepared(self, pod: Pod) -> tuple[SchedulingCycle, Pod]:
+        """Return the pod as its scheduler sees it.  Raises InputError if it has none here."""
+        pod = as_scheduled(pod)
+        cycle = self._handle.cycles.get(pod.spec.scheduler_name)
+        if cycle is None:
+            accepted = ", ".join(sorted(self._handle.cycles))
+            problem = f"found {pod.spec.scheduler_name!r}; accepted is one of {accepted}"
+            raise InputError(problem, source=pod.key, path="spec.schedulerName")
+        for active in cycle.profile.transform:
+            pod = active.plugin.transform(pod)
+        return cycle, pod
+
+    def _wait(self, pod: Pod) -> PodClass:
+        """Let a pod wait for a node: quotas count what waits."""
+        pod_class, before = self._state.classes.of(pod), self._state.unbound.get(pod.key)
+        self._state.put_unbound(pod, pod_class)
+
+        def undo() -> None:
+            self._state.drop_unbound(pod.key)
+            if before is not None:
+                self._state.put_unbound(*before)
+
+        self._undo(undo)
+        return pod_class
+
+    def _place(self, cycle: SchedulingCycle, pod: Pod, pod_class: PodClass) -> Landing:
+        choice = self._choose(cycle, pod, pod_class)
+        if not isinstance(choice, NodeChoice):
+            return choice
+        self._put(pod, pod_class, choice)
+        return Landing(pod.key, choice.node)
+
+    def _put(self, pod: Pod, pod_class: PodClass, choice: NodeChoice) -> None:
+        held = choice.allocation.pod_allocation
+        self._transaction.place(pod.key, pod, pod_class, choice.row, held)
+        for item in choice.allocation.objects:
+            self._transaction.put_object(item)
+
+    def _choose(
+        self, cycle: SchedulingCycle, pod: Pod, pod_class: PodClass
+    ) -> NodeChoice | Landing:
+        """Return where a pod goes, or why nowhere; what is nominated for others is theirs."""
+        nominated = self._handle.diagnoses.nominated()
+        choice = cycle.choose(pod, pod_class, nominated, first_attempt=False)
+        if isinstance(choice, NodeChoice):
+            return choice
+        if isinstance(choice, ReserveRefusal):
+            return Landing(pod.key, plugin=choice.plugin, why=choice.reason)
+        diagnosis = self._handle.diagnoses.diagnose(cycle, pod, pod_class)
+        plugin, _ = diagnosis.main
+        return Landing(pod.key, plugin=plugin, why=diagnosis.message())
+
+    def _settle(
+        self,
+        members: Sequence[tuple[Pod, PodClass]],
+        planned: Sequence[NodeChoice] | ReserveRefusal,
+    ) -> Sequence[Landing]:
+        """Place members as planned, or tell why they found no places."""
+        if isinstance(planned, ReserveRefusal):
+            first, plugin, why = members[0][0].key, planned.plugin, planned.reason
+            return _all_but([pod for pod, _ in members], Landing(first, plugin=plugin, why=why))
+        for (pod, pod_class), choice in zip(members, planned, strict=True):
+            self._put(pod, pod_class, choice)
+        return [
+            Landing(pod.key, choice.node) for (pod, _), choice in zip(members, planned, strict=True)
+        ]
+
+    def _gang_of(self, pod: Pod) -> object:
+        if self._gangs is None:
+            return None
+        return next((g for cache in self._gangs.caches if (g := cache.gang_of(pod))), None)
+
+    def _hear(self, pod: Pod, *, deleted: bool) -> None:
+        self._tell_gangs(pod, deleted=deleted)
+        self._undo(lambda: self._tell_gangs(pod, deleted=not deleted))
+
+    def _tell_gangs(self, pod: Pod, *, deleted: bool) -> None:
+        for cache in self._gangs.caches if self._gangs is not None else ():
+            (cache.drop_pod if deleted else cache.put_pod)(pod)
+
+    def _undo(self, undo: Callable[[], object]) -> None:
+        self._transaction.note(undo)
+
+
+class ForkAttempt:
+    """Fulfils ``domain.placement_trial.TrialAttempt``."""
+
+    kept = False
+
+    def keep(self) -> None:
+        """Let what was done since the attempt began stand for now."""
+        self.kept = True
+
+
+def follow_cluster(
+    cluster: Cluster,
+    clock: Clock,
+    configuration: KubeSchedulerConfiguration,
+    *,
+    out_of_tree: Iterable[PluginSpec[Any]] = (),
+    source: str = "",
+    gates: FeatureGates = NO_GATES,
+    on_fault: FaultHandler = raise_fault,
+) -> SchedulerTrial:
+    """Return a trial by a scheduler of that configuration; nothing is taken in before ``follow``.
+
+    Raises InputError for a configuration that can't work, naming the path in ``source``.
+    """
+    state = ClusterState()
+    built = build_profiles(
+        configuration, state.axis, out_of_tree=out_of_tree, source=source, gates=gates
+    )
+    options = SchedulerOptions(report=False, writes_network=False)
+    scheduler = build_scheduler(
+        cluster, clock, built.profiles, state, WATCHED, options=options, on_fault=on_fault
+    )
+    return SchedulerTrial(scheduler)
+
+
+def _all_but(pods: Sequence[Pod], failed: Landing) -> Sequence[Landing]:
+    """Return what becomes of all when one fails."""
+    why = f"no place for {failed.pod}, which starts with it: {failed.why}"
+    return [
+        failed if pod.key == failed.pod else Landing(pod.key, plugin=failed.plugin, why=why)
+        for pod in pods
+    ]
