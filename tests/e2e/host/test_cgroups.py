@@ -128,20 +128,18 @@ def test_batch_limits_are_the_kernels(machine: PodsMachine) -> None:
     assert machine.cores(job, 3) < 0.6
 
 
-def test_best_effort_idles_where_the_kernel_has_no_group_identity(machine: PodsMachine) -> None:
-    """``cpu.idle`` of the tier; taken back when it is off."""
+def test_jobs_idle_where_the_kernel_has_no_group_identity(machine: PodsMachine) -> None:
+    """``cpu.idle`` of pods that others of the same tier go before; never of the tier."""
     on = {"cpuQOS": {"enable": True}}
     machine.slo(slo(resourceQOSStrategy={"lsClass": on, "beClass": on}))
-    machine.run("be", "BE", _SLEEP)
-    try:
-        machine.read("cpu", LAYOUT.besteffort, "cpu.idle")
-    except FileNotFoundError:
+    job = machine.run("be", "BE", _SLEEP)
+    if not machine.has("cpu", job.folder, "cpu.idle"):
         pytest.skip("the kernel has no cpu.idle")
+    first = machine.run("ls", "LS", _SLEEP)
 
-    def idle() -> str:
-        return machine.read("cpu", LAYOUT.besteffort, "cpu.idle")
-
-    assert machine.live(5, lambda: idle() == "1")
+    assert machine.live(5, lambda: machine.read("cpu", job.folder, "cpu.idle") == "1")
+    assert machine.read("cpu", first.folder, "cpu.idle") == "0"
+    assert machine.read("cpu", LAYOUT.besteffort, "cpu.idle") == "0"
 
 
 def change(machine: PodsMachine, **spec: Any) -> None:
@@ -149,21 +147,36 @@ def change(machine: PodsMachine, **spec: Any) -> None:
     machine.cluster.update(NodeSlo(metadata=ObjectMeta(name="n1"), spec=slo(**spec)))
 
 
-def test_best_effort_has_its_shares_again_when_it_no_longer_idles(machine: PodsMachine) -> None:
-    """The kernel forgets them when ``cpu.idle`` goes back to 0."""
+def test_jobs_have_their_shares_again_when_they_no_longer_idle(machine: PodsMachine) -> None:
+    """The kernel forgets them when ``cpu.idle`` goes back to 0, and takes none before."""
     on = {"cpuQOS": {"enable": True}}
     machine.slo(slo(resourceQOSStrategy={"lsClass": on, "beClass": on}))
-    machine.run("be", "BE", _SLEEP)
-    if not machine.has("cpu", LAYOUT.besteffort, "cpu.idle"):
+    batch = {"kubernetes.io/batch-cpu": 500, "kubernetes.io/batch-memory": "200Mi"}
+    job = machine.run("be", "BE", _SLEEP, requests=batch, limits=batch)
+    machine.run("ls", "LS", _SLEEP)
+    if not machine.has("cpu", job.folder, "cpu.idle"):
         pytest.skip("the kernel has no cpu.idle")
-    assert machine.read("cpu", LAYOUT.besteffort, "cpu.shares") == "2"
-    assert machine.live(5, lambda: machine.read("cpu", LAYOUT.besteffort, "cpu.idle") == "1")
+    assert machine.live(5, lambda: machine.read("cpu", job.folder, "cpu.idle") == "1")
 
     change(machine)
 
-    assert machine.live(5, lambda: machine.read("cpu", LAYOUT.besteffort, "cpu.idle") == "0")
-    assert machine.read("cpu", LAYOUT.besteffort, "cpu.shares") == "2"
+    assert machine.live(5, lambda: machine.read("cpu", job.folder, "cpu.shares") == "512")
+    assert machine.read("cpu", job.folder, "cpu.idle") == "0"
     assert [event.message for event in machine.agent.audit.events if event.error] == []
+
+
+def test_a_tier_that_an_agent_of_before_left_idle_has_its_shares_again(
+    machine: PodsMachine,
+) -> None:
+    """The kubelet that starts next writes them, and ends if it can't."""
+    if not machine.has("cpu", LAYOUT.besteffort, "cpu.idle"):
+        pytest.skip("the kernel has no cpu.idle")
+    machine.write("cpu", LAYOUT.besteffort, "cpu.idle", "1")
+    machine.slo(slo())
+    machine.run("be", "BE", _SLEEP)
+
+    assert machine.live(5, lambda: machine.read("cpu", LAYOUT.besteffort, "cpu.shares") == "2")
+    assert machine.read("cpu", LAYOUT.besteffort, "cpu.idle") == "0"
 
 
 def test_from_cpu_sets_to_quota_nothing_is_refused(machine: PodsMachine) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from tests.e2e.controlplane import ControlPlane
 from tests.e2e.controlplane.endpoint import free_port
 from tests.e2e.koord_process import KOORD, KoordProcess
@@ -63,3 +64,17 @@ def start_agent(controlplane: ControlPlane, node: RealNode, tmp_path: Path) -> I
     yield start
     for agent in started:
         agent.kill()
+
+
+@pytest.fixture
+def group_identity(kubectl: Callable[..., str], node: RealNode) -> None:
+    """Switch group identity on for every class."""
+    on = {"cpuQOS": {"enable": True}}
+    strategy = {"lsrClass": on, "lsClass": on, "beClass": on}
+    manifest = {
+        "apiVersion": "slo.koordinator.sh/v1alpha1",
+        "kind": "NodeSLO",
+        "metadata": {"name": node.name},
+        "spec": {"resourceQOSStrategy": strategy},
+    }
+    kubectl("apply", "--server-side", "--filename=-", stdin=yaml.safe_dump(manifest))

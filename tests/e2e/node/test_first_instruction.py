@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from tests.e2e.controlplane import ControlPlane
 from tests.e2e.node.conftest import StartAgent
 from tests.e2e.real_node import RealNode
@@ -29,7 +28,6 @@ _PRINTER = """echo cpus=$(grep Cpus_allowed_list /proc/self/status | cut -f2)
 echo shares=$(cat /sys/fs/cgroup/cpu/cpu.shares)
 echo quota=$(cat /sys/fs/cgroup/cpu/cpu.cfs_quota_us)
 echo memory=$(cat /sys/fs/cgroup/memory/memory.limit_in_bytes)
-echo tier_is_idle=$(cat /machine/cpu/kubepods/besteffort/cpu.idle)
 echo pod_quota=$(cat /machine/cpu/kubepods/besteffort/pod$UID/cpu.cfs_quota_us 2> /dev/null)
 echo variable=${VARIABLE-none}
 echo done
@@ -62,21 +60,7 @@ def amounts(cpu: str, memory: str) -> dict[str, Any]:
     return {"requests": each, "limits": each}
 
 
-@pytest.fixture
-def slo(kubectl: Callable[..., str], node: RealNode) -> None:
-    """Switch group identity on for every class."""
-    on = {"cpuQOS": {"enable": True}}
-    strategy = {"lsrClass": on, "lsClass": on, "beClass": on}
-    manifest = {
-        "apiVersion": "slo.koordinator.sh/v1alpha1",
-        "kind": "NodeSLO",
-        "metadata": {"name": node.name},
-        "spec": {"resourceQOSStrategy": strategy},
-    }
-    kubectl("apply", "--server-side", "--filename=-", stdin=yaml.safe_dump(manifest))
-
-
-@pytest.mark.usefixtures("slo")
+@pytest.mark.usefixtures("group_identity")
 def test_pods_of_every_class_start_right(
     start_agent: StartAgent, node: RealNode, controlplane: ControlPlane
 ) -> None:
@@ -105,7 +89,6 @@ def test_pods_of_every_class_start_right(
     words = first_words(node, job)
     assert (words["shares"], words["quota"], words["memory"]) == ("512", "40000", str(48 << 20))
     assert words["pod_quota"] == "40000"
-    assert words["tier_is_idle"] == "1"  # what stands for group identity on this kernel
 
     plain = node.run(printer("plain", ""))[0]
     words = first_words(node, plain)

@@ -117,8 +117,7 @@ class RealNode:
         (self.state / "hold-kubelet").touch()
         self.signal("kubelet", signal.SIGKILL)
         eventually(lambda: not (self.state / "run/kubelet.pid").exists(), _PATIENCE_S)
-        # What an agent set there would be the next kubelet's: one that finds ``cpu.idle`` 1 ends,
-        # since it can't write the shares of its tiers.
+        # What an agent set there would be the next kubelet's, which keeps what it does not know.
         _remove_cgroups()
 
     def kill(self, program: str) -> None:

@@ -46,6 +46,7 @@ class CgroupWriter:
     """Remembers what it wrote: an equal value is not looked at again for ``forced_after_s``.
 
     A file that is missing, because the pod has ended or the kernel lacks the feature, is no error.
+    Shares of a cgroup that idles are left for when it no longer does.
     """
 
     def __init__(self, cgroups: CgroupTree, forced_after_s: float = FORCED_AFTER_S) -> None:
@@ -62,6 +63,8 @@ class CgroupWriter:
         by_file: dict[CgroupFile, list[_Change]] = defaultdict(list)
         writes: list[Write] = []
         for key, intent in wanted.items():
+            if intent.file is CgroupFile.CPU_SHARES and (CgroupFile.CPU_IDLE, key[1]) in wanted:
+                self._known.pop(key, None)  # they are forgotten whenever that changes
             known = self._known.get(key)
             is_known = known is not None and known[0] == intent.value
             if is_known and known is not None and now_s - known[1] < self._forced_after_s:
@@ -99,6 +102,8 @@ class CgroupWriter:
             return None
         except HostError:
             found = ""
+        if self._idles(intent):
+            found = ""  # what is read are the shares of all that idle
         if is_same(intent.file, intent.value, found, self._cgroups.version):
             self._known[intent.file, intent.folder] = (intent.value, now_s)
             return None
@@ -135,6 +140,8 @@ class CgroupWriter:
             if now_s is not None:
                 self._known[intent.file, intent.folder] = (intent.value, now_s)
             return
+        if self._idles(intent):
+            return
         error = self._try(intent.file, intent.folder, value)
         if error is None:
             return
@@ -147,6 +154,15 @@ class CgroupWriter:
         change.current = value
         if now_s is not None:
             self._known[intent.file, intent.folder] = (intent.value, now_s)
+
+    def _idles(self, intent: SetCgroup) -> bool:
+        """Return whether an intent is about the shares of a cgroup that has none for now.
+
+        Source: Linux kernel/sched/fair.c, ``sched_group_set_shares``.
+        """
+        if intent.file is not CgroupFile.CPU_SHARES:
+            return False
+        return self._cgroups.number(CgroupFile.CPU_IDLE, intent.folder) == 1
 
     def _try(self, file: CgroupFile, folder: str, value: str) -> str | None:
         """Return what was wrong, empty if nothing; None if there is no such file."""

@@ -1,4 +1,4 @@
-"""Who may share a CPU core with whom, by the cookies of the kernel; and which tiers idle.
+"""Who may share a CPU core with whom, by the cookies of the kernel; and which pods idle.
 
 In force while the NodeSLO's CPU policy is coreSched; else every cookie is taken away.
 Source: koordinator pkg/koordlet/runtimehooks/hooks/coresched.
@@ -24,7 +24,7 @@ _SWITCHES = (("kernel/sched_group_identity_enabled", "0"), ("kernel/sched_core",
 
 
 def plan_core_scheduling(view: NodeView) -> list[Intent]:
-    """Return the group of every container, and ``cpu.idle`` of the tiers.
+    """Return the group of every container, and ``cpu.idle`` of pods.
 
     Pods of class SYSTEM are left alone.  The kernel can't have group identity as well: that is
     switched off first, where it has switches.

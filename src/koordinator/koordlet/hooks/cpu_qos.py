@@ -3,7 +3,7 @@
 Source: koordinator pkg/koordlet/runtimehooks/hooks/groupidentity/rule.go, coresched/rule.go.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,6 +13,7 @@ from koordinator.api.resource_qos import CpuQos, ResourceQos
 from koordinator.domain.cgroups.files import CgroupFile, shares_of_milli
 from koordinator.koordlet.intents import Intent, SetCgroup
 from koordinator.koordlet.view.node_view import NodeView
+from koordinator.koordlet.view.pods import PodView
 
 CORE_SCHED: Final = "coreSched"
 
@@ -53,24 +54,62 @@ def cpu_qos_of_classes(view: NodeView) -> CpuQosOfClasses:
 
 
 def plan_sched_idle(view: NodeView) -> list[Intent]:
-    """Return ``cpu.idle`` of the tiers: as the NodeSLO says with core scheduling, else 0."""
-    unlabelled = cpu_qos_of_classes(view).unlabelled if cpu_policy(view) == CORE_SCHED else {}
-    reason = "CPU QoS: schedIdle"
-    values = {tier: unlabelled[tier].sched_idle or 0 if unlabelled else 0 for tier in KubeQos}
-    return [each for tier, value in values.items() for each in set_idle(view, tier, value, reason)]
+    """Return ``cpu.idle`` of pods: as the NodeSLO says with core scheduling, else 0."""
+    cpu = cpu_qos_of_classes(view) if cpu_policy(view) == CORE_SCHED else None
+
+    def goes_last(pod: PodView) -> bool:
+        if cpu is None:
+            return False
+        settings = cpu.classes.get(pod.labelled_qos, cpu.unlabelled[pod.kube_qos])
+        return settings.sched_idle == 1
+
+    return plan_idle(view, goes_last, "CPU QoS: schedIdle")
 
 
-def set_idle(view: NodeView, tier: KubeQos, value: int, reason: str) -> Iterator[Intent]:
-    """Yield ``cpu.idle`` of a tier, and its shares where it ends to idle.
+def plan_idle(view: NodeView, goes_last: Callable[[PodView], bool], reason: str) -> list[Intent]:
+    """Return ``cpu.idle`` of the tiers, which is 0, and of the pods of the best-effort tier.
+
+    The kernel refuses to change the shares of a cgroup that idles.  The kubelet writes those of
+    its tiers at its start, and ends if it can't, and of a pod when that is resized, which pods of
+    the best-effort tier are not.  Those that idle weigh all the same, whatever their shares are, so
+    they do only while somebody in their tier goes before them: towards other tiers it changes
+    nothing, since the kernel compares tiers there.
+    Source: Linux kernel/sched/fair.c ``sched_group_set_shares``, ``find_matching_se``; kubernetes
+    pkg/kubelet/cm/qos_container_manager_linux.go ``Start``.
+    """
+    intents: list[Intent] = []
+    for tier in KubeQos:
+        folder = view.layout.tier(tier)
+        cgroup = _Cgroup(folder, kubelet_shares(view, tier), tier)
+        intents += _set_idle(view, cgroup, 0, reason)
+    pods = [pod for pod in view.pods if pod.is_active and pod.kube_qos is KubeQos.BEST_EFFORT]
+    last = {pod.folder for pod in pods if goes_last(pod)}
+    if len(last) == len(pods):
+        last = set()
+    for pod in pods:
+        cgroup = _Cgroup(pod.folder, shares_of_milli(0), pod.key)
+        intents += _set_idle(view, cgroup, int(pod.folder in last), reason)
+    return intents
+
+
+@dataclass(frozen=True, slots=True)
+class _Cgroup:
+    folder: str
+    shares: int  # that the kubelet gives it
+    owner: str
+
+
+def _set_idle(view: NodeView, cgroup: _Cgroup, value: int, reason: str) -> Iterator[Intent]:
+    """Yield ``cpu.idle`` of a cgroup, and the shares of the kubelet where it ends to idle.
 
     The kernel forgets the shares of a cgroup that idles, and gives it those of a new one after
     that (kernel/sched/fair.c, ``sched_group_set_idle``).
     """
-    folder = view.layout.tier(tier)
-    yield SetCgroup(CgroupFile.CPU_IDLE, folder, str(value), reason, tier)
+    folder, owner = cgroup.folder, cgroup.owner
+    yield SetCgroup(CgroupFile.CPU_IDLE, folder, str(value), reason, owner)
     if not value and view.cgroups.number(CgroupFile.CPU_IDLE, folder) == 1:
-        shares = str(kubelet_shares(view, tier))
-        yield SetCgroup(CgroupFile.CPU_SHARES, folder, shares, f"{reason} is off", tier)
+        shares, off = str(cgroup.shares), f"{reason} is off"
+        yield SetCgroup(CgroupFile.CPU_SHARES, folder, shares, off, owner)
 
 
 def kubelet_shares(view: NodeView, tier: KubeQos) -> int:

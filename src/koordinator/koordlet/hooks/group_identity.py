@@ -16,8 +16,8 @@ from koordinator.koordlet.hooks.cpu_qos import (
     CORE_SCHED,
     cpu_policy,
     cpu_qos_of_classes,
+    plan_idle,
     plan_sched_idle,
-    set_idle,
 )
 from koordinator.koordlet.intents import Intent, SetCgroup, SetFile
 from koordinator.koordlet.view.node_view import NodeView
@@ -48,14 +48,14 @@ _NOBODY: Final = GroupIdentities(
 def plan_group_identity(view: NodeView) -> list[Intent]:
     """Return the identity of every tier, pod and host application; 0 where it is off.
 
-    A kernel without group identity, as any but Alibaba's, gets SCHED_IDLE for the best-effort tier
-    in its place: ``cpu.idle`` 1 where the identity of BE is below 0.
+    A kernel without group identity, as any but Alibaba's, gets SCHED_IDLE in its place:
+    ``cpu.idle`` 1 for pods of the best-effort tier whose identity is below 0.
     """
     identities = identities_in_force(view)
     if identities is None:
-        is_idle = group_identities(view).tiers[KubeQos.BEST_EFFORT] < 0
+        stated = group_identities(view)
         reason = "CPU QoS: the kernel has no group identity, SCHED_IDLE stands in"
-        return list(set_idle(view, KubeQos.BEST_EFFORT, int(is_idle), reason))
+        return plan_idle(view, lambda pod: pod_identity(pod, stated) < 0, reason)
     return [*_identities(view, identities), *plan_sched_idle(view)]
 
 

@@ -46,43 +46,44 @@ def without_group_identity(version: CgroupVersion) -> World:
 
 
 @pytest.mark.parametrize("version", [V1, V2])
-def test_best_effort_has_its_shares_again_when_it_no_longer_idles(version: CgroupVersion) -> None:
-    """The kernel forgets them: best effort would weigh as much as a service for good."""
+def test_jobs_have_their_shares_again_when_they_no_longer_idle(version: CgroupVersion) -> None:
+    """The kernel forgets them: a job would weigh as much as a service for good.
+
+    Nor is it asked to change them before.
+    """
     world = without_group_identity(version)
+    batch: dict[str, str | int] = {"kubernetes.io/batch-cpu": 4000}
+    job = world.add(pod("job", "BE", requests=batch, limits=batch))
+    plain = world.add(pod("plain", "BE"))
+    world.add(pod("first", "LS"))
     follow(world, resourceQOSStrategy={"lsClass": ON, "beClass": ON})
-    assert world.tree.get(CgroupFile.CPU_IDLE, LAYOUT.besteffort) == "1"
+    assert world.tree.get(CgroupFile.CPU_IDLE, job.folder) == "1"
+    assert world.tree.get(CgroupFile.CPU_IDLE, LAYOUT.besteffort) == "0"
+    world.seconds(70)  # everything is looked at anew
 
     world.agent = world.start()  # nobody remembers
+    world.seconds(2)
     follow(world)
 
-    assert world.tree.get(CgroupFile.CPU_IDLE, LAYOUT.besteffort) == "0"
-    assert world.tree.get(CgroupFile.CPU_SHARES, LAYOUT.besteffort) == (
-        "2" if version is V1 else "1"
-    )
+    assert world.tree.get(CgroupFile.CPU_IDLE, job.folder) == "0"
+    found = [world.tree.get(CgroupFile.CPU_SHARES, it.folder) for it in (job, plain)]
+    assert found == (["4096", "2"] if version is V1 else ["157", "1"])
     assert refusals(world) == []
 
 
 @pytest.mark.parametrize("version", [V1, V2])
-def test_every_tier_has_the_shares_of_the_kubelet_again(version: CgroupVersion) -> None:
-    """With core scheduling each of them may idle; who has ended counts for nothing."""
+def test_tiers_that_idle_have_the_shares_of_the_kubelet_again(version: CgroupVersion) -> None:
+    """An agent of before left them so; who has ended counts for nothing."""
     world = without_group_identity(version)
-    policies = {"cpuPolicy": "coreSched"}
-    follow(
-        world,
-        resourceQOSStrategy={
-            "policies": policies,
-            "lsrClass": IDLE,
-            "lsClass": IDLE,
-            "beClass": IDLE,
-        },
-    )
     tiers = (LAYOUT.kubepods, LAYOUT.burstable, LAYOUT.besteffort)
-    assert {world.tree.get(CgroupFile.CPU_IDLE, tier) for tier in tiers} == {"1"}
+    for tier in tiers:
+        world.tree.host.write(world.tree.path(CgroupFile.CPU_IDLE, tier), "1")
 
-    follow(world)
+    follow(world, resourceQOSStrategy={"policies": {"cpuPolicy": "coreSched"}, "beClass": IDLE})
 
     found = [world.tree.get(CgroupFile.CPU_SHARES, tier) for tier in tiers]
     assert found == (["8192", "1536", "2"] if version is V1 else ["313", "59", "1"])
+    assert {world.tree.get(CgroupFile.CPU_IDLE, tier) for tier in tiers} == {"0"}
     assert refusals(world) == []
 
 

@@ -101,15 +101,21 @@ def test_the_switches_of_the_kernel_come_first() -> None:
         (slo(), "0"),
     ],
 )
-def test_tiers_idle_only_with_core_scheduling(spec: Any, idle: str) -> None:
-    """As the NodeSLO says; else they are as the kernel makes them."""
-    planned = plan(Tree(), spec)
+def test_pods_idle_only_with_core_scheduling(spec: Any, idle: str) -> None:
+    """As the NodeSLO says of their class; the tiers belong to the kubelet."""
+    tree = Tree()
+    job, first = (tree.add_pod(pod(qos.lower(), qos)) for qos in ("BE", "LS"))
+    planned = plan(tree, spec, job, first)
 
     assert {
         i.folder: i.value
         for i in planned
         if isinstance(i, SetCgroup) and i.file is CgroupFile.CPU_IDLE
-    } == {LAYOUT.kubepods: "0", LAYOUT.burstable: "0", LAYOUT.besteffort: idle}
+    } == {
+        **dict.fromkeys((LAYOUT.kubepods, LAYOUT.burstable, LAYOUT.besteffort), "0"),
+        job.folder: idle,
+        first.folder: "0",
+    }
 
 
 def plan(tree: Tree, spec: Any, *pods: Any) -> list[Any]:

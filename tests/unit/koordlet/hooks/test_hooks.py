@@ -79,17 +79,50 @@ def test_group_identity_that_is_off_is_undone() -> None:
     assert set(values(plan_group_identity(tree.view(view)), CgroupFile.BVT_WARP).values()) == {"0"}
 
 
-def test_a_kernel_without_group_identity_idles_best_effort() -> None:
-    """``cpu.idle`` of the tier stands in, and is taken back."""
+TIERS = {LAYOUT.kubepods: "0", LAYOUT.burstable: "0", LAYOUT.besteffort: "0"}
+
+
+def idle_without_group_identity(*pods: PodView, tree: Tree, spec: Any = ALL_ON) -> dict[str, str]:
+    """Return ``cpu.idle`` that is wanted of pods on a mainline kernel; the tiers are as ever."""
+    for folder in TIERS:
+        tree.host.vanish(tree.path(CgroupFile.BVT_WARP, folder))
+    idle = values(plan_group_identity(tree.view(*pods, slo=spec)), CgroupFile.CPU_IDLE)
+    assert {folder: idle.pop(folder) for folder in TIERS} == TIERS
+    return idle
+
+
+def test_a_kernel_without_group_identity_idles_pods_that_others_go_before() -> None:
+    """``cpu.idle`` of pods stands in where somebody in their tier goes first; else it is 0.
+
+    Not of the tiers: the kubelet writes their shares, which the kernel refuses then.
+    """
     tree = Tree()
-    for folder in (LAYOUT.besteffort, LAYOUT.burstable):
-        tree.host.remove(tree.path(CgroupFile.BVT_WARP, folder))
+    made = {name: tree.add_pod(pod(name, name.upper())) for name in ("be", "ls")}
+    plain = tree.add_pod(pod("plain"))
+    other = tree.add_pod(pod("burstable", "BE", requests={"cpu": "100m"}))
+    both = (*made.values(), plain, other)
 
-    on = plan_group_identity(tree.view(slo=ALL_ON))
-    off = plan_group_identity(tree.view())
+    assert idle_without_group_identity(*both, tree=tree) == {
+        made["be"].folder: "1",
+        made["ls"].folder: "0",
+        plain.folder: "1",
+    }
+    assert idle_without_group_identity(*both, tree=tree, spec=slo()) == {
+        made["be"].folder: "0",
+        made["ls"].folder: "0",
+        plain.folder: "0",
+    }
 
-    assert values(on, CgroupFile.CPU_IDLE) == {LAYOUT.besteffort: "1"}
-    assert values(off, CgroupFile.CPU_IDLE) == {LAYOUT.besteffort: "0"}
+
+def test_jobs_among_themselves_keep_their_shares() -> None:
+    """Those that idle weigh all the same, so that nobody does for nothing."""
+    tree = Tree()
+    jobs = [tree.add_pod(pod(name, "BE")) for name in ("a", "b")]
+    ended = tree.add_pod(pod("c", "LS", phase="Succeeded"))
+
+    idle = idle_without_group_identity(*jobs, ended, tree=tree)
+
+    assert idle == {job.folder: "0" for job in jobs}
 
 
 def test_core_scheduling_takes_group_identities_back() -> None:
