@@ -11,7 +11,7 @@ from koordinator.cli.output import Output, console, print_data
 from koordinator.domain.run_report import RunReport, to_json
 from koordinator.foundation.errors import InputError
 from koordinator.simulator import Simulation
-from koordinator.simulator.colocation.comparison import comparison_table
+from koordinator.simulator.colocation.comparison import comparison_table, queue_table
 from koordinator.simulator.progress import LiveView
 from koordinator.simulator.report import render_html, summary_table
 
@@ -43,6 +43,7 @@ def print_report(report: RunReport, output: Output) -> None:
     """Print to standard output, which gets nothing else."""
     if output is Output.TABLE:
         console().print(summary_table(report))
+        _print_queues(report)
     elif output is Output.JSON:
         sys.stdout.buffer.write(to_json(report) + b"\n")
         sys.stdout.buffer.flush()
@@ -55,9 +56,15 @@ def print_comparison(before: RunReport, after: RunReport, output: Output) -> Non
     if output is Output.TABLE:
         console().print(summary_table(after))
         console().print(comparison_table(before, after))
+        _print_queues(after)
     else:
         both = {"before": before, "after": after}
         print_data({name: msgspec.to_builtins(each) for name, each in both.items()}, output)
+
+
+def _print_queues(report: RunReport) -> None:
+    if report.colocation is not None and report.colocation.yarn is not None:
+        console().print(queue_table(report.colocation.yarn))
 
 
 def write_html(report: RunReport, path: Path, before: RunReport | None = None) -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,9 +17,13 @@ from koordinator.cli.flags import (
     parse_bool,
     parse_seconds,
 )
-from koordinator.domain.yarn.account import SMALLEST_NODE_MANAGER, YarnPolicy
+from koordinator.domain.yarn.account import (
+    NEVER,
+    SMALLEST_NODE_MANAGER,
+    YarnPolicy,
+    parse_grace_s,
+)
 from koordinator.domain.yarn.amounts import YarnResource
-from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError
 
 if TYPE_CHECKING:
@@ -28,10 +32,8 @@ if TYPE_CHECKING:
 
 _YARN = "YARN"
 _ACCOUNT = "How a node is shared"
-_NEVER = "never"
 _CONTROLLER = "yarnresource"
 _APIS = ("auto", "rest", "rpc")
-_NO_PREEMPTION: Final = -1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +134,7 @@ class YarnAccountFlags:
     shrink_grace_period: Annotated[
         str,
         typer.Option(
-            metavar=f"DURATION|{_NEVER}",
+            metavar=f"DURATION|{NEVER}",
             help="How long containers beyond a lower limit go on; 0s ends them at once, as the "
             "original does.",
             rich_help_panel=_ACCOUNT,
@@ -159,17 +161,10 @@ class YarnAccountFlags:
     @property
     def shrink_grace_s(self) -> float:
         """Seconds of the grace period, negative for never.  Raises InputError."""
-        source = "--shrink-grace-period"
-        if self.shrink_grace_period == _NEVER:
-            return _NO_PREEMPTION
         try:
-            seconds = Duration.parse(self.shrink_grace_period).total_seconds()
+            return parse_grace_s(self.shrink_grace_period)
         except InputError as error:
-            raise error.within(source=source) from None
-        if seconds < 0:
-            problem = f"found {self.shrink_grace_period!r}; accepted is 0s or more, or {_NEVER}"
-            raise InputError(problem, source=source)
-        return seconds
+            raise error.within(source="--shrink-grace-period") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

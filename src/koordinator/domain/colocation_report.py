@@ -1,9 +1,11 @@
-"""What a simulation saw of services and batch pods that share nodes: columns and totals.
+"""What a simulation saw of services, batch pods and YARN that share nodes: columns and totals.
 
 No clock in here; times are virtual, CPU is in shares of the cluster or in core hours.
 """
 
 import msgspec
+
+from koordinator.domain.waiting_times import WaitingTimes
 
 
 class ColocationColumns(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -33,6 +35,40 @@ class ColocationTotals(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     suppressed: float
 
 
+class YarnColumns(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One entry per sample of the run; shares are 0..1 of all CPUs."""
+
+    limit_cpu: tuple[float, ...]  # vcores that YARN may hand out, at the sample
+    used_cpu: tuple[float, ...]  # by containers, mean since the sample before
+    waiting: tuple[int, ...]  # containers
+
+
+class YarnQueueTotals(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What became of the containers of one queue; one that ends too early is begun anew."""
+
+    queue: str
+    applications: int
+    applications_finished: int
+    containers: int  # that applications asked for
+    started: int  # those begun anew included
+    finished: int
+    preempted: int  # beyond a limit that fell
+    evicted: int  # by the node agent
+    lost: int  # with their node
+    waiting: WaitingTimes | None  # None if none was started
+
+
+class YarnReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """YARN beside pods; what its containers use is best effort in all other figures."""
+
+    samples: YarnColumns
+    queues: tuple[YarnQueueTotals, ...]
+    limit_cpu: float  # share of all CPUs, mean
+    used_cpu: float
+    core_hours: float  # worked
+    lost_core_hours: float  # of these, by containers that ended before they were done
+
+
 class ColocationReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """``safe_percent`` of a node's CPUs is the level above which its services are at risk."""
 
@@ -40,3 +76,4 @@ class ColocationReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     safe_percent: int
     samples: ColocationColumns
     totals: ColocationTotals
+    yarn: YarnReport | None = None  # None where no queue was described

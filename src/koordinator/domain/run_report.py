@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from koordinator.domain.colocation_report import ColocationReport
+from koordinator.domain.waiting_times import WaitingTimes, waiting_times
 from koordinator.foundation.errors import BugError
 
 #: Reasons that get a column of their own; the rest is summed up as ``OTHER``.
@@ -56,15 +57,6 @@ class Columns(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     scheduling_s: tuple[float, ...]  # so far, wall time
     waited_p50_s: tuple[float | None, ...]  # of the pods scheduled since the sample before
     waited_p95_s: tuple[float | None, ...]
-
-
-class WaitingTimes(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Virtual seconds from submission to scheduling."""
-
-    mean_s: float
-    p50_s: float
-    p95_s: float
-    p99_s: float
 
 
 class KindTotals(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -195,7 +187,7 @@ class _Tally:
             finished=self.finished,
             failed=self.failed,
             resubmitted=self.resubmitted,
-            waiting=_waiting(self.waits_s),
+            waiting=waiting_times(self.waits_s),
         )
 
 
@@ -350,13 +342,6 @@ def _total(tallies: Iterable[_Tally]) -> KindTotals:
         everything.resubmitted += tally.resubmitted
         everything.waits_s += tally.waits_s
     return everything.totals(ALL_KINDS)
-
-
-def _waiting(waits_s: Sequence[float]) -> WaitingTimes | None:
-    if not waits_s:
-        return None
-    p50_s, p95_s, p99_s = np.percentile(waits_s, (50, 95, 99)).tolist()
-    return WaitingTimes(mean_s=float(np.mean(waits_s)), p50_s=p50_s, p95_s=p95_s, p99_s=p99_s)
 
 
 def _reason_columns(rows: Sequence[RunSample]) -> dict[str, tuple[int, ...]]:

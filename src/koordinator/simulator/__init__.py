@@ -6,7 +6,7 @@
              (``node_pools``), pods (``pod_streams``) and failures of it
 ``world``    virtual time; ``stages`` says how pods and nodes behave in it
 ``usage``    what pods use of what they ask for; ``colocation`` is services and batch pods that
-             share nodes: manager and node agents over virtual time
+             share nodes: manager and node agents over virtual time; ``yarn`` queues beside them
 ``gauge``    samples of a world
 ``report``   the report as a page and a table; ``progress`` shows a run while it goes on
 ``research`` experiments on a public GPU trace

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec.structs import replace
 
+from koordinator.api.annotations.node import YARN_NODE_ID
 from koordinator.api.codec import decode, decode_object
 from koordinator.api.defaults import with_defaults
 from koordinator.api.meta import KubeObject
@@ -21,6 +23,11 @@ from koordinator.simulator.pod_controllers import CONTROLLER_KINDS, check_contro
 from koordinator.simulator.pod_streams import priority_classes, submissions_of
 from koordinator.simulator.workload import Workload
 from koordinator.simulator.world import Submission
+from koordinator.simulator.yarn.applications import (
+    SimulatedApplication,
+    applications_of,
+    node_manager_id,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +47,8 @@ class SimulationPlan:
     nodes: dict[str, tuple[str, ...]]  # their names by pool
     submissions: tuple[Submission, ...]
     outages: tuple[Outage, ...]
+    applications: tuple[SimulatedApplication, ...] = ()  # of YARN, in order of time
+    node_managers: tuple[str, ...] = ()  # nodes that run one
 
 
 def generate(workload: Workload, seed: int, until_s: float) -> SimulationPlan:
@@ -48,6 +57,8 @@ def generate(workload: Workload, seed: int, until_s: float) -> SimulationPlan:
     nodes: dict[str, tuple[str, ...]] = {}
     for pool in workload.node_pools:
         made = list(nodes_of(pool))
+        if runs_node_managers(workload, pool.name):
+            made = [_with_node_manager(obj) if isinstance(obj, Node) else obj for obj in made]
         objects += made
         nodes[pool.name] = tuple(obj.metadata.name for obj in made if isinstance(obj, Node))
     submissions: list[Submission] = []
@@ -64,7 +75,25 @@ def generate(workload: Workload, seed: int, until_s: float) -> SimulationPlan:
         else:
             objects.append(obj)
     outages = tuple(_outages(workload, nodes, seed, until_s))
-    return SimulationPlan(tuple(objects), nodes, tuple(submissions), outages)
+    return SimulationPlan(
+        tuple(objects),
+        nodes,
+        tuple(submissions),
+        outages,
+        tuple(_applications(workload, seed, until_s)),
+        tuple(
+            name
+            for pool, names in nodes.items()
+            if runs_node_managers(workload, pool)
+            for name in names
+        ),
+    )
+
+
+def runs_node_managers(workload: Workload, pool: str) -> bool:
+    """Return whether the nodes of a pool run NodeManagers of YARN."""
+    yarn = workload.yarn
+    return yarn is not None and (not yarn.pools or pool in yarn.pools)
 
 
 def other_objects(workload: Workload) -> list[KubeObject]:
@@ -105,6 +134,23 @@ def pod_controllers(
 
 def _generator(seed: int, role: str, name: str) -> np.random.Generator:
     return np.random.default_rng([seed, *f"{role}/{name}".encode()])
+
+
+def _with_node_manager(node: Node) -> Node:
+    meta = node.metadata
+    noted = {**meta.annotations, YARN_NODE_ID: node_manager_id(meta.name)}
+    return replace(node, metadata=replace(meta, annotations=noted))
+
+
+def _applications(workload: Workload, seed: int, until_s: float) -> list[SimulatedApplication]:
+    queues = workload.yarn.queues if workload.yarn is not None else ()
+    found: list[SimulatedApplication] = []
+    for queue in queues:
+        found += applications_of(queue, until_s, _generator(seed, "queue", queue.name))
+    found.sort(key=lambda each: each.at_s)
+    for number, application in enumerate(found, 1):
+        application.number = number
+    return found
 
 
 def _outages(

@@ -75,7 +75,7 @@ def blueprints_of(stream: PodStream, workload: Workload) -> list[Blueprint]:
                 (variant.duration or stream.duration or _ENDLESS).build(),
                 template.members or 1,
                 _group(stream, template),
-                _usage(stream, template),
+                usage_profile(template.usage or UsageConfig(), stream.name),
             )
         )
     return found
@@ -102,7 +102,7 @@ def submissions_of(
 ) -> Iterator[Submission]:
     """Draw the pods that come up to ``until_s``, in order of time."""
     blueprints = blueprints_of(stream, workload)
-    times_s = _arrival_times(stream.arrival, until_s, rng)
+    times_s = arrival_times(stream.arrival, until_s, rng)
     weights = np.array([blueprint.weight for blueprint in blueprints], float)
     chosen = rng.choice(len(blueprints), len(times_s), p=weights / weights.sum())
     kind = stream.kind or stream.name
@@ -143,14 +143,14 @@ def _group(stream: PodStream, template: TemplateConfig) -> PodGroup | None:
     )
 
 
-def _usage(stream: PodStream, template: TemplateConfig) -> UsageProfile:
-    config = template.usage or UsageConfig()
+def usage_profile(config: UsageConfig, stream: str = "") -> UsageProfile:
+    """Return the usage that a workload describes; ``stream`` is whose spikes it takes part in."""
     if config.high is not None:
         low, high = config.low or 0, config.high
     else:
         low = high = _WHOLE if config.cpu is None else config.cpu
     return UsageProfile(
-        stream=stream.name,
+        stream=stream,
         low=low / _WHOLE,
         high=high / _WHOLE,
         peak_s=config.peak_at.total_seconds(),
@@ -239,8 +239,8 @@ def _class_name(template: TemplateConfig) -> str:
     return f"priority-{sign}{abs(number)}{patient}"
 
 
-def _arrival_times(arrival: ArrivalConfig, until_s: float, rng: np.random.Generator) -> FloatArray:
-    """Return the times up to ``until_s``, ascending."""
+def arrival_times(arrival: ArrivalConfig, until_s: float, rng: np.random.Generator) -> FloatArray:
+    """Draw when something comes, in seconds up to ``until_s``, ascending."""
     parts = []
     if arrival.poisson is not None:
         parts.append(_poisson(arrival.poisson.per_hour, until_s, rng))

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from koordinator.domain.run_report import KindTotals, RunEvent, RunReport
-from koordinator.simulator.colocation.comparison import comparison_markup
+from koordinator.simulator.colocation.comparison import comparison_markup, queue_markup
 from koordinator.simulator.markup import Markup, element
 from koordinator.simulator.numerals import UNKNOWN, NumberUnit, count, duration, percent
 from koordinator.simulator.run_charts import (
@@ -87,7 +87,9 @@ def _colocation(report: RunReport, before: RunReport | None) -> str:
         return ""
     runs = [report] if before is None else [before, report]
     charts = [chart for run in runs for chart in colocation_charts(run)]
-    return _section("Colocation", comparison_markup(runs), _charts(charts, "charts"))
+    yarn = report.colocation.yarn
+    queues = queue_markup(yarn) if yarn is not None else ""
+    return _section("Colocation", comparison_markup(runs), _charts(charts, "charts"), queues)
 
 
 def _header(report: RunReport) -> Markup:

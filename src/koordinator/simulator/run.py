@@ -20,6 +20,7 @@ from koordinator.cluster.port import Reader
 from koordinator.domain.run_report import RunRecorder, RunReport
 from koordinator.foundation.clock import Clock, SystemClock
 from koordinator.foundation.yaml_documents import yaml_document
+from koordinator.hadoop.port import ResourceManager
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.features.audit import Audit
 from koordinator.simulator.colocation.objects import (
@@ -103,6 +104,7 @@ class Simulation:
             source=source,
             admission=admission,
             audit=audit,
+            reports=is_managed and workload.yarn is not None,  # its operator heeds who waits
         )
         self._configuration = configuration
         objects = managed_objects if is_managed else unmanaged_objects
@@ -136,7 +138,15 @@ class Simulation:
                 self._lots("hosts"),
                 is_on=is_managed,
                 tell=self.recorder.event,
+                yarn=workload.yarn,
+                applications=plan.applications,
+                node_managers=plan.node_managers,
             )
+
+    @property
+    def yarn(self) -> ResourceManager | None:
+        """The YARN of the workload as its clients see it; None if it has none."""
+        return self._loop.yarn if self._loop is not None else None
 
     def run(
         self,

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from koordinator.domain.colocation_report import YarnReport
 from koordinator.domain.run_report import AllocationColumns, NodeGroup, RunReport
 from koordinator.simulator.axes import SHARES, Axis, FloatArray, value_axis
 from koordinator.simulator.charts import (
@@ -161,6 +162,30 @@ def colocation_charts(report: RunReport) -> list[Markup]:
             )
         ),
         line_chart(_chart(report, f"Services at risk, {when}", note, risk, unit=NumberUnit.SHARE)),
+        *(_yarn_charts(report, found.yarn) if found.is_on and found.yarn is not None else ()),
+    ]
+
+
+def _yarn_charts(report: RunReport, yarn: YarnReport) -> list[Markup]:
+    """Return what YARN may hand out and what its containers use, and how many of them wait."""
+    columns = yarn.samples
+    shares = (
+        ChartSeries(name="may be handed out", values=_column(columns.limit_cpu), tone=_MEMORY),
+        ChartSeries(name="in use", values=_column(columns.used_cpu), tone=_PODS),
+    )
+    waits = (ChartSeries(name="waiting", values=_column(columns.waiting), tone=_LATE),)
+    note = "Share of all CPUs: limits of NodeManagers, and what containers use of them"
+    return [
+        line_chart(_chart(report, "CPU of YARN", note, shares, unit=NumberUnit.SHARE, axis=SHARES)),
+        line_chart(
+            _chart(
+                report,
+                "Containers of YARN that wait",
+                "Asked for by applications, without a node",
+                waits,
+                unit=NumberUnit.COUNT,
+            )
+        ),
     ]
 
 

@@ -10,6 +10,7 @@ from msgspec import Meta, field
 
 from koordinator.api.kubescheduler import ConfigStruct
 from koordinator.api.kubescheduler.structs import Count, Percent, PositiveCount, PositivePercent
+from koordinator.domain.yarn.account import YarnPolicy
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.quantity import Quantity
 from koordinator.simulator.stages import (
@@ -27,6 +28,7 @@ _HIGHEST_PRIORITY = 1_000_000_000  # higher ones are reserved for the system's c
 GpuCount = Annotated[int, Meta(ge=0, le=_MOST_GPUS)]
 Priority = Annotated[int, Meta(ge=-_HIGHEST_PRIORITY, le=_HIGHEST_PRIORITY)]
 HOUR = Duration(hours=1)
+GIBIBYTE = Quantity.from_int(1 << 30, binary=True)
 
 
 class ExponentialConfig(ConfigStruct, frozen=True, kw_only=True):
@@ -255,6 +257,34 @@ class ColocationSettings(ConfigStruct, frozen=True, kw_only=True):
     spikes: tuple[SpikeConfig, ...] = ()
 
 
+class ContainerConfig(ConfigStruct, frozen=True, kw_only=True):
+    """What a container of YARN asks for, and what it uses of that."""
+
+    vcores: PositiveCount = 1
+    memory: Quantity = GIBIBYTE  # whole MiB; a part of one counts as one
+    usage: UsageConfig = UsageConfig()
+
+
+class YarnQueueConfig(ConfigStruct, frozen=True, kw_only=True):
+    """Applications of YARN that are alike: each asks for some containers at once."""
+
+    name: str
+    arrival: ArrivalConfig  # of applications
+    duration: DistributionConfig  # how long a container works, at full speed
+    containers: PositiveCount = 1  # of an application
+    container: ContainerConfig = ContainerConfig()
+    capacity: PositivePercent | None = None  # the same for all if left out
+
+
+class YarnSettings(ConfigStruct, frozen=True, kw_only=True):
+    """Hadoop YARN on the batch resources that pods leave; the operator shares them out."""
+
+    queues: tuple[YarnQueueConfig, ...]
+    pools: tuple[str, ...] = ()  # whose nodes run a NodeManager; all if left out
+    headroom_percent: Percent = YarnPolicy().headroom_percent
+    shrink_grace_period: str = "30s"  # or never: containers end by themselves
+
+
 class Workload(ConfigStruct, frozen=True, kw_only=True):
     """The whole file.
 
@@ -272,5 +302,6 @@ class Workload(ConfigStruct, frozen=True, kw_only=True):
     outages: tuple[OutageConfig, ...] = ()
     objects: tuple[dict[str, Any], ...] = ()  # manifests of whatever else there is: quotas, …
     colocation: ColocationSettings | None = None  # nothing is measured if left out
+    yarn: YarnSettings | None = None  # lives on what ``colocation`` gives away
     grace_period: Duration = Duration(seconds=50)
     toleration: Duration = Duration(minutes=5)

@@ -13,6 +13,7 @@ from koordinator.api.kubescheduler import decode_struct
 from koordinator.api.meta import KubeObject
 from koordinator.api.slo_config import CONFIG_NAME, CONFIG_NAMESPACE
 from koordinator.api.validation import validate
+from koordinator.domain.yarn.account import parse_grace_s
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.files import LARGEST_CONFIGURATION_BYTES, read_file
@@ -23,12 +24,14 @@ from koordinator.simulator.generation import other_objects, pod_controllers
 from koordinator.simulator.node_pools import nodes_of
 from koordinator.simulator.pod_streams import blueprints_of
 from koordinator.simulator.workload import (
+    ArrivalConfig,
     ColocationSettings,
     DistributionConfig,
     PodStream,
     TemplateConfig,
     UsageConfig,
     Workload,
+    YarnSettings,
 )
 
 Item = TypeVar("Item")
@@ -90,6 +93,34 @@ def _check(workload: Workload) -> None:
     _check_failures(workload)
     if workload.colocation is not None:
         _check_colocation(workload, workload.colocation)
+    if workload.yarn is not None:
+        _check_yarn(workload, workload.yarn)
+
+
+def _check_yarn(workload: Workload, yarn: YarnSettings) -> None:
+    if workload.colocation is None:
+        problem = "found without colocation; accepted with it: YARN lives on what it gives away"
+        raise InputError(problem, path="yarn")
+    if not yarn.queues:
+        raise InputError("found no queue; accepted is at least one", path="yarn.queues")
+    _check_unique((queue.name for queue in yarn.queues), "yarn.queues")
+    _check_unique(yarn.pools, "yarn.pools", field="")
+    pools = [pool.name for pool in workload.node_pools]
+    for path, name in _numbered(yarn.pools, "yarn.pools"):
+        if name not in pools:
+            accepted = ", ".join(pools)
+            raise InputError(f"found {name!r}; accepted is one of {accepted}", path=path)
+    try:
+        parse_grace_s(yarn.shrink_grace_period)
+    except InputError as error:
+        raise error.within(path="yarn.shrinkGracePeriod") from None
+    for path, queue in _numbered(yarn.queues, "yarn.queues"):
+        if not queue.name:
+            raise InputError("found an empty name; accepted is any other", path=f"{path}.name")
+        _check_arrival(queue.arrival, f"{path}.arrival")
+        _check_distribution(queue.duration, f"{path}.duration")
+        _check_amount(queue.container.memory, f"{path}.container.memory")
+        _check_usage(queue.container.usage, f"{path}.container.usage")
 
 
 def _check_failures(workload: Workload) -> None:
@@ -128,10 +159,10 @@ def _check_colocation(workload: Workload, config: ColocationSettings) -> None:
         _check_span(spike.lasts, f"{path}.lasts", positive=True)
         _check_rate(spike.factor, f"{path}.factor")
     qualities = {template.qos for s in workload.pod_streams for template in _templates(s)}
-    if "BE" not in qualities:
+    if "BE" not in qualities and workload.yarn is None:
         raise InputError(
-            "found no stream or variant of qos BE; accepted is at least one: what is to live on "
-            "what others leave",
+            "found no stream or variant of qos BE, and no yarn; accepted is at least one: what is "
+            "to live on what others leave",
             path="podStreams",
         )
     for obj in other_objects(workload):
@@ -174,22 +205,7 @@ def _check_object(obj: KubeObject, path: str) -> None:
 
 
 def _check_stream(stream: PodStream, path: str) -> None:
-    arrival = stream.arrival
-    if arrival.poisson is None and arrival.diurnal is None and not arrival.bursts:
-        raise InputError(
-            "found no arrival; accepted are poisson, diurnal, bursts, together or alone",
-            path=f"{path}.arrival",
-        )
-    if arrival.poisson is not None:
-        _check_rate(arrival.poisson.per_hour, f"{path}.arrival.poisson.perHour")
-    if arrival.diurnal is not None:
-        low, high = arrival.diurnal.low_per_hour, arrival.diurnal.high_per_hour
-        _check_rate(low, f"{path}.arrival.diurnal.lowPerHour")
-        _check_rate(high, f"{path}.arrival.diurnal.highPerHour", at_least=low)
-        _check_span(arrival.diurnal.peak_at, f"{path}.arrival.diurnal.peakAt")
-    for place, burst in _numbered(arrival.bursts, f"{path}.arrival.bursts"):
-        _check_span(burst.at, f"{place}.at")
-        _check_span(burst.over, f"{place}.over")
+    _check_arrival(stream.arrival, f"{path}.arrival")
     if stream.duration is not None:
         _check_distribution(stream.duration, f"{path}.duration")
     _check_span(stream.resubmit.after, f"{path}.resubmit.after")
@@ -198,6 +214,24 @@ def _check_stream(stream: PodStream, path: str) -> None:
         _check_template(variant, place)
         if variant.duration is not None:
             _check_distribution(variant.duration, f"{place}.duration")
+
+
+def _check_arrival(arrival: ArrivalConfig, path: str) -> None:
+    if arrival.poisson is None and arrival.diurnal is None and not arrival.bursts:
+        raise InputError(
+            "found no arrival; accepted are poisson, diurnal, bursts, together or alone",
+            path=path,
+        )
+    if arrival.poisson is not None:
+        _check_rate(arrival.poisson.per_hour, f"{path}.poisson.perHour")
+    if arrival.diurnal is not None:
+        low, high = arrival.diurnal.low_per_hour, arrival.diurnal.high_per_hour
+        _check_rate(low, f"{path}.diurnal.lowPerHour")
+        _check_rate(high, f"{path}.diurnal.highPerHour", at_least=low)
+        _check_span(arrival.diurnal.peak_at, f"{path}.diurnal.peakAt")
+    for place, burst in _numbered(arrival.bursts, f"{path}.bursts"):
+        _check_span(burst.at, f"{place}.at")
+        _check_span(burst.over, f"{place}.over")
 
 
 def _check_template(template: TemplateConfig, path: str) -> None:

@@ -93,6 +93,12 @@ class Hosts(Protocol):
     def work_left_s(self, run: "SimulatedPod") -> float:
         """Return after how long its work may be done; 0 if it is."""
 
+    def node_failed(self, node: str) -> None:
+        """Take note that nothing runs on a node any more; its pods are stopped one by one."""
+
+    def node_back(self, node: str) -> None:
+        """Take note that a node works again; its pods are started one by one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Submission:
@@ -145,6 +151,7 @@ class World:
     ``source``          names the configuration in errors
     ``admission``       what becomes of objects before they are stored
     ``audit``           remembers what the scheduler decides, and what plugins take
+    ``reports``         the scheduler writes conditions of pods and events, as in a cluster
 
     Raises InputError for a configuration that names what isn't there.
     """
@@ -160,11 +167,12 @@ class World:
         source: str = "",
         admission: Sequence[Admission] = DEFAULT_ADMISSION,
         audit: Audit | None = None,
+        reports: bool = False,
     ) -> None:
         options = SchedulerOptions(
             initial_backoff_s=configuration.pod_initial_backoff_seconds,
             max_backoff_s=configuration.pod_max_backoff_seconds,
-            report=False,
+            report=reports,
         )
         self.embedded = Embedded(
             configuration,
@@ -446,6 +454,8 @@ class World:
         for run in host.pods.values():
             self._stop(run)
             self._move(run, PodEvent.NODE_FAILED)
+        if self._hosts is not None:
+            self._hosts.node_failed(name)
         noticed = partial(self._notice, name, host.outage)
         self.at(self.now_s + self._grace_period_s, noticed, Rank.NODE)
         self.at(self.now_s + repaired_after_s, partial(self._repair, name), Rank.NODE)
@@ -472,6 +482,8 @@ class World:
         if was_unreachable:
             self._write_node(reachable(self.cluster.get(Node, name), self.now_s))
         self._journal.event(self.now_s, f"{name} is back")
+        if self._hosts is not None:
+            self._hosts.node_back(name)
         for run in host.pods.values():
             self._move(run, PodEvent.NODE_BACK)
             self._work(run)

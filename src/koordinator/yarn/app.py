@@ -34,7 +34,6 @@ log = logging.getLogger(__name__)
 _WAITING_INTERVAL_S: Final = 1.0
 _MILLIS: Final = 1000
 _REFUSED_AGAIN_S: Final = 5.0
-NO_PREEMPTION: Final = -1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,11 +23,26 @@ from koordinator.domain.yarn.amounts import (
     original_units,
     whole_units,
 )
+from koordinator.foundation.duration import Duration
+from koordinator.foundation.errors import InputError
 
 #: What the how-to page has in yarn-site.xml; no NodeManager may register with less.
 SMALLEST_NODE_MANAGER: Final = YarnResource(1, 1024)
 NO_CONTAINERS: Final = YarnResource()
 _ALL_PERCENT: Final = 100
+#: How long containers beyond a lower limit go on: to their end.
+NEVER: Final = "never"
+NO_PREEMPTION: Final = -1.0
+
+
+def parse_grace_s(text: str) -> float:
+    """Return the seconds of a grace period, ``NO_PREEMPTION`` for ``never``.  Raises InputError."""
+    if text == NEVER:
+        return NO_PREEMPTION
+    seconds = Duration.parse(text).total_seconds()
+    if seconds < 0:
+        raise InputError(f"found {text!r}; accepted is 0s or more, or {NEVER}")
+    return seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

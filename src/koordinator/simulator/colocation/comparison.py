@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from rich.table import Table
 from rich.text import Text
 
-from koordinator.domain.colocation_report import ColocationTotals
+from koordinator.domain.colocation_report import ColocationTotals, YarnQueueTotals, YarnReport
 from koordinator.domain.run_report import RunReport
 from koordinator.simulator.markup import Markup, element
-from koordinator.simulator.numerals import count, percent
+from koordinator.simulator.numerals import UNKNOWN, count, duration, percent
 
 _FIGURES: tuple[tuple[str, Callable[[ColocationTotals], str]], ...] = (
     ("CPU in use", lambda t: percent(t.used_cpu)),
@@ -22,6 +22,26 @@ _FIGURES: tuple[tuple[str, Callable[[ColocationTotals], str]], ...] = (
     ("services at risk, share of time", lambda t: percent(t.at_risk)),
     ("services at risk, node hours", lambda t: f"{t.at_risk_hours:.1f}"),
 )
+_YARN_FIGURES: tuple[tuple[str, Callable[[YarnReport], str]], ...] = (
+    ("by containers of YARN", lambda y: percent(y.used_cpu)),
+    ("CPU that YARN may hand out", lambda y: percent(y.limit_cpu)),
+    ("work of YARN, core hours", lambda y: count(y.core_hours)),
+    ("of it lost, core hours", lambda y: count(y.lost_core_hours)),
+)
+_QUEUE_COLUMNS: tuple[tuple[str, Callable[[YarnQueueTotals], str]], ...] = (
+    ("queue", lambda q: q.queue),
+    ("applications", lambda q: count(q.applications)),
+    ("finished", lambda q: count(q.applications_finished)),
+    ("containers", lambda q: count(q.containers)),
+    ("started", lambda q: count(q.started)),
+    ("finished", lambda q: count(q.finished)),
+    ("preempted", lambda q: count(q.preempted)),
+    ("evicted", lambda q: count(q.evicted)),
+    ("lost", lambda q: count(q.lost)),
+    ("mean wait", lambda q: duration(q.waiting.mean_s) if q.waiting else UNKNOWN),
+    ("p50", lambda q: duration(q.waiting.p50_s) if q.waiting else UNKNOWN),
+    ("p95", lambda q: duration(q.waiting.p95_s) if q.waiting else UNKNOWN),
+)
 BEFORE, AFTER = "without colocation", "with colocation"
 
 
@@ -34,6 +54,35 @@ def comparison_table(before: RunReport, after: RunReport) -> Table:
     for name, *texts in _rows((before, after)):
         table.add_row(Text(name), *map(Text, texts))
     return table
+
+
+def queue_table(yarn: YarnReport) -> Table:
+    """Return what became of the containers of YARN, by queue."""
+    shares = f"{percent(yarn.used_cpu)} of all CPUs in use, {percent(yarn.limit_cpu)} handed out"
+    work = f"{count(yarn.core_hours)} core hours, {count(yarn.lost_core_hours)} of them lost"
+    table = Table(
+        title=Text("Queues of YARN"),
+        caption=Text(f"{shares} · {work}"),
+        title_justify="left",
+        caption_justify="left",
+    )
+    for number, (name, _) in enumerate(_QUEUE_COLUMNS):
+        table.add_column(name, justify="right" if number else "left")
+    for queue in yarn.queues:
+        table.add_row(*(Text(text(queue)) for _, text in _QUEUE_COLUMNS))
+    return table
+
+
+def queue_markup(yarn: YarnReport) -> Markup:
+    """Return the same for the page of a report."""
+    head = element("tr", *(element("th", name, scope="col") for name, _ in _QUEUE_COLUMNS))
+    body = []
+    for queue in yarn.queues:
+        name, *figures = (text(queue) for _, text in _QUEUE_COLUMNS)
+        cells = (element("td", text) for text in figures)
+        body.append(element("tr", element("th", name, scope="row"), *cells))
+    table = element("table", element("thead", head), element("tbody", *body))
+    return element("div", table, class_="scroll", role="region", aria_label="YARN", tabindex=0)
 
 
 def comparison_markup(runs: Sequence[RunReport]) -> Markup:
@@ -51,5 +100,9 @@ def comparison_markup(runs: Sequence[RunReport]) -> Markup:
 
 
 def _rows(runs: Sequence[RunReport]) -> list[list[str]]:
-    totals = [run.colocation.totals for run in runs if run.colocation is not None]
-    return [[name, *(text(each) for each in totals)] for name, text in _FIGURES]
+    found = [run.colocation for run in runs if run.colocation is not None]
+    rows = [[name, *(text(each.totals) for each in found)] for name, text in _FIGURES]
+    yarn = [each.yarn for each in found if each.yarn is not None]
+    if yarn:
+        rows += [[name, *(text(each) for each in yarn)] for name, text in _YARN_FIGURES]
+    return rows

@@ -1,27 +1,32 @@
 """The node agent's evictions of best-effort pods: the real strategies, where something is amiss.
 
 Most nodes are well at most times, which a look at all of them at once tells; only the others are
-put before ``koordlet.qos.cpu_evict`` and ``memory_evict``.
+put before ``koordlet.qos.cpu_evict`` and ``memory_evict``.  Where containers of YARN run, a pod of
+their NodeManager is among the candidates: when it is its turn, they end in its place.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from koordinator.api.labels import COMPONENT, NODE_MANAGER, POD_QOS_CLASS
+from koordinator.api.meta import ObjectMeta
 from koordinator.api.node import Node
 from koordinator.api.node_slo import NodeSloSpec
+from koordinator.api.pod import Pod, PodSpec
+from koordinator.api.qos import SHIPPED_PRIORITY_CLASSES, PriorityBand, QosClass
 from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.domain.cgroups.layout import CgroupDriver, CgroupLayout
-from koordinator.koordlet.intents import EvictPod
+from koordinator.koordlet.intents import EndContainers, EvictPod
 from koordinator.koordlet.metrics import Metric, MetricStore
 from koordinator.koordlet.qos.cpu_evict import SATISFACTION, cpu_tasks
-from koordinator.koordlet.qos.eviction import choose_victims
+from koordinator.koordlet.qos.eviction import choose_with_copilot
 from koordinator.koordlet.qos.inputs import StrategyInputs
 from koordinator.koordlet.qos.memory_evict import BEST_EFFORT, memory_tasks
 from koordinator.koordlet.view.machine import Machine
 from koordinator.koordlet.view.node_view import NodeView
-from koordinator.koordlet.view.pods import pod_view
+from koordinator.koordlet.view.pods import PodView, pod_view
 from koordinator.scheduler.snapshot.axis import BoolArray
 from koordinator.simulator.axes import FloatArray
 from koordinator.simulator.colocation.fleet import Fleet, Loads
@@ -59,6 +64,14 @@ class Moment:
     granted: FloatArray  # what it does
 
 
+@dataclass(frozen=True, slots=True)
+class Evictions:
+    """Who goes: pods, and by node what containers of YARN are to release."""
+
+    pods: list[EvictPod] = field(default_factory=list)
+    containers: dict[str, EndContainers] = field(default_factory=dict)
+
+
 class Evictors:
     """The evicting part of the node agents."""
 
@@ -71,14 +84,17 @@ class Evictors:
         self._step_s = step_s
         self._stores: dict[int, MetricStore] = {}  # of the nodes where something is amiss
 
-    def victims(self, slos: Mapping[int, NodeSloSpec], moment: Moment) -> list[EvictPod]:
+    def victims(self, slos: Mapping[int, NodeSloSpec], moment: Moment) -> Evictions:
         """Return whom the node agents evict now; ``slos`` are by row."""
-        found: list[EvictPod] = []
+        found = Evictions()
         rows = np.flatnonzero(self._amiss(moment)).tolist()
         for row in self._stores.keys() - set(rows):
             del self._stores[row]
         for row in rows:
-            found += self._look_at(row, slos[row], moment)
+            victims, asked = self._look_at(row, slos[row], moment)
+            found.pods.extend(victims)
+            if asked is not None and asked.amounts:
+                found.containers[self._fleet.names[row]] = asked
         return found
 
     def _amiss(self, moment: Moment) -> BoolArray:
@@ -88,10 +104,13 @@ class Evictors:
         used = (loads.services_memory + loads.best_effort_memory) * _PERCENT
         hungry = moment.limit * _PERCENT <= requested * thresholds.satisfaction_percent
         full = (thresholds.memory_percent >= 0) & (used >= thresholds.memory_percent * fleet.memory)
-        amiss: BoolArray = thresholds.is_enabled & (requested > 0) & (hungry | full)
+        has_some = (requested > 0) | (loads.yarn_memory > 0)
+        amiss: BoolArray = thresholds.is_enabled & has_some & (hungry | full)
         return amiss
 
-    def _look_at(self, row: int, slo: NodeSloSpec, moment: Moment) -> list[EvictPod]:
+    def _look_at(
+        self, row: int, slo: NodeSloSpec, moment: Moment
+    ) -> tuple[list[EvictPod], EndContainers | None]:
         fleet, now_s, loads = self._fleet, moment.now_s, moment.loads
         granted = float(moment.granted[row])
         threshold = slo.resource_used_threshold_with_be
@@ -115,8 +134,25 @@ class Evictors:
             store.add(Metric.POD_CPU, uid, now_s, cores)
             store.add(Metric.POD_MEMORY, uid, now_s, resident.memory_bytes * kind.memory)
             pods.append(pod_view(resident.pod, _LAYOUT))
+        runtimes: tuple[str, ...] = ()
+        if loads.yarn_memory[row] > 0:
+            runtimes = (_NODE_MANAGER.uid,)
+            pods.append(_NODE_MANAGER)  # its containers are in cgroups of their own
+            store.add(Metric.POD_CPU, _NODE_MANAGER.uid, now_s, 0.0)
+            store.add(Metric.POD_MEMORY, _NODE_MANAGER.uid, now_s, 0.0)
         machine = Machine(self._nodes[row], ())
         view = NodeView(now_s, machine, slo, tuple(pods), _LAYOUT, _NoCgroups())
         inputs = StrategyInputs(view, store, self._step_s)
         tasks = cpu_tasks(inputs, _FEATURES) + memory_tasks(inputs, _FEATURES)
-        return choose_victims(tasks, ())
+        return choose_with_copilot(tasks, (), runtimes)
+
+
+def _node_manager() -> PodView:
+    """Return the pod of a NodeManager, as docs/how-to/run-yarn.md has it."""
+    own = {COMPONENT: NODE_MANAGER, POD_QOS_CLASS: QosClass.BE}
+    meta = ObjectMeta(name="node-manager", namespace="hadoop-yarn", uid="node-manager", labels=own)
+    spec = PodSpec(containers=(), priority=SHIPPED_PRIORITY_CLASSES[PriorityBand.BATCH])
+    return pod_view(Pod(metadata=meta, spec=spec), _LAYOUT)
+
+
+_NODE_MANAGER = _node_manager()

@@ -5,6 +5,7 @@ Rows are nodes, columns are kinds of usage.  Amounts are milli-CPU and bytes.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 
 import numpy as np
 
@@ -21,6 +22,27 @@ from koordinator.simulator.usage import UsageKinds
 from koordinator.simulator.world import SimulatedPod
 
 _MILLI = 1000
+#: Work that is left by rounding only.
+DONE_S = 1e-6
+_SLOWEST = 1e-6  # of full speed: what gets nothing is looked at again at the next step
+
+
+class Tenant(Enum):
+    """Whose use it is."""
+
+    SERVICES = auto()
+    BEST_EFFORT = auto()  # pods
+    YARN = auto()  # containers, best effort as well
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What one tenant asks for on a node; ``column`` is its kind of usage."""
+
+    tenant: Tenant
+    column: int
+    cpu_milli: int
+    memory_bytes: int
 
 
 @dataclass(slots=True, eq=False)
@@ -48,6 +70,8 @@ class Loads:
     best_effort_cpu: FloatArray  # wanted
     services_memory: FloatArray
     best_effort_memory: FloatArray
+    yarn_cpu: FloatArray  # of what best effort wants
+    yarn_memory: FloatArray  # of what best effort uses
 
 
 class Fleet:
@@ -62,11 +86,11 @@ class Fleet:
         self.residents: list[dict[str, Resident]] = [{} for _ in nodes]
         self.noise = np.ones(len(nodes))
         self.best_effort_requested = np.zeros(len(nodes))  # milli-CPU
-        self._cpu = {is_be: np.zeros((len(nodes), 0)) for is_be in (False, True)}
-        self._memory = {is_be: np.zeros((len(nodes), 0)) for is_be in (False, True)}
+        self._cpu = {tenant: np.zeros((len(nodes), 0)) for tenant in Tenant}
+        self._memory = {tenant: np.zeros((len(nodes), 0)) for tenant in Tenant}
         self._progress = np.zeros(len(nodes))  # seconds of full speed, as of ``_as_of_s``
         self._speed = np.ones(len(nodes))
-        self._as_of_s = 0.0
+        self._as_of_s = self._until_s = 0.0
 
     def add(self, run: SimulatedPod, pod: Pod, now_s: float) -> None:
         """Take in a pod that begins to work."""
@@ -105,11 +129,14 @@ class Fleet:
         """Return what is in use at a time, with the current noise."""
         self._widen()
         cpu, memory = self.kinds.cpu_shares(now_s), self.kinds.memory_shares()
+        yarn_cpu, yarn_memory = self._cpu[Tenant.YARN] @ cpu, self._memory[Tenant.YARN] @ memory
         return Loads(
-            services_cpu=np.minimum(self._cpu[False] @ cpu * self.noise, self.cpu),
-            best_effort_cpu=self._cpu[True] @ cpu,
-            services_memory=self._memory[False] @ memory,
-            best_effort_memory=self._memory[True] @ memory,
+            services_cpu=np.minimum(self._cpu[Tenant.SERVICES] @ cpu * self.noise, self.cpu),
+            best_effort_cpu=self._cpu[Tenant.BEST_EFFORT] @ cpu + yarn_cpu,
+            services_memory=self._memory[Tenant.SERVICES] @ memory,
+            best_effort_memory=self._memory[Tenant.BEST_EFFORT] @ memory + yarn_memory,
+            yarn_cpu=yarn_cpu,
+            yarn_memory=yarn_memory,
         )
 
     # -- progress ----------------------------------------------------------------------------
@@ -129,21 +156,44 @@ class Fleet:
     def speed_of(self, run: SimulatedPod) -> float:
         """Return how fast a pod works now; 1 is full speed."""
         row = self.rows[run.node]
-        return float(self._speed[row]) if self.residents[row][run.key].is_best_effort else 1.0
+        is_best_effort = self.residents[row][run.key].is_best_effort
+        return self.best_effort_speed(row) if is_best_effort else 1.0
 
-    def set_speed(self, speed: FloatArray, now_s: float) -> None:
-        """Let best effort on each node work at this share of full speed from now on."""
+    def set_speed(self, speed: FloatArray, now_s: float, until_s: float) -> None:
+        """Let best effort on each node work at this share of full speed for some time."""
         self._progress += self._speed * (now_s - self._as_of_s)
-        self._speed, self._as_of_s = speed, now_s
+        self._speed, self._as_of_s, self._until_s = speed, now_s, until_s
+
+    def may_end_in_s(self, left_s: float, speed: float, now_s: float) -> float:
+        """Return after how long work may be done; 0 if it is.
+
+        When the speed has been set anew it may be another one; it is never above 1.
+        """
+        if left_s <= DONE_S:
+            return 0.0
+        ends_s = left_s / max(speed, _SLOWEST)
+        step_left_s = self._until_s - now_s
+        return ends_s if ends_s <= step_left_s else max(left_s, step_left_s)
+
+    def best_effort_speed(self, row: int) -> float:
+        """Return how fast best effort on a node works now; 1 is full speed."""
+        return float(self._speed[row])
 
     # -- sums --------------------------------------------------------------------------------
 
-    def _count(self, row: int, resident: Resident, sign: int) -> None:
+    def count(self, row: int, demand: Demand, sign: int) -> None:
+        """Count a demand that comes (1) or goes (-1)."""
         self._widen()
+        self._cpu[demand.tenant][row, demand.column] += sign * demand.cpu_milli
+        self._memory[demand.tenant][row, demand.column] += sign * demand.memory_bytes
+
+    def _count(self, row: int, resident: Resident, sign: int) -> None:
+        tenant = Tenant.SERVICES
         if resident.is_best_effort:
+            tenant = Tenant.BEST_EFFORT
             self.best_effort_requested[row] += sign * resident.cpu_milli
-        self._cpu[resident.is_best_effort][row, resident.column] += sign * resident.cpu_milli
-        self._memory[resident.is_best_effort][row, resident.column] += sign * resident.memory_bytes
+        asked = Demand(tenant, resident.column, resident.cpu_milli, resident.memory_bytes)
+        self.count(row, asked, sign)
 
     def _widen(self) -> None:
         """Give every kind a column."""

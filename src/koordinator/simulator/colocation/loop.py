@@ -19,26 +19,26 @@ from koordinator.api.resource_names import BATCH_CPU, MID_CPU
 from koordinator.cluster.port import EventType
 from koordinator.domain.cgroups.layout import CgroupDriver, CgroupLayout
 from koordinator.domain.colocation_report import ColocationReport
+from koordinator.hadoop.port import ResourceManager
 from koordinator.koordlet.view.slo import effective_slo
 from koordinator.manager.app import Manager, ManagerOptions
 from koordinator.manager.switches import Controller
 from koordinator.simulator.axes import FloatArray
 from koordinator.simulator.colocation.evictors import Evictors, Moment
-from koordinator.simulator.colocation.fleet import Fleet, Loads
+from koordinator.simulator.colocation.fleet import DONE_S, Fleet, Loads
 from koordinator.simulator.colocation.reporters import Reporters
 from koordinator.simulator.colocation.suppression import Suppressor
 from koordinator.simulator.colocation.tally import Sums, Tally
 from koordinator.simulator.colocation.thresholds import NodeThresholds
+from koordinator.simulator.colocation.yarn import ColocatedYarn, yarn_cores
 from koordinator.simulator.stages import PodStage
 from koordinator.simulator.usage import Spike, UsageKinds
-from koordinator.simulator.workload import ColocationSettings
+from koordinator.simulator.workload import ColocationSettings, YarnSettings
 from koordinator.simulator.world import Rank, SimulatedPod, World
+from koordinator.simulator.yarn.applications import SimulatedApplication
 
 #: How often the node agent looks at the CPU.
 REACTION_S = 1.0
-#: Work that is left by rounding only.
-_DONE_S = 1e-6
-_SLOWEST = 1e-6  # of full speed: a pod that gets nothing is looked at again at the next step
 _MILLI = 1000
 _PERCENT = 100
 _LAYOUT = CgroupLayout(CgroupDriver.CGROUPFS)
@@ -55,7 +55,11 @@ class ColocationLoop:
         *,
         is_on: bool = True,
         tell: Callable[[float, str], None] = lambda _time_s, _text: None,
+        yarn: YarnSettings | None = None,
+        applications: Sequence[SimulatedApplication] = (),
+        node_managers: Sequence[str] = (),
     ) -> None:
+        """``applications`` come to the queues of ``yarn``, for ``node_managers`` to run."""
         self._world = world
         self._config = config
         self._rng = rng
@@ -80,8 +84,17 @@ class ColocationLoop:
             options = ManagerOptions(controllers=controllers)
             self._manager = Manager(world.cluster, world.embedded.clock, options)
             self._watch = world.cluster.watch((NodeSlo,))
+        self._yarn: ColocatedYarn | None = None
+        if yarn is not None:
+            running = node_managers if is_on else ()  # without a manager nothing is given to YARN
+            self._yarn = ColocatedYarn(world, self._fleet, yarn, applications, running)
         world.house(self)
         world.at(world.now_s, self._step, Rank.HOSTS)
+
+    @property
+    def yarn(self) -> ResourceManager | None:
+        """YARN as its clients see it."""
+        return self._yarn.manager if self._yarn is not None else None
 
     # -- what the world tells ----------------------------------------------------------------
 
@@ -98,7 +111,7 @@ class ColocationLoop:
         resident = self._fleet.remove(run)
         if resident is None or not resident.is_best_effort:
             return
-        if worked_s + _DONE_S >= run.submission.life.work_s:
+        if worked_s + DONE_S >= run.submission.life.work_s:
             self._tally.finished += 1
         else:
             usage = run.submission.usage
@@ -107,13 +120,19 @@ class ColocationLoop:
 
     def work_left_s(self, run: SimulatedPod) -> float:
         """See ``world.Hosts``."""
-        left_s = run.submission.life.work_s - self._fleet.worked_s(run, self._world.now_s)
-        if left_s <= _DONE_S:
-            return 0.0
-        # At the next step the speed may be another one; it is never above 1.
-        ends_s = left_s / max(self._fleet.speed_of(run), _SLOWEST)
-        step_left_s = self._step_began_s + self._step_s - self._world.now_s
-        return ends_s if ends_s <= step_left_s else max(left_s, step_left_s)
+        now_s, fleet = self._world.now_s, self._fleet
+        left_s = run.submission.life.work_s - fleet.worked_s(run, now_s)
+        return fleet.may_end_in_s(left_s, fleet.speed_of(run), now_s)
+
+    def node_failed(self, node: str) -> None:
+        """See ``world.Hosts``."""
+        if self._yarn is not None:
+            self._yarn.node_failed(node)
+
+    def node_back(self, node: str) -> None:
+        """See ``world.Hosts``."""
+        if self._yarn is not None:
+            self._yarn.node_back(node)
 
     # -- one step ----------------------------------------------------------------------------
 
@@ -131,10 +150,17 @@ class ColocationLoop:
             shares = fleet.kinds.cpu_shares(now_s)
             self._evict(Moment(now_s, loads, shares, self._suppressor.limit, granted))
             speed = granted / np.maximum(loads.best_effort_cpu, 1.0)
-            self._reporters.report(now_s, shares, speed, self._up())
-            while self._manager.step():
-                pass
+            self._reporters.report(now_s, shares, speed, loads, self._up())
+            self._settle(self._manager)
         self._world.at(now_s + self._step_s, self._step, Rank.HOSTS)
+
+    def _settle(self, manager: Manager) -> None:
+        """Let the manager and YARN's operator work until neither has anything left to do."""
+        busy = True
+        while busy:
+            busy = bool(manager.step())
+            if self._yarn is not None:
+                busy |= self._yarn.step()
 
     def _hold_back(self, loads: Loads, now_s: float) -> FloatArray:
         """Return the milli-CPU that best effort gets on each node until the next step."""
@@ -145,19 +171,23 @@ class ColocationLoop:
         granted = np.minimum(np.minimum(loads.best_effort_cpu, self._suppressor.limit), headroom)
         wants = loads.best_effort_cpu > 0
         speed = np.divide(granted, loads.best_effort_cpu, out=np.ones_like(headroom), where=wants)
-        self._fleet.set_speed(speed, now_s)
+        self._fleet.set_speed(speed, now_s, now_s + self._step_s)
         self._first_sums = self._sums_of(loads, before)
         self._sums = self._sums_of(loads, granted)
         self._step_began_s = now_s
         return granted
 
     def _evict(self, moment: Moment) -> None:
-        for victim in self._evictors.victims(self._slos, moment):
+        found = self._evictors.victims(self._slos, moment)
+        for victim in found.pods:
             key = f"{victim.namespace}/{victim.name}"
             if self._world.pods[key].stage is PodStage.RUNNING:
                 self._tally.evicted += 1
                 self._tell(moment.now_s, f"{key} was evicted by the node agent: {victim.reason}")
                 self._world.evict(key)
+        for node, asked in found.containers.items():
+            if self._yarn is not None and (ended := self._yarn.release(node, asked.amounts)):
+                self._tell(moment.now_s, f"{ended} containers on {node} were ended: {asked.reason}")
 
     def _take_in_slos(self) -> None:
         for event in self._watch.poll():
@@ -185,6 +215,8 @@ class ColocationLoop:
         for span_s, sums in ((early_s, self._first_sums), (late_s, self._sums)):
             if span_s > 0:
                 self._tally.add(_over(sums, span_s))
+                if self._yarn is not None:
+                    self._yarn.count(sums.yarn, span_s)
         self._counted_s = now_s
 
     def sample(self) -> None:
@@ -198,10 +230,12 @@ class ColocationLoop:
             for name in (BATCH_CPU, MID_CPU)
         )
         self._tally.sample(batch, mid)
+        if self._yarn is not None:
+            self._yarn.sample()
 
     def report(self) -> ColocationReport:
         """Return what was counted."""
-        return self._tally.report()
+        return self._tally.report(self._yarn.report() if self._yarn is not None else None)
 
     def _sums_of(self, loads: Loads, granted: FloatArray) -> Sums:
         serving = loads.services_cpu > 0
@@ -211,6 +245,7 @@ class ColocationLoop:
             span_s=1.0,
             services=float(loads.services_cpu.sum()) / _MILLI,
             best_effort=float(granted.sum()) / _MILLI,
+            yarn=yarn_cores(loads, granted),
             wanted=float(loads.best_effort_cpu.sum()) / _MILLI,
             serving=float(np.count_nonzero(serving)),
             at_risk=float(np.count_nonzero(at_risk)),
@@ -222,6 +257,7 @@ def _over(sums: Sums, span_s: float) -> Sums:
         span_s=span_s,
         services=sums.services * span_s,
         best_effort=sums.best_effort * span_s,
+        yarn=sums.yarn * span_s,
         wanted=sums.wanted * span_s,
         serving=sums.serving * span_s,
         at_risk=sums.at_risk * span_s,

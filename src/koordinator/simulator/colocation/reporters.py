@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from koordinator.api.core import ResourceList
 from koordinator.api.node_metric import (
+    HostApplicationUsage,
     NodeMetric,
     NodeMetricStatus,
     NodeUsage,
@@ -21,7 +22,7 @@ from koordinator.api.node_metric import (
     ResourceEstimate,
     ResourceMap,
 )
-from koordinator.api.qos import PriorityBand
+from koordinator.api.qos import PriorityBand, QosClass
 from koordinator.api.resource_names import CPU, MEMORY
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import to_datetime
@@ -34,12 +35,13 @@ from koordinator.koordlet.prediction.histogram import (
 )
 from koordinator.koordlet.prediction.models import PredictionOptions
 from koordinator.simulator.axes import FloatArray
-from koordinator.simulator.colocation.fleet import Fleet, Resident
+from koordinator.simulator.colocation.fleet import Fleet, Loads, Resident
 
 _DEFAULT_INTERVAL_S = 60.0
 _PROTECTED = (PriorityBand.PROD, PriorityBand.NONE)
 _CPU_SHARE, _MEMORY_SHARE = 0.95, 0.98
 _MILLI = 1000
+_YARN = "yarn-task"  # as docs/how-to/run-yarn.md calls it
 _NO_USE = ResourceMap(resources={CPU: Quantity(0), MEMORY: Quantity(0)})
 
 
@@ -72,12 +74,15 @@ class Reporters:
         self._next_s = np.zeros(len(fleet.names))
         self._forecasts = [_Forecast(self._options) for _ in fleet.names]
 
-    def report(self, now_s: float, shares: FloatArray, speed: FloatArray, up: FloatArray) -> int:
+    def report(
+        self, now_s: float, shares: FloatArray, speed: FloatArray, loads: Loads, up: FloatArray
+    ) -> int:
         """Write what is due; return how many reports that were.
 
         ``shares`` are those of the CPU requests by kind, ``speed`` what best effort gets of what
         it wants by node, ``up`` is 0 where a node is down: it reports nothing.
         """
+        yarn_cpu = np.minimum(speed, 1.0) * loads.yarn_cpu
         written = 0
         by_kind = shares.tolist()
         for row in np.flatnonzero((self._next_s <= now_s) & (up > 0)).tolist():
@@ -85,7 +90,8 @@ class Reporters:
                 metric = self._cluster.get(NodeMetric, self._fleet.names[row])
             except NotFoundError:
                 continue  # the manager has not made it yet
-            status = self._status(row, now_s, by_kind, float(speed[row]))
+            yarn = int(yarn_cpu[row]), int(loads.yarn_memory[row])
+            status = self._status(row, now_s, by_kind, float(speed[row]), yarn)
             self._cluster.update_status(replace(metric, status=status))
             policy = metric.spec.metric_collect_policy
             stated = policy.report_interval_seconds if policy is not None else None
@@ -94,11 +100,17 @@ class Reporters:
         return written
 
     def _status(
-        self, row: int, now_s: float, shares: Sequence[float], speed: float
+        self,
+        row: int,
+        now_s: float,
+        shares: Sequence[float],
+        speed: float,
+        yarn: tuple[int, int],
     ) -> NodeMetricStatus:
         fleet = self._fleet
         noise = float(fleet.noise[row])
-        node_cpu = node_memory = prod_cpu = prod_memory = 0
+        node_cpu, node_memory = yarn
+        prod_cpu = prod_memory = 0
         pods = []
         for resident in fleet.residents[row].values():
             factor = speed if resident.is_best_effort else noise
@@ -115,6 +127,7 @@ class Reporters:
             update_time=to_datetime(now_s),
             node_metric=NodeUsage(node_usage=_amounts(node_cpu, node_memory), system_usage=_NO_USE),
             pods_metric=tuple(pods),
+            host_application_metric=_host_applications(*yarn),
             prod_reclaimable_metric=self._reclaimable(row, now_s, forecast),
         )
 
@@ -143,6 +156,16 @@ def _pod_usage(resident: Resident, cpu_milli: int) -> PodUsage:
         pod_usage=ResourceMap(resources=used),
         priority=resident.band,
         qos=resident.qos,
+    )
+
+
+def _host_applications(cpu_milli: int, memory_bytes: int) -> tuple[HostApplicationUsage, ...]:
+    """Return what containers of YARN use, where they are: of their priority, not the system's."""
+    if not cpu_milli and not memory_bytes:
+        return ()
+    usage = _amounts(cpu_milli, memory_bytes)
+    return (
+        HostApplicationUsage(name=_YARN, usage=usage, priority=PriorityBand.BATCH, qos=QosClass.BE),
     )
 
 

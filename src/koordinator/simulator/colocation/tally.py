@@ -9,6 +9,7 @@ from koordinator.domain.colocation_report import (
     ColocationColumns,
     ColocationReport,
     ColocationTotals,
+    YarnReport,
 )
 
 _HOUR_S = 3600.0
@@ -21,6 +22,7 @@ class Sums:
     span_s: float = 0.0
     services: float = 0.0  # core seconds
     best_effort: float = 0.0
+    yarn: float = 0.0  # of best effort
     wanted: float = 0.0  # by best effort
     serving: float = 0.0  # node seconds
     at_risk: float = 0.0
@@ -77,8 +79,8 @@ class Tally:
         self._rows.append(row)
         self._since_sample = Sums()
 
-    def report(self) -> ColocationReport:
-        """Return all that was counted."""
+    def report(self, yarn: YarnReport | None = None) -> ColocationReport:
+        """Return all that was counted, and what was counted of YARN."""
         rows, total, cores = self._rows, self._total, self.cores
         columns = ColocationColumns(
             services_cpu=tuple(r.sums.used(r.sums.services, cores) for r in rows),
@@ -101,5 +103,9 @@ class Tally:
             suppressed=total.suppressed,
         )
         return ColocationReport(
-            is_on=self.is_on, safe_percent=self.safe_percent, samples=columns, totals=totals
+            is_on=self.is_on,
+            safe_percent=self.safe_percent,
+            samples=columns,
+            totals=totals,
+            yarn=yarn,
         )

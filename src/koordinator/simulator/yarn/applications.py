@@ -1,0 +1,86 @@
+"""Applications of a queue: when they come, what their containers ask for, how long they work.
+
+ApplicationMasters are left out: they are small, and none is ever preempted while tasks can be.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from koordinator.domain.yarn.amounts import BYTES_PER_MIB, YarnResource
+from koordinator.simulator.pod_streams import arrival_times, usage_profile
+from koordinator.simulator.usage import UsageProfile
+from koordinator.simulator.workload import YarnQueueConfig
+
+_NODE_MANAGER_PORT = 8041
+_CLUSTER = 0  # number of the cluster in the ids of its containers
+_MASTER = 1  # number of the container that is left out
+
+
+@dataclass(frozen=True, slots=True)
+class YarnQueue:
+    """A leaf queue; ``capacity`` is its weight, ``resource`` what each of its containers has."""
+
+    name: str
+    capacity: float
+    resource: YarnResource
+    usage: UsageProfile
+
+
+@dataclass(slots=True, eq=False)
+class SimulatedContainer:
+    """A container and its attempts; ``node_id`` is empty while it waits."""
+
+    queue: YarnQueue
+    application: "SimulatedApplication"
+    work_s: float  # at full speed
+    waiting_since_s: float
+    node_id: str = ""
+    container_id: str = ""  # of this attempt
+    started: int = 0  # in the order of all containers of the cluster
+
+
+@dataclass(slots=True, eq=False)
+class SimulatedApplication:
+    """Containers that are asked for together; ``number`` is unique in the cluster."""
+
+    number: int
+    at_s: float
+    queue: YarnQueue
+    work_s: tuple[float, ...]  # of its containers
+    unfinished: int = 0
+    attempts: int = 0  # containers started so far
+    containers: list[SimulatedContainer] = field(default_factory=list)
+
+    def next_container_id(self) -> str:
+        """Return the id of the container that is started next."""
+        self.attempts += 1
+        return f"container_{_CLUSTER}_{self.number:04}_01_{self.attempts + _MASTER:06}"
+
+
+def node_manager_id(node: str) -> str:
+    """Return how the NodeManager of a node registers."""
+    return f"{node}:{_NODE_MANAGER_PORT}"
+
+
+def queue_of(config: YarnQueueConfig) -> YarnQueue:
+    """Return what the containers of a queue have in common."""
+    memory_mb = math.ceil(config.container.memory.value() / BYTES_PER_MIB)
+    return YarnQueue(
+        config.name,
+        float(config.capacity or 1),
+        YarnResource(config.container.vcores, memory_mb),
+        usage_profile(config.container.usage),
+    )
+
+
+def applications_of(
+    config: YarnQueueConfig, until_s: float, rng: np.random.Generator
+) -> Iterator[SimulatedApplication]:
+    """Draw the applications that come up to ``until_s``, in order of time, without numbers."""
+    queue, duration = queue_of(config), config.duration.build()
+    for at_s in arrival_times(config.arrival, until_s, rng).tolist():
+        work_s = tuple(duration.draw(rng) for _ in range(config.containers))
+        yield SimulatedApplication(0, at_s, queue, work_s)
