@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 import numpy as np
+from prometheus_client import CollectorRegistry
 
 from koordinator.cli.component_process import LONGEST_WAIT_S, ComponentProcess, run_component
 from koordinator.cli.koordlet_flags import KoordletFlags
@@ -39,6 +40,7 @@ from koordinator.koordlet.runtime_hooks.nri_plugin import NriHookPlugin
 from koordinator.koordlet.runtime_hooks.runtime_hooks import RuntimeHooks
 from koordinator.process.descriptors import allow_all_descriptors
 from koordinator.process.endpoints import Answer, Endpoints, application, thread_stacks
+from koordinator.process.exposition import joined
 from koordinator.process.health import PING, Check, shutdown_check
 from koordinator.process.inquiries import Inquiries
 from koordinator.process.logs import set_verbosity
@@ -95,7 +97,9 @@ class _Process:
         trees = Trees(trees_of(options.roots, *own))
         host = LinuxHost(trees=trees)
         parts.cleanup.callback(host.close)
-        gauges = NodeGauges(self._parts.registry, options.node_name, self._clock.now_s())
+        now_s = self._clock.now_s()
+        self._external = CollectorRegistry()
+        gauges = NodeGauges(self._parts.registry, options.node_name, now_s, self._external)
         hooks = self._make_runtime_hooks(own, gauges)
         self._agent = Koordlet(
             self._watched,
@@ -220,7 +224,11 @@ class _Process:
                     shutdown_check(self._parts.stopping),
                 ],
             },
-            metrics={"/metrics": self._parts.registry},
+            metrics={
+                "/metrics": joined(self._parts.registry, self._external),
+                "/internal-metrics": self._parts.registry,
+                "/external-metrics": self._external,
+            },
             pages=pages,
             flags={"v": set_verbosity},
             on_fault=self._parts.faults,

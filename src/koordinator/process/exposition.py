@@ -5,6 +5,7 @@ from typing import cast
 
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
 
 from koordinator.foundation.faults import FaultHandler, fault_of
 
@@ -36,6 +37,22 @@ def exposed(registry: CollectorRegistry, accept: str, on_fault: FaultHandler) ->
     except Exception:  # noqa: BLE001 -- comes up again below, where it is known over which family
         families = _sound(registry, encode, on_fault)
     return _encoded(encode, families), content_type
+
+
+def joined(*registries: CollectorRegistry) -> CollectorRegistry:
+    """Return a registry that has what all of these have, now and later."""
+    together = CollectorRegistry()
+    for registry in registries:
+        together.register(_Joined(registry))
+    return together
+
+
+class _Joined(Collector):
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+
+    def collect(self) -> Iterable[Metric]:
+        return self._registry.collect()
 
 
 def _sound(registry: CollectorRegistry, encode: _Encoder, on_fault: FaultHandler) -> list[Metric]:

@@ -1,5 +1,6 @@
 """What stands for group identity on a mainline kernel leaves the kubelet its own cgroups."""
 
+import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -48,7 +49,9 @@ def test_a_kubelet_starts_again_while_jobs_idle(
     kubectl("delete", "pod", "job")
     eventually(lambda: not (_TIER / f"pod{job['metadata']['uid']}").exists())
 
-    kubectl("delete", "nodeslo", node.name)
+    off = {"resourceQOSStrategy": None}
+    patch = ("--type=merge", f"--patch={json.dumps({'spec': off})}")
+    kubectl("patch", "nodeslo", node.name, *patch)
 
     eventually(lambda: cpu(late, "cpu.idle") == "0")
     eventually(lambda: cpu(late, "cpu.shares") == "2")

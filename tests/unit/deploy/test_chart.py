@@ -9,10 +9,13 @@ import pytest
 import yaml
 from tests.unit.deploy.installed import CHART, OBJECTS, ROOT, VALUES
 
-from koordinator.api.kubescheduler import KubeSchedulerConfiguration
+from koordinator.api.codec import decode
+from koordinator.api.config_map import ConfigMap
+from koordinator.api.kubescheduler import DeviceShareArgs, KubeSchedulerConfiguration
 from koordinator.api.kubescheduler.structs import ConfigStruct
 from koordinator.api.qos import SHIPPED_PRIORITY_CLASSES
 from koordinator.cli.crds import run
+from koordinator.domain.devices.templates import read_templates
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text("utf-8"))
 #: The chart must know these itself: the roles and the program's version follow from them.
@@ -42,6 +45,21 @@ def test_priority_classes_are_those_of_the_protocol() -> None:
     }
 
     assert classes == {str(band): value for band, value in SHIPPED_PRIORITY_CLASSES.items()}
+
+
+def test_virtual_templates_can_be_read_by_the_scheduler() -> None:
+    """Under the name that the arguments of DeviceShare have by default."""
+    defaults = DeviceShareArgs().gpu_shared_resource_templates_config
+    key = ("ConfigMap", defaults.config_map_name)
+    templates = read_templates(decode(OBJECTS[key], ConfigMap))
+    amounts = {
+        "huawei.com/npu-core": 5,
+        "huawei.com/npu-cpu": 1,
+        "koordinator.sh/gpu-memory": 16 << 30,
+    }
+
+    assert templates.matching(amounts) == {"huawei-Ascend-910B3": ("vir05_1c_16g",)}
+    assert OBJECTS[key]["metadata"]["namespace"] == defaults.config_map_namespace
 
 
 def test_the_version_of_the_chart_is_that_of_the_program() -> None:

@@ -91,6 +91,16 @@ class CgroupLayout:
             )
         return f"{pod_folder}/{prefix}{name}.scope"
 
+    def level(self, folder: str) -> str:
+        """Return what a folder belongs to: ``kubeqos``, ``pod`` or ``container``; else nothing."""
+        tiers = (self.besteffort, self.burstable, self.kubepods)
+        if folder in tiers:
+            return "kubeqos"
+        for tier in tiers:
+            if folder.startswith(f"{tier}/"):
+                return "container" if "/" in folder[len(tier) + 1 :] else "pod"
+        return ""
+
     def host_application(self, application: HostApplication) -> str:
         """Return the folder of a program outside of pods.
 

@@ -17,6 +17,7 @@ from koordinator.api.annotations.numa import PodCpuAllocation
 from koordinator.api.node_metric import NodeMetricStatus
 from koordinator.api.qos import QosClass
 from koordinator.cluster.port import Cluster
+from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.domain.cgroups.layout import CgroupLayout
 from koordinator.domain.cpus.cpu_list import format_cpu_list
 from koordinator.foundation.clock import Clock
@@ -62,6 +63,7 @@ from koordinator.koordlet.collectors.resctrl import ResctrlCollector
 from koordinator.koordlet.collectors.system import SystemCollector
 from koordinator.koordlet.executor import AgentAuditTrail, Executor
 from koordinator.koordlet.hooks.pod_hooks import PodHooks
+from koordinator.koordlet.intents import SetCgroup
 from koordinator.koordlet.metrics import MetricStore
 from koordinator.koordlet.prediction.models import PredictionOptions
 from koordinator.koordlet.qos.cpu_burst import CpuBurst
@@ -173,6 +175,8 @@ class Koordlet:
             self.audit,
             core_scheduling=core_scheduling or NoCoreScheduling(),
             forced_after_s=options.forced_update_s,
+            clock=clock,
+            on_write=None if gauges is None else gauges.wrote,
             on_fault=lambda fault: self._isolation.tell(
                 f"{fault.stage} {fault.source}", fault.error, fault.about
             ),
@@ -187,6 +191,7 @@ class Koordlet:
         self._caches: ResctrlFacts | None = None
         self._watch = cluster.watch(KINDS, selectors(options.node_name))
         self._burst = CpuBurst(chance)
+        self._scaled: dict[tuple[CgroupFile, str], str] = {}  # what CPU burst wanted last
         self._forecasts = Forecasts(host, options.checkpoint_folder, options.prediction)
         self._topology = TopologyReport(outbox)
         self._devices = DeviceReport(outbox)
@@ -291,6 +296,20 @@ class Koordlet:
             )
         except HostError as error:
             log.warning("hardware not found", extra={"error": error})
+            self._tell_collected(cpu=False, numa=False)
+            return
+        zones = self._hardware.zones
+        numa = bool(zones) and all(zone.total for zone in zones.values())
+        self._tell_collected(cpu=True, numa=numa)
+
+    def _tell_collected(self, *, cpu: bool, numa: bool) -> None:
+        if self._gauges is None:
+            return
+        self._gauges.collected("cpu", ok=cpu)
+        self._gauges.collected("numa", ok=numa)
+        if "BlkIOReconcile" in self._options.gates:
+            has_disks = bool(self._host.names(f"{self._options.roots.sys}/block"))
+            self._gauges.collected("local_storage", ok=has_disks)
 
     def _collect(self, collectors: Sequence[Collector], now_s: float) -> None:
         context = CollectionContext(
@@ -325,7 +344,12 @@ class Koordlet:
             self._gauges.suppressed(done)
 
     def _plan_burst(self, now_s: float) -> None:
-        self._executor.apply(self._decide("CPU burst", now_s, self._burst.plan) or (), now_s)
+        intents = self._decide("CPU burst", now_s, self._burst.plan) or ()
+        self._executor.apply(intents, now_s)
+        folders = {each.folder for pod in self.state.pods for each in pod.containers}
+        kept = {key: value for key, value in self._scaled.items() if key[1] in folders}
+        new = {(it.file, it.folder): it.value for it in intents if isinstance(it, SetCgroup)}
+        self._scaled = kept | new
 
     def _evict_for_cpu(self, now_s: float) -> None:
         if not self._cpu_evictions.is_cooling(now_s):
@@ -358,7 +382,9 @@ class Koordlet:
         intents = plan_all(
             view, gates, self._volumes, caches, self._isolation, keep_quota=keep_quota
         )
-        self._executor.apply(intents, now_s)
+        writes = self._executor.apply(intents, now_s)
+        if self._gauges is not None:
+            self._gauges.reconciled(writes, self._layout)
 
     def _publish(self, now_s: float) -> None:
         """Let the container runtime's questions be answered from what is known now."""
@@ -401,8 +427,6 @@ class Koordlet:
         self._volumes.forget()
         if self._gauges is not None:
             self._gauges.followed(slo=not self.state.slo_problem)
-            self._gauges.evicted("cpu", self._cpu_evictions.count)
-            self._gauges.evicted("memory", self._memory_evictions.count)
             for (kind, status), count in self._executor.outcomes.items():
                 self._gauges.written(kind, status, count)
 
@@ -496,6 +520,11 @@ class Koordlet:
             shows_each_cpu="PerCPUMetric" in gates,
             shows_oom_scores="OOMScoreAdj" in gates,
             usage=self._usage if "NodeMetricPromMetrics" in gates else None,
+            burst=self._scaled,
+            cookie_outcomes=dict(self._executor.cookies.outcomes),
+            evictions=self._cpu_evictions.counts + self._memory_evictions.counts,
+            recent_evictions=self._cpu_evictions.recent(now_s)
+            + self._memory_evictions.recent(now_s),
         )
 
     # -- views -------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ Source: koordinator pkg/koordlet/qosmanager/plugins/util/evictor.go, evict.go
 """
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -24,6 +24,9 @@ REMEMBERED_S = 120.0
 #: So long a copilot is left alone that had nothing to release or did not answer.
 COPILOT_PAUSE_S = 60.0
 _MOST_ANSWERS = 16
+#: So long an eviction is shown by name.
+SHOWN_S = 300.0
+_MOST_RECENT = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,7 @@ class EvictionManager:
         only_by_api: bool,
         copilot: Copilot | None = None,
     ) -> None:
-        self.count = 0
+        self.counts: Counter[str] = Counter()  # by reason
         self._executor = executor
         self._outbox = outbox
         self._cool_s = cool_s
@@ -60,10 +63,15 @@ class EvictionManager:
         self._copilot = copilot
         self._copilot_pause_s = 0.0  # until when
         self._answers: deque[_Answer] = deque(maxlen=_MOST_ANSWERS)  # of the thread that asks
+        self._recent: deque[tuple[float, tuple[str, str, str]]] = deque(maxlen=_MOST_RECENT)
 
     def is_cooling(self, now_s: float) -> bool:
         """Whether the last eviction is too fresh for another one."""
         return now_s < self._cool_until_s
+
+    def recent(self, now_s: float) -> Counter[tuple[str, str, str]]:
+        """Count evictions of the last minutes by namespace, name and reason."""
+        return Counter(who for when_s, who in self._recent if now_s - when_s < SHOWN_S)
 
     def carry_out(self, tasks: Sequence[Task], now_s: float) -> None:
         """Evict whom the tasks need to go."""
@@ -77,7 +85,7 @@ class EvictionManager:
             ]
         victims, asked = choose_with_copilot(tasks, self._leaving, runtimes)
         if asked is not None and asked.amounts:
-            self.count += 1
+            self.counts[asked.reason] += 1
             self._cool_until_s = now_s + self._cool_s
             self._release(asked)
         for victim in victims:
@@ -85,7 +93,8 @@ class EvictionManager:
                 "evicting",
                 extra={"pod": f"{victim.namespace}/{victim.name}", "why": victim.message},
             )
-            self.count += 1
+            self.counts[victim.reason] += 1
+            self._recent.append((now_s, (victim.namespace, victim.name, victim.reason)))
             if self._only_by_api:
                 self._leaving[victim.uid] = now_s
                 self._ask(victim, now_s)

@@ -3,12 +3,13 @@
 So a pod that has gone leaves no series behind, and nothing is counted while nobody asks.  The loop
 lays a new snapshot down; the server's threads read it, and change nothing.
 Source: koordinator pkg/koordlet/metrics: cpi.go, psi.go, resctrl.go, host_application.go,
-core_sched.go, resource_summary.go, cpu_cpuset.go, node_metric.go.
+core_sched.go, resource_summary.go, cpu_cpuset.go, node_metric.go, cpu_burst.go, common.go;
+external_metrics.go for what is for users.
 """
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
@@ -18,6 +19,7 @@ from prometheus_client.registry import Collector
 from koordinator.api.core import ResourceList
 from koordinator.api.node_metric import NodeMetricStatus, ResourceMap
 from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY, MID_CPU, MID_MEMORY
+from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.domain.cpus.cpu_list import cpu_ids
 from koordinator.koordlet.collectors.cpi import CYCLE, INSTRUCTION
 from koordinator.koordlet.collectors.pressure import Pressures
@@ -44,7 +46,8 @@ _UNITS = {BATCH_CPU: "integer", MID_CPU: "integer", BATCH_MEMORY: "byte", MID_ME
 class MetricsSnapshot:
     """Everything that is shown.  ``cookies`` are groups of core scheduling and theirs, by folder.
 
-    ``usage`` None shows no NodeMetric.
+    ``usage`` None shows no NodeMetric.  ``burst`` has what CPU burst wanted last, by file and
+    folder; ``evictions`` counts by reason, ``recent_evictions`` by namespace, name and reason.
     """
 
     view: NodeView
@@ -54,6 +57,10 @@ class MetricsSnapshot:
     shows_each_cpu: bool = False
     shows_oom_scores: bool = False
     usage: NodeMetricStatus | None = None
+    burst: Mapping[tuple[CgroupFile, str], str] = field(default_factory=dict)
+    cookie_outcomes: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    evictions: Mapping[str, int] = field(default_factory=dict)
+    recent_evictions: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
 
     @cached_property
     def pools(self) -> CpuPools:
@@ -77,13 +84,18 @@ class _Family:
     text: str
     labels: tuple[str, ...]
     rows: Callable[[MetricsSnapshot], Iterable[Row]]
+    external: bool = False  # for users, not about the agent's doing
 
 
 class SnapshotCollector(Collector):
-    """Shows the snapshot that was laid down last; every series has the label ``node``."""
+    """Shows the snapshot that was laid down last; every series has the label ``node``.
 
-    def __init__(self, node: str) -> None:
+    ``external`` shows what is for users, and else what is about the agent's doing.
+    """
+
+    def __init__(self, node: str, *, external: bool) -> None:
         self._node = node
+        self._families = [each for each in _FAMILIES if each.external is external]
         self._snapshot: MetricsSnapshot | None = None
 
     def lay_down(self, snapshot: MetricsSnapshot) -> None:
@@ -94,7 +106,7 @@ class SnapshotCollector(Collector):
         snapshot = self._snapshot
         if snapshot is None:
             return
-        for family in _FAMILIES:
+        for family in self._families:
             made = GaugeMetricFamily(
                 f"koordlet_{family.name}", family.text, labels=("node", *family.labels)
             )
@@ -131,6 +143,35 @@ def _psi(snapshot: MetricsSnapshot, owner: str, labels: tuple[str, ...]) -> Iter
         for degree, averages in (("some", found.some), ("full", found.full or ())):
             for precision, value in zip(_PRECISIONS, averages, strict=False):
                 yield (*labels, resource, precision, degree, has_full), value
+
+
+def _scaled(file: CgroupFile) -> Callable[[MetricsSnapshot], Iterable[Row]]:
+    def rows(snapshot: MetricsSnapshot) -> Iterable[Row]:
+        for pod in snapshot.view.pods:
+            namespace, name = pod.pod.metadata.namespace, pod.pod.metadata.name
+            for each in pod.containers:
+                wanted = snapshot.burst.get((file, each.folder))
+                if wanted is not None:
+                    yield (namespace, name, each.id, each.name), float(wanted)
+
+    return rows
+
+
+def _cookie_outcomes(snapshot: MetricsSnapshot) -> Iterable[Row]:
+    return snapshot.cookie_outcomes.items()
+
+
+def _evictions(snapshot: MetricsSnapshot) -> Iterable[Row]:
+    return [((_trigger(reason),), count) for reason, count in snapshot.evictions.items()]
+
+
+def _recent_evictions(snapshot: MetricsSnapshot) -> Iterator[Row]:
+    for (namespace, name, reason), count in snapshot.recent_evictions.items():
+        yield (namespace, name, _trigger(reason)), count
+
+
+def _trigger(feature: str) -> str:
+    return f"trigger by koordlet feature {feature}"
 
 
 def _cache(snapshot: MetricsSnapshot) -> Iterator[Row]:
@@ -250,16 +291,61 @@ def _best_effort(snapshot: MetricsSnapshot) -> int:
 
 
 _AMOUNT = ("resource", "unit")
+_SCALED = ("pod_namespace", "pod_name", "container_id", "container_name")
 _FAMILIES: Final = (
-    _Family("container_cpi", "Cycles and instructions.", (*_CONTAINER, "cpi_field"), _cpi),
-    _Family("container_psi", "Percent of time waited.", (*_CONTAINER, *_PSI), _container_psi),
-    _Family("pod_psi", "Percent of time waited.", (*_POD, *_PSI), _pod_psi),
-    _Family("resctrl_llc_occupancy", "Bytes of cache of a class.", ("cache_id", "qos"), _cache),
+    _Family(
+        "container_cpi",
+        "Cycles and instructions.",
+        (*_CONTAINER, "cpi_field"),
+        _cpi,
+        external=True,
+    ),
+    _Family(
+        "container_psi",
+        "Percent of time waited.",
+        (*_CONTAINER, *_PSI),
+        _container_psi,
+        external=True,
+    ),
+    _Family("pod_psi", "Percent of time waited.", (*_POD, *_PSI), _pod_psi, external=True),
+    _Family(
+        "container_scaled_cfs_burst_us",
+        "CPU time that a container may save up, as CPU burst wants it.",
+        _SCALED,
+        _scaled(CgroupFile.CFS_BURST),
+    ),
+    _Family(
+        "container_scaled_cfs_quota_us",
+        "CPU time of a period, where CPU burst has changed it.",
+        _SCALED,
+        _scaled(CgroupFile.CFS_QUOTA),
+    ),
+    _Family(
+        "core_sched_cookie_manage_status",
+        "How often a cgroup was to share the cookie of its group.",
+        ("core_sched_group", "status"),
+        _cookie_outcomes,
+    ),
+    _Family("pod_eviction", "Pods evicted since the start.", ("reason",), _evictions),
+    _Family(
+        "pod_eviction_detail",
+        "Evictions of the last five minutes.",
+        ("pod_namespace", "pod_name", "reason"),
+        _recent_evictions,
+    ),
+    _Family(
+        "resctrl_llc_occupancy",
+        "Bytes of cache of a class.",
+        ("cache_id", "qos"),
+        _cache,
+        external=True,
+    ),
     _Family(
         "resctrl_memory_bandwidth",
         "Bytes moved by a class since its group was made.",
         ("cache_id", "qos", "mb_type"),
         _bandwidth,
+        external=True,
     ),
     _Family(
         "host_application_resource_usage",
@@ -280,14 +366,27 @@ _FAMILIES: Final = (
         ("container_name", *_POD),
         _oom_scores,
     ),
-    _Family("node_resource_allocatable", "Batch and mid resources.", _AMOUNT, _node_allocatable),
+    _Family(
+        "node_resource_allocatable",
+        "Batch and mid resources.",
+        _AMOUNT,
+        _node_allocatable,
+        external=True,
+    ),
     _Family(
         "container_resource_requests",
         "Batch and mid requests.",
         (*_AMOUNT, *_CONTAINER),
         _requests,
+        external=True,
     ),
-    _Family("container_resource_limits", "Batch and mid limits.", (*_AMOUNT, *_CONTAINER), _limits),
+    _Family(
+        "container_resource_limits",
+        "Batch and mid limits.",
+        (*_AMOUNT, *_CONTAINER),
+        _limits,
+        external=True,
+    ),
     _Family("cpuset_share_pool_cpu_cores", "CPUs that pods share.", (), _pool(_shared)),
     _Family("cpuset_be_share_pool_cpu_cores", "Those for best effort.", (), _pool(_best_effort)),
     _Family("cpuset_share_pool_info", "1 for a shared CPU.", ("cpu",), _pool_cpus(_shared)),

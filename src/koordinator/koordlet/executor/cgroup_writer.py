@@ -20,6 +20,7 @@ from koordinator.domain.cgroups.files import (
     parse_number,
 )
 from koordinator.domain.cpus.cpu_list import format_cpu_list, parse_cpu_list
+from koordinator.foundation.clock import Clock, SystemClock
 from koordinator.foundation.errors import HostError, InputError, MissingFileError
 from koordinator.koordlet.cgroup_tree import CgroupTree
 from koordinator.koordlet.intents import SetCgroup
@@ -40,6 +41,7 @@ class Write:
     after: str
     error: str = ""
     unforeseen: Exception | None = None
+    took_s: float = 0.0
 
 
 class CgroupWriter:
@@ -49,8 +51,14 @@ class CgroupWriter:
     Shares of a cgroup that idles are left for when it no longer does.
     """
 
-    def __init__(self, cgroups: CgroupTree, forced_after_s: float = FORCED_AFTER_S) -> None:
+    def __init__(
+        self,
+        cgroups: CgroupTree,
+        forced_after_s: float = FORCED_AFTER_S,
+        clock: Clock | None = None,
+    ) -> None:
         self._cgroups = cgroups
+        self._clock = clock or SystemClock()
         self._forced_after_s = forced_after_s
         self._known: dict[tuple[CgroupFile, str], tuple[str, float]] = {}
 
@@ -142,12 +150,14 @@ class CgroupWriter:
             return
         if self._idles(intent):
             return
+        began_s = self._clock.now_s()
         error = self._try(intent.file, intent.folder, value)
         if error is None:
             return
         if error and intent.file in {CgroupFile.CFS_BURST, CgroupFile.CFS_QUOTA}:
             value, error = self._within_burst_rule(intent, value, error)
-        writes.append(Write(intent, change.current, value, error))
+        took_s = self._clock.now_s() - began_s
+        writes.append(Write(intent, change.current, value, error, took_s=took_s))
         if error:
             self._known.pop((intent.file, intent.folder), None)
             return

@@ -41,11 +41,13 @@ class _Members:
 class CookieWriter:
     """Does nothing on a kernel without core scheduling.
 
-    ``held`` has, by folder, the group and its cookie as they were left last.
+    ``held`` has, by folder, the group and its cookie as they were left last; ``outcomes`` counts by
+    group that is still there, and by ``succeeded`` or ``failed``, how often a cgroup was to join.
     """
 
     def __init__(self, core_scheduling: CoreScheduling, cgroups: CgroupTree) -> None:
         self.held: dict[str, tuple[str, int]] = {}
+        self.outcomes: Counter[tuple[str, str]] = Counter()
         self._kernel = core_scheduling
         self._cgroups = cgroups
         self._cookies: dict[str, int] = {}  # of groups
@@ -76,8 +78,16 @@ class CookieWriter:
         self.held = {}
         # The larger keeps a cookie that two have, as when a pod was moved while no agent ran.
         for group in sorted(groups, key=lambda group: -_size(groups[group])):
-            changes += self._unite(group, groups[group])
+            joining = self._unite(group, groups[group])
+            self._count(group, joining)
+            changes += joining
+        self.outcomes = Counter({key: n for key, n in self.outcomes.items() if key[0] in groups})
         return changes
+
+    def _count(self, group: str, changes: Iterable[CookieChange]) -> None:
+        for change in changes:
+            is_bad = change.error or change.unforeseen is not None
+            self.outcomes[group, "failed" if is_bad else "succeeded"] += 1
 
     def _clear(self, found: Sequence[_Members]) -> list[CookieChange]:
         changes = []

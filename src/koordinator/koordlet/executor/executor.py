@@ -6,9 +6,9 @@ helpers/kill.go.
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from koordinator.foundation.clock import to_datetime
+from koordinator.foundation.clock import Clock, SystemClock, to_datetime
 from koordinator.foundation.errors import HostError, MissingFileError
 from koordinator.foundation.faults import FaultHandler, raise_fault
 from koordinator.host.core_scheduling import CoreScheduling
@@ -35,6 +35,9 @@ from koordinator.koordlet.intents import (
 
 log = logging.getLogger(__name__)
 
+#: Told of every change of the machine: its kind, how long it took, and whether it failed.
+WriteObserver = Callable[[str, float, bool], None]
+
 
 class Executor:
     """Never raises for what a machine may do; what it refuses is in the audit and in the log.
@@ -53,6 +56,8 @@ class Executor:
         core_scheduling: CoreScheduling,
         forced_after_s: float = FORCED_AFTER_S,
         on_fault: FaultHandler = raise_fault,
+        clock: Clock | None = None,
+        on_write: WriteObserver | None = None,
     ) -> None:
         self.audit = audit
         self.cookies = CookieWriter(core_scheduling, cgroups)
@@ -60,22 +65,33 @@ class Executor:
         self._host = host
         self._roots = roots
         self._cgroups = cgroups
-        self._writer = CgroupWriter(cgroups, forced_after_s)
+        self._clock = clock or SystemClock()
+        self._on_write = on_write
+        self._writer = CgroupWriter(cgroups, forced_after_s, self._clock)
         self._resctrl = ResctrlWriter(host, cgroups, roots.resctrl)
         self._on_fault = on_fault
         self._complained: dict[str, tuple[str, float]] = {}  # file -> the last refusal, and when
 
-    def apply(self, intents: Iterable[Intent], now_s: float) -> None:
-        """Make the machine as the intents want it; evictions are not its affair."""
+    def apply(self, intents: Iterable[Intent], now_s: float) -> Sequence[Write]:
+        """Make the machine as the intents want it; evictions are not its affair.
+
+        Return what was written to cgroups, or refused.
+        """
         together = list(intents)
         for intent in together:
+            began_s = self._clock.now_s()
             try:
-                self._apply(intent, now_s)
+                for error in self._apply(intent, now_s):
+                    self._observe(kind_of(intent), self._clock.now_s() - began_s, error)
             except Exception as error:  # noqa: BLE001 -- told
                 self._break(intent, error, now_s)
         self._set_cookies([each for each in together if isinstance(each, SetCoreCookie)], now_s)
-        self._set_cgroups([each for each in together if isinstance(each, SetCgroup)], now_s)
+        writes = self._writer.apply([it for it in together if isinstance(it, SetCgroup)], now_s)
+        for write in writes:
+            self._note_write(write, now_s)
+            self._observe("cgroup", write.took_s, write.error)
         self.audit.flush(now_s)
+        return writes
 
     def kill(self, victim: EvictPod, now_s: float) -> int:
         """End every process of a pod's containers; return how many there were.
@@ -130,25 +146,28 @@ class Executor:
             file: said for file, said in self._complained.items() if now_s - said[1] < KEPT_S
         }
 
-    def _apply(self, intent: Intent, now_s: float) -> None:
+    def _apply(self, intent: Intent, now_s: float) -> Iterator[str]:
+        """Yield after each write what was wrong with it, empty if nothing."""
         match intent:
             case SetBlockDevice():
-                self._set_block_device(intent, now_s)
+                yield from self._set_block_device(intent, now_s)
             case SetFile():
-                self._set_file(intent, now_s)
+                yield from self._set_file(intent, now_s)
             case SetOomScore():
-                self._set_oom_score(intent, now_s)
+                yield from self._set_oom_score(intent, now_s)
             case SetResctrl(group=group, reason=reason):
                 for path, before, after, error in self._resctrl.apply(intent):
                     self._note("resctrl", group, path, before, after, reason, error, now_s)
+                    yield error
             case RemoveResctrl(group=group, reason=reason):
                 error = self._resctrl.remove(group)
                 path = f"{self._roots.resctrl}/{group}"
                 self._note("resctrl", group, path, "", "removed", reason, error, now_s)
+                yield error
 
-    def _set_cgroups(self, intents: Sequence[SetCgroup], now_s: float) -> None:
-        for write in self._writer.apply(intents, now_s):
-            self._note_write(write, now_s)
+    def _observe(self, kind: str, took_s: float, error: str) -> None:
+        if self._on_write is not None:
+            self._on_write(kind, took_s, bool(error))
 
     def _note_write(self, write: Write, now_s: float) -> None:
         done = write.intent
@@ -178,7 +197,7 @@ class Executor:
             except Exception as error:  # noqa: BLE001 -- told
                 self._break(cause, error, now_s)
 
-    def _set_block_device(self, intent: SetBlockDevice, now_s: float) -> None:
+    def _set_block_device(self, intent: SetBlockDevice, now_s: float) -> Iterator[str]:
         lines = self._cgroups.lines(intent.file, intent.folder)
         line = f"{intent.device} {intent.value}"
         before = next((old for old in lines if old.startswith(f"{intent.device} ")), "")
@@ -193,8 +212,9 @@ class Executor:
             error = str(failure)
         path = self._cgroups.path(intent.file, intent.folder) or ""
         self._note("cgroup", intent.owner, path, before, line, intent.reason, error, now_s)
+        yield error
 
-    def _set_file(self, intent: SetFile, now_s: float) -> None:
+    def _set_file(self, intent: SetFile, now_s: float) -> Iterator[str]:
         path = self._path(intent)
         try:
             found = self._host.read(path).strip()
@@ -212,6 +232,7 @@ class Executor:
             error = str(failure)
         before = "" if intent.matches else found
         self._note("file", intent.owner, path, before, intent.value, intent.reason, error, now_s)
+        yield error
 
     def _path(self, intent: SetFile) -> str:
         match intent.tree:
@@ -222,7 +243,7 @@ class Executor:
             case _:
                 return f"{self._roots.proc}/{intent.path}"
 
-    def _set_oom_score(self, intent: SetOomScore, now_s: float) -> None:
+    def _set_oom_score(self, intent: SetOomScore, now_s: float) -> Iterator[str]:
         for pid in self._cgroups.processes(intent.folder):
             path = f"{self._roots.proc}/{pid}/oom_score_adj"
             try:
@@ -237,6 +258,7 @@ class Executor:
                 before, error = "", str(failure)
             value = str(intent.value)
             self._note("oom", intent.owner, path, before, value, intent.reason, error, now_s)
+            yield error
 
     def _break(self, intent: Intent, error: Exception, now_s: float) -> None:
         """Tell of an exception that nobody foresaw over one intent."""

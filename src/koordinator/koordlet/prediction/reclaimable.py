@@ -50,10 +50,12 @@ class Amounts:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What can be given away, and the peak of all that can't."""
+    """What can be given away, and the peak of all that can't; by whom, for people."""
 
     reclaimable: Amounts
     peak: Amounts
+    predictor: str = "minPredictor"
+    parts: tuple["Prediction", ...] = ()  # of which it was made
 
 
 def predict_prod(
@@ -65,7 +67,9 @@ def predict_prod(
         return None
     by_pod = _by_pod(models, pods, machine, now_s)
     return Prediction(
-        by_pod.reclaimable.smaller(by_band.reclaimable), by_pod.peak.larger(by_band.peak)
+        by_pod.reclaimable.smaller(by_band.reclaimable),
+        by_pod.peak.larger(by_band.peak),
+        parts=(by_pod, by_band),
     )
 
 
@@ -88,7 +92,9 @@ def _by_pod(
         peak = _with_margin(found, models)
         peaks += peak
         reclaimable += _requested(pod).less(peak)
-    return Prediction(_left(machine, peaks).smaller(reclaimable), peaks + unpredicted)
+    return Prediction(
+        _left(machine, peaks).smaller(reclaimable), peaks + unpredicted, "podReclaimablePredictor"
+    )
 
 
 def _by_band(
@@ -109,7 +115,9 @@ def _by_band(
         # A pod that is old enough to be known, and isn't, counts in neither sum.
         if _is_young(pod, models, now_s) or models.peak(pod.uid) is not None:
             requested += _requested(pod)
-    return Prediction(_left(machine, peak).smaller(requested.less(peak)), peak)
+    return Prediction(
+        _left(machine, peak).smaller(requested.less(peak)), peak, "priorityReclaimablePredictor"
+    )
 
 
 def _with_margin(peak: Peak, models: PeakModels) -> Amounts:
