@@ -2,6 +2,7 @@
 
 import enum
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -13,6 +14,7 @@ from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
 from koordinator.cli.configuration import Config, plugins_for, read_configuration
 from koordinator.cli.dataclass_flags import with_flags
+from koordinator.cli.extender_connector import extender_connector
 from koordinator.cli.flags import Files, GatesOfScheduler, Now, Print, Strict
 from koordinator.cli.input_objects import InputObjects
 from koordinator.cli.live import with_cluster
@@ -94,15 +96,17 @@ def schedule(flags: ScheduleFlags) -> None:
         wanted or objects, configuration, out_of_tree=out_of_tree, source=flags.config, gates=gates
     ):
         warn(sentence)
-    result = run(
-        objects,
-        configuration,
-        now_s=parse_time(flags.now) if flags.now else SystemClock().now_s(),
-        explain=flags.scores,
-        out_of_tree=out_of_tree,
-        source=flags.config,
-        gates=gates,
-    )
+    with ExitStack() as cleanup:
+        result = run(
+            objects,
+            configuration,
+            now_s=parse_time(flags.now) if flags.now else SystemClock().now_s(),
+            explain=flags.scores,
+            out_of_tree=out_of_tree,
+            source=flags.config,
+            gates=gates,
+            connect=extender_connector(cleanup),
+        )
     if given.objects and existing:
         result = result.about(
             {obj.key for obj in wanted if isinstance(obj, Pod)},

@@ -22,6 +22,7 @@ from koordinator.cli.component_process import (
     run_component,
 )
 from koordinator.cli.configuration import plugins_for
+from koordinator.cli.extender_connector import ExtenderRequests, extender_connector
 from koordinator.cli.page_servers import REVIEWS_PER_S
 from koordinator.cli.scheduler_flags import SchedulerFlags
 from koordinator.cluster.kubernetes.cluster import KubernetesCluster
@@ -42,6 +43,7 @@ from koordinator.process.leadership import Leadership
 from koordinator.process.logs import set_verbosity
 from koordinator.process.rotated_file import RotatedFile
 from koordinator.scheduler.assembly import build_scheduler
+from koordinator.scheduler.extenders import ExtenderService, build_extenders
 from koordinator.scheduler.features.audit import AUDIT_FILE, Audit
 from koordinator.scheduler.features.metrics import SchedulerMetrics
 from koordinator.scheduler.loop import Outcome, Scheduler, SchedulerOptions
@@ -56,6 +58,7 @@ BINDS_UNDER_WAY = 512  # decided ahead of the API server: less than a second of 
 #: How long one thread may keep another waiting.  The network should not wait for a decision.
 SWITCH_S = 0.001
 STEP = 1024  # pods decided between two looks at everything else
+STEP_OUTSIDE = 16  # likewise where extenders are asked, each time for milliseconds
 NAP_S = 0.05
 LEAD_AT_ONCE_S = 1.0  # a free lease is taken faster than this
 
@@ -137,7 +140,8 @@ class _Process:
 
     def _work(self, *, leads: bool) -> list[Outcome]:
         """Decide, or follow who does, and answer whoever asks."""
-        outcomes = self._scheduler.step(limit=STEP if leads else 0)
+        most = STEP_OUTSIDE if self._configuration.extenders else STEP
+        outcomes = self._scheduler.step(limit=most if leads else 0)
         self._inquiries.answer()
         return outcomes
 
@@ -209,6 +213,18 @@ class _Process:
             metrics=SchedulerMetrics(self._parts.registry),
             audit=self._audit,
             on_fault=self._parts.faults,
+            extenders=self._build_extenders(),
+        )
+
+    def _build_extenders(self) -> tuple[ExtenderService, ...]:
+        requests = ExtenderRequests(self._parts.registry)
+        return build_extenders(
+            self._configuration,
+            self._clock,
+            extender_connector(self._parts.cleanup, requests, self._parts.heartbeat.beat),
+            source=self._flags.config,
+            may_bind=self._may_act,
+            on_ignored=requests.ignored,
         )
 
     def _build_audit(self) -> Audit | None:

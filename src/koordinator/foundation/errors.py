@@ -6,6 +6,8 @@ KoordinatorError
 │   ├── NotFoundError, AlreadyExistsError, ConflictError, InvalidError
 │   ├── TooManyRequestsError  the same request may succeed later
 │   └── GoneError             the history asked for is no longer kept: list again
+├── ExtenderError   a scheduler extender failed, or answered nonsense: its operator's move
+│   └── SilentExtenderError   it can't be reached, or took too long
 ├── HostError       this node refused or failed: what was to be written there is not
 │   └── MissingFileError      it has vanished, or never was there
 └── BugError        an invariant of ours is broken: tell us
@@ -73,6 +75,14 @@ class TooManyRequestsError(ClusterError):
 
 class GoneError(ClusterError):
     """The changes since that version are no longer known (HTTP 410): list again."""
+
+
+class ExtenderError(KoordinatorError):
+    """A scheduler extender did not answer, refused, or answered what makes no sense."""
+
+
+class SilentExtenderError(ExtenderError):
+    """A scheduler extender can't be reached, or took too long."""
 
 
 class HostError(KoordinatorError):

@@ -11,9 +11,10 @@ from koordinator.api.pod import Pod
 from koordinator.cluster.port import NO_SELECTORS, Cluster
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.faults import FaultHandler, raise_fault
-from koordinator.scheduler.contract import ActivePlugin, Profile
+from koordinator.scheduler.contract import ActivePlugin, Extender, Profile
 from koordinator.scheduler.cycle import SchedulingCycle
 from koordinator.scheduler.features.explanation import ExplanationFeature
+from koordinator.scheduler.features.extenders import ExtenderFeature
 from koordinator.scheduler.features.gangs import GangFeature, NoPlaces
 from koordinator.scheduler.features.nodes import NodePagesFeature
 from koordinator.scheduler.features.quotas import (
@@ -52,6 +53,7 @@ def build_scheduler(
     audit: "Audit | None" = None,
     on_fault: FaultHandler = raise_fault,
     without: Collection[type[Feature]] = (),
+    extenders: Sequence[Extender] = (),
 ) -> Scheduler:
     """Return a scheduler of these profiles with all features that they need.
 
@@ -65,10 +67,13 @@ def build_scheduler(
         cluster,
         clock,
         state,
-        {profile.scheduler_name: SchedulingCycle(profile, state) for profile in timed},
+        {profile.scheduler_name: SchedulingCycle(profile, state, extenders) for profile in timed},
         PluginIsolation(profiles, on_fault),
         options=options,
-        gates={JobQueueFeature.gate: JobQueueFeature.gate_events},
+        gates={
+            JobQueueFeature.gate: JobQueueFeature.gate_events,
+            ExtenderFeature.gate: ExtenderFeature.gate_events,
+        },
         stopwatch=metrics or audit,
     )
     features: list[Feature] = []
@@ -100,6 +105,8 @@ def build_scheduler(
                 has_pages="Reservation" in filters,
             )
         )
+    if extenders:
+        features.append(ExtenderFeature(handle, extenders))
     features += [ExplanationFeature(handle), NodePagesFeature(handle)]
     if metrics is not None:
         metrics.watch(handle)

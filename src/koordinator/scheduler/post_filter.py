@@ -12,6 +12,14 @@ Allows = Callable[[PlacedPod], bool]
 
 
 @dataclass(frozen=True, slots=True)
+class ProposedVictims:
+    """The pods of one node that preemption would evict, the most important first."""
+
+    pods: tuple[Pod, ...]
+    violations: int  # of disruption budgets
+
+
+@dataclass(frozen=True, slots=True)
 class Lack:
     """What pods must free before others are accepted, by resource, and which pods may."""
 
@@ -62,6 +70,16 @@ class WhatIf(Protocol):
         ...
 
 
+class VictimApproval(Protocol):
+    """Those outside who have a say about who is evicted for a pod."""
+
+    def approved(
+        self, pod: Pod, victims: Mapping[str, ProposedVictims]
+    ) -> Mapping[str, ProposedVictims]:
+        """Return the nodes and victims that they agree to.  Raises ExtenderError."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """A failed attempt, as PostFilter sees it."""
@@ -76,6 +94,7 @@ class Attempt:
     members: tuple[Member, ...] = ()  # of a gang: all of them need a place
     rows: IntArray | None = None  # of a gang: where the places may be; None: anywhere
     nominated_node: str = ""  # where the pod's victims are ending, if it has had any
+    approval: VictimApproval | None = None  # who is asked before anybody has to go
 
 
 @dataclass(frozen=True, slots=True)

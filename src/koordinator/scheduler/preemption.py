@@ -15,7 +15,14 @@ from koordinator.api.pod import DISRUPTION_TARGET, PREEMPTED, Pod
 from koordinator.api.policy import PodDisruptionBudget
 from koordinator.api.selectors import matches
 from koordinator.foundation.clock import to_epoch_s
-from koordinator.scheduler.contract import Allows, Attempt, Member, PostFilterResult
+from koordinator.foundation.errors import ExtenderError
+from koordinator.scheduler.contract import (
+    Allows,
+    Attempt,
+    Member,
+    PostFilterResult,
+    ProposedVictims,
+)
 from koordinator.scheduler.snapshot import PlacedPod
 
 PREEMPT_NEVER, PREEMPT_LOWER_PRIORITY = "Never", "PreemptLowerPriority"
@@ -92,10 +99,38 @@ def cheapest(
 
     ``allows`` restricts who may go then.
     """
+    try:
+        candidates = _approved(attempt, candidates)
+    except ExtenderError as error:
+        return PostFilterResult(f"preemption: {error}")
+    if not candidates:
+        return PostFilterResult("preemption: an extender agrees to no node")
     best = min(candidates, key=lambda candidate: candidate.cost)
     if attempt.what_if.breaks_gang(best.victims):
         return headroom_for_pod(attempt, allows)
     return PostFilterResult(node=best.node, victims=best.victims)
+
+
+def _approved(
+    attempt: Attempt, candidates: Sequence[PreemptionCandidate]
+) -> Sequence[PreemptionCandidate]:
+    """Return the candidates with the victims that extenders agree to.  Raises ExtenderError."""
+    if attempt.approval is None:
+        return candidates
+    by_node = {candidate.node: candidate for candidate in candidates}
+    proposed = {
+        node: ProposedVictims(tuple(victim.pod for victim in it.victims), it.violations)
+        for node, it in by_node.items()
+    }
+    left = attempt.approval.approved(attempt.pod, proposed)
+    if left is proposed:
+        return candidates
+    approved = []
+    for node, agreed in left.items():
+        keys = {pod.key for pod in agreed.pods}
+        victims = tuple(victim for victim in by_node[node].victims if victim.key in keys)
+        approved.append(PreemptionCandidate(node, victims, agreed.violations))
+    return approved
 
 
 def _candidates(

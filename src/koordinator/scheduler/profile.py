@@ -148,6 +148,7 @@ UPSTREAM_POINTS: Mapping[str, frozenset[str]] = {
     }.items()
 }
 
+FIT = "NodeResourcesFit"
 TEMPLATES = "gpu-shared-resource-templates"  # the ConfigMap, unless arguments say otherwise
 
 #: Kinds besides nodes, pods and namespaces that some plugin reads.
@@ -251,6 +252,9 @@ def build_profiles(
                 )
             decode_args(specs[config.name].args, dict(config.args), f"{path}.args", source)
             args[config.name] = config.args
+        if ignored := configuration.ignored_resources():
+            fit = args.get(FIT, {})
+            args[FIT] = {**fit, "ignoredResources": [*fit.get("ignoredResources", ()), *ignored]}
         built = _Built(specs, args, axis, gates, (f"profiles[{index}]", source))
         profiles.append(built.profile(profile.scheduler_name, lists))
     return Profiles(tuple(profiles), _selectors(profiles))

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from koordinator.api.defaults import with_defaults
 from koordinator.api.kubescheduler import (
@@ -13,6 +13,7 @@ from koordinator.api.kubescheduler import (
     KubeSchedulerConfiguration,
     KubeSchedulerProfile,
 )
+from koordinator.api.kubescheduler import Extender as ExtenderConfig
 from koordinator.api.kubescheduler.gates import CROSS_SCHEDULER_NOMINATION
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
@@ -27,9 +28,11 @@ from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.cluster.port import Reader
 from koordinator.domain.reservations.reserve_pod import is_active, reserve_pod
 from koordinator.foundation.clock import VirtualClock, to_epoch_s
+from koordinator.foundation.errors import InputError
 from koordinator.foundation.faults import FaultHandler, FaultLog, raise_fault
 from koordinator.scheduler.assembly import build_scheduler
 from koordinator.scheduler.contract import PluginSpec
+from koordinator.scheduler.extenders import Connect, build_extenders
 from koordinator.scheduler.features.audit import Audit
 from koordinator.scheduler.ingest import is_over
 from koordinator.scheduler.loop import Bound, Evicted, Outcome, SchedulerOptions, Unschedulable
@@ -68,6 +71,14 @@ def keep_or_resolve_priority(
 DEFAULT_ADMISSION: tuple[Admission, ...] = (keep_or_resolve_priority, default_storage_class)
 
 
+def no_extender(_: ExtenderConfig) -> NoReturn:
+    """Refuse extenders where nothing outside is asked.  Raises InputError."""
+    raise InputError(
+        "found an extender; accepted here is none, since nothing outside is asked "
+        "(koord schedule and koord scheduler ask)"
+    )
+
+
 class Embedded:
     """A cluster and its scheduler in one process."""
 
@@ -85,13 +96,21 @@ class Embedded:
         audit: Audit | None = None,
         on_fault: FaultHandler = raise_fault,
         state: ClusterState | None = None,
+        connect: Connect | None = None,
     ) -> None:
-        """``state`` is an empty one, if it shall not be as by default."""
+        """``state`` is an empty one, if it shall not be as by default.
+
+        ``connect`` reaches extenders of the configuration.  Raises InputError if it has some and
+        nobody can be asked.
+        """
         self.clock = VirtualClock(now_s)
         self.cluster = MemoryCluster(self.clock, admission=admission)
         self.state = state or ClusterState()
         built = build_profiles(
             configuration, self.state.axis, out_of_tree=out_of_tree, source=source, gates=gates
+        )
+        extenders = build_extenders(
+            configuration, self.clock, connect or no_extender, source=source
         )
         self.volumes = VolumeController(self.cluster)
         self._synced = False
@@ -109,6 +128,7 @@ class Embedded:
             metrics=metrics,
             audit=audit,
             on_fault=on_fault,
+            extenders=extenders,
         )
 
     def load(self, objects: Iterable[KubeObject]) -> None:
@@ -183,6 +203,7 @@ def schedule(
     out_of_tree: Iterable[PluginSpec[Any]] = (),
     source: str = "",
     gates: FeatureGates = NO_GATES,
+    connect: Connect | None = None,
 ) -> ScheduleResult:
     """Schedule the pending pods among ``objects`` and return every decision.
 
@@ -206,6 +227,7 @@ def schedule(
         source=source,
         gates=gates,
         on_fault=faults,
+        connect=connect,
     )
     world.load(objects)
     outcomes = world.run_to_fixed_point()

@@ -7,6 +7,7 @@ tools/leaderelection/leaderelection.go, ``NewLeaderElector``.
 """
 
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import field
@@ -242,6 +243,15 @@ class KubeSchedulerConfiguration(ConfigStruct, frozen=True, kw_only=True):
         given = (config.name for profile in self.profiles for config in profile.plugin_config)
         return frozenset((*enabled, *given))
 
+    def ignored_resources(self) -> tuple[str, ...]:
+        """Return the resources that only extenders count, and NodeResourcesFit does not."""
+        return tuple(
+            resource.name
+            for extender in self.extenders
+            for resource in extender.managed_resources
+            if resource.ignored_by_scheduler
+        )
+
     def validate(self) -> None:
         """Check what types don't say.
 
@@ -263,6 +273,23 @@ class KubeSchedulerConfiguration(ConfigStruct, frozen=True, kw_only=True):
         _check_extenders(self.extenders)
 
 
+def _check_url(extender: Extender, path: str) -> None:
+    """Refuse an extender that could never be asked: kube-scheduler would find out pod by pod."""
+    verbs = (extender.filter_verb, extender.preempt_verb, extender.prioritize_verb)
+    if not any((*verbs, extender.bind_verb)):
+        return
+    try:
+        url = urlsplit(extender.url_prefix)
+        is_url = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:
+        is_url = False
+    if not is_url:
+        accepted = "a URL such as http://127.0.0.1:8888/scheduler"
+        raise refusal(f"{path}.urlPrefix", extender.url_prefix, accepted)
+    if extender.http_timeout < Duration():
+        raise refusal(f"{path}.httpTimeout", str(extender.http_timeout), "0s (5s) or more")
+
+
 def _check_extenders(extenders: tuple[Extender, ...]) -> None:
     binder = ""
     managed: set[str] = set()
@@ -282,3 +309,5 @@ def _check_extenders(extenders: tuple[Extender, ...]) -> None:
             if resource.name in managed:
                 raise refusal(where, resource.name, "each resource once in all extenders")
             managed.add(resource.name)
+    for index, extender in enumerate(extenders):
+        _check_url(extender, f"extenders[{index}]")

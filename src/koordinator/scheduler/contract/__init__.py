@@ -8,6 +8,7 @@ or ``score``, and its spec.
 ``results``  what plugins answer
 ``events``   what happened, and which pods that may help
 ``numa``     how plugins agree on NUMA nodes
+``extender`` what services outside the scheduler are asked
 ``example``  in what world a plugin speaks, for the suite that tests it
 ``profile``  plugins as a profile has them, and the order in which they run
 """
@@ -20,6 +21,7 @@ from koordinator.scheduler.contract.events import (
     QueueingHint,
 )
 from koordinator.scheduler.contract.example import PluginExample
+from koordinator.scheduler.contract.extender import EXTENDER, Extender, ExtenderVerdict
 from koordinator.scheduler.contract.numa import NumaAligner, NumaHintProvider
 from koordinator.scheduler.contract.plugin import METHODS, SchedulingPlugin
 from koordinator.scheduler.contract.profile import (
@@ -51,10 +53,12 @@ from koordinator.scheduler.post_filter import (
     Lack,
     Member,
     PostFilterResult,
+    ProposedVictims,
     WhatIf,
 )
 
 __all__ = [
+    "EXTENDER",
     "MAX_SCORE",
     "METHODS",
     "NOTHING",
@@ -67,6 +71,8 @@ __all__ = [
     "Attempt",
     "ClusterEvent",
     "EventHint",
+    "Extender",
+    "ExtenderVerdict",
     "HintFunction",
     "Lack",
     "Member",
@@ -79,6 +85,7 @@ __all__ = [
     "PluginSpec",
     "PostFilterResult",
     "Profile",
+    "ProposedVictims",
     "QueueGate",
     "QueueingHint",
     "Reads",

@@ -10,6 +10,7 @@
 ``what_if``      worlds without some pods, for preemption
 ``job_headroom`` places for all members of a job, and who has to go for them
 ``job_trial``    the real filters, asked whether such a plan holds
+``extenders``    what services outside have a say about
 ``rivals``       nominations that a pod has to respect
 ``reserve``      what a pod takes on its node besides its requests
 

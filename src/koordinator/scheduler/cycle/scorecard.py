@@ -4,7 +4,8 @@ This is what diagnosis and ``--scores`` read, and the reference that the kept ev
 against.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -37,6 +38,38 @@ class Scorecard:
             return self.feasible
         best: IntArray = self.feasible[self.total == self.total.max()]
         return best
+
+    def with_more(
+        self,
+        rejected: Mapping[int, tuple[str, str]],
+        scores: Mapping[str, Mapping[int, int]],
+    ) -> "Scorecard":
+        """Return the card with verdicts and scores of who was asked after all plugins.
+
+        ``rejected`` has who and why by row, ``scores`` what was added to the total by name and row.
+        """
+        filters, rejected_by = list(self.filters), self.rejected_by.copy()
+        for row, (plugin, reason) in rejected.items():
+            rejected_by[row] = len(filters)
+            codes = np.zeros(len(rejected_by), np.int64)
+            codes[row] = 1
+            filters.append((plugin, Rejections(codes, (reason,))))
+        stays = ~np.isin(self.feasible, list(rejected))
+        feasible = self.feasible[stays]
+        shown = {name: points[stays] for name, points in self.scores.items()}
+        total = self.total[stays]
+        for name, by_row in scores.items():
+            points = np.array([by_row.get(row, 0) for row in feasible.tolist()], np.int64)
+            shown[name] = points
+            total = total + points
+        return replace(
+            self,
+            filters=tuple(filters),
+            rejected_by=rejected_by,
+            feasible=feasible,
+            scores=shown,
+            total=total,
+        )
 
     def rejections(self) -> dict[str, tuple[str, str]]:
         """Return ``{node: (plugin, reasons)}`` for the nodes that were rejected, in node order."""

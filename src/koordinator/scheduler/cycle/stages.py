@@ -8,10 +8,13 @@ import numpy as np
 from msgspec import Struct
 
 from koordinator.api.pod import Pod
+from koordinator.foundation.errors import ExtenderError
 from koordinator.scheduler.contract import (
+    EXTENDER,
     ActivePlugin,
     AllocationResult,
     Attempt,
+    Extender,
     Member,
     Profile,
     Reads,
@@ -24,6 +27,7 @@ from koordinator.scheduler.cycle.evaluation import (
     Evaluator,
     compared,
 )
+from koordinator.scheduler.cycle.extenders import ExtenderChain
 from koordinator.scheduler.cycle.headroom import UNBOUNDED, HeadroomBound, HeadroomTable
 from koordinator.scheduler.cycle.offers import SamplePod, offers
 from koordinator.scheduler.cycle.reserve import reserve
@@ -79,9 +83,12 @@ class RunKey:
 class SchedulingCycle:
     """Scheduling decisions of one profile on one state.  Decides; the caller places and binds."""
 
-    def __init__(self, profile: Profile, state: ClusterState) -> None:
+    def __init__(
+        self, profile: Profile, state: ClusterState, extenders: Sequence[Extender] = ()
+    ) -> None:
         self.profile = profile
         self.state = state
+        self.extenders = ExtenderChain(state, extenders)
         self._evaluator = Evaluator(profile, state)
         self._headrooms = HeadroomTable(state)
         self._run_keys: WeakValueDictionary[Hashable, RunKey] = WeakValueDictionary()
@@ -141,7 +148,7 @@ class SchedulingCycle:
     ) -> Diagnosis:
         """Return why no node takes the pod, nodes kept free for others included."""
         card = scorecard or self.scorecard(pod_class)
-        diagnosis = card.diagnosis()
+        diagnosis = self.extenders.added_to(card.diagnosis(), pod)
         rivals = rivals_of(pod, nominated) if nominated and len(card.feasible) else {}
         if not rivals:
             return diagnosis
@@ -234,6 +241,7 @@ class SchedulingCycle:
             tuple(members),
             rows,
             nominated_node,
+            self.extenders,
         )
 
     # -- one pod -----------------------------------------------------------------------------
@@ -252,21 +260,30 @@ class SchedulingCycle:
         Refused if a plugin can't reserve there; None if no node fits.  The pod's own
         ``nominated_node`` comes before better ones.  Of equally scored nodes the one with the
         lowest rank is chosen (row order, unless told otherwise).
+        Raises ExtenderError.
         """
         snapshot = self._evaluator.view(pod_class)
         if prefilter(self.concerning(pod_class), snapshot, pod_class) is not None:
             return None
         for active in self._learning if first_attempt else ():
             active.plugin.arrived(snapshot, pod_class)
+        extended = self.extenders.concerns(pod_class)
         planned = self._planned(snapshot, pod_class)
-        if planned is not None:
+        if planned is not None and (not extended or self._is_let(pod, planned)):
             return self._reserve(snapshot, pod_class, planned)
         own = self.state.nodes.rows.get(nominated_node)
-        if own is not None and self._is_free(own, pod, pod_class, nominated):
+        if (
+            own is not None
+            and self._is_free(own, pod, pod_class, nominated)
+            and (not extended or self._is_let(pod, own))
+        ):
             return self._reserve(snapshot, pod_class, own)
         evaluation = self._evaluator.of(pod_class, snapshot)
         feasible = self._feasible(evaluation, snapshot, pod, pod_class, nominated)
-        row = self._best(evaluation, snapshot, pod_class, feasible)
+        if extended:
+            feasible = evaluation.best != UNFIT if feasible is None else feasible
+            feasible = self.extenders.accepted(pod, feasible)
+        row = self._best(evaluation, snapshot, pod_class, feasible, pod if extended else None)
         if row is None:
             return None
         return self._reserve(snapshot, pod_class, row)
@@ -274,6 +291,12 @@ class SchedulingCycle:
     def _is_free(self, row: int, pod: Pod, pod_class: PodClass, nominated: Nominations) -> bool:
         what_if = StateWhatIf(self.profile, self.state, rivals_of(pod, nominated))
         return not what_if.why_not(pod_class, row, ())
+
+    def _is_let(self, pod: Pod, row: int) -> bool:
+        """Return whether extenders accept the pod on a row."""
+        mask = np.zeros(len(self.state.nodes), bool)
+        mask[row] = True
+        return bool(self.extenders.accepted(pod, mask)[row])
 
     def _planned(self, snapshot: Snapshot, pod_class: PodClass) -> int | None:
         """Return the row that a plugin has planned for the pod, if every filter accepts it."""
@@ -315,12 +338,14 @@ class SchedulingCycle:
         snapshot: Snapshot,
         pod_class: PodClass,
         feasible: BoolArray | None,
+        extended: Pod | None,
     ) -> int | None:
+        """Return the best row; for ``extended``, a pod, extenders add to the scores."""
         concerned = self._concerned(pod_class).cluster_scores
         scorers = [active for active in concerned if active.wants_score(snapshot, pod_class)]
         best = evaluation.best
         preferred = self._preferred(snapshot, pod_class)
-        if not scorers and not preferred:
+        if not scorers and not preferred and extended is None:
             if feasible is None and all(evaluation.flat):
                 return self._highest(best)
             if snapshot.is_large and evaluation.spreads:
@@ -335,6 +360,8 @@ class SchedulingCycle:
         total = self._with_relative(evaluation, rows)
         for active in scorers:
             total = total + self._cluster_score(active, snapshot, pod_class, rows)
+        if extended is not None:
+            total = total + self.extenders.scores(extended, rows)
         return self._lowest_rank(rows[total == total.max()])
 
     @staticmethod
@@ -414,6 +441,8 @@ class SchedulingCycle:
         snapshot = self._evaluator.snapshot
         if any(a.wants_filter(snapshot, pod) for a in self._concerned(pod).cluster_filters):
             return False
+        if self.extenders.concerns(pod):
+            return False
         return self._is_linear(pod)
 
     def _is_linear(self, pod: PodClass) -> bool:
@@ -457,12 +486,18 @@ class SchedulingCycle:
         """Return whether the pod is refused whatever the node."""
         return prefilter(self.concerning(pod), self._evaluator.view(pod), pod) is not None
 
-    def choose_on(self, pod: PodClass, row: int) -> NodeChoice | ReserveRefusal:
+    def choose_on(self, pod: Pod, pod_class: PodClass, row: int) -> NodeChoice | ReserveRefusal:
         """Return what a pod holds on a row that was chosen for it, if every filter accepts it."""
-        plugin, reasons = rejection(self.profile, self.state, pod, row)
+        plugin, reasons = rejection(self.profile, self.state, pod_class, row)
         if plugin:
             return ReserveRefusal(plugin, ", ".join(reasons))
-        return self._reserve(self._evaluator.view(pod), pod, row)
+        if self.extenders.concerns(pod_class):
+            try:
+                if not self._is_let(pod, row):
+                    return ReserveRefusal(EXTENDER, self.extenders.refusal(pod))
+            except ExtenderError as error:
+                return ReserveRefusal(EXTENDER, str(error))
+        return self._reserve(self._evaluator.view(pod_class), pod_class, row)
 
     # -- a run of identical pods -------------------------------------------------------------
 
@@ -491,6 +526,7 @@ class SchedulingCycle:
         concerned = self._concerned(pod)
         return (
             self._evaluator.view(pod).loans is not None
+            or self.extenders.concerns(pod)
             or prefilter(concerned.profile, snapshot, pod) is not None
             or any(a.wants_filter(snapshot, pod) for a in concerned.cluster_filters)
             or any(a.wants_score(snapshot, pod) for a in concerned.cluster_scores)

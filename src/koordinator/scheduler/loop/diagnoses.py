@@ -77,6 +77,8 @@ class Diagnoses:
 
     def known(self, cycle: SchedulingCycle, pod_class: PodClass) -> Diagnosis | None:
         """Ten thousand pods of one kind that don't fit are diagnosed once."""
+        if cycle.extenders.concerns(pod_class):  # what they say next time nobody knows
+            return None
         if self._explain or self.nominated() or self._known_at != self.world():
             return None
         return self._known.get((cycle.profile.scheduler_name, pod_class.id))

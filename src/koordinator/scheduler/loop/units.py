@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from koordinator.foundation.errors import ExtenderError
 from koordinator.scheduler.contract import PostFilterResult
 from koordinator.scheduler.cycle import NodeChoice, ReserveRefusal, SchedulingCycle, Scorecard
 from koordinator.scheduler.diagnosis import Diagnosis, never_fits
@@ -54,15 +55,21 @@ class PodRun:
         handle, cycle = self._handle, self._cycle
         known = handle.diagnoses.known(cycle, pod_class)
         choice: NodeChoice | ReserveRefusal | None = None
-        if known is None:
-            choice = cycle.choose(
-                queued.pod,
-                pod_class,
-                handle.diagnoses.nominated(),
-                nominated_node=handle.nominator.node_of(queued.key),
-                first_attempt=queued.attempts <= 1,
-            )
+        try:
+            if known is None:
+                choice = cycle.choose(
+                    queued.pod,
+                    pod_class,
+                    handle.diagnoses.nominated(),
+                    nominated_node=handle.nominator.node_of(queued.key),
+                    first_attempt=queued.attempts <= 1,
+                )
+        except ExtenderError as error:
+            handle.attempts.fail(queued, str(error))
+            return
         scorecard = cycle.scorecard(pod_class) if handle.options.explain else None
+        if scorecard is not None:
+            scorecard = cycle.extenders.shown_on(scorecard, queued.pod)
         if isinstance(choice, NodeChoice):
             handle.attempts.chosen(pod_class)
             handle.nominations.forget(queued.pod, choice.node)  # not to count twice there

@@ -9,7 +9,8 @@ from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
 from koordinator.domain.gangs import Gang, GangCache
 from koordinator.domain.reservations.reserve_pod import is_reserve_pod, reserve_pod, spoken_name
-from koordinator.foundation.errors import NotFoundError
+from koordinator.foundation.errors import ExtenderError, NotFoundError
+from koordinator.scheduler.contract import EXTENDER
 from koordinator.scheduler.cycle import NodeChoice, ReserveRefusal, SchedulingCycle
 from koordinator.scheduler.cycle.rivals import Nominations, rivals_of
 from koordinator.scheduler.explain import (
@@ -107,9 +108,7 @@ class _Explainer:
             gates = self._gates(gang is not None)
             choice = None
             if asked.found.fits:
-                choice = self._cycle.choose(
-                    who, who_class, self._nominations(), first_attempt=False
-                )
+                choice = self._choose(who, who_class)
             if isinstance(choice, ReserveRefusal):
                 refused = refused or choice
             held = [] if refused is None else [Cause(refused.plugin, refused.reason)]
@@ -134,6 +133,15 @@ class _Explainer:
                 queue=queue_status(self._handle.queue, queued, self._profile),
                 last_message=queued.message,
             )
+
+    def _choose(self, pod: Pod, pod_class: PodClass) -> NodeChoice | ReserveRefusal | None:
+        """Return the node of a pod that all filters accept somewhere; extenders may not."""
+        try:
+            choice = self._cycle.choose(pod, pod_class, self._nominations(), first_attempt=False)
+        except ExtenderError as error:
+            return ReserveRefusal(EXTENDER, str(error))
+        refusal = self._cycle.extenders.refusal(pod) if choice is None else ""
+        return ReserveRefusal(EXTENDER, refusal) if refusal else choice
 
     def _why_refused(self) -> ReserveRefusal | None:
         """Return why a feature sees no place for what is decided together with the pod."""
@@ -195,7 +203,7 @@ class _Explainer:
 
     def _place(self, transaction: Transaction, key: str, pod: Pod, pod_class: PodClass) -> bool:
         """Give a pod a place in thought, if there is one."""
-        choice = self._cycle.choose(pod, pod_class, self._nominations(), first_attempt=False)
+        choice = self._choose(pod, pod_class)
         if not isinstance(choice, NodeChoice):
             return False
         transaction.place(key, pod, pod_class, choice.row, choice.allocation.pod_allocation)

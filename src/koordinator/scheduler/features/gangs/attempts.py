@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from koordinator.api.pod import Pod
 from koordinator.domain.gangs import GangAttempt, GangCache
-from koordinator.foundation.errors import ClusterError
+from koordinator.foundation.errors import ClusterError, ExtenderError
 from koordinator.scheduler.binding import Assumed
-from koordinator.scheduler.contract import NOTHING, ActivePlugin, AllocationResult
+from koordinator.scheduler.contract import EXTENDER, NOTHING, ActivePlugin, AllocationResult
 from koordinator.scheduler.cycle import (
     NodeChoice,
     Nominations,
@@ -472,13 +472,16 @@ class GangScheduler:
         known = self._handle.diagnoses.known(cycle, pod_class)
         if known is not None:
             return known
-        choice = cycle.choose(
-            queued.pod,
-            pod_class,
-            self._nominations,
-            nominated_node=self._handle.nominator.node_of(queued.key),
-            first_attempt=queued.attempts <= 1,
-        )
+        try:
+            choice = cycle.choose(
+                queued.pod,
+                pod_class,
+                self._nominations,
+                nominated_node=self._handle.nominator.node_of(queued.key),
+                first_attempt=queued.attempts <= 1,
+            )
+        except ExtenderError as error:
+            return ReserveRefusal(EXTENDER, str(error))
         return choice or self._diagnose_member(cycle, queued, pod_class)
 
     def _diagnose_member(

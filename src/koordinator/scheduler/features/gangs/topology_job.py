@@ -262,7 +262,7 @@ class JobPlacer:
             if cycle.is_refused(pod_class):
                 self._refuse((queued, pod_class))
                 break
-            choice = cycle.choose_on(pod_class, row)
+            choice = cycle.choose_on(queued.pod, pod_class, row)
             if not isinstance(choice, NodeChoice):
                 slots[row] = sum(other.placed.row == row for other in placed)
                 break

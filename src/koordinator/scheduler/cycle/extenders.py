@@ -1,0 +1,163 @@
+"""The say of extenders in one decision: nodes left out, scores added, victims approved.
+
+They are asked after all filters of the profile, one after the other, each about the nodes that
+those before it left; who may be ignored comes last.  One that fails breaks the attempt, unless it
+may be ignored; a failed ``prioritize`` never does.
+
+Source: kubernetes pkg/scheduler/schedule_one.go ``findNodesThatPassExtenders``,
+``prioritizeNodes``; pkg/scheduler/framework/preemption ``callExtenders``.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from koordinator.api.node import Node
+from koordinator.api.pod import Pod
+from koordinator.foundation.errors import ExtenderError
+from koordinator.scheduler.contract import EXTENDER, MAX_SCORE, Extender, ProposedVictims
+from koordinator.scheduler.cycle.scorecard import Scorecard
+from koordinator.scheduler.diagnosis import Diagnosis
+from koordinator.scheduler.snapshot import BoolArray, ClusterState, IntArray, PodClass
+
+MAX_EXTENDER_SCORE = 10  # by convention; more is let through, as kube-scheduler does
+
+
+@dataclass(slots=True)
+class ExtenderRecord:
+    """What extenders said in the last decision about one pod."""
+
+    pod: str  # its key
+    rejected: dict[int, tuple[str, bool]] = field(default_factory=dict)  # row: reason, resolvable
+    scores: dict[str, dict[int, int]] = field(default_factory=dict)  # by extender and row
+
+
+class ExtenderChain:
+    """The extenders of a scheduler, as its cycles ask them."""
+
+    def __init__(self, state: ClusterState, extenders: Sequence[Extender] = ()) -> None:
+        self._state = state
+        self._extenders = tuple(sorted(extenders, key=lambda one: one.is_ignorable))
+        self._record = ExtenderRecord("")
+
+    def concerns(self, pod: PodClass) -> bool:
+        """Return whether some extender filters or scores nodes for such pods."""
+        if not self._extenders:
+            return False
+        known: bool | None = pod.facts.get(self)
+        if known is None:
+            known = any(
+                one.concerns(pod.spec) and not one.verbs.isdisjoint(("filter", "prioritize"))
+                for one in self._extenders
+            )
+            pod.facts[self] = known
+        return known
+
+    def accepted(self, pod: Pod, feasible: BoolArray) -> BoolArray:
+        """Return ``(n,)``: which of the feasible rows all extenders accept.
+
+        Raises ExtenderError.
+        """
+        self._record = record = ExtenderRecord(pod.key)
+        left = feasible.copy()
+        for extender in self._asked("filter", pod):
+            nodes = self._nodes(left)
+            if not nodes:
+                break
+            try:
+                verdict = extender.filter(pod, list(nodes.values()))
+            except ExtenderError as error:
+                if not extender.is_ignorable:
+                    raise
+                extender.note(error)
+                continue
+            for row, node in nodes.items():
+                name = node.metadata.name
+                if name not in verdict.accepted:
+                    left[row] = False
+                    reason = verdict.reasons.get(name) or f"node(s) rejected by {extender.name}"
+                    record.rejected[row] = reason, name not in verdict.unresolvable
+        return left
+
+    def scores(self, pod: Pod, rows: IntArray) -> IntArray:
+        """Return ``(k,)``: what extenders add to the totals of feasible rows."""
+        total = np.zeros(len(rows), np.int64)
+        for extender in self._asked("prioritize", pod):
+            nodes = self._nodes_at(rows)
+            try:
+                said = extender.prioritize(pod, nodes)
+            except ExtenderError as error:
+                extender.note(error)
+                continue
+            raw = np.array([said.get(node.metadata.name, 0) for node in nodes], np.int64)
+            weighted = raw * extender.weight * (MAX_SCORE // MAX_EXTENDER_SCORE)
+            total += weighted
+            by_row = zip(rows.tolist(), weighted.tolist(), strict=True)
+            self._record.scores[extender.name] = dict(by_row)
+        return total
+
+    def approved(
+        self, pod: Pod, victims: Mapping[str, ProposedVictims]
+    ) -> Mapping[str, ProposedVictims]:
+        """Return the nodes and victims that all extenders agree to.  Raises ExtenderError."""
+        for extender in self._asked("preempt", pod):
+            if not victims:
+                break
+            try:
+                left = extender.preempt(pod, victims)
+            except ExtenderError as error:
+                if not extender.is_ignorable:
+                    raise
+                extender.note(error)
+                continue
+            none = sorted(node for node, proposed in left.items() if not proposed.pods)
+            if none and not extender.is_ignorable:
+                raise ExtenderError(f"{extender.name}: preempt: no victim left on {none[0]!r}")
+            victims = {node: proposed for node, proposed in left.items() if proposed.pods}
+        return victims
+
+    # -- what they said ----------------------------------------------------------------------
+
+    def refusal(self, pod: Pod) -> str:
+        """Return why extenders left the pod no node in its last decision; empty: they did not."""
+        if self._record.pod != pod.key:
+            return ""
+        return "; ".join(sorted({reason for reason, _ in self._record.rejected.values()}))
+
+    def added_to(self, diagnosis: Diagnosis, pod: Pod) -> Diagnosis:
+        """Return the diagnosis of the pod decided last, with what extenders had against nodes."""
+        if self._record.pod != pod.key or diagnosis.refused_by:
+            return diagnosis
+        told = set(diagnosis.rejected.tolist())
+        more = {row: it for row, it in self._record.rejected.items() if row not in told}
+        if not more:
+            return diagnosis
+        found = diagnosis.with_rejections(
+            {row: (EXTENDER, (reason,)) for row, (reason, _) in more.items()}
+        )
+        resolvable = found.resolvable.copy()
+        resolvable[len(diagnosis.rejected) :] = [resolvable for _, resolvable in more.values()]
+        return replace(found, resolvable=resolvable)
+
+    def shown_on(self, card: Scorecard, pod: Pod) -> Scorecard:
+        """Return the scorecard of the pod decided last, with verdicts and scores of extenders."""
+        if self._record.pod != pod.key:
+            return card
+        return card.with_more(
+            {row: (EXTENDER, reason) for row, (reason, _) in self._record.rejected.items()},
+            self._record.scores,
+        )
+
+    def _asked(self, verb: str, pod: Pod) -> list[Extender]:
+        return [one for one in self._extenders if verb in one.verbs and one.concerns(pod.spec)]
+
+    def _nodes(self, mask: BoolArray) -> dict[int, Node]:
+        objects = self._state.nodes.objects
+        rows = np.flatnonzero(mask).tolist()
+        return {row: node for row in rows if (node := objects[row]) is not None}
+
+    def _nodes_at(self, rows: IntArray) -> list[Node]:
+        objects = self._state.nodes.objects
+        found = [objects[row] for row in rows.tolist()]
+        return [node for node in found if node is not None]

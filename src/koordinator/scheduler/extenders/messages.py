@@ -1,0 +1,197 @@
+"""What extenders are sent and answer, as JSON; whatever makes no sense raises ExtenderError.
+
+Keys are sent as kube-scheduler sends them and understood whatever their case, as its decoder does:
+extenders in other languages rely on it.
+
+Source: k8s.io/kube-scheduler extender/v1/types.go; kubernetes pkg/scheduler/extender.go.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from koordinator.api.codec import encode
+from koordinator.api.pod import Pod
+from koordinator.foundation.errors import ExtenderError
+from koordinator.scheduler.contract import ExtenderVerdict, ProposedVictims
+
+MAX_SCORE_SAID: Final = 10**9  # of either sign; the convention is 0..10
+_SHOWN: Final = 200  # characters of what an extender says
+
+
+def filter_args(pod: Pod, nodes: Sequence[bytes] | None, names: Sequence[str] | None) -> bytes:
+    """Return ExtenderArgs with nodes as JSON, or their names alone."""
+    items: dict[str, Any] | None = None
+    if nodes is not None:
+        items = {"metadata": {}, "items": [msgspec.Raw(node) for node in nodes]}
+    return msgspec.json.encode(
+        {"Pod": msgspec.Raw(encode(pod)), "Nodes": items, "NodeNames": names}
+    )
+
+
+def preemption_args(pod: Pod, victims: Mapping[str, ProposedVictims], *, meta: bool) -> bytes:
+    """Return ExtenderPreemptionArgs; ``meta`` for extenders that know pods by their uids."""
+    by_node: dict[str, Any] = {}
+    for node, proposed in victims.items():
+        pods: list[Any] = [{"UID": it.metadata.uid} for it in proposed.pods]
+        if not meta:
+            pods = [msgspec.Raw(encode(it)) for it in proposed.pods]
+        by_node[node] = {"Pods": pods, "NumPDBViolations": proposed.violations}
+    whole, short = (None, by_node) if meta else (by_node, None)
+    return msgspec.json.encode(
+        {
+            "Pod": msgspec.Raw(encode(pod)),
+            "NodeNameToVictims": whole,
+            "NodeNameToMetaVictims": short,
+        }
+    )
+
+
+def bind_args(pod: Pod, node: str) -> bytes:
+    """Return ExtenderBindingArgs."""
+    meta = pod.metadata
+    return msgspec.json.encode(
+        {
+            "PodName": meta.name,
+            "PodNamespace": meta.namespace,
+            "PodUID": meta.uid,
+            "Node": node,
+        }
+    )
+
+
+def verdict_of(answer: bytes, names: Sequence[str], *, by_names: bool) -> ExtenderVerdict:
+    """Return what ExtenderFilterResult says about the nodes that were asked about."""
+    said = _object(answer)
+    _check_error(said)
+    listed = said.get("nodenames") if by_names else None
+    if listed is None and said.get("nodes") is not None:
+        items = _table(said["nodes"], "Nodes").get("items") or []
+        if not isinstance(items, list):
+            raise _wrong("Nodes.items", items, "a list of nodes")
+        listed = [_name_of(item) for item in items]
+    accepted = _names(listed or [], "NodeNames")
+    unknown = sorted(set(accepted) - set(names))
+    if unknown:
+        raise ExtenderError(f"accepts node {_shown(unknown[0])}, which it was not asked about")
+    failed = _reasons(said, "failednodes", "FailedNodes")
+    hopeless = _reasons(said, "failedandunresolvablenodes", "FailedAndUnresolvableNodes")
+    return ExtenderVerdict(frozenset(accepted), {**failed, **hopeless}, frozenset(hopeless))
+
+
+def scores_of(answer: bytes) -> dict[str, int]:
+    """Return what HostPriorityList says; scores of a node that is named twice are added."""
+    said = _decoded(answer)
+    if not isinstance(said, list):
+        raise _wrong("answer", said, "a list of {Host, Score}")
+    scores: dict[str, int] = {}
+    for index, item in enumerate(said):
+        entry = _table(item, f"[{index}]")
+        host, score = entry.get("host", ""), entry.get("score", 0)
+        if not isinstance(host, str):
+            raise _wrong(f"[{index}].Host", host, "the name of a node")
+        if not isinstance(score, int) or isinstance(score, bool) or abs(score) > MAX_SCORE_SAID:
+            raise _wrong(f"[{index}].Score", score, "a whole number, 0 to 10")
+        scores[host] = scores.get(host, 0) + score
+    return {host: max(-MAX_SCORE_SAID, min(it, MAX_SCORE_SAID)) for host, it in scores.items()}
+
+
+def victims_of(
+    answer: bytes, proposed: Mapping[str, ProposedVictims]
+) -> dict[str, ProposedVictims]:
+    """Return what ExtenderPreemptionResult leaves of the victims that were proposed."""
+    said = _object(answer).get("nodenametometavictims") or {}
+    if not isinstance(said, dict):
+        raise _wrong("NodeNameToMetaVictims", said, "an object with victims by node")
+    left: dict[str, ProposedVictims] = {}
+    for node, value in said.items():
+        if node not in proposed:
+            raise ExtenderError(
+                f"wants victims on node {_shown(node)}, which it was not asked about"
+            )
+        where = f"NodeNameToMetaVictims[{node}]"
+        entry = {} if value is None else _table(value, where)
+        pods = entry.get("pods") or []
+        if not isinstance(pods, list):
+            raise _wrong(f"{where}.Pods", pods, "a list of {UID}")
+        by_uid = {pod.metadata.uid: pod for pod in proposed[node].pods}
+        uids = [_table(pod, f"{where}.Pods").get("uid") for pod in pods if pod is not None]
+        strangers = [uid for uid in uids if not isinstance(uid, str) or uid not in by_uid]
+        if strangers:
+            raise ExtenderError(
+                f"wants pod of uid {_shown(strangers[0])} gone from {_shown(node)}, "
+                "which was not proposed"
+            )
+        violations = entry.get("numpdbviolations", 0)
+        if not isinstance(violations, int) or isinstance(violations, bool) or violations < 0:
+            raise _wrong(f"{where}.NumPDBViolations", violations, "a whole number, 0 or more")
+        kept = frozenset(uids)
+        pods_left = tuple(pod for uid, pod in by_uid.items() if uid in kept)
+        left[node] = ProposedVictims(pods_left, violations)
+    return left
+
+
+def check_bound(answer: bytes) -> None:
+    """Raise ExtenderError if ExtenderBindingResult says so."""
+    _check_error(_object(answer))
+
+
+def _decoded(answer: bytes) -> Any:
+    try:
+        return msgspec.json.decode(answer)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ExtenderError(f"answer is no JSON: {error}") from None
+
+
+def _object(answer: bytes) -> dict[str, Any]:
+    return _table(_decoded(answer), "answer")
+
+
+def _table(value: Any, where: str) -> dict[str, Any]:
+    """Return an object with its keys in lower case."""
+    if not isinstance(value, dict):
+        raise _wrong(where, value, "an object")
+    return {key.lower(): item for key, item in value.items()}
+
+
+def _check_error(said: Mapping[str, Any]) -> None:
+    error = said.get("error")
+    if error:
+        raise ExtenderError(_shown(error))
+
+
+def _name_of(item: Any) -> str:
+    meta = _table(item, "Nodes.items").get("metadata")
+    name = _table(meta, "Nodes.items.metadata").get("name")
+    if not isinstance(name, str):
+        raise _wrong("Nodes.items.metadata.name", name, "the name of a node")
+    return name
+
+
+def _names(found: Any, where: str) -> list[str]:
+    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+        raise _wrong(where, found, "a list of names")
+    return found
+
+
+def _reasons(said: Mapping[str, Any], key: str, where: str) -> dict[str, str]:
+    found = said.get(key) or {}
+    if not isinstance(found, dict) or not all(isinstance(it, str) for it in found.values()):
+        raise _wrong(where, found, "an object with reasons by node")
+    return {node: _line(reason) for node, reason in found.items()}
+
+
+def _wrong(where: str, found: object, accepted: str) -> ExtenderError:
+    return ExtenderError(
+        f"answer not understood: {where}: found {_shown(found)}; accepted is {accepted}"
+    )
+
+
+def _shown(value: object) -> str:
+    return _line(value if isinstance(value, str) else repr(value))
+
+
+def _line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"

@@ -1,0 +1,115 @@
+"""Pods that an extender binds, and pods that wait for an extender to answer again.
+
+What the scheduler wrote with a bind (devices, CPUs) is written into the pod before the extender is
+asked to bind it: its binding has no place for it.
+
+Source: kubernetes pkg/scheduler/schedule_one.go ``extendersBinding``.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from koordinator.api.pod import Pod
+from koordinator.domain.reservations.reserve_pod import is_reserve_pod
+from koordinator.foundation.errors import (
+    ClusterError,
+    ConflictError,
+    ExtenderError,
+    SilentExtenderError,
+)
+from koordinator.scheduler.binding import Assumed
+from koordinator.scheduler.contract import EXTENDER, Action, EventHint, Extender
+from koordinator.scheduler.loop.feature import Feature
+from koordinator.scheduler.loop.handle import SchedulerHandle
+from koordinator.scheduler.loop.outcomes import Fact, PodRejected
+from koordinator.scheduler.queue import EVERYTHING
+
+RETRY_S: Final = 10.0  # after which a gang that an extender kept waiting is tried again
+
+
+class ExtenderFeature(Feature):
+    """Binds through the extender that binds, if there is one; retries what extenders refused."""
+
+    gate = EXTENDER
+    #: nobody knows what could change an extender's mind
+    gate_events = (EventHint(EVERYTHING, Action.ALL),)
+
+    def __init__(self, handle: SchedulerHandle, extenders: Sequence[Extender]) -> None:
+        self._handle = handle
+        self._binders = tuple(one for one in extenders if "bind" in one.verbs)
+        self._refused: dict[str, float] = {}  # when to try again, by the pod's key
+
+    # -- binding -----------------------------------------------------------------------------
+
+    def binds_itself(self, pod: Pod) -> bool:
+        """Return whether an extender binds such pods; reservations are bound here."""
+        if is_reserve_pod(pod.metadata):
+            return False
+        return any(one.concerns(pod.spec) for one in self._binders)
+
+    def bind(self, assumed: Assumed) -> None:
+        """Write what the pod holds, then let the extender bind it."""
+        pod = assumed.queued.pod
+        error: ClusterError | None = None
+        try:
+            self._write(assumed)
+            if not self._bound_outside(pod, assumed.node):
+                self._handle.binder.begin([assumed])
+                return
+        except ClusterError as failed:
+            error = failed
+        except SilentExtenderError as failed:
+            error = ClusterError(str(failed))  # it may have bound the pod: the watch will tell
+        except ExtenderError as failed:
+            error = ConflictError(str(failed))
+        self._handle.binder.settle(assumed, error)
+
+    def _bound_outside(self, pod: Pod, node: str) -> bool:
+        """Return whether an extender has bound the pod; one that may be ignored may fail."""
+        for extender in self._binders:
+            if not extender.concerns(pod.spec):
+                continue
+            try:
+                extender.bind(pod, node)
+            except ExtenderError as error:
+                if not extender.is_ignorable:
+                    raise
+                extender.note(error)
+                continue
+            return True
+        return False
+
+    def _write(self, assumed: Assumed) -> None:
+        meta, allocation = assumed.queued.pod.metadata, assumed.allocation
+        if allocation.annotations or allocation.labels:
+            change = {
+                "uid": meta.uid,
+                "annotations": dict(allocation.annotations),
+                "labels": dict(allocation.labels),
+            }
+            self._handle.cluster.patch(Pod, meta.name, meta.namespace, {"metadata": change})
+
+    # -- waiting -----------------------------------------------------------------------------
+
+    def observe(self, fact: Fact) -> None:
+        """Note who was refused by an extender: time may change its mind, and no event tells."""
+        if isinstance(fact, PodRejected) and fact.plugin == EXTENDER:
+            self._refused[fact.queued.key] = self._handle.clock.now_s() + RETRY_S
+
+    def left_queue(self, pod: Pod, *, deleted: bool) -> None:  # noqa: ARG002 -- either way
+        """Forget a pod that waits no more."""
+        self._refused.pop(pod.key, None)
+
+    def wake(self) -> None:
+        """Let those try again whose time has come."""
+        if not self._refused:
+            return
+        now_s = self._handle.clock.now_s()
+        due = [key for key, due_s in self._refused.items() if due_s <= now_s]
+        for key in due:
+            del self._refused[key]
+        self._handle.queue.activate(due, now_s)
+
+    def next_wakeup_s(self, *, synced: bool) -> float | None:  # noqa: ARG002 -- always
+        """Return when somebody is tried again."""
+        return min(self._refused.values(), default=None)
