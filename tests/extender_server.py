@@ -13,7 +13,9 @@ Verb = Callable[[dict[str, Any]], Any]
 
 
 @contextmanager
-def extender_server(verbs: Mapping[str, Verb], pair: tuple[Path, Path] | None = None) -> Iterator[str]:
+def extender_server(
+    verbs: Mapping[str, Verb], pair: tuple[Path, Path] | None = None
+) -> Iterator[str]:
     """Answer the verbs by functions; yield the URL.  ``pair``: certificate and key."""
 
     class Handler(BaseHTTPRequestHandler):

@@ -55,6 +55,27 @@ class BindingAdmissionFlags:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaAdmissionFlags:
+    """What admission of pods to quotas, and of their labels, goes by."""
+
+    quota_update_max_retries: Annotated[
+        int,
+        typer.Option(
+            help="How often a pod is charged anew to a quota that others changed; 3 at least.",
+            min=0,
+            max=100,
+            rich_help_panel=_ADMISSION,
+        ),
+    ] = 3
+    pod_enhanced_validator_config_namespace: Annotated[
+        str, typer.Option(help="Of the ConfigMap.", rich_help_panel=_ADMISSION)
+    ] = "koordinator-system"
+    pod_enhanced_validator_config_name: Annotated[
+        str, typer.Option(help="Of the ConfigMap.", rich_help_panel=_ADMISSION)
+    ] = "pod-enhanced-validator-config"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileFlags:
     """How often pods that exist are given what colocation profiles say, and how fast."""
 
@@ -161,6 +182,7 @@ class ManagerFlags:
         str, typer.Option(metavar=BOOL, rich_help_panel=_ADMISSION)
     ] = "false"
     binding: BindingAdmissionFlags = field(default_factory=BindingAdmissionFlags)
+    quotas: QuotaAdmissionFlags = field(default_factory=QuotaAdmissionFlags)
     profiles: ProfileFlags = field(default_factory=ProfileFlags)
     webhook: WebhookFlags = field(default_factory=WebhookFlags)
     metrics_addr: Annotated[
@@ -254,6 +276,10 @@ class ManagerFlags:
             config=(self.config_namespace, self.slo_config_name),
             needs_names=parse_bool(
                 self.node_strategy_name_need_check, "--node-strategy-name-need-check"
+            ),
+            validator=(
+                self.quotas.pod_enhanced_validator_config_namespace,
+                self.quotas.pod_enhanced_validator_config_name,
             ),
             binding=BindingRules(
                 user_names=parse_list(binding.binding_admission_user_name),

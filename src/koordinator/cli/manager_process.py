@@ -279,7 +279,12 @@ class Webhooks:
         cluster = connect()
         record = QuotaRecord(cluster, clock, settings.options.config_namespace)
         self._lookup = WatchLookup(
-            cluster, lambda: int(rng.integers(_PERCENTS)), clock, record, on_fault=on_fault
+            cluster,
+            lambda: int(rng.integers(_PERCENTS)),
+            clock,
+            record,
+            on_fault=on_fault,
+            charge_attempts=settings.flags.quotas.quota_update_max_retries,
         )
         self._care_cluster = connect()
         namespace = settings.options.config_namespace

@@ -89,6 +89,14 @@ OF_MANAGER: Final = _by_flag(
     {
         _THREADS: ("enable-pprof", "pprof-addr"),
         "watches lose nothing, and what failed is tried again": ("sync-period",),
+        "a pod is charged to the quota as it is stored, one pod after the other": (
+            "quota-update-conflict-fresh-get",
+            "quota-update-max-total-jitter",
+            "quota-update-retry-jitter",
+        ),
+        "the ConfigMap is read with each review": ("pod-enhanced-validator-reconcile-interval",),
+        "objects are never changed in place": ("disable-no-deepcopy",),
+        "all namespaces are followed: the controllers' objects have none": ("namespace",),
     },
 )
 OF_DESCHEDULER: Final = _by_flag(

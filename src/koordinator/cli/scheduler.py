@@ -24,6 +24,12 @@ def scheduler(flags: SchedulerFlags) -> None:
         return
     if flags.files or flags.now:
         raise InputError("accepted together with --once only", source="--filename, --now")
+    if flags.controller_plugins != "*":
+        raise InputError(
+            f"found {flags.controller_plugins!r}; accepted is *: what plugins write follows from "
+            "the plugins of the configuration, and an election decides which replica writes",
+            source="--controller-plugins",
+        )
     flags.serving.check()
     configuration = flags.election.over(configuration)
     if flags.write_config_to is not None:

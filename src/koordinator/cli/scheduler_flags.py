@@ -127,6 +127,10 @@ class SchedulerFlags:
         ),
     ] = ""
     connection: ConnectionFlags = field(default_factory=ConnectionFlags)
+    controller_plugins: Annotated[
+        str,
+        typer.Option(help="Plugins whose controllers run: all of the configuration, which is *."),
+    ] = "*"
     write_config_to: Annotated[
         Path | None, typer.Option(help="Write the configuration that would be used, and exit.")
     ] = None

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from koordinator.api.kubescheduler import FeatureGates, KubeSchedulerConfiguration
-from koordinator.api.kubescheduler.gates import CROSS_SCHEDULER_NOMINATION, MEANINGLESS
+from koordinator.api.kubescheduler.gates import MEANINGLESS
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.cli.component_process import (
@@ -200,8 +200,7 @@ class _Process:
             in_flight=BINDS_UNDER_WAY,
             writes_network=self._writes_network,
             answers_explanations=True,
-            heeds_other_schedulers=CROSS_SCHEDULER_NOMINATION in self._gates,
-        )
+        ).with_gates(self._gates)
         return build_scheduler(
             self._cluster,
             self._clock,

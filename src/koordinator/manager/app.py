@@ -27,6 +27,7 @@ from koordinator.api.pod import Pod
 from koordinator.api.slo_config import CONFIG_NAME, CONFIG_NAMESPACE
 from koordinator.cluster.port import Cluster, EventType, Watch, WatchEvent
 from koordinator.cluster.reconcile import ReconcileQueue
+from koordinator.domain.pod_transformers import replaced_resources
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import (
     AlreadyExistsError,
@@ -81,6 +82,7 @@ WRITTEN: Mapping[type[KubeObject], tuple[str, ...]] = MappingProxyType(
 )
 SYNC_GPU_SHARED = "EnableSyncGPUSharedResource"
 PROFILE_CONTROLLER = "ColocationProfileController"
+REPLACE_RESOURCES = "ReplaceResourcesTransformer"
 #: A report is too old only *after* its time.
 _JUST_AFTER_S = 0.001
 _OF_NODES = (Controller.NODE_METRIC, Controller.NODE_SLO, Controller.NODE_RESOURCE)
@@ -134,6 +136,7 @@ class Manager:
         self._is_configured = False
         self._synced: dict[str, Synced] = {}
         self._controllers = self.options.working
+        self._replaces_resources = REPLACE_RESOURCES in self.options.gates
         self._rate_limiter = RateLimiter(self.options.profiles)
         self._reconcilers: dict[Controller, Callable[[str], float | None]] = {
             Controller.NODE_METRIC: self._reconcile_metric,
@@ -229,6 +232,8 @@ class Manager:
             if event.type is not EventType.DELETED:  # without a ConfigMap the last one counts
                 self._configure(obj)
             return
+        if isinstance(obj, Pod) and self._replaces_resources:
+            obj = replaced_resources(obj)
         if event.type is EventType.DELETED:
             self._forget(obj)
             concerned = self.mirror.drop(obj)

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Final, TypeVar
 
 from koordinator.api.cluster_colocation_profile import ClusterColocationProfile
-from koordinator.api.codec import subject_of
+from koordinator.api.codec import merge_patch, subject_of
 from koordinator.api.config_map import ConfigMap
 from koordinator.api.elastic_quota import ElasticQuota, ElasticQuotaProfile
 from koordinator.api.labels import QUOTA_NAME
@@ -39,13 +39,20 @@ FOLLOWED: tuple[type[KubeObject], ...] = (
 LISTING_PAUSES: Final = 10
 REAL_TIME: Final = SystemClock()
 _ATTEMPTS = 8
+CHARGE_ATTEMPTS: Final = 3
+#: A quota with what was charged to it, by its key, and the version that was charged.
+ChargedQuotas = dict[str, tuple[str, ElasticQuota]]
 
 
 class ReaderLookup:
     """Asks the cluster each time.  Implements ``admission.lookup.Lookup``."""
 
-    def __init__(self, reader: Reader, percent: Percent) -> None:
+    def __init__(
+        self, reader: Reader, percent: Percent, charged: ChargedQuotas | None = None
+    ) -> None:
+        """``charged`` is what was charged before to quotas that are not written."""
         self._reader = reader
+        self._charged = {} if charged is None else charged
         self.percent = percent
 
     def namespace(self, name: str) -> Namespace | None:
@@ -73,6 +80,24 @@ class ReaderLookup:
     ) -> ResultT:
         result, _ = decide(self.quotas())
         return result
+
+    def quotas_named(self, name: str) -> Sequence[ElasticQuota]:
+        selector = f"metadata.name={name}"
+        return self._reader.list(ElasticQuota, field_selector=selector).items
+
+    def charge_quota(
+        self,
+        quota: ElasticQuota,
+        charge: Callable[[ElasticQuota], ElasticQuota],
+        *,
+        is_dry_run: bool,
+    ) -> None:
+        """Remember the charge until the quota is written by somebody: here nothing is."""
+        version, known = self._charged.get(quota.key, ("", quota))
+        current = known if version == quota.metadata.resource_version else quota
+        charged = charge(current)
+        if not is_dry_run:
+            self._charged[quota.key] = (quota.metadata.resource_version, charged)
 
     def pods_of_quota(self, name: str, namespaces: Sequence[str]) -> Sequence[str]:
         labelled = LabelSelector(match_labels={QUOTA_NAME: name})
@@ -112,10 +137,12 @@ class WatchLookup(ReaderLookup):
         record: QuotaRecord | None = None,
         *,
         on_fault: FaultHandler = raise_fault,
+        charge_attempts: int = CHARGE_ATTEMPTS,
     ) -> None:
         super().__init__(cluster, percent)
         self._cluster, self._clock, self._record = cluster, clock, record
         self._on_fault = on_fault
+        self._charge_attempts = max(charge_attempts, CHARGE_ATTEMPTS)
         self._watch: Watch | None = None
         self._known: dict[type[KubeObject], dict[str, KubeObject]] = {k: {} for k in FOLLOWED}
         self._quotas = QuotaView()
@@ -194,6 +221,30 @@ class WatchLookup(ReaderLookup):
         raise ConflictError(
             f"other quotas were changed {_ATTEMPTS} times while {quota.key} was judged"
         )
+
+    def charge_quota(
+        self,
+        quota: ElasticQuota,
+        charge: Callable[[ElasticQuota], ElasticQuota],
+        *,
+        is_dry_run: bool,
+    ) -> None:
+        """Write the charge on condition that nobody has written since the quota was read."""
+        name, namespace = quota.metadata.name, quota.metadata.namespace
+        for attempt in range(self._charge_attempts + 1):
+            if attempt:
+                quota = self._cluster.get(ElasticQuota, name, namespace)
+            changed = charge(quota)
+            if changed is quota or is_dry_run:
+                return
+            patch = merge_patch(quota, changed)
+            patch["metadata"]["resourceVersion"] = quota.metadata.resource_version
+            try:
+                self._cluster.patch(ElasticQuota, name, namespace, patch)
+            except ConflictError:
+                continue
+            return
+        raise ConflictError(f"{quota.key} was changed {self._charge_attempts + 1} times")
 
     def _ask_for_changes(self) -> None:
         """Read what other replicas have admitted and, not too often, what is stored."""

@@ -11,7 +11,7 @@ from koordinator.api.pod import Pod
 from koordinator.cluster.port import NO_SELECTORS, Cluster
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.faults import FaultHandler, raise_fault
-from koordinator.scheduler.contract import ActivePlugin, Extender, Profile
+from koordinator.scheduler.contract import ActivePlugin, Profile, SchedulerExtender
 from koordinator.scheduler.cycle import SchedulingCycle
 from koordinator.scheduler.features.explanation import ExplanationFeature
 from koordinator.scheduler.features.extenders import ExtenderFeature
@@ -53,7 +53,7 @@ def build_scheduler(
     audit: "Audit | None" = None,
     on_fault: FaultHandler = raise_fault,
     without: Collection[type[Feature]] = (),
-    extenders: Sequence[Extender] = (),
+    extenders: Sequence[SchedulerExtender] = (),
 ) -> Scheduler:
     """Return a scheduler of these profiles with all features that they need.
 

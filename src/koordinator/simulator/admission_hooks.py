@@ -11,7 +11,7 @@ from koordinator.foundation.errors import InvalidError, NotFoundError
 from koordinator.foundation.faults import FaultHandler, raise_fault
 from koordinator.manager.admission.hooks import Hook, HookOptions, enabled_hooks
 from koordinator.manager.admission.request import AdmissionRequest, Denial
-from koordinator.manager.lookups import ReaderLookup
+from koordinator.manager.lookups import ChargedQuotas, ReaderLookup
 
 
 def admission_hooks(
@@ -27,9 +27,10 @@ def admission_hooks(
     """
     suffix = f"/{subresource}" if subresource else ""
     hooks = enabled_hooks(options, on_fault)
+    charged: ChargedQuotas = {}
 
     def admit(operation: WriteOperation, obj: KubeObject, cluster: Reader) -> KubeObject:
-        lookup = ReaderLookup(cluster, percent)
+        lookup = ReaderLookup(cluster, percent, charged)
         for hook in hooks:
             if not _concerns(hook, operation, obj, suffix):
                 continue

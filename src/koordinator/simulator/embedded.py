@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from koordinator.api.defaults import with_defaults
@@ -14,7 +14,6 @@ from koordinator.api.kubescheduler import (
     KubeSchedulerProfile,
 )
 from koordinator.api.kubescheduler import Extender as ExtenderConfig
-from koordinator.api.kubescheduler.gates import CROSS_SCHEDULER_NOMINATION
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
@@ -124,7 +123,7 @@ class Embedded:
             built.profiles,
             self.state,
             WATCHED,
-            options=replace(options, heeds_other_schedulers=CROSS_SCHEDULER_NOMINATION in gates),
+            options=options.with_gates(gates),
             metrics=metrics,
             audit=audit,
             on_fault=on_fault,

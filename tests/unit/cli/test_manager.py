@@ -136,7 +136,10 @@ def test_controllers_and_plugins_can_be_left_out(files: tuple[str, str]) -> None
             ("--colocation-profile-reconcile-interval=0s",),
             "--colocation-profile-reconcile-interval",
         ),
-        (("--feature-gates=EnableQuotaAdmission=true",), "EnableQuotaAdmission: .* not exist yet"),
+        (
+            ("--feature-gates=DisablePVCReservation=true",),
+            "DisablePVCReservation: .* not exist yet",
+        ),
         (("--leader-elect-resource-lock=configmaps",), "accepted is leases"),
         (("--metrics-addr=8080x",), "--metrics-addr: found '8080x'"),
     ],

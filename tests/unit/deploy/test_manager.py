@@ -35,6 +35,8 @@ from koordinator.manager.webhook_configuration import MUTATING_NAME, VALIDATING_
 from koordinator.process.logs import LogFormat
 
 NAME = "koord-manager"
+#: Hooks that write down what they let in.
+CHARGING = ("velasticquota.koordinator.sh", "vpod.koordinator.sh")
 
 pytestmark = pytest.mark.skipif(
     ("Deployment", NAME) not in OBJECTS,
@@ -164,7 +166,7 @@ def test_the_hooks_are_those_of_the_code(kind: str) -> None:
     wanted = {
         entry.name: {
             "admissionReviewVersions": ["v1"],
-            "sideEffects": "NoneOnDryRun" if entry.name.startswith("velastic") else "None",
+            "sideEffects": "NoneOnDryRun" if entry.name in CHARGING else "None",
             "failurePolicy": values["failurePolicy"][hook.policy],
             "timeoutSeconds": values["timeoutSeconds"],
             "namespaceSelector": {

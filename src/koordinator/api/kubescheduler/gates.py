@@ -34,6 +34,11 @@ CROSS_SCHEDULER_NOMINATION: Final = "CrossSchedulerNomination"
 #: The label ``preemption-policy`` says who preempts; without it nobody does.
 PREEMPTION_POLICY_TRANSFORMER: Final = "PreemptionPolicyTransformer"
 
+#: A pod without priority has the one that stands for its Koordinator priority class.
+PRIORITY_TRANSFORMER: Final = "PriorityTransformer"
+#: The annotation ``replace-resources`` renames and removes resources of a pod.
+REPLACE_RESOURCES_TRANSFORMER: Final = "ReplaceResourcesTransformer"
+
 #: What a gate of the original would switch, where there is nothing to be switched here.
 MEANINGLESS: Final[Mapping[str, str]] = {
     "SkipFilterWithNominatedPods": (
@@ -57,6 +62,8 @@ GATES: Final = frozenset(
         CLEAN_EXPIRED_ALLOCATED,
         CROSS_SCHEDULER_NOMINATION,
         PREEMPTION_POLICY_TRANSFORMER,
+        PRIORITY_TRANSFORMER,
+        REPLACE_RESOURCES_TRANSFORMER,
     )
 )
 

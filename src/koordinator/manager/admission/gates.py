@@ -34,6 +34,14 @@ class ManagerFeature(StrEnum):
     ENHANCED_VALIDATOR = "EnablePodEnhancedValidator"
     NO_EXTENDED_SPEC = "DisableExtendedResourceSpec"
     NO_DEVICE_SPEC = "DisableDeviceResourceSpec"
+    QUOTA_ADMISSION = "EnableQuotaAdmission"
+    QUOTA_ADMISSION_ON_UPDATE = "EnableQuotaAdmissionOnUpdate"
+    QUOTA_IGNORES_OVERHEAD = "ElasticQuotaIgnorePodOverhead"
+    QUOTA_TRANSFORMS_POD = "ElasticQuotaEvaluationTransformPod"
+    NO_DEFAULT_QUOTA = "DisableDefaultQuota"
+    REPLACE_RESOURCES = "ReplaceResourcesTransformer"
+    PRIORITY_TRANSFORMER = "PriorityTransformer"  # priorities are looked up so in any case
+    PREEMPTION_TRANSFORMER = "PreemptionPolicyTransformer"  # nobody here looks at the policy
 
 
 #: Those of the original and SYNC_GPU_SHARED: the pod webhook asks for ``gpu.shared`` on behalf of
@@ -48,20 +56,8 @@ DEFAULT_GATES: Final = frozenset(
         ManagerFeature.SYNC_GPU_SHARED,
     )
 )
-#: Gates of the original that switch what does not exist here yet.
-NOT_YET: Final = frozenset(
-    (
-        "ElasticQuotaIgnorePodOverhead",
-        "ElasticQuotaEvaluationTransformPod",
-        "DisableDefaultQuota",
-        "DisablePVCReservation",
-        "EnableQuotaAdmission",
-        "EnableQuotaAdmissionOnUpdate",
-        "PriorityTransformer",
-        "PreemptionPolicyTransformer",
-        "ReplaceResourcesTransformer",
-    )
-)
+#: Gates of the original that switch what does not exist here: this one is of the descheduler.
+NOT_YET: Final = frozenset(("DisablePVCReservation",))
 
 
 def parse_gates(text: str) -> frozenset[ManagerFeature]:

@@ -19,9 +19,10 @@ from koordinator.manager.admission.gates import ManagerFeature
 from koordinator.manager.admission.lookup import Lookup
 from koordinator.manager.admission.nodes import mutate_node_status, validate_node
 from koordinator.manager.admission.pod_mutation import mutate_pod
-from koordinator.manager.admission.pod_validation import validate_pod
+from koordinator.manager.admission.pod_validation import VALIDATOR_NAMESPACE, validate_pod
 from koordinator.manager.admission.quotas import mutate_quota, validate_quota
 from koordinator.manager.admission.request import AdmissionRequest
+from koordinator.manager.admission.required_labels import CONFIG_NAME as VALIDATOR_NAME
 from koordinator.manager.admission.reservations import mutate_reservation
 
 Mutating = Callable[[AdmissionRequest, Lookup], JsonObject]
@@ -38,6 +39,7 @@ class HookOptions:
     config: tuple[str, str] = (CONFIG_NAMESPACE, CONFIG_NAME)  # namespace and name
     needs_names: bool = False
     binding: BindingRules = field(default_factory=BindingRules)
+    validator: tuple[str, str] = (VALIDATOR_NAMESPACE, VALIDATOR_NAME)  # likewise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +103,7 @@ def all_hooks(options: HookOptions, on_fault: FaultHandler = raise_fault) -> tup
             group="",
             resource="pods",
             policy="pods",
-            validate=partial(validate_pod, gates=gates),
+            validate=partial(validate_pod, gates=gates, validator=options.validator),
         ),
         Hook(
             path="/validate-pod-binding",

@@ -41,6 +41,22 @@ class Lookup(Protocol):
         has been seen stored.  Raises what ``decide`` raises, and ClusterError.
         """
 
+    def quotas_named(self, name: str) -> Sequence[ElasticQuota]:
+        """Return the quotas of that name in all namespaces, as they are stored."""
+
+    def charge_quota(
+        self,
+        quota: ElasticQuota,
+        charge: Callable[[ElasticQuota], ElasticQuota],
+        *,
+        is_dry_run: bool,
+    ) -> None:
+        """Store what ``charge`` makes of a quota, unless it is the same object, or nothing counts.
+
+        It may be asked several times, each with a newer quota.  Raises what it raises,
+        ConflictError if others were faster each time, and ClusterError.
+        """
+
     def pods_of_quota(self, name: str, namespaces: Sequence[str]) -> Sequence[str]:
         """Return the names of pods that use a quota: labelled so, or unlabelled in a namespace."""
 

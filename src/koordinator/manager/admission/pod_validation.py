@@ -33,9 +33,15 @@ VALIDATOR_NAMESPACE = "koordinator-system"
 
 
 def validate_pod(
-    request: AdmissionRequest, lookup: Lookup, gates: AbstractSet[ManagerFeature]
+    request: AdmissionRequest,
+    lookup: Lookup,
+    gates: AbstractSet[ManagerFeature],
+    validator: tuple[str, str] = (VALIDATOR_NAMESPACE, CONFIG_NAME),
 ) -> None:
-    """Raise Denial with the problems of the first group of rules that is broken."""
+    """Raise Denial with the problems of the first group of rules that is broken.
+
+    ``validator`` is the ConfigMap with the labels that pods need: namespace and name.
+    """
     if request.subresource or request.operation == AdmissionOperation.DELETE:
         return
     try:
@@ -49,15 +55,16 @@ def validate_pod(
             else change_problems(old, new, keeps_priority=ManagerFeature.SKIP_PRIORITY not in gates)
         )
         _refuse([*changed, *colocation_problems(new)])
-        check_pod_in_quota(request.operation, old, new, lookup, gates)
+        if ManagerFeature.VALIDATE_DEVICES in gates:
+            _refuse(device_problems(new))
+        if ManagerFeature.ENHANCED_VALIDATOR in gates:
+            rules = read_label_rules(lookup.config_map(*validator))
+            if missing := missing_labels(new, rules):
+                raise Denial(missing)
+        dry = request.is_dry_run  # last: a pod that is refused must not be charged
+        check_pod_in_quota(request.operation, old, new, lookup, gates, is_dry_run=dry)
     except InputError as error:
         raise Denial(message_for_clients(error)) from None
-    if ManagerFeature.VALIDATE_DEVICES in gates:
-        _refuse(device_problems(new))
-    if ManagerFeature.ENHANCED_VALIDATOR in gates:
-        rules = read_label_rules(lookup.config_map(VALIDATOR_NAMESPACE, CONFIG_NAME))
-        if missing := missing_labels(new, rules):
-            raise Denial(missing)
 
 
 def _refuse(problems: Iterable[str]) -> None:

@@ -28,6 +28,7 @@ from koordinator.manager.admission.annotations import check_annotations
 from koordinator.manager.admission.gates import ManagerFeature
 from koordinator.manager.admission.lookup import Lookup
 from koordinator.manager.admission.quota_changes import QuotaChange
+from koordinator.manager.admission.quota_usage import charge_pod
 from koordinator.manager.admission.request import AdmissionOperation, AdmissionRequest, Denial
 
 
@@ -111,21 +112,49 @@ def _undecided(error: ClusterError) -> Denial:
 
 
 def check_pod_in_quota(
-    operation: str, old: Pod | None, new: Pod, lookup: Lookup, gates: AbstractSet[ManagerFeature]
+    operation: str,
+    old: Pod | None,
+    new: Pod,
+    lookup: Lookup,
+    gates: AbstractSet[ManagerFeature],
+    *,
+    is_dry_run: bool = False,
 ) -> None:
-    """Raise InputError if a pod may not be in its quota, or becomes preemptible or the reverse."""
+    """Raise InputError if a pod may not be in its quota, or becomes preemptible or the reverse.
+
+    Raises Denial if its quota has no room for it, where that is looked at.
+    """
     if old is not None:
         check_changed_pod(old, new)
-    if operation != AdmissionOperation.CREATE:
-        return
     quotas = lookup.quotas()
-    namespace = new.metadata.namespace
-    name = new.metadata.labels.get(QUOTA_NAME, "")
-    if not name:
-        name = next(iter(quotas.bound_to(namespace)), namespace)
-    check_pod_quota(
-        new, quotas.get(name), parents_take_pods=ManagerFeature.PARENT_QUOTA_PODS in gates
+    name = _quota_of(new, quotas, gates)
+    if operation == AdmissionOperation.CREATE:
+        check_pod_quota(
+            new, quotas.get(name), parents_take_pods=ManagerFeature.PARENT_QUOTA_PODS in gates
+        )
+    before = "" if old is None else _quota_of(old, quotas, gates)
+    labelled = QUOTA_NAME in new.metadata.labels
+    charged_name = name if labelled or quotas.get(name) is not None else ""
+    charge_pod(
+        operation,
+        new,
+        lookup,
+        gates,
+        quota=charged_name,
+        old_quota=before,
+        is_dry_run=is_dry_run,
     )
+
+
+def _quota_of(pod: Pod, quotas: QuotaTopology, gates: AbstractSet[ManagerFeature]) -> str:
+    """Return the name of the quota that a pod is in by its label or, failing that, namespace."""
+    name = pod.metadata.labels.get(QUOTA_NAME, "")
+    if name or ManagerFeature.NO_DEFAULT_QUOTA in gates:
+        return name
+    namespace = pod.metadata.namespace
+    if quotas.get(namespace) is not None:
+        return namespace
+    return next(iter(quotas.bound_to(namespace)), namespace)
 
 
 def _pods_of(quota: ElasticQuota, lookup: Lookup) -> list[str]:

@@ -21,7 +21,7 @@ from koordinator.scheduler.contract.events import (
     QueueingHint,
 )
 from koordinator.scheduler.contract.example import PluginExample
-from koordinator.scheduler.contract.extender import EXTENDER, Extender, ExtenderVerdict
+from koordinator.scheduler.contract.extender import EXTENDER, ExtenderVerdict, SchedulerExtender
 from koordinator.scheduler.contract.numa import NumaAligner, NumaHintProvider
 from koordinator.scheduler.contract.plugin import METHODS, SchedulingPlugin
 from koordinator.scheduler.contract.profile import (
@@ -71,7 +71,6 @@ __all__ = [
     "Attempt",
     "ClusterEvent",
     "EventHint",
-    "Extender",
     "ExtenderVerdict",
     "HintFunction",
     "Lack",
@@ -91,6 +90,7 @@ __all__ = [
     "Reads",
     "Refusal",
     "Rejections",
+    "SchedulerExtender",
     "SchedulingPlugin",
     "Shortlist",
     "Spread",

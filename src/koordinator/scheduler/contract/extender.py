@@ -25,7 +25,7 @@ class ExtenderVerdict:
     unresolvable: frozenset[str] = frozenset()  # of these: removing pods would not help
 
 
-class Extender(Protocol):
+class SchedulerExtender(Protocol):
     """All methods but ``concerns`` raise ExtenderError."""
 
     @property

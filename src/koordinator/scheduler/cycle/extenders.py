@@ -16,7 +16,7 @@ import numpy as np
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.foundation.errors import ExtenderError
-from koordinator.scheduler.contract import EXTENDER, MAX_SCORE, Extender, ProposedVictims
+from koordinator.scheduler.contract import EXTENDER, MAX_SCORE, ProposedVictims, SchedulerExtender
 from koordinator.scheduler.cycle.scorecard import Scorecard
 from koordinator.scheduler.diagnosis import Diagnosis
 from koordinator.scheduler.snapshot import BoolArray, ClusterState, IntArray, PodClass
@@ -36,7 +36,7 @@ class ExtenderRecord:
 class ExtenderChain:
     """The extenders of a scheduler, as its cycles ask them."""
 
-    def __init__(self, state: ClusterState, extenders: Sequence[Extender] = ()) -> None:
+    def __init__(self, state: ClusterState, extenders: Sequence[SchedulerExtender] = ()) -> None:
         self._state = state
         self._extenders = tuple(sorted(extenders, key=lambda one: one.is_ignorable))
         self._record = ExtenderRecord("")
@@ -149,7 +149,7 @@ class ExtenderChain:
             self._record.scores,
         )
 
-    def _asked(self, verb: str, pod: Pod) -> list[Extender]:
+    def _asked(self, verb: str, pod: Pod) -> list[SchedulerExtender]:
         return [one for one in self._extenders if verb in one.verbs and one.concerns(pod.spec)]
 
     def _nodes(self, mask: BoolArray) -> dict[int, Node]:

@@ -14,10 +14,10 @@ from koordinator.scheduler.contract import (
     ActivePlugin,
     AllocationResult,
     Attempt,
-    Extender,
     Member,
     Profile,
     Reads,
+    SchedulerExtender,
     Spread,
 )
 from koordinator.scheduler.cycle.best import best_row, best_spread, spread_onto
@@ -84,7 +84,7 @@ class SchedulingCycle:
     """Scheduling decisions of one profile on one state.  Decides; the caller places and binds."""
 
     def __init__(
-        self, profile: Profile, state: ClusterState, extenders: Sequence[Extender] = ()
+        self, profile: Profile, state: ClusterState, extenders: Sequence[SchedulerExtender] = ()
     ) -> None:
         self.profile = profile
         self.state = state

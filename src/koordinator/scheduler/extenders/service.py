@@ -38,7 +38,7 @@ class ExtenderTransport(Protocol):
 
 
 class ExtenderService:
-    """Implements ``contract.Extender``."""
+    """Implements ``contract.SchedulerExtender``."""
 
     def __init__(
         self,

@@ -42,11 +42,14 @@ class PodIntake:
         self._cycles, self._isolation, self._hooks = cycles, isolation, hooks
         self._nominations, self._bindings, self._diagnoses = nominations, bindings, diagnoses
         self._heeds_others = options.heeds_other_schedulers
+        self._transforms = options.transforms
         self._class_of: dict[str, tuple[Pod, PodClass]] = {}  # of pods not tried yet
         self.is_synced = False  # everything that existed when last asked has been taken in
 
     def take(self, event: WatchEvent, pod: Pod) -> None:
         """Take in the events of a pod."""
+        if self._transforms:
+            event, pod = self._transformed(event, pod)
         by_key, key = self._state.pods.by_key, pod.key
         placed = by_key.get(key)
         if placed is not None and self._is_known_bind(event, placed, pod):
@@ -70,6 +73,14 @@ class PodIntake:
             for uid in {used, uses} - {""}:
                 for heard in self._hooks.heard_use:
                     heard(uid)
+
+    def _transformed(self, event: WatchEvent, pod: Pod) -> tuple[WatchEvent, Pod]:
+        """Return an event and its pod as pods are to be seen."""
+        previous = event.previous
+        for transform in self._transforms:
+            pod = transform(pod)
+            previous = transform(previous) if isinstance(previous, Pod) else previous
+        return WatchEvent(event.type, pod, previous), pod
 
     def put(self, kind: EventType, pod: Pod, previous: Pod | None) -> None:
         """Take in a pod as the state and the queue shall see it."""

@@ -1,6 +1,16 @@
 """How a scheduler runs."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from koordinator.api.kubescheduler import FeatureGates
+from koordinator.api.kubescheduler.gates import (
+    CROSS_SCHEDULER_NOMINATION,
+    PRIORITY_TRANSFORMER,
+    REPLACE_RESOURCES_TRANSFORMER,
+)
+from koordinator.api.pod import Pod
+from koordinator.domain.pod_transformers import replaced_resources, with_priority
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +28,20 @@ class SchedulerOptions:
     #: write the domains to ClusterNetworkTopology; None: if a profile gathers gangs
     writes_network: bool | None = None
     answers_explanations: bool = False  # keeps ScheduleExplanation objects answered
+    transforms: tuple[Callable[[Pod], Pod], ...] = ()  # pods as they are seen, wherever they run
     heeds_other_schedulers: bool = False  # keeps the places to which they nominate pods
+
+    def with_gates(self, gates: FeatureGates) -> "SchedulerOptions":
+        """Return the options as the feature gates that are on change them."""
+        transforms = {
+            REPLACE_RESOURCES_TRANSFORMER: replaced_resources,
+            PRIORITY_TRANSFORMER: with_priority,
+        }
+        return replace(
+            self,
+            heeds_other_schedulers=CROSS_SCHEDULER_NOMINATION in gates,
+            transforms=tuple(it for gate, it in transforms.items() if gate in gates),
+        )
 
     @property
     def merges(self) -> bool:

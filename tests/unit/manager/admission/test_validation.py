@@ -349,7 +349,7 @@ def test_gates_are_switched_by_name() -> None:
     assert ManagerFeature.MULTI_QUOTA_TREE in on
     assert ManagerFeature.POD_MUTATING not in on
     assert parse_gates("EnableQuotaAdmission=false") == DEFAULT_GATES
-    for wrong in ("Nothing=true", "MultiQuotaTree", "EnableQuotaAdmission=true"):
+    for wrong in ("Nothing=true", "MultiQuotaTree", "DisablePVCReservation=true"):
         with pytest.raises(InputError, match="--feature-gates"):
             parse_gates(wrong)
 

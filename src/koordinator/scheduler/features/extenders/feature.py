@@ -18,7 +18,7 @@ from koordinator.foundation.errors import (
     SilentExtenderError,
 )
 from koordinator.scheduler.binding import Assumed
-from koordinator.scheduler.contract import EXTENDER, Action, EventHint, Extender
+from koordinator.scheduler.contract import EXTENDER, Action, EventHint, SchedulerExtender
 from koordinator.scheduler.loop.feature import Feature
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.loop.outcomes import Fact, PodRejected
@@ -34,7 +34,7 @@ class ExtenderFeature(Feature):
     #: nobody knows what could change an extender's mind
     gate_events = (EventHint(EVERYTHING, Action.ALL),)
 
-    def __init__(self, handle: SchedulerHandle, extenders: Sequence[Extender]) -> None:
+    def __init__(self, handle: SchedulerHandle, extenders: Sequence[SchedulerExtender]) -> None:
         self._handle = handle
         self._binders = tuple(one for one in extenders if "bind" in one.verbs)
         self._refused: dict[str, float] = {}  # when to try again, by the pod's key
