@@ -14,8 +14,8 @@ def descheduler(flags: DeschedulerFlags) -> None:
 
         run_once(configuration, flags)
         return
-    if flags.files or flags.now or flags.scheduler_config or flags.cycles != 1:
-        source = "--filename, --now, --cycles, --scheduler-config"
+    if flags.files or flags.now or flags.cycles != 1:
+        source = "--filename, --now, --cycles"
         raise InputError("accepted together with --once only", source=source)
     if flags.write_config_to is not None:
         write_descheduler_configuration(configuration, flags.write_config_to)

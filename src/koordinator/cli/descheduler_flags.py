@@ -54,6 +54,14 @@ class DeschedulerFlags:
             bind_address="0.0.0.0",  # noqa: S104 -- the original's
         )
     )
+    audit_dir: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Keep here what became of each pod that a plugin wanted to go: koord audit, "
+            "koord explain pod --audit.",
+        ),
+    ] = None
     feature_gates: Annotated[
         str, typer.Option(metavar="NAME=true,...", help=f"Known: {', '.join(GATES)}.")
     ] = ""
@@ -76,9 +84,10 @@ class DeschedulerFlags:
         str,
         typer.Option(
             metavar=NAMED_CONFIGURATION,
-            help=f"Also schedule and replace what is evicted until every job has ended. "
-            f"{WHAT_NAMES_MEAN} Default: nothing is scheduled.",
-            rich_help_panel=ONCE,
+            help="The configuration of the scheduler by which moves are proven; pods of a "
+            "schedulerName without profile stay. With --once what is evicted is also replaced and "
+            f"scheduled until every job has ended. {WHAT_NAMES_MEAN} Default: both, each for its "
+            "schedulerName; nothing is scheduled.",
         ),
     ] = ""
     output: OncePrint = Output.YAML

@@ -1,6 +1,6 @@
 """``koord descheduler --once``: what cycles make of manifests."""
 
-from koordinator.cli.configuration import read_configuration
+from koordinator.cli.configuration import plugins_for, read_configuration
 from koordinator.cli.descheduler_flags import DeschedulerFlags
 from koordinator.cli.descheduler_plugins import descheduler_plugins_for
 from koordinator.cli.manifests import read_input_objects
@@ -25,6 +25,8 @@ def run_once(configuration: DeschedulerConfiguration, flags: DeschedulerFlags) -
     given = read_input_objects(flags.files)
     for notice in given.notices():
         warn(notice)
+    stated = read_configuration(flags.scheduler_config) if flags.scheduler_config else None
+    prover = stated or read_configuration(None)
     report = deschedule_once(
         given.objects,
         configuration,
@@ -33,7 +35,9 @@ def run_once(configuration: DeschedulerConfiguration, flags: DeschedulerFlags) -
         out_of_tree=descheduler_plugins_for(configuration),
         source=flags.source,
         gates=flags.gates,
-        scheduler=read_configuration(flags.scheduler_config) if flags.scheduler_config else None,
+        scheduler_plugins=plugins_for(prover),
+        scheduler=stated,
+        prover=prover,
     )
     for number, cycle in enumerate(report.cycles, 1):
         for problem in cycle.problems:

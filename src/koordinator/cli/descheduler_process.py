@@ -11,13 +11,17 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from koordinator.cli.component_process import ComponentProcess, LeaseTerms, run_component
+from koordinator.cli.configuration import plugins_for, read_configuration
 from koordinator.cli.descheduler_flags import DeschedulerFlags
 from koordinator.cli.descheduler_plugins import descheduler_plugins_for
 from koordinator.cli.page_servers import REVIEWS_PER_S, page_servers
 from koordinator.cluster.kubernetes.cluster import KubernetesCluster
 from koordinator.descheduler.app import Descheduler
 from koordinator.descheduler.configuration import DeschedulerConfiguration, parse_socket_address
+from koordinator.descheduler.evictor import MoveObserver
 from koordinator.descheduler.metrics import DeschedulerMetrics
+from koordinator.descheduler.move_trail import MoveTrail
+from koordinator.domain.placement_trial import PlacementTrial
 from koordinator.foundation.errors import ClusterError
 from koordinator.process.configz import configz
 from koordinator.process.endpoints import Endpoints, application, probes, thread_stacks
@@ -25,6 +29,9 @@ from koordinator.process.health import PING, Check, leader_election_check, shutd
 from koordinator.process.http_server import HttpServer
 from koordinator.process.leadership import Leadership
 from koordinator.process.logs import set_verbosity
+from koordinator.process.rotated_file import RotatedFile
+from koordinator.scheduler.features.audit import AUDIT_FILE
+from koordinator.scheduler.trial import follow_cluster
 
 NAME = "koord-descheduler"
 
@@ -69,6 +76,8 @@ class _Process:
             gates=flags.gates,
             metrics=DeschedulerMetrics(self._parts.registry),
             on_fault=self._parts.faults,
+            trial=self._build_trial(),
+            on_move=self._build_audit(),
         )
 
     def run(self) -> None:
@@ -126,6 +135,30 @@ class _Process:
         )
         self._parts.show_leadership(lease, leadership)
         return leadership
+
+    def _build_trial(self) -> PlacementTrial | None:
+        """Return a scheduler to ask, unless the configuration wants nobody to be asked."""
+        whole = self._configuration
+        said = [each.prove_moves for each in whole.profiles]
+        if all((whole.prove_moves if own is None else own) is False for own in said):
+            return None
+        scheduler = read_configuration(self._flags.scheduler_config)
+        return follow_cluster(
+            self._cluster,
+            self._clock,
+            scheduler,
+            out_of_tree=plugins_for(scheduler),
+            source=self._flags.scheduler_config,
+            on_fault=self._parts.faults,
+        )
+
+    def _build_audit(self) -> MoveObserver | None:
+        folder = self._flags.audit_dir
+        if folder is None:
+            return None
+        kept = RotatedFile(folder, AUDIT_FILE)
+        self._parts.cleanup.callback(kept.close)
+        return MoveTrail(self._clock, kept.write).observe
 
     def _serve(self) -> None:
         health = self._health()

@@ -3,7 +3,7 @@
 One ``step`` takes in all events, runs a cycle if one is due, and then has controllers of plugins
 work until nothing is due.  Between steps nothing happens, so whoever embeds the descheduler decides
 when time passes.
-Source: koordinator pkg/descheduler/descheduler.go, framework/runtime/evictor_proxy.go.
+Source: koordinator pkg/descheduler/descheduler.go.
 """
 
 import logging
@@ -16,16 +16,16 @@ from koordinator.api.codec import subject_of
 from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
-from koordinator.api.pod_migration_job import DeleteOptions
+from koordinator.api.pod_migration_job import PodMigrationJob
 from koordinator.cluster.port import Cluster, EventType, Watch, WatchEvent
 from koordinator.descheduler.configuration import DeschedulerConfiguration
 from koordinator.descheduler.contract import (
     DeschedulerPluginSpec,
-    EvictOptions,
     Handle,
     PluginController,
 )
 from koordinator.descheduler.eviction_limits import EvictionLimits
+from koordinator.descheduler.evictor import MoveObserver, MoveVerdict, ProfileEvictor
 from koordinator.descheduler.metrics import DeschedulerMetrics
 from koordinator.descheduler.mirror import ClusterMirror
 from koordinator.descheduler.node_fit import is_ready
@@ -36,6 +36,10 @@ from koordinator.descheduler.profile import (
     build_profile,
     choose_profiles,
 )
+from koordinator.descheduler.proof import MoveMemory, MoveProver
+from koordinator.descheduler.proof.prover import cycle_of
+from koordinator.descheduler.stay_events import StayEvents
+from koordinator.domain.placement_trial import PlacementTrial
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import ClusterError, InputError
 from koordinator.foundation.faults import FaultHandler, fault_of, raise_fault
@@ -44,65 +48,6 @@ FEWEST_NODES = 2
 TOO_SMALL = "the cluster size is 0 or 1 meaning eviction causes service disruption or degradation"
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class _ProfileEvictor:
-    """Fulfils ``contract.Evictor`` for one plugin: limits, dry run, counting."""
-
-    plugin: str
-    profile: str
-    limits: EvictionLimits
-    is_dry_run: bool
-    count: Callable[[str, Pod, str], None]
-    running: RunningProfile | None = None  # known as soon as all its plugins are built
-
-    def filter(self, pod: Pod) -> bool:
-        return all(each.filter(pod) for each in self._running().filters)
-
-    def pre_eviction_filter(self, pod: Pod) -> bool:
-        return all(each.pre_eviction_filter(pod) for each in self._running().filters)
-
-    def evict(
-        self, pod: Pod, reason: str = "", delete_options: DeleteOptions | None = None
-    ) -> bool:
-        extra = {
-            "pod": pod.key,
-            "node": pod.spec.node_name,
-            "plugin": self.plugin,
-            "profile": self.profile,
-            "reason": reason,
-        }
-        limit = self.limits.refusal(pod)
-        if limit is not None:
-            self.count(self.plugin, pod, limit)
-            log.info("pod not evicted", extra={**extra, "why": limit.value})
-            return False
-        if self.is_dry_run:
-            log.info("pod would be evicted, but for the dry run", extra=extra)
-        else:
-            options = EvictOptions(
-                plugin=self.plugin,
-                profile=self.profile,
-                reason=reason,
-                delete_options=delete_options,
-            )
-            if not self._running().evict.evict(pod, options):
-                return False
-            log.info("pod evicted", extra=extra)
-        self.limits.count(pod)
-        return True
-
-    def is_node_limit_reached(self, node: str) -> bool:
-        return self.limits.is_node_limit_reached(node)
-
-    def evicted_total(self) -> int:
-        return self.limits.total
-
-    def _running(self) -> RunningProfile:
-        if self.running is None:
-            raise InputError(f"plugin {self.plugin} asks about pods while it is built")
-        return self.running
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +72,13 @@ class Descheduler:
         gates: frozenset[str] = frozenset(),
         metrics: DeschedulerMetrics | None = None,
         on_fault: FaultHandler = raise_fault,
+        trial: PlacementTrial | None = None,
+        on_move: MoveObserver | None = None,
     ) -> None:
         """Build all plugins; ``on_fault`` is told what broke, by default it is raised.
+
+        Moves are proven by the ``trial``; without one, none is.  ``on_move`` hears what became of
+        each pod that a plugin wanted to go.
 
         Raises InputError for a configuration that can't work, naming the path in ``source``.
         """
@@ -143,8 +93,19 @@ class Descheduler:
             configuration.max_no_of_pods_to_evict_per_namespace,
             configuration.max_no_of_pods_to_evict_total,
         )
+        self._memory = MoveMemory(configuration.move_memory.total_seconds())
+        self._stay_events = StayEvents(cluster, clock, configuration.move_memory.total_seconds())
+        self._on_move = on_move
         chosen = choose_profiles(configuration, out_of_tree, source)
+        self._prover: MoveProver | None = None
+        if trial is not None and any(
+            _proves(configuration, profile, each.spec)
+            for profile in chosen
+            for each in profile.plugins.values()
+        ):
+            self._prover = MoveProver(trial, self._memory, clock)
         self.view = ClusterMirror(kind for profile in chosen for kind in profile.watches)
+        self._evictors: dict[tuple[str, str], ProfileEvictor] = {}  # by profile and plugin
         self.profiles = tuple(map(self._build, chosen))
         self._controllers: tuple[PluginController, ...] = tuple(
             each for profile in self.profiles for each in profile.controllers
@@ -165,6 +126,8 @@ class Descheduler:
             self._watch = self._cluster.watch(self.view.kinds)
         else:
             self._watch.refresh()
+        if self._prover is not None:
+            self._prover.refresh()
         self._take_in()
 
     def step(self, *, leads: bool = True) -> int:
@@ -176,7 +139,8 @@ class Descheduler:
         if not (leads and self.is_synced):
             return 0
         done = 0
-        if self._next_cycle_s is not None and self._next_cycle_s <= self._clock.now_s():
+        is_due = self._next_cycle_s is not None and self._next_cycle_s <= self._clock.now_s()
+        if is_due and (self._prover is None or self._prover.is_ready):
             self.run_cycle()
             done += 1
         for controller in self._controllers:
@@ -204,6 +168,8 @@ class Descheduler:
         if self._watch is None:
             self.sync()
             return
+        if self._prover is not None:
+            self._prover.follow()
         for event in self._watch.poll():
             if event.type is EventType.BOOKMARK:
                 self._bookmarks_due -= 1
@@ -221,6 +187,8 @@ class Descheduler:
                     self._metrics.forget(obj)
             else:
                 self.view.put(obj)
+            if isinstance(obj, PodMigrationJob) and not deleted:
+                self._memory.observe(obj)
             for controller in self._controllers:
                 controller.observe(obj, deleted=deleted)
         except Exception as error:  # noqa: BLE001 -- told
@@ -236,7 +204,8 @@ class Descheduler:
         began_s = self._clock.now_s()
         self._next_cycle_s = began_s + self._interval_s if self._interval_s else None
         self._limits.reset()
-        problems = self._cycle()
+        with cycle_of(self._prover):
+            problems = self._cycle()
         took_s = self._clock.now_s() - began_s
         self.last_cycle = Cycle(self._limits.total, problems)
         if self._metrics is not None:
@@ -254,17 +223,18 @@ class Descheduler:
         for profile in self.profiles:
             chosen = selected_nodes(nodes, profile.node_selector)
             work = {name: plugin.deschedule for name, plugin in profile.deschedule}
-            if problems := self._run_plugins("deschedule", work, chosen):
+            if problems := self._run_plugins(profile, "deschedule", work, chosen):
                 return problems
         for profile in self.profiles:
             chosen = selected_nodes(nodes, profile.node_selector)
             work = {name: plugin.balance for name, plugin in profile.balance}
-            if problems := self._run_plugins("balance", work, chosen):
+            if problems := self._run_plugins(profile, "balance", work, chosen):
                 return problems
         return ()
 
     def _run_plugins(
         self,
+        profile: RunningProfile,
         point: str,
         work: Mapping[str, Callable[[Sequence[Node]], None]],
         nodes: Sequence[Node],
@@ -274,6 +244,7 @@ class Descheduler:
         for name, run in work.items():
             try:
                 run(nodes)
+                self._evictors[profile.name, name].retry()
             except (InputError, ClusterError) as error:
                 problems.append(f"{name}: {error}")
             except Exception as error:  # noqa: BLE001 -- told
@@ -299,12 +270,21 @@ class Descheduler:
     # -- parts -------------------------------------------------------------------------------
 
     def _build(self, chosen: ChosenProfile) -> RunningProfile:
-        evictors: list[_ProfileEvictor] = []
+        evictors: list[ProfileEvictor] = []
 
         def handle_for(profile: ChosenProfile, plugin: str) -> Handle:
-            evictor = _ProfileEvictor(
-                plugin, profile.name, self._limits, self.configuration.dry_run, self._count
+            proves = _proves(self.configuration, profile, profile.plugins[plugin].spec)
+            evictor = ProfileEvictor(
+                plugin,
+                profile.name,
+                self._limits,
+                self.configuration.dry_run,
+                self._count,
+                self._moved,
+                self.view,
+                self._prover if proves else None,
             )
+            self._evictors[profile.name, plugin] = evictor
             evictors.append(evictor)
             return Handle(
                 profile=profile.name,
@@ -326,6 +306,24 @@ class Descheduler:
             evictor.running = running
         return running
 
+    def _moved(self, verdict: MoveVerdict) -> None:
+        if not self.configuration.dry_run:
+            self._stay_events.observe(verdict)
+        if self._on_move is not None:
+            self._on_move(verdict)
+
     def _count(self, plugin: str, pod: Pod, result: str) -> None:
         if self._metrics is not None:
             self._metrics.evicted(plugin, pod, result)
+
+
+def _proves(
+    configuration: DeschedulerConfiguration,
+    profile: ChosenProfile,
+    spec: DeschedulerPluginSpec[Any],
+) -> bool:
+    """Return whether moves that a plugin wants are proven before they are made."""
+    for said in (profile.prove_moves, configuration.prove_moves):
+        if said is not None:
+            return said
+    return spec.proves_moves

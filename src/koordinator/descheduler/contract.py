@@ -24,12 +24,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
+from koordinator.api.annotations.descheduling import ProvenMove
 from koordinator.api.event import Event
 from koordinator.api.meta import JsonObject, KubeObject, LabelSelector
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.api.pod_migration_job import DeleteOptions
+from koordinator.api.reservation import Reservation
 from koordinator.descheduler.configuration import POINTS, DeschedulerPluginArgs
+from koordinator.descheduler.moves import MoveGoal
 from koordinator.foundation.clock import Clock
 
 KindT = TypeVar("KindT", bound=KubeObject)
@@ -47,6 +50,7 @@ class EvictOptions:
     profile: str
     reason: str = ""
     delete_options: DeleteOptions | None = None
+    proven: ProvenMove | None = None
 
 
 class DeschedulePlugin(Protocol):
@@ -74,6 +78,27 @@ class EvictPlugin(Protocol):
 
     def evict(self, pod: Pod, options: EvictOptions) -> bool:
         """Return whether the pod goes or will go; nothing is checked before but the limits."""
+        ...
+
+
+@runtime_checkable
+class ReservingEvictPlugin(Protocol):
+    """An evict plugin that may reserve a place before a pod goes."""
+
+    def place_to_reserve(self, pod: Pod) -> Reservation | None:
+        """Return the reservation that would be made for a pod; None: it goes without.
+
+        Raises InputError if none can be made.
+        """
+        ...
+
+
+@runtime_checkable
+class GroupEvictPlugin(Protocol):
+    """An evict plugin that can make several pods go, or none of them."""
+
+    def evict_together(self, pods: Sequence[tuple[Pod, EvictOptions]]) -> bool:
+        """Return whether all go or will go; else none does."""
         ...
 
 
@@ -186,11 +211,26 @@ class Evictor(Protocol):
         ...
 
     def evict(
-        self, pod: Pod, reason: str = "", delete_options: DeleteOptions | None = None
+        self,
+        pod: Pod,
+        reason: str = "",
+        delete_options: DeleteOptions | None = None,
+        *,
+        goal: MoveGoal | None = None,
     ) -> bool:
         """Make the pod go if the limits of the cycle allow; return whether it goes.
 
-        In a dry run it is counted and told, and stays.
+        Where moves are proven, it goes only if its replacement lands on another node and the goal
+        comes true; without a goal, to be elsewhere is enough.  A member of a gang goes with all
+        others.  In a dry run it is counted and told, and stays.
+        """
+        ...
+
+    def prove(self, pods: Sequence[Pod], goal: MoveGoal, *, cordoning: str = "") -> bool:
+        """Return whether all these pods can go, which are useless moves one without the other.
+
+        Then ``evict`` finds them proven.  True, too, where moves are not proven.  ``cordoning`` is
+        a node that is to take no new pods.
         """
         ...
 
@@ -237,6 +277,7 @@ class DeschedulerPluginSpec(Generic[ArgsT]):
     args: type[ArgsT]
     build: Callable[[ArgsT, Handle], Any]
     watches: tuple[type[KubeObject], ...] = ()
+    proves_moves: bool = False  # unless the configuration says otherwise
 
     @cached_property
     def points(self) -> frozenset[str]:

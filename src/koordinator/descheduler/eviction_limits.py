@@ -4,6 +4,7 @@ Source: koordinator pkg/descheduler/evictions/eviction_limiter.go.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -45,6 +46,23 @@ class EvictionLimits:
             return LimitReached.NAMESPACE
         if self.in_total is not None and self.total >= self.in_total:
             return LimitReached.TOTAL
+        return None
+
+    def refusal_of(self, pods: Sequence[Pod]) -> LimitReached | None:
+        """Return the limit that the evictions of all these pods would exceed, None if none."""
+        after = EvictionLimits(
+            self.per_node,
+            self.per_namespace,
+            self.in_total,
+            self.total,
+            Counter(self._by_node),
+            Counter(self._by_namespace),
+        )
+        for pod in pods:
+            refusal = after.refusal(pod)
+            if refusal is not None:
+                return refusal
+            after.count(pod)
         return None
 
     def is_node_limit_reached(self, node: str) -> bool:

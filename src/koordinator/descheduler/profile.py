@@ -94,6 +94,7 @@ class ChosenProfile:
     node_selector: LabelSelector | None
     plugins: Mapping[str, ChosenPlugin]
     names_at: Mapping[str, Sequence[str]]  # extension point -> plugins in running order
+    prove_moves: bool | None = None  # None: it says nothing about that
 
     @property
     def watches(self) -> Iterable[type[KubeObject]]:
@@ -183,7 +184,9 @@ def _choose(
         if name not in plugins:
             data = profile.plugin_config[index].args
             decode_plugin_args(specs[name].args, data, f"{where}.args", source)
-    return ChosenProfile(profile.name, profile.node_selector, plugins, names_at)
+    return ChosenProfile(
+        profile.name, profile.node_selector, plugins, names_at, profile.prove_moves
+    )
 
 
 def _check_point(name: str, point: str, specs: Mapping[str, Spec], path: str, source: str) -> None:

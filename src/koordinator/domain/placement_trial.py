@@ -64,6 +64,16 @@ class TrialWorld(Protocol):
         """Return the node of a pod; empty if it has none."""
         ...
 
+    def gang_of(self, pod: Pod) -> Sequence[str]:
+        """Return the keys of all that have nodes and start with the pod, itself among them.
+
+        None of a pod that is in no gang.
+        """
+        ...
+
+    def cordon(self, node: str) -> None:
+        """Let a node take no more pods."""
+
     def remove(self, key: str) -> bool:
         """Take a pod off its node; return whether there was one of that key."""
         ...

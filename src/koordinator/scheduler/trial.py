@@ -7,13 +7,14 @@ the cycles, plugins and features that would decide in earnest; nothing is writte
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from msgspec.structs import replace
 
 from koordinator.api.kubescheduler import NO_GATES, FeatureGates, KubeSchedulerConfiguration
 from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
+from koordinator.api.schedule_explanation import ScheduleExplanation
 from koordinator.cluster.port import Cluster
 from koordinator.domain.placement_trial import Landing
 from koordinator.domain.reservations import lifecycle
@@ -26,11 +27,16 @@ from koordinator.foundation.faults import FaultHandler, raise_fault
 from koordinator.scheduler.assembly import build_scheduler
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.cycle import NodeChoice, ReserveRefusal, SchedulingCycle
+from koordinator.scheduler.features.explanation import ExplanationFeature
 from koordinator.scheduler.features.gangs import GangFeature
+from koordinator.scheduler.features.nodes import NodePagesFeature
 from koordinator.scheduler.loop import Scheduler, SchedulerOptions
 from koordinator.scheduler.profile import WATCHED, build_profiles
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod, PodAllocation, PodClass
 from koordinator.scheduler.transaction import Transaction
+
+#: What it reads besides nodes, pods and namespaces.
+FOLLOWED: Final = tuple(kind for kind in WATCHED if kind is not ScheduleExplanation)
 
 
 class SchedulerTrial:
@@ -93,6 +99,22 @@ class ForkedState:
         placed = self._state.pods.by_key.get(key)
         return "" if placed is None else self._state.nodes.names[placed.row]
 
+    def gang_of(self, pod: Pod) -> Sequence[str]:
+        """Return the keys of all that have nodes and start with the pod, itself among them."""
+        for cache in self._gangs.caches if self._gangs is not None else ():
+            if cache.gang_of(pod) is not None:
+                return sorted(cache.with_places(pod))
+        return ()
+
+    def cordon(self, node: str) -> None:
+        """Let a node take no more pods."""
+        row = self._state.nodes.rows.get(node)
+        before = None if row is None else self._state.nodes.objects[row]
+        if before is not None and not before.spec.unschedulable:
+            closed = replace(before, spec=replace(before.spec, unschedulable=True))
+            self._state.put_node(closed)
+            self._undo(lambda: self._state.put_node(before))
+
     def remove(self, key: str) -> bool:
         """Take a pod off its node; return whether there was one of that key."""
         placed = self._state.pods.by_key.get(key)
@@ -123,8 +145,7 @@ class ForkedState:
 
     def land(self, pod: Pod) -> Landing:
         """Place a new pod, and all that it takes, where the scheduler would."""
-        gang = self._gang_of(pod)
-        if gang is not None:
+        if self.gang_of(pod):
             return self.land_together([pod])[0]
         cycle, pod = self._prepared(pod)
         pod_class = self._wait(pod)
@@ -242,11 +263,6 @@ class ForkedState:
             Landing(pod.key, choice.node) for (pod, _), choice in zip(members, planned, strict=True)
         ]
 
-    def _gang_of(self, pod: Pod) -> object:
-        if self._gangs is None:
-            return None
-        return next((g for cache in self._gangs.caches if (g := cache.gang_of(pod))), None)
-
     def _hear(self, pod: Pod, *, deleted: bool) -> None:
         self._tell_gangs(pod, deleted=deleted)
         self._undo(lambda: self._tell_gangs(pod, deleted=not deleted))
@@ -289,7 +305,15 @@ def follow_cluster(
     )
     options = SchedulerOptions(report=False, writes_network=False)
     scheduler = build_scheduler(
-        cluster, clock, built.profiles, state, WATCHED, options=options, on_fault=on_fault
+        cluster,
+        clock,
+        built.profiles,
+        state,
+        FOLLOWED,
+        field_selectors=built.selectors,
+        options=options,
+        on_fault=on_fault,
+        without=(ExplanationFeature, NodePagesFeature),
     )
     return SchedulerTrial(scheduler)
 

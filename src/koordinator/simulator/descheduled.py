@@ -18,10 +18,13 @@ from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.descheduler.app import Cycle, Descheduler
 from koordinator.descheduler.configuration import DeschedulerConfiguration
 from koordinator.descheduler.contract import DeschedulerPluginSpec
+from koordinator.descheduler.evictor import MoveObserver
 from koordinator.descheduler.migration.decisions import deadline_s
 from koordinator.descheduler.migration.jobs import is_live
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.faults import FaultHandler, FaultLog, raise_fault
+from koordinator.scheduler.contract import PluginSpec
+from koordinator.scheduler.trial import follow_cluster
 from koordinator.simulator.embedded import Embedded, keep_or_resolve_priority
 from koordinator.simulator.once import ChangeRecorder, Changes
 from koordinator.simulator.pod_replacements import PodReplacements
@@ -61,11 +64,15 @@ class Descheduled:
         *,
         now_s: float = 0.0,
         out_of_tree: Iterable[DeschedulerPluginSpec[Any]] = (),
+        scheduler_plugins: Iterable[PluginSpec[Any]] = (),
         source: str = "",
         gates: frozenset[str] = frozenset(),
         on_fault: FaultHandler = raise_fault,
         scheduler: KubeSchedulerConfiguration | None = None,
+        prover: KubeSchedulerConfiguration | None = None,
+        on_move: MoveObserver | None = None,
     ) -> None:
+        """Put the parts together; moves are proven by the ``prover``, without one none is."""
         self._embedded: Embedded | None = None
         if scheduler is None:
             self.clock = VirtualClock(now_s)
@@ -73,7 +80,9 @@ class Descheduled:
                 self.clock, admission=(keep_or_resolve_priority, default_storage_class)
             )
         else:
-            self._embedded = Embedded(scheduler, now_s=now_s, on_fault=on_fault)
+            self._embedded = Embedded(
+                scheduler, now_s=now_s, out_of_tree=scheduler_plugins, on_fault=on_fault
+            )
             self.clock, self.cluster = self._embedded.clock, self._embedded.cluster
         self.descheduler = Descheduler(
             self.cluster,
@@ -83,6 +92,12 @@ class Descheduled:
             source=source,
             gates=gates,
             on_fault=on_fault,
+            trial=None
+            if prover is None
+            else follow_cluster(
+                self.cluster, self.clock, prover, out_of_tree=scheduler_plugins, on_fault=on_fault
+            ),
+            on_move=on_move,
         )
 
     def load(self, objects: Iterable[KubeObject]) -> None:
@@ -150,13 +165,17 @@ def deschedule_once(
     now_s: float,
     n_cycles: int = 1,
     out_of_tree: Iterable[DeschedulerPluginSpec[Any]] = (),
+    scheduler_plugins: Iterable[PluginSpec[Any]] = (),
     source: str = "",
     gates: frozenset[str] = frozenset(),
     scheduler: KubeSchedulerConfiguration | None = None,
+    prover: KubeSchedulerConfiguration | None = None,
+    on_move: MoveObserver | None = None,
 ) -> CycleReport:
     """Run cycles over what exists and let jobs settle; return what was written.
 
-    With a ``scheduler`` every job is seen through to its end.  Reports of usage stay as they are,
+    Moves are proven by the ``prover``; without one, none is.  With a ``scheduler`` every job is
+    seen through to its end.  Reports of usage stay as they are,
     however many cycles there are.  A fault concerns its plugin alone; ``faults`` of the changes
     tells.
     Raises InputError for a configuration that can't work.
@@ -169,8 +188,11 @@ def deschedule_once(
         out_of_tree=out_of_tree,
         source=source,
         gates=gates,
+        scheduler_plugins=scheduler_plugins,
         on_fault=faults,
         scheduler=scheduler,
+        prover=prover,
+        on_move=on_move,
     )
     world.load(objects)
     recorder = ChangeRecorder(world.cluster)

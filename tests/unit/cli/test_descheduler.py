@@ -51,6 +51,7 @@ def manifests(tmp_path: Path) -> Path:
         node("n1", 10),
         node("n2", 10),
         pod("a", "100m", on="n1", owner=("ReplicaSet", "r")),
+        pod("b", 1, on="n1"),
         metric("n1", pods={"a": used(2)}, system=used(5)),
         metric("n2"),
     ]

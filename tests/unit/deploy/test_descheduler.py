@@ -12,6 +12,7 @@ from tests.unit.deploy.test_rbac import READ, Rights, resource_of, rights_of
 from koordinator.api.authentication import TokenReview
 from koordinator.api.authorization import SubjectAccessReview
 from koordinator.api.event import CoreEvent, Event
+from koordinator.api.kubescheduler import decode_configuration
 from koordinator.api.meta import KubeObject
 from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
@@ -23,6 +24,7 @@ from koordinator.descheduler.configuration import (
     decode_descheduler_configuration,
 )
 from koordinator.descheduler.profile import DESCHEDULER_PLUGINS, choose_profiles
+from koordinator.scheduler.trial import FOLLOWED
 
 NAME = "koord-descheduler"
 ADDRESSES = {"healthzBindAddress", "metricsBindAddress"}  # the chart's own
@@ -43,7 +45,7 @@ def installed_configuration() -> DeschedulerConfiguration:
 def needed() -> Rights:
     """Return what the code of the descheduler does with the API of the whole cluster."""
     watched = {kind for spec in DESCHEDULER_PLUGINS for kind in spec.watches}
-    read: tuple[type[KubeObject], ...] = (Namespace, Node, Pod, *watched)
+    read: tuple[type[KubeObject], ...] = (Namespace, Node, Pod, *watched, *FOLLOWED)
     rights: Rights = {resource_of(kind): set(READ) for kind in read}
     writes: tuple[tuple[type[KubeObject], tuple[str, ...]], ...] = (
         (PodMigrationJob, ("create", "delete", "patch")),
@@ -82,10 +84,24 @@ def test_every_argument_is_a_flag_of_the_command() -> None:
     """With the value that the chart means by it."""
     parameters, defaults = parsed(container()["args"]), parsed(["descheduler"])
     changed = {name: value for name, value in parameters.items() if value != defaults[name]}
-    assert set(changed) == {"config", "verbosity"}
+    assert set(changed) == {"config", "scheduler_config", "verbosity"}
     assert changed["verbosity"] == VALUES["descheduler"]["log"]["level"]
     ports = [port["containerPort"] for port in container()["ports"]]
     assert ports == [parameters["secure_port"]]
+
+
+def test_moves_are_proven_by_the_scheduler_as_it_is_installed() -> None:
+    """The file is that of the scheduler's own ConfigMap; a change of it needs new pods, too."""
+    parameters = parsed(container()["args"])
+    mounted = {each["name"]: each["mountPath"] for each in container()["volumeMounts"]}
+    template = OBJECTS["Deployment", NAME]["spec"]["template"]
+    volumes = {each["name"]: each for each in template["spec"]["volumes"]}
+    source = volumes["scheduler-config"]["configMap"]
+    ((item),) = source["items"]
+    assert parameters["scheduler_config"] == f"{mounted['scheduler-config']}/{item['path']}"
+    text = OBJECTS["ConfigMap", source["name"]]["data"][item["key"]]
+    decode_configuration(yaml.safe_load(text), "chart")
+    assert "checksum/scheduler-config" in template["metadata"]["annotations"]
 
 
 def test_the_configuration_is_accepted_and_moves_no_pod_by_itself() -> None:

@@ -5,14 +5,17 @@ from typing import Any
 
 from tests.worlds import START_S
 
+from koordinator.api.kubescheduler import KubeSchedulerConfiguration
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.pod import Pod
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.descheduler.app import Descheduler
 from koordinator.descheduler.configuration import decode_descheduler_configuration
 from koordinator.descheduler.contract import DeschedulerPluginSpec
+from koordinator.descheduler.evictor import MoveVerdict
 from koordinator.descheduler.metrics import DeschedulerMetrics
 from koordinator.foundation.clock import VirtualClock
+from koordinator.scheduler.trial import follow_cluster
 
 DEFAULT_EVICTOR = {"disabled": [{"name": "*"}], "enabled": [{"name": "DefaultEvictor"}]}
 
@@ -43,11 +46,13 @@ class DeschedulerWorld:
         profile: JsonObject,
         out_of_tree: Iterable[DeschedulerPluginSpec[Any]] = (),
         metrics: DeschedulerMetrics | None = None,
+        prover: KubeSchedulerConfiguration | None = None,
         **configuration: Any,
     ) -> None:
         self.clock = VirtualClock(START_S)
         self.cluster = MemoryCluster(self.clock)
         self.cluster.load(objects)
+        self.verdicts: list[MoveVerdict] = []
         data = {
             "apiVersion": "descheduler/v1alpha2",
             "kind": "DeschedulerConfiguration",
@@ -61,6 +66,8 @@ class DeschedulerWorld:
             out_of_tree=out_of_tree,
             source="test",
             metrics=metrics,
+            trial=follow_cluster(self.cluster, self.clock, prover) if prover else None,
+            on_move=self.verdicts.append,
         )
         self.descheduler.sync()
 

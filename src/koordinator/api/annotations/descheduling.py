@@ -76,3 +76,23 @@ class EvictionAttempt(ApiStruct, frozen=True, kw_only=True):
 
 
 EVICTION_ATTEMPT = AnnotationCodec("descheduler.koordinator.sh/eviction-attempt", EvictionAttempt)
+
+
+class ProvenMove(ApiStruct, frozen=True, kw_only=True):
+    """Written on a job whose move was tried before it was made.
+
+    ``lineage`` is what the pod and its replacements have in common; ``after`` are pods,
+    ``namespace/name``, whose jobs have to end before; jobs of one ``gang`` begin together, all
+    ``gang_size`` of them, or not at all.
+    """
+
+    source: str
+    target: str
+    gain: str = ""
+    lineage: str = ""
+    after: tuple[str, ...] = ()
+    gang: str = ""
+    gang_size: int = 0
+
+
+PROVEN_MOVE = AnnotationCodec("descheduler.koordinator.sh/proven-move", ProvenMove)

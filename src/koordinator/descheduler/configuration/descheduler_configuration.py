@@ -35,6 +35,8 @@ _QPS, _BURST = 50.0, 100
 _ALL = "*"
 _PORTS = 1 << 16
 
+_MOVE_MEMORY = Duration(minutes=30)
+
 Limit = Annotated[int, Meta(ge=0)]
 
 
@@ -118,6 +120,7 @@ class DeschedulerProfile(ConfigStruct, frozen=True, kw_only=True):
     plugin_config: tuple[DeschedulerPluginConfig, ...] = ()
     plugins: DeschedulerPlugins = DeschedulerPlugins()
     node_selector: LabelSelector | None = None
+    prove_moves: bool | None = None  # if not given, as the whole configuration says
 
     def validate(self, path: str) -> None:
         """Check names and that every plugin has one set of arguments at most."""
@@ -154,6 +157,9 @@ class DeschedulerConfiguration(ConfigStruct, frozen=True, kw_only=True):
     max_no_of_pods_to_evict_per_node: Limit | None = None  # in one cycle, as the next two
     max_no_of_pods_to_evict_per_namespace: Limit | None = None
     max_no_of_pods_to_evict_total: Limit | None = None
+    #: whether evictions are tried before they are made; if not given, those of our own plugins are
+    prove_moves: bool | None = None
+    move_memory: Duration = _MOVE_MEMORY  # within it no workload goes back to where it left
 
     def __post_init__(self) -> None:
         profiles = self.profiles or (DeschedulerProfile(),)
@@ -187,6 +193,8 @@ class DeschedulerConfiguration(ConfigStruct, frozen=True, kw_only=True):
         parse_socket_address(self.metrics_bind_address, "metricsBindAddress")
         if self.descheduling_interval < Duration():
             raise refusal("deschedulingInterval", str(self.descheduling_interval), "0s or more")
+        if self.move_memory < Duration():
+            raise refusal("moveMemory", str(self.move_memory), "0s or more")
         check_label_selector(self.node_selector, "nodeSelector")
         names: set[str] = set()
         for index, profile in enumerate(self.profiles):

@@ -8,6 +8,7 @@ Source: koordinator pkg/descheduler/controllers/migration: controller.go, evict.
 """
 
 import logging
+from collections.abc import Sequence
 from contextlib import suppress
 from enum import StrEnum
 from typing import TypeVar
@@ -20,10 +21,12 @@ from koordinator.api.annotations.descheduling import (
     EVICT_TRIGGER,
     EVICTION_ATTEMPT,
     JOB_CREATED_BY,
+    PROVEN_MOVE,
     EvictionAttempt,
 )
 from koordinator.api.codec import merge_patch
 from koordinator.api.core import ObjectReference
+from koordinator.api.defaults import with_defaults
 from koordinator.api.labels import RESERVATION_ORDER
 from koordinator.api.meta import JsonObject, KubeObject, ObjectMeta
 from koordinator.api.node import Node
@@ -31,6 +34,7 @@ from koordinator.api.pod import Pod
 from koordinator.api.pod_migration_job import (
     PodMigrationJob,
     PodMigrationJobConditionType,
+    PodMigrationJobMode,
     PodMigrationJobReason,
     PodMigrationJobSpec,
 )
@@ -69,6 +73,13 @@ from koordinator.descheduler.migration.decisions import (
 from koordinator.descheduler.migration.events import descheduled, event_about
 from koordinator.descheduler.migration.evictors import evictor_for
 from koordinator.descheduler.migration.filters import MoveFilter
+from koordinator.descheduler.migration.job_order import (
+    as_passed,
+    gang_of,
+    gang_size_of,
+    gangs_among,
+    pods_before,
+)
 from koordinator.descheduler.migration.jobs import (
     JobIndex,
     attempt_of,
@@ -211,7 +222,47 @@ class MigrationController:
             return False
         return True
 
+    def evict_together(self, pods: Sequence[tuple[Pod, EvictOptions]]) -> bool:
+        """Make jobs for all of the pods, or for none; return whether there are jobs now."""
+        made: list[str] = []
+        for pod, options in pods:
+            if not self.evict(pod, options):
+                for name in made:
+                    self._take_back(name)
+                return False
+            made += [job.metadata.name for job in self._jobs.live_about(pod)]
+        return True
+
+    def place_to_reserve(self, pod: Pod) -> Reservation | None:
+        """Return the reservation that a job for the pod would make; None: it makes none.
+
+        Raises InputError if none can be made.
+        """
+        if self._args.default_job_mode != PodMigrationJobMode.RESERVATION_FIRST:
+            return None
+        now_s = self._clock.now_s()
+        nobody = EvictOptions(plugin="", profile=self._handle.profile)
+        job = self._job_for(pod, nobody, now_s)
+        uid = job.metadata.name
+        job = replace(job, metadata=replace(job.metadata, uid=uid))
+        drops = NO_CLAIMS in self._handle.gates
+        made = with_defaults(reservation_for(job, pod, now_s, drops_claims=drops))
+        return replace(made, metadata=replace(made.metadata, uid=uid))
+
+    def _take_back(self, name: str) -> None:
+        """Delete a job that has not begun."""
+        job = self._jobs.by_name.get(name)
+        if job is None:
+            return
+        try:
+            self._writer.delete(PodMigrationJob, name, uid=job.metadata.uid)
+        except ClusterError as error:
+            log.warning("job not taken back", extra={"job": name, "error": str(error)})
+        else:
+            self._drop_job(job)
+
     def _job_for(self, pod: Pod, options: EvictOptions, now_s: float) -> PodMigrationJob:
+        proven, mode = options.proven, self._args.default_job_mode
         return PodMigrationJob(
             metadata=ObjectMeta(
                 name=str(uuid5(_NAMES, f"{pod.metadata.uid} {now_s}")),
@@ -219,11 +270,13 @@ class MigrationController:
                     EVICT_REASON: options.reason,
                     EVICT_TRIGGER: options.plugin,
                     JOB_CREATED_BY: self._handle.profile,
+                    **(PROVEN_MOVE.entry(proven) if proven is not None else {}),
                 },
             ),
             spec=PodMigrationJobSpec(
                 pod_ref=reference_to_pod(pod),
-                mode=self._args.default_job_mode,
+                # A gang lands as one: places kept for single members would be none for the gang.
+                mode=PodMigrationJobMode.EVICT_DIRECTLY if proven and proven.gang else mode,
                 ttl=self._args.default_job_ttl,
                 delete_options=options.delete_options or self._args.default_delete_options,
             ),
@@ -357,6 +410,7 @@ class MigrationController:
             for job in waiting
             if self._is_mine(job) and not job.spec.paused and not is_timed_out(job, now_s)
         ]
+        waiting = self._in_their_turn(waiting)
         passed = (job for job in self._jobs.live() if has_passed(job))
         ordered = in_arbitration_order(paired(waiting, pods), migrating_by_group(passed, pods))
         done = 0
@@ -369,6 +423,38 @@ class MigrationController:
                 log.warning("arbitration ended early", extra=extra)
                 break
         return done
+
+    def _in_their_turn(self, waiting: Sequence[PodMigrationJob]) -> list[PodMigrationJob]:
+        """Return the jobs without those that wait for others, and gangs only whole."""
+        free = [job for job in waiting if not any(map(self._is_moving, pods_before(job)))]
+        held: set[str] = set()
+        for gang, jobs in gangs_among(free).items():
+            began = any(has_passed(job) for job in self._jobs.live() if gang_of(job) == gang)
+            if not began and not self._may_begin_together(jobs):
+                held.update(job.metadata.name for job in jobs)
+        return [job for job in free if job.metadata.name not in held]
+
+    def _is_moving(self, key: str) -> bool:
+        return next(self._jobs.named_like(key), None) is not None
+
+    def _may_begin_together(self, jobs: Sequence[PodMigrationJob]) -> bool:
+        """Return whether no limit is exceeded when all jobs of a gang begin at once."""
+        if len(jobs) < gang_size_of(jobs[0]):
+            return False
+        pods, begun = self._view.objects(Pod), []
+        try:
+            for job in jobs:
+                pod = pods.get(pod_key(job.spec.pod_ref))
+                if pod is None or self._filter.lasting_refusal(pod):
+                    return True  # all fail, or are found to be without their pods
+                if self._filter.passing_refusal(pod, arbitrating=True) is not None:
+                    return False
+                begun.append(job)
+                self._jobs.put_job(as_passed(job))  # in thought
+        finally:
+            for job in begun:
+                self._jobs.put_job(job)
+        return True
 
     def _find_out_who_passed(self) -> None:
         for name in list(self._maybe_passed):

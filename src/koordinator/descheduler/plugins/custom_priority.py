@@ -5,7 +5,7 @@ pkg/descheduler/apis/config/validation/validation_custom_priority.go.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import Final
@@ -26,6 +26,7 @@ from koordinator.descheduler.configuration import (
     field_error,
 )
 from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle
+from koordinator.descheduler.moves import MoveGain, Relocation
 from koordinator.descheduler.node_fit import fits, free_on
 from koordinator.descheduler.pod_filters import CandidateFilter, candidates_of, selected_nodes
 from koordinator.domain.pod_requests import canonical
@@ -101,12 +102,19 @@ class CustomPriority:
             log.info("CustomPriority is paused and does nothing")
             return
         levels = self._levels(selected_nodes(nodes, self.args.node_selector))
+        goal = LaterLevelGoal(
+            {
+                node.metadata.name: (index, name)
+                for index, (name, found) in enumerate(levels)
+                for node in found
+            }
+        )
         for index, (name, sources) in enumerate(levels[:-1]):
             targets = [node for _, others in levels[index + 1 :] for node in others]
             if self.args.mode == "DrainNode":
-                self._drain(name, sources, targets)
+                self._drain(name, sources, targets, goal)
             else:
-                self._move(name, sources, targets)
+                self._move(name, sources, targets, goal)
 
     def _levels(self, nodes: Sequence[Node]) -> list[tuple[str, list[Node]]]:
         """Return the levels that have nodes, in order; a node is of the first that selects it."""
@@ -118,7 +126,13 @@ class CustomPriority:
                     break
         return [(name, found) for name, found in levels.items() if found]
 
-    def _move(self, level: str, sources: Sequence[Node], targets: Sequence[Node]) -> None:
+    def _move(
+        self,
+        level: str,
+        sources: Sequence[Node],
+        targets: Sequence[Node],
+        goal: "LaterLevelGoal",
+    ) -> None:
         reason = f"evicting from {level} priority resource to lower priority resource"
         for source in sources:
             movable, misses = [], 0
@@ -131,9 +145,15 @@ class CustomPriority:
                 misses = 0
                 movable.append(pod)
             for pod in movable:
-                self._evict(pod, reason)
+                self._evict(pod, reason, goal)
 
-    def _drain(self, level: str, sources: Sequence[Node], targets: Sequence[Node]) -> None:
+    def _drain(
+        self,
+        level: str,
+        sources: Sequence[Node],
+        targets: Sequence[Node],
+        goal: "LaterLevelGoal",
+    ) -> None:
         """Empty the nodes whose pods all find a place, one after the other."""
         view = self.handle.view
         free = {node.metadata.name: free_on(node, view) for node in targets}
@@ -142,10 +162,14 @@ class CustomPriority:
             left = {name: dict(amounts) for name, amounts in free.items()}
             if not pods or not all(self._pack(pod, targets, left) for pod in pods):
                 continue
+            name = source.metadata.name
+            closing = name if self.args.auto_cordon else ""
+            if not self.handle.evictor.prove(pods, goal, cordoning=closing):
+                continue
             cordoned = self._cordon(source)
-            reason = f"drain node {source.metadata.name} (sourcePriority={level})"
+            reason = f"drain node {name} (sourcePriority={level})"
             for pod in pods:
-                if self.candidates.admits(pod) and not self._evict(pod, reason):
+                if self.candidates.admits(pod) and not self._evict(pod, reason, goal):
                     if cordoned:
                         self._set_unschedulable(source, wanted=False)
                     break
@@ -172,11 +196,11 @@ class CustomPriority:
     def _fits_any(self, pod: Pod, targets: Sequence[Node]) -> bool:
         return any(fits(node, pod, self.handle.view) for node in targets)
 
-    def _evict(self, pod: Pod, reason: str) -> bool:
+    def _evict(self, pod: Pod, reason: str, goal: "LaterLevelGoal") -> bool:
         if self.args.dry_run:
             log.info("pod would be evicted, but for the dry run", extra={"pod": pod.key})
             return True
-        return self.handle.evictor.evict(pod, reason)
+        return self.handle.evictor.evict(pod, reason, goal=goal)
 
     def _cordon(self, node: Node) -> bool:
         """Return whether the node was cordoned by this."""
@@ -194,6 +218,31 @@ class CustomPriority:
             log.warning("node not changed", extra=extra)
             return False
         return True
+
+
+@dataclass(frozen=True, slots=True)
+class LaterLevelGoal:
+    """Pods run on nodes of a later level than before."""
+
+    levels: Mapping[str, tuple[int, str]]  # by node: its place in the order, and its name
+
+    def gain(self, moves: Sequence[Relocation]) -> MoveGain:
+        """Return by how many levels pods get on, all together."""
+        total, told = 0, []
+        for move in moves:
+            if move.source == move.target:
+                continue
+            source, target = self.levels.get(move.source), self.levels.get(move.target)
+            if source is None or target is None or target[0] <= source[0]:
+                where = f"{move.target} of {target[1] if target else 'no level'}"
+                came = source[1] if source else "no level"
+                return MoveGain(0.0, f"it would go to {where}, which does not come after {came}")
+            total += target[0] - source[0]
+            told.append(f"{source[1]} -> {target[1]}")
+        return MoveGain(float(total), ", ".join(dict.fromkeys(told)))
+
+    def made(self, moves: Sequence[Relocation]) -> None:
+        """Do nothing: levels stay as they are."""
 
 
 def build_custom_priority(args: CustomPriorityArgs, handle: Handle) -> CustomPriority:
@@ -222,4 +271,6 @@ def _check_percentages(thresholds: dict[str, float] | None, path: str) -> None:
             raise field_error(f"{path}[{name}]", percentage, "must be between 0 and 100")
 
 
-CUSTOM_PRIORITY = DeschedulerPluginSpec("CustomPriority", CustomPriorityArgs, build_custom_priority)
+CUSTOM_PRIORITY = DeschedulerPluginSpec(
+    "CustomPriority", CustomPriorityArgs, build_custom_priority, proves_moves=True
+)

@@ -6,8 +6,9 @@ pkg/descheduler/apis/config/validation/validation_fragmentationaware.go.
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from koordinator.api.kubescheduler.structs import ConfigStruct, fill
 from koordinator.api.meta import LabelSelector
@@ -22,13 +23,15 @@ from koordinator.descheduler.configuration import (
     check_selector,
     field_error,
 )
-from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle
+from koordinator.descheduler.contract import ClusterView, DeschedulerPluginSpec, Handle
+from koordinator.descheduler.moves import MoveGain, Relocation
 from koordinator.descheduler.node_fit import fits_elsewhere
 from koordinator.descheduler.pod_filters import CandidateFilter, candidates_of, selected_nodes
 from koordinator.domain.pod_requests import canonical, pod_requests
 
 _DEFAULT = ("cpu", "memory")
 _MILLIS = 1000
+_LEAST_GAIN = 1e-9  # what is less may be the rounding
 
 log = logging.getLogger(__name__)
 
@@ -87,6 +90,9 @@ class FragmentationAware:
             log.info("FragmentationAware is paused and does nothing")
             return
         chosen = selected_nodes(nodes, self.args.node_selector)
+        goal = EvennessGoal(
+            {node.metadata.name: node for node in nodes}, self.handle.view, self._imbalance
+        )
         for node in chosen:
             before = self._imbalance(node, self.handle.view.requested_on(node.metadata.name))
             if before <= self.args.imbalance_threshold:
@@ -96,7 +102,7 @@ class FragmentationAware:
                 continue
             pod, after = found
             if self.handle.evictor.pre_eviction_filter(pod):
-                self._evict(pod, before, after)
+                self._evict(pod, before, after, goal)
 
     def _best(self, node: Node, nodes: Sequence[Node], before: float) -> tuple[Pod, float] | None:
         """Return the pod whose going helps most, and how uneven the node is then."""
@@ -114,7 +120,7 @@ class FragmentationAware:
                 best, best_gain = (pod, after), before - after
         return best
 
-    def _evict(self, pod: Pod, before: float, after: float) -> None:
+    def _evict(self, pod: Pod, before: float, after: float, goal: "EvennessGoal") -> None:
         reason = (
             f"fragmentation reduction: stdBefore={before:.4f} stdAfter={after:.4f} "
             f"gain={before - after:.4f}"
@@ -123,7 +129,7 @@ class FragmentationAware:
             extra = {"pod": pod.key, "reason": reason}
             log.info("pod would be evicted, but for the dry run", extra=extra)
         else:
-            self.handle.evictor.evict(pod, reason)
+            self.handle.evictor.evict(pod, reason, goal=goal)
 
     def _imbalance(self, node: Node, requested: Mapping[str, int]) -> float:
         """Return the population standard deviation of the shares that are requested."""
@@ -140,6 +146,51 @@ class FragmentationAware:
         return math.sqrt(sum((share - mean) * (share - mean) for share in shares) / len(shares))
 
 
+@dataclass(frozen=True, slots=True)
+class EvennessGoal:
+    """The nodes that a pod leaves and goes to are more evenly requested together than before."""
+
+    nodes: Mapping[str, Node]
+    view: ClusterView
+    imbalance: Callable[[Node, Mapping[str, int]], float]
+    _more: dict[str, Counter[str]] = field(default_factory=dict)  # by node: what moves add
+
+    def gain(self, moves: Sequence[Relocation]) -> MoveGain:
+        """Return by how much the standard deviations of the shares get smaller, added up."""
+        moves = [move for move in moves if move.source != move.target]
+        changes = self._changes(moves)
+        total, told = 0.0, []
+        for name, change in changes.items():
+            if name not in self.nodes:
+                return MoveGain(0.0, f"{name} is not one of the nodes that are looked at")
+            known = self._requested(name)
+            after = {each: known.get(each, 0) + change[each] for each in {*known, *change}}
+            was, is_now = (self.imbalance(self.nodes[name], each) for each in (known, after))
+            total += was - is_now
+            told.append(f"{name} {was:.4f} -> {is_now:.4f}")
+        text = f"standard deviation of shares: {', '.join(told)}"
+        return MoveGain(total if total > _LEAST_GAIN else 0.0, text)
+
+    def made(self, moves: Sequence[Relocation]) -> None:
+        """Count what moves take along."""
+        for name, change in self._changes(moves).items():
+            self._more.setdefault(name, Counter()).update(change)
+
+    def _changes(self, moves: Sequence[Relocation]) -> dict[str, Counter[str]]:
+        found: dict[str, Counter[str]] = {}
+        for move in moves:
+            own = {**pod_requests(move.pod.spec), "pods": 1}
+            found.setdefault(move.source, Counter()).subtract(own)
+            found.setdefault(move.target, Counter()).update(own)
+        return found
+
+    def _requested(self, node: str) -> Mapping[str, int]:
+        known, more = self.view.requested_on(node), self._more.get(node)
+        if more is None:
+            return known
+        return {name: known.get(name, 0) + more[name] for name in {*known, *more}}
+
+
 def build_fragmentation_aware(args: FragmentationAwareArgs, handle: Handle) -> FragmentationAware:
     """Return the plugin."""
     candidates = candidates_of(handle, args.evictable_namespaces, args.named_selectors())
@@ -147,5 +198,5 @@ def build_fragmentation_aware(args: FragmentationAwareArgs, handle: Handle) -> F
 
 
 FRAGMENTATION_AWARE = DeschedulerPluginSpec(
-    "FragmentationAware", FragmentationAwareArgs, build_fragmentation_aware
+    "FragmentationAware", FragmentationAwareArgs, build_fragmentation_aware, proves_moves=True
 )

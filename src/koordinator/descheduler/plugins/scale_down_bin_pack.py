@@ -24,6 +24,7 @@ from koordinator.descheduler.configuration import (
     field_error,
 )
 from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle
+from koordinator.descheduler.moves import MoveGain, Relocation
 from koordinator.descheduler.pod_filters import CandidateFilter, candidates_of, selected_nodes
 from koordinator.domain.pod_requests import canonical, pod_requests
 from koordinator.foundation.clock import to_epoch_s
@@ -101,7 +102,8 @@ class ScaleDownBinPack:
             return
         ranked = self._ranked(concerned)
         if self.args.strategy == _EVICT:
-            self._evict(ranked)
+            scores = {each.node.metadata.name: self._score(each) for each in concerned}
+            self._evict(ranked, FullerNodeGoal(scores))
         else:
             self._write_costs(ranked, [pod for each in concerned for pod in each.skipped])
 
@@ -162,12 +164,12 @@ class ScaleDownBinPack:
                 total += weight * (float(asked * unit) / float(has * unit))
         return total
 
-    def _evict(self, ranked: Iterable[Pod]) -> None:
+    def _evict(self, ranked: Iterable[Pod], goal: "FullerNodeGoal") -> None:
         left = self.args.max_pods_to_evict or 0
         for pod in ranked:
             if left <= 0:
                 return
-            left -= self.handle.evictor.evict(pod, "scale-down binpack")
+            left -= self.handle.evictor.evict(pod, "scale-down binpack", goal=goal)
 
     def _write_costs(self, ranked: Sequence[Pod], skipped: Sequence[Pod]) -> None:
         """Write ranks and, of pods that should stay, the highest cost.
@@ -196,6 +198,26 @@ class ScaleDownBinPack:
             raise ClusterError(f"failed to patch {failed} pods")
 
 
+@dataclass(frozen=True, slots=True)
+class FullerNodeGoal:
+    """Pods leave nodes that are nearly theirs alone, not for others that are still more so."""
+
+    scores: Mapping[str, float]  # by node with such pods; low: nearly theirs alone
+
+    def gain(self, moves: Sequence[Relocation]) -> MoveGain:
+        """Return how many pods are off nodes that should become empty."""
+        moves = [move for move in moves if move.source != move.target]
+        for move in moves:
+            least, found = self.scores.get(move.source, 0.0), self.scores.get(move.target)
+            if found is not None and found <= least:
+                why = f"it would go to {move.target}, which is to become empty before {move.source}"
+                return MoveGain(0.0, why)
+        return MoveGain(float(len(moves)), "its node comes nearer to being empty")
+
+    def made(self, moves: Sequence[Relocation]) -> None:
+        """Do nothing: the order of the nodes is that of the cycle."""
+
+
 def build_scale_down_bin_pack(args: ScaleDownBinPackArgs, handle: Handle) -> ScaleDownBinPack:
     """Return the plugin."""
     candidates = candidates_of(handle, args.evictable_namespaces, args.pod_selectors)
@@ -203,5 +225,5 @@ def build_scale_down_bin_pack(args: ScaleDownBinPackArgs, handle: Handle) -> Sca
 
 
 SCALE_DOWN_BIN_PACK = DeschedulerPluginSpec(
-    "ScaleDownBinPack", ScaleDownBinPackArgs, build_scale_down_bin_pack
+    "ScaleDownBinPack", ScaleDownBinPackArgs, build_scale_down_bin_pack, proves_moves=True
 )

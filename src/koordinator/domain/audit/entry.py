@@ -15,6 +15,8 @@ class AuditOutcome(StrEnum):
     UNSCHEDULABLE = "unschedulable"  # no node, or refused as a whole
     FAILED = "failed"  # a decision that did not come true: bind refused, permit timed out, …
     EVICTED = "evicted"  # to make room, or to give back what a quota lent
+    MOVED = "moved"  # by the descheduler, to where its replacement was proven to land
+    STAYS = "stays"  # a plugin of the descheduler wanted it to go; the move was not proven
     NODE_CLOSED = "node-closed"  # it takes no new pods any more, or is gone
     PLUGIN_TIMES = "plugin-times"  # not an outcome: what plugins took since the last such entry
     NODE_OPEN = "node-open"  # it takes pods again
@@ -54,7 +56,9 @@ class AuditEntry(msgspec.Struct, kw_only=True, omit_defaults=True, rename="camel
     outcome: AuditOutcome
     profile: str = ""
     pods: tuple[AuditedPod, ...] = ()
-    node: str = ""  # of an eviction or an outcome of a node; of a refused pod the nominated one
+    node: str = (
+        ""  # of an eviction, a move or an outcome of a node; of a refused pod the nominated one
+    )
     plugin: str = ""
     reason: str = ""
     job: str = ""  # gang or owner of what was not placed, ``namespace/name``

@@ -6,7 +6,7 @@ utilization_util.go.
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 
 import numpy as np
@@ -21,6 +21,7 @@ from koordinator.descheduler.plugins.low_node_load.arguments import (
     LowNodeLoadNodePool,
 )
 from koordinator.descheduler.plugins.low_node_load.detectors import Detectors
+from koordinator.descheduler.plugins.low_node_load.goal import LoadGoal
 from koordinator.descheduler.plugins.low_node_load.targets import Targets
 from koordinator.descheduler.plugins.low_node_load.usage import (
     CPU,
@@ -71,6 +72,7 @@ class _Round:
     targets: Targets
     n_targets: int
     detectors: Detectors
+    goal: LoadGoal
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,23 +148,27 @@ class LowNodeLoad:
         prod_sources: list[int],
     ) -> None:
         """Evict from nodes, then prod pods from nodes where these use too much."""
+        goal = LoadGoal.of(use)
         both, both_prod = (
             _headroom(use.usage, use.high, groups.both_low),
             _headroom(use.prod_usage, use.prod_high, groups.both_low),
         )
         prod_only = _headroom(use.prod_usage, use.prod_high, groups.prod_low)
         budget = _added(_headroom(use.usage, use.high, groups.low), both)
-        first = self._round(use, (groups.low, groups.both_low), budget, is_prod=False)
+        first = self._round(use, (groups.low, groups.both_low), budget, goal)
         self._balance_nodes(pool, use, _hottest_first(pool, use, sources, use.usage), first)
         left = [min(mine, all_of_it) for mine, all_of_it in zip(both, first.budget, strict=True)]
         prod_budget = _added(prod_only, [min(a, b) for a, b in zip(both_prod, left, strict=True)])
-        second = self._round(use, (groups.prod_low, groups.both_low), prod_budget, is_prod=True)
+        second = self._round(
+            use, (groups.prod_low, groups.both_low), prod_budget, replace(goal, is_prod=True)
+        )
         hottest = _hottest_first(pool, use, prod_sources, use.prod_usage)
         self._balance_nodes(pool, use, hottest, second)
 
     def _round(
-        self, use: PoolUsage, rows: tuple[Rows, Rows], budget: list[int], *, is_prod: bool
+        self, use: PoolUsage, rows: tuple[Rows, Rows], budget: list[int], goal: LoadGoal
     ) -> _Round:
+        is_prod = goal.is_prod
         usage, high = (use.prod_usage, use.prod_high) if is_prod else (use.usage, use.high)
         where = np.concatenate(rows)
         return _Round(
@@ -173,6 +179,7 @@ class LowNodeLoad:
             Targets(use.nodes, where, usage, high, self.handle.view),
             len(where),
             self.prod_detectors if is_prod else self.node_detectors,
+            goal,
         )
 
     def _balance_nodes(
@@ -225,7 +232,7 @@ class LowNodeLoad:
                 continue
             if self.args.dry_run:
                 log.info("pod would be evicted, but for the dry run", extra={"pod": pod.key})
-            elif not self.handle.evictor.evict(pod, _reason(use, row, attempt)):
+            elif not self.handle.evictor.evict(pod, _reason(use, row, attempt), goal=attempt.goal):
                 continue
             report = reports.get(pod.key)
             if report is None:
@@ -349,5 +356,9 @@ def _reason(use: PoolUsage, row: int, attempt: _Round) -> str:
 
 
 LOW_NODE_LOAD = DeschedulerPluginSpec(
-    "LowNodeLoad", LowNodeLoadArgs, build_low_node_load, watches=(NodeMetric,)
+    "LowNodeLoad",
+    LowNodeLoadArgs,
+    build_low_node_load,
+    watches=(NodeMetric,),
+    proves_moves=True,
 )

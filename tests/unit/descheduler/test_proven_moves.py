@@ -1,0 +1,515 @@
+"""Moves that are proven before they are made: what users complain of does not happen."""
+
+import logging
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from prometheus_client import CollectorRegistry
+from tests.unit.descheduler.migration.world import MigrationWorld, replicas
+from tests.unit.descheduler.world import DeschedulerWorld, profile_of
+from tests.worlds import configuration, made, metric, near, node, pod, used
+
+from koordinator.api.annotations.descheduling import PROVEN_MOVE
+from koordinator.api.event import Event
+from koordinator.api.kubescheduler import KubeSchedulerConfiguration
+from koordinator.api.meta import JsonObject, KubeObject
+from koordinator.api.node import Node
+from koordinator.api.node_metric import NodeMetric
+from koordinator.api.pod import Pod
+from koordinator.api.pod_migration_job import PodMigrationJob
+from koordinator.descheduler.metrics import DeschedulerMetrics
+from koordinator.descheduler.moves import Stay, StayReason
+from koordinator.descheduler.proof import MoveMemory
+from koordinator.foundation.clock import to_datetime
+from koordinator.simulator.configurations import default_configuration
+
+AT_ONCE = {"consecutiveAbnormalities": 1, "consecutiveNormalities": 1}
+THRESHOLDS = {"lowThresholds": {"cpu": 30}, "highThresholds": {"cpu": 60}}
+STOCK = configuration()
+OWNER = ("ReplicaSet", "r")
+ON_N1_IF_POSSIBLE: JsonObject = {
+    "nodeAffinity": {
+        "preferredDuringSchedulingIgnoredDuringExecution": [
+            {
+                "weight": 100,
+                "preference": {
+                    "matchExpressions": [
+                        {"key": "kubernetes.io/hostname", "operator": "In", "values": ["n1"]}
+                    ]
+                },
+            }
+        ]
+    }
+}
+
+
+def running(name: str, on: str = "n1", cpu: str = "100m", **more: Any) -> Pod:
+    return pod(name, cpu, on=on, owner=more.pop("owner", OWNER), **more)
+
+
+def load(on: str, **pods: str) -> KubeObject:
+    """Return a report of the CPU that pods use."""
+    return metric(on, pods={name: used(cpu) for name, cpu in pods.items()})
+
+
+def world(
+    *objects: KubeObject,
+    prover: KubeSchedulerConfiguration = STOCK,
+    args: JsonObject | None = None,
+    **whole: Any,
+) -> DeschedulerWorld:
+    """Return a world in which LowNodeLoad acts at once, and evicts directly."""
+    given = {"anomalyCondition": AT_ONCE, **THRESHOLDS, **(args or {})}
+    profile = profile_of("balance", "LowNodeLoad", given)
+    return DeschedulerWorld(*objects, profile=profile, prover=prover, **whole)
+
+
+class ProvingWorld(MigrationWorld):
+    """LowNodeLoad, or another plugin, with jobs that reserve first."""
+
+    def jobs(self) -> list[PodMigrationJob]:
+        """Run a cycle if one is due; return the jobs that there are."""
+        self.descheduler.step()
+        return list(self.cluster.list(PodMigrationJob).items)
+
+
+def migrating(
+    *objects: KubeObject,
+    plugin: tuple[str, JsonObject] = (
+        "LowNodeLoad",
+        {"anomalyCondition": AT_ONCE, **THRESHOLDS},
+    ),
+    controller: JsonObject | None = None,
+    **whole: Any,
+) -> ProvingWorld:
+    """Return a world whose pods are scheduled as the chart has it."""
+    name, args = plugin
+    one = ProvingWorld.__new__(ProvingWorld)
+    profile = {
+        "plugins": {"balance": {"enabled": [{"name": name}]}},
+        "pluginConfig": [
+            {"name": name, "args": args},
+            {"name": "MigrationController", "args": controller or {}},
+        ],
+    }
+    DeschedulerWorld.__init__(
+        one, *objects, profile=profile, prover=default_configuration(), **whole
+    )
+    return one
+
+
+def _only(*pools: str) -> JsonObject:
+    asked = {"key": "pool", "operator": "In", "values": list(pools)}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [asked]}]}
+    return {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+
+
+def why(one: DeschedulerWorld) -> dict[str, StayReason]:
+    """Return the pods that stay although a plugin wants them to go."""
+    return {
+        verdict.pod.metadata.name: verdict.stays.why
+        for verdict in one.verdicts
+        if isinstance(verdict.stays, Stay)
+    }
+
+
+def detail(one: DeschedulerWorld) -> str:
+    return " | ".join(str(verdict.stays) for verdict in one.verdicts if verdict.stays)
+
+
+def nodes(*names: str, cpu: int = 10) -> list[KubeObject]:
+    return [node(name, cpu) for name in names]
+
+
+# -- the complaints ------------------------------------------------------------------------------
+
+
+def test_a_pod_that_would_come_back_to_its_node_stays() -> None:
+    """The scheduler prefers n1 for it, however hot that is."""
+    objects = [
+        *nodes("n1", "n2"),
+        running("homesick", affinity=ON_N1_IF_POSSIBLE),
+        load("n1", homesick="8"),
+        load("n2"),
+    ]
+    assert world(*objects, proveMoves=False, args={"nodeFit": False}).evicted() == {"homesick"}
+    one = world(*objects, args={"nodeFit": False})
+    assert one.evicted() == set()
+    assert why(one) == {"homesick": StayReason.COMES_BACK}
+    assert "n1" in detail(one)
+
+
+def test_a_pod_too_large_for_any_node_is_not_sent_round_for_ever() -> None:
+    """Wherever it goes it is too hot: it would be evicted there in five minutes."""
+    objects = [
+        *nodes("n1", "n2"),
+        running("large"),
+        running("small", cpu="4"),
+        load("n1", large="7", small="0"),
+        load("n2"),
+    ]
+    args = {"nodeFit": False}
+    assert world(*objects, proveMoves=False, args=args).evicted() == {"large"}
+    one = world(*objects, args=args)
+    assert one.evicted() == set()
+    assert why(one)["large"] is StayReason.NO_GAIN
+    assert "n2 would be overutilized instead: cpu usage(70.00%)>threshold(60.00%)" in detail(one)
+
+
+def test_a_pod_that_no_node_takes_is_not_evicted() -> None:
+    """Each node has one of its kind, which keep away from each other: the fit check can't see it.
+
+    A job would be made, its reservation would wait until it is given up, again and again.
+    """
+    apart = {"podAntiAffinity": near("web", key="kubernetes.io/hostname")}
+    web = [
+        replace(each, metadata=replace(each.metadata, labels={"app": "web"}),
+                spec=replace(each.spec, affinity=pod("x", affinity=apart).spec.affinity))
+        if isinstance(each, Pod) else each
+        for each in replicas("web", on=["n1", "n2"])
+    ]  # fmt: skip
+    objects = [*nodes("n1", "n2"), *web, load("n1", **{"web-0": "4", "x": "3"}), load("n2")]
+    assert len(migrating(*objects, proveMoves=False).jobs()) == 1
+    one = migrating(*objects)
+    assert one.jobs() == []
+    assert why(one) == {"web-0": StayReason.NO_PLACE}
+    assert "0/2 nodes are available" in detail(one)
+    assert "anti-affinity" in detail(one)
+
+
+def test_whatever_is_said_to_be_evicted_is_evicted_and_what_stays_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """No log says "evicted" of a pod that stays; who stays hears of it once, and it is counted."""
+    apart = {"podAntiAffinity": near("web", key="kubernetes.io/hostname")}
+    objects = [
+        *nodes("n1", "n2"),
+        running("goes", cpu="1"),
+        running("stays", labels={"app": "web"}, affinity=ON_N1_IF_POSSIBLE),
+        running("heavy", cpu="4"),
+        running("other", "n2", labels={"app": "web"}, affinity=apart),
+        load("n1", goes="1", stays="1", heavy="7"),
+        load("n2"),
+    ]
+    registry = CollectorRegistry()
+    one = world(*objects, metrics=DeschedulerMetrics(registry))
+    with caplog.at_level(logging.INFO):
+        gone = one.evicted()
+        one.descheduler.request_cycle()
+        one.descheduler.step()
+    said = {(r.message, r.__dict__.get("pod")) for r in caplog.records if "pod" in r.__dict__}
+    assert {name for what, name in said if what == "pod evicted"} == {f"default/{n}" for n in gone}
+    stays = [verdict for verdict in one.verdicts if isinstance(verdict.stays, Stay)]
+    assert stays
+    told = [event for event in one.cluster.list(Event).items if event.reason == "NotMoved"]
+    assert {event.regarding.name for event in told if event.regarding} == {
+        verdict.pod.metadata.name for verdict in stays
+    }
+    for verdict in stays:
+        labels = {
+            "result": str(verdict.stays.why) if isinstance(verdict.stays, Stay) else "",
+            "strategy": "LowNodeLoad",
+            "namespace": "default",
+            "node": "n1",
+        }
+        assert registry.get_sample_value("descheduler_pods_evicted_total", labels)
+
+
+# -- what is proven ------------------------------------------------------------------------------
+
+
+def test_a_move_that_counts_is_made_and_its_job_says_what_was_proven() -> None:
+    """The reservation would land on n2, the pod leaves n1, its replacement uses it."""
+    objects = [*nodes("n1", "n2"), *replicas("web", on=["n1", "n1"]),
+               load("n1", **{"web-0": "4", "web-1": "3"}), load("n2")]  # fmt: skip
+    one = migrating(*objects)
+    (job,) = one.jobs()
+    proven = PROVEN_MOVE.read(job.metadata)
+    assert proven is not None
+    assert (proven.source, proven.target, proven.lineage) == ("n1", "n2", "ReplicaSet-web")
+    assert proven.gain == "n1: 10.00 percentage points closer to its threshold"
+    (verdict,) = one.verdicts
+    assert (verdict.target, verdict.stays) == ("n2", None)
+
+
+def test_a_workload_does_not_return_within_the_memory_to_a_node_that_it_left() -> None:
+    """From n1 to n2; when n2 is hot and n1 cool, it stays, until half an hour has passed."""
+    objects = [*nodes("n1", "n2"), *replicas("web", on=["n1", "n1"], cpu=1)]
+    one = migrating(*objects, load("n1", **{"web-0": "4", "web-1": "3"}), load("n2"))
+    (job,) = one.jobs()
+    name = job.spec.pod_ref.name
+    moved = one.cluster.get(Pod, name, "default")
+    one.cluster.delete(PodMigrationJob, job.metadata.name)
+    one.cluster.delete(Pod, name, "default", grace_period_s=0)
+    one.cluster.load([replace(moved, spec=replace(moved.spec, node_name="n2"))])
+
+    def again() -> list[PodMigrationJob]:
+        for report in (load("n1"), load("n2", **{name: "4", "x": "3"})):
+            assert isinstance(report, NodeMetric)
+            at = to_datetime(one.clock.now_s())
+            one.cluster.overwrite(replace(report, status=replace(report.status, update_time=at)))
+        one.verdicts.clear()
+        one.descheduler.request_cycle()
+        return one.jobs()
+
+    assert again() == []
+    assert why(one) == {name: StayReason.CIRCLE}
+    assert "its workload left n1 0 s ago" in detail(one)
+    one.clock.advance_to(one.clock.now_s() + 31 * 60)
+    assert len(again()) == 1
+
+
+def test_a_restarted_descheduler_remembers_moves_by_their_jobs() -> None:
+    objects = [*nodes("n1", "n2"), *replicas("web", on=["n1", "n1"])]
+    one = migrating(*objects, load("n1", **{"web-0": "4", "web-1": "3"}), load("n2"))
+    (job,) = one.jobs()
+    memory = MoveMemory(1800.0)
+    memory.observe(job)
+    assert memory.left_ago_s("ReplicaSet-web", "n1", one.clock.now_s() + 60) is not None
+    assert memory.left_ago_s("ReplicaSet-web", "n2", one.clock.now_s() + 60) is None
+
+
+def test_pods_of_a_scheduler_that_nobody_knows_stay() -> None:
+    objects = [*nodes("n1", "n2"), running("x", schedulerName="volcano"), load("n1", x="7"),
+               load("n2")]  # fmt: skip
+    one = world(*objects, args={"nodeFit": False})
+    assert one.evicted() == set()
+    assert why(one) == {"x": StayReason.FOREIGN}
+    assert "'volcano' is not one of default-scheduler" in detail(one)
+
+
+def test_what_a_quota_refuses_is_refused() -> None:
+    """The replacement may use what the pod gives back, and no more than its quota has."""
+    quota = made(
+        "ElasticQuota",
+        "team",
+        "scheduling.sigs.k8s.io/v1alpha1",
+        metadata={"namespace": "default"},
+        spec={"max": {"cpu": "2"}, "min": {"cpu": "2"}},
+    )
+    label = {"quota.scheduling.koordinator.sh/name": "team"}
+    pods = [
+        replace(each, metadata=replace(each.metadata, labels=label))
+        if isinstance(each, Pod)
+        else each
+        for each in replicas("web", on=["n1", "n1"], cpu=1)
+    ]
+    objects = [*nodes("n1", "n2"), quota, *pods,
+               load("n1", **{"web-0": "4", "web-1": "3"}), load("n2")]  # fmt: skip
+    one = migrating(*objects)
+    one.jobs()
+    assert set(why(one).values()) <= {StayReason.NO_PLACE}
+    if one.verdicts[0].stays:  # the reservation counts beside the pod while both are there
+        assert "quota" in detail(one).lower()
+
+
+def test_an_upstream_plugin_is_proven_only_if_that_is_asked_for() -> None:
+    """By default they do as they always did."""
+    objects = [*nodes("n1", "n2"), running("old", affinity=ON_N1_IF_POSSIBLE, started="08:30")]
+    profile = profile_of("deschedule", "PodLifeTime", {"maxPodLifeTimeSeconds": 1})
+    for said, gone in ((None, {"old"}), (True, set()), (False, {"old"})):
+        more: dict[str, Any] = {} if said is None else {"proveMoves": said}
+        one = DeschedulerWorld(*objects, profile=profile, prover=STOCK, **more)
+        one.clock.advance_to(one.clock.now_s() + 60)
+        assert one.evicted() == gone
+
+
+def test_a_profile_may_say_otherwise_than_the_whole() -> None:
+    objects = [*nodes("n1", "n2"), running("homesick", affinity=ON_N1_IF_POSSIBLE),
+               load("n1", homesick="8"), load("n2")]  # fmt: skip
+    given = {"anomalyCondition": AT_ONCE, **THRESHOLDS, "nodeFit": False}
+    profile = {**profile_of("balance", "LowNodeLoad", given), "proveMoves": False}
+    one = DeschedulerWorld(*objects, profile=profile, prover=STOCK, proveMoves=True)
+    assert one.evicted() == {"homesick"}
+
+
+def test_moves_of_one_cycle_count_for_the_next_ones() -> None:
+    """Two pods of three cores leave a hot node; each of the cool ones has room for one of them."""
+    objects = [
+        *nodes("n1", "n2", "n3", cpu=10),
+        *[running(f"p{i}", cpu="2") for i in range(4)],
+        load("n1", p0="2500m", p1="2500m", p2="2500m", p3="2500m"),
+        load("n2", x="2500m"),
+        load("n3", x="2500m"),
+    ]
+    one = world(*objects, args={"highThresholds": {"cpu": 50}})
+    assert len(one.evicted()) == 2
+    assert sorted(v.target for v in one.verdicts if v.stays is None) == ["n2", "n3"]
+
+
+def test_a_node_is_drained_only_if_all_its_pods_find_places() -> None:
+    """The last pod keeps the first ones where they are: half a node is nothing."""
+    objects = [
+        node("old", 4, labels={"pool": "old"}),
+        node("new", 4, labels={"pool": "new"}),
+        running("a", "old", "1"),
+        running("b", "old", "1", affinity={"nodeAffinity": _only("old")}),
+    ]
+    levels = [
+        {"name": name, "nodeSelector": {"matchLabels": {"pool": name}}} for name in ("old", "new")
+    ]
+    for mode, gone in (("BestEffort", {"a"}), ("DrainNode", set())):
+        args = {"evictionOrder": levels, "mode": mode, "nodeFit": False, "autoCordon": True}
+        profile = profile_of("balance", "CustomPriority", args)
+        one = DeschedulerWorld(*objects, profile=profile, prover=STOCK)
+        assert one.evicted() == gone, mode
+        assert not one.cluster.get(Node, "old").spec.unschedulable
+
+
+def test_a_drained_node_is_cordoned_in_thought_too() -> None:
+    """Else the scheduler would put its pods back where there is most room."""
+    objects = [
+        node("old", 40, labels={"pool": "old"}),
+        node("new", 4, labels={"pool": "new"}),
+        running("a", "old", "1"),
+    ]
+    levels = [
+        {"name": name, "nodeSelector": {"matchLabels": {"pool": name}}} for name in ("old", "new")
+    ]
+    for cordons, gone in ((False, set()), (True, {"a"})):
+        args = {"evictionOrder": levels, "mode": "DrainNode", "autoCordon": cordons}
+        profile = profile_of("balance", "CustomPriority", args)
+        one = DeschedulerWorld(*objects, profile=profile, prover=STOCK)
+        assert one.evicted() == gone
+        assert one.cluster.get(Node, "old").spec.unschedulable is cordons
+
+
+GANG = {
+    "pod-group.scheduling.sigs.k8s.io/name": "train",
+    "pod-group.scheduling.sigs.k8s.io/min-available": "2",
+}
+
+
+def gang(*on: str, cpu: int = 1) -> list[KubeObject]:
+    return [
+        replace(each, metadata=replace(each.metadata, labels=GANG))
+        if isinstance(each, Pod)
+        else each
+        for each in replicas("train", on=on, cpu=cpu)
+    ]
+
+
+def gang_on_a_hot_node() -> list[KubeObject]:
+    """Return a gang with a member on n1, which is hot, and one on n2."""
+    return [
+        *nodes("n1", "n2", "n3"),
+        *gang("n1", "n2"),
+        running("filler", cpu="6"),
+        load("n1", **{"train-0": "3", "x": "4"}),
+        load("n2", **{"train-1": "1"}),
+        load("n3"),
+    ]
+
+
+def test_a_gang_moves_as_a_whole() -> None:
+    """One member is on a hot node: jobs for both, directly, and both begin at once."""
+    args = {"maxMigratingPerWorkload": 2, "maxUnavailablePerWorkload": 2,
+            "skipCheckExpectedReplicas": True}  # fmt: skip
+    objects = gang_on_a_hot_node()
+    one = migrating(*objects, controller=args)
+    jobs = one.jobs()
+    assert {job.spec.pod_ref.name for job in jobs} == {"train-0", "train-1"}
+    assert {job.spec.mode for job in jobs} == {"EvictDirectly"}
+    proven = [PROVEN_MOVE.read(job.metadata) for job in jobs]
+    assert {each.gang_size for each in proven if each} == {2}
+    one.advance(2)
+    assert one.passed() == {job.metadata.name for job in jobs}
+
+
+def test_a_gang_of_which_one_may_not_go_stays_whole() -> None:
+    """Limits let only one go at a time: then none goes."""
+    args = {"maxMigratingPerWorkload": 1, "maxUnavailablePerWorkload": 2,
+            "skipCheckExpectedReplicas": True}  # fmt: skip
+    objects = gang_on_a_hot_node()
+    one = migrating(*objects, controller=args)
+    assert one.jobs() == []
+    assert one.pods() == {"filler", "train-0", "train-1"}
+
+
+def test_a_gang_without_room_for_all_stays_whole() -> None:
+    args = {"maxMigratingPerWorkload": 2, "maxUnavailablePerWorkload": 2,
+            "skipCheckExpectedReplicas": True}  # fmt: skip
+    objects = [
+        node("n1", 10, unschedulable=True),
+        node("n2", 2),
+        *gang("n1", "n2", cpu=2),
+        load("n1", **{"train-0": "3", "x": "4"}),
+        load("n2"),
+    ]
+    given = {"anomalyCondition": AT_ONCE, **THRESHOLDS, "nodeFit": False}
+    one = migrating(*objects, plugin=("LowNodeLoad", given), controller=args)
+    assert one.jobs() == []
+    assert why(one)["train-0"] is StayReason.NO_PLACE
+
+
+MOVES_ALL = {"maxMigratingPerWorkload": 2, "maxUnavailablePerWorkload": 2,
+             "skipCheckExpectedReplicas": True}  # fmt: skip
+
+
+def chain() -> tuple[list[KubeObject], tuple[str, JsonObject]]:
+    """Return full nodes: the gold pod fits on silver only when the silver one is on bronze."""
+    levels = ("gold", "silver", "bronze")
+    selects = {"gold": ("gold", "silver"), "silver": ("silver", "bronze")}
+    objects: list[KubeObject] = [node(name, 2, labels={"pool": name}) for name in levels]
+    for name, pools in selects.items():
+        affinity = pod("x", affinity={"nodeAffinity": _only(*pools)}).spec.affinity
+        objects += [
+            replace(each, spec=replace(each.spec, affinity=affinity))
+            if isinstance(each, Pod)
+            else each
+            for each in replicas(f"{name}-app", on=[name], cpu=2)
+        ]
+    order = [{"name": each, "nodeSelector": {"matchLabels": {"pool": each}}} for each in levels]
+    return objects, ("CustomPriority", {"evictionOrder": order, "nodeFit": False})
+
+
+def test_a_move_that_needs_the_room_of_another_comes_after_it() -> None:
+    """Its job begins when the other one has ended, and not before."""
+    objects, plugin = chain()
+    one = migrating(*objects, plugin=plugin, controller=MOVES_ALL)
+    jobs = {job.spec.pod_ref.name: job for job in one.jobs()}
+    assert {v.pod.metadata.name: (v.target, v.after) for v in one.verdicts} == {
+        "silver-app-0": ("bronze", ()),
+        "gold-app-0": ("silver", ("default/silver-app-0",)),
+    }
+    first, then = jobs["silver-app-0"].metadata.name, jobs["gold-app-0"].metadata.name
+    one.advance(2)
+    assert one.passed() == {first}
+    one.cluster.delete(PodMigrationJob, first)
+    one.advance(2)
+    assert one.passed() == {then}
+
+
+def test_whoever_evicts_at_once_does_not_make_a_move_that_has_to_wait() -> None:
+    """The next cycle finds the room."""
+    objects, (name, args) = chain()
+    bare = [replace(each, spec=replace(each.spec, scheduler_name="default-scheduler"))
+            if isinstance(each, Pod) else each for each in objects]  # fmt: skip
+    one = DeschedulerWorld(*bare, profile=profile_of("balance", name, args), prover=STOCK)
+    assert one.evicted() == {"silver-app-0"}
+    assert set(why(one)) == {"gold-app-0"}
+
+
+def test_the_same_cluster_gives_the_same_moves_whatever_the_order_of_its_objects() -> None:
+    objects = [
+        *nodes("n1", "n2", "n3", "n4"),
+        *replicas("web", on=["n1"] * 4),
+        *replicas("db", on=["n2"] * 3),
+        load("n1", **{f"web-{i}": "2" for i in range(4)}),
+        load("n2", **{f"db-{i}": "2500m" for i in range(3)}),
+        load("n3"),
+        load("n4"),
+    ]
+    args = {"maxMigratingPerNode": 10, "maxMigratingPerWorkload": 10,
+            "maxUnavailablePerWorkload": 10, "skipCheckExpectedReplicas": True}  # fmt: skip
+
+    def moves(given: list[KubeObject]) -> list[tuple[str, str, str]]:
+        one = migrating(*given, controller=args)
+        one.jobs()
+        return [(v.pod.key, v.target, str(v.stays)) for v in one.verdicts]
+
+    first = moves(objects)
+    assert any(target for _, target, _ in first)
+    assert moves(objects[::-1]) == first
+    assert moves(objects) == first
