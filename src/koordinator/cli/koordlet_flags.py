@@ -242,6 +242,13 @@ class KoordletFlags:
     xpu_enforce_collect_from_device_infos: Annotated[
         bool, typer.Option(help="Only what a device daemon describes counts, the driver does not.")
     ] = False
+    pod_resources_proxy_path: Annotated[
+        str,
+        typer.Option(
+            help="Folder of the socket for who asks which devices pods have; with gate "
+            "PodResourcesProxy. Needs koordinator[pod-resources]."
+        ),
+    ] = "/var/run/koordlet/pod-resources"
     enable_node_metric_report: Annotated[
         bool, typer.Option("--enable-node-metric-report/--no-enable-node-metric-report")
     ] = True

@@ -28,6 +28,7 @@ from koordinator.host.linux.hook_server import HookServer
 from koordinator.host.linux.host import LinuxHost
 from koordinator.host.linux.nri_connection import NriConnection
 from koordinator.host.linux.perf_events import LinuxPerfEvents
+from koordinator.host.linux.pod_resources_proxy import PodResourcesProxy, PodResourcesSettings
 from koordinator.host.linux.trees import Trees, trees_of
 from koordinator.host.linux.vgpu_regions import LinuxRegionFolders
 from koordinator.koordlet.app import Koordlet, KoordletOptions, Outbox
@@ -35,6 +36,8 @@ from koordinator.koordlet.app.device_hooks import device_hooks
 from koordinator.koordlet.app.metrics import NodeGauges
 from koordinator.koordlet.cgroup_tree import CgroupTree, find_version
 from koordinator.koordlet.hooks.gpu_sharing import LOCK_FOLDER, HamiCoreSettings
+from koordinator.koordlet.pod_resources.messages import COMPLETED, SERVICES
+from koordinator.koordlet.pod_resources.pod_resources_answers import PodResourcesAnswers
 from koordinator.koordlet.runtime_hooks.hook_service import SERVICE, HookService
 from koordinator.koordlet.runtime_hooks.nri_plugin import NriHookPlugin
 from koordinator.koordlet.runtime_hooks.runtime_hooks import RuntimeHooks
@@ -50,6 +53,7 @@ log = logging.getLogger(__name__)
 DELIVERY_TIMEOUT_S = 30.0
 _EVENTS, _MOST_EVENTS = 256, 2048
 _SWITCH_S = 0.0005
+_NAP_S = 0.02  # of a loop that follows pods at once: much comes together
 _PARENT_OF_LOCKS = LOCK_FOLDER.rpartition("/")[0]
 
 
@@ -101,6 +105,7 @@ class _Process:
         self._external = CollectorRegistry()
         gauges = NodeGauges(self._parts.registry, options.node_name, now_s, self._external)
         hooks = self._make_runtime_hooks(own, gauges)
+        self._pod_resources = self._make_pod_resources()
         self._agent = Koordlet(
             self._watched,
             self._clock,
@@ -116,10 +121,12 @@ class _Process:
             copilot=self._find_copilot(),
             gauges=gauges,
             runtime_hooks=hooks,
+            pod_resources=self._pod_resources,
         )
         parts.cleanup.callback(self._agent.close)
         self._nri = self._make_nri(hooks, gauges)
         self._hook_server = self._make_hook_server(hooks)
+        self._proxy = self._make_proxy()
 
     def run(self) -> None:
         self._serve()
@@ -134,6 +141,9 @@ class _Process:
         if self._hook_server is not None:
             self._hook_server.start()
             self._parts.cleanup.callback(self._hook_server.stop)
+        if self._proxy is not None:
+            self._proxy.start()
+            self._parts.cleanup.callback(self._proxy.stop)
         frozen = False
         while not self._parts.stopping.is_set():
             self._parts.heartbeat.beat()
@@ -142,7 +152,14 @@ class _Process:
             if not frozen and self._agent.is_ready:
                 gc.freeze()
                 frozen = True
-            self._parts.stopping.wait(self._parts.wait_s(self._agent.next_s()))
+            self._wait(self._parts.wait_s(self._agent.next_s()))
+
+    def _wait(self, longest_s: float) -> None:
+        """Wait until something is due; for news only if a container may wait for them."""
+        if self._pod_resources is None:
+            self._parts.stopping.wait(longest_s)
+        elif self._watched.wait(longest_s):
+            self._parts.stopping.wait(_NAP_S)
 
     def _find_copilot(self) -> SocketCopilot | None:
         flags = self._settings.flags
@@ -167,6 +184,29 @@ class _Process:
                 options.gates, files, roots, hami_core, LinuxRegionFolders(hami_core.regions)
             ),
             observer=gauges,
+        )
+
+    def _make_pod_resources(self) -> PodResourcesAnswers | None:
+        options = self._settings.options
+        if "PodResourcesProxy" not in options.gates:
+            return None
+        root = options.roots.cgroup
+        files = LinuxHost(kept_open=0, trees=Trees(trees_of(options.roots)))
+        return PodResourcesAnswers(self._clock, CgroupTree(files, root, find_version(files, root)))
+
+    def _make_proxy(self) -> PodResourcesProxy | None:
+        """Return the proxy of the kubelet.  Raises InputError without grpcio."""
+        if self._pod_resources is None:
+            return None
+        settings = self._settings
+        return PodResourcesProxy(
+            self._pod_resources.complete,
+            PodResourcesSettings(
+                folder=settings.flags.pod_resources_proxy_path,
+                kubelet_folder=f"{settings.options.roots.kubelet}/pod-resources",
+                services=SERVICES,
+                completed=COMPLETED,
+            ),
         )
 
     def _make_hook_server(self, hooks: RuntimeHooks) -> HookServer | None:

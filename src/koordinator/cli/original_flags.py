@@ -174,7 +174,6 @@ OF_KOORDLET: Final = _by_flag(
         "page cache is always measured": ("enable-pagecache-collector",),
         "the NodeMetric says how often is reported": ("report-interval",),
         "there are no strategies but those built in": ("qos-extension-plugins",),
-        "the kubelet's list of devices is left as it is": ("pod-resources-proxy-path",),
     },
 )
 OF_VGPU_MONITOR: Final = _by_flag(_LOGS)

@@ -8,7 +8,8 @@
 A field is a str, bytes, bool, an int (a varint of 64 bits with sign), another message or None, a
 tuple of these, or a mapping of str to str.  A scalar or None is one in a message of its own, as in
 wrappers.proto, so that 0 is not the same as nothing.  What a message does not declare is left out
-when it is read.
+when it is read, unless it has ``rest: Annotated[bytes, UnknownFields()] = b""``, which keeps it as
+it came, and writes it again: for who passes on what others may extend.
 Source: protobuf.dev/programming-guides/encoding.
 """
 
@@ -27,7 +28,7 @@ _FIXED_SIZE: Final = {_FIXED64: 8, _FIXED32: 4}
 _MOST_VARINT_BITS: Final = 63  # of the last byte's shift
 _WORD, _SIGN = 1 << 64, 1 << 63
 _SCALARS: Final = (str, bytes, bool, int)
-_KNOWN: Final[dict[type, Mapping[int, "_Field"]]] = {}  # as many as there are classes of messages
+_KNOWN: Final[dict[type, "_Message"]] = {}  # as many as there are classes of messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,19 @@ class FieldNumber:
     """Stands in the annotation of a field."""
 
     value: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownFields:
+    """Stands in the annotation of the field that keeps, as bytes, what is not declared."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Message:
+    """The fields of a message by number, and the name of the one that keeps all others."""
+
+    fields: Mapping[int, "_Field"]
+    rest: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,63 +68,77 @@ class _Field:
 def encode_message(message: object) -> bytes:
     """Return the bytes of a message; fields that have their default are left out."""
     out = bytearray()
-    for each in _fields(type(message)).values():
+    declared = _message(type(message))
+    for each in declared.fields.values():
         value = getattr(message, each.name)
         if each.is_repeated or each.is_mapping:
             for item in value.items() if each.is_mapping else value:
                 _write(out, each, item)
         elif value is not None and (each.is_optional or value):
             _write(out, each, value)
+    if declared.rest is not None:
+        out += getattr(message, declared.rest)
     return bytes(out)
 
 
 def decode_message(declared: type[MessageT], data: bytes) -> MessageT:
     """Return a message.  Raises InputError for bytes that are none, such as half of one."""
-    known = _fields(declared)
+    message = _message(declared)
     found: dict[str, Any] = {}
+    rest = bytearray()
     for number, wire, value in _split(data):
-        each = known.get(number)
-        if each is None:
-            continue
-        if each.is_repeated and each.wire == _VARINT and wire == _BYTES:  # packed
-            found.setdefault(each.name, []).extend(map(each.unpack, _varints(value)))
-            continue
-        if wire != each.wire:
-            raise InputError(f"found wire type {wire}; accepted is {each.wire}", path=each.name)
-        try:
-            item = each.unpack(value)
-        except UnicodeDecodeError:
-            raise InputError("found bytes that are no UTF-8", path=each.name) from None
-        if each.is_mapping:
-            found.setdefault(each.name, {}).update((item,))
-        elif each.is_repeated:
-            found.setdefault(each.name, []).append(item)
-        else:
-            found[each.name] = item
+        each = message.fields.get(number)
+        if each is not None:
+            _take(found, each, wire, value)
+        elif message.rest is not None:
+            _write_wire(rest, number, wire, value)
     for name, value in found.items():
         if isinstance(value, list):
             found[name] = tuple(value)
+    if rest and message.rest is not None:
+        found[message.rest] = bytes(rest)
     return declared(**found)
+
+
+def _take(found: dict[str, Any], each: _Field, wire: int, value: Any) -> None:
+    """Put one value that was read among those that were found."""
+    if each.is_repeated and each.wire == _VARINT and wire == _BYTES:  # packed
+        found.setdefault(each.name, []).extend(map(each.unpack, _varints(value)))
+        return
+    if wire != each.wire:
+        raise InputError(f"found wire type {wire}; accepted is {each.wire}", path=each.name)
+    try:
+        item = each.unpack(value)
+    except UnicodeDecodeError:
+        raise InputError("found bytes that are no UTF-8", path=each.name) from None
+    if each.is_mapping:
+        found.setdefault(each.name, {}).update((item,))
+    elif each.is_repeated:
+        found.setdefault(each.name, []).append(item)
+    else:
+        found[each.name] = item
 
 
 # -- how fields are written and read ---------------------------------------------------------
 
 
-def _fields(declared: type) -> Mapping[int, _Field]:
-    """Return the fields of a message by number."""
+def _message(declared: type) -> _Message:
     made = _KNOWN.get(declared)
     if made is None:
-        made = _KNOWN[declared] = _declared_fields(declared)
+        made = _KNOWN[declared] = _declared_message(declared)
     return made
 
 
-def _declared_fields(declared: Any) -> Mapping[int, _Field]:
+def _declared_message(declared: Any) -> _Message:
     hints = typing.get_type_hints(declared, include_extras=True)
-    made = {}
+    made, rest = {}, None
     for each in fields(declared):
         kind, number = typing.get_args(hints[each.name])
-        made[number.value] = _field(each.name, number.value, kind)
-    return made
+        if isinstance(number, UnknownFields):
+            rest = each.name
+        else:
+            made[number.value] = _field(each.name, number.value, kind)
+    return _Message(made, rest)
 
 
 def _field(name: str, number: int, kind: Any) -> _Field:
@@ -192,13 +220,17 @@ def _unsigned(value: int) -> int:
 
 
 def _write(out: bytearray, each: _Field, value: Any) -> None:
-    packed = each.pack(value)
-    _write_varint(out, each.number << 3 | each.wire)
+    _write_wire(out, each.number, each.wire, each.pack(value))
+
+
+def _write_wire(out: bytearray, number: int, wire: int, packed: bytes | int) -> None:
+    _write_varint(out, number << 3 | wire)
     if isinstance(packed, int):
         _write_varint(out, packed)
-    else:
+        return
+    if wire == _BYTES:
         _write_varint(out, len(packed))
-        out += packed
+    out += packed
 
 
 def _write_varint(out: bytearray, value: int) -> None:

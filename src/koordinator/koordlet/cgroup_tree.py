@@ -70,6 +70,11 @@ class CgroupTree:
         except HostError:
             return ()
 
+    def exists(self, folder: str) -> bool:
+        """Return whether there is such a cgroup."""
+        path = self.path(CgroupFile.PROCS, folder)
+        return path is not None and self._files.exists(path)
+
     def perf_folder(self, folder: str) -> str:
         """Return the absolute path of a cgroup as performance counters want it."""
         path = self.path(CgroupFile.PERF_PROCS, folder) or ""

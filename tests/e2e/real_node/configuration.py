@@ -25,7 +25,7 @@ restrict_oom_score_adj = true
 runtime_type = 'io.containerd.runc.v2'
 options = {{ BinaryName = '{programs.runc}', SystemdCgroup = false }}
 [plugins.'io.containerd.cri.v1.runtime'.cni]
-bin_dirs = ['{programs.cni}']
+bin_dirs = ['{programs.cni}', '{etc}/cni-bin']
 conf_dir = '{etc}/cni'
 [plugins.'io.containerd.nri.v1.nri']
 disable = false
@@ -35,8 +35,8 @@ plugin_request_timeout = '2s'
 """
 
 
-def cni_conflist(bridge: str) -> str:
-    """Return that of a bridge with addresses of its own."""
+def cni_conflist(bridge: str, *further: Mapping[str, Any]) -> str:
+    """Return that of a bridge with addresses of its own, and further plugins after it."""
     network = {
         "type": "bridge",
         "bridge": bridge,
@@ -48,7 +48,7 @@ def cni_conflist(bridge: str) -> str:
             "routes": [{"dst": "0.0.0.0/0"}],
         },
     }
-    return json.dumps({"cniVersion": "1.0.0", "name": "node", "plugins": [network]})
+    return json.dumps({"cniVersion": "1.0.0", "name": "node", "plugins": [network, *further]})
 
 
 def kubelet_yaml(further: Mapping[str, Any]) -> str:

@@ -25,6 +25,7 @@ from typing import Any, Self
 from tests.e2e.controlplane import ApiError, ControlPlane
 from tests.e2e.controlplane.builds import say
 from tests.e2e.real_node import configuration
+from tests.e2e.real_node.cri import runtime_status
 from tests.e2e.real_node.programs import Programs
 from tests.e2e.waiting import eventually
 
@@ -156,6 +157,24 @@ class RealNode:
         """The folder that is /var/lib/kubelet of the node: sockets, device plugins, CPU manager."""
         return self.state / "kubelet"
 
+    def add_cni_plugin(self, name: str, program: str, settings: Mapping[str, Any]) -> None:
+        """Have the runtime ask a further plugin, a shell script, for the network of pods."""
+        script = self.state / f"etc/cni-bin/{name}"
+        script.write_text(program)
+        script.chmod(0o755)
+        conflist = configuration.cni_conflist(_BRIDGE, {"type": name, **settings})
+        (self.state / "etc/cni/00-further.conflist").write_text(conflist)
+        eventually(lambda: f'"{name}"' in self._network_settings(), _PATIENCE_S)
+
+    def remove_cni_plugin(self, name: str) -> None:
+        """Take it away again; the runtime has to have ended all pods."""
+        (self.state / "etc/cni/00-further.conflist").unlink(missing_ok=True)
+        eventually(lambda: f'"{name}"' not in self._network_settings(), _PATIENCE_S)
+
+    def _network_settings(self) -> str:
+        """Return what containerd has loaded of CNI."""
+        return runtime_status(self.state / "run/containerd/containerd.sock").get("cniconfig", "")
+
     def inside(self, command: Sequence[str | Path], *, check: bool = True) -> str:
         """Run a command among the node's mounts and processes; return what it printed."""
         place = ["nsenter", f"--target={self._init_pid()}", "--mount", "--pid"]
@@ -266,7 +285,7 @@ class RealNode:
             )
         _clean_up()
         state = self.state
-        for folder in ("etc/cni", *_OVERLAID):
+        for folder in ("etc/cni", "etc/cni-bin", *_OVERLAID):
             (state / folder).mkdir(parents=True)
         (state / "etc/containerd.toml").write_text(
             configuration.containerd_toml(self.programs, state / "etc")

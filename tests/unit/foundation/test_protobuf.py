@@ -9,7 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koordinator.foundation.errors import InputError
-from koordinator.foundation.protobuf import FieldNumber, decode_message, encode_message
+from koordinator.foundation.protobuf import (
+    FieldNumber,
+    UnknownFields,
+    decode_message,
+    encode_message,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,3 +125,26 @@ def test_torn_and_impossible_bytes_are_refused(wire: str) -> None:
     """Half a number, half a text, lengths beyond the end, field 0, groups, no UTF-8."""
     with pytest.raises(InputError):
         decode_message(Whole, bytes.fromhex(wire))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Older:
+    """What somebody knows of ``Whole`` who was written before it had more fields."""
+
+    inner: Annotated[Inner | None, FieldNumber(5)] = None
+    texts: Annotated[tuple[str, ...], FieldNumber(7)] = ()
+    rest: Annotated[bytes, UnknownFields()] = b""
+
+
+@given(WHOLE)
+def test_who_passes_a_message_on_keeps_what_it_does_not_know(message: Whole) -> None:
+    """Every field arrives, whoever it went through."""
+    seen = decode_message(Older, encode_message(message))
+    assert (seen.inner, seen.texts) == (message.inner, message.texts)
+    assert decode_message(Whole, encode_message(seen)) == message
+
+
+def test_numbers_of_fixed_size_are_kept_too() -> None:
+    """No declared field has them, but a message that is passed on may."""
+    data = bytes([9 << 3 | 1, *range(8), 10 << 3 | 5, *range(4)])
+    assert encode_message(decode_message(Older, data)) == data

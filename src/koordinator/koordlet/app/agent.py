@@ -65,6 +65,7 @@ from koordinator.koordlet.executor import AgentAuditTrail, Executor
 from koordinator.koordlet.hooks.pod_hooks import PodHooks
 from koordinator.koordlet.intents import SetCgroup
 from koordinator.koordlet.metrics import MetricStore
+from koordinator.koordlet.pod_resources.pod_resources_answers import PodResourcesAnswers
 from koordinator.koordlet.prediction.models import PredictionOptions
 from koordinator.koordlet.qos.cpu_burst import CpuBurst
 from koordinator.koordlet.qos.cpu_evict import cpu_tasks
@@ -149,6 +150,7 @@ class Koordlet:
         on_failure: OnFailure | None = None,
         copilot: Copilot | None = None,
         runtime_hooks: RuntimeHooks | None = None,
+        pod_resources: PodResourcesAnswers | None = None,
     ) -> None:
         roots = options.roots
         version = find_version(host, roots.cgroup)
@@ -187,7 +189,9 @@ class Koordlet:
             if runtime_hooks is None
             else HookReports(runtime_hooks.outcomes, self._executor, outbox)
         )
+        self._pod_resources = pod_resources
         self._published: tuple[object, ...] = ()
+        self._published_pods: tuple[PodView, ...] | None = None
         self._caches: ResctrlFacts | None = None
         self._watch = cluster.watch(KINDS, selectors(options.node_name))
         self._burst = CpuBurst(chance)
@@ -228,6 +232,7 @@ class Koordlet:
         if self.state.update(self._watch):
             self._tell_of_bad_slo()
         if self.state.is_synced and self.state.node is not None:
+            self._publish_pods()  # a container may wait for them: before all that takes its time
             self._timers.run(self._clock.now_s())
             self._publish(self._clock.now_s())
 
@@ -385,6 +390,12 @@ class Koordlet:
         writes = self._executor.apply(intents, now_s)
         if self._gauges is not None:
             self._gauges.reconciled(writes, self._layout)
+
+    def _publish_pods(self) -> None:
+        """Let those be answered who ask which devices pods have."""
+        if self._pod_resources is not None and self._published_pods is not self.state.pods:
+            self._published_pods = self.state.pods
+            self._pod_resources.publish(self.state.pods)
 
     def _publish(self, now_s: float) -> None:
         """Let the container runtime's questions be answered from what is known now."""

@@ -50,6 +50,7 @@ OFF: Final = frozenset(
         "GPUEnvInject",
         "RDMADeviceInject",
         "HamiCoreVGPUMonitor",
+        "PodResourcesProxy",
     }
 )
 _NEEDS_NETWORK: Final = "this agent does not shape the network"
@@ -57,7 +58,6 @@ _NEEDS_NETWORK: Final = "this agent does not shape the network"
 ABSENT: Final = MappingProxyType(
     {
         "Libpfm4": "counters are named by their hardware ids, which needs no library",
-        "PodResourcesProxy": "this agent does not stand in for the kubelet",
         "TerwayQoS": _NEEDS_NETWORK,
         "TCNetworkQoS": _NEEDS_NETWORK,
     }

@@ -1,0 +1,39 @@
+"""The devices that the scheduler gave a pod, under the names that the kubelet would tell.
+
+Source: koordinator pkg/koordlet/statesinformer/impl/states_pod_resources.go,
+``fillPodDevicesAllocatedByKoord``.
+"""
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from koordinator.api.annotations.devices import ALLOCATED, DeviceAllocation
+from koordinator.api.device import DeviceType
+from koordinator.api.meta import ObjectMeta
+from koordinator.api.resource_names import FPGA, NVIDIA_GPU, RDMA
+
+MOST_DEVICES: Final = 1024  # of one type, virtual functions included; no machine has more
+#: Resource names by type; devices of other types are told by who gives them, if at all.
+NAMES: Final[Mapping[str, str]] = MappingProxyType(
+    {DeviceType.GPU: NVIDIA_GPU, DeviceType.RDMA: RDMA, DeviceType.FPGA: FPGA}
+)
+
+
+def pod_devices(meta: ObjectMeta) -> dict[str, tuple[str, ...]]:
+    """Return ids by resource name, in the order of the names.
+
+    They are virtual functions by their PCI addresses, whole RDMA cards likewise, and GPUs by UUID.
+    Raises InputError for an allocation that can't be read.
+    """
+    allocated = ALLOCATED.read(meta) or {}
+    found = {NAMES[kind]: _ids(devices) for kind, devices in allocated.items() if kind in NAMES}
+    return {name: ids for name, ids in sorted(found.items()) if ids}
+
+
+def _ids(devices: Iterable[DeviceAllocation]) -> tuple[str, ...]:
+    ids = []
+    for device in devices:
+        functions = device.extension.vfs if device.extension is not None else ()
+        ids += [vf.bus_id for vf in functions] or [device.id]
+    return tuple(dict.fromkeys(each for each in ids if each))[:MOST_DEVICES]

@@ -1,0 +1,56 @@
+"""Which devices of a pod are told, and under which names."""
+
+import json
+from typing import Any
+
+import pytest
+
+from koordinator.api.meta import ObjectMeta
+from koordinator.foundation.errors import InputError
+from koordinator.koordlet.pod_resources.pod_devices import MOST_DEVICES, pod_devices
+
+KEY = "scheduling.koordinator.sh/device-allocated"
+
+
+def devices(allocated: Any) -> dict[str, tuple[str, ...]]:
+    text = allocated if isinstance(allocated, str) else json.dumps(allocated)
+    return pod_devices(ObjectMeta(annotations={KEY: text}))
+
+
+def test_a_joint_allocation_is_told_as_gpu_and_virtual_function() -> None:
+    """By the names that exporters and Multus look for, the function instead of its card."""
+    card = {"minor": 0, "id": "0000:01:00.0"}
+    slices = {"vfs": [{"minor": -1, "busID": "0000:01:00.2"}]}
+    found = devices({"rdma": [{**card, "extension": slices}], "gpu": [{"minor": 1, "id": "GPU-b"}]})
+    assert found == {"koordinator.sh/rdma": ("0000:01:00.2",), "nvidia.com/gpu": ("GPU-b",)}
+    assert list(found) == sorted(found)
+
+
+def test_a_card_without_virtual_functions_is_told_itself() -> None:
+    """So are GPUs that have another extension: the original loses those."""
+    template = {"gpuSharedResourceTemplate": "vir01"}
+    found = devices({
+        "rdma": [{"minor": 0, "id": "0000:01:00.0"}],
+        "gpu": [{"minor": 0, "id": "GPU-a", "extension": template}],
+    })  # fmt: skip
+    assert found == {"koordinator.sh/rdma": ("0000:01:00.0",), "nvidia.com/gpu": ("GPU-a",)}
+
+
+def test_no_resource_is_told_without_name_or_without_ids() -> None:
+    """The original tells types that it has no name for under an empty one."""
+    assert devices({"tpu": [{"minor": 0, "id": "a"}], "fpga": [{"minor": 0}], "gpu": []}) == {}
+    assert devices({"fpga": [{"minor": 0, "id": "card"}]}) == {"koordinator.sh/fpga": ("card",)}
+
+
+def test_a_device_is_told_once_and_no_more_than_a_machine_has() -> None:
+    """An annotation may say anything."""
+    many = [{"minor": 0, "id": f"GPU-{number}"} for number in [0, 0, *range(5000)]]
+    (ids,) = devices({"gpu": many}).values()
+    assert len(ids) == len(set(ids)) == MOST_DEVICES
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"gpu": {}}', '{"gpu": [{"minor": "x"}]}'])
+def test_an_allocation_that_can_not_be_read_is_refused(text: str) -> None:
+    """The error names the annotation."""
+    with pytest.raises(InputError, match="device-allocated"):
+        devices(text)

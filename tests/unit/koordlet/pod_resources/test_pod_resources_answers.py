@@ -1,0 +1,177 @@
+"""What is added to the kubelet's answers, and what is waited for."""
+
+import json
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.nodes import Tree, pod
+
+from koordinator.foundation.clock import SystemClock
+from koordinator.foundation.protobuf import decode_message, encode_message
+from koordinator.koordlet.pod_resources.messages import (
+    ContainerDevices,
+    ContainerResources,
+    PodResources,
+    PodResourcesList,
+)
+from koordinator.koordlet.pod_resources.pod_resources_answers import PodResourcesAnswers
+from koordinator.koordlet.view.pods import PodView
+
+RDMA, GPU = "koordinator.sh/rdma", "nvidia.com/gpu"
+
+
+def allocated(function: str, gpu: str = "GPU-a") -> dict[str, str]:
+    """Return the annotations of a pod that has a virtual function and a GPU."""
+    card = {"minor": 0, "extension": {"vfs": [{"minor": -1, "busID": function}]}}
+    text = json.dumps({"rdma": [card], "gpu": [{"minor": 0, "id": gpu}]})
+    return {"scheduling.koordinator.sh/device-allocated": text}
+
+
+class Node:
+    """Cgroups of pods, and what is answered about them."""
+
+    def __init__(self, longest_wait_s: float = 0.0) -> None:
+        self.tree = Tree()
+        self.answers = PodResourcesAnswers(
+            SystemClock(), self.tree.cgroups, longest_wait_s=longest_wait_s
+        )
+
+    def publish(self, *views: PodView) -> None:
+        self.answers.publish(views)
+
+    def ask(self, *pods: PodResources) -> tuple[PodResources, ...]:
+        """Return the pods of the completed answer."""
+        answer = self.answers.complete(encode_message(PodResourcesList(pods=pods)))
+        return decode_message(PodResourcesList, answer).pods
+
+
+def told(name: str, *containers: str, **devices: str) -> PodResources:
+    """Return what the kubelet tells of a pod; ``devices`` are those of its first container."""
+    given_ = tuple(ContainerDevices(resource_name=key.replace("_", "/"), device_ids=(value,))
+                   for key, value in devices.items())  # fmt: skip
+    made = [ContainerResources(name=each) for each in containers or ("c0",)]
+    made[0] = ContainerResources(name=made[0].name, devices=given_)
+    return PodResources(name=name, namespace="default", containers=tuple(made))
+
+
+def ids(found: PodResources) -> list[dict[str, tuple[str, ...]]]:
+    """Return devices by resource, container by container."""
+    return [
+        {each.resource_name: each.device_ids for each in container.devices}
+        for container in found.containers
+    ]
+
+
+def test_the_first_container_has_what_the_scheduler_gave_the_pod() -> None:
+    """Sorted by resource among what the kubelet told; other pods are as they were."""
+    node = Node()
+    node.publish(
+        node.tree.add_pod(pod("job", annotations=allocated("0000:01:00.2"))),
+        node.tree.add_pod(pod("plain")),
+    )
+    job, plain = node.ask(told("job", "c0", "c1", m_plugin="x"), told("plain"))
+    expected = {RDMA: ("0000:01:00.2",), "m/plugin": ("x",), GPU: ("GPU-a",)}
+    assert ids(job) == [expected, {}]
+    assert list(ids(job)[0]) == sorted(expected)
+    assert plain == told("plain")
+
+
+def test_what_the_kubelet_tells_itself_is_left_as_it_is() -> None:
+    """A device plugin that was told by the scheduler knows which container has which GPU."""
+    node = Node()
+    node.publish(node.tree.add_pod(pod("job", annotations=allocated("0000:01:00.2"))))
+    own = ContainerDevices(resource_name=GPU, device_ids=("GPU-b",))
+    asked = PodResources(
+        name="job",
+        namespace="default",
+        containers=(
+            ContainerResources(name="c0"),
+            ContainerResources(name="c1", devices=(own,)),
+        ),
+    )
+    (job,) = node.ask(asked)
+    assert ids(job) == [{RDMA: ("0000:01:00.2",)}, {GPU: ("GPU-b",)}]
+
+
+def test_nothing_is_told_of_pods_that_are_not_on_the_machine() -> None:
+    """A pod of the same name that has gone had another device, which may be somebody else's."""
+    node = Node()
+    gone = pod("job-0", annotations=allocated("0000:01:00.2"))
+    ended = pod("job-1", annotations=allocated("0000:01:00.3"), phase="Succeeded")
+    node.publish(node.tree.add_pod(ended), PodView(gone, "kubepods/besteffort/podother", ()))
+    assert node.ask(told("job-0"), told("job-1")) == (told("job-0"), told("job-1"))
+
+
+def test_a_malformed_allocation_costs_its_own_pod_the_devices() -> None:
+    """The others are told all the same."""
+    node = Node()
+    hostile = {"scheduling.koordinator.sh/device-allocated": "{" * 1000}
+    node.publish(
+        node.tree.add_pod(pod("hostile", annotations=hostile)),
+        node.tree.add_pod(pod("job", annotations=allocated("0000:01:00.2"))),
+    )
+    hostile_told, job = node.ask(told("hostile"), told("job"))
+    assert ids(hostile_told) == [{}]
+    assert RDMA in ids(job)[0]
+
+
+def test_a_pod_without_containers_is_passed_on() -> None:
+    """No kubelet tells of one."""
+    node = Node()
+    node.publish(node.tree.add_pod(pod("job", annotations=allocated("0000:01:00.2"))))
+    empty = PodResources(name="job", namespace="default")
+    assert node.ask(empty) == (empty,)
+
+
+def test_fields_of_kubelets_to_come_arrive() -> None:
+    """What is added does not cost what was there."""
+    node = Node()
+    node.publish(node.tree.add_pod(pod("job", annotations=allocated("0000:01:00.2"))))
+    later = bytes([15 << 3 | 2, 3]) + b"new"
+    container = ContainerResources(name="c0", rest=later)
+    asked = PodResources(name="job", namespace="default", containers=(container,), rest=later)
+    (job,) = node.ask(asked)
+    assert (job.rest, job.containers[0].rest) == (later, later)
+    assert RDMA in ids(job)[0]
+
+
+@given(st.binary(max_size=200))
+def test_what_is_no_answer_is_passed_on_as_it_is(data: bytes) -> None:
+    """Whatever the kubelet says, nobody gets less than it said."""
+    assert Node().answers.complete(data) == data
+
+
+@pytest.mark.slow
+def test_news_of_a_pod_that_starts_are_waited_for() -> None:
+    """The kubelet hears of a pod at the same time as we do, and asks for its network at once."""
+    node = Node(longest_wait_s=30.0)
+    view = node.tree.add_pod(pod("job", annotations=allocated("0000:01:00.2")))
+    threading.Timer(0.1, lambda: node.publish(view)).start()
+    (job,) = node.ask(told("job"))
+    assert RDMA in ids(job)[0]
+
+
+@pytest.mark.slow
+def test_a_pod_that_follows_one_of_its_name_gets_its_own_device() -> None:
+    """As in a StatefulSet: the cgroup of the first has gone, the news of the second come."""
+    node = Node(longest_wait_s=30.0)
+    first = pod("job-0", annotations=allocated("0000:01:00.2"))
+    node.publish(PodView(first, "kubepods/besteffort/poduid-first", ()))
+    second = node.tree.add_pod(pod("job-0", annotations=allocated("0000:01:00.3")))
+    threading.Timer(0.1, lambda: node.publish(second)).start()
+    (job,) = node.ask(told("job-0"))
+    assert ids(job)[0][RDMA] == ("0000:01:00.3",)
+
+
+@pytest.mark.slow
+def test_what_does_not_come_is_waited_for_once() -> None:
+    """Without an API server the kubelet's own answer goes out, and at once from then on."""
+    node = Node(longest_wait_s=0.3)
+    clock = SystemClock()
+    assert node.ask(told("unknown")) == (told("unknown"),)
+    began_s = clock.now_s()
+    for _ in range(20):
+        node.ask(told("unknown"))
+    assert clock.now_s() - began_s < 20 * 0.3
