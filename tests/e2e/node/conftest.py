@@ -1,6 +1,6 @@
 """The node agent as a process beside a real kubelet and container runtime."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,14 +16,19 @@ _GATES = ("AuditEvents", "AuditEventsHTTPHandler", "CPUNormalization")
 
 
 class NodeAgent(KoordProcess):
-    """``koord koordlet`` on the real node."""
+    """``koord koordlet`` on the real node; ``program`` stands for ``koord``."""
 
     def __init__(
-        self, controlplane: ControlPlane, node: RealNode, folder: Path, *flags: str
+        self,
+        controlplane: ControlPlane,
+        node: RealNode,
+        folder: Path,
+        *flags: str,
+        program: Sequence[str] = (str(KOORD),),
     ) -> None:
         port = free_port()
         command = [
-            str(KOORD),
+            *program,
             "koordlet",
             f"--node-name={node.name}",
             f"--kubeconfig={controlplane.kubeconfig()}",
@@ -53,8 +58,8 @@ def start_agent(controlplane: ControlPlane, node: RealNode, tmp_path: Path) -> I
     """
     started: list[NodeAgent] = []
 
-    def start(*flags: str, asked: bool = True) -> NodeAgent:
-        made = NodeAgent(controlplane, node, tmp_path, *flags)
+    def start(*flags: str, asked: bool = True, program: Sequence[str] = (str(KOORD),)) -> NodeAgent:
+        made = NodeAgent(controlplane, node, tmp_path, *flags, program=program)
         started.append(made)
         made.start()
         if asked:

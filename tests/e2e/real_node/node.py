@@ -260,6 +260,16 @@ class RealNode:
                 return str(status["containerID"]).rpartition("/")[2]
         raise LookupError(container)
 
+    def delete(self, *pods: Manifest) -> None:
+        """Delete pods at once; returns when none of their containers is left."""
+        for pod in pods:
+            meta = pod["metadata"]
+            path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}"
+            with suppress(ApiError):  # it has gone meanwhile
+                self._controlplane.api.request("DELETE", path, {"gracePeriodSeconds": 0})
+        uids = {f"pod{pod['metadata']['uid']}" for pod in pods}
+        eventually(lambda: not uids & {it.name for it in self._pod_folders()}, _PATIENCE_S)
+
     def delete_pods(self) -> None:
         """Delete all pods of the node; returns when none of their containers is left."""
         field = f"fieldSelector=spec.nodeName%3D{NAME}"

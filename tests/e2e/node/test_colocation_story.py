@@ -1,0 +1,142 @@
+"""The story of co-location on a real node, by four real programs: what batch jobs get, and lose.
+
+A server with load and batch jobs share a node.  The manager publishes what the server leaves, the
+scheduler places jobs on it, the agent holds them back when the server's side needs more, lets the
+server go beyond its limit, and ends a job that gets too little.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from tests.e2e.controlplane import ApiError, ControlPlane
+from tests.e2e.koord_process import KOORD
+from tests.e2e.manager_process import ManagerProcess
+from tests.e2e.node.conftest import NodeAgent, StartAgent
+from tests.e2e.real_node import RealNode
+from tests.e2e.real_node.colocation import (
+    LIMIT_MILLI,
+    TIER,
+    Load,
+    QuietMachine,
+    address_of,
+    batch_cpu_milli,
+    batch_pod,
+    cgroup_of,
+    configure,
+    quota_us,
+    scheduling,
+    server_pod,
+)
+from tests.e2e.real_node.node import CGROUPS, Manifest, pod
+from tests.e2e.scheduler_process import SchedulerProcess
+from tests.e2e.waiting import eventually
+
+if not (CGROUPS / "cpuset").is_dir():
+    pytest.skip("the files of cgroup v1 are read here", allow_module_level=True)
+
+_GATES = "--feature-gates=BECPUEvict=true,AuditEvents=true"
+_PATIENCE_S = 90.0
+_REQUESTS_PER_S = 25.0
+
+
+@dataclass
+class Site:
+    """The node, and how its agent is started."""
+
+    node: RealNode
+    start_agent: StartAgent
+    machine: QuietMachine
+
+    def start(self, *flags: str) -> NodeAgent:
+        """Start an agent that sees a machine with nothing but pods."""
+        return self.start_agent(_GATES, *flags, program=[*self.machine.program, str(KOORD)])
+
+
+@pytest.fixture
+def site(
+    controlplane: ControlPlane, node: RealNode, start_agent: StartAgent, tmp_path: Path
+) -> Iterator[Site]:
+    """Run manager and scheduler."""
+    configure(controlplane)
+    with (
+        QuietMachine(tmp_path / "stat") as machine,
+        ManagerProcess(controlplane),
+        SchedulerProcess(controlplane, scheduling()),
+    ):
+        yield Site(node, start_agent, machine)
+        node.delete_pods()
+
+
+def neighbour() -> Manifest:
+    """Return a latency-sensitive pod that takes a whole CPU."""
+    labels = {"koordinator.sh/qosClass": "LS"}
+    one = {"requests": {"cpu": "500m"}}
+    return pod("neighbour", "while :; do :; done", labels=labels, resources=one)
+
+
+def test_a_server_and_batch_jobs_share_a_node(site: Site, controlplane: ControlPlane) -> None:
+    """From what is published to who is ended, in both ways."""
+    node, agent = site.node, site.start()
+    (server,) = node.run(server_pod())
+    place = cgroup_of(node, server)
+    assert quota_us(place) == LIMIT_MILLI * 100
+    with Load(address_of(node, server), _REQUESTS_PER_S) as load:
+        # The manager publishes what the server leaves, and the scheduler places jobs on it.
+        published = eventually(lambda: batch_cpu_milli(controlplane, node), _PATIENCE_S)
+        assert 0 < published < 1000 * len(cpus())
+        jobs = placed(node, batch_pod("job-0", 500), batch_pod("job-1", 500))
+
+        # The server is throttled at times, and may go beyond its limit.
+        eventually(lambda: quota_us(place) > LIMIT_MILLI * 100, _PATIENCE_S)
+
+        # Jobs have what is left below the threshold, and less when a neighbour comes.
+        threshold = 65 * len(cpus()) * 1000
+        calm = eventually(lambda: max(quota_us(TIER), 0), _PATIENCE_S)
+        assert calm <= threshold
+        node.run(neighbour())
+        eventually(lambda: 0 < quota_us(TIER) < calm - 50_000, _PATIENCE_S)
+
+        # A job that gets too little ends: its processes, by the agent itself.
+        failed = eventually(lambda: phases(node, jobs).count("Failed"), _PATIENCE_S)
+        assert failed <= len(jobs)
+        assert node.get(server)["status"]["phase"] == "Running"
+        assert load.taken
+
+        # Or through the API, where disruption budgets count.
+        agent.kill()
+        node.delete(*jobs)
+        site.start("--only-evict-by-api")
+        placed(node, batch_pod("job-2", 500), batch_pod("job-3", 500))
+        eventually(lambda: len(present(node, "job-2", "job-3")) < 2, _PATIENCE_S)
+        assert node.get(server)["status"]["phase"] == "Running"
+
+
+def cpus() -> list[str]:
+    """Return the CPUs of the machine."""
+    return [path.name for path in Path("/sys/devices/system/cpu").glob("cpu[0-9]*")]
+
+
+def placed(node: RealNode, *pods: Manifest) -> list[Manifest]:
+    """Create pods that name no node, and wait until they run on this one."""
+    node.create(*pods)
+    return [node.wait_for(each, "Running", _PATIENCE_S) for each in pods]
+
+
+def phases(node: RealNode, pods: list[Manifest]) -> list[str]:
+    """Return the phases of pods now."""
+    return [node.get(each)["status"]["phase"] for each in pods]
+
+
+def present(node: RealNode, *names: str) -> list[str]:
+    """Return those that the API server has and nobody has asked to go."""
+    found = []
+    for name in names:
+        try:
+            meta = node.get({"metadata": {"namespace": "default", "name": name}})["metadata"]
+        except ApiError:
+            continue
+        if "deletionTimestamp" not in meta:
+            found.append(name)
+    return found
