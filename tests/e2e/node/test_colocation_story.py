@@ -25,6 +25,7 @@ from tests.e2e.real_node.colocation import (
     batch_pod,
     cgroup_of,
     configure,
+    create_priorities,
     quota_us,
     scheduling,
     server_pod,
@@ -60,6 +61,7 @@ def site(
 ) -> Iterator[Site]:
     """Run manager and scheduler."""
     configure(controlplane)
+    create_priorities(controlplane)
     with (
         QuietMachine(tmp_path / "stat") as machine,
         ManagerProcess(controlplane),

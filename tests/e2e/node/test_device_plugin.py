@@ -11,6 +11,7 @@ from tests.e2e.manager_process import ManagerProcess
 from tests.e2e.node.conftest import StartAgent
 from tests.e2e.node.smlu_plugin import CORE, MEMORY, VARIABLE, SmluPlugin
 from tests.e2e.real_node import RealNode
+from tests.e2e.real_node.colocation import configure
 from tests.e2e.real_node.node import Manifest, pod
 from tests.e2e.scheduler_process import SchedulerProcess
 from tests.e2e.waiting import eventually
@@ -75,6 +76,7 @@ def site(
     controlplane: ControlPlane, node: RealNode, start_agent: StartAgent, tmp_path: Path
 ) -> Iterator[RealNode]:
     """Run agent, manager, scheduler and the vendor's device plugin."""
+    configure(controlplane, "colocation-config")  # without it no amounts are published
     describe_cards(tmp_path / "xpus")
     start_agent("--feature-gates=Accelerators=true", f"--xpu-device-infos-dir={tmp_path}/xpus")
     gate = ["--feature-gates=DevicePluginAdaption=true"]

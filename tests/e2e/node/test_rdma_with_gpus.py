@@ -5,6 +5,7 @@ a folder that looks like sysfs, and Multus is a CNI plugin that asks as Multus d
 """
 
 import json
+import os
 import re
 import shutil
 import sys
@@ -23,6 +24,7 @@ from tests.e2e.manager_process import ManagerProcess
 from tests.e2e.node import fake_multus
 from tests.e2e.node.conftest import NodeAgent, StartAgent
 from tests.e2e.real_node import RealNode
+from tests.e2e.real_node.colocation import configure
 from tests.e2e.real_node.node import Manifest
 from tests.e2e.scheduler_process import SchedulerProcess
 from tests.e2e.waiting import eventually
@@ -88,18 +90,20 @@ def fake_sysfs(sys_root: Path) -> None:
             _put(card / "numa_node", "0")
             _put(card / f"infiniband_verbs/uverbs{number - 192}/dev", f"231:{number}")
             number += 1
-            place = sys_root / f"bus/pci/devices/{card.name}"
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.symlink_to(card)
+            _link(sys_root / f"bus/pci/devices/{card.name}", card)
             if function != "00.0":
-                (card / "physfn").symlink_to(port / f"{bus}:00.0")
-                (port / f"{bus}:00.0/virtfn{function[-1]}").symlink_to(card)
+                _link(card / "physfn", port / f"{bus}:00.0")
+                _link(port / f"{bus}:00.0/virtfn{function[-1]}", card)
         device = port / f"{bus}:00.0/infiniband/mlx5_{index}"
         _put(device / "ports/1/state", "4: ACTIVE")
-        (device / "device").symlink_to(port / f"{bus}:00.0")
-        link = sys_root / f"class/infiniband/mlx5_{index}"
-        link.parent.mkdir(parents=True, exist_ok=True)
-        link.symlink_to(device)
+        _link(device / "device", port / f"{bus}:00.0")
+        _link(sys_root / f"class/infiniband/mlx5_{index}", device)
+
+
+def _link(path: Path, target: Path) -> None:
+    """Make a link as the kernel does: relative, so that it stays below the root."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(os.path.relpath(target, path.parent))
 
 
 def describe_gpus(folder: Path) -> None:
@@ -161,6 +165,7 @@ def site(
     controlplane: ControlPlane, node: RealNode, start_agent: StartAgent, tmp_path: Path
 ) -> Iterator[Site]:
     """Equip the node, and start everything."""
+    configure(controlplane, "colocation-config")  # without it no amounts are published
     fake_sysfs(tmp_path / "sys")
     describe_gpus(tmp_path / "xpus")
     log = tmp_path / "multus.log"

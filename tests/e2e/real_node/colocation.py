@@ -64,16 +64,20 @@ _STAT_S = 0.1
 _UP_S = 1000.0  # so long has the machine been up when it begins
 
 
-def configure(controlplane: ControlPlane) -> None:
-    """Write what manager and agent are to do, and the priorities of pods."""
+def configure(controlplane: ControlPlane, *sections: str) -> None:
+    """Write what manager and agent are to do, all of it or these sections."""
     api = controlplane.api
     api.request("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-    data = {key: json.dumps(section) for key, section in CONFIG.items()}
+    data = {key: json.dumps(CONFIG[key]) for key in sections or CONFIG}
     config = {"metadata": {"name": "slo-controller-config"}, "data": data}
     api.request("POST", f"/api/v1/namespaces/{NAMESPACE}/configmaps", config)
+
+
+def create_priorities(controlplane: ControlPlane) -> None:
+    """Make the classes that pods here are of."""
     for name, value in PRIORITIES.items():
         made = {"metadata": {"name": name}, "value": value}
-        api.request("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", made)
+        controlplane.api.request("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", made)
 
 
 def server_pod() -> Manifest:
