@@ -10,8 +10,9 @@ from typer.testing import CliRunner
 from koordinator.api.kubescheduler import ElasticQuotaArgs
 from koordinator.cli.main import app
 from koordinator.cli.output import print_with_reasons
-from koordinator.cli.quota import as_table, counted
+from koordinator.cli.quota import as_table
 from koordinator.domain.quota import QuotaRules
+from koordinator.domain.quota.tree_report import counted_quotas
 
 POD = "machine-learning/pretraining-of-a-model-master-with-a-long-name-7d8f9c6b5d-x2x4z"
 NODE = "ip-10-23-45-67.eu-central-1.compute.internal"
@@ -63,7 +64,7 @@ def test_nothing_is_said_in_a_sentence(command: list[str], said: str) -> None:
 def test_quotas_fit_into_eighty_columns_and_know_no_limit() -> None:
     """Koordinator's own quotas have 1844674407370955161 of everything."""
     args = ElasticQuotaArgs()
-    trees, _ = counted([], QuotaRules.of(args))
+    trees, _ = counted_quotas([], QuotaRules.of(args))
     printer = Console(file=io.StringIO(), width=80, highlight=False)
     printer.print(as_table(trees, args, with_bars=False))
     assert isinstance(printer.file, io.StringIO)

@@ -1,0 +1,118 @@
+"""All quotas with what pods use of them, as data: what ``koord quota tree`` and pages show."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from koordinator.api.annotations.quota import QueuePolicy
+from koordinator.api.elastic_quota import DEFAULT_QUOTA, ROOT_QUOTA, SYSTEM_QUOTA, ElasticQuota
+from koordinator.api.kubescheduler import ElasticQuotaArgs
+from koordinator.api.meta import KubeObject
+from koordinator.api.node import Node
+from koordinator.api.pod import Pod
+from koordinator.domain.pod_requests import pod_requests
+from koordinator.domain.quota.amounts import Amounts, add, amounts_of, to_quantities
+from koordinator.domain.quota.figures import figures_of
+from koordinator.domain.quota.loans import Loan, loans
+from koordinator.domain.quota.pods import quota_pod
+from koordinator.domain.quota.topology import QuotaTopology
+from koordinator.domain.quota.tree import QuotaTree
+from koordinator.domain.quota.trees import QuotaRules, QuotaTrees
+from koordinator.domain.quota.warnings import warning_about
+from koordinator.domain.transforms import as_offered, as_scheduled
+from koordinator.foundation.errors import InputError
+
+_OVER = ("Succeeded", "Failed")
+
+
+def counted_quotas(
+    objects: Iterable[KubeObject], rules: QuotaRules
+) -> tuple[QuotaTrees, list[str]]:
+    """Return the quotas with what pods use of them, and what is wrong with some."""
+    trees, total, warnings = QuotaTrees(rules), dict[str, int](), list[str]()
+    topology = QuotaTopology()
+    for obj in objects:
+        if isinstance(obj, Node):
+            add(total, amounts_of(as_offered(obj).node.status.allocatable))
+        elif isinstance(obj, ElasticQuota):
+            topology.put(obj)
+            try:
+                trees.put(obj)
+            except InputError as error:
+                warnings.append(str(error))
+        elif isinstance(obj, Pod) and obj.status.phase not in _OVER:
+            pod = as_scheduled(obj)
+            requests = pod_requests(pod.spec, overhead=rules.counts_overhead)
+            trees.put_pod(quota_pod(pod, requests))
+            if pod.spec.node_name:
+                trees.assign(pod.key)
+    trees.set_total(total)
+    quotas = (topology.get(name) for name in trees.names)
+    warnings += [text for quota in quotas if quota and (text := warning_about(quota, topology))]
+    return trees, warnings
+
+
+def quotas_as_data(trees: QuotaTrees, args: ElasticQuotaArgs) -> dict[str, Any]:
+    """Return all trees in the shape that is a contract: see the README."""
+    return {
+        "trees": [
+            {
+                "id": tree_id,
+                "total": quantities(found.runtime(ROOT_QUOTA)),
+                "quotas": _children(found, ROOT_QUOTA, args),
+            }
+            for tree_id in sorted(trees.tree_ids)
+            for found in [trees.tree(tree_id)]
+        ]
+    }
+
+
+def _children(found: QuotaTree, parent: str, args: ElasticQuotaArgs) -> list[dict[str, Any]]:
+    lent = loans(found, parent)
+    return [_quota(found, name, lent, args) for name in children_of(found, parent)]
+
+
+def _quota(
+    found: QuotaTree, name: str, lent: Sequence[Loan], args: ElasticQuotaArgs
+) -> dict[str, Any]:
+    figures, node = figures_of(found, name), found.node(name)
+    return {
+        "name": name,
+        "min": quantities(figures.min),
+        "max": quantities(figures.max),
+        "runtime": quantities(figures.runtime),
+        "used": quantities(figures.used),
+        "request": quantities(figures.request),
+        "borrows": [
+            {"from": loan.lender, "resource": loan.resource, "amount": loan_amount(loan)}
+            for loan in lent
+            if loan.borrower == name
+        ],
+        "waitingPods": len(node.pods) - len(node.assigned),
+        "queuePolicy": queue_policy(found, name, args),
+        "children": _children(found, name, args),
+    }
+
+
+def queue_policy(found: QuotaTree, name: str, args: ElasticQuotaArgs) -> str:
+    """Return how jobs of a quota wait for each other; of built-in quotas the default is none."""
+    spec = found.node(name).spec
+    if spec is None or (name in (SYSTEM_QUOTA, DEFAULT_QUOTA) and spec.queue.policy is None):
+        return QueuePolicy.NONE
+    return spec.queue.policy or args.default_queue_policy
+
+
+def children_of(found: QuotaTree, parent: str) -> list[str]:
+    """Return the children in order of names; beside the tree of the root come the unshared."""
+    names = [name for name in sorted(found.node(parent).children) if name in found]
+    if parent == ROOT_QUOTA:
+        unshared = (n for n in found.names if found.node(n).parent is found.node(ROOT_QUOTA))
+        names += sorted(set(unshared) - set(names))
+    return names
+
+
+def quantities(amounts: Amounts) -> dict[str, str]:
+    return {name: quantity.canonical() for name, quantity in to_quantities(amounts).items()}
+
+
+def loan_amount(loan: Loan) -> str:
+    return quantities({loan.resource: loan.amount})[loan.resource]
