@@ -15,9 +15,19 @@ class NonResourceAttributes(ApiStruct, frozen=True, kw_only=True):
     verb: str = ""
 
 
-class SubjectAccessReviewSpec(ApiStruct, frozen=True, kw_only=True):
-    """A user and the request."""
+class ResourceAttributes(ApiStruct, frozen=True, kw_only=True):
+    """A request for API objects; without ``namespace`` for those of all namespaces."""
 
+    namespace: str = ""
+    verb: str = ""
+    group: str = ""
+    resource: str = ""  # the plural, such as pods
+
+
+class SubjectAccessReviewSpec(ApiStruct, frozen=True, kw_only=True):
+    """A user and the request, which is of one of both kinds."""
+
+    resource_attributes: ResourceAttributes | None = None
     non_resource_attributes: NonResourceAttributes | None = None
     user: str = ""
     groups: tuple[str, ...] = ()

@@ -18,6 +18,7 @@ import msgspec
 from koordinator.api.authentication import TokenReview, TokenReviewSpec, UserInfo
 from koordinator.api.authorization import (
     NonResourceAttributes,
+    ResourceAttributes,
     SubjectAccessReview,
     SubjectAccessReviewSpec,
     SubjectAccessReviewStatus,
@@ -107,10 +108,23 @@ class Authorizer:
         )
 
     def decide(self, token: str, verb: str, path: str) -> Decision:
-        """Decide about one request; ``token`` is empty if there is none.
+        """Decide about a request for a path; ``token`` is empty if there is none.
 
         Asks the API server, unless it said so not long ago.
         """
+        return self._decide(token, NonResourceAttributes(path=path, verb=verb), f'"{path}"')
+
+    def decide_resource(self, token: str, asked: ResourceAttributes) -> Decision:
+        """Decide whether the owner of a token may do something to API objects.
+
+        Asks the API server, unless it said so not long ago.
+        """
+        where = f' in namespace "{asked.namespace}"' if asked.namespace else ""
+        return self._decide(token, asked, f'resource "{asked.resource}"{where}')
+
+    def _decide(
+        self, token: str, asked: NonResourceAttributes | ResourceAttributes, what: str
+    ) -> Decision:
         try:
             user = self._user(token) if token else ANONYMOUS
         except ClusterError as error:
@@ -119,15 +133,14 @@ class Authorizer:
         if user is None:
             return Decision(AuthorizationOutcome.UNAUTHENTICATED, "Unauthorized")
         try:
-            permission = self._permission(user, NonResourceAttributes(path=path, verb=verb))
+            permission = self._permission(user, asked)
         except ClusterError as error:
-            log.warning("access not reviewed", extra={"error": error, "path": path})
-            return Decision(
-                AuthorizationOutcome.UNKNOWN, f'Internal Server Error: "{path}": {error}'
-            )
+            log.warning("access not reviewed", extra={"error": error, "path": what})
+            return Decision(AuthorizationOutcome.UNKNOWN, f"Internal Server Error: {what}: {error}")
         if permission.allowed and not permission.denied:
             return ALLOWED
-        message = f'forbidden: User "{user.username}" cannot {verb} path "{path}"'
+        kind = "path " if isinstance(asked, NonResourceAttributes) else ""
+        message = f'forbidden: User "{user.username}" cannot {asked.verb} {kind}{what}'
         reason = f": {permission.reason}" if permission.reason else ""
         return Decision(AuthorizationOutcome.FORBIDDEN, message + reason)
 
@@ -142,10 +155,11 @@ class Authorizer:
         return self._users.get(key)
 
     def _permission(
-        self, user: UserInfo, request: NonResourceAttributes
+        self, user: UserInfo, asked: NonResourceAttributes | ResourceAttributes
     ) -> SubjectAccessReviewStatus:
         spec = SubjectAccessReviewSpec(
-            non_resource_attributes=request,
+            non_resource_attributes=asked if isinstance(asked, NonResourceAttributes) else None,
+            resource_attributes=asked if isinstance(asked, ResourceAttributes) else None,
             user=user.username,
             groups=user.groups,
             extra=user.extra,
