@@ -235,7 +235,7 @@ def _texts(paths: Sequence[str], stdin: BinaryIO) -> Iterator[tuple[str, bytes]]
         if name == STDIN:
             yield "standard input", read_stream(stdin, "standard input")
             continue
-        for file in _files(Path(name)):
+        for file in files_below(Path(name)):
             try:
                 yield str(file), read_file(file)
             except OSError as error:
@@ -245,7 +245,8 @@ def _texts(paths: Sequence[str], stdin: BinaryIO) -> Iterator[tuple[str, bytes]]
                 ) from None
 
 
-def _files(path: Path) -> list[Path]:
+def files_below(path: Path) -> list[Path]:
+    """Return the manifests below a folder, or the file itself.  Raises InputError if none."""
     if not path.is_dir():
         return [path]
     files = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file())

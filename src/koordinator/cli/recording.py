@@ -4,7 +4,7 @@ import os
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
@@ -33,6 +33,7 @@ from koordinator.domain.recording import (
     Anonymiser,
     Comparison,
     PodOutcome,
+    Recording,
     RecordingHeader,
     read_recording,
 )
@@ -133,28 +134,37 @@ def replay(
     output: Print = Output.TABLE,
 ) -> None:
     """Decide anew what was recorded, and show what is different, pod by pod and in totals."""
-    try:
-        with path.open("rb") as file:
-            recorded = read_recording(_lines(file, path), str(path))
-            configuration = _configuration(config, recorded.header, str(path))
-            replayed = run(
-                recorded,
-                configuration,
-                out_of_tree=plugins_for(configuration),
-                source=str(config or path),
-                gates=FeatureGates.parse(feature_gates),
-            )
-    except InputError as error:
-        raise error.within(source=str(path)) from None
-    except (OSError, zlib.error) as error:
-        text = f"can't be read: {getattr(error, 'strerror', None) or error}"
-        raise InputError(text, source=str(path)) from None
+    with opened_recording(path) as recorded:
+        configuration = recorded_configuration(config, recorded.header, str(path))
+        replayed = run(
+            recorded,
+            configuration,
+            out_of_tree=plugins_for(configuration),
+            source=str(config or path),
+            gates=FeatureGates.parse(feature_gates),
+        )
     for name, pods in sorted(replayed.foreign.items()):
         warn(f"no profile is {name!r}: {pods} pods went where they were recorded to go")
     if output is Output.TABLE:
         _print(console(), replayed, replayed.comparison())
     else:
         print_data(as_data(replayed), output)
+
+
+@contextmanager
+def opened_recording(path: Path) -> Iterator[Recording]:
+    """Give a recording that can be gone through once.
+
+    Raises InputError, here or while it is gone through, for a file that can't be read.
+    """
+    try:
+        with path.open("rb") as file:
+            yield read_recording(_lines(file, path), str(path))
+    except InputError as error:
+        raise error.within(source=str(path)) from None
+    except (OSError, zlib.error) as error:
+        text = f"can't be read: {getattr(error, 'strerror', None) or error}"
+        raise InputError(text, source=str(path)) from None
 
 
 def _lines(file: BinaryIO, path: Path) -> Iterator[bytes]:
@@ -226,7 +236,10 @@ def as_data(replayed: ReplayOutcomes) -> dict[str, Any]:
     }
 
 
-def _configuration(named: str, header: RecordingHeader, source: str) -> KubeSchedulerConfiguration:
+def recorded_configuration(
+    named: str, header: RecordingHeader, source: str
+) -> KubeSchedulerConfiguration:
+    """Return the configuration named, or that of the recording.  Raises InputError."""
     if named:
         return read_configuration(named)
     if header.configuration is None:

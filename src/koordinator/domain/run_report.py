@@ -219,6 +219,11 @@ class RunRecorder:
         """The last sample taken, for those who watch the run."""
         return self._samples[-1] if self._samples else None
 
+    @property
+    def events(self) -> tuple[RunEvent, ...]:
+        """What has been marked so far, for those who watch the run."""
+        return tuple(self._events)
+
     def sample(self, sample: RunSample) -> None:
         """Add a row to every column.
 

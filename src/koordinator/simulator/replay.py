@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from msgspec.structs import replace
 
@@ -30,6 +30,7 @@ from koordinator.domain.recording import (
     RecordedBatch,
     RecordedEvent,
     Recording,
+    RecordingHeader,
     compare,
 )
 from koordinator.domain.recording.reports import read_report
@@ -39,6 +40,7 @@ from koordinator.foundation.errors import NotFoundError
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.ingest import is_over
 from koordinator.scheduler.loop import Bound, Evicted, Outcome, SchedulerOptions
+from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.simulator.embedded import Embedded
 
 #: A pod that is bound later or earlier by less ends when it did: that much a network takes.
@@ -113,21 +115,9 @@ def replay(
 
     Raises InputError for a recording or a configuration that can't be read.
     """
-    options = SchedulerOptions(
-        initial_backoff_s=configuration.pod_initial_backoff_seconds,
-        max_backoff_s=configuration.pod_max_backoff_seconds,
-        report=False,
+    run = ReplayRun.begin(
+        recorded.header, configuration, out_of_tree=out_of_tree, source=source, gates=gates
     )
-    world = Embedded(
-        configuration,
-        now_s=recorded.header.started_s,
-        options=options,
-        admission=(),  # everything has been admitted where it was recorded
-        out_of_tree=out_of_tree,
-        source=source,
-        gates=gates,
-    )
-    run = _Replay(world)
     for batch in recorded.batches:
         run.take_in(batch)
         if on_batch is not None:
@@ -138,17 +128,21 @@ def replay(
         {story.name: story.pod_outcome() for story in run.stories if story.counts},
         run.events,
         recorded.header.started_s,
-        world.clock.now_s(),
+        run.now_s,
         run.foreign,
     )
 
 
-class _Replay:
+class ReplayRun:
+    """A replay under way: batches are taken in one after the other, as the recording has them."""
+
     def __init__(self, world: Embedded) -> None:
+        """``world`` is one in which nothing is yet."""
         self._world, self._cluster, self._scheduler = world, world.cluster, world.scheduler
         self._names = frozenset(world.scheduler.cycles)
         self.stories: list[_Story] = []
         self.events = 0
+        self.evictions: list[tuple[float, str]] = []  # when, and who made room for whom
         self.foreign: Counter[str] = Counter()
         self._live: dict[str, _Story] = {}  # by key, those that exist in the recording or here
         self._times: dict[str, int] = {}  # pods of a name so far
@@ -161,7 +155,55 @@ class _Replay:
         #: when something happens even without events, as of the last reply of the scheduler
         self._due_s = self._next_due_s()
 
+    @classmethod
+    def begin(
+        cls,
+        header: RecordingHeader,
+        configuration: KubeSchedulerConfiguration,
+        *,
+        out_of_tree: Iterable[PluginSpec[Any]] = (),
+        source: str = "",
+        gates: FeatureGates = NO_GATES,
+    ) -> Self:
+        """Return a replay of a recording of which nothing has happened yet.
+
+        Raises InputError for a configuration that can't be meant.
+        """
+        options = SchedulerOptions(
+            initial_backoff_s=configuration.pod_initial_backoff_seconds,
+            max_backoff_s=configuration.pod_max_backoff_seconds,
+            report=False,
+        )
+        return cls(
+            Embedded(
+                configuration,
+                now_s=header.started_s,
+                options=options,
+                admission=(),  # everything has been admitted where it was recorded
+                out_of_tree=out_of_tree,
+                source=source,
+                gates=gates,
+            )
+        )
+
+    @property
+    def handle(self) -> SchedulerHandle:
+        """The scheduler that decides here."""
+        return self._scheduler.handle
+
+    @property
+    def now_s(self) -> float:
+        """How far the replay has come."""
+        return self._world.clock.now_s()
+
     # -- time --------------------------------------------------------------------------------
+
+    def pass_to(self, until_s: float) -> None:
+        """Let time pass in which nothing was recorded."""
+        if until_s > self.now_s:
+            self._catch_up()
+            self._pass(until_s)
+            self._settle()
 
     def take_in(self, batch: RecordedBatch) -> None:
         """Let time pass until the batch, then let it happen and the scheduler reply.
@@ -245,6 +287,7 @@ class _Replay:
                 self._plan_end(story)
         elif isinstance(outcome, Evicted):
             story.is_evicted = True
+            self.evictions.append((self.now_s, f"{outcome.pod} made room for {outcome.by}"))
         else:
             story.why = outcome.message
 
