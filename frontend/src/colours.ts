@@ -1,0 +1,20 @@
+// Shares on a scale that stays readable for the colour blind (cividis), states by lightness too.
+
+const SCALE = ['#00224e', '#123570', '#3b496c', '#575d6d', '#707173', '#8a8678', '#a59c74', '#c3b369', '#e1cc55', '#fee838']
+const STATE = ['#3b7dd8', '#8a8678', '#fe9929', '#d7301f']
+export const UNKNOWN_COLOUR = '#8884'
+
+/** Lines of charts; the first are the easiest to tell apart. */
+export const LINES = ['#3b7dd8', '#e1812c', '#2f9e77', '#b5446e', '#8c6bb1', '#8a8678', '#c3b300', '#17a2b8', '#d7301f']
+
+export function colourOf(column: string, value: number): string {
+  if (value < 0) return UNKNOWN_COLOUR
+  if (column === 'state') return STATE[value] ?? UNKNOWN_COLOUR
+  const place = Math.min(SCALE.length - 1, Math.floor((value / 1000) * SCALE.length))
+  return SCALE[place] ?? UNKNOWN_COLOUR
+}
+
+/** Return the colour of whoever holds something, the same as long as the order stays. */
+export function holderColour(place: number): string {
+  return LINES[place % LINES.length] ?? UNKNOWN_COLOUR
+}

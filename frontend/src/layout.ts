@@ -1,0 +1,72 @@
+// Where the cells of the map are: nodes by group, groups from the top.
+import type { NodeLists } from './wire'
+
+export interface Layout {
+  width: number
+  height: number
+  cell: number
+  gap: number
+  perRow: number
+  x: Float64Array // by row of the node
+  y: Float64Array
+  order: number[] // nodes as they are drawn
+  titles: { text: string; x: number; y: number }[]
+}
+
+const TITLE = 20
+const BETWEEN = 10
+
+/** Return cells as large as leaves the map within about 900 pixels, if they can be that small. */
+export function layoutOf(nodes: NodeLists, by: string, width: number): Layout {
+  const count = nodes.names.length
+  const groups = new Map<string, number[]>()
+  const keys = by === 'none' ? null : (nodes[by as 'pools' | 'zones' | 'blocks'] ?? null)
+  for (let row = 0; row < count; row += 1) {
+    const key = keys?.[row] ?? ''
+    const rows = groups.get(key)
+    if (rows) rows.push(row)
+    else groups.set(key, [row])
+  }
+  const sorted = [...groups].sort(([a], [b]) => a.localeCompare(b, 'en', { numeric: true }))
+  const room = Math.max(width, 40)
+  let cell = 26
+  while (cell > 6 && heightOf(sorted, Math.floor(room / cell), cell) > 900) cell -= 1
+  const gap = cell > 10 ? 2 : 1
+  const perRow = Math.max(1, Math.floor(room / cell))
+  const layout: Layout = {
+    width: room,
+    height: heightOf(sorted, perRow, cell),
+    cell,
+    gap,
+    perRow,
+    x: new Float64Array(count),
+    y: new Float64Array(count),
+    order: [],
+    titles: [],
+  }
+  let top = 0
+  for (const [key, rows] of sorted) {
+    layout.titles.push({ text: `${key || (by === 'none' ? 'all nodes' : 'not said')} (${rows.length})`, x: 0, y: top + 14 })
+    rows.forEach((row, place) => {
+      layout.x[row] = (place % perRow) * cell
+      layout.y[row] = top + TITLE + Math.floor(place / perRow) * cell
+      layout.order.push(row)
+    })
+    top += TITLE + Math.ceil(rows.length / perRow) * cell + BETWEEN
+  }
+  return layout
+}
+
+function heightOf(groups: [string, number[]][], perRow: number, cell: number): number {
+  return groups.reduce((sum, [, rows]) => sum + TITLE + BETWEEN + Math.ceil(rows.length / Math.max(1, perRow)) * cell, 0)
+}
+
+/** Return the node at a point, -1 where there is none. */
+export function nodeAt(layout: Layout, x: number, y: number): number {
+  const side = layout.cell - layout.gap
+  for (let row = 0; row < layout.x.length; row += 1) {
+    const [left, top] = [layout.x[row] ?? 0, layout.y[row] ?? 0]
+    if (x >= left && x < left + side && y >= top && y < top + side) return row
+  }
+  return -1
+}

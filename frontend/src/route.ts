@@ -1,0 +1,23 @@
+// Which view is open: in the address, so that it can be sent to somebody.
+
+export const VIEWS = ['waiting', 'map', 'shares', 'attention', 'time', 'try'] as const
+export type View = (typeof VIEWS)[number]
+
+export interface Route {
+  view: View
+  name: string // of a pod or node that is open
+}
+
+export function route(): Route {
+  const [view, name] = location.hash.replace(/^#\/?/, '').split('/')
+  const known = VIEWS.find((one) => one === view)
+  try {
+    return { view: known ?? 'waiting', name: decodeURIComponent(name ?? '') }
+  } catch {
+    return { view: known ?? 'waiting', name: '' }
+  }
+}
+
+export function go(view: View, name = ''): void {
+  location.hash = name ? `#/${view}/${encodeURIComponent(name)}` : `#/${view}`
+}

@@ -1,0 +1,125 @@
+// Shares: quotas with what they use and borrow, gangs with their members.
+import type { JSX } from 'preact'
+import { useState } from 'preact/hooks'
+import { quantity } from '../format'
+import { Bar, Empty, Problem, Table, useAnswer } from '../parts'
+import type { Gang, Gangs, Quota, Quotas } from '../wire'
+
+const NO_LIMIT = 1e15 // more than any cluster has: such a limit is none
+
+export function Shares(): JSX.Element {
+  const quotas = useAnswer<Quotas>('quotas', {}, 2000)
+  const gangs = useAnswer<Gangs>('gangs', {}, 2000)
+  const [resource, setResource] = useState('cpu')
+  const trees = quotas.answer?.trees ?? []
+  const resources = [...new Set(trees.flatMap((tree) => tree.quotas.flatMap(resourcesOf)))].sort()
+  const shown = resources.includes(resource) ? resource : (resources[0] ?? 'cpu')
+  return (
+    <>
+      <section aria-label="Quotas">
+        <div class="tools">
+          <h1>Quotas</h1>
+          <label>
+            resource{' '}
+            <select value={shown} onChange={(event) => setResource(event.currentTarget.value)}>
+              {resources.map((name) => (
+                <option>{name}</option>
+              ))}
+            </select>
+          </label>
+        </div>
+        <Problem text={quotas.problem} />
+        {quotas.answer && !quotas.answer.isOn && <Empty>No profile has the plugin ElasticQuota: quotas would count as shown, and nothing enforces them.</Empty>}
+        {quotas.answer?.warnings.map((text) => <Problem text={text} />)}
+        {trees.map((tree) => (
+          <>
+            {tree.id && <h2>Tree {tree.id}</h2>}
+            <Table label="Quotas" heads={['Quota', 'Used, of what it may', 'Used', 'Guaranteed (min)', 'May use now', 'Limit (max)', 'Borrows', 'Waiting']}>
+              {tree.quotas.map((one) => (
+                <QuotaRows quota={one} level={0} resource={shown} total={quantity(tree.total[shown])} />
+              ))}
+            </Table>
+          </>
+        ))}
+        {quotas.answer && trees.every((tree) => tree.quotas.length === 0) && <Empty>There are no quotas.</Empty>}
+      </section>
+      <section aria-label="Gangs">
+        <h1>Gangs</h1>
+        <Problem text={gangs.problem} />
+        {gangs.answer && gangs.answer.count === 0 && <Empty>There are no gangs.</Empty>}
+        {gangs.answer && gangs.answer.count > gangs.answer.gangs.length && <p>{gangs.answer.count} gangs, of which {gangs.answer.gangs.length} are shown, those first that wait.</p>}
+        {gangs.answer?.gangs.map((one) => <GangCard key={one.gang} gang={one} />)}
+      </section>
+    </>
+  )
+}
+
+function resourcesOf(quota: Quota): string[] {
+  return [...Object.keys(quota.max), ...Object.keys(quota.used), ...quota.children.flatMap(resourcesOf)]
+}
+
+function QuotaRows(props: { quota: Quota; level: number; resource: string; total: number }): JSX.Element {
+  const { quota, level, resource, total } = props
+  const [used, min, may, max] = [quota.used, quota.min, quota.runtime, quota.max].map((of) => quantity(of[resource]))
+  const isUnlimited = (max ?? 0) > Math.max(NO_LIMIT, 1000 * total)
+  const scale = Math.max(used ?? 0, isUnlimited ? total : Math.min(max ?? 0, total || (max ?? 0)))
+  const borrowed = quota.borrows.filter((one) => one.resource === resource)
+  const tone = (used ?? 0) > (may ?? 0) ? 'over' : borrowed.length > 0 || (used ?? 0) > (min ?? 0) ? 'borrowing' : ''
+  return (
+    <>
+      <tr>
+        <th scope="row" style={{ paddingLeft: `${0.6 + level * 1.2}rem` }}>
+          {quota.name}
+        </th>
+        <td>
+          <Bar label={quota.name} value={used ?? 0} of={scale} mark={min ?? 0} tone={tone} text={`${quota.used[resource] ?? 0} used, ${quota.min[resource] ?? 0} guaranteed`} />
+        </td>
+        <td>{quota.used[resource] ?? '0'}</td>
+        <td>{quota.min[resource] ?? '0'}</td>
+        <td>{quota.runtime[resource] ?? '0'}</td>
+        <td>{isUnlimited ? 'unlimited' : (quota.max[resource] ?? '–')}</td>
+        <td>
+          {borrowed.map((one) => `${one.amount} ${one.from ? `from ${one.from}` : 'that nobody has'}`).join(', ') || '–'}
+        </td>
+        <td>
+          {quota.waitingPods}
+          {quota.queuePolicy && quota.queuePolicy !== 'None' && quota.waitingPods > 0 ? ` (${quota.queuePolicy})` : ''}
+        </td>
+      </tr>
+      {quota.children.map((one) => (
+        <QuotaRows quota={one} level={level + 1} resource={resource} total={total} />
+      ))}
+    </>
+  )
+}
+
+function GangCard(props: { gang: Gang }): JSX.Element {
+  const { gang } = props
+  return (
+    <details class="card">
+      <summary>
+        <strong class="name">{gang.gang}</strong> needs {gang.minMember}, there {gang.present}, with a node {gang.bound}
+        {gang.queuePosition !== null && `, place ${gang.queuePosition} of its queue`}
+        {gang.why && <span class="dim"> {gang.why}</span>}
+      </summary>
+      {gang.complaints.map((text) => <Problem text={text} />)}
+      {gang.network.map((layer) => (
+        <p class="dim">
+          {layer.layer}
+          {layer.strategy ? ` (${layer.strategy})` : ''}: {Object.entries(layer.domains).map(([name, many]) => `${name} ${many}`).join(', ') || 'nobody is there yet'}
+        </p>
+      ))}
+      <Table label={`Members of ${gang.gang}`} heads={['Pod', 'State', 'Node', 'Place in the network', 'Why']}>
+        {gang.members.map((one) => (
+          <tr>
+            <td>{one.node ? one.pod : <a href={`#/waiting/${encodeURIComponent(one.pod)}`}>{one.pod}</a>}</td>
+            <td>{one.state}</td>
+            <td>{one.node ? <a href={`#/map/${encodeURIComponent(one.node)}`}>{one.node}</a> : '–'}</td>
+            <td>{one.domain || '–'}</td>
+            <td>{one.why}</td>
+          </tr>
+        ))}
+      </Table>
+    </details>
+  )
+}

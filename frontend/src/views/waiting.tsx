@@ -1,0 +1,200 @@
+// What waits: by cause, and the whole explanation of one pod.
+import type { JSX } from 'preact'
+import { useState } from 'preact/hooks'
+import { count, duration } from '../format'
+import { model } from '../model'
+import { Empty, Problem, Table, useAnswer } from '../parts'
+import { go } from '../route'
+import type { Cause, Explanation, NamedPod } from '../wire'
+
+export function Waiting(props: { pod: string }): JSX.Element {
+  const [filter, setFilter] = useState('')
+  const wanted = filter.trim().toLowerCase()
+  const causes = model.waiting.filter(
+    (one) =>
+      !wanted ||
+      one.cause.toLowerCase().includes(wanted) ||
+      one.namespaces.some((name) => name.toLowerCase().includes(wanted)) ||
+      one.named.some((pod) => pod.pod.toLowerCase().includes(wanted)),
+  )
+  return (
+    <div class="columns">
+      <section aria-label="Causes">
+        <div class="tools">
+          <h1>What waits</h1>
+          <input
+            type="search"
+            data-search
+            aria-label="Find a cause, namespace or pod"
+            placeholder="find: cause, namespace, pod ( / )"
+            value={filter}
+            onInput={(event) => setFilter(event.currentTarget.value)}
+          />
+        </div>
+        {model.number > 0 && model.totals.waiting === 0 && <Empty>No pod waits.</Empty>}
+        {causes.map((one) => (
+          <CauseCard key={one.cause} cause={one} chosen={props.pod} wanted={wanted} />
+        ))}
+      </section>
+      <section aria-label="Explanation" class="detail">
+        {props.pod ? <Told pod={props.pod} /> : <Empty>Choose a pod to see all that is known of its waiting.</Empty>}
+      </section>
+    </div>
+  )
+}
+
+function CauseCard(props: { cause: Cause; chosen: string; wanted: string }): JSX.Element {
+  const { cause } = props
+  const [isOpen, setOpen] = useState(false)
+  const all = useAnswer<{ pods: NamedPod[] }>('waiting', isOpen ? { cause: cause.cause } : null, 5000)
+  const pods = (all.answer?.pods ?? cause.named).filter((one) => !props.wanted || `${one.pod} ${cause.cause}`.toLowerCase().includes(props.wanted))
+  const shown = isOpen ? pods : pods.slice(0, 3)
+  const age = duration(model.status.nowS - cause.oldestS)
+  return (
+    <article class="card">
+      <h2>
+        <span class="number">{count(cause.pods)}</span> {cause.pods === 1 ? 'pod' : 'pods'}: {cause.cause}
+      </h2>
+      <p class="facts">
+        longest {age}
+        {cause.gangs > 0 && ` · ${cause.gangs} ${cause.gangs === 1 ? 'gang' : 'gangs'}`}
+        {cause.plugins.length > 0 && ` · ${cause.plugins.join(', ')}`}
+        {` · ${cause.namespaces.join(', ')}`}
+      </p>
+      {cause.help && (
+        <p class="help">
+          <strong>Would help:</strong> {cause.help}
+        </p>
+      )}
+      <ul class="pods">
+        {shown.map((one) => (
+          <li key={one.pod}>
+            <a href={`#/waiting/${encodeURIComponent(one.pod)}`} aria-current={one.pod === props.chosen ? 'true' : undefined}>
+              <span class="name">{one.pod}</span>
+              <span class="dim">
+                {duration(model.status.nowS - one.sinceS)}
+                {one.position > 0 && ` · place ${one.position}`}
+                {(one.attempts ?? 0) > 0 && ` · tried ${one.attempts}×`}
+              </span>
+            </a>
+          </li>
+        ))}
+      </ul>
+      {cause.pods > 3 && (
+        <button type="button" class="link" aria-expanded={isOpen} onClick={() => setOpen(!isOpen)}>
+          {isOpen ? 'fewer' : `all ${count(cause.pods)}`}
+        </button>
+      )}
+    </article>
+  )
+}
+
+function Told(props: { pod: string }): JSX.Element {
+  const { answer: told, problem } = useAnswer<Explanation>('pod', { name: props.pod }, 3000)
+  return (
+    <>
+      <div class="tools">
+        <h2 class="name">{props.pod}</h2>
+        <button type="button" onClick={() => go('waiting')}>
+          close
+        </button>
+      </div>
+      <Problem text={problem} />
+      {told && <Explained told={told} />}
+      {!told && !problem && <Empty>Asking the scheduler …</Empty>}
+    </>
+  )
+}
+
+function Explained(props: { told: Explanation }): JSX.Element {
+  const { told } = props
+  const causes = told.causes ?? []
+  return (
+    <>
+      <p class={`verdict ${told.verdict}`}>
+        <strong>{told.verdict}</strong>: {told.summary}
+      </p>
+      {told.remedies && told.remedies.length > 0 && (
+        <>
+          <h3>What would help</h3>
+          <ul>
+            {told.remedies.map((one) => (
+              <li>
+                {one.text}
+                {one.tried === false ? ' (nobody can try that here)' : one.sufficient === false ? ' (not enough alone)' : ''}
+              </li>
+            ))}
+          </ul>
+        </>
+      )}
+      {causes.length > 0 && (
+        <>
+          <h3>What is against it</h3>
+          <ul>
+            {causes.map((one) => (
+              <li class={one.decisive === false ? 'dim' : ''}>
+                {one.nodes ? <strong>{count(one.nodes)} {one.nodes === 1 ? 'node' : 'nodes'}: </strong> : null}
+                {one.sentence || one.reason}
+                {one.detail ? ` (${one.on?.[0] ? `${one.on[0]}: ` : ''}${one.detail})` : ''} <span class="dim">{one.plugin}</span>
+              </li>
+            ))}
+          </ul>
+        </>
+      )}
+      {told.nearest && told.nearest.length > 0 && (
+        <>
+          <h3>Nearest nodes</h3>
+          <Table label="Nearest nodes" heads={['Node', 'Lacks', 'What is against it']}>
+            {told.nearest.map((one) => (
+              <tr>
+                <td>
+                  <a href={`#/map/${encodeURIComponent(one.node)}`}>{one.node}</a>
+                </td>
+                <td>{Object.entries(one.lacks ?? {}).map(([name, amount]) => `${amount} ${name}`).join(', ') || '–'}</td>
+                <td>{(one.details ?? one.reasons).join('; ')}</td>
+              </tr>
+            ))}
+          </Table>
+        </>
+      )}
+      {told.scores && told.scores.length > 0 && <Scores scores={told.scores} />}
+      {told.emptyCluster && !told.emptyCluster.fits && <p>Not even if all other pods were gone: {told.emptyCluster.why}</p>}
+      {told.queue && (
+        <>
+          <h3>Queue</h3>
+          <p>
+            {told.queue.state}, place {told.queue.position}; tried {told.queue.attempts ?? 0}×
+            {told.queue.ahead && told.queue.ahead.length > 0 && `; before it: ${told.queue.ahead.join(', ')}`}
+          </p>
+          {told.queue.wokenBy && told.queue.wokenBy.length > 0 && <p class="dim">Tried again when: {told.queue.wokenBy.join('; ')}</p>}
+        </>
+      )}
+      {told.lastMessage && (
+        <details>
+          <summary>The scheduler's own words</summary>
+          <p class="mono">{told.lastMessage}</p>
+        </details>
+      )}
+    </>
+  )
+}
+
+function Scores(props: { scores: NonNullable<Explanation['scores']> }): JSX.Element {
+  const plugins = Object.keys(props.scores[0]?.plugins ?? {})
+  return (
+    <>
+      <h3>Nodes that would take it, by score</h3>
+      <Table label="Scores" heads={['Node', 'Total', ...plugins]}>
+        {props.scores.map((one) => (
+          <tr>
+            <td>{one.node}</td>
+            <td>{one.total}</td>
+            {plugins.map((name) => (
+              <td>{one.plugins[name]}</td>
+            ))}
+          </tr>
+        ))}
+      </Table>
+    </>
+  )
+}

@@ -1,0 +1,192 @@
+// What the server sends: see koordinator/dashboard/frames.py, queries.py, attention.py, whatif.py.
+
+export type Phase = 'loading' | 'live' | 'paused' | 'ended' | 'lost'
+
+export interface Status {
+  phase: Phase
+  nowS: number
+  problem: string
+  fromS: number | null
+  toS: number | null
+  speed: number | null
+  canSeek: boolean
+  isVirtual: boolean
+}
+
+export type Pair = [number, number] // used, all there is
+
+export interface Totals {
+  nodes: number
+  placed: number
+  waiting: number
+  cpu: Pair
+  memory: Pair
+  gpu: Pair
+}
+
+export interface NamedPod {
+  pod: string
+  sinceS: number
+  position: number
+  state: string
+  priority?: number
+  attempts?: number
+  gang?: string
+}
+
+export interface Cause {
+  cause: string
+  plugins: string[]
+  pods: number
+  oldestS: number
+  namespaces: string[]
+  gangs: number
+  named: NamedPod[]
+  help?: string
+}
+
+export interface NodeLists {
+  names: string[]
+  pools: string[]
+  zones: string[]
+  blocks: string[]
+  models: string[]
+  gpus: number[]
+}
+
+export interface TimelineData {
+  atS: number[]
+  cpu: number[]
+  memory: number[]
+  gpu: number[]
+  placed: number[]
+  causes: Record<string, number[]>
+  marks?: { atS: number; text: string }[]
+}
+
+export interface FullFrame {
+  kind: 'full'
+  number: number
+  title: string
+  source: 'manifests' | 'simulation' | 'recording' | 'cluster'
+  status: Status
+  totals: Totals
+  columns: string[]
+  nodes: NodeLists
+  values: number[][]
+  waiting: Cause[]
+}
+
+export interface DeltaFrame {
+  kind: 'delta'
+  number: number
+  status: Status
+  totals: Totals
+  rows: number[][]
+  waiting?: Cause[]
+}
+
+export type Frame = FullFrame | DeltaFrame
+
+export interface CauseReport {
+  plugin: string
+  reason: string
+  nodes?: number
+  decisive?: boolean
+  sentence?: string
+  detail?: string
+  on?: string[]
+}
+
+export interface Explanation {
+  pod: string
+  verdict: string
+  summary: string
+  node?: string
+  causes?: CauseReport[]
+  gang?: string
+  nearest?: { node: string; reasons: string[]; lacks?: Record<string, string>; details?: string[]; hopeless?: boolean }[]
+  emptyCluster?: { fits: boolean; node?: string; why?: string }
+  remedies?: { kind: string; text: string; sufficient?: boolean; tried?: boolean }[]
+  queue?: { state: string; position: number; ahead?: string[]; since?: string; attempts?: number; retryAt?: string; wokenBy?: string[] }
+  lastMessage?: string
+  scores?: { node: string; total: number; plugins: Record<string, number> }[]
+}
+
+export interface NodeDetails {
+  name: string
+  labels: Record<string, string>
+  taints: string[]
+  isCordoned: boolean
+  conditions: { type: string; status: string; reason: string; message: string }[]
+  resources: { name: string; used: string; total: string; share: number | null }[]
+  numa: { zone: number; cores: [number, number][][]; resources: { name: string; used: string; total: string }[] }[]
+  devices: {
+    type: string
+    devices: {
+      minor: number
+      numa: number | null
+      pcie: string
+      isHealthy: boolean
+      holders: { pod: number; percent: number; functions: string[] }[]
+    }[]
+  }[]
+  partitions: number[][]
+  pods: { pod: string; priority: number; sinceS: number; requests: Record<string, string>; cpus: string; devices: Record<string, number[]> }[]
+}
+
+export interface Quota {
+  name: string
+  min: Record<string, string>
+  max: Record<string, string>
+  runtime: Record<string, string>
+  used: Record<string, string>
+  request: Record<string, string>
+  borrows: { from: string; resource: string; amount: string }[]
+  waitingPods: number
+  queuePolicy: string
+  children: Quota[]
+}
+
+export interface Quotas {
+  trees: { id: string; total: Record<string, string>; quotas: Quota[] }[]
+  warnings: string[]
+  isOn: boolean
+}
+
+export interface Gang {
+  gang: string
+  phase: string
+  minMember: number
+  total: number
+  present: number
+  bound: number
+  running: number
+  mode: string
+  why: string
+  queuePosition: number | null
+  queueReason: string
+  complaints: string[]
+  network: { layer: string; strategy?: string; domains: Record<string, number> }[]
+  members: { pod: string; state: string; phase: string; node: string; domain: string; why: string }[]
+}
+
+export interface Attention {
+  items: { severity: 'error' | 'warning'; topic: string; about: string; text: string; sinceS: number | null }[]
+  notLookedAt: Record<string, string>
+}
+
+export interface WhatIf {
+  placedBefore: number
+  placedAfter: number
+  waitingBefore: number
+  waitingAfter: number
+  evictedAfter: number
+  differences: { pod: string; before: string; after: string; why: string }[]
+  differ: number
+}
+
+export interface Gangs {
+  gangs: Gang[]
+  count: number
+}
