@@ -4,8 +4,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 READY_E2E := $(VENV)/.ready-e2e
+READY_BROWSER := $(VENV)/.ready-browser
 
-.PHONY: demo test check fuzz e2e bench soak changelog clean
+.PHONY: demo test check fuzz e2e browser page bench soak changelog clean
 
 demo: $(READY)
 	$(BIN)/koord demo --report demo-report.html
@@ -31,6 +32,15 @@ fuzz: $(READY)
 e2e: $(READY_E2E)
 	$(BIN)/python -m pytest -q tests/e2e
 
+# The dashboard in a real browser: the Chromium of PATH, or KOORD_CHROMIUM.  SCREENSHOTS=docs/images
+# draws those of the documentation anew.
+browser: $(READY_BROWSER)
+	$(BIN)/python -m pytest -q tests/browser
+
+# The page of the dashboard, bundled from frontend/; the bundle is committed.  Needs node.
+page:
+	cd frontend && npm ci && npm run build
+
 bench: $(READY_E2E)
 	$(BIN)/python -m benchmarks
 
@@ -48,6 +58,10 @@ $(READY): pyproject.toml
 
 $(READY_E2E): $(READY)
 	$(BIN)/python -m pip install --quiet --group e2e
+	@touch $@
+
+$(READY_BROWSER): $(READY)
+	$(BIN)/python -m pip install --quiet --group browser
 	@touch $@
 
 # Moves changes/*.md into CHANGELOG.md, for the release that VERSION names.

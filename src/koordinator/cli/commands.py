@@ -120,6 +120,11 @@ COMMANDS: Final[Mapping[str, CommandSource]] = MappingProxyType(
             "demo",
             "Simulate a day of an AI and services cluster and write an HTML report.",
         ),
+        "dashboard": CommandSource(
+            "dashboard",
+            "dashboard",
+            "Show a cluster in the browser, live: who waits and why, every node, shares, and time.",
+        ),
         "crds": CommandSource(
             "crds",
             "crds",

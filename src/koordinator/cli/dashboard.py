@@ -1,0 +1,271 @@
+"""``koord dashboard``: one page that shows a cluster live, and what decides in it."""
+
+import io
+import os
+import sys
+import threading
+import webbrowser
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+from koordinator.api.meta import KubeObject
+from koordinator.api.priority import PriorityClass
+from koordinator.cli.configuration import plugins_for, read_configuration
+from koordinator.cli.dashboard_flags import DashboardFlags
+from koordinator.cli.dataclass_flags import with_flags
+from koordinator.cli.manifests import STDIN, files_below, read_manifests
+from koordinator.cli.output import console
+from koordinator.cli.recording import opened_recording, recorded_configuration
+from koordinator.cluster.port import Cluster
+from koordinator.dashboard.access import AccessPolicy, ReviewedAccess
+from koordinator.dashboard.feed import Feed
+from koordinator.dashboard.server import dashboard_application
+from koordinator.dashboard.sources import ClusterSource
+from koordinator.dashboard.sources.cluster import LiveClusterSource
+from koordinator.dashboard.sources.manifests import ManifestSource
+from koordinator.dashboard.sources.recording import RecordingSource
+from koordinator.dashboard.sources.simulation import SimulationSource
+from koordinator.foundation.clock import Clock, SystemClock
+from koordinator.foundation.errors import ClusterError, InputError
+from koordinator.process.authorization import Authorizer
+from koordinator.process.certificates import context_of_files, self_signed_context
+from koordinator.process.connections import ConnectionLimits
+from koordinator.process.http_server import HttpServer, is_loopback
+from koordinator.process.termination import stop_on_signals
+from koordinator.simulator import Simulation, demo_workload, read_workload
+from koordinator.simulator.replay import ReplayRun
+from koordinator.simulator.run import default_profile
+
+DEMO = "demo"
+SIMULATED_SPEED, RECORDED_SPEED = 600.0, 60.0
+LIMITS = ConnectionLimits(connections=256)  # browsers keep one for the stream and some for queries
+LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
+REVIEWS_PER_S = 20.0
+ASK_EVERY_S, ASK_TIMEOUT_S = 5.0, 5.0  # whether the API server is still there
+
+
+@with_flags
+def dashboard(flags: DashboardFlags) -> None:
+    """Show a cluster in the browser, live: who waits and why, every node, shares, and time."""
+    flags.check()
+    clock, stopping = SystemClock(), stop_on_signals()
+    with ExitStack() as cleanup:
+        source, reviewer = _source(flags, clock, stopping, cleanup)
+        serve(flags, source, clock, cleanup, reviewer=reviewer)
+        while not stopping.wait(0.5):
+            pass
+
+
+def serve(
+    flags: DashboardFlags,
+    source: ClusterSource,
+    clock: Clock,
+    cleanup: ExitStack,
+    *,
+    reviewer: Callable[[], Cluster] | None = None,
+) -> Feed:
+    """Follow a source and serve it from now on until ``cleanup``.
+
+    ``reviewer`` connects to the API server that says who may see what.
+    Raises InputError for an address that can't be listened on, or may not.
+    """
+    feed = Feed(source, clock)
+    feed.start()
+    cleanup.callback(feed.stop)
+    for server, url in _servers(flags, feed, clock, reviewer):
+        server.start()
+        cleanup.callback(server.stop)
+        shown = url.format(port=server.port)
+        console(stderr=True).print(f"Dashboard: {shown}", soft_wrap=True, markup=False)
+        if not flags.no_browser and sys.stdout.isatty():
+            webbrowser.open(shown)
+    return feed
+
+
+def _servers(
+    flags: DashboardFlags,
+    feed: Feed,
+    clock: Clock,
+    reviewer: Callable[[], Cluster] | None,
+) -> list[tuple[HttpServer, str]]:
+    found: list[tuple[HttpServer, str]] = []
+    application = partial(dashboard_application, feed, read_text, clock)
+    address = flags.address
+    if address is not None:
+        host, port = address
+        policy = None
+        if not is_loopback(host):
+            policy = _reviewed(reviewer, clock)
+            if policy is None:
+                text = (
+                    f"found {flags.listen}; accepted is an address that only this machine reaches"
+                )
+                raise InputError(text, source="--listen")
+        app = application(policy, hosts=LOCAL_NAMES if policy is None else ())
+        name = "localhost" if policy is None else host
+        found.append((HttpServer(app, host, port, limits=LIMITS), f"http://{name}:{{port}}/"))
+    if flags.secure_port:
+        policy = _reviewed(reviewer, clock)
+        if policy is None:
+            raise InputError("accepted with a cluster only", source="--secure-port")
+        if flags.tls_cert_file is not None and flags.tls_private_key_file is not None:
+            tls = context_of_files(flags.tls_cert_file, flags.tls_private_key_file)
+        else:
+            tls = self_signed_context(("localhost", "127.0.0.1", "koord-dashboard"), clock)
+        server = HttpServer(
+            application(policy), flags.bind_address, flags.secure_port, tls, limits=LIMITS
+        )
+        found.append((server, "https://localhost:{port}/"))
+    return found
+
+
+def _reviewed(reviewer: Callable[[], Cluster] | None, clock: Clock) -> AccessPolicy | None:
+    return None if reviewer is None else ReviewedAccess(Authorizer(reviewer(), clock))
+
+
+# -- sources ---------------------------------------------------------------------------------
+
+
+def _source(
+    flags: DashboardFlags, clock: Clock, stopping: threading.Event, cleanup: ExitStack
+) -> tuple[ClusterSource, Callable[[], Cluster] | None]:
+    if flags.files:
+        return _manifests(flags.files, flags.config, clock), None
+    if flags.workload:
+        return _simulation(flags, clock), None
+    if flags.recording is not None:
+        return _recording(flags, flags.recording, clock), None
+    return _cluster(flags, clock, stopping, cleanup)
+
+
+def _manifests(paths: Sequence[str], config: str, clock: Clock) -> ManifestSource:
+    if STDIN in paths:
+        raise InputError("found -; accepted is a file or folder", source="-f")
+    configuration = read_configuration(config)
+    source = ManifestSource(
+        ", ".join(paths),
+        lambda: read_manifests(paths),
+        lambda: _version(paths),
+        configuration,
+        clock.now_s,
+        out_of_tree=plugins_for(configuration),
+        config_name=config,
+    )
+    source.load()  # what can't be read is told here, not in the browser
+    return source
+
+
+def _version(paths: Sequence[str]) -> Hashable:
+    """Return something that differs once a file does; a file that is gone is different, too."""
+    found: list[tuple[str, int, int]] = []
+    for name in paths:
+        try:
+            for file in files_below(Path(name)):
+                stat = os.stat(file)  # noqa: PTH116 -- one of thousands
+                found.append((str(file), stat.st_mtime_ns, stat.st_size))
+        except (OSError, InputError):
+            found.append((name, 0, 0))
+    return tuple(found)
+
+
+def _simulation(flags: DashboardFlags, clock: Clock) -> SimulationSource:
+    workload = demo_workload() if flags.workload == DEMO else read_workload(flags.workload)
+    configuration = read_configuration(flags.config, default_profile())
+    simulation = Simulation(
+        workload,
+        configuration,
+        seed=flags.seed,
+        out_of_tree=plugins_for(configuration),
+        source=flags.config,
+    )
+    speed = SIMULATED_SPEED if flags.speed is None else flags.speed
+    return SimulationSource(simulation, configuration, clock, speed=speed)
+
+
+def _recording(flags: DashboardFlags, path: Path, clock: Clock) -> RecordingSource:
+    with opened_recording(path) as recorded:
+        header = recorded.header
+        configuration = recorded_configuration(flags.config, header, str(path))
+
+    def begin() -> ReplayRun:
+        return ReplayRun.begin(
+            header,
+            configuration,
+            out_of_tree=plugins_for(configuration),
+            source=flags.config or str(path),
+        )
+
+    begin()  # what can't be meant is told here, not in the browser
+    speed = RECORDED_SPEED if flags.speed is None else flags.speed
+    return RecordingSource(
+        path.name, lambda: opened_recording(path), begin, configuration, clock, speed=speed
+    )
+
+
+def _cluster(
+    flags: DashboardFlags, clock: Clock, stopping: threading.Event, cleanup: ExitStack
+) -> tuple[LiveClusterSource, Callable[[], Cluster]]:
+    from koordinator.cluster.kubernetes.cluster import (  # noqa: PLC0415 -- loading it takes a
+        KubernetesCluster,  # quarter of a second that manifests should not pay
+    )
+    from koordinator.cluster.kubernetes.connection import find_connection  # noqa: PLC0415
+    from koordinator.cluster.kubernetes.credentials import Credentials  # noqa: PLC0415
+
+    connection = find_connection(flags.kubeconfig, flags.context)
+    credentials = Credentials(connection, clock)
+
+    def connect(
+        *, may_write: bool = False, qps: float | None = None, timeout_s: float = 30.0
+    ) -> Cluster:
+        cluster = KubernetesCluster(
+            credentials,
+            clock,
+            may_write=lambda: may_write,
+            qps=qps,
+            timeout_s=timeout_s,
+            user_agent="koord-dashboard",
+        )
+        cleanup.callback(cluster.close)
+        return cluster
+
+    configuration = read_configuration(flags.config)
+    contact = _Contact(connect(timeout_s=ASK_TIMEOUT_S), clock, stopping)
+    contact.start()
+    source = LiveClusterSource(
+        flags.context or flags.kubeconfig or "this cluster",
+        connect(),
+        configuration,
+        clock,
+        out_of_tree=plugins_for(configuration),
+        config_name=flags.config,
+        answered_s=lambda: contact.answered_s,
+    )
+    # A review is a question, but it is put by creating an object.
+    return source, partial(connect, may_write=True, qps=REVIEWS_PER_S, timeout_s=10.0)
+
+
+class _Contact:
+    """Knows when the API server was heard of last: a silent watch may be a dead one."""
+
+    def __init__(self, cluster: Cluster, clock: Clock, stopping: threading.Event) -> None:
+        self._cluster, self._clock, self._stopping = cluster, clock, stopping
+        self.answered_s = clock.now_s()
+        self._thread = threading.Thread(target=self._run, name="contact", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(ASK_EVERY_S):
+            try:
+                self._cluster.list(PriorityClass)  # there are few, in any cluster
+            except ClusterError:
+                continue
+            self.answered_s = self._clock.now_s()
+
+
+def read_text(text: str) -> Sequence[KubeObject]:
+    """Return the objects of manifests that somebody wrote into the page.  Raises InputError."""
+    return read_manifests([STDIN], io.BytesIO(text.encode()))

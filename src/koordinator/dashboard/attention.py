@@ -1,0 +1,182 @@
+"""What of a cluster needs a person: facts that no controller mends by itself.
+
+Called by the thread that owns the scheduler; changes nothing.
+"""
+
+from collections.abc import Iterator
+from enum import StrEnum
+
+import msgspec
+
+from koordinator.api.node_metric import NodeMetric
+from koordinator.api.reservation import Reservation
+from koordinator.dashboard.access import ViewScope
+from koordinator.dashboard.overview import ClusterOverview
+from koordinator.dashboard.queries import is_waiting, objects_of, quota_rules
+from koordinator.domain.cpus.cpu_list import cpu_ids
+from koordinator.domain.gangs import GangDefaults, gang_summaries
+from koordinator.domain.quota.tree_report import counted_quotas
+from koordinator.foundation.clock import to_epoch_s
+from koordinator.scheduler.loop.handle import SchedulerHandle
+from koordinator.scheduler.snapshot import ClusterState
+
+STUCK_S = 600.0  # that a gang waits although all members are there
+UNUSED_S = 600.0  # that a reservation is there for nobody
+STALE_S = 300.0  # age of a report that a scheduler no longer believes: loadaware's default is 180
+MOST_OF_A_KIND = 200
+
+
+class Severity(StrEnum):
+    """How much is lost while nobody does anything."""
+
+    ERROR = "error"  # something that is there can't be used, or something asked for never comes
+    WARNING = "warning"
+
+
+class AttentionItem(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Something for a person to look at; ``about`` is ``kind/name``."""
+
+    severity: Severity
+    topic: str
+    about: str
+    text: str
+    since_s: float | None = None
+
+
+class AttentionList(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """All of it, and topics that could not be looked at, with the reason."""
+
+    items: list[AttentionItem]
+    not_looked_at: dict[str, str]
+
+
+def attention(
+    handle: SchedulerHandle, overview: ClusterOverview, scope: ViewScope
+) -> AttentionList:
+    """Return what needs a person, errors first; of each topic ``MOST_OF_A_KIND`` at most."""
+    state, now_s = handle.state, overview.status.now_s
+    topics: list[Iterator[AttentionItem]] = [_gangs(handle, scope, overview)]
+    missing = {}
+    if scope.sees_nodes:
+        topics += [_nodes(state), _devices(state), _reports(state, now_s)]
+    if scope.is_everything:
+        topics += [_reservations(state, now_s), _quotas(handle)]
+    else:
+        missing["reservations and quotas"] = "you may not list pods of all namespaces"
+    missing["webhooks and components"] = "no scheduler reads them: kubectl get leases,pods"
+    missing["flapping nodes"] = "only a trail of decisions knows: koord audit"
+    found = [
+        item for topic in topics for item, _ in zip(topic, range(MOST_OF_A_KIND), strict=False)
+    ]
+    found.sort(key=lambda item: (item.severity is not Severity.ERROR, item.topic, item.about))
+    return AttentionList(items=found, not_looked_at=missing)
+
+
+def _nodes(state: ClusterState) -> Iterator[AttentionItem]:
+    for node in state.nodes.objects:
+        for condition in node.status.conditions if node is not None else ():
+            is_bad = (condition.type == "Ready") is not (condition.status == "True")
+            if (node is not None and is_bad and condition.status != "Unknown") or (
+                node is not None and condition.type == "Ready" and condition.status == "Unknown"
+            ):
+                detail = condition.message or condition.reason
+                yield AttentionItem(
+                    severity=Severity.ERROR,
+                    topic="nodes",
+                    about=f"node/{node.metadata.name}",
+                    text=f"{condition.type} is {condition.status}"
+                    + (f": {detail}" if detail else ""),
+                    since_s=to_epoch_s(condition.last_transition_time) or None,
+                )
+
+
+def _devices(state: ClusterState) -> Iterator[AttentionItem]:
+    for row, report in sorted(state.nodes.devices.reports.items()):
+        name = state.nodes.names[row]
+        for group in report.model.groups:
+            broken = list(cpu_ids(group.mask & ~report.healthy.get(group.kind, 0)))
+            if broken:
+                minors = ", ".join(map(str, broken))
+                yield AttentionItem(
+                    severity=Severity.ERROR,
+                    topic="devices",
+                    about=f"node/{name}",
+                    text=f"{group.kind} {minors}: unhealthy, so nobody gets it",
+                )
+        for problem in report.problems:
+            yield AttentionItem(
+                severity=Severity.WARNING,
+                topic="devices",
+                about=f"node/{name}",
+                text=f"left out of the report of its devices: {problem}",
+            )
+
+
+def _reports(state: ClusterState, now_s: float) -> Iterator[AttentionItem]:
+    for metric in state.objects.all(NodeMetric):
+        name = metric.metadata.name
+        at_s = to_epoch_s(metric.status.update_time)
+        if name in state.nodes.rows and at_s and now_s - at_s > STALE_S:
+            yield AttentionItem(
+                severity=Severity.WARNING,
+                topic="reports",
+                about=f"node/{name}",
+                text="its NodeMetric is stale, so its load counts as unknown: look at its koordlet",
+                since_s=at_s,
+            )
+
+
+def _gangs(
+    handle: SchedulerHandle, scope: ViewScope, overview: ClusterOverview
+) -> Iterator[AttentionItem]:
+    now_s = overview.status.now_s
+    since = {one.gang: one for one in reversed(overview.waiting) if one.gang}
+    for gang in gang_summaries(objects_of(handle), GangDefaults()):
+        if not scope.sees(gang.gang.partition("/")[0]):
+            continue
+        for text in gang.warnings:
+            yield AttentionItem(
+                severity=Severity.ERROR, topic="gangs", about=f"gang/{gang.gang}", text=text
+            )
+        first = since.get(gang.gang)
+        if first is None or not is_waiting(gang):
+            continue
+        if gang.bound > 0:
+            text = f"{gang.bound} of {gang.min_member} members have a node, the others find none"
+            severity = Severity.ERROR
+        elif gang.present < gang.min_member:
+            text = f"{gang.present} of {gang.min_member} members are there: nothing starts without"
+            severity = Severity.WARNING
+        elif now_s - first.since_s >= STUCK_S:
+            text = f"all members are there and wait: {first.cause}"
+            severity = Severity.WARNING
+        else:
+            continue
+        yield AttentionItem(
+            severity=severity,
+            topic="gangs",
+            about=f"gang/{gang.gang}",
+            text=text,
+            since_s=first.since_s,
+        )
+
+
+def _reservations(state: ClusterState, now_s: float) -> Iterator[AttentionItem]:
+    for one in state.objects.all(Reservation):
+        status = one.status
+        created_s = to_epoch_s(one.metadata.creation_timestamp)
+        is_unused = status.phase == "Available" and not status.current_owners
+        if is_unused and created_s and now_s - created_s > UNUSED_S:
+            yield AttentionItem(
+                severity=Severity.WARNING,
+                topic="reservations",
+                about=f"reservation/{one.metadata.name}",
+                text=f"holds room on {status.node_name} that nobody uses",
+                since_s=created_s,
+            )
+
+
+def _quotas(handle: SchedulerHandle) -> Iterator[AttentionItem]:
+    _, warnings = counted_quotas(objects_of(handle), quota_rules(handle))
+    for text in warnings:
+        yield AttentionItem(severity=Severity.ERROR, topic="quotas", about="quota/", text=text)

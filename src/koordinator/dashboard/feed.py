@@ -1,0 +1,192 @@
+"""The loop of a dashboard: it follows a source, answers questions and publishes overviews.
+
+One thread, which owns the source and its scheduler.  Making an overview costs the source time, so
+the longer it takes, the rarer it is done: never more than a twentieth of the time, and never more
+often than four times a second.  Without readers nothing is made but a sample now and then.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from koordinator.dashboard.broadcast import Broadcast
+from koordinator.dashboard.overview import ClusterOverview, OverviewBuilder, nothing_yet
+from koordinator.dashboard.sources import (
+    ClusterSource,
+    ControllableSource,
+    SourceControl,
+    SourceStatus,
+)
+from koordinator.dashboard.timeline import Timeline
+from koordinator.foundation.clock import Clock
+from koordinator.foundation.errors import InputError, KoordinatorError, NotFoundError
+from koordinator.process.inquiries import Inquiries
+from koordinator.scheduler.features.explanation import explain
+from koordinator.scheduler.loop.handle import SchedulerHandle
+
+log = logging.getLogger(__name__)
+
+AnswerT = TypeVar("AnswerT")
+
+LEAST_INTERVAL_S = 0.25
+SHARE_OF_TIME = 20  # an overview may take one part in so many
+UNWATCHED_INTERVAL_S = 5.0  # for the timeline, while nobody looks
+REMEDY_LASTS_S = 10.0
+LONGEST_NAP_S = 0.5
+
+
+class Feed:
+    """Follows a source between ``start`` and ``stop``; everything else may be called anywhere."""
+
+    def __init__(self, source: ClusterSource, clock: Clock) -> None:
+        self.source = source
+        self._clock = clock
+        self._inquiries = Inquiries()
+        self._stopping = threading.Event()
+        self._wake = threading.Event()
+        self._ready = threading.Event()
+        self.timeline = Timeline()
+        heading = {"title": source.title, "source": source.kind, "readOnly": True}
+        self.broadcast = Broadcast(heading, self.timeline)
+        self._builder: tuple[SchedulerHandle, OverviewBuilder] | None = None
+        self._due_s = 0.0
+        self._remedies: dict[str, tuple[float, str]] = {}  # by pod: since when, and what
+        self.overview: ClusterOverview | None = None  # the last one
+        self.cost_s = 0.0  # what that took
+        self._thread = threading.Thread(target=self._run, name="dashboard", daemon=True)
+
+    def start(self) -> None:
+        """Begin to follow."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End, and turn away whoever asks."""
+        self._stopping.set()
+        self._wake.set()
+        self._inquiries.close()
+        if self._thread.is_alive():
+            self._thread.join(LONGEST_NAP_S * 10)
+
+    def wait_until_ready(self, timeout_s: float = 60.0) -> bool:
+        """Return once there is an overview, or whether there is one after so long."""
+        return self._ready.wait(timeout_s)
+
+    def ask(self, question: Callable[[SchedulerHandle], AnswerT]) -> AnswerT:
+        """Have the source's thread answer a question about its scheduler.
+
+        Raises what the question does, NotFoundError while there is no scheduler, TimeoutError.
+        """
+
+        def put() -> AnswerT:
+            handle = self.source.handle
+            if handle is None:
+                raise NotFoundError("nothing has been read yet")
+            return question(handle)
+
+        return self._put(put)
+
+    def control(self, wanted: SourceControl) -> SourceStatus:
+        """Let the source's time be as wanted.  Raises InputError where it can't be chosen."""
+        source = self.source
+        if not isinstance(source, ControllableSource):
+            raise InputError("time passes by itself here: only of runs and recordings it is chosen")
+        controllable = source
+
+        def put() -> SourceStatus:
+            controllable.control(wanted)
+            return self.source.status
+
+        status = self._put(put)
+        self._due_s = 0.0
+        return status
+
+    def status(self) -> SourceStatus:
+        """Return how the source is, as of the last overview."""
+        return self.overview.status if self.overview is not None else self.source.status
+
+    def _put(self, question: Callable[[], AnswerT]) -> AnswerT:
+        self._wake.set()
+        return self._inquiries.ask(question)
+
+    # -- the thread --------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            self.source.follow(self._pause)
+        except KoordinatorError as error:
+            log.warning("source lost", extra={"error": str(error)})
+        while self._pause(LONGEST_NAP_S):  # what was seen last can still be asked about
+            pass
+
+    def _pause(self, wait_s: float) -> bool:
+        until_s = self._clock.now_s() + wait_s
+        while True:
+            self._wake.clear()
+            self._inquiries.answer()
+            self._publish_if_due()
+            left_s = until_s - self._clock.now_s()
+            if self._stopping.is_set():
+                return False
+            if left_s <= 0:
+                return True
+            self._wake.wait(min(left_s, max(self._due_s - self._clock.now_s(), 0.01)))
+
+    def _publish_if_due(self) -> None:
+        now_s = self._clock.now_s()
+        handle = self.source.handle
+        if now_s < self._due_s:
+            return
+        if handle is None:
+            self.broadcast.publish(nothing_yet(self.source.status), {})
+            self._due_s = now_s + LEAST_INTERVAL_S
+            return
+        if self._builder is None or self._builder[0] is not handle:
+            self._builder = (handle, OverviewBuilder(handle))
+            self._remedies.clear()
+        began_s = time.thread_time()
+        overview = self.overview = self._builder[1].build(self.source.status)
+        self.timeline.add(overview)
+        is_watched = self.broadcast.readers > 0
+        if is_watched:
+            self._find_remedy(handle, overview, now_s)
+            self.broadcast.publish(overview, self._known_remedies())
+        self._ready.set()
+        self.cost_s = time.thread_time() - began_s
+        pause_s = LEAST_INTERVAL_S if is_watched else UNWATCHED_INTERVAL_S
+        if overview.status.speed is not None:
+            pause_s = LEAST_INTERVAL_S  # virtual hours pass within seconds
+        self._due_s = now_s + max(pause_s, SHARE_OF_TIME * self.cost_s)
+
+    def _known_remedies(self) -> Mapping[str, str]:
+        return {key: text for key, (_, text) in self._remedies.items()}
+
+    def _find_remedy(
+        self, handle: SchedulerHandle, overview: ClusterOverview, now_s: float
+    ) -> None:
+        """Find out what would help one pod: the first of the cause that was looked at longest ago.
+
+        One each time, since it takes some milliseconds to try things on a copy.
+        """
+        firsts: dict[str, str] = {}
+        for one in overview.waiting:
+            firsts.setdefault(one.cause, one.key)
+        self._remedies = {k: v for k, v in self._remedies.items() if k in set(firsts.values())}
+        due = [(self._remedies.get(key, (0.0, ""))[0], key) for key in firsts.values()]
+        since_s, key = min(due, default=(now_s, ""))
+        if not key or now_s - since_s < REMEDY_LASTS_S:
+            return
+        self._remedies[key] = (now_s, _remedy(handle, key))
+
+
+def _remedy(handle: SchedulerHandle, key: str) -> str:
+    try:
+        found = explain(handle, key)
+    except NotFoundError:
+        return ""
+    except Exception:
+        log.warning("pod not explained", extra={"pod": key}, exc_info=True)
+        return ""
+    helping = next((r for r in found.remedies if r.sufficient), None)
+    return helping.text if helping is not None else ""

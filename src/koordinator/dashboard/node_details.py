@@ -1,0 +1,163 @@
+"""One node from inside: NUMA nodes and CPUs, devices with partitions and shares, who holds what."""
+
+from typing import Any
+
+from koordinator.api.device import DeviceType
+from koordinator.dashboard.access import ViewScope
+from koordinator.domain.cpus.cpu_list import cpu_ids, format_cpu_list
+from koordinator.domain.devices.amounts import RATIO
+from koordinator.domain.devices.model import DeviceGroup
+from koordinator.domain.numa.node import NumaNode
+from koordinator.domain.pod_requests import pod_requests
+from koordinator.foundation.errors import NotFoundError
+from koordinator.scheduler.diagnosis import quantity
+from koordinator.scheduler.loop.handle import SchedulerHandle
+from koordinator.scheduler.snapshot import ClusterState, PlacedPod
+
+MOST_PARTITIONS = 64
+HIDDEN = "a pod of somebody else"
+
+
+def node_details(handle: SchedulerHandle, name: str, scope: ViewScope) -> dict[str, Any]:
+    """Return what is inside a node.
+
+    ``cpus`` of a NUMA node are lists of hardware threads by core; who holds something is a number:
+    the place in ``pods``, -1 for nobody, -2 for what nobody may be bound to.
+    Raises NotFoundError for a node that isn't there, or that the reader may not see.
+    """
+    state = handle.state
+    row = state.nodes.rows.get(name)
+    node = state.nodes.objects[row] if row is not None else None
+    if row is None or node is None or not scope.sees_nodes:
+        raise NotFoundError(f"there is no node {name}")
+    pods = sorted(state.pods.on_row[row].values(), key=lambda placed: placed.key)
+    report = state.nodes.devices.reports.get(row)
+    return {
+        "name": name,
+        "labels": dict(node.metadata.labels),
+        "taints": [f"{t.key}={t.value}:{t.effect}" for t in node.spec.taints],
+        "isCordoned": node.spec.unschedulable,
+        "conditions": [
+            {"type": c.type, "status": c.status, "reason": c.reason, "message": c.message}
+            for c in node.status.conditions
+        ],
+        "resources": _resources(state, row),
+        "numa": _numa(state.nodes.numa.node(row, pack=False), pods),
+        "devices": [
+            _device_group(group, report.healthy.get(group.kind, 0), pods)
+            for report in ([report] if report is not None else [])
+            for group in report.model.groups
+        ],
+        "partitions": _partitions(state, row),
+        "pods": [_pod(placed, scope) for placed in pods],
+    }
+
+
+def _resources(state: ClusterState, row: int) -> list[dict[str, Any]]:
+    allocatable, requested = state.nodes.allocatable[:, row], state.nodes.requested[:, row]
+    return [
+        {
+            "name": name,
+            "used": quantity(name, int(used)),
+            "total": quantity(name, int(total)),
+            "share": int(used) / int(total) if total else None,
+        }
+        for name, total, used in zip(state.axis.names, allocatable, requested, strict=False)
+        if name and (total or used)
+    ]
+
+
+def _pod(placed: PlacedPod, scope: ViewScope) -> dict[str, Any]:
+    held, spec = placed.pod_allocation, placed.pod.spec
+    requests = {
+        name: quantity(name, amount) for name, amount in pod_requests(spec).items() if amount
+    }
+    is_own = scope.sees(placed.pod.metadata.namespace)
+    return {
+        "pod": placed.key if is_own else HIDDEN,
+        "priority": spec.priority or 0,
+        "sinceS": placed.since_s,
+        "requests": requests,
+        "cpus": format_cpu_list(held.numa.cpus) if held.numa is not None else "",
+        "devices": {
+            str(kind): [taken.minor for taken in devices] for kind, devices in held.devices.items()
+        },
+    }
+
+
+def _numa(numa: NumaNode, pods: list[PlacedPod]) -> list[dict[str, Any]]:
+    used = numa.used({})
+    layout = numa.layout
+    holder = {
+        cpu: place
+        for place, placed in enumerate(pods)
+        if placed.pod_allocation.numa is not None
+        for cpu in cpu_ids(placed.pod_allocation.numa.cpus)
+    }
+    unusable = set(cpu_ids(numa.unusable))
+    zones = []
+    for zone, amounts in numa.zones.items():
+        cores: list[list[list[int]]] = []
+        cpus = layout.numa_nodes.get(zone, 0) if layout is not None else 0
+        if layout is not None and cpus:
+            for core in cpu_ids(layout.cores_of(cpus)):
+                threads = cpu_ids(layout.cpus_of(1 << core))
+                cores.append(
+                    [[cpu, holder.get(cpu, -2 if cpu in unusable else -1)] for cpu in threads]
+                )
+        zones.append(
+            {
+                "zone": zone,
+                "cores": cores,
+                "resources": [
+                    {
+                        "name": name,
+                        "used": quantity(name, used.get(zone, {}).get(name, 0)),
+                        "total": quantity(name, amount),
+                    }
+                    for name, amount in amounts.items()
+                ],
+            }
+        )
+    return zones
+
+
+def _device_group(group: DeviceGroup, healthy: int, pods: list[PlacedPod]) -> dict[str, Any]:
+    place_of_share = RATIO if group.kind is DeviceType.GPU else 0
+    return {
+        "type": str(group.kind),
+        "devices": [
+            {
+                "minor": device.minor,
+                "numa": device.numa,
+                "pcie": device.pcie or "",
+                "isHealthy": bool(healthy >> device.minor & 1),
+                "holders": [
+                    {
+                        "pod": place,
+                        "percent": int(taken.amounts[place_of_share]),
+                        "functions": [function.bus_id for function in taken.functions],
+                    }
+                    for place, placed in enumerate(pods)
+                    for taken in placed.pod_allocation.devices.get(group.kind, ())
+                    if taken.minor == device.minor
+                ],
+            }
+            for device in group.devices
+        ],
+    }
+
+
+def _partitions(state: ClusterState, row: int) -> list[list[int]]:
+    """Return the minors of the GPUs that are linked to each other, the largest partitions first."""
+    report = state.nodes.devices.reports.get(row)
+    table = report.model.partitions if report is not None else None
+    if table is None:
+        return []
+    found = [
+        list(partition.minors)
+        for _, groups in sorted(table.sizes, key=lambda sized: -sized[0])
+        for partitions in groups
+        for partition in partitions
+    ]
+    return found[:MOST_PARTITIONS]

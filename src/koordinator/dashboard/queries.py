@@ -1,0 +1,199 @@
+"""What a page asks beside the overview: the command line's questions to a running scheduler.
+
+Every function is called by the thread that owns the scheduler, and changes nothing.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from koordinator.api.elastic_quota import ElasticQuota
+from koordinator.api.kubescheduler import ElasticQuotaArgs
+from koordinator.api.meta import KubeObject
+from koordinator.api.node import Node
+from koordinator.api.pod import Pod
+from koordinator.api.registry import KINDS
+from koordinator.dashboard.access import ViewScope
+from koordinator.dashboard.frames import NamedPod
+from koordinator.dashboard.overview import ClusterOverview
+from koordinator.domain.gangs import GangDefaults, GangSummary, gang_summaries
+from koordinator.domain.quota import QuotaRules
+from koordinator.domain.quota.tree_report import counted_quotas, quotas_as_data
+from koordinator.foundation.errors import NotFoundError
+from koordinator.scheduler.explain import Explanation
+from koordinator.scheduler.features.explanation import explain
+from koordinator.scheduler.loop.handle import SchedulerHandle
+from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin
+
+SCORED_NODES = 5
+MOST_LISTED = 500  # pods or gangs in one answer
+
+
+def objects_of(handle: SchedulerHandle) -> list[KubeObject]:
+    """Return all that the scheduler has taken in: nodes, what plugins read, pods last."""
+    state = handle.state
+    found: list[KubeObject] = [node for node in state.nodes.objects if node is not None]
+    for kind in KINDS:
+        if kind not in (Node, Pod):
+            found += state.objects.all(kind)
+    return found + list(_pods(handle))
+
+
+def _pods(handle: SchedulerHandle) -> Iterator[Pod]:
+    """Yield placed pods with their nodes, be they only assumed, and those without."""
+    state = handle.state
+    for placed in state.pods.by_key.values():
+        pod = placed.pod
+        if not pod.spec.node_name:
+            name = state.nodes.names[placed.row]
+            pod = msgspec.structs.replace(
+                pod, spec=msgspec.structs.replace(pod.spec, node_name=name)
+            )
+        yield pod
+    for key, (pod, _) in state.unbound.items():
+        if key not in state.pods.by_key:
+            yield pod
+
+
+# -- pods ------------------------------------------------------------------------------------
+
+
+def explanation(handle: SchedulerHandle, key: str, scope: ViewScope) -> dict[str, Any]:
+    """Return why a pod, ``namespace/name``, waits, and what would help, as far as it may be told.
+
+    ``scores`` are those of the best nodes that would take it, plugin by plugin.
+    Raises NotFoundError for a pod that isn't there, or that the reader may not see.
+    """
+    if not scope.sees(key.partition("/")[0]):
+        raise NotFoundError(f"no pod {key} waits for a node, and none of that name has one")
+    found = explain(handle, key)
+    if not scope.is_everything:
+        found = _told_to(found, scope)
+    data: dict[str, Any] = msgspec.to_builtins(found)
+    if scope.sees_nodes:
+        data["scores"] = _scores(handle, key)
+    return data
+
+
+def _told_to(found: Explanation, scope: ViewScope) -> Explanation:
+    """Return the explanation without names that the reader has no right to know."""
+    replace = msgspec.structs.replace
+    remedies = tuple(
+        one
+        for one in found.remedies
+        if all(scope.sees(pod.partition("/")[0]) for pod in one.pods)
+        and (scope.sees_nodes or not one.nodes)
+    )
+    queue = found.queue
+    if queue is not None:
+        ahead = tuple(key for key in queue.ahead if scope.sees(key.partition("/")[0]))
+        queue = replace(queue, ahead=ahead)
+    found = replace(found, remedies=remedies, queue=queue)
+    if scope.sees_nodes:
+        return found
+    causes = tuple(replace(cause, on=(), detail="") for cause in found.causes)
+    return replace(found, causes=causes, nearest=(), node="", empty_cluster=None)
+
+
+def _scores(handle: SchedulerHandle, key: str) -> list[dict[str, Any]]:
+    waiting = handle.state.unbound.get(key)
+    if waiting is None or key in handle.state.pods.by_key:
+        return []
+    pod, pod_class = waiting
+    cycle = handle.cycles.get(pod.spec.scheduler_name)
+    if cycle is None:
+        return []
+    card = cycle.scorecard(pod_class)
+    best = np.argsort(-card.total, kind="stable")[:SCORED_NODES].tolist()
+    return [
+        {
+            "node": card.names[card.feasible[place]],
+            "total": int(card.total[place]),
+            "plugins": {plugin: int(scores[place]) for plugin, scores in card.scores.items()},
+        }
+        for place in best
+    ]
+
+
+def waiting_pods(overview: ClusterOverview, scope: ViewScope, cause: str) -> list[NamedPod]:
+    """Return the pods that wait for one cause, the longest first, up to ``MOST_LISTED``."""
+    found = (
+        NamedPod(
+            one.key, one.since_s, one.position, one.state, one.priority, one.attempts, one.gang
+        )
+        for one in overview.waiting
+        if one.cause == cause and scope.sees(one.namespace)
+    )
+    return [one for one, _ in zip(found, range(MOST_LISTED), strict=False)]
+
+
+# -- shares ----------------------------------------------------------------------------------
+
+
+def quotas(handle: SchedulerHandle, scope: ViewScope) -> dict[str, Any]:
+    """Return the quota trees as ``koord quota tree`` does; of others' quotas only what they hold.
+
+    A quota is an object of a namespace.  Of one that the reader may not see stay its place in the
+    tree and its amounts, since what others get follows from them; its name goes.
+    """
+    plugin = _quota_plugin(handle)
+    args = plugin.args if plugin is not None else ElasticQuotaArgs()
+    trees, warnings = counted_quotas(objects_of(handle), quota_rules(handle))
+    data = quotas_as_data(trees, args)
+    if scope.namespaces is not None:
+        hidden = {
+            quota.metadata.name
+            for quota in handle.state.objects.all(ElasticQuota)
+            if not scope.sees(quota.metadata.namespace)
+        }
+        for tree in data["trees"]:
+            _hide(tree["quotas"], hidden)
+        warnings = []
+    return {**data, "warnings": warnings, "isOn": plugin is not None}
+
+
+def quota_rules(handle: SchedulerHandle) -> QuotaRules:
+    """Return how quotas work here; where no profile has them on, as they would by default."""
+    plugin = _quota_plugin(handle)
+    return plugin.quotas if plugin is not None else QuotaRules.of(ElasticQuotaArgs())
+
+
+def _hide(quotas_of_level: list[dict[str, Any]], hidden: set[str]) -> None:
+    for one in quotas_of_level:
+        if one["name"] in hidden:
+            one["name"] = "another tenant"
+        for loan in one["borrows"]:
+            if loan["from"] in hidden:
+                loan["from"] = "another tenant"
+        _hide(one["children"], hidden)
+
+
+def _quota_plugin(handle: SchedulerHandle) -> ElasticQuotaPlugin | None:
+    plugins: list[object] = [
+        active.plugin for cycle in handle.cycles.values() for active in cycle.profile.pre_filter
+    ]
+    return next((one for one in plugins if isinstance(one, ElasticQuotaPlugin)), None)
+
+
+def gangs(handle: SchedulerHandle, scope: ViewScope) -> dict[str, Any]:
+    """Return gangs as ``koord gang`` does, those first that wait; up to ``MOST_LISTED``."""
+    found = [
+        one
+        for one in gang_summaries(objects_of(handle), GangDefaults())
+        if scope.sees(one.gang.partition("/")[0])
+    ]
+    found.sort(key=lambda one: (not is_waiting(one), one.gang))
+    listed = [msgspec.to_builtins(one) for one in found[:MOST_LISTED]]
+    if not scope.sees_nodes:
+        for one in listed:
+            one["network"] = []
+            for member in one["members"]:
+                member["node"] = member["domain"] = ""
+    return {"gangs": listed, "count": len(found)}
+
+
+def is_waiting(gang: GangSummary) -> bool:
+    """Whether fewer members have a node than it needs."""
+    return gang.bound < gang.min_member

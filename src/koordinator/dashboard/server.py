@@ -1,0 +1,319 @@
+"""The dashboard over HTTP: one page, what it asks, and a stream of what changes.
+
+The page is ours alone: nothing but our own files may run in it (Content-Security-Policy), texts of
+the cluster reach it as JSON.  Nothing here writes to a cluster.
+"""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import MutableHeaders
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from koordinator.api.kubescheduler import KubeSchedulerConfiguration, decode_configuration
+from koordinator.api.meta import KubeObject
+from koordinator.dashboard import queries
+from koordinator.dashboard.access import (
+    EVERYTHING,
+    AccessDeniedError,
+    AccessPolicy,
+    OpenAccess,
+    ViewScope,
+)
+from koordinator.dashboard.answers import AnswerCache
+from koordinator.dashboard.attention import attention
+from koordinator.dashboard.feed import Feed
+from koordinator.dashboard.node_details import node_details
+from koordinator.dashboard.sources import SourceControl
+from koordinator.dashboard.whatif import changed_objects, what_if
+from koordinator.foundation.clock import Clock
+from koordinator.foundation.errors import InputError, NotFoundError
+from koordinator.foundation.yaml_documents import yaml_document
+from koordinator.process.guard import bearer_token
+from koordinator.scheduler.loop.handle import SchedulerHandle
+
+#: A stream ends so that rights are looked at again, and before a connection has had its time.
+STREAM_LASTS_S = 45.0
+KEEP_ALIVE_S = 10.0
+LONGEST_BODY_BYTES = 4 << 20
+NAMESPACES_LAST_S = 10.0
+
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
+_FILES = ("index.html", "dashboard.js", "dashboard.css")
+
+#: Turns the manifests that a reader wrote into objects.  Raises InputError.
+ManifestReader = Callable[[str], Sequence[KubeObject]]
+
+
+class _WhatIfRequest(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    manifests: str = ""
+    remove: list[str] = []
+    configuration: str = ""
+
+
+def dashboard_application(
+    feed: Feed,
+    read_manifests: ManifestReader,
+    clock: Clock,
+    policy: AccessPolicy | None = None,
+    *,
+    hosts: Sequence[str] = (),
+) -> Starlette:
+    """Return the ASGI application.
+
+    ``hosts`` are the names by which it may be called, any if there are none: a page of somebody
+    else that has its own name point to this machine gets nothing.
+    """
+    pages = _Pages(feed, read_manifests, clock, policy or OpenAccess())
+    routes = [
+        Route("/", _static("index.html")),
+        *(Route(f"/{name}", _static(name)) for name in _FILES[1:]),
+        Route("/healthz", _healthy),
+        Route("/api/events", pages.events),
+        Route("/api/pod", pages.get(pages.pod)),
+        Route("/api/waiting", pages.get(pages.waiting)),
+        Route("/api/node", pages.get(pages.node)),
+        Route("/api/quotas", pages.get(pages.quotas)),
+        Route("/api/gangs", pages.get(pages.gangs)),
+        Route("/api/attention", pages.get(pages.attention)),
+        Route("/api/timeline", pages.get(pages.timeline)),
+        Route("/api/control", pages.control, methods=["POST"]),
+        Route("/api/try", pages.what_if, methods=["POST"]),
+    ]
+    return Starlette(
+        routes=routes,
+        middleware=[Middleware(_Headers, hosts=tuple(hosts))],
+        exception_handlers={
+            NotFoundError: _problem(404),
+            InputError: _problem(400),
+            TimeoutError: _problem(503),
+            AccessDeniedError: _denied,
+        },
+        max_body_size=LONGEST_BODY_BYTES,
+    )
+
+
+class _Headers:
+    """Says with every answer what a browser may do with it, and turns away other hosts' names."""
+
+    def __init__(self, app: ASGIApp, hosts: tuple[str, ...]) -> None:
+        self._app, self._hosts = app, hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers["content-security-policy"] = _POLICY
+                headers["referrer-policy"] = "no-referrer"
+                headers["cross-origin-resource-policy"] = "same-origin"
+            await send(message)
+
+        if self._hosts and Request(scope).url.hostname not in self._hosts:
+            refusal = PlainTextResponse("this is not called so\n", 421)
+            await refusal(scope, receive, send_with_headers)
+            return
+        await self._app(scope, receive, send_with_headers)
+
+
+class _Pages:
+    def __init__(
+        self, feed: Feed, read_manifests: ManifestReader, clock: Clock, policy: AccessPolicy
+    ) -> None:
+        self._feed, self._read_manifests, self._clock = feed, read_manifests, clock
+        self._policy = policy
+        self._reviews = ThreadPoolExecutor(1, "reviews")  # who reviews has no locks
+        self._namespaces: tuple[float, frozenset[str]] | None = None
+        self._answers = AnswerCache(clock)
+        self._trying = threading.Lock()
+
+    # -- rights ------------------------------------------------------------------------------
+
+    async def _scope(self, request: Request) -> ViewScope:
+        if isinstance(self._policy, OpenAccess):
+            return EVERYTHING
+        token = bearer_token(request.headers.get("authorization", ""))
+        return await asyncio.get_running_loop().run_in_executor(
+            self._reviews, lambda: self._policy.scope_of(token, self._known_namespaces())
+        )
+
+    def _known_namespaces(self) -> frozenset[str]:
+        now_s = self._clock.now_s()
+        if self._namespaces is None or now_s - self._namespaces[0] > NAMESPACES_LAST_S:
+            self._namespaces = (now_s, self._feed.ask(_namespaces_of))
+        return self._namespaces[1]
+
+    # -- the stream --------------------------------------------------------------------------
+
+    async def events(self, request: Request) -> Response:
+        scope = await self._scope(request)
+        reader = self._feed.broadcast.open(scope)
+        if reader is None:
+            return PlainTextResponse("too many readers with different rights\n", 503)
+        opened = reader
+
+        async def stream() -> AsyncIterator[bytes]:
+            loop = asyncio.get_running_loop()
+            until_s = loop.time() + STREAM_LASTS_S
+            try:
+                yield b"retry: 500\n\n"
+                while (left_s := until_s - loop.time()) > 0:
+                    frame = await opened.next(min(KEEP_ALIVE_S, left_s))
+                    yield b":\n\n" if frame is None else b"data: " + frame + b"\n\n"
+            finally:
+                self._feed.broadcast.close(scope, opened)
+
+        return StreamingResponse(stream(), media_type="text/event-stream")
+
+    # -- queries -----------------------------------------------------------------------------
+
+    def get(
+        self, answer: Callable[[Mapping[str, str], ViewScope], object]
+    ) -> Callable[[Request], Any]:
+        """Return the page of a query; it is answered in a thread, as it may have to wait."""
+
+        async def show(request: Request) -> Response:
+            scope = await self._scope(request)
+            return _json(await run_in_threadpool(answer, dict(request.query_params), scope))
+
+        return show
+
+    def pod(self, asked: Mapping[str, str], scope: ViewScope) -> object:
+        name = _required(asked, "name")
+        return self._feed.ask(lambda handle: queries.explanation(handle, name, scope))
+
+    def waiting(self, asked: Mapping[str, str], scope: ViewScope) -> object:
+        overview = self._feed.overview
+        if overview is None:
+            raise NotFoundError("nothing has been read yet")
+        return {"pods": queries.waiting_pods(overview, scope, _required(asked, "cause"))}
+
+    def node(self, asked: Mapping[str, str], scope: ViewScope) -> object:
+        name = _required(asked, "name")
+        return self._feed.ask(lambda handle: node_details(handle, name, scope))
+
+    def quotas(self, _: Mapping[str, str], scope: ViewScope) -> object:
+        return self._kept("quotas", scope, lambda handle: queries.quotas(handle, scope))
+
+    def gangs(self, _: Mapping[str, str], scope: ViewScope) -> object:
+        return self._kept("gangs", scope, lambda handle: queries.gangs(handle, scope))
+
+    def attention(self, _: Mapping[str, str], scope: ViewScope) -> object:
+        def look(handle: SchedulerHandle) -> object:
+            overview = self._feed.overview
+            if overview is None:
+                raise NotFoundError("nothing has been read yet")
+            return attention(handle, overview, scope)
+
+        return self._kept("attention", scope, look)
+
+    def timeline(self, _: Mapping[str, str], scope: ViewScope) -> object:
+        if not scope.is_everything:
+            raise AccessDeniedError(403, "only who may list all pods and nodes sees the timeline")
+        marks = self._feed.ask(lambda _: self._feed.source.marks())
+        return {**self._feed.timeline.as_data(), "marks": marks}
+
+    def _kept(
+        self, what: str, scope: ViewScope, question: Callable[[SchedulerHandle], object]
+    ) -> object:
+        return self._answers.get(
+            (what, scope), lambda: msgspec.Raw(msgspec.json.encode(self._feed.ask(question)))
+        )
+
+    # -- what readers want -------------------------------------------------------------------
+
+    async def control(self, request: Request) -> Response:
+        scope = await self._scope(request)
+        if not scope.is_everything:
+            raise AccessDeniedError(403, "only who sees everything may choose the time")
+        wanted = await _body(request, SourceControl)
+        return _json(await run_in_threadpool(self._feed.control, wanted))
+
+    async def what_if(self, request: Request) -> Response:
+        scope = await self._scope(request)
+        if not scope.is_everything:
+            raise AccessDeniedError(403, "only who sees everything may try changes")
+        wanted = await _body(request, _WhatIfRequest)
+        return _json(await run_in_threadpool(self._try, wanted))
+
+    def _try(self, wanted: _WhatIfRequest) -> object:
+        before = self._feed.source.configuration
+        after = _configuration(wanted.configuration) if wanted.configuration.strip() else before
+        given = self._read_manifests(wanted.manifests) if wanted.manifests.strip() else []
+        objects = self._feed.ask(queries.objects_of)
+        changed = changed_objects(objects, given, wanted.remove)
+        if not self._trying.acquire(blocking=False):
+            raise TimeoutError("somebody else is trying something; wait a moment")
+        try:
+            return what_if(objects, changed, before, after, self._feed.status().now_s)
+        finally:
+            self._trying.release()
+
+
+def _namespaces_of(handle: SchedulerHandle) -> frozenset[str]:
+    keys = (*handle.state.pods.by_key, *handle.state.unbound)
+    return frozenset(key.partition("/")[0] for key in keys)
+
+
+def _configuration(text: str) -> KubeSchedulerConfiguration:
+    return decode_configuration(yaml_document(text.encode(), "configuration"), "configuration")
+
+
+def _required(asked: Mapping[str, str], name: str) -> str:
+    if not asked.get(name):
+        raise InputError("required, but missing", source=name)
+    return asked[name]
+
+
+async def _body(request: Request, kind: type[Any]) -> Any:
+    """Decode what was sent.  A page of somebody else can't send JSON here without asking first."""
+    if request.headers.get("content-type", "").partition(";")[0] != "application/json":
+        raise InputError("accepted is application/json", source="content-type")
+    try:
+        return msgspec.json.decode(await request.body(), type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(str(error), source="body") from None
+
+
+def _json(answer: object) -> Response:
+    return Response(msgspec.json.encode(answer), media_type="application/json")
+
+
+def _problem(status: int) -> Callable[[Request, Exception], Response]:
+    def show(_: Request, error: Exception) -> Response:
+        body = msgspec.json.encode({"message": str(error)})
+        return Response(body, status, media_type="application/json")
+
+    return show
+
+
+def _denied(_: Request, error: Exception) -> Response:
+    status = error.status if isinstance(error, AccessDeniedError) else 500
+    body = msgspec.json.encode({"message": str(error)})
+    return Response(body, status, media_type="application/json")
+
+
+async def _healthy(_: Request) -> Response:
+    return PlainTextResponse("ok")
+
+
+def _static(name: str) -> Callable[[Request], Any]:
+    async def show(_: Request) -> Response:
+        content = files("koordinator.dashboard").joinpath("static", name).read_bytes()
+        return Response(content, media_type=_TYPES[name.rpartition(".")[2]])
+
+    return show

@@ -1,0 +1,26 @@
+"""What a dashboard looks at.
+
+Every source has a scheduler that has taken the cluster in; ``follow`` keeps it up to date.
+"""
+
+from koordinator.dashboard.sources.contract import (
+    ClusterSource,
+    ControllableSource,
+    Pause,
+    SourceControl,
+    SourceKind,
+    SourcePhase,
+    SourceStatus,
+    TimelineMark,
+)
+
+__all__ = [
+    "ClusterSource",
+    "ControllableSource",
+    "Pause",
+    "SourceControl",
+    "SourceKind",
+    "SourcePhase",
+    "SourceStatus",
+    "TimelineMark",
+]

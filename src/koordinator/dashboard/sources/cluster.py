@@ -1,0 +1,118 @@
+"""A real cluster, followed as a standby does: nothing is decided, nothing written."""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from koordinator.api.kubescheduler import KubeSchedulerConfiguration
+from koordinator.api.meta import KubeObject
+from koordinator.api.pod import Pod
+from koordinator.cluster.port import Cluster
+from koordinator.dashboard.sources.contract import (
+    Pause,
+    SourceKind,
+    SourcePhase,
+    SourceStatus,
+    TimelineMark,
+)
+from koordinator.foundation.clock import Clock
+from koordinator.foundation.errors import ClusterError
+from koordinator.foundation.faults import Fault
+from koordinator.scheduler.assembly import build_scheduler
+from koordinator.scheduler.contract import PluginSpec
+from koordinator.scheduler.loop import SchedulerOptions
+from koordinator.scheduler.loop.handle import SchedulerHandle
+from koordinator.scheduler.profile import WATCHED, build_profiles
+from koordinator.scheduler.snapshot import ClusterState
+
+log = logging.getLogger(__name__)
+
+#: Pods that have ended hold nothing: the server keeps them to itself.
+SELECTORS: Mapping[type[KubeObject], str] = {Pod: "status.phase!=Succeeded,status.phase!=Failed"}
+WAIT_S = 0.1  # for events, between two looks at readers
+LOST_AFTER_S = 15.0  # without an answer of the API server
+
+
+class LiveClusterSource:
+    """Follows a cluster; ``cluster`` should be one that refuses to write.
+
+    Its scheduler is a standby: it takes everything in and never leads, so pods are explained as
+    the configuration given here would have it.
+    """
+
+    kind = SourceKind.CLUSTER
+
+    def __init__(
+        self,
+        title: str,
+        cluster: Cluster,
+        configuration: KubeSchedulerConfiguration,
+        clock: Clock,
+        *,
+        out_of_tree: Iterable[PluginSpec[Any]] = (),
+        config_name: str = "",
+        answered_s: Callable[[], float] | None = None,
+    ) -> None:
+        """``answered_s`` returns when the API server was heard of last, by ``clock``."""
+        self.title, self.configuration = title, configuration
+        self._cluster, self._clock = cluster, clock
+        self._answered_s = answered_s or clock.now_s
+        state = ClusterState()
+        built = build_profiles(
+            configuration, state.axis, out_of_tree=out_of_tree, source=config_name
+        )
+        self._scheduler = build_scheduler(
+            cluster,
+            clock,
+            built.profiles,
+            state,
+            WATCHED,
+            field_selectors={**SELECTORS, **built.selectors},
+            options=SchedulerOptions(report=False, answers_explanations=False),
+            on_fault=_log_fault,
+        )
+        self._problem = ""
+
+    @property
+    def handle(self) -> SchedulerHandle | None:
+        """The standby, once it has taken everything in."""
+        return self._scheduler.handle if self._scheduler.is_synced else None
+
+    @property
+    def status(self) -> SourceStatus:
+        """Lost while the API server does not answer."""
+        phase = SourcePhase.LIVE if self._scheduler.is_synced else SourcePhase.LOADING
+        return SourceStatus(
+            phase=SourcePhase.LOST if self._problem else phase,
+            now_s=self._clock.now_s(),
+            problem=self._problem,
+        )
+
+    def marks(self) -> Sequence[TimelineMark]:
+        """Return nothing: events of the cluster are not read."""
+        return ()
+
+    def follow(self, pause: Pause) -> None:
+        """Take in what the cluster tells, and go on where it can't be read for a while."""
+        while True:
+            self._step()
+            if not pause(0.0):
+                return
+            self._cluster.wait(WAIT_S)
+
+    def _step(self) -> None:
+        try:
+            self._scheduler.step(limit=0)
+        except ClusterError as error:
+            self._problem = str(error)
+            return
+        silent_s = self._clock.now_s() - self._answered_s()
+        self._problem = (
+            f"the API server has not answered for {silent_s:.0f} s: what you see is as old"
+            if silent_s > LOST_AFTER_S
+            else ""
+        )
+
+
+def _log_fault(fault: Fault) -> None:
+    log.warning("fault", extra={"fault": str(fault)})

@@ -1,0 +1,100 @@
+"""What a dashboard needs to know of what it looks at."""
+
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import Protocol, runtime_checkable
+
+import msgspec
+
+from koordinator.api.kubescheduler import KubeSchedulerConfiguration
+from koordinator.scheduler.loop.handle import SchedulerHandle
+
+#: Lets whoever reads work for at least so many seconds; False: it is time to end.
+Pause = Callable[[float], bool]
+
+
+class SourceKind(StrEnum):
+    """Where objects come from."""
+
+    MANIFESTS = "manifests"
+    SIMULATION = "simulation"
+    RECORDING = "recording"
+    CLUSTER = "cluster"
+
+
+class SourcePhase(StrEnum):
+    """How far a source is."""
+
+    LOADING = "loading"  # nothing is to be seen yet
+    LIVE = "live"
+    PAUSED = "paused"
+    ENDED = "ended"  # nothing changes any more
+    LOST = "lost"  # what is shown is old: see the problem
+
+
+class SourceStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How a source is; times are those of the cluster, in seconds.
+
+    Where time can be chosen it lies between ``from_s`` and ``to_s``, and passes ``speed`` times as
+    fast as that of readers; 0 is as fast as it can be computed.
+    """
+
+    phase: SourcePhase
+    now_s: float
+    problem: str = ""
+    from_s: float | None = None
+    to_s: float | None = None
+    speed: float | None = None
+    can_seek: bool = False
+    is_virtual: bool = False  # times count from the beginning of a run, not from 1970
+
+
+class SourceControl(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a reader wants of time; a field that is absent stays as it is."""
+
+    is_paused: bool | None = None
+    speed: float | None = None
+    seek_s: float | None = None
+
+
+class TimelineMark(msgspec.Struct, frozen=True, rename="camel"):
+    """Something that has happened at one moment, in words."""
+
+    at_s: float
+    text: str
+
+
+class ClusterSource(Protocol):
+    """A cluster that can be followed.  Everything is called by the thread of ``follow`` only."""
+
+    @property
+    def title(self) -> str:
+        """What is looked at, in a few words."""
+
+    @property
+    def kind(self) -> SourceKind: ...
+
+    @property
+    def handle(self) -> SchedulerHandle | None:
+        """The scheduler that has taken the cluster in; None while there is none."""
+
+    @property
+    def status(self) -> SourceStatus: ...
+
+    @property
+    def configuration(self) -> KubeSchedulerConfiguration:
+        """By what pods are placed there, or would be."""
+
+    def marks(self) -> Sequence[TimelineMark]:
+        """Return what has happened so far that people will want to see, oldest first."""
+
+    def follow(self, pause: Pause) -> None:
+        """Take in what happens until ``pause`` returns False."""
+
+
+@runtime_checkable
+class ControllableSource(Protocol):
+    """A source whose time readers may choose."""
+
+    def control(self, wanted: SourceControl) -> None:
+        """Do as wanted, soon.  Raises InputError for what can't be done."""

@@ -1,0 +1,95 @@
+"""Manifests: what would run if a scheduler looked at them, and again whenever they change."""
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any
+
+from koordinator.api.kubescheduler import KubeSchedulerConfiguration
+from koordinator.api.meta import KubeObject
+from koordinator.dashboard.sources.contract import (
+    Pause,
+    SourceKind,
+    SourcePhase,
+    SourceStatus,
+    TimelineMark,
+)
+from koordinator.foundation.errors import InputError
+from koordinator.scheduler.contract import PluginSpec
+from koordinator.scheduler.loop.handle import SchedulerHandle
+from koordinator.simulator.embedded import Embedded
+
+LOOK_EVERY_S = 1.0
+
+
+class ManifestSource:
+    """Objects of files, scheduled until nothing moves.
+
+    ``read`` returns the objects and raises InputError; ``version`` something that differs when
+    reading again would return others.  What can't be read leaves what was there before.
+    """
+
+    kind = SourceKind.MANIFESTS
+
+    def __init__(
+        self,
+        title: str,
+        read: Callable[[], Sequence[KubeObject]],
+        version: Callable[[], Hashable],
+        configuration: KubeSchedulerConfiguration,
+        now_s: Callable[[], float],
+        *,
+        out_of_tree: Iterable[PluginSpec[Any]] = (),
+        config_name: str = "",
+    ) -> None:
+        self.title = title
+        self.configuration = configuration
+        self._read, self._version, self._now_s = read, version, now_s
+        self._out_of_tree, self._config_name = tuple(out_of_tree), config_name
+        self._world: Embedded | None = None
+        self._seen: Hashable = None
+        self._problem = ""
+
+    @property
+    def handle(self) -> SchedulerHandle | None:
+        """The scheduler of the objects that were read last."""
+        return self._world.scheduler.handle if self._world is not None else None
+
+    @property
+    def status(self) -> SourceStatus:
+        """Lost while the files can't be read."""
+        world = self._world
+        phase = SourcePhase.LOADING if world is None else SourcePhase.LIVE
+        return SourceStatus(
+            phase=SourcePhase.LOST if self._problem else phase,
+            now_s=world.clock.now_s() if world is not None else self._now_s(),
+            problem=self._problem,
+        )
+
+    def marks(self) -> Sequence[TimelineMark]:
+        """Return nothing: manifests don't say what was before."""
+        return ()
+
+    def load(self) -> None:
+        """Read and schedule.  Raises InputError."""
+        world = Embedded(
+            self.configuration,
+            now_s=self._now_s(),
+            out_of_tree=self._out_of_tree,
+            source=self._config_name,
+        )
+        world.load(self._read())
+        world.run_to_fixed_point()
+        self._world = world
+
+    def follow(self, pause: Pause) -> None:
+        """Read again whenever the files have changed."""
+        while True:
+            version = self._version()
+            if version != self._seen:
+                self._seen = version
+                try:
+                    self.load()
+                    self._problem = ""
+                except InputError as error:
+                    self._problem = str(error)
+            if not pause(LOOK_EVERY_S):
+                return

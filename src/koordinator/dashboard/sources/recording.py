@@ -1,0 +1,161 @@
+"""A recording, replayed: as it went on, or as it was at any moment that a reader chooses.
+
+Time goes forward by taking in what was recorded; to go back the replay begins anew.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
+
+from koordinator.api.kubescheduler import KubeSchedulerConfiguration
+from koordinator.dashboard.sources.contract import (
+    Pause,
+    SourceControl,
+    SourceKind,
+    SourcePhase,
+    SourceStatus,
+    TimelineMark,
+)
+from koordinator.domain.recording import RecordedBatch, Recording
+from koordinator.foundation.clock import Clock
+from koordinator.foundation.errors import InputError
+from koordinator.scheduler.loop.handle import SchedulerHandle
+from koordinator.simulator.replay import ReplayRun
+
+FASTEST = 1e6
+_SLICE_S = 0.05
+_LOOK_EVERY = 64  # batches between two answers to readers while time is caught up with
+
+#: Opens the recording from its beginning.  Raises InputError.
+OpenRecording = Callable[[], AbstractContextManager[Recording]]
+#: Makes a replay of it of which nothing has happened yet.
+BeginReplay = Callable[[], ReplayRun]
+
+
+class RecordingSource:
+    """Replays a recording at a speed, from a moment on, that readers choose."""
+
+    kind = SourceKind.RECORDING
+
+    def __init__(
+        self,
+        title: str,
+        open_recording: OpenRecording,
+        begin: BeginReplay,
+        configuration: KubeSchedulerConfiguration,
+        clock: Clock,
+        *,
+        speed: float = 60.0,
+    ) -> None:
+        """``speed`` is recorded seconds in one of readers; 0: as fast as it can be computed."""
+        self.title = title
+        self.configuration = configuration
+        self._open, self._begin_replay, self._clock = open_recording, begin, clock
+        self._speed, self._is_paused = speed, False
+        self._from_s = self._to_s = 0.0
+        self._run: ReplayRun | None = None
+        self._target_s: float | None = None  # what a reader has chosen and is not reached yet
+        self._shown_s = 0.0  # the moment that readers are to see
+        self._has_ended = False
+
+    @property
+    def handle(self) -> SchedulerHandle | None:
+        """The scheduler of the replay; another one after each way back."""
+        return self._run.handle if self._run is not None else None
+
+    @property
+    def status(self) -> SourceStatus:
+        """Times are those of the recording."""
+        phase = SourcePhase.PAUSED if self._is_paused else SourcePhase.LIVE
+        if self._has_ended:
+            phase = SourcePhase.ENDED
+        if self._run is None or self._target_s is not None:
+            phase = SourcePhase.LOADING
+        return SourceStatus(
+            phase=phase,
+            now_s=self._run.now_s if self._run is not None else self._from_s,
+            from_s=self._from_s,
+            to_s=self._to_s,
+            speed=self._speed,
+            can_seek=True,
+        )
+
+    def marks(self) -> Sequence[TimelineMark]:
+        """Return the evictions of the replay so far."""
+        return [TimelineMark(*one) for one in self._run.evictions] if self._run is not None else ()
+
+    def control(self, wanted: SourceControl) -> None:
+        """Pause, go on, or go to a moment.  Raises InputError for one outside the recording."""
+        if wanted.speed is not None:
+            if not 0 <= wanted.speed <= FASTEST:
+                raise InputError(f"found {wanted.speed:g}; accepted is 0..{FASTEST:g}")
+            self._speed = wanted.speed
+        if wanted.seek_s is not None:
+            if not self._from_s <= wanted.seek_s <= self._to_s:
+                raise InputError(
+                    f"found {wanted.seek_s:.0f}; accepted is {self._from_s:.0f}..{self._to_s:.0f}"
+                )
+            self._target_s = wanted.seek_s
+        if wanted.is_paused is not None:
+            self._is_paused = wanted.is_paused
+
+    def follow(self, pause: Pause) -> None:
+        """Replay until it is time to end.  Raises InputError for what can't be read."""
+        self._measure()
+        while self._replay(pause):
+            pass
+
+    def _measure(self) -> None:
+        with self._open() as recording:
+            self._from_s = self._to_s = recording.header.started_s
+            for batch in recording.batches:
+                if self._target_s is None:
+                    self._target_s = batch.at_s  # what existed, which is the least to see
+                self._to_s = max(self._to_s, batch.at_s)
+
+    def _replay(self, pause: Pause) -> bool:
+        """Replay from the beginning; return whether to do so again, as a reader goes back."""
+        with ExitStack() as cleanup:
+            batches = cleanup.enter_context(self._open()).batches
+            run = self._begin_replay()
+            ahead = next(batches, None)
+            while True:
+                wanted_s = self._wanted_s()
+                ahead = self._advance(run, batches, ahead, wanted_s, pause)
+                if run.now_s >= wanted_s and self._target_s == wanted_s:
+                    self._target_s = None
+                self._run, self._shown_s = run, max(wanted_s, run.now_s)
+                self._has_ended = ahead is None and run.now_s >= self._to_s
+                is_idle = self._is_paused or self._has_ended or bool(self._speed)
+                began_s = self._clock.now_s()
+                if not pause(_SLICE_S if is_idle and self._target_s is None else 0.0):
+                    return False
+                if self._target_s is not None and self._target_s < run.now_s:
+                    return True
+                if self._target_s is None and not self._is_paused:
+                    passed_s = self._clock.now_s() - began_s
+                    step_s = passed_s * self._speed if self._speed else self._to_s
+                    self._shown_s = min(self._shown_s + step_s, self._to_s)
+
+    def _wanted_s(self) -> float:
+        return self._shown_s if self._target_s is None else self._target_s
+
+    def _advance(
+        self,
+        run: ReplayRun,
+        batches: Iterator[RecordedBatch],
+        ahead: RecordedBatch | None,
+        until_s: float,
+        pause: Pause,
+    ) -> RecordedBatch | None:
+        """Take in what happened until a moment; return the first batch after it."""
+        taken = 0
+        while ahead is not None and ahead.at_s <= until_s:
+            run.take_in(ahead)
+            ahead = next(batches, None)
+            taken += 1
+            if taken % _LOOK_EVERY == 0:
+                pause(0.0)
+                if self._target_s is not None and self._target_s != until_s:
+                    return ahead
+        run.pass_to(min(until_s, self._to_s))
+        return ahead

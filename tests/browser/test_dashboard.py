@@ -1,0 +1,291 @@
+"""The dashboard as its users see it: each view, live, on phones and screens, by keyboard."""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.dashboard.dashboards import HOSTILE, Browser, crowded, gpu_node, manifests, served
+from tests.worlds import START_S, configuration, gpu_pod, made, node, pod
+
+from koordinator.api.meta import KubeObject
+from koordinator.dashboard.sources.manifests import ManifestSource
+from koordinator.simulator.embedded import STOCK
+
+pytestmark = pytest.mark.slow
+
+OpenPage = Callable[..., Any]
+VIEWS = ("waiting", "map", "shares", "attention", "time", "try")
+CONFIG = configuration(
+    plugins={
+        "multiPoint": {"enabled": [{"name": name} for name in ("ElasticQuota", "DeviceShare")]},
+        "queueSort": {"enabled": [{"name": "Coscheduling"}], "disabled": [{"name": "*"}]},
+        **{point: {"enabled": [{"name": "Coscheduling"}]} for point in ("preEnqueue", "permit")},
+    }
+)
+QUOTA_LABEL = "quota.scheduling.koordinator.sh/name"
+
+
+def cluster() -> list[KubeObject]:
+    """Return GPU and CPU nodes of two zones, two tenants, a gang that waits, and a broken GPU."""
+    pool = "koordinator.sh/node-pool"
+    objects: list[KubeObject] = []
+    for number in range(12):
+        zone = f"zone-{'ab'[number % 2]}"
+        objects.append(node(f"cpu-{number:02}", cpu=16, zone=zone, labels={pool: "cpu"}))
+        load: Any = {"namespace": "blue", "labels": {QUOTA_LABEL: "blue"}, "on": f"cpu-{number:02}"}
+        objects.append(pod(f"web-{number}", cpu=4 + number, **load))
+    for number in range(4):
+        name = f"gpu-{number}"
+        unhealthy = [7] if number == 0 else []
+        objects += gpu_node(name, 8, unhealthy, zone="zone-a", labels={pool: "gpu"})
+    objects += [
+        gpu_pod("train", "gpu-1", minors=[0, 1, 2, 3], gpu_core=400, gpu_memory_ratio=400),
+        gpu_pod("half", "gpu-1", minors=[4], gpu_core=50, gpu_memory_ratio=50),
+        *(_quota(name, cpu) for name, cpu in (("blue", 20), ("red", 100))),
+        made(
+            "PodGroup",
+            "ring",
+            "scheduling.sigs.k8s.io/v1alpha1",
+            metadata={"namespace": "red"},
+            spec={"minMember": 3},
+        ),
+        *(
+            pod(
+                f"ring-{number}",
+                cpu=70,
+                namespace="red",
+                labels={"pod-group.scheduling.sigs.k8s.io": "ring", QUOTA_LABEL: "red"},
+            )
+            for number in range(3)
+        ),
+        *(pod(f"batch-{number}", cpu=100, namespace="blue") for number in range(5)),
+    ]
+    return objects
+
+
+def _quota(name: str, cpu: int) -> KubeObject:
+    amounts = {"min": {"cpu": str(cpu)}, "max": {"cpu": "300"}}
+    return made(
+        "ElasticQuota",
+        name,
+        "scheduling.sigs.k8s.io/v1alpha1",
+        metadata={"namespace": name},
+        spec=amounts,
+    )
+
+
+@pytest.fixture(scope="module")
+def dashboard(chromium: Any) -> Iterator[Browser]:
+    """Show a cluster in which something is to be seen in every view."""
+    assert chromium
+    with served(manifests(cluster(), CONFIG)) as found:
+        yield found
+
+
+@pytest.fixture
+def url(dashboard: Browser) -> str:
+    return f"http://127.0.0.1:{dashboard.port}/"
+
+
+# -- views -----------------------------------------------------------------------------------
+
+
+def test_what_waits_and_why(open_page: OpenPage, url: str) -> None:
+    """One click from the cause to all that is known of a pod, in the address, too."""
+    page = open_page(url)
+    page.get_by_role("heading", name="8 pods: too little cpu is free").wait_for()
+    page.get_by_role("link", name="blue/batch-0").click()
+    page.get_by_role("heading", name="Nearest nodes").wait_for()
+
+    assert page.get_by_text("What would help").is_visible()
+    assert page.url.endswith("#/waiting/blue%2Fbatch-0")
+    page.reload()
+    page.get_by_role("heading", name="Nearest nodes").wait_for()
+
+
+def test_the_map_opens_a_node(open_page: OpenPage, url: str) -> None:
+    """A cell is a node; inside are its GPUs, who holds them, and the broken one."""
+    page = open_page(url + "#/map")
+    canvas = page.get_by_role("application")
+    canvas.wait_for()
+    canvas.focus()
+    page.keyboard.press("ArrowRight")
+    page.get_by_text("cpu-01 ·").wait_for()
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="cpu-01").wait_for()
+
+    page.goto(url + "#/map/gpu-1")
+    page.get_by_role("heading", name="GPU", exact=True).wait_for()
+    assert page.get_by_role("img", name="default/half 50 percent").is_visible()
+    page.goto(url + "#/map/gpu-0")
+    page.get_by_role("img", name="unhealthy").wait_for()
+
+
+def test_where_a_job_of_eight_gpus_would_fit(open_page: OpenPage, url: str) -> None:
+    """The map answers with the nodes that have so many GPUs untouched."""
+    page = open_page(url + "#/map")
+    page.get_by_label("whole GPUs free").fill("8")
+    page.get_by_role("status").filter(has_text="2 nodes: gpu-2, gpu-3").wait_for()
+
+
+def test_which_tenant_is_over_its_guarantee_and_from_whom_it_borrows(
+    open_page: OpenPage, url: str
+) -> None:
+    """The row of a quota says what it uses, is guaranteed, and borrows."""
+    page = open_page(url + "#/shares")
+    page.get_by_label("resource").select_option("cpu")
+    row = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="blue", exact=True))
+    row.wait_for()
+    assert "114" in row.inner_text()
+    page.get_by_text("red/ring").first.click()
+    page.get_by_role("link", name="red/ring-0").wait_for()
+
+
+def test_what_needs_a_person(open_page: OpenPage, url: str) -> None:
+    """Errors, each with a way to where it is."""
+    page = open_page(url + "#/attention")
+    page.get_by_text("gpu 7: unhealthy").wait_for()
+    page.get_by_role("link", name="gpu-0").click()
+    page.get_by_role("heading", name="gpu-0").wait_for()
+
+
+def test_what_would_change(open_page: OpenPage, url: str) -> None:
+    """A manifest that is written into the page is tried, and nothing stays of it."""
+    page = open_page(url + "#/try")
+    amounts = {"cpu": "500", "memory": "100Gi", "pods": "50"}
+    new = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "huge"},
+        "status": {"allocatable": amounts},
+    }
+    page.get_by_label("Add or replace").fill(json.dumps(new))
+    page.get_by_role("button", name="What would change?").click()
+    page.get_by_role("region", name="Differences").wait_for()
+    assert page.get_by_role("cell", name="huge").count() >= 4
+    page.get_by_label("Add or replace").fill("nonsense: [")
+    page.get_by_role("button", name="What would change?").click()
+    page.get_by_role("alert").wait_for()
+
+
+# -- live ------------------------------------------------------------------------------------
+
+
+def test_what_changes_is_seen_without_asking(open_page: OpenPage) -> None:
+    """A pod that comes is there a moment later, and so is a node that makes room."""
+    objects, version = crowded(), 1
+
+    def read() -> list[KubeObject]:
+        return objects
+
+    source = ManifestSource("t", read, lambda: version, STOCK, lambda: START_S)
+    with served(source) as found:
+        page = open_page(f"http://127.0.0.1:{found.port}/")
+        page.get_by_role("heading", name="4 pods: too little cpu is free").wait_for()
+        objects = [*objects, pod("one-more", cpu=3)]
+        version = 2
+        page.get_by_role("heading", name="5 pods: too little cpu is free").wait_for()
+        objects = [*objects, node("c", cpu=64)]
+        version = 3
+        page.get_by_text("No pod waits.").wait_for()
+
+
+def test_a_server_that_goes_away_is_told(open_page: OpenPage) -> None:
+    """What was seen last stays, with the word that nobody answers."""
+    with served(manifests(crowded())) as found:
+        page = open_page(f"http://127.0.0.1:{found.port}/")
+        page.get_by_role("heading", name="4 pods").wait_for()
+    page.get_by_text("the server does not answer").wait_for()
+    assert page.get_by_role("heading", name="4 pods").is_visible()
+
+
+def test_five_thousand_nodes_are_drawn_within_a_frame(open_page: OpenPage) -> None:
+    """One canvas, not an element per node; a pointer that moves draws all of it each time."""
+    with served(manifests([node(f"n{number}", cpu=8) for number in range(5000)])) as found:
+        page = open_page(f"http://127.0.0.1:{found.port}/#/map")
+        page.get_by_role("application", name="Map of 5000 nodes").wait_for()
+        assert page.evaluate("document.querySelectorAll('*').length") < 300
+        box = page.get_by_role("application").bounding_box()
+        page.mouse.move(box["x"] + 5, box["y"] + 25)
+        page.get_by_text("n0 ·").wait_for()
+
+
+# -- everybody -------------------------------------------------------------------------------
+
+
+def test_names_of_the_cluster_are_text(open_page: OpenPage) -> None:
+    """A pod called like a script is shown as such, and runs nothing."""
+    objects = [
+        node(HOSTILE, cpu=1, labels={"koordinator.sh/node-pool": HOSTILE}),
+        pod(HOSTILE, cpu=9, namespace=HOSTILE, schedulerName="default-scheduler"),
+    ]
+    with served(manifests(objects)) as found:
+        page = open_page(f"http://127.0.0.1:{found.port}/")
+        page.get_by_text(f"{HOSTILE}/{HOSTILE}").wait_for()
+        page.get_by_role("link", name=HOSTILE).first.click()
+        page.get_by_role("heading", name="Nearest nodes").wait_for()
+        for view in VIEWS:
+            page.goto(f"http://127.0.0.1:{found.port}/#/{view}")
+            page.get_by_role("heading", level=1).first.wait_for()
+        assert page.locator("script").count() == 1
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("view", [*VIEWS, "waiting/blue%2Fbatch-0", "map/gpu-1"])
+def test_rules_of_accessibility(open_page: OpenPage, url: str, view: str, scheme: str) -> None:
+    """The rules of axe hold in every view, dark and light."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    page = open_page(f"{url}#/{view}", color_scheme=scheme)
+    page.get_by_role("heading", level=1).first.wait_for()
+    page.get_by_text("pods that wait").wait_for()
+    found = axe.Axe().run(page).response["violations"]
+    assert [(one["id"], [each["html"] for each in one["nodes"]][:3]) for one in found] == []
+
+
+@pytest.mark.parametrize("view", [*VIEWS, "waiting/blue%2Fbatch-0", "map/gpu-1"])
+@pytest.mark.parametrize(("width", "height"), [(390, 844), (3840, 2160)])
+def test_nothing_is_cut(open_page: OpenPage, url: str, view: str, width: int, height: int) -> None:
+    """From phones to large screens nothing lies beside the page; tables scroll by themselves."""
+    page = open_page(f"{url}#/{view}", width=width, height=height)
+    page.get_by_role("heading", level=1).first.wait_for()
+    page.get_by_text("pods that wait").wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_by_keyboard(open_page: OpenPage, url: str) -> None:
+    """Numbers open views, a slash finds, Escape closes."""
+    page = open_page(url)
+    page.get_by_role("heading", name="What waits").wait_for()
+    page.keyboard.press("3")
+    page.get_by_role("heading", name="Quotas").wait_for()
+    page.keyboard.press("1")
+    page.get_by_role("heading", name="What waits").wait_for()
+    page.keyboard.press("/")
+    page.keyboard.type("ring")
+    page.get_by_role("link", name="blue/batch-0").wait_for(state="detached")
+    page.get_by_role("link", name="red/ring-0").wait_for()
+
+
+def test_the_colours_can_be_chosen(open_page: OpenPage, url: str) -> None:
+    """Dark and light as the system has it, or as the reader wants it, also the next time."""
+    page = open_page(url, color_scheme="light")
+    page.get_by_label("colours").select_option("dark")
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.reload()
+    page.get_by_text("pods that wait").wait_for()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == dark
+
+
+@pytest.mark.parametrize("view", ["waiting/blue%2Fbatch-0", "map/gpu-1", "shares"])
+def test_screenshots(open_page: OpenPage, url: str, view: str, tmp_path: Path) -> None:
+    """Those of the documentation are drawn by this test: SCREENSHOTS names the folder."""
+    page = open_page(f"{url}#/{view}", width=1200, height=760)
+    page.get_by_text("pods that wait").wait_for()
+    page.wait_for_selector(".card, .detail table")
+    folder = Path(os.environ.get("SCREENSHOTS") or tmp_path)
+    path = folder / f"dashboard-{view.partition('/')[0]}.png"
+    page.screenshot(path=path)
+    assert path.stat().st_size > 10_000

@@ -1,0 +1,58 @@
+"""The page that is shipped is the one that its sources make."""
+
+import hashlib
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+FRONTEND, STATIC = ROOT / "frontend", ROOT / "src/koordinator/dashboard/static"
+BUILT = ("index.html", "dashboard.js", "dashboard.css", "licenses.txt", "sources.sha256")
+OUTSIDE = ("index.html", "package.json", "package-lock.json", "tsconfig.json", "vite.config.ts")
+
+
+def test_the_bundle_is_of_these_sources() -> None:
+    """Whoever changes the page builds it again: (cd frontend && npm ci && npm run build)."""
+    own = [path.relative_to(FRONTEND).as_posix() for path in (FRONTEND / "src").rglob("*.*")]
+    digest = hashlib.sha256()
+    for name in sorted([*OUTSIDE, *own]):
+        digest.update(name.encode() + b"\0" + (FRONTEND / name).read_bytes() + b"\0")
+
+    assert (STATIC / "sources.sha256").read_text().strip() == digest.hexdigest()
+
+
+def test_the_page_loads_nothing_from_elsewhere() -> None:
+    """It works without a network beyond the server it comes from."""
+    for name in ("index.html", "dashboard.css"):
+        text = (STATIC / name).read_text()
+        assert "http://" not in text
+        assert "https://" not in text
+
+
+def test_licences_of_what_is_bundled_are_shipped() -> None:
+    """Their authors are named, as they ask for."""
+    text = (STATIC / "licenses.txt").read_text()
+    assert "preact" in text
+    assert "uplot" in text.lower()
+    assert text.count("Copyright") >= 2
+
+
+@pytest.mark.slow
+def test_the_bundle_can_be_built_again(tmp_path: Path) -> None:
+    """The same sources make the same files, byte by byte."""
+    if shutil.which("node") is None or not (FRONTEND / "node_modules").is_dir():
+        pytest.skip("needs node, and frontend/node_modules of: cd frontend && npm ci")
+    copy = tmp_path / "frontend"
+    copy.mkdir()
+    for name in OUTSIDE:
+        shutil.copy(FRONTEND / name, copy / name)
+    shutil.copytree(FRONTEND / "src", copy / "src")
+    (copy / "node_modules").symlink_to(FRONTEND / "node_modules")
+    (tmp_path / "src/koordinator/dashboard/static").mkdir(parents=True)
+    command = ["node", "node_modules/vite/bin/vite.js", "build", "--logLevel", "error"]
+    subprocess.run(command, cwd=copy, check=True)
+    for name in BUILT:
+        made = tmp_path / "src/koordinator/dashboard/static" / name
+        assert made.read_bytes() == (STATIC / name).read_bytes(), name

@@ -1,0 +1,102 @@
+"""The first look at a cluster: nodes as columns, who waits and for what."""
+
+from msgspec.structs import replace
+from tests.unit.dashboard.dashboards import HOSTILE, crowded, gpu_node, overview, settled
+from tests.worlds import START_S, device, gpu_pod, metric, node, pod
+
+from koordinator.api.meta import Condition
+from koordinator.dashboard.frames import by_cause
+from koordinator.dashboard.node_facts import NodeHealth
+from koordinator.dashboard.overview import COLUMNS, UNKNOWN, ClusterOverview
+from koordinator.dashboard.sources import SourcePhase, SourceStatus
+from koordinator.dashboard.timeline import Timeline
+
+
+def column(found: ClusterOverview, name: str) -> list[int]:
+    return [int(value) for value in found.nodes.values[:, COLUMNS.index(name)]]
+
+
+def test_nodes_are_in_the_order_of_their_names_with_their_shares() -> None:
+    """Shares are in thousandths of what pods may use."""
+    found = overview(settled(node("b", cpu=4), node("a", cpu=8), pod("p", cpu=2, on="a")))
+
+    assert [one.name for one in found.nodes.facts] == ["a", "b"]
+    assert column(found, "cpu") == [250, 0]
+    assert column(found, "pods") == [1, 0]
+    assert column(found, "gpu") == [UNKNOWN, UNKNOWN]
+    assert found.totals.cpu == (2000, 12000)
+
+
+def test_gpus_in_part_taken_are_holes_and_only_untouched_ones_are_free() -> None:
+    """Of four GPUs one is whole taken, one half: half of one is a hole, two are free."""
+    world = settled(
+        *gpu_node("g", 4),
+        gpu_pod("whole", "g", minors=[0], gpu_core=100, gpu_memory_ratio=100),
+        gpu_pod("half", "g", minors=[1], gpu_core=50, gpu_memory_ratio=50),
+    )
+    found = overview(world)
+
+    assert column(found, "gpu") == [375]
+    assert column(found, "holes") == [125]
+    assert column(found, "freeGpus") == [2]
+    assert found.nodes.facts[0].gpus == 4
+
+
+def test_the_worst_that_is_known_of_a_node_is_its_state() -> None:
+    """A node that is not ready is worse than one with a broken device or one that is cordoned."""
+    shut = node("down", unschedulable=True)
+    down = replace(
+        shut, status=replace(shut.status, conditions=(Condition(type="Ready", status="False"),))
+    )
+    broken = [node("broken", cpu=8), device("broken", gpus=2, unhealthy=[1])]
+    found = overview(settled(node("ok"), node("shut", unschedulable=True), down, *broken))
+
+    names = [one.name for one in found.nodes.facts]
+    assert dict(zip(names, column(found, "state"), strict=True)) == {
+        "broken": NodeHealth.UNHEALTHY_DEVICE,
+        "down": NodeHealth.NOT_READY,
+        "ok": NodeHealth.READY,
+        "shut": NodeHealth.CORDONED,
+    }
+
+
+def test_measured_load_is_known_of_nodes_that_report_it() -> None:
+    """Load is what a NodeMetric says, in thousandths of the node's CPU."""
+    found = overview(settled(node("a", cpu=8), node("b", cpu=8), metric("a", cpu="2")))
+
+    assert column(found, "load") == [250, UNKNOWN]
+
+
+def test_pods_that_wait_for_the_same_are_together_and_the_longest_come_first() -> None:
+    """The cause is told in words, with how many wait for it."""
+    (cause,) = by_cause(overview(settled(*crowded())).waiting, {})
+
+    assert cause.cause == "too little cpu is free"
+    assert cause.pods == 4
+    assert cause.namespaces == ["blue", "red"]
+    assert [one.pod for one in cause.named][:2] == ["blue/waits-0", "blue/waits-1"]
+
+
+def test_a_pod_for_no_profile_is_shown_too() -> None:
+    """Nobody schedules it, which is a cause as well."""
+    found = overview(settled(node("a"), pod("lost", schedulerName=HOSTILE)))
+
+    assert HOSTILE in found.waiting[0].cause
+    assert found.waiting[0].position == 0
+
+
+def test_the_timeline_has_a_bound_and_time_may_go_back() -> None:
+    """Samples are thinned out; a source that goes back begins anew from there."""
+    base = overview(settled(*crowded()))
+    timeline = Timeline(most=10)
+    for second in range(1000):
+        status = SourceStatus(phase=SourcePhase.LIVE, now_s=START_S + second)
+        timeline.add(ClusterOverview(status, base.nodes, base.totals, base.waiting))
+    assert len(timeline) <= 10
+    status = SourceStatus(phase=SourcePhase.LIVE, now_s=START_S + 500)
+    timeline.add(ClusterOverview(status, base.nodes, base.totals, base.waiting))
+
+    data = timeline.as_data()
+    assert data["atS"] == sorted(data["atS"])
+    assert max(data["atS"]) == START_S + 500
+    assert set(data["causes"]) == {"too little cpu is free"}

@@ -1,0 +1,309 @@
+"""The dashboard over HTTP: pages, queries, the stream, and who gets what."""
+
+import json
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import pytest
+from msgspec.structs import replace
+from tests.unit.dashboard.dashboards import HOSTILE, Browser, crowded, gpu_node, manifests, served
+from tests.worlds import configuration, device, gpu_pod, made, node, pod
+
+from koordinator.api.authentication import TokenReview, TokenReviewStatus, UserInfo
+from koordinator.api.authorization import SubjectAccessReview, SubjectAccessReviewStatus
+from koordinator.api.meta import KubeObject
+from koordinator.dashboard.access import ReviewedAccess
+from koordinator.foundation.clock import SystemClock
+from koordinator.process.authorization import Authorizer
+
+KindT = TypeVar("KindT", bound=KubeObject)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Show two full nodes and pods of two tenants that wait."""
+    with served(manifests(crowded())) as found:
+        yield found
+
+
+# -- pages -----------------------------------------------------------------------------------
+
+
+def test_only_our_own_files_may_run_in_the_page(browser: Browser) -> None:
+    """No script stands in the page itself, and the browser is told to run none that does."""
+    reply = browser.get("/")
+
+    policy = reply.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "script-src 'self'" in policy
+    assert "unsafe" not in policy
+    assert reply.text.count("<script") == reply.text.count('<script type="module"') == 1
+    assert 'src="./dashboard.js"' in reply.text
+    assert browser.get("/dashboard.js").headers["content-type"].startswith("text/javascript")
+
+
+def test_a_name_of_somebody_else_gets_nothing() -> None:
+    """Whose page lets its own name point to this machine is not answered."""
+    with served(manifests(crowded()), hosts=("localhost", "127.0.0.1")) as found:
+        assert found.get("/api/quotas", host="evil.example").status == 421
+        assert found.get("/api/quotas", host="localhost:8765").status == 200
+
+
+def test_a_form_of_another_page_can_not_be_posted(browser: Browser) -> None:
+    """Only JSON is taken, which a page of somebody else may not send without asking."""
+    from tests.unit.process.clients import ask  # noqa: PLC0415
+
+    headers = {"content-type": "text/plain"}
+    reply = ask(browser.port, "/api/try", method="POST", body="{}", headers=headers)
+    assert reply.status == 400
+    assert "application/json" in reply.json["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/api/try", {"surprise": 1}),
+        ("/api/try", {"manifests": "kind: Nonsense"}),
+        ("/api/try", {"manifests": "{"}),
+        ("/api/try", {"remove": ["node/nobody"]}),
+        ("/api/try", {"configuration": "kind: Pod"}),
+        ("/api/control", {"isPaused": True}),
+        ("/api/control", [1]),
+    ],
+)
+def test_what_can_not_be_meant_is_refused_with_a_sentence(
+    browser: Browser, path: str, body: object
+) -> None:
+    """A reader's mistake is the reader's: 400 and what is wrong."""
+    reply = browser.post(path, body)
+    assert reply.status == 400
+    assert reply.json["message"]
+
+
+def test_what_is_not_there_is_not_found(browser: Browser) -> None:
+    """Pods and nodes that don't exist are 404, with a sentence."""
+    for path in ("/api/pod?name=blue/nobody", "/api/node?name=nobody"):
+        reply = browser.get(path)
+        assert reply.status == 404
+        assert "nobody" in reply.json["message"]
+    assert browser.get("/api/pod").status == 400
+
+
+# -- queries ---------------------------------------------------------------------------------
+
+
+def test_the_stream_begins_with_everything(browser: Browser) -> None:
+    """A reader needs one frame to show the whole cluster."""
+    frames = browser.frames()
+    first = next(frames)
+    frames.close()  # type: ignore[attr-defined]  # a generator
+
+    assert first["kind"] == "full"
+    assert first["nodes"]["names"] == ["a", "b"]
+    assert first["totals"]["waiting"] == 4
+    assert first["waiting"][0]["cause"] == "too little cpu is free"
+
+
+def test_the_stream_tells_what_would_help(browser: Browser) -> None:
+    """A remedy is found out a moment later: it was tried on a copy."""
+    for frame in browser.frames():
+        causes = frame.get("waiting", [])
+        if causes and causes[0].get("help"):
+            break
+    assert "runs-a" in causes[0]["help"] or "runs-b" in causes[0]["help"]
+
+
+def test_a_pod_is_explained_as_by_koord_explain(browser: Browser) -> None:
+    """Causes, nearest nodes with what they lack, remedies, and the place in the queue."""
+    told = browser.get("/api/pod?name=blue/waits-0").json
+
+    assert told["verdict"] == "waits"
+    assert told["nearest"][0]["lacks"] == {"cpu": "2"}
+    assert told["remedies"]
+    assert told["queue"]["position"] == 1
+
+
+def test_all_pods_of_a_cause_can_be_asked_for(browser: Browser) -> None:
+    """The frame names some; the page asks for the others."""
+    listed = browser.get("/api/waiting?cause=too%20little%20cpu%20is%20free").json
+    assert len(listed["pods"]) == 4
+
+
+def test_a_node_opens_into_its_devices() -> None:
+    """Who holds how much of which GPU; a broken one is shown as such."""
+    objects = [
+        *gpu_node("g", 3, unhealthy=[2]),
+        gpu_pod("half", "g", minors=[1], gpu_core=50, gpu_memory_ratio=50),
+    ]
+    with served(manifests(objects)) as found:
+        inside = found.get("/api/node?name=g").json
+
+    (kind,) = inside["devices"]
+    assert [one["isHealthy"] for one in kind["devices"]] == [True, True, False]
+    assert kind["devices"][1]["holders"] == [{"pod": 0, "percent": 50, "functions": []}]
+    assert inside["pods"][0]["pod"] == "default/half"
+
+
+def quota(name: str, namespace: str, **amounts: Any) -> KubeObject:
+    """Return a quota of some CPU, with a parent if given."""
+    return made(
+        "ElasticQuota",
+        name,
+        "scheduling.sigs.k8s.io/v1alpha1",
+        metadata={"namespace": namespace},
+        spec={kind: {"cpu": str(cpu)} for kind, cpu in amounts.items()},
+    )
+
+
+def tenants() -> list[KubeObject]:
+    """Return two tenants, blue with more than its guarantee, red with nothing."""
+    label = "quota.scheduling.koordinator.sh/name"
+    return [
+        node("n", cpu=10),
+        quota("blue-quota", "blue", min=2, max=10),
+        quota("red-quota", "red", min=6, max=10),
+        pod("big", cpu=5, on="n", namespace="blue", labels={label: "blue-quota"}),
+        pod("next", cpu=7, namespace="blue", labels={label: "blue-quota"}),
+        pod("own", cpu=8, namespace="red", labels={label: "red-quota"}),
+    ]
+
+
+QUOTAS = configuration(plugins={"multiPoint": {"enabled": [{"name": "ElasticQuota"}]}})
+
+
+def test_who_borrows_from_whom() -> None:
+    """The tree is that of ``koord quota tree``."""
+    with served(manifests(tenants(), QUOTAS)) as found:
+        told = found.get("/api/quotas").json
+
+    assert told["isOn"]
+    by_name = {one["name"]: one for one in told["trees"][0]["quotas"]}
+    assert by_name["blue-quota"]["used"]["cpu"] == "5"
+    assert by_name["blue-quota"]["borrows"]
+
+
+def test_what_needs_a_person() -> None:
+    """A broken GPU and a node that is not ready are errors and come first."""
+    objects = [node("g"), device("g", gpus=2, unhealthy=[0]), *crowded()]
+    with served(manifests(objects)) as found:
+        told = found.get("/api/attention").json
+
+    assert told["items"][0]["severity"] == "error"
+    assert told["items"][0]["about"] == "node/g"
+    assert "unhealthy" in told["items"][0]["text"]
+    assert told["notLookedAt"]
+
+
+def test_what_would_be_different_with_another_node() -> None:
+    """A node that is added takes pods that wait; nothing of it stays."""
+    with served(manifests(crowded())) as found:
+        manifest = json.dumps(
+            {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": {"name": "new"},
+                "status": {"allocatable": {"cpu": "8", "memory": "8Gi", "pods": "10"}},
+            }
+        )
+        told = found.post("/api/try", {"manifests": manifest}).json
+        gone = found.post("/api/try", {"remove": ["pod/blue/runs-a"]}).json
+        after = found.get("/api/pod?name=blue/waits-0").json
+
+    assert told["placedBefore"] == 0
+    assert {one["after"] for one in told["differences"]} == {"new"}
+    assert told["waitingAfter"] < told["waitingBefore"]
+    moved = {one["pod"]: one["after"] for one in gone["differences"]}
+    assert moved["blue/waits-0"] == "a"
+    assert after["verdict"] == "waits"
+
+
+# -- rights ----------------------------------------------------------------------------------
+
+
+class Rights:
+    """An API server that knows who may list pods of which namespaces, and nodes."""
+
+    USERS = ("blue", "red", "admin", "nobody")
+
+    def create(self, obj: KindT) -> KindT:
+        answer: Any = None
+        if isinstance(obj, TokenReview):
+            user = obj.spec.token.removesuffix("-token")
+            known = user in self.USERS
+            status = TokenReviewStatus(authenticated=known, user=UserInfo(username=user))
+            answer = replace(obj, status=status)
+        elif isinstance(obj, SubjectAccessReview):
+            asked, user = obj.spec.resource_attributes, obj.spec.user
+            assert asked is not None
+            own = asked.resource == "pods" and asked.namespace == user
+            allowed = user == "admin" or own
+            answer = replace(obj, status=SubjectAccessReviewStatus(allowed=allowed))
+        return answer
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Browser]:
+    """Show a cluster that two tenants share."""
+    policy = ReviewedAccess(Authorizer(Rights(), SystemClock()))
+    with served(manifests(tenants(), QUOTAS), policy) as found:
+        yield found
+
+
+STOLEN, NOBODY, ADMIN = "stolen", "nobody-token", "admin-token"
+PATHS = ("quotas", "gangs", "attention", "pod?name=blue/next", "node?name=n", "timeline", "events")
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_without_a_token_that_is_good_nothing_is_told(shared: Browser, path: str) -> None:
+    """The page itself is for everybody; what is in the cluster is not."""
+    assert shared.get(f"/api/{path}", token=STOLEN).status == 401
+    assert shared.get(f"/api/{path}", token=NOBODY).status == 403
+    assert shared.get(f"/api/{path}").status == 403
+    assert shared.get("/").status == 200
+
+
+def test_a_tenant_sees_its_own_pods_and_nothing_of_the_other(shared: Browser) -> None:
+    """Neither in the stream, nor in any answer, is there a word of the other tenant."""
+    for user, other in (("blue", "red"), ("red", "blue")):
+        token = f"{user}-token"
+        frames = shared.frames(token)
+        first = json.dumps(next(frames))
+        frames.close()  # type: ignore[attr-defined]  # a generator
+        own = {"blue": "next", "red": "own"}[user]
+        paths = ("quotas", "gangs", "attention", f"pod?name={user}/{own}")
+        texts = [first, *(shared.get(f"/api/{path}", token=token).text for path in paths)]
+        for text in texts:
+            assert other not in text
+        assert f"{user}/{own}" in first
+        assert shared.get("/api/node?name=n", token=token).status == 404
+        hidden = {"blue": "red/own", "red": "blue/next"}[user]
+        assert shared.get(f"/api/pod?name={hidden}", token=token).status == 404
+        assert shared.post("/api/try", {}, token).status == 403
+        assert shared.post("/api/control", {}, token).status == 403
+
+
+def test_who_may_list_everything_sees_everything(shared: Browser) -> None:
+    """An administrator is told all of it."""
+    frames = shared.frames("admin-token")
+    first = next(frames)
+    frames.close()  # type: ignore[attr-defined]  # a generator
+    assert first["nodes"]["names"] == ["n"]
+    assert shared.get("/api/node?name=n", token=ADMIN).status == 200
+
+
+def test_hostile_names_are_text_everywhere() -> None:
+    """Whatever a pod, node or label is called, answers are JSON and say so."""
+    objects = [
+        node(HOSTILE, cpu=4, labels={"koordinator.sh/node-pool": HOSTILE}),
+        pod(HOSTILE, cpu=9, namespace=HOSTILE),
+    ]
+    with served(manifests(objects)) as found:
+        for path in ("quotas", "gangs", "attention", "timeline"):
+            reply = found.get(f"/api/{path}")
+            assert reply.headers["content-type"] == "application/json"
+            assert reply.headers["x-content-type-options"] == "nosniff"
+        frames = found.frames()
+        first = next(frames)
+        frames.close()  # type: ignore[attr-defined]  # a generator
+    assert first["nodes"]["pools"] == [HOSTILE]
+    assert first["waiting"][0]["named"][0]["pod"] == f"{HOSTILE}/{HOSTILE}"
