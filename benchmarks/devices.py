@@ -221,7 +221,7 @@ def _choose(policy: str, there: int) -> list[float]:
     asked = {state.classes.of(pod): None for pod in pods(60, binding=True)}
     seconds = []
     for pod in asked:
-        state.memo.clear()  # what classes share
+        state.memory.clear()  # what classes share
         view = Snapshot(state)[np.array([0])]
         started = time.perf_counter()
         for active in cycle.profile.reserve:

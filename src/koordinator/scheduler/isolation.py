@@ -4,7 +4,7 @@ The boundaries stand in the loop and the bindings; ``docs/decisions/0007`` says 
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from types import FrameType, TracebackType
+from types import FrameType, FunctionType, TracebackType
 
 from koordinator.api.codec import subject_of
 from koordinator.api.meta import KubeObject
@@ -18,16 +18,27 @@ class PluginIsolation:
 
     def __init__(self, profiles: Sequence[Profile], handler: FaultHandler) -> None:
         self._handler = handler
-        self._plugins = {id(a.plugin): a.name for p in profiles for a in _actives(p)}
+        actives = [active for profile in profiles for active in _actives(profile)]
+        self._plugins = {id(active.plugin): active.name for active in actives}
+        #: functions of plugins' ``speed`` that know no plugin: (plugin, what they say)
+        self._functions = {
+            said.__code__: (active.name, name)
+            for active in actives
+            for name, said in active.speed.own().items()
+            if isinstance(said, FunctionType)
+        }
         self._kept_alive = tuple(profiles)  # ids of what is gone would be given out again
 
     def fault(self, stage: str, error: Exception, about: str) -> Fault:
         """Return the fault; raise what is none: the cluster's refusals, and lack of memory."""
         fault = fault_of(stage, error, about=about)
         for frame in _frames(error.__traceback__):
-            name = self._plugins.get(id(frame.f_locals.get("self")))
-            if name is not None:
-                return Fault(frame.f_code.co_name.lstrip("_"), error, name, about)
+            if frame.f_code in self._functions:
+                name, said = self._functions[frame.f_code]
+                return Fault(said, error, name, about)
+            found = self._plugins.get(id(frame.f_locals.get("self")))
+            if found is not None:
+                return Fault(frame.f_code.co_name.lstrip("_"), error, found, about)
         return fault
 
     def tell(self, fault: Fault) -> None:

@@ -152,10 +152,10 @@ def says(plugin: Any, state: ClusterState, pod: PodClass) -> list[Any]:
     said: list[Any] = []
     if hasattr(plugin, "prefilter"):
         said.append(plugin.prefilter(snapshot, pod))
-    if hasattr(plugin, "filter") and active.wants_filter(snapshot, pod):
+    if hasattr(plugin, "filter") and active.speed.filters(snapshot, pod):
         said.append(verdicts(plugin, state, pod))
     scores = hasattr(plugin, "score") or hasattr(plugin, "score_among")
-    if scores and active.wants_score(snapshot, pod):
+    if scores and active.speed.scores(snapshot, pod):
         names = np.array(snapshot.node_names)[snapshot.alive].tolist()
         said.append(dict(zip(names, final_scores(plugin, state, pod).tolist(), strict=True)))
     return said
@@ -266,11 +266,11 @@ def check_key_is_honest(exam: Exam) -> None:
     seen: dict[object, list[Any]] = {}
     for pod in classes:
         snapshot = seen_by(plugin, state, pod)
-        key = active.key(pod)
-        if exam.filters and active.wants_filter(snapshot, pod):
+        key = active.speed.key(pod)
+        if exam.filters and active.speed.filters(snapshot, pod):
             said = plugin.filter(snapshot, pod).codes.tolist()
             assert seen.setdefault(("filter", key), said) == said
-        if exam.scores and active.wants_score(snapshot, pod):
+        if exam.scores and active.speed.scores(snapshot, pod):
             said = plugin.score(snapshot, pod).tolist()
             assert seen.setdefault(("score", key), said) == said
 
@@ -278,12 +278,12 @@ def check_key_is_honest(exam: Exam) -> None:
 def check_reads_no_more_than_it_says(exam: Exam) -> None:
     """``Reads.NODE``: pods on nodes don't matter.  All but CLUSTER: other nodes don't.
 
-    Other nodes may matter to a plugin that has a ``version``.
+    Other nodes may matter to a plugin whose ``speed`` has a ``version``.
     """
-    free = hasattr(exam.spec.plugin_type, "version")
+    state, plugin, classes = exam.sit()
+    free = ActivePlugin.of("", plugin).speed.version is not None
     if not exam.is_local or (free and exam.reads is not Reads.NODE):
         return
-    state, plugin, classes = exam.sit()
     living = list(state.nodes.rows)
     kept = set(living) if free else {living[exam.order[0] % len(living)]}
     left = [obj for obj in exam.objects if _is_kept(obj, kept, pods=exam.reads is not Reads.NODE)]
@@ -305,8 +305,8 @@ def _wants(plugin: Any, snapshot: Snapshot, pod: PodClass) -> tuple[bool, bool]:
     """Return whether the plugin filters nodes for a pod, and whether it scores them."""
     active = ActivePlugin.of("", plugin)
     return (
-        hasattr(plugin, "filter") and active.wants_filter(snapshot, pod),
-        hasattr(plugin, "score") and active.wants_score(snapshot, pod),
+        hasattr(plugin, "filter") and active.speed.filters(snapshot, pod),
+        hasattr(plugin, "score") and active.speed.scores(snapshot, pod),
     )
 
 
@@ -334,15 +334,15 @@ def check_what_is_left_out_depends_on_the_pod(exam: Exam) -> None:
         Snapshot(ClusterState(state.axis)),
     )
     for pod in classes:
-        assert active.wants_filter(here, pod) == active.wants_filter(nowhere, pod)
-        assert active.wants_score(here, pod) == active.wants_score(nowhere, pod)
+        assert active.speed.filters(here, pod) == active.speed.filters(nowhere, pod)
+        assert active.speed.scores(here, pod) == active.speed.scores(nowhere, pod)
 
 
 def check_a_filter_left_out_rejects_nothing(exam: Exam) -> None:
     """With ``filters`` False: it is a short cut, not another rule."""
     state, plugin, classes = exam.sit()
     for pod in classes if exam.filters else ():
-        if not ActivePlugin.of("", plugin).wants_filter(seen_by(plugin, state, pod), pod):
+        if not ActivePlugin.of("", plugin).speed.filters(seen_by(plugin, state, pod), pod):
             assert verdicts(plugin, state, pod) == {}
 
 
@@ -355,8 +355,8 @@ def check_ignored_pods_are_let_alone(exam: Exam) -> None:
             continue
         snapshot = seen_by(plugin, state, pod)
         assert not hasattr(plugin, "prefilter") or plugin.prefilter(snapshot, pod) is None
-        assert "filters" not in active.has or not active.wants_filter(snapshot, pod)
-        assert "scores" not in active.has or not active.wants_score(snapshot, pod)
+        assert not exam.filters or not active.speed.filters(snapshot, pod)
+        assert not exam.scores or not active.speed.scores(snapshot, pod)
         assert not hasattr(plugin, "prefer_nodes") or not plugin.prefer_nodes(snapshot, pod)
 
 
@@ -364,7 +364,7 @@ def check_a_score_left_out_says_nothing(exam: Exam) -> None:
     """With ``scores`` False: all nodes would get the same."""
     state, plugin, classes = exam.sit()
     for pod in classes if exam.scores else ():
-        if not ActivePlugin.of("", plugin).wants_score(seen_by(plugin, state, pod), pod):
+        if not ActivePlugin.of("", plugin).speed.scores(seen_by(plugin, state, pod), pod):
             assert len(set(final_scores(plugin, state, pod).tolist())) <= 1
 
 
@@ -391,18 +391,18 @@ def check_arithmetic_says_the_same(exam: Exam) -> None:
     state, plugin, classes = exam.sit()
     active, snapshot = ActivePlugin.of("", plugin), Snapshot(state)
     for pod in classes:
-        if hasattr(plugin, "compares"):
-            fits, asked = np.ones(len(snapshot), bool), judgements([plugin.compares(pod)], ())
+        if active.speed.compares is not None:
+            fits, asked = np.ones(len(snapshot), bool), judgements([active.speed.compares(pod)], ())
             snapshot.judge(asked, fits, np.zeros(len(snapshot), np.int64))
             assert np.array_equal(fits, plugin.filter(snapshot, pod).codes == 0)
         formula = active.formula(snapshot, pod)
-        if formula is not None and active.wants_score(snapshot, pod):
+        if formula is not None and active.speed.scores(snapshot, pod):
             assert np.array_equal(snapshot.score(formula), plugin.score(snapshot, pod))
-        if hasattr(plugin, "judge") and active.wants_filter(snapshot, pod):
+        if active.speed.judge is not None and active.speed.filters(snapshot, pod):
             fits, total = np.arange(len(snapshot)) % 3 > 0, np.arange(len(snapshot))
             accepted = fits & (plugin.filter(snapshot, pod).codes == 0)
             expected = total + 2 * plugin.score(snapshot, pod)
-            plugin.judge(snapshot, pod, 2, fits, total)
+            active.speed.judge(snapshot, pod, 2, fits, total)
             assert np.array_equal(fits, accepted)
             assert np.array_equal(total[fits], expected[fits])
 
@@ -527,10 +527,10 @@ def _spoken(exam: Exam) -> set[str]:
         if not active.applies(pod):
             continue
         refused = "prefilter" in active.has and plugin.prefilter(snapshot, pod)
-        filters = exam.filters and active.wants_filter(snapshot, pod)
+        filters = exam.filters and active.speed.filters(snapshot, pod)
         if isinstance(refused, Refusal) or (filters and verdicts(plugin, state, pod)):
             found.add(NEVER_REJECTS)
-        scores = exam.scores and active.wants_score(snapshot, pod)
+        scores = exam.scores and active.speed.scores(snapshot, pod)
         if scores and len(set(final_scores(plugin, state, pod).tolist())) > 1:
             found.add(NEVER_PREFERS)
     return found

@@ -1,13 +1,19 @@
 """The suite for plugins fails for plugins that break its rules."""
 
-from collections.abc import Hashable
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 from koordinator.domain.usage_kernels import Balance
-from koordinator.scheduler.contract import NoArgs, PluginExample, PluginSpec, Reads, Rejections
+from koordinator.scheduler.contract import (
+    NoArgs,
+    PluginExample,
+    PluginSpec,
+    Reads,
+    Rejections,
+    Speed,
+)
 from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
 from koordinator.testing.scheduler_plugins import plugin_contract
 
@@ -51,9 +57,7 @@ class HasNoReason:
 
 class ReadsMoreThanItsKey:
     reads: ClassVar = Reads.USAGE
-
-    def key(self, _pod: PodClass) -> Hashable:
-        return ""
+    speed: ClassVar = Speed(key=lambda _pod: "")
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         return np.full(len(snapshot), pod.amount(0) // 100)
@@ -72,9 +76,7 @@ class RemembersPods:
 
 class SkipsWhatItRejects:
     reads: ClassVar = Reads.NODE
-
-    def filters(self, _snapshot: Snapshot, _pod: PodClass) -> bool:
-        return False
+    speed: ClassVar = Speed(filters=lambda _snapshot, _pod: False)
 
     def filter(self, snapshot: Snapshot, _pod: PodClass) -> Rejections:
         return Rejections.where(np.ones(len(snapshot), bool), "no")
@@ -82,22 +84,20 @@ class SkipsWhatItRejects:
 
 class ScoresAnotherFormula:
     reads: ClassVar = Reads.USAGE
+    speed: ClassVar = Speed(
+        formula=lambda _snapshot, _pod: Balance(np.array([0, 1]), np.array([100, 0]))
+    )
 
     def score(self, snapshot: Snapshot, _pod: PodClass) -> IntArray:
         return np.full(len(snapshot), 7)
 
-    def formula(self, _snapshot: Snapshot, _pod: PodClass) -> Balance:
-        return Balance(np.array([0, 1]), np.array([100, 0]))
-
 
 class ComparesLessThanItFilters:
     reads: ClassVar = Reads.USAGE
+    speed: ClassVar = Speed(compares=lambda _pod: (np.zeros(0, np.int64), np.zeros(0, np.int64)))
 
     def filter(self, snapshot: Snapshot, _pod: PodClass) -> Rejections:
         return Rejections.where(np.ones(len(snapshot), bool), "no")
-
-    def compares(self, _pod: PodClass) -> tuple[IntArray, IntArray]:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
 
 
 @pytest.mark.slow

@@ -1,8 +1,10 @@
 """Plugins that break on purpose, in a world of many kinds of pods."""
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import MethodType
 from typing import Any
 
 import yaml
@@ -13,7 +15,7 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.foundation.faults import Fault
 from koordinator.scheduler import contract
-from koordinator.scheduler.contract import Attempt
+from koordinator.scheduler.contract import ActivePlugin, Attempt
 from koordinator.scheduler.loop import SchedulerOptions
 from koordinator.scheduler.snapshot import PodClass
 from koordinator.simulator import Embedded
@@ -123,18 +125,33 @@ class World:
         found = self.one.cluster.list(Pod).items
         return {p.metadata.name: p.spec.node_name for p in found if p.spec.node_name}
 
-    def plugins(self) -> dict[str, Any]:
-        """Return the plugins by name."""
-        (cycle,) = self.one.scheduler.cycles.values()
-        profile = cycle.profile
-        parts = (getattr(profile, name) for name in profile.__dataclass_fields__)
-        return {a.name: a.plugin for part in parts if isinstance(part, tuple) for a in part}
+    def plugins(self) -> dict[str, list[ActivePlugin]]:
+        """Return the plugins by name, each as often as the profile has it."""
+        return plugins_of(self.one)
 
 
-def breaks(plugin: Any, method: str, *, only_on_evil: bool, times: int = 1 << 30) -> list[int]:
-    """Let a method of a plugin raise; return a list with as many items as it has done so."""
+def plugins_of(one: Embedded) -> dict[str, list[ActivePlugin]]:
+    """Return the plugins of the only profile by name, each as often as it has it."""
+    (cycle,) = one.scheduler.cycles.values()
+    found: dict[str, list[ActivePlugin]] = {}
+    for name in cycle.profile.__dataclass_fields__:
+        part = getattr(cycle.profile, name)
+        for active in part if isinstance(part, tuple) else ():
+            found.setdefault(active.name, []).append(active)
+    return found
+
+
+def breaks(
+    actives: Sequence[ActivePlugin], method: str, *, only_on_evil: bool, times: int = 1 << 30
+) -> list[int]:
+    """Let a plugin raise when it is asked something.
+
+    Return a list with as many items as it has done so.
+    """
     raised: list[int] = []
-    own = getattr(type(plugin), method)
+    plugin: Any = actives[0].plugin
+    of_speed = actives[0].speed.own().get(method)
+    own: Any = (lambda _, *args: of_speed(*args)) if of_speed else getattr(type(plugin), method)  # type: ignore[operator]
 
     def broken(self: Any, *args: Any, **more: Any) -> Any:
         if len(raised) < times and (not only_on_evil or any(map(_is_evil, args))):
@@ -143,6 +160,11 @@ def breaks(plugin: Any, method: str, *, only_on_evil: bool, times: int = 1 << 30
         return own(self, *args, **more)
 
     broken.__code__ = broken.__code__.replace(co_name=method)
+    if of_speed is not None:
+        asked: Any = {method: MethodType(broken, plugin)}
+        for active in actives:
+            object.__setattr__(active, "speed", replace(active.speed, **asked))
+        return raised
     kind = type(type(plugin).__name__, (type(plugin),), {"__slots__": (), method: broken})
     object.__setattr__(plugin, "__class__", kind)
     return raised
@@ -150,9 +172,13 @@ def breaks(plugin: Any, method: str, *, only_on_evil: bool, times: int = 1 << 30
 
 def breakable() -> Iterator[tuple[str, str]]:
     """Yield each method of each plugin that is asked while pods are scheduled."""
-    for name, plugin in sorted(World().plugins().items()):
+    for name, (active, *_) in sorted(World().plugins().items()):
         for method in METHODS:
-            if method not in BUILDING and inspect.isfunction(getattr(type(plugin), method, None)):
+            own = getattr(type(active.plugin), method, None)
+            if method not in BUILDING and inspect.isfunction(own):
+                yield name, method
+        for method, said in active.speed.own().items():
+            if callable(said):
                 yield name, method
 
 

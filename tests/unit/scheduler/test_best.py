@@ -6,15 +6,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from koordinator.scheduler.contract import Spread, spread_of
+from koordinator.scheduler.contract import (
+    ActivePlugin,
+    Spread,
+    spread_of,
+)
 from koordinator.scheduler.cycle.best import best_row, best_spread, spread_onto
 from koordinator.scheduler.cycle.evaluation import UNFIT
 from koordinator.scheduler.profile import BUILTIN_PLUGINS
-from koordinator.scheduler.snapshot import IntArray
+from koordinator.scheduler.snapshot import IntArray, ResourceAxis
 
 NODES = 6
 totals = arrays.arrays(np.int64, NODES, elements=st.integers(UNFIT, 300))
 raws = arrays.arrays(np.int64, NODES, elements=st.integers(0, 300) | st.integers(0, 2**40))
+BUILT = [
+    ActivePlugin.of(spec.name, spec.build(spec.args(), ResourceAxis())) for spec in BUILTIN_PLUGINS
+]
 ranks = st.permutations(range(NODES)).map(lambda order: np.array(order, np.int64))
 
 
@@ -55,12 +62,14 @@ def test_both_can_be_done_at_once(
 
 @pytest.mark.parametrize(
     "plugin",
-    [spec.plugin_type for spec in BUILTIN_PLUGINS if hasattr(spec.plugin_type, "spread")],
-    ids=lambda plugin: plugin.__name__,
+    [plugin for plugin in BUILT if plugin.speed.spread is not None],
+    ids=lambda plugin: plugin.name,
 )
 @given(raw=arrays.arrays(np.int64, NODES, elements=st.integers(0, 10_000)))
-def test_a_plugin_that_names_its_spread_does_nothing_else(plugin: type, raw: IntArray) -> None:
+def test_a_plugin_that_names_its_spread_does_nothing_else(
+    plugin: ActivePlugin, raw: IntArray
+) -> None:
     """``normalize`` is not asked where many nodes are compared at once."""
-    reverse = plugin.spread is Spread.LOWEST  # type: ignore[attr-defined]
+    reverse = plugin.speed.spread is Spread.LOWEST
 
-    assert np.array_equal(plugin.normalize(None, raw), spread_of(raw, reverse=reverse))  # type: ignore[attr-defined]
+    assert np.array_equal(plugin.plugin.normalize(raw), spread_of(raw, reverse=reverse))

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.unit.scheduler.broken_plugins import breaks
+from tests.unit.scheduler.broken_plugins import breaks, plugins_of
 from tests.unit.scheduler.test_gangs import config, group, members
 from tests.worlds import START_S, embedded, made, node, pod
 
@@ -149,9 +149,7 @@ def test_a_question_whose_answer_breaks_concerns_itself_alone() -> None:
     one = Embedded(now_s=START_S, options=options, on_fault=faults.append)
     one.load([node("n", cpu=1), pod("large", 9), pod("small", 1)])
     one.run_to_fixed_point()
-    (cycle,) = one.scheduler.cycles.values()
-    plugin = next(a.plugin for a in cycle.profile.filter if a.name == "NodeResourcesFit")
-    raised = breaks(plugin, "detail", only_on_evil=False)
+    raised = breaks(plugins_of(one)["NodeResourcesFit"], "detail", only_on_evil=False)
     one.cluster.create(question("default/large", "bad"))
     one.cluster.create(question("default/small", "good"))
 

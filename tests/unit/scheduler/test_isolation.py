@@ -1,17 +1,30 @@
 """Whatever one pod or object makes a plugin raise is its own trouble: all others go on, exactly."""
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
 
+import numpy as np
 import pytest
-from tests.unit.scheduler.broken_plugins import EVIL, Boom, World, breakable, breaks, objects
+from tests.unit.scheduler.broken_plugins import (
+    EVIL,
+    Boom,
+    World,
+    breakable,
+    breaks,
+    objects,
+    plugins_of,
+)
 from tests.unit.scheduler.watches import condition, events
-from tests.worlds import START_S, made, node, pod
+from tests.worlds import START_S, configuration, made, node, pod
 
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.foundation.errors import BugError
-from koordinator.foundation.faults import FaultLog
+from koordinator.foundation.faults import Fault, FaultLog
+from koordinator.scheduler.contract import NoArgs, PluginSpec, Reads, Speed
 from koordinator.scheduler.loop import SchedulerOptions
+from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
 from koordinator.simulator import Embedded
 from koordinator.simulator.embedded import STOCK, schedule
 
@@ -144,13 +157,12 @@ def test_what_is_no_fault_is_not_kept() -> None:
     """A lack of memory, and the operator's Ctrl-C, end the process."""
     for error in (MemoryError, KeyboardInterrupt, SystemExit):
         world = World(node("n"), pod("a", 1, schedulerName=KOORD))
-        plugin = world.plugins()["NodeResourcesFit"]
 
-        def ending(*_: object, error: type[BaseException] = error) -> None:
+        def ending(_pod: object, *, error: type[BaseException] = error) -> Any:
             raise error
 
-        kind = type("Ending", (type(plugin),), {"__slots__": (), "compares": ending})
-        object.__setattr__(plugin, "__class__", kind)
+        for active in world.plugins()["NodeResourcesFit"]:
+            object.__setattr__(active, "speed", replace(active.speed, compares=ending))
         with pytest.raises(error):
             world.run()
         assert world.faults == []
@@ -159,12 +171,39 @@ def test_what_is_no_fault_is_not_kept() -> None:
 def test_without_a_handler_a_fault_is_raised() -> None:
     """So that no test and no simulation goes on over a bug."""
     one = Embedded(STOCK, now_s=START_S)
-    (cycle,) = one.scheduler.cycles.values()
-    plugin = next(a.plugin for a in cycle.profile.filter if a.name == "NodeResourcesFit")
-    breaks(plugin, "compares", only_on_evil=False)
+    breaks(plugins_of(one)["NodeResourcesFit"], "compares", only_on_evil=False)
 
     with pytest.raises(Boom):
         one.load([node("n"), pod("a", 1)])
+
+
+class Hasty:
+    reads: ClassVar = Reads.NODE
+    speed: ClassVar = Speed(key=lambda pod: pod.labels["tier"])
+
+    def score(self, snapshot: Snapshot, _pod: PodClass) -> IntArray:
+        return np.zeros(len(snapshot), np.int64)
+
+
+def test_a_short_cut_that_breaks_is_told_as_its_plugins() -> None:
+    """Although it is a function that knows nothing of the plugin."""
+
+    def build(_args: NoArgs, _axis: ResourceAxis) -> Hasty:
+        return Hasty()
+
+    faults: list[Fault] = []
+    on = {"score": {"enabled": [{"name": "Hasty"}]}}
+    one = Embedded(
+        configuration(plugins=on),
+        now_s=START_S,
+        out_of_tree=(PluginSpec("Hasty", NoArgs, build),),
+        on_fault=faults.append,
+    )
+    one.load([node("n"), pod("a", 1, labels={"tier": "front"}), pod("b", 1)])
+    one.run_to_fixed_point()
+
+    assert {(fault.stage, fault.source) for fault in faults} == {("key", "Hasty")}
+    assert one.cluster.get(Pod, "a", "default").spec.node_name == "n"
 
 
 def test_a_command_finishes_the_others_and_then_fails() -> None:

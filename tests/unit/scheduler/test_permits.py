@@ -8,7 +8,7 @@ from tests.worlds import START_S, configuration, node, pod
 
 from koordinator.api.pod import Pod
 from koordinator.cluster.port import Binding
-from koordinator.scheduler.contract import NoArgs, Permit, PluginSpec
+from koordinator.scheduler.contract import NoArgs, Permit, PluginSpec, Refusal
 from koordinator.scheduler.loop import (
     Bound,
     Unschedulable,
@@ -65,7 +65,7 @@ def test_a_permit_that_does_not_come_in_time_is_a_failure(embedded: NewEmbedded)
 
 def test_a_refused_permit_names_the_plugin(embedded: NewEmbedded) -> None:
     """The place is free again."""
-    _, switched_on = patient(p=Permit(refusal="not today"))
+    _, switched_on = patient(p=Permit(refusal=Refusal("not today")))
     one = embedded(node("n", cpu=1), pod("p", cpu=1), pod("q", cpu=1), **switched_on)
     done = one.scheduler.step()
 

@@ -98,8 +98,8 @@ class Bindings:
             if permit.annotations:
                 more = AllocationResult(annotations=permit.annotations)
                 assumed.allocation = assumed.allocation.joined(more)
-            if permit.refusal:
-                self._refuse(assumed, active.name, permit.refusal)
+            if permit.refusal is not None:
+                self._refuse(assumed, active.name, permit.refusal.reason)
                 return
             wait_s = max(wait_s, permit.wait_s)
         if wait_s > 0:
@@ -254,9 +254,9 @@ class Bindings:
         wait_s = 0.0
         for active in self._concerned(assumed).pre_bind:
             answer = active.plugin.pre_bind(self._state.objects, assumed.queued.pod, assumed.node)
-            if answer.refusal:
+            if answer.refusal is not None:
                 self._binder.forget(assumed)
-                self._fail(assumed, f"binding failed: {answer.refusal}")
+                self._fail(assumed, f"binding failed: {answer.refusal.reason}")
                 return False
             wait_s = max(wait_s, answer.wait_s)
         if wait_s > 0:

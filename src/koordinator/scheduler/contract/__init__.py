@@ -5,6 +5,7 @@ to build it from its arguments.  The smallest has three names: what its answer `
 or ``score``, and its spec.
 
 ``plugin``   the concerns, in the order in which they are asked
+``speed``    what exists for throughput alone
 ``results``  what plugins answer
 ``events``   what happened, and which pods that may help
 ``numa``     how plugins agree on NUMA nodes
@@ -44,9 +45,9 @@ from koordinator.scheduler.contract.results import (
     Refusal,
     Rejections,
     Shortlist,
-    Spread,
     spread_of,
 )
+from koordinator.scheduler.contract.speed import Speed, Spread
 from koordinator.scheduler.post_filter import (
     Allows,
     Attempt,
@@ -93,6 +94,7 @@ __all__ = [
     "SchedulerExtender",
     "SchedulingPlugin",
     "Shortlist",
+    "Speed",
     "Spread",
     "WhatIf",
     "spread_of",

@@ -5,6 +5,8 @@ from typing import Protocol, runtime_checkable
 
 from koordinator.domain.numa.hints import ResourceHints
 from koordinator.domain.numa.rows_align import OtherHints
+from koordinator.scheduler.contract.results import Refusal
+from koordinator.scheduler.contract.speed import Speed
 from koordinator.scheduler.snapshot import IntArray, PodClass, Snapshot
 
 
@@ -12,14 +14,19 @@ from koordinator.scheduler.snapshot import IntArray, PodClass, Snapshot
 class NumaHintProvider(Protocol):
     """A plugin that gives out something which sits on NUMA nodes."""
 
+    @property
+    def speed(self) -> Speed:
+        """Say when what the plugin has said of NUMA nodes is stale."""
+        ...
+
     def numa_hints(
         self, snapshot: Snapshot, pod: PodClass, sets: Sequence[int]
     ) -> OtherHints | None:
         """Return what suits the plugin, by row and set of NUMA nodes; None: anything does."""
         ...
 
-    def numa_hints_at(self, node: Snapshot, pod: PodClass) -> ResourceHints | str:
-        """Return what suits the plugin on one row, of all sets that there are; a text: why none."""
+    def numa_hints_at(self, node: Snapshot, pod: PodClass) -> ResourceHints | Refusal:
+        """Return what suits the plugin on one row, of all sets that there are, or why none."""
         ...
 
 

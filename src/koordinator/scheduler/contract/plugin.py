@@ -4,13 +4,12 @@ A plugin has the methods of one concern or of several.  ``SchedulingPlugin`` is 
 together: what the scheduler may ask of a plugin of which ``ActivePlugin.has`` says that it has it.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar, Protocol, Self
 
 from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.pod import Pod
 from koordinator.domain.gangs import GangCache
-from koordinator.domain.usage_kernels import Formula
 from koordinator.scheduler.contract.results import (
     AllocationResult,
     Nomination,
@@ -19,8 +18,8 @@ from koordinator.scheduler.contract.results import (
     Refusal,
     Rejections,
     Shortlist,
-    Spread,
 )
+from koordinator.scheduler.contract.speed import Speed
 from koordinator.scheduler.post_filter import Attempt, Lack, PostFilterResult
 from koordinator.scheduler.snapshot import (
     BoolArray,
@@ -66,8 +65,8 @@ class QueuePlugin(Protocol):
         """
         ...
 
-    def pre_enqueue(self, pod: Pod) -> str:
-        """Return why the pod must not enter the queue yet; empty: it may."""
+    def pre_enqueue(self, pod: Pod) -> Refusal | None:
+        """Return why the pod must not enter the queue yet; None: it may."""
         ...
 
     def next_pod(self, waiting: Callable[[str], object | None]) -> str | None:
@@ -95,7 +94,10 @@ class PreFilterPlugin(Protocol):
 
 
 class CountingPlugin(PreFilterPlugin, Protocol):
-    """A plugin whose ``prefilter`` accepts so many pods only, as a quota; it has a ``version``."""
+    """A plugin whose ``prefilter`` accepts so many pods only, as a quota.
+
+    Its ``speed`` has a ``version``.
+    """
 
     def run_limit(self, snapshot: Snapshot, pod: PodClass, most: int) -> int:
         """Return how many pods of that ``key`` and of equal requests are accepted in a row.
@@ -166,7 +168,7 @@ class ReservePlugin(Protocol):
     def reserve(
         self, node: Snapshot, pod: PodClass, preference: IntArray | None
     ) -> AllocationResult | Refusal:
-        """Return what the pod takes on a node; not asked where ``filters`` says False."""
+        """Return what the pod takes on a node; not asked where ``speed.filters`` says False."""
         ...
 
 
@@ -224,60 +226,12 @@ class LearningPlugin(Protocol):
         ...
 
 
-class SpeedMethods(Protocol):
-    """What exists for throughput alone: without it the outcome is the same, and comes later.
+class FastPlugin(Protocol):
+    """A plugin that says what makes it quicker to ask."""
 
-    For ``Reads.NODE``, ``USAGE`` and ``PLACED`` every row stands alone
-    (``filter(s[rows]) == filter(s)[rows]``), and ``filters`` and ``scores`` look at the pod, the
-    traits of the cluster (``Snapshot.traits``) and whether the pod has loans only: this is what
-    makes results cacheable row by row.
-    """
-
-    #: which raw score ``normalize`` makes the highest, if it does what ``spread_of`` does
-    spread: ClassVar[Spread]
-
-    def key(self, pod: PodClass) -> Hashable:
-        """Return the part of the pod class that a node-local plugin reads; default: all."""
-        ...
-
-    def version(self, snapshot: Snapshot) -> Hashable:
-        """Return what changes whenever everything that was kept of the plugin is stale."""
-        ...
-
-    def filters(self, snapshot: Snapshot, pod: PodClass) -> bool:
-        """Return False to pass every node unseen (kube: PreFilter returns Skip)."""
-        ...
-
-    def scores(self, snapshot: Snapshot, pod: PodClass) -> bool:
-        """Return False to leave the plugin out (kube: PreScore returns Skip)."""
-        ...
-
-    def compares(self, pod: PodClass) -> tuple[IntArray, IntArray]:
-        """Return columns and amounts: ``filter`` rejects exactly where one is more than is free."""
-        ...
-
-    def formula(self, snapshot: Snapshot, pod: PodClass) -> Formula | None:
-        """Return what ``score`` computes, if that is arithmetic on amounts and no more.
-
-        May look at what ``scores`` may look at.
-        """
-        ...
-
-    def judge(
-        self, snapshot: Snapshot, pod: PodClass, weight: int, fits: BoolArray, total: IntArray
-    ) -> None:
-        """Filter and score at once.
-
-        Makes ``fits``, ``(n,)``, False where the one rejects, and adds ``weight`` times the other
-        to ``total``, ``(n,)``, at least elsewhere.
-        """
-        ...
-
-    def moves_sums_only(self, snapshot: Snapshot, pod: PodClass) -> bool:
-        """Return whether placing such a pod changes nothing but amounts and pod counts here.
-
-        Default: the plugin does not read ``PLACED``.
-        """
+    @property
+    def speed(self) -> Speed:
+        """Return what exists for throughput alone."""
         ...
 
 
@@ -351,7 +305,7 @@ class SchedulingPlugin(
     BindPlugin,
     PostFilterPlugin,
     LearningPlugin,
-    SpeedMethods,
+    FastPlugin,
     ExplainMethods,
     Protocol,
 ):

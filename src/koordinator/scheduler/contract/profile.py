@@ -1,7 +1,7 @@
 """Plugins as a profile has them: how each is built, and where it runs."""
 
 import typing
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Generic, TypeVar, cast
@@ -12,6 +12,7 @@ from koordinator.scheduler.contract.events import EventHint
 from koordinator.scheduler.contract.example import PluginExample
 from koordinator.scheduler.contract.plugin import METHODS, SchedulingPlugin
 from koordinator.scheduler.contract.results import MAX_SCORE, Reads
+from koordinator.scheduler.contract.speed import Speed
 from koordinator.scheduler.snapshot import (
     BoolArray,
     IntArray,
@@ -27,7 +28,6 @@ POINTS: Mapping[str, tuple[str, ...]] = {
     "preFilter": (
         "prefilter",
         "run_limit",
-        "filters",
         "prefer_nodes",
         "find_one_node",
         "next_pod",
@@ -93,11 +93,13 @@ class ActivePlugin:
     weight: int = 1
     max_score: int = MAX_SCORE
     has: frozenset[str] = field(init=False, compare=False)  # names of its methods
+    speed: Speed = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         """Look up what the plugin has."""
         has = frozenset(name for name in METHODS if hasattr(self.plugin, name))
         object.__setattr__(self, "has", has)
+        object.__setattr__(self, "speed", self.plugin.speed if "speed" in has else Speed())
 
     @classmethod
     def of(
@@ -110,31 +112,17 @@ class ActivePlugin:
         """Return whether the plugin may have something to say about such pods."""
         return "applies" not in self.has or self.plugin.applies(pod)
 
-    def wants_filter(self, snapshot: Snapshot, pod: PodClass) -> bool:
-        """Return whether the plugin may reject some node for this pod."""
-        return "filters" not in self.has or self.plugin.filters(snapshot, pod)
-
-    def wants_score(self, snapshot: Snapshot, pod: PodClass) -> bool:
-        """Return whether the plugin's scores may differ between nodes for this pod."""
-        return "scores" not in self.has or self.plugin.scores(snapshot, pod)
-
     def formula(self, snapshot: Snapshot, pod: PodClass) -> Formula | None:
         """Return what the score computes from amounts; None if it is more than that."""
-        return self.plugin.formula(snapshot, pod) if "formula" in self.has else None
+        formula = self.speed.formula
+        return formula(snapshot, pod) if formula is not None else None
 
     def moves_sums_only(self, snapshot: Snapshot, pod: PodClass) -> bool:
         """Return whether placing the pod changes nothing here but amounts and pod counts."""
-        if "moves_sums_only" in self.has:
-            return self.plugin.moves_sums_only(snapshot, pod)
+        moves_sums_only = self.speed.moves_sums_only
+        if moves_sums_only is not None:
+            return moves_sums_only(snapshot, pod)
         return self.plugin.reads is not Reads.PLACED
-
-    def key(self, pod: PodClass) -> Hashable:
-        """Return the part of the pod that the plugin reads; the whole class if it doesn't say."""
-        return self.plugin.key(pod) if "key" in self.has else pod.id
-
-    def version(self, snapshot: Snapshot) -> Hashable:
-        """Return what, once it has changed, makes all that is kept of the plugin stale."""
-        return self.plugin.version(snapshot) if "version" in self.has else None
 
     def normalized(self, raw: IntArray) -> IntArray:
         """Return final scores of the raw ones of feasible nodes."""

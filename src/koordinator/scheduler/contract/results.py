@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum, auto
+from enum import Enum
 
 import numpy as np
 
@@ -152,7 +152,7 @@ class Permit:
     """Whether a pod that has its node may be bound now."""
 
     wait_s: float = 0.0  # > 0: keep the place and ask again, at most this long
-    refusal: str = ""
+    refusal: Refusal | None = None
     annotations: Mapping[str, str] = field(default_factory=dict)  # written with the bind
 
 
@@ -162,13 +162,6 @@ class QueueGate:
 
     plugin: str
     message: str
-
-
-class Spread(Enum):
-    """Which raw score becomes the highest one."""
-
-    HIGHEST = auto()
-    LOWEST = auto()  # 0, which must be the lowest that there can be
 
 
 def spread_of(scores: IntArray, max_score: int = MAX_SCORE, *, reverse: bool = False) -> IntArray:

@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from koordinator.domain.usage_kernels import judgements
+from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import ActivePlugin, Arithmetic, Profile, Reads
 from koordinator.scheduler.snapshot import (
     BoolArray,
@@ -30,6 +31,10 @@ KEEP_BYTES = 1 << 30
 _OVERHEAD = 1 << 13  # bytes that any evaluation takes
 
 UNFIT = -1  # in place of a total: the node does not take the pod
+
+
+#: As ``Speed.judge``.
+JudgePlugin = Callable[[Snapshot, PodClass, int, BoolArray, IntArray], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +55,7 @@ class Program:
     usage_scores: tuple[PluginPart, ...]
     arithmetic: Arithmetic  # of the usage filters and scores that are no more than that
     judge: Callable[[Arithmetic, Snapshot, BoolArray, IntArray], None]
-    joint: tuple[PluginPart, ...]  # those of plugins that do both at once
+    joint: tuple[tuple[PluginPart, JudgePlugin], ...]  # those of plugins that do both at once
     other_filters: tuple[PluginPart, ...]  # those that are more
     other_scores: tuple[PluginPart, ...]
     relative: tuple[PluginPart, ...]  # scores to be normalised over the feasible nodes
@@ -81,27 +86,27 @@ def compile_program(profile: Profile, snapshot: Snapshot, pod: PodClass) -> Prog
     }
     linear = not pod.host_ports
     for active in profile.filter:
-        if active.plugin.reads is not Reads.CLUSTER and active.wants_filter(snapshot, pod):
+        if active.plugin.reads is not Reads.CLUSTER and active.speed.filters(snapshot, pod):
             which = "node_f" if active.plugin.reads is Reads.NODE else "usage_f"
-            lists[which].append(PluginPart(active, active.key(pod)))
+            lists[which].append(PluginPart(active, active.speed.key(pod)))
             linear &= active.moves_sums_only(snapshot, pod)
     for active in profile.score:
-        if active.plugin.reads is not Reads.CLUSTER and active.wants_score(snapshot, pod):
+        if active.plugin.reads is not Reads.CLUSTER and active.speed.scores(snapshot, pod):
             which = "node_s" if active.plugin.reads is Reads.NODE else "usage_s"
             if "normalize" in active.has:
                 which = "relative"
-            lists[which].append(PluginPart(active, active.key(pod)))
+            lists[which].append(PluginPart(active, active.speed.key(pod)))
             linear &= active.moves_sums_only(snapshot, pod)
             linear &= which != "relative" or active.plugin.reads is Reads.NODE
     parts = [part for kind in lists.values() for part in kind]
-    compared = [p for p in lists["usage_f"] if "compares" in p.active.has]
+    compared = [p for p in lists["usage_f"] if p.active.speed.compares is not None]
     said = [(part, part.active.formula(snapshot, pod)) for part in lists["usage_s"]]
     formulas = [(part, found) for part, found in said if found is not None]
     filtering = {part.active.name for part in lists["usage_f"]}
     joint = {
-        part.active.name: part
+        part.active.name: (part, judge)
         for part in lists["usage_s"]
-        if "judge" in part.active.has and part.active.name in filtering
+        if (judge := part.active.speed.judge) is not None and part.active.name in filtering
     }
     others = [part for part in lists["usage_f"] if part.active.name not in joint]
     return Program(
@@ -111,7 +116,7 @@ def compile_program(profile: Profile, snapshot: Snapshot, pod: PodClass) -> Prog
         usage_scores=tuple(lists["usage_s"]),
         arithmetic=Arithmetic(
             judgements(
-                [part.active.plugin.compares(pod) for part in compared],
+                [compares(pod) for part in compared if (compares := part.active.speed.compares)],
                 [(formula, part.active.weight) for part, formula in formulas],
             ),
             tuple(part.active.name for part in compared),
@@ -123,9 +128,9 @@ def compile_program(profile: Profile, snapshot: Snapshot, pod: PodClass) -> Prog
         other_scores=tuple(p for p, found in said if found is None and p.active.name not in joint),
         relative=tuple(lists["relative"]),
         linear=linear,
-        spreads=tuple("spread" in part.active.has for part in lists["relative"]),
+        spreads=tuple(part.active.speed.spread is not None for part in lists["relative"]),
         versions=tuple(
-            part.active.plugin.version for part in parts if "version" in part.active.has
+            version for part in parts if (version := part.active.speed.version) is not None
         ),
     )
 
@@ -134,8 +139,8 @@ def compared(profile: Profile, state: ClusterState, pod: PodClass) -> IntArray:
     """Return ``(n_columns,)``: the amounts that filters compare with what is free; 0: not one."""
     amounts = np.zeros(len(state.axis), np.int64)
     for active in profile.filter:
-        if "compares" in active.has:
-            columns, asked = active.plugin.compares(pod)
+        if active.speed.compares is not None:
+            columns, asked = active.speed.compares(pod)
             amounts[columns] = asked
     return amounts
 
@@ -269,8 +274,8 @@ class Evaluation:
         """
         program, pod = self.program, self.pod
         program.judge(program.arithmetic, view, ok, total)
-        for part in program.joint:
-            part.active.plugin.judge(view, pod, part.active.weight, ok, total)
+        for part, judge in program.joint:
+            judge(view, pod, part.active.weight, ok, total)
         for part in program.other_filters:
             ok &= part.active.plugin.filter(view, pod).codes == 0
         for part in program.other_scores:
@@ -302,6 +307,7 @@ class Evaluator:
         self.profile = profile
         self.state = state
         self._keep_bytes = keep_bytes
+        self._programs: Memo[tuple[Program, EvaluationKey]] = Memo()
         self._keys: WeakValueDictionary[Hashable, EvaluationKey] = WeakValueDictionary()
         self._kept: OrderedDict[EvaluationKey, Evaluation] = OrderedDict()
         self._facts: OrderedDict[Hashable, NodeFactResult] = OrderedDict()
@@ -357,15 +363,13 @@ class Evaluator:
         return self._program(pod, view)[0].linear
 
     def _program(self, pod: PodClass, view: Snapshot) -> tuple[Program, EvaluationKey]:
-        columns = self.state.axis.generation
-        traits = (self.state.traits, columns, view.loans is None)
-        known: tuple[Program, EvaluationKey, Hashable] | None = pod.facts.get(self)
-        if known is None or known[2] != traits:
-            program = compile_program(self.profile, view, pod)
-            shared = (program.key, program.linear, columns)
-            key = self._keys.setdefault(shared, EvaluationKey())
-            known = pod.facts[self] = (program, key, traits)
-        return known[0], known[1]
+        traits = (self.state.traits, self.state.axis.generation, view.loans is None)
+        return self._programs.as_of(pod, traits, self._compile, pod, view)
+
+    def _compile(self, pod: PodClass, view: Snapshot) -> tuple[Program, EvaluationKey]:
+        program = compile_program(self.profile, view, pod)
+        shared = (program.key, program.linear, self.state.axis.generation)
+        return program, self._keys.setdefault(shared, EvaluationKey())
 
     def versions_of(self, pod: PodClass, view: Snapshot) -> Hashable:
         """Return what changes when a plugin's answers about the pod may change on every row.
@@ -387,7 +391,7 @@ class Evaluator:
         Don't write to it.
         """
         state, snapshot, active = self.state, self.snapshot, part.active
-        version = active.version(snapshot)
+        version = active.speed.version(snapshot) if active.speed.version is not None else None
         key = (active.name, method, part.key, state.axis.generation)
         facts = self._facts.get(key)
         rows = state.node_log.since(facts.position) if facts is not None else None

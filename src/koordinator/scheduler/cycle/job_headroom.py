@@ -227,7 +227,7 @@ def _most(profile: Profile, state: ClusterState, pod_class: PodClass) -> IntArra
 def _needs_trial(profile: Profile, state: ClusterState, kinds: _Kinds) -> bool:
     """Return whether a filter or reserve plugin says more than amounts and facts of nodes do."""
     return any(
-        active.plugin.reads is not Reads.NODE and "compares" not in active.has
+        active.plugin.reads is not Reads.NODE and active.speed.compares is None
         for members in kinds.values()
         for active in concerned(profile, state, members[0][1])
     )

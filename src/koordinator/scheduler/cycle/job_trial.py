@@ -83,7 +83,7 @@ class StateTrial:
 
     def _reserves(self, pod_class: PodClass) -> bool:
         whole = self._view(pod_class)
-        return any(active.wants_filter(whole, pod_class) for active in self._profile.reserve)
+        return any(active.speed.filters(whole, pod_class) for active in self._profile.reserve)
 
     def _view(self, pod_class: PodClass) -> Snapshot:
         return view_for(self._profile, self._state, pod_class)
@@ -114,7 +114,7 @@ class StateTrial:
 def concerned(profile: Profile, state: ClusterState, pod_class: PodClass) -> list[ActivePlugin]:
     """Return the filters that may reject some node for such a pod."""
     whole = view_for(profile, state, pod_class)
-    return [active for active in profile.filter if active.wants_filter(whole, pod_class)]
+    return [active for active in profile.filter if active.speed.filters(whole, pod_class)]
 
 
 def _looks_around(filters: Iterable[ActivePlugin]) -> bool:

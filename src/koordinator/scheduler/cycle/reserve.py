@@ -51,7 +51,7 @@ def _hold(
 ) -> AllocationResult | ReserveRefusal:
     """Ask the plugins what the pod takes on a row of the snapshot, or on the only one."""
     allocation = NOTHING
-    concerned = [a for a in profile.reserve if a.wants_filter(snapshot, pod_class)]
+    concerned = [a for a in profile.reserve if a.speed.filters(snapshot, pod_class)]
     if not concerned:
         return allocation
     view = snapshot if row is None else snapshot[np.array([row])]

@@ -132,7 +132,7 @@ def _scorecard(profile: Profile, snapshot: Snapshot, pod: PodClass) -> Scorecard
         rejected_by[(rejected_by == FEASIBLE) & (not_listed[1].codes != 0)] = 0
         filters.append(not_listed)
     for active in profile.filter if refusal is None else ():
-        if active.wants_filter(snapshot, pod):
+        if active.speed.filters(snapshot, pod):
             rejections = active.plugin.filter(snapshot, pod)
             first = (rejected_by == FEASIBLE) & (rejections.codes != 0)
             rejected_by[first] = len(filters)
@@ -175,7 +175,7 @@ def score_rows(
     if not len(feasible):
         return scores, total
     for active in profile.score:
-        if active.wants_score(snapshot, pod):
+        if active.speed.scores(snapshot, pod):
             if active.plugin.reads is Reads.CLUSTER and "score_among" in active.has:
                 raw = active.plugin.score_among(snapshot, pod, feasible)
             else:

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from koordinator.api.pod import Pod
 from koordinator.foundation.errors import ExtenderError
+from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
     EXTENDER,
     ActivePlugin,
@@ -91,30 +92,32 @@ class SchedulingCycle:
         self.extenders = ExtenderChain(state, extenders)
         self._evaluator = Evaluator(profile, state)
         self._headrooms = HeadroomTable(state)
+        self._run_key: Memo[RunKey] = Memo()
+        self._plugins: Memo[ConcernedPlugins] = Memo()
         self._run_keys: WeakValueDictionary[Hashable, RunKey] = WeakValueDictionary()
-        self._counts_requests = any(a.name == "NodeResourcesFit" for a in profile.filter)
+        self._counts_requests = any(a.speed.compares is not None for a in profile.filter)
         self._learning = [a for a in profile.score if "arrived" in a.has]
         self.limiting = [a for a in profile.pre_filter if "run_limit" in a.has]
 
     def run_key(self, pod: PodClass) -> Hashable:
         """Return what pods must share to be decided as one run; cheap to compare."""
-        known: RunKey | None = pod.facts.get((self, "run"))
-        if known is None:
-            shared = (
-                self._evaluator.key(pod),
-                pod.demand,
-                pod.nonzero_cpu,
-                pod.nonzero_memory,
-                tuple(a.plugin.key(pod) for a in self.limiting),
-            )
-            known = pod.facts[self, "run"] = self._run_keys.setdefault(shared, RunKey())
-        return known
+        return self._run_key.of(pod, self._find_run_key, pod)
+
+    def _find_run_key(self, pod: PodClass) -> RunKey:
+        shared = (
+            self._evaluator.key(pod),
+            pod.demand,
+            pod.nonzero_cpu,
+            pod.nonzero_memory,
+            tuple(a.speed.key(pod) for a in self.limiting),
+        )
+        return self._run_keys.setdefault(shared, RunKey())
 
     def kind_key(self, pod: PodClass) -> Hashable:
         """Return what pods must share so that no plugin tells them apart, wherever it looks."""
         snapshot = self._evaluator.view(pod)
         filters = self._concerned(pod).cluster_filters
-        around = any(active.wants_filter(snapshot, pod) for active in filters)
+        around = any(active.speed.filters(snapshot, pod) for active in filters)
         return self.run_key(pod), pod.id if around else None
 
     def concerning(self, pod: PodClass) -> Profile:
@@ -122,10 +125,7 @@ class SchedulingCycle:
         return self._concerned(pod).profile
 
     def _concerned(self, pod: PodClass) -> ConcernedPlugins:
-        known: ConcernedPlugins | None = pod.facts.get(self)
-        if known is None:
-            known = pod.facts[self] = ConcernedPlugins.with_pod(self.profile, pod)
-        return known
+        return self._plugins.of(pod, ConcernedPlugins.with_pod, self.profile, pod)
 
     def runs_with_others(self, pod: PodClass) -> bool:
         """Return whether such a pod may be one of a run: no plugin decides it with its group."""
@@ -317,7 +317,7 @@ class SchedulingCycle:
         """Return ``(n,)`` where the pod fits; None when ``evaluation.best`` says it all."""
         feasible: BoolArray | None = None
         for active in self._concerned(pod_class).cluster_filters:
-            if active.wants_filter(snapshot, pod_class):
+            if active.speed.filters(snapshot, pod_class):
                 accepted = active.plugin.filter(snapshot, pod_class).codes == 0
                 feasible = accepted if feasible is None else feasible & accepted
         if feasible is not None:
@@ -342,7 +342,7 @@ class SchedulingCycle:
     ) -> int | None:
         """Return the best row; for ``extended``, a pod, extenders add to the scores."""
         concerned = self._concerned(pod_class).cluster_scores
-        scorers = [active for active in concerned if active.wants_score(snapshot, pod_class)]
+        scorers = [active for active in concerned if active.speed.scores(snapshot, pod_class)]
         best = evaluation.best
         preferred = self._preferred(snapshot, pod_class)
         if not scorers and not preferred and extended is None:
@@ -389,7 +389,7 @@ class SchedulingCycle:
             total = np.where(feasible, total, UNFIT)
         rank = self.state.nodes.rank
         spreads = [
-            (raw, part.active.weight, part.active.plugin.spread is Spread.LOWEST)
+            (raw, part.active.weight, part.active.speed.spread is Spread.LOWEST)
             for part, raw, flat in zip(
                 evaluation.program.relative, evaluation.raw, evaluation.flat, strict=True
             )
@@ -439,7 +439,7 @@ class SchedulingCycle:
     def takes_amounts_only(self, pod: PodClass) -> bool:
         """Return whether amounts are all that such pods take, and no other node matters to them."""
         snapshot = self._evaluator.snapshot
-        if any(a.wants_filter(snapshot, pod) for a in self._concerned(pod).cluster_filters):
+        if any(a.speed.filters(snapshot, pod) for a in self._concerned(pod).cluster_filters):
             return False
         if self.extenders.concerns(pod):
             return False
@@ -468,7 +468,7 @@ class SchedulingCycle:
         if prefilter(concerned.profile, snapshot, pod_class) is not None:
             return slots
         among = np.arange(len(snapshot)) if rows is None else rows
-        cluster = [a for a in concerned.cluster_filters if a.wants_filter(snapshot, pod_class)]
+        cluster = [a for a in concerned.cluster_filters if a.speed.filters(snapshot, pod_class)]
         with Transaction(self.state) as transaction:
             for node, rivals in (rivals_of(pod, nominated) if nominated else {}).items():
                 row = self.state.nodes.rows.get(node)
@@ -528,8 +528,8 @@ class SchedulingCycle:
             self._evaluator.view(pod).loans is not None
             or self.extenders.concerns(pod)
             or prefilter(concerned.profile, snapshot, pod) is not None
-            or any(a.wants_filter(snapshot, pod) for a in concerned.cluster_filters)
-            or any(a.wants_score(snapshot, pod) for a in concerned.cluster_scores)
+            or any(a.speed.filters(snapshot, pod) for a in concerned.cluster_filters)
+            or any(a.speed.scores(snapshot, pod) for a in concerned.cluster_scores)
             or bool(self._preferred(snapshot, pod))
         )
 
@@ -554,5 +554,5 @@ class SchedulingCycle:
 
     def version(self, active: ActivePlugin) -> Hashable:
         """Return the version of a plugin."""
-        version: Hashable = active.plugin.version(self._evaluator.snapshot)
-        return version
+        version = active.speed.version
+        return version(self._evaluator.snapshot) if version is not None else None

@@ -101,7 +101,7 @@ class StateWhatIf:
             with view.lending():
                 for active in self._profile.filter:
                     local = active.plugin.reads is not Reads.CLUSTER
-                    if local and active.wants_filter(snapshot, pod):
+                    if local and active.speed.filters(snapshot, pod):
                         fit &= active.plugin.filter(view, pod).codes == 0
         for index in np.flatnonzero(fit).tolist():
             row = int(rows[index])
@@ -122,7 +122,7 @@ def rejection(
     view = snapshot[np.array([row])]
     with view.lending():
         for active in profile.filter:
-            if active.wants_filter(snapshot, pod):
+            if active.speed.filters(snapshot, pod):
                 rejections = active.plugin.filter(view, pod)
                 if rejections.codes[0]:
                     return active.name, tuple(reasons_of(rejections, 0))

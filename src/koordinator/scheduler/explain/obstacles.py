@@ -126,7 +126,7 @@ def obstacles(
     refused_by = {name for cause in refusals for name in cause.plugins}
     with snapshot.lending():
         for active in profile.filter:
-            if active.name not in refused_by and active.wants_filter(snapshot, pod):
+            if active.name not in refused_by and active.speed.filters(snapshot, pod):
                 table.add(active.name, active.plugin.filter(snapshot, pod), rows)
     repeating = table.forget({cause.reason for cause in refusals} | echoed)
     table.merge_shortages()

@@ -13,7 +13,11 @@ from typing import ClassVar, Concatenate, ParamSpec, Protocol, TypeVar
 from koordinator.api.pod import Pod
 from koordinator.cluster.port import EventType, WatchEvent
 from koordinator.scheduler.binding import Assumed
-from koordinator.scheduler.contract import EventHint, QueueGate
+from koordinator.scheduler.contract import (
+    EventHint,
+    QueueGate,
+    Refusal,
+)
 from koordinator.scheduler.cycle import ReserveRefusal, SchedulingCycle
 from koordinator.scheduler.loop.outcomes import Fact
 from koordinator.scheduler.queue import QueuedPod
@@ -35,7 +39,7 @@ class Unit(Protocol):
 class Feature:
     """The methods in the order of a pod's way; each says when it is called."""
 
-    #: Of a feature with ``why_gated``: what its gate is called, and which events open it.
+    #: Of a feature with ``pre_enqueue``: what its gate is called, and which events open it.
     gate: ClassVar[str] = ""
     gate_events: ClassVar[tuple[EventHint, ...]] = ()
 
@@ -78,8 +82,8 @@ class Feature:
 
     # -- into the queue ----------------------------------------------------------------------
 
-    def why_gated(self, pod: Pod) -> str:
-        """Return why a pod that no plugin keeps out must not enter the queue; empty: it may."""
+    def pre_enqueue(self, pod: Pod) -> Refusal | None:
+        """Return why a pod that no plugin keeps out must not enter the queue; None: it may."""
         raise NotImplementedError
 
     def gate_answered(self, pod: Pod, gate: QueueGate | None) -> None:
@@ -194,8 +198,8 @@ class Hooks:
         self.heard = self._having(Feature.heard)
         self.heard_all = self._having(Feature.heard_all)
         self.timed = self._having(Feature.timed)
-        gated = [f for f in self.features if type(f).why_gated is not Feature.why_gated]
-        self.why_gated = tuple((f.gate, f.why_gated) for f in gated)
+        gated = [f for f in self.features if type(f).pre_enqueue is not Feature.pre_enqueue]
+        self.pre_enqueue = tuple((f.gate, f.pre_enqueue) for f in gated)
         self.gate_answered = self._having(Feature.gate_answered)
         self.take_ready = self._having(Feature.take_ready)
         self.wake = self._having(Feature.wake)

@@ -36,16 +36,16 @@ class Gates:
         try:
             for active in self._cycles[pod.spec.scheduler_name].profile.pre_enqueue:
                 name = active.name
-                message = active.plugin.pre_enqueue(pod)
-                if message:
-                    gate = QueueGate(name, message)
+                refusal = active.plugin.pre_enqueue(pod)
+                if refusal is not None:
+                    gate = QueueGate(name, refusal.reason)
                     break
             for answered in self._hooks.gate_answered:
                 answered(pod, gate)
-            for name, why_gated in self._hooks.why_gated if gate is None else ():
-                message = why_gated(pod)
-                if message:
-                    return QueueGate(name, message)
+            for name, pre_enqueue in self._hooks.pre_enqueue if gate is None else ():
+                refusal = pre_enqueue(pod)
+                if refusal is not None:
+                    return QueueGate(name, refusal.reason)
         except Exception as error:  # noqa: BLE001 -- told
             fault = self._isolation.note("pre_enqueue", error, subject_of(pod))
             self.broken[pod.key] = self._clock.now_s() + self._again_after_s

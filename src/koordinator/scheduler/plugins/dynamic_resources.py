@@ -17,6 +17,7 @@ from koordinator.scheduler.contract import (
     Reads,
     Refusal,
     Rejections,
+    Speed,
 )
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 
@@ -27,15 +28,13 @@ class DynamicResources:
     """Refuses what it can't do."""
 
     reads: ClassVar = Reads.CLUSTER
+    speed: ClassVar = Speed(filters=lambda _snapshot, _pod: False)
 
     def applies(self, pod: PodClass) -> bool:
         return bool(pod.spec.resource_claims)
 
     def prefilter(self, _snapshot: Snapshot, pod: PodClass) -> Refusal | None:
         return Refusal(REASON) if pod.spec.resource_claims else None
-
-    def filters(self, _snapshot: Snapshot, _pod: PodClass) -> bool:
-        return False
 
     def filter(self, snapshot: Snapshot, _pod: PodClass) -> Rejections:
         return Rejections.none(snapshot)

@@ -4,12 +4,11 @@ Source: the BestFit baseline of Weng et al., "Beware of Fragmentation", USENIX A
 section 6.1.
 """
 
-from collections.abc import Hashable
 from typing import ClassVar
 
 import numpy as np
 
-from koordinator.scheduler.contract import MAX_SCORE, NoArgs, PluginSpec, Reads
+from koordinator.scheduler.contract import MAX_SCORE, NoArgs, PluginSpec, Reads, Speed
 from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.gpu_view import gpu_class, gpu_nodes
 
@@ -20,13 +19,10 @@ class GpuBestFit:
     """Shares go to the fullest GPU that has room."""
 
     reads: ClassVar = Reads.PLACED
-
-    def key(self, pod: PodClass) -> Hashable:
-        return pod.demand
-
-    def version(self, snapshot: Snapshot) -> Hashable:
-        """Return what changes with the largest GPU: bytes of GPU memory count as a share of it."""
-        return snapshot.device_version
+    speed: ClassVar = Speed(
+        key=lambda pod: pod.demand,
+        version=lambda snapshot: snapshot.device_version,  # bytes count as a share of the largest
+    )
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         """Return 0..100: the share of the largest machine that is not left.

@@ -14,7 +14,11 @@ from koordinator.domain.gpu_expectation import ExpectedPods
 from koordinator.domain.gpu_fragmentation import Fragmentation, fgd_score
 from koordinator.domain.gpu_mix import GpuClass, PodMix
 from koordinator.domain.gpu_options import BestOptions
-from koordinator.scheduler.contract import PluginSpec, Reads
+from koordinator.scheduler.contract import (
+    PluginSpec,
+    Reads,
+    Speed,
+)
 from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.gpu_view import (
     best_ways,
@@ -45,11 +49,9 @@ class GpuFragmentation:
         self._number = 0
         self._learned = 0  # arrivals that the current mix was counted from
         self._built: tuple[Hashable, Fragmentation] | None = None
+        self.speed = Speed(key=lambda pod: (pod.demand, affinity_key(pod)), version=self._version)
 
-    def key(self, pod: PodClass) -> Hashable:
-        return pod.demand, affinity_key(pod)
-
-    def version(self, snapshot: Snapshot) -> Hashable:
+    def _version(self, snapshot: Snapshot) -> Hashable:
         return self._learned, snapshot.node_version, snapshot.device_version
 
     def arrived(self, snapshot: Snapshot, pod: PodClass) -> None:
@@ -78,7 +80,7 @@ class GpuFragmentation:
         return best_ways(snapshot, pod, self._measure(snapshot).unusable, fgd_score)
 
     def _measure(self, snapshot: Snapshot) -> Fragmentation:
-        version = self.version(snapshot)
+        version = self._version(snapshot)
         if self._built is None or self._built[0] != version:
             if self._args.expected:
                 mix = expected_mix(snapshot, self._args.expected)

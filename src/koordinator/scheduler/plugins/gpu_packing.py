@@ -4,13 +4,12 @@ Source: the GpuPacking baseline of Weng et al., "Beware of Fragmentation", USENI
 section 6.1.
 """
 
-from collections.abc import Hashable
 from typing import ClassVar
 
 import numpy as np
 
 from koordinator.domain.gpu_mix import WHOLE_GPU
-from koordinator.scheduler.contract import NoArgs, PluginSpec, Reads
+from koordinator.scheduler.contract import NoArgs, PluginSpec, Reads, Speed
 from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.gpu_view import gpu_class, gpu_nodes, node_kinds
 
@@ -25,16 +24,11 @@ class GpuPacking:
     """
 
     reads: ClassVar = Reads.PLACED
-
-    def scores(self, snapshot: Snapshot, pod: PodClass) -> bool:
-        return gpu_class(snapshot, pod).num_gpu > 0
-
-    def key(self, pod: PodClass) -> Hashable:
-        return pod.demand
-
-    def version(self, snapshot: Snapshot) -> Hashable:
-        """Return what changes with the largest GPU: bytes of GPU memory count as a share of it."""
-        return snapshot.device_version
+    speed: ClassVar = Speed(
+        key=lambda pod: pod.demand,
+        version=lambda snapshot: snapshot.device_version,  # bytes count as a share of the largest
+        scores=lambda snapshot, pod: gpu_class(snapshot, pod).num_gpu > 0,
+    )
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         """Return 0..100 by the band, within it the fuller GPU or the smaller free node first."""

@@ -13,7 +13,11 @@ from koordinator.domain.gpu_expectation import ExpectedPods
 from koordinator.domain.gpu_mix import GpuClass, PodMix
 from koordinator.domain.gpu_options import BestOptions
 from koordinator.domain.gpu_price import MAX_PRICE_SCORE, PriceModel, price_score
-from koordinator.scheduler.contract import PluginSpec, Reads
+from koordinator.scheduler.contract import (
+    PluginSpec,
+    Reads,
+    Speed,
+)
 from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.gpu_view import (
     best_ways,
@@ -46,11 +50,9 @@ class GpuPrice:
         self._number = 0
         self._solved = 0
         self._model: tuple[Hashable, PriceModel] | None = None
+        self.speed = Speed(key=lambda pod: (pod.demand, affinity_key(pod)), version=self._version)
 
-    def key(self, pod: PodClass) -> Hashable:
-        return pod.demand, affinity_key(pod)
-
-    def version(self, snapshot: Snapshot) -> Hashable:
+    def _version(self, snapshot: Snapshot) -> Hashable:
         return self._solved, snapshot.node_version, snapshot.device_version
 
     def arrived(self, snapshot: Snapshot, pod: PodClass) -> None:

@@ -3,12 +3,11 @@
 Source: kubernetes pkg/scheduler/framework/plugins/imagelocality.
 """
 
-from collections.abc import Hashable
 from typing import ClassVar
 
 import numpy as np
 
-from koordinator.scheduler.contract import MAX_SCORE, NoArgs, PluginSpec, Reads
+from koordinator.scheduler.contract import MAX_SCORE, NoArgs, PluginSpec, Reads, Speed
 from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
 
 MIN_BYTES = 23 * 1024 * 1024
@@ -22,13 +21,11 @@ class ImageLocality:
     """
 
     reads: ClassVar = Reads.NODE
-
-    def key(self, pod: PodClass) -> Hashable:
-        return pod.images
-
-    def version(self, snapshot: Snapshot) -> Hashable:
-        """How many nodes have an image concerns every node."""
-        return snapshot.node_version if snapshot.has_images else None
+    speed: ClassVar = Speed(
+        key=lambda pod: pod.images,
+        # how many nodes have an image concerns every node
+        version=lambda snapshot: snapshot.node_version if snapshot.has_images else None,
+    )
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         total = np.zeros(len(snapshot), np.int64)

@@ -15,6 +15,7 @@ from koordinator.api.kubescheduler import InterPodAffinityArgs
 from koordinator.api.labels import HOSTNAME
 from koordinator.api.pod import Pod
 from koordinator.domain.pod_affinity import PodScope, scope_of
+from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
     MAX_SCORE,
     Action,
@@ -22,6 +23,7 @@ from koordinator.scheduler.contract import (
     PluginSpec,
     Reads,
     Rejections,
+    Speed,
 )
 from koordinator.scheduler.snapshot import BoolArray, IntArray, PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.pods import PodCounter, TermKind
@@ -52,6 +54,9 @@ class AffinityTerms:
     preferred: tuple[Term, ...]
 
 
+_TERMS: Memo[AffinityTerms] = Memo()
+
+
 @dataclass(frozen=True, slots=True)
 class InterPodAffinity:
     """Terms of the incoming pod against placed pods, and of placed pods against the incoming."""
@@ -60,16 +65,22 @@ class InterPodAffinity:
     ignore_existing: bool  # leave out placed pods' preferred terms if the pod has none
     reads: ClassVar = Reads.CLUSTER
 
-    def filters(self, snapshot: Snapshot, pod: PodClass) -> bool:
+    @property
+    def speed(self) -> Speed:
+        return Speed(
+            filters=self._filters,
+            scores=lambda snapshot, pod: bool(
+                _terms(pod).preferred or self._existing(snapshot, pod)
+            ),
+        )
+
+    def _filters(self, snapshot: Snapshot, pod: PodClass) -> bool:
         terms = _terms(pod)
         return bool(
             terms.affinity
             or terms.anti_affinity
             or snapshot.terms_about(pod, TermKind.ANTI_AFFINITY)
         )
-
-    def scores(self, snapshot: Snapshot, pod: PodClass) -> bool:
-        return bool(_terms(pod).preferred or self._existing(snapshot, pod))
 
     def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
         """Reject for a broken rule; the first one that a node breaks is its reason."""
@@ -219,10 +230,7 @@ def _around(snapshot: Snapshot, counts: IntArray, topology_key: str) -> IntArray
 
 
 def _terms(pod: PodClass) -> AffinityTerms:
-    known: AffinityTerms | None = pod.facts.get(InterPodAffinity)
-    if known is None:
-        known = pod.facts[InterPodAffinity] = _read(pod)
-    return known
+    return _TERMS.of(pod, _read, pod)
 
 
 def _read(pod: PodClass) -> AffinityTerms:

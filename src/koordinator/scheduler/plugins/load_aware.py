@@ -6,7 +6,7 @@ Source: koordinator pkg/scheduler/plugins/loadaware/load_aware.go.
 """
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite
 from typing import ClassVar
 
@@ -24,6 +24,7 @@ from koordinator.domain.load.rules import LoadRules, Window, tracked_resources
 from koordinator.foundation.clock import to_datetime
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
     Action,
     ClusterEvent,
@@ -33,6 +34,7 @@ from koordinator.scheduler.contract import (
     QueueingHint,
     Reads,
     Rejections,
+    Speed,
 )
 from koordinator.scheduler.diagnosis import quantity
 from koordinator.scheduler.snapshot import BoolArray, IntArray, PodClass, ResourceAxis, Snapshot
@@ -52,15 +54,20 @@ class LoadAwareScheduling:
     weights: IntArray  # by resource of the rules
     options: IntArray  # by Option
     reasons: tuple[str, ...]
+    _judgement: Memo[tuple[IntArray, IntArray]] = field(default_factory=Memo)
     reads: ClassVar = Reads.USAGE
 
-    def key(self, pod: PodClass) -> Hashable:
+    @property
+    def speed(self) -> Speed:
+        return Speed(
+            key=self._key,
+            filters=lambda _snapshot, pod: pod.owner_kind != DAEMON_SET,
+            judge=self._judge,
+        )
+
+    def _key(self, pod: PodClass) -> Hashable:
         load = class_load(pod, self.rules).load
         return load.estimate, load.is_prod, load.counts, pod.owner_kind == DAEMON_SET
-
-    def filters(self, _snapshot: Snapshot, pod: PodClass) -> bool:
-        """Leave out the pods of DaemonSets: they can't go anywhere else."""
-        return pod.owner_kind != DAEMON_SET
 
     def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
         """Reject where a resource would be used beyond its limit; the first one is the reason."""
@@ -110,15 +117,15 @@ class LoadAwareScheduling:
 
     def _judged(self, snapshot: Snapshot, pod: PodClass) -> tuple[IntArray, IntArray]:
         """Return codes and scores, each ``(n,)``, which are asked for one after the other."""
+        version = (snapshot.usage_version, pod.id)
+        return self._judgement.as_of(snapshot, version, self._judge_all, snapshot, pod)
 
-        def judged() -> tuple[IntArray, IntArray]:
-            codes, scores = np.zeros((2, len(snapshot)), np.int64)
-            self.judge(snapshot, pod, 1, np.ones(len(snapshot), bool), scores, codes=codes)
-            return codes, scores
+    def _judge_all(self, snapshot: Snapshot, pod: PodClass) -> tuple[IntArray, IntArray]:
+        codes, scores = np.zeros((2, len(snapshot)), np.int64)
+        self._judge(snapshot, pod, 1, np.ones(len(snapshot), bool), scores, codes=codes)
+        return codes, scores
 
-        return snapshot.derived((self, pod), judged)
-
-    def judge(
+    def _judge(
         self,
         snapshot: Snapshot,
         pod: PodClass,

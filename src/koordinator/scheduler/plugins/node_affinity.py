@@ -3,7 +3,7 @@
 Source: kubernetes pkg/scheduler/framework/plugins/nodeaffinity.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -29,6 +29,7 @@ from koordinator.scheduler.contract import (
     Refusal,
     Rejections,
     Shortlist,
+    Speed,
     Spread,
     spread_of,
 )
@@ -54,23 +55,25 @@ class NodeAffinityPlugin:
 
     added: NodeAffinityTerms | None
     reads: ClassVar = Reads.NODE
-    spread: ClassVar = Spread.HIGHEST
 
     def applies(self, pod: PodClass) -> bool:
         return self.added is not None or bool(pod.spec.affinity or pod.spec.node_selector)
 
-    def filters(self, _snapshot: Snapshot, pod: PodClass) -> bool:
+    @property
+    def speed(self) -> Speed:
+        return Speed(
+            key=affinity_key,
+            filters=self._filters,
+            scores=lambda _snapshot, pod: bool(self._preferred(pod)),
+            spread=Spread.HIGHEST,
+        )
+
+    def _filters(self, _snapshot: Snapshot, pod: PodClass) -> bool:
         own = pod.spec.affinity.node_affinity if pod.spec.affinity else None
         terms = (own, self.added)
         return bool(pod.spec.node_selector) or any(
             t is not None and t.required_during_scheduling_ignored_during_execution for t in terms
         )
-
-    def scores(self, _snapshot: Snapshot, pod: PodClass) -> bool:
-        return bool(self._preferred(pod))
-
-    def key(self, pod: PodClass) -> Hashable:
-        return affinity_key(pod)
 
     def prefilter(self, _snapshot: Snapshot, pod: PodClass) -> Refusal | Shortlist | None:
         """Find out which nodes the pod names, as those of DaemonSets do."""

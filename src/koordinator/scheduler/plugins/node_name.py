@@ -15,6 +15,7 @@ from koordinator.scheduler.contract import (
     PluginSpec,
     Reads,
     Rejections,
+    Speed,
 )
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 
@@ -25,12 +26,10 @@ class NodeName:
     """Stays out of the way until something sets a node name: a pending pod has none."""
 
     reads: ClassVar = Reads.NODE
-
-    def filters(self, _snapshot: Snapshot, pod: PodClass) -> bool:
-        return bool(pod.spec.node_name)
-
-    def key(self, pod: PodClass) -> str:
-        return pod.spec.node_name
+    speed: ClassVar = Speed(
+        key=lambda pod: pod.spec.node_name,
+        filters=lambda _snapshot, pod: bool(pod.spec.node_name),
+    )
 
     def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
         ids, values = snapshot.names

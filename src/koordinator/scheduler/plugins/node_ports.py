@@ -3,7 +3,6 @@
 Source: kubernetes pkg/scheduler/framework/plugins/nodeports.
 """
 
-from collections.abc import Hashable
 from typing import ClassVar
 
 import numpy as np
@@ -15,6 +14,7 @@ from koordinator.scheduler.contract import (
     PluginSpec,
     Reads,
     Rejections,
+    Speed,
 )
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 
@@ -25,12 +25,10 @@ class NodePorts:
     """Filter on (ip, protocol, port)."""
 
     reads: ClassVar = Reads.PLACED
-
-    def filters(self, _snapshot: Snapshot, pod: PodClass) -> bool:
-        return bool(pod.host_ports)
-
-    def key(self, pod: PodClass) -> Hashable:
-        return pod.host_ports
+    speed: ClassVar = Speed(
+        key=lambda pod: pod.host_ports,
+        filters=lambda _snapshot, pod: bool(pod.host_ports),
+    )
 
     def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
         taken = np.zeros(len(snapshot), bool)

@@ -3,15 +3,15 @@
 Source: kubernetes pkg/scheduler/framework/plugins/noderesources/balanced_allocation.go.
 """
 
-from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 
 from koordinator.api.kubescheduler import NodeResourcesBalancedAllocationArgs
 from koordinator.domain.usage_kernels import Balance
-from koordinator.scheduler.contract import PluginExample, PluginSpec, Reads
+from koordinator.foundation.memo import Memo
+from koordinator.scheduler.contract import PluginExample, PluginSpec, Reads, Speed
 from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.axis import CPU, EPHEMERAL_STORAGE, MEMORY
 
@@ -23,32 +23,31 @@ class NodeResourcesBalancedAllocation:
     """100 minus the standard deviation (in percent) of the used fractions."""
 
     columns: tuple[int, ...]
+    _balance: Memo[Balance] = field(default_factory=Memo, repr=False, compare=False)
     reads: ClassVar = Reads.USAGE
 
-    def scores(self, _snapshot: Snapshot, pod: PodClass) -> bool:
+    @property
+    def speed(self) -> Speed:
+        return Speed(key=lambda pod: pod.demand, scores=self._scores, formula=self._formula)
+
+    def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
+        return snapshot.score(self._formula(snapshot, pod))
+
+    def _scores(self, _snapshot: Snapshot, pod: PodClass) -> bool:
         """Leave out pods that request none of the resources.
 
         They would all go to the emptiest node.
         """
         return any(pod.amount(column) for column in self.columns)
 
-    def key(self, pod: PodClass) -> Hashable:
-        return pod.demand
-
-    def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
-        return snapshot.score(self.formula(snapshot, pod))
-
-    def formula(self, _snapshot: Snapshot, pod: PodClass) -> Balance:
+    def _formula(self, _snapshot: Snapshot, pod: PodClass) -> Balance:
         """Count what judges every node, and what else the pod asks for."""
-        key = NodeResourcesBalancedAllocation, self.columns
-        known: Balance | None = pod.facts.get(key)
-        if known is None:
-            columns = [c for c in self.columns if c in ALWAYS_COUNTED or pod.amount(c)]
-            amounts = [pod.amount(c) for c in columns]
-            known = pod.facts[key] = Balance(
-                np.array(columns, np.int64), np.array(amounts, np.int64)
-            )
-        return known
+        return self._balance.of(pod, self._work_out, pod)
+
+    def _work_out(self, pod: PodClass) -> Balance:
+        columns = [c for c in self.columns if c in ALWAYS_COUNTED or pod.amount(c)]
+        amounts = [pod.amount(c) for c in columns]
+        return Balance(np.array(columns, np.int64), np.array(amounts, np.int64))
 
 
 def build(

@@ -4,8 +4,8 @@ Source: kubernetes pkg/scheduler/framework/plugins/noderesources: fit.go, least_
 most_allocated.go, requested_to_capacity_ratio.go.
 """
 
-from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -14,7 +14,15 @@ from koordinator.api.kubescheduler import NodeResourcesFitArgs
 from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
 from koordinator.domain.curves import Curve, piecewise
 from koordinator.domain.usage_kernels import MeanShare, shortfalls
-from koordinator.scheduler.contract import Action, EventHint, PluginSpec, Reads, Rejections
+from koordinator.foundation.memo import Memo
+from koordinator.scheduler.contract import (
+    Action,
+    EventHint,
+    PluginSpec,
+    Reads,
+    Rejections,
+    Speed,
+)
 from koordinator.scheduler.diagnosis import spoken
 from koordinator.scheduler.snapshot import BoolArray, IntArray, PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.axis import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
@@ -51,10 +59,17 @@ class NodeResourcesFit:
     axis: ResourceAxis
     ignored: frozenset[str]
     ignored_groups: frozenset[str]
+    _requests: Memo[CheckedRequests] = field(default_factory=Memo, repr=False, compare=False)
+    _means: Memo[MeanShare] = field(default_factory=Memo, repr=False, compare=False)
     reads: ClassVar = Reads.USAGE
 
-    def key(self, pod: PodClass) -> Hashable:
-        return pod.demand, pod.nonzero_cpu, pod.nonzero_memory
+    @property
+    def speed(self) -> Speed:
+        return Speed(
+            key=lambda pod: (pod.demand, pod.nonzero_cpu, pod.nonzero_memory),
+            compares=self._compares,
+            formula=self._formula,
+        )
 
     def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
         """Reject where a request exceeds what is free; for good where it exceeds all there is."""
@@ -99,7 +114,7 @@ class NodeResourcesFit:
             if amount > free:
                 yield self.axis.names[column], amount, free, there
 
-    def compares(self, pod: PodClass) -> tuple[IntArray, IntArray]:
+    def _compares(self, pod: PodClass) -> tuple[IntArray, IntArray]:
         """Return the columns of the resources that are checked, and the amounts asked."""
         checked = self._checked(pod)
         return checked.columns, checked.amounts
@@ -121,28 +136,26 @@ class NodeResourcesFit:
         mean = np.floor(total / np.maximum(weights, 1) + 0.5)  # all positive: Go's math.Round
         return mean.astype(np.int64)
 
-    def formula(self, _snapshot: Snapshot, pod: PodClass) -> MeanShare | None:
+    def _formula(self, _snapshot: Snapshot, pod: PodClass) -> MeanShare | None:
         return self._mean(pod) if self.curve is None else None
 
-    def _checked(self, pod: PodClass) -> "CheckedRequests":
-        known: CheckedRequests | None = pod.facts.get((self.__class__, "checked"))
-        if known is None:
-            demand = [(c, amount) for c, amount in pod.demand if not self._is_ignored(c)]
-            known = pod.facts[self.__class__, "checked"] = CheckedRequests(
-                np.array([c for c, _ in demand], np.int64),
-                np.array([amount for _, amount in demand], np.int64),
-                tuple(self._reason(c) for c, _ in demand),
-            )
-        return known
+    def _checked(self, pod: PodClass) -> CheckedRequests:
+        return self._requests.of(pod, self._find_checked, pod)
+
+    def _find_checked(self, pod: PodClass) -> CheckedRequests:
+        demand = [(c, amount) for c, amount in pod.demand if not self._is_ignored(c)]
+        return CheckedRequests(
+            np.array([c for c, _ in demand], np.int64),
+            np.array([amount for _, amount in demand], np.int64),
+            tuple(self._reason(c) for c, _ in demand),
+        )
 
     def _mean(self, pod: PodClass) -> MeanShare:
-        key = (self.__class__, self.weights, self.pack)
-        known: MeanShare | None = pod.facts.get(key)
-        if known is None:
-            columns, amounts, weights = np.array(self._scored(pod), np.int64).reshape(-1, 3).T
-            known = MeanShare(columns, amounts, weights, most=self.pack, nonzero=True)
-            pod.facts[key] = known
-        return known
+        return self._means.of(pod, self._find_mean, pod)
+
+    def _find_mean(self, pod: PodClass) -> MeanShare:
+        columns, amounts, weights = np.array(self._scored(pod), np.int64).reshape(-1, 3).T
+        return MeanShare(columns, amounts, weights, most=self.pack, nonzero=True)
 
     def _scored(self, pod: PodClass) -> list[tuple[int, int, int]]:
         """Return (column, amount, weight) of the resources that are scored.

@@ -3,7 +3,6 @@
 Source: koordinator pkg/scheduler/plugins/noderesourcefitplus.
 """
 
-from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,7 +10,13 @@ import numpy as np
 
 from koordinator.api.kubescheduler import NodeResourcesFitPlusArgs
 from koordinator.domain.rounding import percent_floor
-from koordinator.scheduler.contract import MAX_SCORE, PluginExample, PluginSpec, Reads
+from koordinator.scheduler.contract import (
+    MAX_SCORE,
+    PluginExample,
+    PluginSpec,
+    Reads,
+    Speed,
+)
 from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.axis import CPU, MEMORY
 
@@ -22,9 +27,7 @@ class NodeResourcesFitPlus:
 
     strategies: tuple[tuple[int, str, int], ...]  # (column, type, weight)
     reads: ClassVar = Reads.USAGE
-
-    def key(self, pod: PodClass) -> Hashable:
-        return pod.demand, pod.nonzero_cpu, pod.nonzero_memory
+    speed: ClassVar = Speed(key=lambda pod: (pod.demand, pod.nonzero_cpu, pod.nonzero_memory))
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         """Return 0..100; 100 when nothing that is configured is requested."""

@@ -14,6 +14,7 @@ from koordinator.scheduler.contract import (
     PluginSpec,
     Reads,
     Rejections,
+    Speed,
 )
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 
@@ -24,19 +25,20 @@ class NodeUnschedulable:
     """Filter on ``spec.unschedulable``."""
 
     reads: ClassVar = Reads.NODE
-
-    def filters(self, _snapshot: Snapshot, pod: PodClass) -> bool:
-        return not any(tolerates(t, UNSCHEDULABLE) for t in pod.spec.tolerations)
-
-    def key(self, _pod: PodClass) -> str:
-        """All pods that it filters are alike."""
-        return ""
+    speed: ClassVar = Speed(
+        key=lambda _pod: "",  # all pods that it filters are alike
+        filters=lambda _snapshot, pod: not _tolerates_cordon(pod),
+    )
 
     def filter(self, snapshot: Snapshot, _pod: PodClass) -> Rejections:
         return Rejections.where(snapshot.unschedulable, REASON, unresolvable=True)
 
     def node_remedy(self, view: Snapshot, _pod: PodClass) -> str:
         return f"uncordon {view.node_names[0]}"
+
+
+def _tolerates_cordon(pod: PodClass) -> bool:
+    return any(tolerates(toleration, UNSCHEDULABLE) for toleration in pod.spec.tolerations)
 
 
 def build(_args: NoArgs, _axis: ResourceAxis) -> NodeUnschedulable:

@@ -23,6 +23,7 @@ from koordinator.api.service import Service
 from koordinator.api.workload import ReplicaSet, ReplicationController, StatefulSet
 from koordinator.domain.pod_affinity import PodScope, narrowed
 from koordinator.domain.tolerations import FORBIDDING, untolerated
+from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
     MAX_SCORE,
     Action,
@@ -30,9 +31,11 @@ from koordinator.scheduler.contract import (
     PluginSpec,
     Reads,
     Rejections,
+    Speed,
 )
 from koordinator.scheduler.snapshot import BoolArray, IntArray, PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.nodes import LabelIds
+from koordinator.scheduler.snapshot.objects import ObjectTable
 from koordinator.scheduler.snapshot.selection import matches_required
 
 REASON = "node(s) didn't match pod topology spread constraints"
@@ -66,6 +69,10 @@ class Constraint:
     honor_taints: bool
 
 
+_OWN: Memo[dict[str, tuple[Constraint, ...]]] = Memo()
+_OWNERS_SELECTOR: Memo[LabelSelector | None] = Memo()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PodTopologySpread:
     """Hard constraints filter, soft ones score.
@@ -80,11 +87,12 @@ class PodTopologySpread:
     def applies(self, pod: PodClass) -> bool:
         return bool(self.defaults or pod.spec.topology_spread_constraints)
 
-    def filters(self, snapshot: Snapshot, pod: PodClass) -> bool:
-        return bool(self._constraints(snapshot, pod, HARD))
-
-    def scores(self, snapshot: Snapshot, pod: PodClass) -> bool:
-        return bool(self._constraints(snapshot, pod, SOFT))
+    @property
+    def speed(self) -> Speed:
+        return Speed(
+            filters=lambda snapshot, pod: bool(self._constraints(snapshot, pod, HARD)),
+            scores=lambda snapshot, pod: bool(self._constraints(snapshot, pod, SOFT)),
+        )
 
     # -- filter ------------------------------------------------------------------------------
 
@@ -202,16 +210,21 @@ class PodTopologySpread:
     def _constraints(self, snapshot: Snapshot, pod: PodClass, mode: str) -> tuple[Constraint, ...]:
         own = pod.spec.topology_spread_constraints
         if own:
-            known: tuple[Constraint, ...] | None = pod.facts.get((PodTopologySpread, mode))
-            if known is None:
-                known = tuple(_own(c, pod) for c in own if c.when_unsatisfiable == mode)
-                pod.facts[PodTopologySpread, mode] = known
-            return known
+            return _OWN.of(pod, _own_constraints, pod)[mode]
         defaults = self.defaults.get(mode)
         selector = _owners_selector(snapshot, pod) if defaults else None
         if not defaults or selector is None:
             return ()
         return tuple(_resolved(c, selector, pod) for c in defaults)
+
+
+def _own_constraints(pod: PodClass) -> dict[str, tuple[Constraint, ...]]:
+    """Return the pod's constraints by what happens if they can't be met."""
+    own = pod.spec.topology_spread_constraints
+    return {
+        mode: tuple(_own(c, pod) for c in own if c.when_unsatisfiable == mode)
+        for mode in (HARD, SOFT)
+    }
 
 
 def _own(constraint: TopologySpreadConstraint, pod: PodClass) -> Constraint:
@@ -242,9 +255,10 @@ def _owners_selector(snapshot: Snapshot, pod: PodClass) -> LabelSelector | None:
     """
     objects = snapshot.objects
     version = objects.version(Service, ReplicationController, ReplicaSet, StatefulSet)
-    known: tuple[int, LabelSelector | None] | None = pod.facts.get("owners selector")
-    if known is not None and known[0] == version:
-        return known[1]
+    return _OWNERS_SELECTOR.as_of(pod, version, _find_owners_selector, objects, pod)
+
+
+def _find_owners_selector(objects: ObjectTable, pod: PodClass) -> LabelSelector | None:
     labels: dict[str, str] = {}
     for service in objects.all(Service):
         chosen = service.spec.selector
@@ -259,11 +273,9 @@ def _owners_selector(snapshot: Snapshot, pod: PodClass) -> LabelSelector | None:
     elif owner is not None and owner.spec.selector is not None:
         labels |= owner.spec.selector.match_labels
         more = owner.spec.selector.match_expressions
-    selector = (
-        LabelSelector(match_labels=labels, match_expressions=more) if labels or more else None
-    )
-    pod.facts["owners selector"] = (version, selector)
-    return selector
+    if not labels and not more:
+        return None
+    return LabelSelector(match_labels=labels, match_expressions=more)
 
 
 def _spread(

@@ -3,14 +3,13 @@
 Source: koordinator pkg/scheduler/plugins/scarceresourceavoidance.
 """
 
-from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from koordinator.api.kubescheduler import ScarceResourceAvoidanceArgs
-from koordinator.scheduler.contract import MAX_SCORE, PluginExample, PluginSpec, Reads
+from koordinator.scheduler.contract import MAX_SCORE, PluginExample, PluginSpec, Reads, Speed
 from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.axis import PODS
 
@@ -24,9 +23,7 @@ class ScarceResourceAvoidance:
 
     scarce: tuple[int, ...]  # columns
     reads: ClassVar = Reads.NODE
-
-    def key(self, pod: PodClass) -> Hashable:
-        return tuple(column for column, _ in pod.demand)
+    speed: ClassVar = Speed(key=lambda pod: tuple(column for column, _ in pod.demand))
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         """Return 0..100; 100 where nothing scarce would be left idle."""

@@ -4,16 +4,16 @@ Source: kubernetes pkg/scheduler/framework/plugins/schedulinggates.
 """
 
 from koordinator.api.pod import Pod
-from koordinator.scheduler.contract import Action, EventHint, NoArgs, PluginSpec
+from koordinator.scheduler.contract import Action, EventHint, NoArgs, PluginSpec, Refusal
 from koordinator.scheduler.snapshot import ResourceAxis
 
 
 class SchedulingGates:
     """PreEnqueue."""
 
-    def pre_enqueue(self, pod: Pod) -> str:
+    def pre_enqueue(self, pod: Pod) -> Refusal | None:
         names = " ".join(gate.name for gate in pod.spec.scheduling_gates)
-        return f"waiting for scheduling gates: [{names}]" if names else ""
+        return Refusal(f"waiting for scheduling gates: [{names}]") if names else None
 
 
 def build(_args: NoArgs, _axis: ResourceAxis) -> SchedulingGates:

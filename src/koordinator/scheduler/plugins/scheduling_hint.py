@@ -15,10 +15,37 @@ from koordinator.api.annotations.scheduling import SCHEDULING_HINT, SchedulingHi
 from koordinator.api.kubescheduler import SchedulingHintArgs
 from koordinator.api.meta import ObjectMeta
 from koordinator.foundation.errors import InputError
-from koordinator.scheduler.contract import PluginExample, PluginSpec, Reads, Refusal, Rejections
+from koordinator.foundation.memo import Memo
+from koordinator.scheduler.contract import (
+    PluginExample,
+    PluginSpec,
+    Reads,
+    Refusal,
+    Rejections,
+    Speed,
+)
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 
 REASON = "node(s) not in the pod's scheduling hint"
+NO_HINT = SchedulingHint()
+_HINT: Memo[SchedulingHint | InputError] = Memo()
+
+
+def _names(pod: PodClass) -> tuple[str, ...]:
+    hint = _read(pod)
+    return () if isinstance(hint, InputError) else hint.node_names
+
+
+def _read(pod: PodClass) -> SchedulingHint | InputError:
+    """Return the pod's hint, an empty one if it has none; an error for a malformed annotation."""
+    return _HINT.of(pod, _read_hint, pod)
+
+
+def _read_hint(pod: PodClass) -> SchedulingHint | InputError:
+    try:
+        return SCHEDULING_HINT.read(ObjectMeta(annotations=dict(pod.annotations))) or NO_HINT
+    except InputError as error:
+        return error
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +54,7 @@ class HintedNodes:
 
     most: int  # preferred nodes beyond this number are not tried
     reads: ClassVar = Reads.NODE
+    speed: ClassVar = Speed(key=_names, filters=lambda _snapshot, pod: bool(_names(pod)))
 
     def applies(self, pod: PodClass) -> bool:
         return SCHEDULING_HINT.is_in(pod.annotations)
@@ -34,12 +62,6 @@ class HintedNodes:
     def prefilter(self, _snapshot: Snapshot, pod: PodClass) -> Refusal | None:
         hint = _read(pod)
         return Refusal(str(hint)) if isinstance(hint, InputError) else None
-
-    def filters(self, _snapshot: Snapshot, pod: PodClass) -> bool:
-        return bool(_names(pod))
-
-    def key(self, pod: PodClass) -> tuple[str, ...]:
-        return _names(pod)
 
     def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
         numbers, by_name = snapshot.names
@@ -54,24 +76,6 @@ class HintedNodes:
         by_name = snapshot.names[1]
         preferred = hint.preferred_node_names[: self.most]
         return [by_name[name] for name in preferred if name in by_name]
-
-
-def _names(pod: PodClass) -> tuple[str, ...]:
-    hint = _read(pod)
-    return () if isinstance(hint, InputError) else hint.node_names
-
-
-def _read(pod: PodClass) -> SchedulingHint | InputError:
-    """Return the pod's hint, an empty one if it has none; an error for a malformed annotation."""
-    known: SchedulingHint | InputError | None = pod.facts.get(HintedNodes)
-    if known is None:
-        meta = ObjectMeta(annotations=dict(pod.annotations))
-        try:
-            known = SCHEDULING_HINT.read(meta) or SchedulingHint()
-        except InputError as error:
-            known = error
-        pod.facts[HintedNodes] = known
-    return known
 
 
 def build(args: SchedulingHintArgs, _axis: ResourceAxis) -> HintedNodes:

@@ -3,7 +3,6 @@
 Source: kubernetes pkg/scheduler/framework/plugins/tainttoleration.
 """
 
-from collections.abc import Hashable
 from typing import ClassVar
 
 import numpy as np
@@ -20,6 +19,7 @@ from koordinator.scheduler.contract import (
     PluginSpec,
     Reads,
     Rejections,
+    Speed,
     Spread,
     spread_of,
 )
@@ -36,10 +36,7 @@ class TaintToleration:
     """
 
     reads: ClassVar = Reads.NODE
-    spread: ClassVar = Spread.LOWEST
-
-    def key(self, pod: PodClass) -> Hashable:
-        return pod.spec.tolerations
+    speed: ClassVar = Speed(key=lambda pod: pod.spec.tolerations, spread=Spread.LOWEST)
 
     def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
         tolerations = pod.spec.tolerations

@@ -12,6 +12,7 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.api.volume import PersistentVolumeClaim, Volume
 from koordinator.domain.volume_claims import claim_not_found, named_claims
+from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
     Action,
     ClusterEvent,
@@ -23,6 +24,7 @@ from koordinator.scheduler.contract import (
     Reads,
     Refusal,
     Rejections,
+    Speed,
 )
 from koordinator.scheduler.snapshot import BoolArray, PodClass, ResourceAxis, Snapshot
 
@@ -35,18 +37,19 @@ ONE_POD = "ReadWriteOncePod"
 
 Thing = tuple[str, ...]  # a disk or a claim that pods use; the first word is its kind
 Uses = dict[Thing, bool]  # whether some pod does more than read
+_USES: Memo[Uses] = Memo()
 
 
 class VolumeRestrictions:
     """Filter on disks by node, and on claims anywhere."""
 
     reads: ClassVar = Reads.CLUSTER
+    speed: ClassVar = Speed(
+        filters=lambda snapshot, pod: bool(_disks(pod)) or _is_claim_taken(snapshot, pod)
+    )
 
     def applies(self, pod: PodClass) -> bool:
         return bool(pod.spec.volumes)
-
-    def filters(self, snapshot: Snapshot, pod: PodClass) -> bool:
-        return bool(_disks(pod)) or _is_claim_taken(snapshot, pod)
 
     def prefilter(self, snapshot: Snapshot, pod: PodClass) -> Refusal | None:
         for name in named_claims(pod.spec.volumes):
@@ -96,8 +99,11 @@ class InUse:
                 self.users.setdefault(thing, {})[row] = writes
 
 
+_IN_USE: Memo[InUse] = Memo()
+
+
 def _in_use(snapshot: Snapshot) -> InUse:
-    known: InUse = snapshot.memo.setdefault(InUse, InUse())
+    known = _IN_USE.of(snapshot.shared, InUse)
     known.catch_up(snapshot)
     return known
 
@@ -125,12 +131,12 @@ def _uses(pod: PodClass) -> Uses:
     """Return the disks and claims of the pod."""
     if not pod.spec.volumes:
         return {}
-    known: Uses | None = pod.facts.get(VolumeRestrictions)
-    if known is None:
-        known = {_claim(pod.namespace, name): True for name in named_claims(pod.spec.volumes)}
-        known |= _disks_of(pod.spec.volumes)
-        pod.facts[VolumeRestrictions] = known
-    return known
+    return _USES.of(pod, _read_uses, pod)
+
+
+def _read_uses(pod: PodClass) -> Uses:
+    claims = {_claim(pod.namespace, name): True for name in named_claims(pod.spec.volumes)}
+    return claims | _disks_of(pod.spec.volumes)
 
 
 def _disks(pod: PodClass) -> Uses:

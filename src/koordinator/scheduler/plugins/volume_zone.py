@@ -33,6 +33,7 @@ from koordinator.scheduler.contract import (
     Reads,
     Refusal,
     Rejections,
+    Speed,
 )
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.selection import has_label
@@ -60,12 +61,10 @@ class VolumeZone:
     """Filter on the labels of bound volumes."""
 
     reads: ClassVar = Reads.CLUSTER
+    speed: ClassVar = Speed(filters=lambda snapshot, pod: bool(_places(snapshot, pod)))
 
     def applies(self, pod: PodClass) -> bool:
         return bool(pod.spec.volumes)
-
-    def filters(self, snapshot: Snapshot, pod: PodClass) -> bool:
-        return bool(_places(snapshot, pod))
 
     def prefilter(self, snapshot: Snapshot, pod: PodClass) -> Refusal | None:
         """Refuse a pod with a claim whose volume can't be known before the pod has a node."""

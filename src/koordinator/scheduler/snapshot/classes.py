@@ -18,6 +18,7 @@ import numpy as np
 from koordinator.api.meta import OwnerReference
 from koordinator.api.pod import Pod, PodSpec
 from koordinator.domain.pod_requests import NONZERO_DEFAULTS, pod_requests
+from koordinator.foundation.memo import Memory
 from koordinator.scheduler.snapshot.axis import PODS, IntArray, ResourceAxis
 
 #: Annotations with these prefixes tell the scheduler what the pod wants …
@@ -66,7 +67,7 @@ class PodClass:
     images: tuple[str, ...]  # of containers and init containers, with repeats
     name: str = ""  # of the one pod, if its name matters; empty for all others
     uid: str = ""  # likewise
-    facts: dict[Any, Any] = field(default_factory=dict)  # what plugins derived from the above
+    memory: Memory = field(default_factory=dict)  # what memos keep with it
     asked_in: int = 0  # the generation in which a pod was last found to be one of it
 
     def amount(self, column: int) -> int:

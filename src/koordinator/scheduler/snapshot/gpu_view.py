@@ -11,6 +11,7 @@ from koordinator.domain.gpu_expectation import ExpectedPods, mix_of
 from koordinator.domain.gpu_mix import ANY_MODEL, WHOLE_GPU, FloatArray, GpuClass, PodMix
 from koordinator.domain.gpu_options import BestOptions, GpuNodes, NodeKinds, best_options
 from koordinator.domain.gpu_request import GpuRequest, GpuRequestError, gpu_request
+from koordinator.foundation.memo import Memo
 from koordinator.scheduler.snapshot.axis import CPU, MEMORY, IntArray
 from koordinator.scheduler.snapshot.classes import PodClass
 from koordinator.scheduler.snapshot.nodes import MEMORY_OF_GPU, RATIO_OF_GPU
@@ -21,32 +22,33 @@ MODEL_LABEL = "node.koordinator.sh/gpu-model"
 OTHER_MODEL = 62  # the bit of nodes without the label, and of models beyond the first 62
 MILLI_PER_PERCENT = WHOLE_GPU // 100
 MIB = 1 << 20
+_REQUEST: Memo[GpuRequest | GpuRequestError | None] = Memo()
+_CLASS: Memo[GpuClass] = Memo()
+_KINDS: Memo[tuple[NodeKinds, IntArray]] = Memo()
 
 
 def request_of(snapshot: Snapshot, pod: PodClass) -> GpuRequest | GpuRequestError | None:
     """Return what the pod asks of GPUs; an error if its resource names don't go together."""
-    if "gpu request" not in pod.facts:
-        names = snapshot.resources
-        try:
-            request = gpu_request({names[column]: amount for column, amount in pod.demand})
-        except GpuRequestError as error:
-            pod.facts["gpu request"] = error
-        else:
-            pod.facts["gpu request"] = request
-    known: GpuRequest | GpuRequestError | None = pod.facts["gpu request"]
-    return known
+    return _REQUEST.of(pod, _request, snapshot.resources, pod)
+
+
+def _request(names: Sequence[str], pod: PodClass) -> GpuRequest | GpuRequestError | None:
+    try:
+        return gpu_request({names[column]: amount for column, amount in pod.demand})
+    except GpuRequestError as error:
+        return error
 
 
 def node_kinds(snapshot: Snapshot) -> tuple[NodeKinds, IntArray]:
     """Return the kinds of nodes in the whole cluster, and every row's kind ``(n_all,)``."""
     cluster = snapshot.cluster
     version = (cluster.node_version, cluster.device_version)
-    known = cluster.memo.get("gpu kinds")
-    if known is None or known[0] != version:
-        gpus = (cluster.gpu_total[:, :, RATIO_OF_GPU] > 0).sum(axis=1)
-        cpu = cluster.allocatable[:, CPU]
-        known = cluster.memo["gpu kinds"] = (version, *NodeKinds.of(_models(cluster), gpus, cpu))
-    return known[1], known[2]
+    return _KINDS.as_of(cluster.shared, version, _node_kinds, cluster)
+
+
+def _node_kinds(cluster: Snapshot) -> tuple[NodeKinds, IntArray]:
+    gpus = (cluster.gpu_total[:, :, RATIO_OF_GPU] > 0).sum(axis=1)
+    return NodeKinds.of(_models(cluster), gpus, cluster.allocatable[:, CPU])
 
 
 def gpu_nodes(snapshot: Snapshot) -> GpuNodes:
@@ -65,10 +67,7 @@ def gpu_class(snapshot: Snapshot, pod: PodClass) -> GpuClass:
     """Return the pod's shape; bytes of GPU memory count as a share of the cluster's largest GPU."""
     cluster = snapshot.cluster
     version = (cluster.node_version, cluster.device_version)
-    known: tuple[object, GpuClass] | None = pod.facts.get("gpu class")
-    if known is None or known[0] != version:
-        known = pod.facts["gpu class"] = (version, _gpu_class(cluster, pod))
-    return known[1]
+    return _CLASS.as_of(pod, version, _gpu_class, cluster, pod)
 
 
 def expected_mix(snapshot: Snapshot, expected: Sequence[ExpectedPods]) -> PodMix:

@@ -1,6 +1,6 @@
 """How loaded every node is, by one set of rules."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -29,6 +29,7 @@ from koordinator.domain.load.limits import limits_on, most_within
 from koordinator.domain.load.measurement import NodeMeasurement, measured_by
 from koordinator.domain.load.pod_load import Addends, PodLoad, Sum, pod_load
 from koordinator.domain.load.rules import LoadRules, Window
+from koordinator.foundation.memo import Memo
 from koordinator.scheduler.snapshot.axis import IntArray
 from koordinator.scheduler.snapshot.classes import PodClass
 from koordinator.scheduler.snapshot.nodes import NodeTable
@@ -95,14 +96,14 @@ class LoadLedger:
 
     def sums(self, measured: NodeMeasurement | None, pods: Iterable[PlacedPod]) -> Addends:
         """Return what all pods of a node add, and what was measured of no pod."""
-        rules, key = self.rules, self.rules.key
+        rules = self.rules
         if measured is None:
             all_of_it = [class_load(placed.pod_class, rules).unreported for placed in pods]
             return tuple(map(sum, zip(rules.nothing * len(Sum), *all_of_it, strict=True)))
         named, in_full_s = measured.pods, measured.updated_s - measured.interval_s
         addends = [rules.nothing * _PROD_USAGE + measured.system]
         for placed in pods:
-            kind: ClassLoad = placed.pod_class.facts.get(key) or class_load(placed.pod_class, rules)
+            kind = class_load(placed.pod_class, rules)
             report = named.get(placed.key)
             if report is None:
                 addends.append(kind.unreported)
@@ -235,12 +236,16 @@ class LoadLedger:
         kernel(where, amounts, self.figures, facts, self.margins)
 
 
+#: By the key of the rules: equal ones share what they see.
+_LOADS: defaultdict[str, Memo[ClassLoad]] = defaultdict(Memo)
+
+
 def class_load(pod: PodClass, rules: LoadRules) -> ClassLoad:
     """Return what pods of a class use by these rules."""
-    known: ClassLoad | None = pod.facts.get(rules.key)
-    if known is None:
-        load = pod_load(pod.labels, pod.annotations, pod.spec, rules)
-        unreported = load.unreported()
-        takes = takes_of(unreported, load.estimate)
-        known = pod.facts[rules.key] = ClassLoad(load, unreported, load.settled(), takes)
-    return known
+    return _LOADS[rules.key].of(pod, _class_load, pod, rules)
+
+
+def _class_load(pod: PodClass, rules: LoadRules) -> ClassLoad:
+    load = pod_load(pod.labels, pod.annotations, pod.spec, rules)
+    unreported = load.unreported()
+    return ClassLoad(load, unreported, load.settled(), takes_of(unreported, load.estimate))

@@ -20,6 +20,7 @@ from koordinator.domain.load.pod_load import scheduled_s
 from koordinator.domain.pod_affinity import PodScope, scope_of
 from koordinator.domain.reservations.reserve_pod import HIGHEST_PRIORITY
 from koordinator.foundation.errors import BugError
+from koordinator.foundation.memo import Memo
 from koordinator.scheduler.snapshot.axis import IntArray
 from koordinator.scheduler.snapshot.classes import PodClass
 from koordinator.scheduler.snapshot.pod_allocation import NO_ALLOCATION, PodAllocation
@@ -97,6 +98,9 @@ class _LabelSet:
     counters: list[PodCounter] = field(default_factory=list)  # which count such a pod
     terms: list[PodCounter] = field(default_factory=list)  # which speak about such a pod
 
+
+#: The terms, with weights, that a pod of a class brings along.
+_TERMS: Memo[tuple[tuple[PodCounter, int], ...]] = Memo()
 
 _Label = tuple[str, str]
 Item = TypeVar("Item")
@@ -221,7 +225,7 @@ class PodTable:
         held: set[int] = set()
         for pod_class in classes:
             used.add(pod_class.labelset)
-            held.update(id(term) for term, _ in pod_class.facts.get("terms", ()))
+            held.update(id(term) for term, _ in _TERMS.found(pod_class) or ())
         for key, number in [*self._labelset_index.items()]:
             if number not in used:
                 del self._labelset_index[key]
@@ -358,12 +362,12 @@ class PodTable:
 
     def terms_of(self, pod_class: PodClass) -> tuple[tuple[PodCounter, int], ...]:
         """Return the terms, with weights, that a pod of this class brings along once placed."""
-        known: tuple[tuple[PodCounter, int], ...] | None = pod_class.facts.get("terms")
-        if known is None:
-            known = pod_class.facts["terms"] = tuple(self._build_terms(pod_class))
-        return known
+        return _TERMS.of(pod_class, self._build_terms, pod_class)
 
-    def _build_terms(self, pod_class: PodClass) -> Iterable[tuple[PodCounter, int]]:
+    def _build_terms(self, pod_class: PodClass) -> tuple[tuple[PodCounter, int], ...]:
+        return tuple(self._find_terms(pod_class))
+
+    def _find_terms(self, pod_class: PodClass) -> Iterable[tuple[PodCounter, int]]:
         affinity = pod_class.spec.affinity
         if affinity is None:
             return

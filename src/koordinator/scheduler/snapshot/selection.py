@@ -9,22 +9,24 @@ import msgspec
 import numpy as np
 
 from koordinator.api.core import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from koordinator.foundation.memo import Memo
 from koordinator.scheduler.snapshot.axis import BoolArray
 from koordinator.scheduler.snapshot.classes import PodClass
 from koordinator.scheduler.snapshot.state import MASKS
 from koordinator.scheduler.snapshot.view import Snapshot
 
 KEEP_MASKS = 1 << 12  # bounds memory, nothing depends on it
+_AFFINITY_KEY: Memo[bytes] = Memo()
 
 
 def affinity_key(pod: PodClass) -> bytes:
     """Return an encoding of all that the pod says about nodes' labels and names."""
-    known: bytes | None = pod.facts.get("node affinity key")
-    if known is None:
-        affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
-        known = msgspec.msgpack.encode((sorted(pod.spec.node_selector.items()), affinity))
-        pod.facts["node affinity key"] = known
-    return known
+    return _AFFINITY_KEY.of(pod, _affinity_key, pod)
+
+
+def _affinity_key(pod: PodClass) -> bytes:
+    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
+    return msgspec.msgpack.encode((sorted(pod.spec.node_selector.items()), affinity))
 
 
 def matches_required(snapshot: Snapshot, pod: PodClass) -> BoolArray:
@@ -34,14 +36,14 @@ def matches_required(snapshot: Snapshot, pod: PodClass) -> BoolArray:
     """
     cluster = snapshot.cluster
     key, version = affinity_key(pod), cluster.node_version
-    masks = cluster.memo.setdefault(MASKS, {})
+    masks = MASKS.of(cluster.shared, dict)
     known = masks.get(key)
     if known is None or known[0] != version:
         if len(masks) > KEEP_MASKS:
             masks.clear()
         mask = _required(cluster, pod)
         known = masks[key] = (version, mask)
-    matched: BoolArray = known[1]
+    matched = known[1]
     return matched if snapshot.rows is None else matched[snapshot.rows]
 
 

@@ -7,7 +7,6 @@ plugins read).
 """
 
 from collections.abc import Hashable, Iterable
-from typing import Any
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from koordinator.api.pod import Pod
 from koordinator.domain.devices.allocation import Allocation
 from koordinator.domain.numa.ledger import NumaAllocation
 from koordinator.foundation.errors import BugError, InputError
+from koordinator.foundation.memo import Memo, Memory
 from koordinator.scheduler.snapshot.axis import CPU, BoolArray, IntArray, ResourceAxis
 from koordinator.scheduler.snapshot.classes import NEW_CLASSES, PodClass, PodClasses
 from koordinator.scheduler.snapshot.holds import Hold, HoldTable
@@ -33,7 +33,8 @@ from koordinator.scheduler.snapshot.pods import PlacedPod, PodTable
 
 __all__ = ["BoolArray", "ClusterState", "IntArray"]
 
-MASKS = "masks"  # in ``memo``: where nodes have the labels that pods ask for
+#: Where nodes have the labels that pods ask for, by what they ask and the version of the nodes.
+MASKS: Memo[dict[bytes, tuple[Hashable, BoolArray]]] = Memo()
 
 
 class ClusterState:
@@ -56,7 +57,7 @@ class ClusterState:
         self.cluster = 0
         self.now_s = 0.0  # as of when the state is looked at
         self.devices = 0  # reports of devices taken in
-        self.memo: dict[Any, Any] = {}  # see ``Snapshot.memo``
+        self.memory: Memory = {}  # see ``Snapshot.shared``
         self.unbound: dict[str, tuple[Pod, PodClass]] = {}  # pods without node in the cluster
         self.unbound_changes = 0  # of that, while a ledger looks at them
         self._network = Network()
@@ -131,13 +132,13 @@ class ClusterState:
         classes = self.classes.sweep()
         self.pods.sweep(classes)
         self.nodes.sweep()
-        self.memo.pop(MASKS, None)
+        MASKS.forget(self)
         if self.axis.has_lent:
             used = {column for one in classes for column, _ in one.demand}
             generation = self.axis.generation
             self.axis.keep_only(used.union(self.nodes.columns_in_use))
             if self.axis.generation != generation:
-                self.memo.clear()
+                self.memory.clear()
 
     def advance(self, now_s: float) -> None:
         """Let time pass: measurements grow old, and what is left of those gone is forgotten."""

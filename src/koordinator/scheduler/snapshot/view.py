@@ -5,7 +5,7 @@ The whole cluster or some of its rows, with the same attributes.
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from koordinator.api.core import Taint
 from koordinator.domain.load.rules import LoadRules
 from koordinator.domain.pod_affinity import PodScope
 from koordinator.domain.usage_kernels import Formula, Judgements, RowUsage, judge, judgements
+from koordinator.foundation.memo import Memory, Remembering
 from koordinator.scheduler.snapshot.axis import BoolArray, IntArray
 from koordinator.scheduler.snapshot.classes import PodClass
 from koordinator.scheduler.snapshot.devices import DeviceTable
@@ -31,7 +32,6 @@ _NONE: IntArray = np.zeros(0, np.int64)
 GPU_AMOUNTS = 3  # core, memory, memory ratio: what placement policies for GPUs look at
 
 Scalar = TypeVar("Scalar", bound=np.generic)
-Derived = TypeVar("Derived")
 LedgerT = TypeVar("LedgerT")
 
 
@@ -46,7 +46,6 @@ class Snapshot:
         "_added",
         "_allocatable",
         "_borrowed",
-        "_derived",
         "_gpu_free",
         "_loans",
         "_nominated",
@@ -54,6 +53,7 @@ class Snapshot:
         "_requested",
         "_state",
         "is_large",
+        "memory",
         "rows",
     )
 
@@ -75,7 +75,7 @@ class Snapshot:
         self._requested: IntArray | None = None
         self._nonzero: IntArray | None = None
         self._gpu_free: IntArray | None = None
-        self._derived: dict[Any, tuple[int, Any]] = {}
+        self.memory: Memory = {}  # of this view alone; see ``usage_version``
 
     def __len__(self) -> int:
         return len(self._state.nodes) if self.rows is None else len(self.rows)
@@ -323,12 +323,9 @@ class Snapshot:
         return self._state.traits
 
     @property
-    def memo(self) -> dict[Any, Any]:
-        """Room for facts derived from the whole cluster.
-
-        To be kept with the version they were derived from.
-        """
-        return self._state.memo
+    def shared(self) -> Remembering:
+        """The cluster that all views are of, for memos of what was worked out about all of it."""
+        return self._state
 
     # -- what pods hold ----------------------------------------------------------------------
 
@@ -386,17 +383,13 @@ class Snapshot:
         """``(n,)``: which rows of the whole cluster these are."""
         return np.arange(len(self._state.nodes)) if self.rows is None else self.rows
 
-    def derived(self, key: Any, derive: Callable[[], Derived]) -> Derived:
-        """Return what ``derive`` does, worked out once for this view and this state of the pods.
+    @property
+    def usage_version(self) -> int:
+        """What changes whenever what pods take of some node does.
 
-        For plugins that ask each other about the same rows.
+        What is worked out about these rows alone, as plugins do that ask each other, holds for it.
         """
-        position = self._state.usage_log.position
-        known = self._derived.get(key)
-        if known is None or known[0] != position:
-            known = self._derived[key] = (position, derive())
-        found: Derived = known[1]
-        return found
+        return self._state.usage_log.position
 
     @property
     def lowest_priority(self) -> IntArray:

@@ -65,6 +65,16 @@ def test_ignored_resources_are_not_checked(world: World) -> None:
     assert refused(built(PLUGIN, again, ignoredResourceGroups=["example.com"]), again, asked) == {}
 
 
+def test_what_one_profile_ignores_another_one_checks(world: World) -> None:
+    """Also of pods that both have looked at."""
+    state = world(node("n"))
+    asked = pod("new", requests={FOO: 1})
+    lax, strict = built(PLUGIN, state, ignoredResources=[FOO]), built(PLUGIN, state)
+
+    assert refused(lax, state, asked) == {}
+    assert refused(strict, state, asked) == {"n": f"Insufficient {FOO}"}
+
+
 def test_least_allocated_is_the_mean_free_share(world: World) -> None:
     """(4000 - 1000) / 4000 of cpu is 75, (8 - 6) / 8 of memory is 25; their mean is 50."""
     state = world(node("n", cpu=4, memory="8Gi"), pod("p", cpu="500m", memory="2Gi", on="n"))

@@ -20,8 +20,10 @@ def test_a_gated_pod_does_not_enter(world: World) -> None:
     plugin = built(scheduling_gates.PLUGIN, world())
     gated = pod("p", schedulingGates=[{"name": "a.io/x"}, {"name": "b.io/y"}])
 
-    assert plugin.pre_enqueue(gated) == "waiting for scheduling gates: [a.io/x b.io/y]"
-    assert plugin.pre_enqueue(pod("p")) == ""
+    refusal = plugin.pre_enqueue(gated)
+    assert refusal is not None
+    assert refusal.reason == "waiting for scheduling gates: [a.io/x b.io/y]"
+    assert plugin.pre_enqueue(pod("p")) is None
 
 
 def test_the_default_binder_takes_every_pod(world: World) -> None:

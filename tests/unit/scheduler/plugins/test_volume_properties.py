@@ -226,7 +226,7 @@ def test_what_is_remembered_equals_what_is_read_anew(storage: Storage) -> None:
                 trial.put_object(item)
             _ = [world.reasons(plugin, pod) for plugin in PLUGINS]
         kept = [world.reasons(plugin, pod) for plugin in PLUGINS]
-        world.state.memo.clear()
+        world.state.memory.clear()
         assert kept == [world.reasons(plugin, pod) for plugin in PLUGINS]
         if place(world, pod, preferred) and leaves:
             world.stop(pod)

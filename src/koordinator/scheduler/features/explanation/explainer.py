@@ -223,9 +223,9 @@ class _Explainer:
         gangs = {active.name for active in self._profile.gangs} if is_tried_as_gang else set()
         found = []
         for active in self._profile.pre_enqueue:
-            message = active.plugin.pre_enqueue(self._queued.pod)
-            if message and active.name not in gangs:
-                found.append(Cause(active.name, message))
+            refusal = active.plugin.pre_enqueue(self._queued.pod)
+            if refusal is not None and active.name not in gangs:
+                found.append(Cause(active.name, refusal.reason))
         return found
 
     def _place_gang(self, transaction: Transaction) -> "_GangTrial | None":

@@ -332,7 +332,7 @@ class GangScheduler:
         """Let all members go if the gang says so; what it says of one, it says of all."""
         first = placed[0]
         permit = cycle.profile.permit[0].plugin.permit(first.queued.pod, first.node)
-        if permit.refusal or permit.wait_s > 0:
+        if permit.refusal is not None or permit.wait_s > 0:
             return False
         note = AllocationResult(annotations=permit.annotations)
         for assumed in placed:

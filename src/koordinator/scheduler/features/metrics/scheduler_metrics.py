@@ -28,6 +28,7 @@ from koordinator.scheduler.contract import (
     EventHint,
     Profile,
     QueueingHint,
+    Speed,
 )
 from koordinator.scheduler.loop.feature import Feature
 from koordinator.scheduler.loop.handle import SchedulerHandle
@@ -266,8 +267,9 @@ class SchedulerMetrics(Feature):
             if name in active.has:
                 call = self._timed_call(getattr(active.plugin, name), active.name, point, profile)
                 setattr(timed, name, call)
-        if "judge" in active.has:
-            timed.judge = self._timed_joint(active.plugin.judge, active.name, profile)
+        if active.speed.judge is not None:
+            joint = self._timed_joint(active.speed.judge, active.name, profile)
+            timed.speed = replace(active.speed, judge=joint)
         return timed
 
     def _timed_joint(
@@ -338,7 +340,7 @@ def _profile_of(queued: QueuedPod) -> str:
 class _TimedPlugin:
     """A plugin of which some methods are wrapped; it has what the plugin has."""
 
-    judge: Callable[..., None]
+    speed: Speed
 
     def __init__(self, plugin: object) -> None:
         self._plugin = plugin

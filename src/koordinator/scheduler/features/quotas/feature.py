@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING, ClassVar
 from koordinator.api.pod import Pod
 from koordinator.domain.gangs import GangCache
 from koordinator.domain.job_queues import JobQueueCache
-from koordinator.scheduler.contract import EventHint
+from koordinator.scheduler.contract import (
+    EventHint,
+    Refusal,
+)
 from koordinator.scheduler.features.quotas.gauges import QuotaGauges
 from koordinator.scheduler.features.quotas.pages import quota_page, quotas_page
 from koordinator.scheduler.features.quotas.places import QueuePlaces
@@ -58,9 +61,9 @@ class JobQueueFeature(Feature):
             self._queues.lost_member(pod)
         self._queues.removed(pod.key)
 
-    def why_gated(self, pod: Pod) -> str:
+    def pre_enqueue(self, pod: Pod) -> Refusal | None:
         """Return in which queue a pod waits for its turn; empty: in none."""
-        return self._queues.why_gated(pod)
+        return self._queues.refusal(pod)
 
     def take_ready(self) -> Iterable[str]:
         """Return the pods that have newly come to the front."""

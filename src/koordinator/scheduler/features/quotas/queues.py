@@ -13,7 +13,11 @@ from koordinator.domain.gangs import GangCache
 from koordinator.domain.job_queues import JobQueueCache, QueuedJob
 from koordinator.domain.quota.amounts import add
 from koordinator.foundation.clock import Clock, to_epoch_s
-from koordinator.scheduler.contract import Action, EventHint
+from koordinator.scheduler.contract import (
+    Action,
+    EventHint,
+    Refusal,
+)
 from koordinator.scheduler.features.quotas.queue_rules import QueuedQuotas
 from koordinator.scheduler.plugins.elastic_quota import as_quota_pod
 from koordinator.scheduler.snapshot import ClusterState
@@ -51,22 +55,22 @@ class JobQueues:
             return ()
         return queue.in_order(self._quotas.share_of(quota))
 
-    def why_gated(self, pod: Pod) -> str:
-        """Return why a pod, which no other gate holds, must wait; empty if it need not."""
+    def refusal(self, pod: Pod) -> Refusal | None:
+        """Return why a pod, which no other gate holds, must wait; None if it need not."""
         self._read_rules()
         known = self._state.unbound.get(pod.key)
         if self.is_empty or known is None:
-            return ""
+            return None
         quota = self._quotas.quota_for(known[1])
         gangs = self._gangs_of(pod)
         job_id = pod.key if gangs is None else _group_id(gangs, pod)
         if quota not in self.cache.queues or (gangs is not None and gangs.has_begun(pod)):
             self._leave(job_id)
-            return ""
+            return None
         self.cache.put(quota, self._job(job_id, pod, gangs))
         if self.cache.may_be_tried(job_id):
-            return ""
-        return f"waits for its turn in the queue of quota {quota}"
+            return None
+        return Refusal(f"waits for its turn in the queue of quota {quota}")
 
     def may_be_tried(self, pod: Pod) -> bool:
         """Return whether a pod that has passed may still be tried: nobody came before it since."""

@@ -17,6 +17,7 @@ from koordinator.api.kubescheduler.gates import GANG_PENDING_PODS_CONDITION
 from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.pod import Pod
 from koordinator.domain.gangs import GangCache, GangDefaults, gang_id
+from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
     MAX_SCORE,
     Action,
@@ -29,10 +30,20 @@ from koordinator.scheduler.contract import (
     PostFilterResult,
     QueueingHint,
     Reads,
+    Refusal,
+    Speed,
 )
 from koordinator.scheduler.plugins.coscheduling.proximity import places_by_distance, selector_of
 from koordinator.scheduler.preemption import NEVER, headroom_for_job, headroom_for_pod, summary
 from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
+
+_APPLIES: Memo[bool] = Memo()
+
+
+def _applies(pod: PodClass) -> bool:
+    labels, annotations = dict(pod.labels), dict(pod.annotations)
+    meta = ObjectMeta(namespace=pod.namespace, labels=labels, annotations=annotations)
+    return bool(gang_id(meta)) or bool(selector_of(pod))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +54,9 @@ class Coscheduling:
     preempts: bool = False
     tells_others: bool = True  # those that are not to blame when their gang finds no room
     reads: ClassVar = Reads.CLUSTER  # of the score
+    speed: ClassVar = Speed(
+        scores=lambda snapshot, pod: bool(selector_of(pod)) and snapshot.network.tree is not None
+    )
 
     def with_gates(self, gates: FeatureGates) -> "Coscheduling":
         """Return the plugin as the gates change it."""
@@ -50,21 +64,12 @@ class Coscheduling:
 
     def applies(self, pod: PodClass) -> bool:
         """Return whether the pod is in a gang, or wants to be near to others."""
-        known: bool | None = pod.facts.get(Coscheduling)
-        if known is None:
-            labels, annotations = dict(pod.labels), dict(pod.annotations)
-            meta = ObjectMeta(namespace=pod.namespace, labels=labels, annotations=annotations)
-            known = bool(gang_id(meta)) or bool(selector_of(pod))
-            pod.facts[Coscheduling] = known
-        return known
+        return _APPLIES.of(pod, _applies, pod)
 
-    def pre_enqueue(self, pod: Pod) -> str:
-        """Return what the pod's gang lacks, or who speaks for it; empty: the pod may be tried."""
-        return self.gangs.why_gated(pod) if gang_id(pod.metadata) else ""
-
-    def scores(self, snapshot: Snapshot, pod: PodClass) -> bool:
-        """Return whether the pod wants to be near to others."""
-        return bool(selector_of(pod)) and snapshot.network.tree is not None
+    def pre_enqueue(self, pod: Pod) -> Refusal | None:
+        """Return what the pod's gang lacks, or who speaks for it; None: the pod may be tried."""
+        why = self.gangs.why_gated(pod) if gang_id(pod.metadata) else ""
+        return Refusal(why) if why else None
 
     def score_among(self, snapshot: Snapshot, pod: PodClass, feasible: IntArray) -> IntArray:
         """Return the places of the nodes, nearest first."""
@@ -81,7 +86,7 @@ class Coscheduling:
             return Permit()
         gang = self.gangs.gang_of(pod)
         if gang is None or gang.terms is None:
-            return Permit(refusal="Gang not found")
+            return Permit(refusal=Refusal("Gang not found"))
         if not self.gangs.may_start(pod):
             return Permit(wait_s=gang.terms.wait_s)
         count = self.gangs.bound_together(pod)

@@ -12,6 +12,8 @@ from koordinator.domain.devices.requests import DEVICE_NAMES, DeviceRequestError
 from koordinator.domain.devices.shortage import NO_TEMPLATE, DeviceShortage
 from koordinator.domain.devices.templates import TemplateTable, read_templates
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.memo import Memo
+from koordinator.scheduler.contract import Refusal
 from koordinator.scheduler.plugins.device_share.on_model import ClaimOnModel
 from koordinator.scheduler.snapshot import PodClass, Snapshot
 
@@ -51,68 +53,63 @@ class Templates:
 
     config_map: str  # namespace/name
     resources: tuple[str, ...]
+    _cache: "Memo[ClaimCache]" = field(default_factory=Memo)
+    _claimed: "Memo[ClaimEntry | Refusal | None]" = field(default_factory=Memo)
 
     def _claims(self, snapshot: Snapshot, version: int) -> "ClaimCache":
         """Return the templates and what is claimed in view of them.
 
         A table that can't be read changes nothing.
         """
-        memo = snapshot.memo
-        known: ClaimCache = memo.get(self) or ClaimCache(-1, TemplateTable())
-        if known.version != version:
-            found = snapshot.objects.get(ConfigMap, self.config_map)
-            table, problem = TemplateTable(), ""
-            try:
-                table = read_templates(found) if found is not None else table
-            except InputError as error:
-                table, problem = known.table, str(error)
-            known = memo[self] = ClaimCache(version, table, problem)
-        return known
+        before = self._cache.found(snapshot.shared)
+        return self._cache.as_of(snapshot.shared, version, self._read_table, snapshot, before)
 
-    def claim(self, snapshot: Snapshot, pod: PodClass) -> ClaimEntry | str | None:
-        """Return what the pod asks of devices: None if nothing, a text if that can't be."""
+    def _read_table(self, snapshot: Snapshot, before: "ClaimCache | None") -> "ClaimCache":
+        found = snapshot.objects.get(ConfigMap, self.config_map)
+        try:
+            return ClaimCache(read_templates(found) if found is not None else TemplateTable())
+        except InputError as error:
+            return ClaimCache(before.table if before is not None else TemplateTable(), str(error))
+
+    def claim(self, snapshot: Snapshot, pod: PodClass) -> ClaimEntry | Refusal | None:
+        """Return what the pod asks of devices: None if nothing; a refusal if that can't be."""
         version = snapshot.objects.version(ConfigMap)
-        known: tuple[int, ClaimEntry | str | None] | None = pod.facts.get(self)
-        if known is None or known[0] != version:
-            claimed = self._claim(snapshot, pod, self._claims(snapshot, version))
-            known = pod.facts[self] = (version, claimed)
-        return known[1]
+        return self._claimed.as_of(pod, version, self._claim, snapshot, pod, version)
 
     def _claim(
-        self, snapshot: Snapshot, pod: PodClass, claims: "ClaimCache"
-    ) -> ClaimEntry | str | None:
+        self, snapshot: Snapshot, pod: PodClass, version: int
+    ) -> ClaimEntry | Refusal | None:
+        claims = self._claims(snapshot, version)
         names = snapshot.resources
         asked = {names[at]: amount for at, amount in pod.demand if names[at] in DEVICE_NAMES}
         if not asked:
             return None
         wishes = {key: pod.annotations[key] for key in WISHES if key in pod.annotations}
         key = (*asked.items(), *wishes.items())
-        known = claims.known.get(key)
-        if known is None:
+        if key not in claims.known:
             if len(claims.known) >= KEEP_CLAIMS:
                 claims.known.clear()
-            known = claims.known[key] = self._read(asked, wishes, claims)
-        return known or None
+            claims.known[key] = self._read(asked, wishes, claims)
+        return claims.known[key]
 
     def _read(
         self, asked: Mapping[str, int], wishes: dict[str, str], claims: "ClaimCache"
-    ) -> ClaimEntry | str:
+    ) -> ClaimEntry | Refusal | None:
         meta = ObjectMeta(annotations=wishes)
         try:
             claim = device_claim(meta, asked, claims.table, self.resources)
         except (DeviceRequestError, InputError) as error:
             said = str(error)
             is_old = claims.problem and said == NO_TEMPLATE.reason
-            return f"{said}; {claims.problem}" if is_old else said
-        return "" if claim is None else ClaimEntry(claim)
+            return Refusal(f"{said}; {claims.problem}" if is_old else said)
+        return None if claim is None else ClaimEntry(claim)
 
 
 @dataclass(slots=True, eq=False)
 class ClaimCache:
     """The templates in one version, and what pods claim: those that ask the same share a claim."""
 
-    version: int
     table: TemplateTable
     problem: str = ""  # why these are not the templates that the cluster has now
-    #: by what is read of pods; a text if that can't be, empty if nothing is claimed
-    known: dict[Hashable, ClaimEntry | str] = field(default_factory=dict)
+    #: by what is read of pods; None if nothing is claimed
+    known: dict[Hashable, ClaimEntry | Refusal | None] = field(default_factory=dict)

@@ -34,6 +34,7 @@ from koordinator.domain.devices.shortage import NOT_TOGETHER, DeviceShortage
 from koordinator.domain.numa.hints import ResourceHints, TopologyHint
 from koordinator.domain.numa.masks import mask_of, zones_of
 from koordinator.domain.numa.rows_align import OtherHints
+from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
     NOTHING,
     Action,
@@ -44,6 +45,7 @@ from koordinator.scheduler.contract import (
     Reads,
     Refusal,
     Rejections,
+    Speed,
     Spread,
     spread_of,
 )
@@ -69,6 +71,8 @@ from koordinator.scheduler.plugins.device_share.rows import (
 from koordinator.scheduler.snapshot import PodAllocation, PodClass, ResourceAxis, Snapshot
 
 _LABELS = (GPU_ISOLATION_PROVIDER, POD_QOS_CLASS, POD_PRIORITY_CLASS)
+_KEY: Memo[Hashable] = Memo()
+_HEADROOMS: Memo[dict[DeviceType, FreeDevices]] = Memo()
 
 First = Mapping[DeviceType, frozenset[int]]  # minors that are taken before others
 NOT_KEPT: Final[First] = MappingProxyType({})
@@ -78,7 +82,6 @@ class DeviceShare:
     """``aligner`` is the plugin that says which NUMA nodes a pod gets, if the profile has one."""
 
     reads: ClassVar = Reads.PLACED
-    spread: ClassVar = Spread.HIGHEST
 
     def __init__(
         self,
@@ -92,6 +95,13 @@ class DeviceShare:
         self.aligns = aligns  # whether devices come from the NUMA nodes that the pod gets
         self.aligner: NumaAligner | None = None
         self.gates = NO_GATES
+        self.speed = Speed(
+            key=lambda pod: _KEY.of(pod, _key, pod),
+            version=lambda snapshot: snapshot.objects.version(ConfigMap),
+            filters=self._filters,
+            scores=self._filters,
+            spread=Spread.HIGHEST,
+        )
 
     def with_gates(self, gates: FeatureGates) -> "DeviceShare":
         """Take over which feature gates are on."""
@@ -102,24 +112,13 @@ class DeviceShare:
         """Learn which other plugins the profile has."""
         self.aligner = next((p for p in plugins if isinstance(p, NumaAligner)), None)
 
-    def key(self, pod: PodClass) -> Hashable:
-        known: Hashable = pod.facts.get("device key")
-        if known is None:
-            annotations = frozenset(pod.annotations.items()) if pod.annotations else None
-            labels = tuple(pod.labels.get(name) for name in _LABELS)
-            known = pod.facts["device key"] = (pod.demand, annotations, labels, pod.spec.priority)
-        return known
-
-    def version(self, snapshot: Snapshot) -> Hashable:
-        return snapshot.objects.version(ConfigMap)
-
     # -- which nodes -------------------------------------------------------------------------
 
     def prefilter(self, snapshot: Snapshot, pod: PodClass) -> Refusal | None:
         claimed = self.templates.claim(snapshot, pod)
-        return Refusal(claimed) if isinstance(claimed, str) else None
+        return claimed if isinstance(claimed, Refusal) else None
 
-    def filters(self, snapshot: Snapshot, pod: PodClass) -> bool:
+    def _filters(self, snapshot: Snapshot, pod: PodClass) -> bool:
         return self.templates.claim(snapshot, pod) is not None
 
     def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
@@ -160,9 +159,6 @@ class DeviceShare:
     def size(self, view: Snapshot, pod: PodClass) -> str:
         claimed = self.templates.claim(view, pod)
         return size_in_words(view, claimed.claim) if isinstance(claimed, ClaimEntry) else ""
-
-    def scores(self, snapshot: Snapshot, pod: PodClass) -> bool:
-        return self.filters(snapshot, pod)
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         """Return how full the devices would be, summed over the types, ``(n,)``."""
@@ -210,18 +206,18 @@ class DeviceShare:
             return None
         return hints_of(snapshot, claimed, self.scorer, sets)
 
-    def numa_hints_at(self, node: Snapshot, pod: PodClass) -> ResourceHints | str:
+    def numa_hints_at(self, node: Snapshot, pod: PodClass) -> ResourceHints | Refusal:
         claimed, row = self.templates.claim(node, pod), int(node.row_numbers[0])
         report = node.devices.reports.get(row)
         if not isinstance(claimed, ClaimEntry) or not self.aligns or report is None:
             return {}
         on_model = claimed.on(node, int(node.devices.model[row]))
         if on_model.plan.never is not None:
-            return on_model.plan.never.reason
+            return Refusal(on_model.plan.never.reason)
         plan = on_model.plan
         found = on_model.numa_hints(plan.state(_headrooms(node, row, plan)))
         if isinstance(found, DeviceShortage):
-            return found.reason
+            return Refusal(found.reason)
         hints = [TopologyHint(mask_of(each.nodes), each.preferred, each.score) for each in found]
         return {str(part.kind): hints for part in plan.early} if hints else {}
 
@@ -324,14 +320,20 @@ def _first(node: Snapshot) -> First:
     return found
 
 
+def _key(pod: PodClass) -> Hashable:
+    """Return the part of a class that is read."""
+    annotations = frozenset(pod.annotations.items()) if pod.annotations else None
+    labels = tuple(pod.labels.get(name) for name in _LABELS)
+    return pod.demand, annotations, labels, pod.spec.priority
+
+
 def _headrooms(node: Snapshot, row: int, plan: DevicePlan) -> dict[DeviceType, FreeDevices]:
     """Return what is left of the types that are asked for, on the one row of a view."""
-    devices = node.devices
-    kinds = [want.kind for want in plan.claim.wants]
-    return {
-        kind: node.derived((_headrooms, kind), partial(devices.headroom, row, kind))
-        for kind in kinds
-    }
+    known = _HEADROOMS.as_of(node, node.usage_version, dict)
+    for want in plan.claim.wants:
+        if want.kind not in known:
+            known[want.kind] = node.devices.headroom(row, want.kind)
+    return {want.kind: known[want.kind] for want in plan.claim.wants}
 
 
 def _noting(ranking: Ranking, ranked: set[DeviceType]) -> Ranking:

@@ -1,6 +1,6 @@
 """One claim on many nodes at once: shortages, scores and hints, row by row."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,6 +8,7 @@ import numpy as np
 from koordinator.domain.devices.scorer import Scorer
 from koordinator.domain.devices.shortage import DeviceShortage
 from koordinator.domain.numa.rows_align import OtherHints
+from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import Rejections
 from koordinator.scheduler.plugins.device_share.claims import ClaimEntry
 from koordinator.scheduler.snapshot import BoolArray, IntArray, Snapshot
@@ -49,33 +50,34 @@ class ModelRows:
     rows: IntArray  # (k,) rows of the cluster
 
 
+_MODELS: Memo[list[ModelRows]] = Memo()
+_JUDGED: Memo[dict[tuple[ClaimEntry, int], tuple[list[int], IntArray]]] = Memo()
+
+
 def by_model(view: Snapshot) -> list[ModelRows]:
     """Return the rows whose devices are reported, model by model."""
-    return view.derived("device models", lambda: list(_by_model(view)))
+    return _MODELS.as_of(view, view.usage_version, _split_by_model, view)
 
 
-def _by_model(view: Snapshot) -> Iterator[ModelRows]:
+def _split_by_model(view: Snapshot) -> list[ModelRows]:
     rows = view.row_numbers
     models = view.devices.model[rows]
     first = int(models[0]) if len(models) else -1
     if np.logical_and.reduce(models == first):
-        if first >= 0:
-            yield ModelRows(first, slice(None), rows)
-        return
-    for model in np.unique(models).tolist():
-        if model >= 0:
-            where = np.flatnonzero(models == model)
-            yield ModelRows(model, where, rows[where])
+        return [ModelRows(first, slice(None), rows)] if first >= 0 else []
+    by_model = ((model, np.flatnonzero(models == model)) for model in np.unique(models).tolist())
+    return [ModelRows(model, where, rows[where]) for model, where in by_model if model >= 0]
 
 
 def judged_of(
     view: Snapshot, claimed: ClaimEntry, scorer: Scorer, group: ModelRows
 ) -> tuple[list[int], IntArray]:
     """Return the state of each row for the claim, and the raw score of all its devices."""
-    return view.derived(
-        (claimed, group.model),
-        lambda: claimed.on(view, group.model).judged(view, group.rows, scorer),
-    )
+    known = _JUDGED.as_of(view, view.usage_version, dict)
+    key = (claimed, group.model)
+    if key not in known:
+        known[key] = claimed.on(view, group.model).judged(view, group.rows, scorer)
+    return known[key]
 
 
 def add_shortages(verdicts: Verdicts, view: Snapshot, claimed: ClaimEntry, scorer: Scorer) -> None:

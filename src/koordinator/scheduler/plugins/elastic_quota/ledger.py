@@ -23,11 +23,12 @@ from koordinator.domain.quota import (
 )
 from koordinator.domain.quota.amounts import Amounts, exceeded, named_by, plus, to_text
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.memo import Memo
 from koordinator.scheduler.snapshot import Changed, ClusterState, PodClass
 
 _SPARE = 16  # touched quotas that may have gone
-_FACT = "quota"  # in ``PodClass.facts``
-_FACT_WITHOUT_OVERHEAD = "quota without overhead"
+_QUOTA_POD: Memo[QuotaPod] = Memo()
+_QUOTA_POD_WITHOUT_OVERHEAD: Memo[QuotaPod] = Memo()
 
 
 class QuotaLedger:
@@ -232,20 +233,22 @@ def as_quota_pod(pod_class: PodClass, key: str = "", *, overhead: bool = True) -
 
     ``overhead`` tells whether what the pod's runtime takes counts.
     """
-    fact = _FACT if overhead else _FACT_WITHOUT_OVERHEAD
-    known: QuotaPod | None = pod_class.facts.get(fact)
-    if known is None:
-        labels = pod_class.labels
-        known = pod_class.facts[fact] = QuotaPod(
-            key="",
-            namespace=pod_class.namespace,
-            requests=pod_requests(pod_class.spec, overhead=overhead),
-            quota_label=labels.get(QUOTA_NAME, ""),
-            is_preemptible=is_quota_preemptible(labels),
-            priority=pod_class.spec.priority or 0,
-            labels=labels,
-        )
+    memo = _QUOTA_POD if overhead else _QUOTA_POD_WITHOUT_OVERHEAD
+    known = memo.of(pod_class, _as_quota_pod, pod_class, overhead)
     return replace(known, key=key) if key else known
+
+
+def _as_quota_pod(pod_class: PodClass, overhead: bool) -> QuotaPod:
+    labels = pod_class.labels
+    return QuotaPod(
+        key="",
+        namespace=pod_class.namespace,
+        requests=pod_requests(pod_class.spec, overhead=overhead),
+        quota_label=labels.get(QUOTA_NAME, ""),
+        is_preemptible=is_quota_preemptible(labels),
+        priority=pod_class.spec.priority or 0,
+        labels=labels,
+    )
 
 
 def _total(state: ClusterState) -> Amounts:

@@ -37,6 +37,7 @@ from koordinator.scheduler.contract import (
     PluginSpec,
     PostFilterResult,
     Refusal,
+    Speed,
 )
 from koordinator.scheduler.plugins.elastic_quota.job import JobInQuotas
 from koordinator.scheduler.plugins.elastic_quota.ledger import QuotaLedger, as_quota_pod
@@ -80,11 +81,15 @@ class ElasticQuotaPlugin:
     def _make_hooks(self, trees: QuotaTrees) -> QuotaHooks:
         return QuotaHooks([(key, make(key, args, trees)) for key, args, make in self.hooks])
 
-    def version(self, snapshot: Snapshot) -> Hashable:
+    @property
+    def speed(self) -> Speed:
+        return Speed(key=self._key, version=self._version)
+
+    def _version(self, snapshot: Snapshot) -> Hashable:
         """Grows when a pod that was refused could have been given room."""
         return self.ledger(snapshot).version
 
-    def key(self, pod: PodClass) -> Hashable:
+    def _key(self, pod: PodClass) -> Hashable:
         """Pods of equal key and equal requests are limited alike."""
         if self.hooks:  # which may look at anything
             return pod.id

@@ -20,7 +20,11 @@ from koordinator.domain.numa.rows_align import OtherHints, align_rows, score_row
 from koordinator.domain.numa.rows_fit import fits_of
 from koordinator.domain.numa.trial import NumaShortage, NumaTrial
 from koordinator.domain.numa.zone_scorer import ZoneScorer
-from koordinator.scheduler.contract import NumaHintProvider
+from koordinator.foundation.memo import Memo
+from koordinator.scheduler.contract import (
+    NumaHintProvider,
+    Refusal,
+)
 from koordinator.scheduler.plugins.node_numa_resource.requirements import NumaRequirements
 from koordinator.scheduler.snapshot import BoolArray, IntArray, PodClass, Snapshot
 from koordinator.scheduler.snapshot.numa import BIND_POLICIES, POLICIES
@@ -125,11 +129,15 @@ class Kinds:
         return self.only is None or self.only % len(POLICIES) in {SINGLE, RESTRICTED}
 
 
+_KINDS: Memo[Kinds] = Memo()
+
+
 def kinds_of(view: Snapshot, asked: NumaRequirements) -> Kinds:
     """Return of what kinds the rows are; rows without a node may be of any."""
     alike = view.numa.survey.alike
     if alike is None:
-        return view.derived((kinds_of, asked), lambda: _kinds_of(view, asked))
+        version = (view.usage_version, asked.policy)
+        return _KINDS.as_of(view, version, _kinds_of, view, asked)
     bind, policy = alike
     return Kinds(len(view), bind * len(POLICIES) + (POLICIES.index(asked.policy) or policy))
 
@@ -247,8 +255,8 @@ def align_at(
     trial = NumaTrial(node, request, kept_at(alone))
     for provider in settings.providers:
         offered = provider.numa_hints_at(alone, pod)
-        if isinstance(offered, str):
-            refusals.append(offered)
+        if isinstance(offered, Refusal):
+            refusals.append(offered.reason)
         else:
             hints.append(offered)
     if refusals:

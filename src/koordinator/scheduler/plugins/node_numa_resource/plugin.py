@@ -4,7 +4,7 @@ Pods that want nothing special of them are filtered only where some node has a p
 and scored by how full the node would be.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -20,6 +20,7 @@ from koordinator.domain.numa.request import NumaRequest
 from koordinator.domain.numa.trial import INVALID_LAYOUT, NumaShortage, NumaTrial
 from koordinator.domain.numa.zone_scorer import ZoneScorer
 from koordinator.domain.usage_kernels import MeanShare
+from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
     NOTHING,
     Action,
@@ -31,6 +32,7 @@ from koordinator.scheduler.contract import (
     Reads,
     Refusal,
     Rejections,
+    Speed,
 )
 from koordinator.scheduler.plugins.node_numa_resource.alignment import (
     AlignmentSettings,
@@ -58,7 +60,7 @@ from koordinator.scheduler.snapshot import (
 )
 
 KEEP = 1 << 12  # holdings that are remembered of a kind of pod
-_UNREAD: Any = object()  # stands for what a pod asks until that is read
+_KEY: Memo[Hashable] = Memo()
 _LABELS = (POD_QOS_CLASS, POD_PRIORITY_CLASS)
 
 
@@ -69,29 +71,31 @@ class NodeNumaResource:
 
     def __init__(self, settings: AlignmentSettings) -> None:
         self.settings = settings
-        self._versioned: tuple[Any, ...] = ()  # providers that have a version
+        self._requirements: Memo[NumaRequirements | Refusal | None] = Memo()
+        self._rows: Memo[AlignedScores] = Memo()
+        self._row: Memo[NumaPlacement | tuple[str, ...]] = Memo()
+        self._versions: tuple[Callable[[Snapshot], Hashable], ...] = ()  # of the providers
+        self.speed = Speed(
+            key=lambda pod: _KEY.of(pod, _key, pod),
+            filters=self._filters,
+            scores=self._scores,
+            formula=self._formula,
+            moves_sums_only=self._moves_sums_only,
+        )
 
     def meet(self, plugins: Sequence[Any]) -> None:
         """Learn which other plugins of the profile have a say about NUMA nodes."""
         providers = [plugin for plugin in plugins if isinstance(plugin, NumaHintProvider)]
         self.settings = replace(self.settings, providers=tuple(providers))
-        self._versioned = tuple(each for each in providers if hasattr(each, "version"))
-
-    def key(self, pod: PodClass) -> Hashable:
-        known: Hashable = pod.facts.get("numa key")
-        if known is None:
-            annotations = frozenset(pod.annotations.items()) if pod.annotations else None
-            labels = tuple(pod.labels.get(name) for name in _LABELS)
-            known = pod.facts["numa key"] = (pod.demand, annotations, labels, pod.spec.priority)
-        return known
+        self._versions = tuple(p.speed.version for p in providers if p.speed.version is not None)
 
     # -- which nodes -------------------------------------------------------------------------
 
     def prefilter(self, snapshot: Snapshot, pod: PodClass) -> Refusal | None:
         asked = self._asked(snapshot, pod)
-        return Refusal(asked) if isinstance(asked, str) else None
+        return asked if isinstance(asked, Refusal) else None
 
-    def filters(self, snapshot: Snapshot, pod: PodClass) -> bool:
+    def _filters(self, snapshot: Snapshot, pod: PodClass) -> bool:
         asked = self._asked(snapshot, pod)
         if not isinstance(asked, NumaRequirements):
             return False
@@ -99,7 +103,7 @@ class NodeNumaResource:
         own = asked.own is not None or asked.policy is not NumaTopologyPolicy.NONE
         return own or policies or (asked.cpu_milli > 0 and (binding or amplified))
 
-    def moves_sums_only(self, snapshot: Snapshot, pod: PodClass) -> bool:
+    def _moves_sums_only(self, snapshot: Snapshot, pod: PodClass) -> bool:
         asked = self._asked(snapshot, pod)
         if not isinstance(asked, NumaRequirements):
             return True
@@ -132,7 +136,7 @@ class NodeNumaResource:
         asked = self._asked(view, pod)
         return size_for_numa(view, asked) if isinstance(asked, NumaRequirements) else ""
 
-    def scores(self, snapshot: Snapshot, pod: PodClass) -> bool:
+    def _scores(self, snapshot: Snapshot, pod: PodClass) -> bool:
         return isinstance(self._asked(snapshot, pod), NumaRequirements)
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
@@ -147,7 +151,7 @@ class NodeNumaResource:
             lambda: self._aligned(snapshot, pod, asked),
         )
 
-    def formula(self, snapshot: Snapshot, pod: PodClass) -> MeanShare | None:
+    def _formula(self, snapshot: Snapshot, pod: PodClass) -> MeanShare | None:
         asked = self._asked(snapshot, pod)
         if not isinstance(asked, NumaRequirements) or not is_plain(snapshot, asked):
             return None
@@ -213,45 +217,52 @@ class NodeNumaResource:
 
     # -- worked out once ---------------------------------------------------------------------
 
-    def _asked(self, snapshot: Snapshot, pod: PodClass) -> NumaRequirements | str | None:
-        asked: NumaRequirements | str | None = pod.facts.get(self, _UNREAD)
-        if asked is _UNREAD:
-            asked = pod.facts[self] = asked_of(snapshot, pod, self.settings.default_policy)
-        return asked
+    def _asked(self, snapshot: Snapshot, pod: PodClass) -> NumaRequirements | Refusal | None:
+        return self._requirements.of(pod, asked_of, snapshot, pod, self.settings.default_policy)
 
     def _aligned(self, view: Snapshot, pod: PodClass, asked: NumaRequirements) -> AlignedScores:
-        def derive() -> AlignedScores:
-            aligned = align_view(self.settings, view, pod, asked)
-            zones = np.where(aligned.admitted, aligned.zones, -1)
-            asked.known_zones.put(view, self._version(view), zones)
-            return aligned
+        version = (view.usage_version, pod.id)
+        return self._rows.as_of(view, version, self._align, view, pod, asked)
 
-        return view.derived((self, "rows", pod.id), derive)
+    def _align(self, view: Snapshot, pod: PodClass, asked: NumaRequirements) -> AlignedScores:
+        aligned = align_view(self.settings, view, pod, asked)
+        zones = np.where(aligned.admitted, aligned.zones, -1)
+        asked.known_zones.put(view, self._version(view), zones)
+        return aligned
 
     def _version(self, view: Snapshot) -> object:
         """Return what, once it has changed, makes all that is known of NUMA nodes stale."""
-        return view.node_version, [provider.version(view) for provider in self._versioned]
+        return view.node_version, [version(view) for version in self._versions]
 
     def _aligned_at(
         self, node: Snapshot, pod: PodClass, asked: NumaRequirements
     ) -> NumaPlacement | tuple[str, ...]:
         """Return where the pod goes on the one row of the view, or why nowhere."""
+        version = (node.usage_version, pod.id)
+        return self._row.as_of(node, version, self._align_at, node, pod, asked)
 
-        def derive() -> NumaPlacement | tuple[str, ...]:
-            row = int(node.row_numbers[0])
-            policy = policy_at(row, node, asked)
-            if policy is NumaTopologyPolicy.NONE:
-                return NumaPlacement(0)
-            # What was found when nodes were compared is not what a reservation leaves, once one is
-            # nominated.
-            is_same = node.nominated is None and not node.borrowed
-            if policy is not NumaTopologyPolicy.BEST_EFFORT and is_same:
-                known = asked.known_zones.at(node, self._version(node), row)
-                if known is not None:
-                    return NumaPlacement(known)
-            return align_at(self.settings, node, 0, pod, asked)
+    def _align_at(
+        self, node: Snapshot, pod: PodClass, asked: NumaRequirements
+    ) -> NumaPlacement | tuple[str, ...]:
+        row = int(node.row_numbers[0])
+        policy = policy_at(row, node, asked)
+        if policy is NumaTopologyPolicy.NONE:
+            return NumaPlacement(0)
+        # What was found when nodes were compared is not what a reservation leaves, once one is
+        # nominated.
+        is_same = node.nominated is None and not node.borrowed
+        if policy is not NumaTopologyPolicy.BEST_EFFORT and is_same:
+            known = asked.known_zones.at(node, self._version(node), row)
+            if known is not None:
+                return NumaPlacement(known)
+        return align_at(self.settings, node, 0, pod, asked)
 
-        return node.derived((self, "row", pod.id), derive)
+
+def _key(pod: PodClass) -> Hashable:
+    """Return the part of a class that is read."""
+    annotations = frozenset(pod.annotations.items()) if pod.annotations else None
+    labels = tuple(pod.labels.get(name) for name in _LABELS)
+    return pod.demand, annotations, labels, pod.spec.priority
 
 
 def _allocation(

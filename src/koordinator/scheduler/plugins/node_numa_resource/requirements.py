@@ -38,7 +38,10 @@ from koordinator.domain.numa.zone_scorer import ALWAYS_SCORED, ZoneScorer
 from koordinator.domain.usage_kernels import MeanShare
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Notation
-from koordinator.scheduler.contract import AllocationResult
+from koordinator.scheduler.contract import (
+    AllocationResult,
+    Refusal,
+)
 from koordinator.scheduler.plugins.node_numa_resource.known_zones import KnownZones
 from koordinator.scheduler.snapshot import PodClass, Snapshot
 from koordinator.scheduler.snapshot.numa import BIND_POLICIES, POLICIES, Survey
@@ -136,12 +139,12 @@ class NumaRequirements:
 
 def asked_of(
     snapshot: Snapshot, pod: PodClass, default_policy: str
-) -> NumaRequirements | str | None:
-    """Return what the pod wants: None if it asks for nothing, a text if that can't be."""
+) -> NumaRequirements | Refusal | None:
+    """Return what the pod wants: None if it asks for nothing; a refusal if that can't be."""
     try:
         return _asked_of(snapshot, pod, default_policy)
     except (InputError, FractionalCpuError) as error:
-        return str(error)
+        return Refusal(str(error))
 
 
 def _asked_of(snapshot: Snapshot, pod: PodClass, default_policy: str) -> NumaRequirements | None:

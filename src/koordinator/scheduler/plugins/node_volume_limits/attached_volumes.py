@@ -21,6 +21,7 @@ from koordinator.api.volume import (
 )
 from koordinator.domain.csi_migration import migrated_plugins
 from koordinator.domain.volume_claims import claim_name, is_made_for
+from koordinator.foundation.memo import Memo
 from koordinator.scheduler.plugins.node_volume_limits.volumes import (
     Attachable,
     VolumeName,
@@ -119,9 +120,12 @@ class AttachedVolumes:
             self._used[row] = len(set().union(*map(_identities, users)))
 
 
+_ATTACHED: Memo[AttachedVolumes] = Memo()
+
+
 def attached_volumes(cluster: Snapshot) -> AttachedVolumes:
     """Return what is attached where, as things are now."""
-    known: AttachedVolumes = cluster.memo.setdefault(AttachedVolumes, AttachedVolumes())
+    known = _ATTACHED.of(cluster.shared, AttachedVolumes)
     known.catch_up(cluster)
     return known
 

@@ -29,6 +29,7 @@ from koordinator.scheduler.contract import (
     QueueingHint,
     Reads,
     Rejections,
+    Speed,
 )
 from koordinator.scheduler.plugins.node_volume_limits.attached_volumes import attached_volumes
 from koordinator.scheduler.plugins.node_volume_limits.volumes import (
@@ -47,12 +48,10 @@ class NodeVolumeLimits:
     """Filter on the number of volumes by driver."""
 
     reads: ClassVar = Reads.CLUSTER
+    speed: ClassVar = Speed(filters=lambda _snapshot, pod: bool(countable(pod)))
 
     def applies(self, pod: PodClass) -> bool:
         return bool(pod.spec.volumes)
-
-    def filters(self, _snapshot: Snapshot, pod: PodClass) -> bool:
-        return bool(countable(pod))
 
     def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
         """Reject where the driver of a volume that is new to the node would exceed its limit."""

@@ -14,6 +14,7 @@ from koordinator.api.volume import (
 )
 from koordinator.domain.csi_migration import DRIVERS, in_tree_volume
 from koordinator.domain.volume_claims import storage_class_name
+from koordinator.foundation.memo import Memo
 from koordinator.scheduler.snapshot import PodClass
 from koordinator.scheduler.snapshot.objects import ObjectTable
 
@@ -64,14 +65,18 @@ def inline(volume: Volume | PersistentVolume) -> Attachable | None:
     return Attachable((known.driver, "handle", known.handle), known.plugin)
 
 
+_COUNTABLE: Memo[tuple[Volume, ...]] = Memo()
+
+
 def countable(pod: PodClass) -> tuple[Volume, ...]:
     """Return the volumes of the pod that some driver may count."""
     if not pod.spec.volumes:
         return ()
-    known: tuple[Volume, ...] | None = pod.facts.get(Attachable)
-    if known is None:
-        known = pod.facts[Attachable] = tuple(filter(may_count, pod.spec.volumes))
-    return known
+    return _COUNTABLE.of(pod, _countable, pod)
+
+
+def _countable(pod: PodClass) -> tuple[Volume, ...]:
+    return tuple(filter(may_count, pod.spec.volumes))
 
 
 def may_count(volume: Volume) -> bool:

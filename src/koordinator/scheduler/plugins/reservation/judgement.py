@@ -156,7 +156,7 @@ class Judge:
         found: list[str] = []
         with view.lending_only(*lent, restricted=restricted):
             for plugin in self.parts:
-                if plugin.filters(view, self.pod):
+                if plugin.speed.filters(view, self.pod):
                     rejections = plugin.filter(view, self.pod)
                     code = int(rejections.codes[0])
                     if code and rejections.explain is not None:

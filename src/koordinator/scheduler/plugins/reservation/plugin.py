@@ -1,6 +1,6 @@
 """The plugin for pods that may use reservations, and for reservations that want a node."""
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -22,6 +22,7 @@ from koordinator.domain.reservations.fit import IgnoredResources
 from koordinator.domain.reservations.offer import AllocatePolicy
 from koordinator.domain.reservations.reserve_pod import TERMS, ReservePodTerms, is_for_others
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
     Action,
     AllocationResult,
@@ -37,6 +38,7 @@ from koordinator.scheduler.contract import (
     Refusal,
     Rejections,
     Shortlist,
+    Speed,
     spread_of,
 )
 from koordinator.scheduler.plugins.reservation.judgement import Judge, Judgement
@@ -67,6 +69,9 @@ ORDERED: Final = 1 << 10  # from here on a raw score says the order label: highe
 LARGEST_ORDER: Final = 1 << 51
 FIRST_SCORE: Final = 1000  # raw score of the node with the smallest order label
 
+#: What a class of pods may use; a refusal if what it says can't be read.
+Known = UsableHolds | PreAllocation | Refusal
+
 
 class Reservations:
     """``parts`` are the plugins of the profile that give out parts of nodes."""
@@ -80,6 +85,10 @@ class Reservations:
         )
         self.parts: tuple[Any, ...] = ()
         self.gates = NO_GATES
+        self._usable: Memo[Known | None] = Memo()
+        self._planned: Memo[dict[int, PreAllocationPlan]] = Memo()
+        self._judgements: Memo[dict[int, Judgement]] = Memo()
+        self.speed = Speed(filters=self._filters, scores=self._scores)
 
     def with_gates(self, gates: FeatureGates) -> "Reservations":
         """Take over which feature gates are on."""
@@ -90,9 +99,6 @@ class Reservations:
         """Learn which other plugins the profile has."""
         self.parts = tuple(p for p in plugins if isinstance(p, NumaHintProvider | NumaAligner))
 
-    def key(self, pod: PodClass) -> Hashable:
-        return pod.id
-
     # -- what a pod may use ------------------------------------------------------------------
 
     def loans(self, snapshot: Snapshot, pod: PodClass) -> Loans | None:
@@ -101,17 +107,11 @@ class Reservations:
             return known.refresh(snapshot, pod)
         return known.refresh(snapshot) if isinstance(known, PreAllocation) else None
 
-    def _known(self, snapshot: Snapshot, pod: PodClass) -> UsableHolds | PreAllocation | str | None:
-        """Return what is known of the class; None if it reserves what nobody has yet.
+    def _known(self, snapshot: Snapshot, pod: PodClass) -> Known | None:
+        """Return what is known of the class; None if it reserves what nobody has yet."""
+        return self._usable.of(pod, self._read, snapshot, pod)
 
-        A text if what it says can't be read.
-        """
-        known: UsableHolds | PreAllocation | str | None = pod.facts.get(self, "")
-        if known == "":
-            known = pod.facts[self] = self._read(snapshot, pod)
-        return known
-
-    def _read(self, snapshot: Snapshot, pod: PodClass) -> UsableHolds | PreAllocation | str | None:
+    def _read(self, snapshot: Snapshot, pod: PodClass) -> Known | None:
         if RESERVE_POD in pod.annotations:
             terms = self._terms(pod)
             if terms.pre_allocation is None:
@@ -119,27 +119,26 @@ class Reservations:
             try:
                 return PreAllocation.of(pod, terms, self.args, self.parts)
             except InputError as error:
-                return str(error)
+                return Refusal(str(error))
         asking = read_asking(snapshot, pod)
-        if isinstance(asking, str):
+        if isinstance(asking, Refusal):
             return asking
         return UsableHolds(asking, OMIT_NODE_LABELS in self.gates)
 
-    def _is_required(self, known: UsableHolds | PreAllocation | str | None) -> bool:
+    def _is_required(self, known: Known | None) -> bool:
         return isinstance(known, UsableHolds) and known.asking.selector.affinity is not None
 
     # -- which nodes -------------------------------------------------------------------------
 
     def prefilter(self, snapshot: Snapshot, pod: PodClass) -> Refusal | Shortlist | None:
         known = self._known(snapshot, pod)
-        if isinstance(known, str):
-            return Refusal(known)
+        if isinstance(known, Refusal):
+            return known
         if isinstance(known, PreAllocation):
             nodes = known.shortlist(snapshot)
-            refusal = known.refusal() or (NO_CANDIDATES if nodes is not None and not nodes else "")
-            if refusal:
-                return Refusal(refusal)
-            return None if nodes is None else Shortlist(nodes)
+            if nodes is not None and not nodes:
+                return known.refusal or Refusal(NO_CANDIDATES)
+            return known.refusal or (None if nodes is None else Shortlist(nodes))
         if known is None or not self._is_required(known):
             return None
         if snapshot.loans is None:
@@ -149,7 +148,7 @@ class Reservations:
             known.nodes = frozenset(names[row] for row in snapshot.loans.on_row)
         return Shortlist(known.nodes)
 
-    def filters(self, snapshot: Snapshot, pod: PodClass) -> bool:
+    def _filters(self, snapshot: Snapshot, pod: PodClass) -> bool:
         if snapshot.loans is not None or reserves(pod):
             return True
         return self._is_required(self._known(snapshot, pod))
@@ -167,10 +166,10 @@ class Reservations:
         return together(placing(snapshot, pod, AllocatePolicy.ALIGNED), judged)
 
     def _filter_by_use(
-        self, snapshot: Snapshot, pod: PodClass, known: UsableHolds | str
+        self, snapshot: Snapshot, pod: PodClass, known: UsableHolds | Refusal
     ) -> Rejections:
         required = self._is_required(known)
-        if isinstance(known, str) or (known.asking.selector.ignores and not required):
+        if isinstance(known, Refusal) or (known.asking.selector.ignores and not required):
             return Rejections.none(snapshot)
         judged = self._judged(snapshot, pod, known)
         codes = np.full(len(snapshot), int(required), np.int64)
@@ -212,14 +211,14 @@ class Reservations:
         loans = snapshot.loans
         on_row = loans.on_row if loans is not None else {}
 
-        def derive() -> dict[int, PreAllocationPlan]:
+        def plan() -> dict[int, PreAllocationPlan]:
             rows = snapshot.row_numbers.tolist()
             return {
                 place: known.at(snapshot, place, on_row.get(rows[place], {}).values(), pod)
                 for place in known.places(snapshot, pod, on_row)
             }
 
-        return snapshot.derived((self, "plans", pod.id), derive)
+        return self._planned.as_of(snapshot, (snapshot.usage_version, pod.id), plan)
 
     def _judged(
         self, snapshot: Snapshot, pod: PodClass, known: UsableHolds
@@ -232,7 +231,7 @@ class Reservations:
         if loans is None:
             return {}
 
-        def derive() -> dict[int, Judgement]:
+        def judge_rows() -> dict[int, Judgement]:
             judge = self._judge(snapshot, pod, known)
             on_row = loans.on_row
 
@@ -244,14 +243,14 @@ class Reservations:
             rows = enumerate(snapshot.rows.tolist())
             return {place: at(place, row) for place, row in rows if row in on_row}
 
-        return snapshot.derived((self, "judged", pod.id), derive)
+        return self._judgements.as_of(snapshot, (snapshot.usage_version, pod.id), judge_rows)
 
     def _judge(self, snapshot: Snapshot, pod: PodClass, known: UsableHolds) -> Judge:
         return Judge(snapshot, pod, known.asking, self.ignored, self.parts)
 
     # -- which are better --------------------------------------------------------------------
 
-    def scores(self, snapshot: Snapshot, pod: PodClass) -> bool:
+    def _scores(self, snapshot: Snapshot, pod: PodClass) -> bool:
         known = self._known(snapshot, pod)
         ignores = isinstance(known, UsableHolds) and known.asking.selector.ignores
         return snapshot.loans is not None and not ignores

@@ -40,7 +40,10 @@ from koordinator.domain.reservations.offer import (
 from koordinator.domain.reservations.owners import OwnerCandidate, is_owner, owner_candidate_of
 from koordinator.domain.reservations.reserve_pod import ReservePodTerms
 from koordinator.foundation.errors import InputError
-from koordinator.scheduler.contract import MAX_SCORE
+from koordinator.scheduler.contract import (
+    MAX_SCORE,
+    Refusal,
+)
 from koordinator.scheduler.plugins.reservation.trial import short_of_parts
 from koordinator.scheduler.snapshot import (
     BoolArray,
@@ -111,13 +114,14 @@ class PreAllocation:
         policy = self.terms.pre_allocation
         return policy is not None and policy.mode == "Cluster"
 
-    def refusal(self) -> str:
-        """Return why such a reservation can't be placed at all, as things are; empty: it can."""
+    @property
+    def refusal(self) -> Refusal | None:
+        """Why such a reservation can't be placed at all, as things are; None: it can."""
         if not self.offer.is_restricted:
-            return UNSUPPORTED
+            return Refusal(UNSUPPORTED)
         if self._is_of_cluster and not self.args.pre_allocation_config.enable_cluster_mode:
-            return NO_CLUSTER_MODE
-        return ""
+            return Refusal(NO_CLUSTER_MODE)
+        return None
 
     def shortlist(self, snapshot: Snapshot) -> frozenset[str] | None:
         """Return the nodes with pods to take over if there must be some, else None."""
@@ -133,7 +137,7 @@ class PreAllocation:
         _, position = snapshot.rows_since(-1)
         if position != self._position:
             self._position, self.loans = position, Loans()
-            if not self.refusal():
+            if self.refusal is None:
                 pods = snapshot.pods.values()
                 gone = {uid for placed in pods for uid in placed.pod_allocation.takes_over}
                 found = [

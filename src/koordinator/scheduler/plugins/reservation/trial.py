@@ -19,7 +19,7 @@ def short_of_parts(
     allocation, view = NOTHING, node.nominating(None, tuple(taken))
     with node.lending_only(*taken):
         for plugin in parts:
-            if plugin.filters(view, pod):
+            if plugin.speed.filters(view, pod):
                 part = plugin.reserve(view, pod, None)
                 if isinstance(part, Refusal):
                     return (part.reason,)

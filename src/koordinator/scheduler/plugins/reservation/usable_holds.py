@@ -13,17 +13,18 @@ from koordinator.domain.reservations.match import (
 )
 from koordinator.domain.reservations.owners import OwnerCandidate
 from koordinator.foundation.errors import InputError
+from koordinator.scheduler.contract import Refusal
 from koordinator.scheduler.snapshot import Hold, Loans, PodClass, Snapshot
 from koordinator.scheduler.snapshot.selection import matches_required
 
 
-def read_asking(snapshot: Snapshot, pod: PodClass) -> ReservationRequester | str:
-    """Return the pod as reservations see it; a text: what it says can't be read."""
+def read_asking(snapshot: Snapshot, pod: PodClass) -> ReservationRequester | Refusal:
+    """Return the pod as reservations see it; a refusal: what it says can't be read."""
     meta = ObjectMeta(labels=dict(pod.labels), annotations=dict(pod.annotations))
     try:
         selector = read_reservation_selector(meta)
     except InputError as error:
-        return str(error)
+        return Refusal(str(error))
     names = snapshot.resources
     owner_candidate = OwnerCandidate(
         pod.namespace, pod.labels, pod.owner_references, pod.name, pod.uid

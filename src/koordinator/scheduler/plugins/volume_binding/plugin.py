@@ -25,6 +25,7 @@ from koordinator.domain.volume_claims import (
     is_bound,
     is_meant_for,
 )
+from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
     AllocationResult,
     Permit,
@@ -33,6 +34,7 @@ from koordinator.scheduler.contract import (
     Reads,
     Refusal,
     Rejections,
+    Speed,
 )
 from koordinator.scheduler.diagnosis import reasons_of
 from koordinator.scheduler.plugins.volume_binding.capacity_score import score
@@ -62,10 +64,11 @@ class VolumeBinding:
     def applies(self, pod: PodClass) -> bool:
         return has_claims(pod)
 
-    def filters(self, _snapshot: Snapshot, pod: PodClass) -> bool:
-        return has_claims(pod)
+    @property
+    def speed(self) -> Speed:
+        return Speed(filters=lambda _snapshot, pod: has_claims(pod), scores=self._scores)
 
-    def scores(self, snapshot: Snapshot, pod: PodClass) -> bool:
+    def _scores(self, snapshot: Snapshot, pod: PodClass) -> bool:
         if self.curve is None or not has_claims(pod):
             return False
         outcome = _outcome(snapshot.cluster, pod)
@@ -138,7 +141,7 @@ class VolumeBinding:
         for name in filter(None, names):
             claim = objects.get(PersistentVolumeClaim, f"{pod.metadata.namespace}/{name}")
             if claim is None:
-                return Permit(refusal=claim_not_found(name))
+                return Permit(refusal=Refusal(claim_not_found(name)))
             if is_bound(claim):
                 continue
             waits = True
@@ -146,23 +149,24 @@ class VolumeBinding:
             if asked != node and not any(
                 is_meant_for(volume, claim) for volume in objects.all(PersistentVolume)
             ):
-                return Permit(refusal=f'provisioning failed for PVC "{name}"')
+                return Permit(refusal=Refusal(f'provisioning failed for PVC "{name}"'))
         return Permit(wait_s=self.timeout_s) if waits else Permit()
+
+
+_OUTCOMES: Memo[dict[int, VolumeOutcome | Refusal]] = Memo()
 
 
 def _outcome(cluster: Snapshot, pod: PodClass) -> VolumeOutcome | Refusal:
     """Return what becomes of the pod's claims; kept until an object that it depends on changes."""
     version = (cluster.objects.version(*_KINDS), cluster.node_version)
-    kept: tuple[object, dict[int, VolumeOutcome | Refusal]] | None = cluster.memo.get(VolumeBinding)
-    if kept is None or kept[0] != version:
-        kept = cluster.memo[VolumeBinding] = (version, {})
-    known = kept[1].get(pod.id)
+    kept = _OUTCOMES.as_of(cluster.shared, version, dict)
+    known = kept.get(pod.id)
     if known is None:
-        if len(kept[1]) > KEPT:
-            kept[1].clear()
+        if len(kept) > KEPT:
+            kept.clear()
         claims = read_claims(cluster.objects, pod)
         known = claims if isinstance(claims, Refusal) else settle(cluster, claims)
-        kept[1][pod.id] = known
+        kept[pod.id] = known
     return known
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from koordinator.api.core import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from koordinator.api.meta import LabelSelector
 from koordinator.api.volume import PersistentVolume
+from koordinator.foundation.memo import Memo
 from koordinator.scheduler.snapshot import IntArray, Snapshot
 from koordinator.scheduler.snapshot.selection import matches_selector
 
@@ -82,10 +83,9 @@ class Reach:
         return known
 
 
+_REACH: Memo[Reach] = Memo()
+
+
 def reach(cluster: Snapshot) -> Reach:
     """Return the answers for the nodes as they are now."""
-    version, memo = cluster.node_version, cluster.memo
-    known: tuple[tuple[int, int], Reach] | None = memo.get(Reach)
-    if known is None or known[0] != version:
-        known = memo[Reach] = (version, Reach(cluster))
-    return known[1]
+    return _REACH.as_of(cluster.shared, cluster.node_version, Reach, cluster)

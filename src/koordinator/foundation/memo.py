@@ -1,0 +1,59 @@
+"""What was worked out about an object, kept with the object."""
+
+from collections.abc import Callable, Hashable
+from typing import Any, Generic, Protocol, TypeVar, TypeVarTuple
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+class Memo(Generic[T]):
+    """One thing that is worked out about objects: once, or once for each version of what it reads.
+
+    It lives as long as the object, whose ``memory`` belongs to memos alone.  Every memo is a key of
+    its own, so what one keeps no other one finds.
+    """
+
+    __slots__ = ()
+
+    def of(self, about: "Remembering", work_out: Callable[[*Ts], T], *args: *Ts) -> T:
+        """Return ``work_out(*args)``, worked out once for the object.
+
+        What ``work_out`` raises is raised, and nothing is kept.
+        """
+        known = about.memory.get(self)
+        if known is None:
+            known = about.memory[self] = (None, work_out(*args))
+        found: T = known[1]
+        return found
+
+    def as_of(
+        self, about: "Remembering", version: Hashable, work_out: Callable[[*Ts], T], *args: *Ts
+    ) -> T:
+        """Return ``work_out(*args)``, worked out again when the version is another one."""
+        known = about.memory.get(self)
+        if known is None or known[0] != version:
+            known = about.memory[self] = (version, work_out(*args))
+        found: T = known[1]
+        return found
+
+    def forget(self, about: "Remembering") -> None:
+        """Drop what is kept with an object."""
+        about.memory.pop(self, None)
+
+    def found(self, about: "Remembering") -> T | None:
+        """Return what is kept with an object, of whatever version; None if nothing is."""
+        known = about.memory.get(self)
+        return None if known is None else known[1]
+
+
+Memory = dict[Memo[Any], tuple[Hashable, Any]]
+
+
+class Remembering(Protocol):
+    """An object that memos keep things with."""
+
+    @property
+    def memory(self) -> Memory:
+        """What each memo keeps, with the version of it."""
+        ...

@@ -1,0 +1,61 @@
+"""What a plugin may say about itself so that it has to be asked less, or less slowly."""
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, fields
+from enum import Enum, auto
+
+from koordinator.domain.usage_kernels import Formula
+from koordinator.scheduler.snapshot import BoolArray, IntArray, PodClass, Snapshot
+
+
+class Spread(Enum):
+    """Which raw score becomes the highest one."""
+
+    HIGHEST = auto()
+    LOWEST = auto()  # 0, which must be the lowest that there can be
+
+
+def _all_of_it(pod: PodClass) -> Hashable:
+    return pod.id
+
+
+def _always(_snapshot: Snapshot, _pod: PodClass) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """What exists for throughput alone: without it the outcome is the same, and comes later.
+
+    For ``Reads.NODE``, ``USAGE`` and ``PLACED`` every row stands alone
+    (``filter(s[rows]) == filter(s)[rows]``), and ``filters`` and ``scores`` look at the pod, the
+    traits of the cluster (``Snapshot.traits``) and whether the pod has loans only: this is what
+    makes results cacheable row by row.
+    """
+
+    #: the part of the pod class that a node-local plugin reads; by default all of it
+    key: Callable[[PodClass], Hashable] = _all_of_it
+    #: what changes whenever everything that was kept of the plugin is stale
+    version: Callable[[Snapshot], Hashable] | None = None
+    #: False passes every node unseen (kube: PreFilter returns Skip)
+    filters: Callable[[Snapshot, PodClass], bool] = _always
+    #: False leaves the plugin's score out (kube: PreScore returns Skip)
+    scores: Callable[[Snapshot, PodClass], bool] = _always
+    #: columns and amounts: ``filter`` rejects exactly where one is more than is free
+    compares: Callable[[PodClass], tuple[IntArray, IntArray]] | None = None
+    #: what ``score`` computes, if that is arithmetic on amounts and no more; may look at what
+    #: ``scores`` may look at
+    formula: Callable[[Snapshot, PodClass], Formula | None] | None = None
+    #: filter and score at once: makes ``fits``, ``(n,)``, False where the one rejects, and adds the
+    #: weight times the other to ``total``, ``(n,)``, at least elsewhere
+    judge: Callable[[Snapshot, PodClass, int, BoolArray, IntArray], None] | None = None
+    #: whether placing such a pod changes nothing but amounts and pod counts here; by default where
+    #: the plugin does not read ``PLACED``
+    moves_sums_only: Callable[[Snapshot, PodClass], bool] | None = None
+    #: which raw score ``normalize`` makes the highest, if it does what ``spread_of`` does
+    spread: Spread | None = None
+
+    def own(self) -> dict[str, object]:
+        """Return what differs from a plugin that says nothing, by name."""
+        said = {field.name: (getattr(self, field.name), field.default) for field in fields(self)}
+        return {name: value for name, (value, default) in said.items() if value is not default}

@@ -1,0 +1,64 @@
+"""What is worked out about an object once."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from koordinator.foundation.memo import Memo, Memory
+
+
+@dataclass
+class Thing:
+    memory: Memory = field(default_factory=dict)
+
+
+def test_nothing_is_worked_out_twice() -> None:
+    """Also where nothing was found; another object is another matter."""
+    memo: Memo[str | None] = Memo()
+    asked: list[str] = []
+
+    def find(name: str) -> None:
+        asked.append(name)
+
+    thing, other = Thing(), Thing()
+    for _ in range(2):
+        assert memo.of(thing, find, "thing") is None
+        assert memo.of(other, find, "other") is None
+
+    assert asked == ["thing", "other"]
+
+
+def test_another_version_is_worked_out_again() -> None:
+    """What was kept of the version before is gone."""
+    memo: Memo[int] = Memo()
+    thing, numbers = Thing(), iter(range(9))
+
+    def found(version: str) -> int:
+        return memo.as_of(thing, version, next, numbers)
+
+    assert [found(version) for version in "aabba"] == [0, 0, 1, 1, 2]
+    assert memo.found(thing) == 2
+
+    memo.forget(thing)
+    assert memo.found(thing) is None
+    assert found("a") == 3
+
+
+def test_memos_keep_apart_what_they_know() -> None:
+    """Though both are about one object."""
+    first: Memo[str] = Memo()
+    second: Memo[int] = Memo()
+    thing = Thing()
+
+    assert (first.of(thing, str, 1), second.of(thing, int, "2")) == ("1", 2)
+    assert (first.found(thing), second.found(thing)) == ("1", 2)
+
+
+def test_what_fails_is_not_kept() -> None:
+    """The next one who asks has it tried again."""
+    memo: Memo[int] = Memo()
+    thing = Thing()
+
+    with pytest.raises(ValueError, match="invalid literal"):
+        memo.of(thing, int, "x")
+    assert memo.of(thing, int, "1") == 1
