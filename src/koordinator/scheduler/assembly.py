@@ -13,7 +13,7 @@ from koordinator.foundation.clock import Clock
 from koordinator.foundation.faults import FaultHandler, raise_fault
 from koordinator.scheduler.contract import ActivePlugin, Profile, SchedulerExtender
 from koordinator.scheduler.cycle import SchedulingCycle
-from koordinator.scheduler.features.explanation import ExplanationFeature
+from koordinator.scheduler.features.explanation import AnswerFeature, ExplanationFeature
 from koordinator.scheduler.features.extenders import ExtenderFeature
 from koordinator.scheduler.features.gangs import GangFeature, NoPlaces
 from koordinator.scheduler.features.nodes import NodePagesFeature
@@ -107,7 +107,7 @@ def build_scheduler(
         )
     if extenders:
         features.append(ExtenderFeature(handle, extenders))
-    features += [ExplanationFeature(handle), NodePagesFeature(handle)]
+    features += [*_explanations(handle), NodePagesFeature(handle)]
     if metrics is not None:
         metrics.watch(handle)
         measured.watch(state)
@@ -118,6 +118,11 @@ def build_scheduler(
     kinds: tuple[type[KubeObject], ...] = (Namespace, Node, *watched, Pod)
     kept = [feature for feature in features if type(feature) not in without]
     return Scheduler(handle, kept, kinds, field_selectors)
+
+
+def _explanations(handle: SchedulerHandle) -> list[Feature]:
+    pages = ExplanationFeature(handle)
+    return [pages, AnswerFeature(handle)] if handle.options.answers_explanations else [pages]
 
 
 class _Measured:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from koordinator.api.annotations.devices import ALLOCATED
-from koordinator.api.annotations.reservation import RESERVATION_NAME
+from koordinator.api.annotations.reservation import RESERVATION_NAME, RESERVE_POD
 from koordinator.api.device import Device
 from koordinator.api.labels import OPERATING_MODE
 from koordinator.api.meta import KubeObject
@@ -200,7 +200,7 @@ class Ingest:
             and old.metadata.labels is new.metadata.labels
             and old.metadata.annotations is new.metadata.annotations
             and OPERATING_MODE not in new.metadata.labels
-            and not is_reserve_pod(new.metadata)
+            and RESERVE_POD not in new.metadata.annotations
             and new.metadata.deletion_timestamp is None
             and not is_over(new)
         )

@@ -165,7 +165,8 @@ class Profile:
     gangs: tuple[ActivePlugin, ...] = ()  # of the permit plugins, those that decide pods together
     pre_bind: tuple[ActivePlugin, ...] = ()
     post_bind: tuple[ActivePlugin, ...] = ()
-    judge: Callable[[Arithmetic, Snapshot, BoolArray, IntArray], None] = Arithmetic.judge
+    #: what does ``Arithmetic.judge`` in its place, if somebody watches
+    judge: Callable[[Arithmetic, Snapshot, BoolArray, IntArray], None] | None = None
     events: Mapping[str, tuple[EventHint, ...]] = field(default_factory=dict)
 
     def concerning(self, pod: PodClass) -> "Profile":

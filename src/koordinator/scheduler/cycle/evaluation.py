@@ -54,7 +54,7 @@ class Program:
     usage_filters: tuple[PluginPart, ...]
     usage_scores: tuple[PluginPart, ...]
     arithmetic: Arithmetic  # of the usage filters and scores that are no more than that
-    judge: Callable[[Arithmetic, Snapshot, BoolArray, IntArray], None]
+    judge: Callable[[Arithmetic, Snapshot, BoolArray, IntArray], None] | None  # as ``Profile``'s
     joint: tuple[tuple[PluginPart, JudgePlugin], ...]  # those of plugins that do both at once
     other_filters: tuple[PluginPart, ...]  # those that are more
     other_scores: tuple[PluginPart, ...]
@@ -273,7 +273,10 @@ class Evaluation:
         ``ok`` and ``total`` are theirs, and used up.
         """
         program, pod = self.program, self.pod
-        program.judge(program.arithmetic, view, ok, total)
+        if program.judge is None:
+            view.judge(program.arithmetic.asked, ok, total)
+        else:
+            program.judge(program.arithmetic, view, ok, total)
         for part, judge in program.joint:
             judge(view, pod, part.active.weight, ok, total)
         for part in program.other_filters:

@@ -16,6 +16,7 @@ import numpy as np
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.foundation.errors import ExtenderError
+from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import EXTENDER, MAX_SCORE, ProposedVictims, SchedulerExtender
 from koordinator.scheduler.cycle.scorecard import Scorecard
 from koordinator.scheduler.diagnosis import Diagnosis
@@ -38,21 +39,19 @@ class ExtenderChain:
 
     def __init__(self, state: ClusterState, extenders: Sequence[SchedulerExtender] = ()) -> None:
         self._state = state
-        self._extenders = tuple(sorted(extenders, key=lambda one: one.is_ignorable))
+        self._concerns: Memo[bool] = Memo()
+        self.members = tuple(sorted(extenders, key=lambda one: one.is_ignorable))
         self._record = ExtenderRecord("")
 
     def concerns(self, pod: PodClass) -> bool:
         """Return whether some extender filters or scores nodes for such pods."""
-        if not self._extenders:
-            return False
-        known: bool | None = pod.facts.get(self)
-        if known is None:
-            known = any(
-                one.concerns(pod.spec) and not one.verbs.isdisjoint(("filter", "prioritize"))
-                for one in self._extenders
-            )
-            pod.facts[self] = known
-        return known
+        return self._concerns.of(pod, self._find_concerns, pod)
+
+    def _find_concerns(self, pod: PodClass) -> bool:
+        return any(
+            one.concerns(pod.spec) and not one.verbs.isdisjoint(("filter", "prioritize"))
+            for one in self.members
+        )
 
     def accepted(self, pod: Pod, feasible: BoolArray) -> BoolArray:
         """Return ``(n,)``: which of the feasible rows all extenders accept.
@@ -150,7 +149,7 @@ class ExtenderChain:
         )
 
     def _asked(self, verb: str, pod: Pod) -> list[SchedulerExtender]:
-        return [one for one in self._extenders if verb in one.verbs and one.concerns(pod.spec)]
+        return [one for one in self.members if verb in one.verbs and one.concerns(pod.spec)]
 
     def _nodes(self, mask: BoolArray) -> dict[int, Node]:
         objects = self._state.nodes.objects

@@ -12,6 +12,7 @@ from koordinator.foundation.errors import ExtenderError
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
     EXTENDER,
+    NOTHING,
     ActivePlugin,
     AllocationResult,
     Attempt,
@@ -73,6 +74,15 @@ class ConcernedPlugins:
 
 def _of_cluster(actives: Sequence[ActivePlugin]) -> tuple[ActivePlugin, ...]:
     return tuple([active for active in actives if active.plugin.reads is Reads.CLUSTER])
+
+
+def _preferred(profile: Profile, snapshot: Snapshot, pod_class: PodClass) -> list[int]:
+    """Return the rows to try first, in order."""
+    return [
+        row
+        for active in profile.prefer_nodes
+        for row in active.plugin.prefer_nodes(snapshot, pod_class)
+    ]
 
 
 class RunKey:
@@ -262,31 +272,36 @@ class SchedulingCycle:
         lowest rank is chosen (row order, unless told otherwise).
         Raises ExtenderError.
         """
-        snapshot = self._evaluator.view(pod_class)
-        if prefilter(self.concerning(pod_class), snapshot, pod_class) is not None:
+        snapshot, concerned = self._evaluator.view(pod_class), self._concerned(pod_class)
+        profile = concerned.profile
+        if profile.pre_filter and prefilter(profile, snapshot, pod_class) is not None:
             return None
         for active in self._learning if first_attempt else ():
             active.plugin.arrived(snapshot, pod_class)
-        extended = self.extenders.concerns(pod_class)
+        extended = bool(self.extenders.members) and self.extenders.concerns(pod_class)
         planned = self._planned(snapshot, pod_class)
         if planned is not None and (not extended or self._is_let(pod, planned)):
-            return self._reserve(snapshot, pod_class, planned)
+            return self._reserve(profile, snapshot, pod_class, planned)
         own = self.state.nodes.rows.get(nominated_node)
         if (
             own is not None
             and self._is_free(own, pod, pod_class, nominated)
             and (not extended or self._is_let(pod, own))
         ):
-            return self._reserve(snapshot, pod_class, own)
+            return self._reserve(profile, snapshot, pod_class, own)
         evaluation = self._evaluator.of(pod_class, snapshot)
-        feasible = self._feasible(evaluation, snapshot, pod, pod_class, nominated)
+        filters = concerned.cluster_filters
+        feasible = self._feasible(filters, evaluation, snapshot, pod_class)
+        if nominated:
+            feasible = self._beside_rivals(feasible, evaluation.best, pod, pod_class, nominated)
         if extended:
             feasible = evaluation.best != UNFIT if feasible is None else feasible
             feasible = self.extenders.accepted(pod, feasible)
-        row = self._best(evaluation, snapshot, pod_class, feasible, pod if extended else None)
+        asked = pod if extended else None
+        row = self._best(concerned, evaluation, snapshot, pod_class, feasible, extended=asked)
         if row is None:
             return None
-        return self._reserve(snapshot, pod_class, row)
+        return self._reserve(profile, snapshot, pod_class, row)
 
     def _is_free(self, row: int, pod: Pod, pod_class: PodClass, nominated: Nominations) -> bool:
         what_if = StateWhatIf(self.profile, self.state, rivals_of(pod, nominated))
@@ -308,23 +323,33 @@ class SchedulingCycle:
 
     def _feasible(
         self,
+        filters: Sequence[ActivePlugin],
         evaluation: Evaluation,
         snapshot: Snapshot,
-        pod: Pod,
         pod_class: PodClass,
-        nominated: Nominations,
     ) -> BoolArray | None:
         """Return ``(n,)`` where the pod fits; None when ``evaluation.best`` says it all."""
         feasible: BoolArray | None = None
-        for active in self._concerned(pod_class).cluster_filters:
+        for active in filters:
             if active.speed.filters(snapshot, pod_class):
                 accepted = active.plugin.filter(snapshot, pod_class).codes == 0
                 feasible = accepted if feasible is None else feasible & accepted
         if feasible is not None:
             feasible &= evaluation.best != UNFIT
-        rivals = rivals_of(pod, nominated) if nominated else {}
+        return feasible
+
+    def _beside_rivals(
+        self,
+        feasible: BoolArray | None,
+        best: IntArray,
+        pod: Pod,
+        pod_class: PodClass,
+        nominated: Nominations,
+    ) -> BoolArray | None:
+        """Return where the pod fits beside those that are nominated and at least as important."""
+        rivals = rivals_of(pod, nominated)
         if rivals:
-            feasible = evaluation.best != UNFIT if feasible is None else feasible
+            feasible = best != UNFIT if feasible is None else feasible
             what_if = StateWhatIf(self.profile, self.state, rivals)
             for node in rivals:
                 row = self.state.nodes.rows.get(node)
@@ -334,17 +359,21 @@ class SchedulingCycle:
 
     def _best(
         self,
+        concerned: ConcernedPlugins,
         evaluation: Evaluation,
         snapshot: Snapshot,
         pod_class: PodClass,
         feasible: BoolArray | None,
+        *,
         extended: Pod | None,
     ) -> int | None:
         """Return the best row; for ``extended``, a pod, extenders add to the scores."""
-        concerned = self._concerned(pod_class).cluster_scores
-        scorers = [active for active in concerned if active.speed.scores(snapshot, pod_class)]
-        best = evaluation.best
-        preferred = self._preferred(snapshot, pod_class)
+        scorers = [
+            active
+            for active in concerned.cluster_scores
+            if active.speed.scores(snapshot, pod_class)
+        ]
+        best, preferred = evaluation.best, _preferred(concerned.profile, snapshot, pod_class)
         if not scorers and not preferred and extended is None:
             if feasible is None and all(evaluation.flat):
                 return self._highest(best)
@@ -404,14 +433,6 @@ class SchedulingCycle:
             row = best_row.compiled(total, rank)
         return None if row == UNFIT else row
 
-    def _preferred(self, snapshot: Snapshot, pod_class: PodClass) -> list[int]:
-        """Return the rows to try first, in order."""
-        return [
-            row
-            for active in self.concerning(pod_class).prefer_nodes
-            for row in active.plugin.prefer_nodes(snapshot, pod_class)
-        ]
-
     @staticmethod
     def _cluster_score(
         active: ActivePlugin, snapshot: Snapshot, pod_class: PodClass, rows: IntArray
@@ -426,9 +447,11 @@ class SchedulingCycle:
         return int(rows[np.argmin(self.state.nodes.rank[rows])])
 
     def _reserve(
-        self, snapshot: Snapshot, pod_class: PodClass, row: int
+        self, profile: Profile, snapshot: Snapshot, pod_class: PodClass, row: int
     ) -> NodeChoice | ReserveRefusal:
-        held = reserve(self.concerning(pod_class), snapshot, pod_class, row)
+        if not profile.reserve and snapshot.loans is None:
+            return NodeChoice(row, self.state.nodes.names[row], NOTHING)
+        held = reserve(profile, snapshot, pod_class, row)
         if isinstance(held, AllocationResult):
             return NodeChoice(row, self.state.nodes.names[row], held)
         plugin, refusal = held
@@ -479,7 +502,7 @@ class SchedulingCycle:
         return slots
 
     def _held_on(self, pod: PodClass, row: int) -> AllocationResult | None:
-        found = self._reserve(self._evaluator.view(pod), pod, row)
+        found = self._reserve(self.concerning(pod), self._evaluator.view(pod), pod, row)
         return found.allocation if isinstance(found, NodeChoice) else None
 
     def is_refused(self, pod: PodClass) -> bool:
@@ -497,7 +520,8 @@ class SchedulingCycle:
                     return ReserveRefusal(EXTENDER, self.extenders.refusal(pod))
             except ExtenderError as error:
                 return ReserveRefusal(EXTENDER, str(error))
-        return self._reserve(self._evaluator.view(pod_class), pod_class, row)
+        profile = self.concerning(pod_class)
+        return self._reserve(profile, self._evaluator.view(pod_class), pod_class, row)
 
     # -- a run of identical pods -------------------------------------------------------------
 
@@ -530,7 +554,7 @@ class SchedulingCycle:
             or prefilter(concerned.profile, snapshot, pod) is not None
             or any(a.speed.filters(snapshot, pod) for a in concerned.cluster_filters)
             or any(a.speed.scores(snapshot, pod) for a in concerned.cluster_scores)
-            or bool(self._preferred(snapshot, pod))
+            or bool(_preferred(concerned.profile, snapshot, pod))
         )
 
     def limit(self, pod: PodClass, most: int) -> int:

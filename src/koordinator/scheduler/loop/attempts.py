@@ -6,7 +6,6 @@ from collections.abc import Set as AbstractSet
 from typing import Protocol
 
 from koordinator.api.pod import Pod
-from koordinator.domain.reservations.reserve_pod import reservation_name
 from koordinator.foundation.clock import Clock
 from koordinator.scheduler.binding import Assumed, AttemptRecord, Binder
 from koordinator.scheduler.cycle import Scorecard
@@ -29,7 +28,7 @@ from koordinator.scheduler.loop.outcomes import (
     PodTold,
     Unschedulable,
 )
-from koordinator.scheduler.loop.reporter import Reporter
+from koordinator.scheduler.loop.reporter import Reporter, stands_for
 from koordinator.scheduler.queue import Need, QueuedPod, SchedulingQueue
 from koordinator.scheduler.snapshot import PodClass
 
@@ -186,7 +185,7 @@ class Attempts:
                     allocation.annotations,
                     allocation.labels,
                     assumed.scorecard,
-                    reservation_name(queued.pod.metadata),
+                    stands_for(queued.pod),
                 )
             )
         self._reporter.bound([(assumed.queued.pod, assumed.node) for assumed in bound])
@@ -203,7 +202,8 @@ class Attempts:
 
     def take(self) -> list[Outcome]:
         """Return what has come to an end since the last time, in order."""
-        self.note(OutcomesTaken(self._clock.now_s()))
+        if self._hooks.observe:
+            self.note(OutcomesTaken(self._clock.now_s()))
         outcomes, self._outcomes = self._outcomes, []
         return outcomes
 
@@ -219,5 +219,5 @@ def _unschedulable(
     nominated: str = "",
     scorecard: Scorecard | None = None,
 ) -> Unschedulable:
-    name = reservation_name(queued.pod.metadata)
+    name = stands_for(queued.pod)
     return Unschedulable(queued.key, *main, message, nominated, scorecard, name)

@@ -26,7 +26,7 @@ class Diagnoses:
         self._state, self._nominator, self._explain = state, nominator, explain
         self._schedulers = schedulers  # names of those of this process
         self._rivals = Nominator()  # pods of other schedulers
-        self._known: dict[Hashable, Diagnosis] = {}
+        self.kept: dict[Hashable, Diagnosis] = {}  # by scheduler name and kind of pod
         self._known_at: Hashable = None
         self._nominated_at: tuple[Hashable, dict[str, list[tuple[Pod, PodClass]]]] = ((0, 0), {})
 
@@ -81,7 +81,7 @@ class Diagnoses:
             return None
         if self._explain or self.nominated() or self._known_at != self.world():
             return None
-        return self._known.get((cycle.profile.scheduler_name, pod_class.id))
+        return self.kept.get((cycle.profile.scheduler_name, pod_class.id))
 
     def diagnose(
         self,
@@ -93,8 +93,8 @@ class Diagnoses:
         """Find out why a pod fits nowhere, and keep the answer for its like."""
         diagnosis = cycle.diagnose(pod, pod_class, self.nominated(), scorecard)
         if self._known_at != self.world():
-            self._known.clear()
+            self.kept.clear()
             self._known_at = self.world()
         if not self.nominated():
-            self._known[cycle.profile.scheduler_name, pod_class.id] = diagnosis
+            self.kept[cycle.profile.scheduler_name, pod_class.id] = diagnosis
         return diagnosis

@@ -110,12 +110,13 @@ class PodIntake:
         else:
             self._state.put_unbound(pod, self._state.classes.of(pod))
             self._leave_queue(pod)
-        self._queue.activate(ready, self._clock.now_s())
+        if ready:
+            self._queue.activate(ready, self._clock.now_s())
 
     def class_of(self, queued: QueuedPod) -> PodClass:
         """Return the pod's class; looked up when the pod came, unless it has been tried since."""
         pod, pod_class = self._class_of.pop(queued.key, (None, None))
-        is_stale = pod is not queued.pod or self._state.holds.names(queued.pod)
+        is_stale = pod is not queued.pod or bool(self._state.holds.named)
         return self._state.classes.of(queued.pod) if pod_class is None or is_stale else pod_class
 
     def _put_unplaced(self, pod: Pod, old: Pod) -> None:
@@ -138,7 +139,7 @@ class PodIntake:
             self._isolation.note("ingest", error, subject_of(pod))
             run_key = None
         self._queue.update(old, pod, run_key, self._arrived_s(pod))
-        if not has_place:
+        if not has_place and (pod.status.nominated_node_name or self._nominations.known):
             self._nominations.heard(pod)
 
     def _is_known_bind(self, event: WatchEvent, placed: PlacedPod, pod: Pod) -> bool:

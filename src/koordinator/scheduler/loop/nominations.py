@@ -25,6 +25,7 @@ class Nominations:
     ) -> None:
         self._clock, self._state, self._queue = clock, state, queue
         self._nominator, self._reporter, self._hooks = nominator, reporter, hooks
+        self.known = nominator.known
 
     def end(self, pod: Pod) -> None:
         """Keep no place any more for a pod that could not take it."""

@@ -12,7 +12,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from koordinator.api.annotations.reservation import AFFINITY
+from koordinator.api.annotations.reservation import AFFINITY, RESERVE_POD
 from koordinator.api.cluster_network_topology import ClusterNetworkTopology
 from koordinator.api.codec import merge_patch
 from koordinator.api.core import MicroTime, ObjectReference
@@ -23,7 +23,7 @@ from koordinator.api.meta import Condition, KubeObject, ObjectMeta
 from koordinator.api.pod import DISRUPTION_TARGET, PREEMPTED, Pod
 from koordinator.api.pod_group import PodGroup
 from koordinator.api.reservation import Reservation
-from koordinator.cluster.port import Cluster, EventType, ObjectPatch, PodReport, WatchEvent
+from koordinator.cluster.port import Cluster, ObjectPatch, PodReport
 from koordinator.domain.reservations.message import reservation_message
 from koordinator.domain.reservations.reserve_pod import is_reserve_pod, reservation_name
 from koordinator.foundation.clock import UTC, Clock, to_datetime
@@ -93,11 +93,8 @@ class Reporter:
                 ]
             )
 
-    def heard_of(self, event: WatchEvent) -> None:
-        """Forget what was told of an object if it is gone now."""
-        if event.type is not EventType.DELETED:
-            return
-        gone = event.object
+    def forget(self, gone: KubeObject) -> None:
+        """Forget what was told of an object that is gone now."""
         key = _identity(gone)
         for told in (self._told, self._ignored, self._judged):
             told.pop(key, None)
@@ -289,14 +286,19 @@ def _identity(about: KubeObject) -> str:
     return about.metadata.uid or f"{about.KIND} {about.key}"
 
 
+def stands_for(pod: Pod) -> str:
+    """Return the name of the reservation for which a pod stands; empty if for none."""
+    return reservation_name(pod.metadata) if RESERVE_POD in pod.metadata.annotations else ""
+
+
 def called(pod: Pod) -> str:
     """Return how a pod is called, or the reservation for which it stands."""
-    return reservation_name(pod.metadata) or pod.key
+    return stands_for(pod) or pod.key
 
 
 def _reference(about: KubeObject) -> ObjectReference:
     """Return the reference to an object, or to the reservation for which a pod stands."""
-    if not (isinstance(about, Pod) and is_reserve_pod(about.metadata)):
+    if not (isinstance(about, Pod) and stands_for(about)):
         return reference_to(about)
     return ObjectReference(
         api_version=Reservation.API_VERSION,

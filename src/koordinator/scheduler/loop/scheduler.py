@@ -54,6 +54,8 @@ class Scheduler:
         self._limited = LimitedPods(
             handle.clock, handle.state, handle.queue, handle.cycles, handle.isolation
         )
+        self._has_limits = any(cycle.limiting for cycle in handle.cycles.values())
+        self._merges = handle.options.merges
         self._watched, self._field_selectors = tuple(watched), field_selectors
         self._watch: Watch | None = None
         self._bookmarks_due = 0
@@ -86,21 +88,31 @@ class Scheduler:
             if event.type is EventType.BOOKMARK:
                 self._bookmarks_due -= 1
                 self._handle.intake.is_synced = not self._bookmarks_due
-                continue
-            began_s = self._handle.attempts.now_s() if self._hooks.timed else 0.0
-            if self._left_out.events:
-                self._left_out.forget(event.object)
-            self._handle.reporter.heard_of(event)
-            try:
-                self._take(event)
-            except Exception as error:  # noqa: BLE001 -- told
-                self._left_out.add(event, error)
-            for timed in self._hooks.timed:
-                timed(event, self._handle.attempts.now_s() - began_s)
-        self._left_out.step()
+            else:
+                self._hear(event)
+        if self._left_out.events:
+            self._left_out.step()
         if self._hooks.heard_all:
             self._isolation.each("ingest", self._hooks.heard_all)
-        self._limited.wake()
+        if self._has_limits:
+            self._limited.wake()
+        self._tell_warnings()
+
+    def _hear(self, event: WatchEvent) -> None:
+        """Take an event in; an object that breaks something is left out until it is another one."""
+        began_s = self._handle.attempts.now_s() if self._hooks.timed else 0.0
+        if self._left_out.events:
+            self._left_out.forget(event.object)
+        if event.type is EventType.DELETED:
+            self._handle.reporter.forget(event.object)
+        try:
+            self._take(event)
+        except Exception as error:  # noqa: BLE001 -- told
+            self._left_out.add(event, error)
+        for timed in self._hooks.timed:
+            timed(event, self._handle.attempts.now_s() - began_s)
+
+    def _tell_warnings(self) -> None:
         for warning in self._handle.ingest.warnings:
             if self._handle.reporter.complained(warning.about, warning.problem):
                 log.warning("annotation ignored", extra={"complaint": warning.problem})
@@ -143,13 +155,13 @@ class Scheduler:
         self._exchange()
         self._queue.flush(self._clock.now_s())
         bindings.resume()
-        decided, most, merges = 0, options.run_limit, options.merges
+        decided, most = 0, options.run_limit
         while self._knows_all() and (limit is None or decided < limit):
             if self.is_saturated:
                 break
             if limit is not None:
                 most = min(options.run_limit, limit - decided)
-            run = self._next_run(most if merges else 1)
+            run = self._next_run(most if self._merges else 1)
             if run:
                 decided += len(run)
                 self._decide(run)
@@ -160,14 +172,18 @@ class Scheduler:
             if not run or bindings.decided >= options.in_flight:
                 self._exchange()
         bindings.exchange()
+        self._end_step(leads=limit != 0 and self.is_synced)
+        return self._handle.attempts.take()
+
+    def _end_step(self, *, leads: bool) -> None:
+        """Let features do what comes after all decisions."""
         if self._hooks.wake:  # what was given back may make room
             self._isolation.each("wake", self._hooks.wake)
-        self._isolation.tell_of_hints(self._queue)
-        leads = limit != 0 and self.is_synced
+        if self._queue.hint_errors:
+            self._isolation.tell_of_hints(self._queue)
         for step in self._hooks.step:
             with self._isolation.barrier("step"):
                 step(leads=leads)
-        return self._handle.attempts.take()
 
     def _exchange(self) -> None:
         """Send what has been decided, and learn what has happened."""

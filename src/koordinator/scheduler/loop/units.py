@@ -53,15 +53,16 @@ class PodRun:
 
     def _decide_one(self, queued: QueuedPod, pod_class: PodClass) -> None:
         handle, cycle = self._handle, self._cycle
-        known = handle.diagnoses.known(cycle, pod_class)
+        known = handle.diagnoses.known(cycle, pod_class) if handle.diagnoses.kept else None
+        nominated = handle.diagnoses.nominated()
         choice: NodeChoice | ReserveRefusal | None = None
         try:
             if known is None:
                 choice = cycle.choose(
                     queued.pod,
                     pod_class,
-                    handle.diagnoses.nominated(),
-                    nominated_node=handle.nominator.node_of(queued.key),
+                    nominated,
+                    nominated_node=handle.nominator.node_of(queued.key) if nominated else "",
                     first_attempt=queued.attempts <= 1,
                 )
         except ExtenderError as error:
@@ -72,7 +73,8 @@ class PodRun:
             scorecard = cycle.extenders.shown_on(scorecard, queued.pod)
         if isinstance(choice, NodeChoice):
             handle.attempts.chosen(pod_class)
-            handle.nominations.forget(queued.pod, choice.node)  # not to count twice there
+            if handle.nominations.known:
+                handle.nominations.forget(queued.pod, choice.node)  # not to count twice there
             assumed = handle.binder.assume(queued, pod_class, choice)
             assumed.scorecard = scorecard
             for placed in handle.hooks.placed:

@@ -3,75 +3,79 @@
 Source: kubernetes pkg/scheduler/backend/queue/nominator.go.
 """
 
+from dataclasses import dataclass
+
 from koordinator.api.pod import Pod
 from koordinator.foundation.errors import BugError
+
+
+@dataclass(frozen=True, slots=True)
+class NominatedNode:
+    """The node for which a pod was nominated; empty: none, and events may still say otherwise."""
+
+    node: str
+    unheard: bool = False  # it is our last word, and no event says it yet
 
 
 class Nominator:
     """A pod has at most one nomination, known here before the API server knows it."""
 
     def __init__(self) -> None:
-        self._node_of: dict[str, str] = {}
-        self._unheard: dict[str, str] = {}  # what we said last, no event says it yet; "": no node
+        self.known: dict[str, NominatedNode] = {}  # by pod key
         self.version = 0  # grows with every change
         self._pods_on: dict[str, dict[str, Pod]] = {}  # node -> pod key -> pod; no empty nodes
 
     def add(self, pod: Pod, node: str = "") -> None:
         """Nominate, in place of an earlier nomination; by default to what the status says."""
-        self._put(pod, node or pod.status.nominated_node_name)
-        if node:
-            self._unheard[pod.key] = node
+        self._put(pod, NominatedNode(node or pod.status.nominated_node_name, unheard=bool(node)))
 
     def update(self, pod: Pod) -> bool:
         """Follow the pod's status; what is older than our last word does not count.
 
         Returns whether it has left the node that it was nominated to.
         """
-        told = pod.status.nominated_node_name
-        if not (told or self._node_of or self._unheard):
+        told, key = pod.status.nominated_node_name, pod.key
+        before = self.known.get(key)
+        if before is None:
+            if told:
+                self._put(pod, NominatedNode(told))
             return False
-        key = pod.key
-        before = self.node_of(key)
-        said = self._unheard.get(key)
-        if said is not None and said != told:
-            told = said
-        else:
-            self._unheard.pop(key, None)
-        if told or key in self._node_of:
-            self._put(pod, told)
-        return before not in ("", told)
+        if before.unheard and before.node != told:
+            if before.node:
+                self._put(pod, before)
+            return False
+        self._put(pod, NominatedNode(told))
+        return before.node not in ("", told)
 
     def withdraw(self, key: str) -> None:
         """Take the pod's nomination back, although events still say that it has one."""
-        self._remove(key)
-        self._unheard[key] = ""
+        self.remove(key)
+        self.known[key] = NominatedNode("", unheard=True)
 
     def remove(self, key: str) -> str:
         """Forget a pod that has its place or is gone; return its node, empty if it had none."""
-        self._unheard.pop(key, None)
-        return self._remove(key)
+        known = self.known.pop(key, None)
+        if known is None or not known.node:
+            return ""
+        self.version += 1
+        pods = self._pods_on[known.node]
+        del pods[key]
+        if not pods:
+            del self._pods_on[known.node]
+        return known.node
 
-    def _put(self, pod: Pod, node: str) -> None:
+    def _put(self, pod: Pod, nomination: NominatedNode) -> None:
         key = pod.key
-        self._remove(key)
-        if node:
+        self.remove(key)
+        if nomination.node:
             self.version += 1
-            self._node_of[key] = node
-            self._pods_on.setdefault(node, {})[key] = pod
-
-    def _remove(self, key: str) -> str:
-        node = self._node_of.pop(key, "")
-        if node:
-            self.version += 1
-            pods = self._pods_on[node]
-            del pods[key]
-            if not pods:
-                del self._pods_on[node]
-        return node
+            self.known[key] = nomination
+            self._pods_on.setdefault(nomination.node, {})[key] = pod
 
     def node_of(self, key: str) -> str:
         """Return the node that the pod is nominated to; empty if none."""
-        return self._node_of.get(key, "")
+        known = self.known.get(key)
+        return "" if known is None else known.node
 
     def on_node(self, name: str) -> tuple[Pod, ...]:
         """Return the pods nominated to the node, in the order of their nomination."""
@@ -84,7 +88,8 @@ class Nominator:
     def validate(self) -> None:
         """Raise BugError unless both directions say the same."""
         derived = {key: node for node, pods in self._pods_on.items() for key in pods}
-        if derived != self._node_of:
-            raise BugError(f"nominations by node are {derived}. By pod: {self._node_of}.")
+        nodes = {key: said.node for key, said in self.known.items() if said.node}
+        if derived != nodes:
+            raise BugError(f"nominations by node are {derived}. By pod: {nodes}.")
         if not all(self._pods_on.values()):
             raise BugError("a node without nominated pods is kept.")

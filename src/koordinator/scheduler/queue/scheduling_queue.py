@@ -116,7 +116,7 @@ class SchedulingQueue:
         """
         self._flush_backoff(now_s)
         pools = self._pools
-        early = self._pop_from_backoff and not pools.active
+        early = self._pop_from_backoff and not pools.counts[QueueState.ACTIVE]
         run = pools.take_off(pools.backoff if early else pools.active, limit)
         for queued in run:
             _begin(queued)
@@ -435,7 +435,9 @@ class SchedulingQueue:
         self.incoming[state, cause] += 1
 
     def _flush_backoff(self, now_s: float) -> list[str]:
-        woken = []
+        woken: list[str] = []
+        if not self._pools.counts[QueueState.BACKOFF]:
+            return woken
         for heap in (self._pools.backoff, self._pools.error_backoff):
             while (queued := heap.first_due(now_s)) is not None:
                 self._pools.leave(queued)

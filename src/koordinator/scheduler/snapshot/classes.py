@@ -7,7 +7,7 @@ own; so is a pod that a reservation means by its name.
 """
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Protocol
@@ -88,12 +88,12 @@ class PodClasses:
         self,
         axis: ResourceAxis,
         intern_labels: InternLabels,
-        is_named: Callable[[Pod], bool] = lambda _: False,
+        named: Container[str] = (),
         new_classes: int = NEW_CLASSES,
     ) -> None:
-        """``is_named``: whether a pod is meant by its own name."""
+        """``named``: names and uids of pods that somebody means each for itself."""
         self._axis = axis
-        self._is_named = is_named
+        self._named = named
         self._intern_labels = intern_labels
         self._by_key: dict[Any, PodClass] = {}
         self._numbers = count()
@@ -147,9 +147,10 @@ class PodClasses:
 
     def _identity(self, pod: Pod) -> tuple[str, str] | None:
         """Return the pod's name and uid if a plugin has to know them."""
-        if not self._is_named(pod) and not any(volume.ephemeral for volume in pod.spec.volumes):
-            return None
-        return pod.metadata.name, pod.metadata.uid
+        meta, named = pod.metadata, self._named
+        if meta.name in named or meta.uid in named or any(v.ephemeral for v in pod.spec.volumes):
+            return meta.name, meta.uid
+        return None
 
     def _build(self, pod: Pod, spec: PodSpec, annotations: dict[str, str]) -> PodClass:
         meta = pod.metadata

@@ -77,14 +77,14 @@ class HoldTable:
         self._free: list[int] = []
         self._by_owner: dict[Hashable, dict[str, Hold]] = {}  # by key of an owner, by uid
         self._users: dict[str, dict[str, PlacedPod]] = {}  # by uid of the reservation, by key
-        self._named: dict[str, int] = {}  # names and uids of pods that owners mean, with counts
+        self.named: dict[str, int] = {}  # names and uids of pods that owners mean, with counts
 
     def __iter__(self) -> Iterator[Hold]:
         return iter(self.by_uid.values())
 
     def names(self, pod: Pod) -> bool:
         """Return whether some reservation means just this pod, or one of its name."""
-        named = self._named
+        named = self.named
         return bool(named) and (pod.metadata.name in named or pod.metadata.uid in named)
 
     def candidates(self, owner_candidate: OwnerCandidate) -> list[Hold]:
@@ -169,10 +169,10 @@ class HoldTable:
         for owner in offer.owners:
             for text in (owner.object.name, owner.object.uid) if owner.object else ():
                 if text:
-                    count = self._named.get(text, 0) + sign
-                    self._named[text] = count
+                    count = self.named.get(text, 0) + sign
+                    self.named[text] = count
                     if not count:
-                        del self._named[text]
+                        del self.named[text]
 
     def _take(self, hold: Hold, user: PlacedPod, sign: int) -> None:
         taken = hold.taken

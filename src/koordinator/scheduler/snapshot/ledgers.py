@@ -45,35 +45,32 @@ class Ledgers(Generic[Owner]):
     def __init__(self, owner: Owner, everything: Callable[[Kinds], Changed]) -> None:
         self._owner = owner
         self._everything = everything
-        self._ledgers: dict[Hashable, tuple[Any, Changed]] = {}
-
-    def __len__(self) -> int:
-        return len(self._ledgers)
+        self.kept: dict[Hashable, tuple[Any, Changed]] = {}  # ledgers, what they have not seen
 
     def note_pod(self, key: str) -> None:
         """Note that a pod may have changed in any way."""
-        for _, changed in self._ledgers.values():
+        for _, changed in self.kept.values():
             changed.pods.add(key)
 
     def note_pods(self, keys: Iterable[str]) -> None:
         """Note that pods may have changed in any way."""
-        if self._ledgers:
+        if self.kept:
             keys = list(keys)
-        for _, changed in self._ledgers.values():
+        for _, changed in self.kept.values():
             changed.pods.update(keys)
 
     def note_object(self, item: KubeObject) -> None:
         """Note that an object may have changed in any way."""
-        for ledger, changed in self._ledgers.values():
+        for ledger, changed in self.kept.values():
             if type(item) in ledger.kinds:
                 changed.objects.add((type(item), item.key))
 
     def read(self, key: Hashable, build: Callable[[], LedgerT]) -> LedgerT:
         """Return the ledger of that key, up to date; it is built when first asked for."""
-        known = self._ledgers.get(key)
+        known = self.kept.get(key)
         if known is None:
             new: Any = build()
-            known = self._ledgers[key] = (new, self._everything(new.kinds))
+            known = self.kept[key] = (new, self._everything(new.kinds))
         ledger, changed = known
         ledger.catch_up(self._owner, changed)
         changed.pods.clear()

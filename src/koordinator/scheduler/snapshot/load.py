@@ -34,14 +34,14 @@ class LoadTable:
     def __init__(self, nodes: NodeTable, pods: PodTable) -> None:
         self._nodes = nodes
         self._pods = pods
-        self._now_s = 0.0
+        self.now_s = 0.0  # as of when reports are looked at
         self._metrics: dict[int, NodeMetric] = {}
         self._reported_rows: set[int] = (
             set()
         )  # rows that have reported since somebody looked at a ledger
         self._custom: dict[int, CustomUsageThresholds] = {}
         self._raw: dict[int, ResourceList] = {}
-        self._ledgers: dict[str, LoadLedger] = {}
+        self.charged: dict[str, LoadLedger] = {}  # all that pods are counted in, by their rules
         #: by row: what can't be read of the node's annotations, and therefore says nothing
         self.problems: dict[int, list[InputError]] = {}
 
@@ -51,15 +51,15 @@ class LoadTable:
     def ledgers(self) -> Mapping[str, LoadLedger]:
         """The ledgers that somebody has asked for, by key of their rules."""
         self._catch_up()
-        return self._ledgers
+        return self.charged
 
     def by(self, rules: LoadRules) -> LoadLedger:
         """Return the loads by these rules.  Not to be written to."""
         if self._reported_rows:
             self._catch_up()
-        ledger = self._ledgers.get(rules.key)
+        ledger = self.charged.get(rules.key)
         if ledger is None:
-            ledger = self._ledgers[rules.key] = self._derived(rules)
+            ledger = self.charged[rules.key] = self._derived(rules)
         return ledger
 
     def names_any(self, keys: Iterable[str]) -> bool:
@@ -69,13 +69,13 @@ class LoadTable:
 
     def _named_any(self, keys: Iterable[str]) -> bool:
         """Return whether a report that a ledger knows names one of these pods."""
-        return any(not ledger.reported.keys().isdisjoint(keys) for ledger in self._ledgers.values())
+        return any(not ledger.reported.keys().isdisjoint(keys) for ledger in self.charged.values())
 
     # -- writing -----------------------------------------------------------------------------
 
     def grow(self) -> None:
         """Make room for as many rows as there may be nodes now."""
-        for ledger in self._ledgers.values():
+        for ledger in self.charged.values():
             ledger.grow()
 
     def set_node(self, row: int, node: Node | None) -> None:
@@ -86,7 +86,7 @@ class LoadTable:
             self.report(row, None)
         elif node.metadata.annotations:
             self._read(row, node.metadata)
-        for ledger in self._ledgers.values():
+        for ledger in self.charged.values():
             self._tell(ledger, row, node)
 
     def _read(self, row: int, meta: ObjectMeta) -> None:
@@ -112,7 +112,7 @@ class LoadTable:
             self._metrics.pop(row, None)
         else:
             self._metrics[row] = metric
-        if self._ledgers:
+        if self.charged:
             self._reported_rows.add(row)
 
     def _catch_up(self) -> None:
@@ -126,24 +126,24 @@ class LoadTable:
                 (row, self._metrics.get(row), self._pods_on(row)) for row in self._reported_rows
             ]
             self._reported_rows.clear()
-            for ledger in self._ledgers.values():
-                ledger.report(reports, self._now_s)
+            for ledger in self.charged.values():
+                ledger.report(reports, self.now_s)
 
     def _pods_on(self, row: int) -> Iterable[PlacedPod]:
         return self._pods.on_row[row].values()
 
     def charge(self, placed: PlacedPod, sign: int) -> None:
         """Count a pod on its row (1), or no more (-1)."""
-        for ledger in self._ledgers.values():
+        for ledger in self.charged.values():
             ledger.charge(placed, sign)
 
     def charge_run(self, pods: Sequence[PlacedPod], rows: IntArray, times: IntArray) -> None:
         """Count pods on their rows: ``times[i]`` of them are on ``rows[i]``."""
-        if not self._ledgers:
+        if not self.charged:
             return
         kinds = list({placed.pod_class.id: placed.pod_class for placed in pods}.values())
         reported = self._named_any([placed.key for placed in pods])
-        for ledger in self._ledgers.values():
+        for ledger in self.charged.values():
             if reported or not ledger.are_alike(kinds):
                 for placed in pods:
                     ledger.charge(placed, 1)
@@ -156,7 +156,7 @@ class LoadTable:
         They do where something was measured of it.  Where there are new measurements, it is added
         up anew.
         """
-        for ledger in self._ledgers.values():
+        for ledger in self.charged.values():
             if ledger.reports(placed) and placed.row not in self._reported_rows:
                 break
         else:
@@ -167,20 +167,19 @@ class LoadTable:
         self.charge(placed, 1)
         return True
 
-    def advance(self, now_s: float) -> IntArray:
-        """Let time pass; return the rows whose report has expired by that."""
-        self._now_s = max(self._now_s, now_s)
+    def expire(self) -> IntArray:
+        """Return the rows whose report has expired, once."""
         expired = [
-            ledger.expire(self._now_s)
-            for ledger in self._ledgers.values()
-            if ledger.next_expiry_s <= self._now_s
+            ledger.expire(self.now_s)
+            for ledger in self.charged.values()
+            if ledger.next_expiry_s <= self.now_s
         ]
         return np.concatenate(expired) if expired else _NO_ROWS
 
     def validate(self) -> None:
         """Derive everything again and compare.  Raises BugError."""
         self._catch_up()
-        for kept in self._ledgers.values():
+        for kept in self.charged.values():
             derived = self._derived(kept.rules)
             for name in ("figures", "facts", "margins", "measured", "reported"):
                 a, b = getattr(kept, name), getattr(derived, name)
@@ -193,7 +192,7 @@ class LoadTable:
             self._tell(ledger, row, node)
         reports = [(row, metric, self._pods_on(row)) for row, metric in self._metrics.items()]
         if reports:
-            ledger.report(reports, self._now_s)
+            ledger.report(reports, self.now_s)
         return ledger
 
     def _tell(self, ledger: LoadLedger, row: int, node: Node | None) -> None:

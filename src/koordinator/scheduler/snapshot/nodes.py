@@ -116,14 +116,14 @@ class NodeTable:
     @property
     def allocatable(self) -> IntArray:
         """``(n_resources, capacity)``, as wide as the axis is now."""
-        if len(self._allocatable) < len(self.axis):
+        if len(self._allocatable) < len(self.axis.names):
             self._widen()
         return self._allocatable
 
     @property
     def requested(self) -> IntArray:
         """``(n_resources, capacity)``: the sum over the pods on each row."""
-        if len(self._requested) < len(self.axis):
+        if len(self._requested) < len(self.axis.names):
             self._widen()
         return self._requested
 

@@ -110,7 +110,7 @@ class NumaTable:
         self._kinds: dict[Hashable, int] = {}  # the number of each
         self._kind: dict[int, int] = {}  # the number by row
         self._numbers = count()  # of kinds: none is given twice
-        self._survey: Survey | None = None
+        self.surveyed: Survey | None = None
 
     # -- reading -----------------------------------------------------------------------------
 
@@ -125,10 +125,10 @@ class NumaTable:
     @property
     def survey(self) -> Survey:
         """What is true of all nodes."""
-        if self._survey is None:
+        if self.surveyed is None:
             binds, policies = self.bind_policy[self.present], self.policy[self.present]
             same = (binds == binds[:1]).all() and (policies == policies[:1]).all()
-            self._survey = Survey(
+            self.surveyed = Survey(
                 traits=(
                     bool(self.policy.any()),
                     bool(self.bind_policy.any()),
@@ -137,7 +137,7 @@ class NumaTable:
                 alike=(int(binds[0]), int(policies[0])) if len(binds) and same else None,
                 laid_out=bool(self.layout[self.present].all()),
             )
-        return self._survey
+        return self.surveyed
 
     @property
     def arrays(self) -> NumaRows:
@@ -190,7 +190,7 @@ class NumaTable:
     def arrive(self, row: int) -> None:
         """Take note of a node, of which nothing is known yet."""
         self.present[row] = True
-        self._survey = None
+        self.surveyed = None
 
     def report(
         self, row: int, node: Node | None, found: NodeResourceTopology | None
@@ -209,7 +209,7 @@ class NumaTable:
         self._charged.discard(row)
         self._kind.pop(row, None)
         self.present[row] = node is not None
-        self._survey = None
+        self.surveyed = None
         if node is not None and (topology is not None or _has_settings(node)):
             self._take_over(row, NumaFacts(node, topology))
         elif had is not None:

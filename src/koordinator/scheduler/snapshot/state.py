@@ -47,7 +47,7 @@ class ClusterState:
         self.pods = PodTable()
         self.load = LoadTable(self.nodes, self.pods)
         self.holds = HoldTable(self.axis)
-        self.classes = PodClasses(self.axis, self.pods.intern_labels, self.holds.names, new_classes)
+        self.classes = PodClasses(self.axis, self.pods.intern_labels, self.holds.named, new_classes)
         self.ledgers = Ledgers(self, self._everything)
         self.objects = ObjectTable(self.ledgers.note_object)
         self.usage_log = ChangeLog()
@@ -145,7 +145,9 @@ class ClusterState:
         if self.classes.is_due or self.pods.is_due:
             self.sweep()
         self.now_s = now_s
-        self.usage_log.extend(self.load.advance(now_s))
+        self.load.now_s = max(self.load.now_s, now_s)
+        if self.load.charged:
+            self.usage_log.extend(self.load.expire())
 
     def set_ranks(self, ranks: dict[str, int]) -> None:
         """Say which of equally scored nodes comes first: the one with the lowest rank."""
@@ -179,7 +181,8 @@ class ClusterState:
         self.pods.add(placed, row)
         self._charge(placed, 1)
         self.usage_log.append(row)
-        self.ledgers.note_pod(placed.key)
+        if self.ledgers.kept:
+            self.ledgers.note_pod(placed.key)
 
     def place_on(
         self, key: str, pod: Pod, pod_class: PodClass, node: str, pod_allocation: PodAllocation
@@ -276,7 +279,8 @@ class ClusterState:
 
     def _charge(self, placed: PlacedPod, sign: int) -> None:
         pod_class, held = placed.pod_class, placed.pod_allocation
-        self.load.charge(placed, sign)
+        if self.load.charged:
+            self.load.charge(placed, sign)
         if held.offer is not None:
             hold = self.holds.open(placed, held.offer) if sign > 0 else None
             self._charge_hold(hold or self.holds.close(held.offer.uid), sign)
@@ -342,10 +346,11 @@ class ClusterState:
 
     def put_unbound(self, pod: Pod, pod_class: PodClass) -> None:
         """Note a pod that has no node in the cluster, be it assumed on one here."""
-        known = self.unbound.get(pod.key)
-        self.unbound[pod.key] = (pod, pod_class)
+        key = pod.key
+        known = self.unbound.get(key)
+        self.unbound[key] = (pod, pod_class)
         if known is None or known[1] is not pod_class:
-            self._note_unbound(pod.key)
+            self._note_unbound(key)
 
     def drop_unbound(self, key: str) -> None:
         """Forget a pod without node, which has one now or is gone; does nothing if unknown."""
@@ -353,7 +358,7 @@ class ClusterState:
             self._note_unbound(key)
 
     def _note_unbound(self, key: str) -> None:
-        if self.ledgers and key not in self.pods.by_key:  # else its place counts
+        if self.ledgers.kept and key not in self.pods.by_key:  # else its place counts
             self.unbound_changes += 1
             self.ledgers.note_pod(key)
 
@@ -387,7 +392,8 @@ class ClusterState:
     @property
     def traits(self) -> Hashable:
         """Changes seldom, and with it which plugins have a say about a pod."""
-        return self.nodes.numa.traits
+        surveyed = self.nodes.numa.surveyed
+        return self.nodes.numa.traits if surveyed is None else surveyed.traits
 
     def touch_cluster(self) -> None:
         """Note that something changed which any row's result may depend on."""

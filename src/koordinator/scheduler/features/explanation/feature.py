@@ -1,4 +1,4 @@
-"""Explanations as a feature: pages, and answers to the questions in the cluster."""
+"""Explanations as features: pages, and answers to the questions in the cluster."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -18,16 +18,6 @@ class ExplanationFeature(Feature):
 
     def __init__(self, handle: SchedulerHandle) -> None:
         self._handle = handle
-        self._answers = Explanations(handle) if handle.options.answers_explanations else None
-
-    def step(self, *, leads: bool) -> None:
-        """Answer the questions that are due."""
-        if leads and self._answers is not None:
-            self._answers.step()
-
-    def next_wakeup_s(self, *, synced: bool) -> float | None:
-        """Return when an answer is due next."""
-        return self._answers.next_wakeup_s() if synced and self._answers is not None else None
 
     def pages(self, ask: Ask) -> Mapping[str, Page]:
         """Return the pages of one pod, and of all that wait."""
@@ -47,6 +37,22 @@ class ExplanationFeature(Feature):
         """Return the pods that wait, by where, in the order in which they came."""
         pods = self._handle.queue.pods
         return {state.value: [_shown(queued) for queued in pods(state)] for state in QueueState}
+
+
+class AnswerFeature(Feature):
+    """Keeps ScheduleExplanation objects answered."""
+
+    def __init__(self, handle: SchedulerHandle) -> None:
+        self._explanations = Explanations(handle)
+
+    def step(self, *, leads: bool) -> None:
+        """Answer the questions that are due."""
+        if leads:
+            self._explanations.step()
+
+    def next_wakeup_s(self, *, synced: bool) -> float | None:
+        """Return when an answer is due next."""
+        return self._explanations.next_wakeup_s() if synced else None
 
 
 def _shown(queued: QueuedPod) -> dict[str, Any]:

@@ -311,7 +311,7 @@ class SchedulerMetrics(Feature):
 
         def timed(what: Arithmetic, view: Snapshot, fits: BoolArray, total: IntArray) -> None:
             began_s = perf_counter()
-            profile.judge(what, view, fits, total)
+            what.judge(view, fits, total)
             took_s = perf_counter() - began_s
             share_s = took_s / max(len(what.filters) + len(what.scores), 1)
             for point, plugins in (("Filter", what.filters), ("Score", what.scores)):
