@@ -7,6 +7,7 @@ The body of a change has no root element: with one, the answer is 200 and the no
 import msgspec
 
 from koordinator.domain.yarn.amounts import YarnResource
+from koordinator.domain.yarn.containers import container_age
 from koordinator.hadoop.http import UnknownPathError, WebService
 from koordinator.hadoop.port import (
     UnknownYarnNodeError,
@@ -14,6 +15,7 @@ from koordinator.hadoop.port import (
     YarnError,
     YarnLimit,
     YarnNode,
+    YarnRefusedError,
 )
 
 _CLUSTER = "/ws/v1/cluster"
@@ -95,6 +97,8 @@ class RestResourceManager:
         return answer.resource.amounts()
 
     def signal_container(self, container_id: str) -> None:
+        if container_age(container_id) is None:
+            raise YarnRefusedError(f"found {container_id!r}; accepted is the id of a container")
         path = f"{_CLUSTER}/containers/{container_id}/signal/FORCEFUL_SHUTDOWN"
         self._service.post(path, None, bytes)
 

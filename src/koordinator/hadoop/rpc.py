@@ -11,6 +11,7 @@ yarn_server_resourcemanager_service_protos.proto; yarn-copilot pkg/yarn/client.
 import socket
 import struct
 import uuid
+from dataclasses import dataclass
 from typing import Final
 
 from koordinator.domain.yarn.amounts import YarnResource
@@ -37,7 +38,7 @@ from koordinator.hadoop.protobuf import (
 
 _ADMIN: Final = "org.apache.hadoop.yarn.server.api.ResourceManagerAdministrationProtocolPB"
 _CLIENT: Final = "org.apache.hadoop.yarn.api.ApplicationClientProtocolPB"
-_HA: Final = "org.apache.hadoop.ha.HAServiceProtocol"
+HA_SERVICE: Final = "org.apache.hadoop.ha.HAServiceProtocol"
 _HEADER: Final = b"hrpc" + bytes((9, 0, 0))  # version, service class, no SASL
 _PROTOCOL_BUFFER, _FINAL_PACKET, _CONTEXT_CALL = 2, 0, -3
 _SUCCESS: Final = 0
@@ -52,12 +53,20 @@ _STATES: Final = {
 _LARGEST_ANSWER: Final = 64 << 20
 
 
+@dataclass(frozen=True, slots=True)
+class RpcCaller:
+    """Who asks, and how long each step of an answer may take."""
+
+    user: str
+    timeout_s: float
+
+
 class RpcResourceManager:
     """``port.ResourceManager`` over Hadoop IPC."""
 
     def __init__(self, client: Address, admin: Address, *, user: str, timeout_s: float) -> None:
         self._client, self._admin = client, admin
-        self._user, self._timeout_s = user, timeout_s
+        self._caller = RpcCaller(user, timeout_s)
 
     def nodes(self) -> list[YarnNode]:
         request = b"".join(number_field(1, state) for state in _STATES)
@@ -85,32 +94,39 @@ class RpcResourceManager:
         self._call(self._client, _CLIENT, "signalToContainer", request)
 
     def is_active(self) -> bool:
-        answer = self._call(self._admin, _HA, "getServiceStatus", b"")
+        answer = self._call(self._admin, HA_SERVICE, "getServiceStatus", b"")
         return number_of(answer, 1) == _ACTIVE
 
     def close(self) -> None:
         """Nothing is kept open."""
 
     def _call(self, address: Address, protocol: str, method: str, request: bytes) -> bytes:
-        context = bytes_field(2, bytes_field(1, self._user)) + bytes_field(3, protocol)
-        client_id = uuid.uuid4().bytes
-        connection = delimited(_request_header(_CONTEXT_CALL, -1, client_id)) + delimited(context)
-        named = bytes_field(1, method) + bytes_field(2, protocol) + number_field(3, 1)
-        asked = delimited(_request_header(0, 0, client_id)) + delimited(named) + delimited(request)
-        where = f"{method} of {address[0]}:{address[1]}"
-        try:
-            with socket.create_connection(address, self._timeout_s) as stream:
-                stream.sendall(_HEADER + _frame(connection) + _frame(asked))
-                (size,) = struct.unpack(">i", _exactly(stream, 4))
-                if not 0 <= size <= _LARGEST_ANSWER:
-                    raise YarnError(f"{where}: an answer of {size} bytes")
-                answer = _exactly(stream, size)
-        except OSError as error:
-            raise YarnError(f"{where}: {error or type(error).__name__}") from None
-        status, at = read_delimited(answer, 0)
-        if number_of(status, 2) != _SUCCESS:
-            raise _refusal(where, status)
-        return read_delimited(answer, at)[0]
+        return call_rpc(address, protocol, method, request, self._caller)
+
+
+def call_rpc(
+    address: Address, protocol: str, method: str, request: bytes, caller: RpcCaller
+) -> bytes:
+    """Return the message that a method answers, by a connection of its own.  Raises YarnError."""
+    context = bytes_field(2, bytes_field(1, caller.user)) + bytes_field(3, protocol)
+    client_id = uuid.uuid4().bytes
+    connection = delimited(_request_header(_CONTEXT_CALL, -1, client_id)) + delimited(context)
+    named = bytes_field(1, method) + bytes_field(2, protocol) + number_field(3, 1)
+    asked = delimited(_request_header(0, 0, client_id)) + delimited(named) + delimited(request)
+    where = f"{method} of {address[0]}:{address[1]}"
+    try:
+        with socket.create_connection(address, caller.timeout_s) as stream:
+            stream.sendall(_HEADER + _frame(connection) + _frame(asked))
+            (size,) = struct.unpack(">i", _exactly(stream, 4))
+            if not 0 <= size <= _LARGEST_ANSWER:
+                raise YarnError(f"{where}: an answer of {size} bytes")
+            answer = _exactly(stream, size)
+    except OSError as error:
+        raise YarnError(f"{where}: {error or type(error).__name__}") from None
+    status, at = read_delimited(answer, 0)
+    if number_of(status, 2) != _SUCCESS:
+        raise _refusal(where, status)
+    return read_delimited(answer, at)[0]
 
 
 def container_id_message(text: str) -> bytes:

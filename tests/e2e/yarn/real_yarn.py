@@ -11,20 +11,30 @@ import json
 import os
 import shutil
 import signal
+import ssl
 import subprocess
 import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from tests.e2e.controlplane.endpoint import free_port
 from tests.e2e.waiting import eventually
 
+from koordinator.hadoop.protobuf import bytes_field, number_field
+from koordinator.hadoop.rpc import HA_SERVICE, RpcCaller, call_rpc
+
 _HERE = Path(__file__).parent / "hadoop"
 _PACKAGES = ("java.lang", "java.util", "java.net", "java.io", "java.util.concurrent", "sun.nio.ch")
 _SERVER = "org.apache.hadoop.yarn.server"
+_RM = "yarn.resourcemanager"
+_ADDRESSES = ("scheduler.address", "resource-tracker.address", "address", "admin.address")
+_BY_USER = 0  # HARequestSource
+KEYSTORE_PASSWORD = "not a secret"  # noqa: S105 -- of a key that lives for a test
 
 
 class Amounts(NamedTuple):
@@ -81,24 +91,36 @@ def _fetch(folder: Path) -> None:
         )
 
 
-class RealYarn:
-    """One cluster with one NodeManager of 1 vcore and 1024 MiB.  ``with`` starts and stops it."""
+@dataclass(frozen=True)
+class ResourceManagers:
+    """How many there are, and whether their pages speak TLS."""
 
-    def __init__(self, folder: Path, process_group: int) -> None:
+    replicas: int = 1
+    keystore: Path | None = None
+    ca: Path | None = None
+
+
+class RealYarn:
+    """One cluster with one NodeManager of 1 vcore and 1024 MiB.  ``with`` starts and stops it.
+
+    Of several ResourceManagers the first one is active, and none takes over by itself.
+    """
+
+    def __init__(
+        self, folder: Path, process_group: int, managers: ResourceManagers = ResourceManagers()
+    ) -> None:
         self.folder = folder
         self._group = process_group
         self._jars = class_path()
         self._user = getpass.getuser()
+        self._managers = managers
+        several = managers.replicas > 1
+        self.names = [f"rm{i + 1}" for i in range(managers.replicas)] if several else ["rm"]
+        self._web = "webapp.https.address" if managers.keystore else "webapp.address"
         self._ports = {
-            name: free_port()
-            for name in (
-                "scheduler.address",
-                "resource-tracker.address",
-                "address",
-                "admin.address",
-                "webapp.address",
-            )
+            name: {each: free_port() for each in (*_ADDRESSES, self._web)} for name in self.names
         }
+        self.active = self.names[0]
         self._node_port, self.node_web = free_port(), free_port()
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._configure()
@@ -111,22 +133,33 @@ class RealYarn:
     @property
     def conf_dir(self) -> Path:
         """HADOOP_CONF_DIR of clients."""
-        return self.folder / "rm"
+        return self.folder / self.names[0]
 
     def __enter__(self) -> Self:
-        """Start both, and wait until the NodeManager has registered."""
-        self.start_resource_manager()
+        """Start all, and wait until the NodeManager has registered."""
+        for name in self.names:
+            self.start_resource_manager(name)
+        if len(self.names) > 1:
+            eventually(lambda: self.activate(self.names[0]), 120)
         self.start_node_manager()
-        eventually(lambda: self.limit() == Amounts(1, 1024), 60)
+        eventually(lambda: self.limit() == Amounts(1, 1024), 120)
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End both."""
+        """End all."""
         for name in tuple(self._processes):
             self.kill(name)
 
-    def start_resource_manager(self) -> None:
-        self._start("rm", f"{_SERVER}.resourcemanager.ResourceManager")
+    def start_resource_manager(self, name: str = "rm") -> None:
+        self._start(name, f"{_SERVER}.resourcemanager.ResourceManager")
+
+    def activate(self, name: str) -> bool:
+        """Make a ResourceManager the active one, as ``yarn rmadmin`` does."""
+        request = bytes_field(1, number_field(1, _BY_USER))
+        address = ("localhost", self._ports[name]["admin.address"])
+        call_rpc(address, HA_SERVICE, "transitionToActive", request, RpcCaller(self._user, 10.0))
+        self.active = name
+        return True
 
     def start_node_manager(self) -> None:
         self._start("nm", f"{_SERVER}.nodemanager.NodeManager")
@@ -177,6 +210,16 @@ class RealYarn:
         (path,) = self.folder.glob(f"nm/local/nmPrivate/*/{container}/{container}.pid")
         return int(path.read_text())
 
+    def processes_of(self, container: str) -> list[int]:
+        """Return the processes of a container."""
+        group, found = self.pid_of(container), []
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):
+                fields = stat.read_text().rpartition(")")[2].split()
+                if int(fields[2]) == group:
+                    found.append(int(stat.parent.name))
+        return found
+
     def run_tasks(self, count: int, memory_mb: int = 256, vcores: int = 1) -> str:
         """Submit an application that keeps so many sleeping tasks; return its id."""
         new = self._ask(self._url("apps/new-application"), {})
@@ -207,7 +250,9 @@ class RealYarn:
         return next((each for each in listed if each["id"] == self.node_id), None)
 
     def _url(self, path: str) -> str:
-        return f"http://localhost:{self._ports['webapp.address']}/ws/v1/cluster/{path}"
+        scheme = "https" if self._managers.keystore else "http"
+        port = self._ports[self.active][self._web]
+        return f"{scheme}://localhost:{port}/ws/v1/cluster/{path}"
 
     def _ask(self, url: str, body: Any = None, *, method: str | None = None) -> Any:
         """Return the JSON of an answer; None while nobody answers."""
@@ -215,13 +260,17 @@ class RealYarn:
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         request = urllib.request.Request(url, data, headers, method=method)  # noqa: S310 -- our own
         try:
-            with urllib.request.urlopen(request, timeout=10) as reply:  # noqa: S310 -- our own
+            with urllib.request.urlopen(request, timeout=10, context=self._trust()) as reply:  # noqa: S310 -- our own
                 text = reply.read()
         except urllib.error.HTTPError:
             raise
         except OSError:
             return None
         return json.loads(text) if text else None
+
+    def _trust(self) -> ssl.SSLContext | None:
+        ca = self._managers.ca
+        return ssl.create_default_context(cafile=str(ca)) if ca is not None else None
 
     # -- processes ---------------------------------------------------------------------------
 
@@ -250,7 +299,7 @@ class RealYarn:
     def _configure(self) -> None:
         calculator = "org.apache.hadoop.yarn.util.resource.DominantResourceCalculator"
         shared = {
-            **{f"yarn.resourcemanager.{n}": f"localhost:{p}" for n, p in self._ports.items()},
+            **self._addresses(),
             "yarn.admin.acl": self._user,
             "yarn.resourcemanager.am.max-attempts": "1",
             "yarn.nm.liveness-monitor.expiry-interval-ms": "10000",
@@ -287,18 +336,50 @@ class RealYarn:
             "yarn.scheduler.capacity.maximum-am-resource-percent": "1.0",
             "yarn.scheduler.capacity.resource-calculator": calculator,
         }
-        for name, site in (("rm", shared), ("nm", {**shared, **node})):
+        policy = "HTTPS_ONLY" if self._managers.keystore else "HTTP_ONLY"
+        own = {**shared, "yarn.http.policy": policy}
+        sites = {name: {**own, f"{_RM}.ha.id": name} for name in self.names}
+        for name, site in {**sites, "nm": {**shared, **node}}.items():
             folder = self.folder / name
             folder.mkdir(parents=True)
             _write(folder / "yarn-site.xml", site)
             _write(folder / "core-site.xml", core)
             _write(folder / "capacity-scheduler.xml", queues)
+            if self._managers.keystore is not None:
+                _write(folder / "ssl-server.xml", _served_with(self._managers.keystore))
             (folder / "log4j.properties").write_text(
                 "log4j.rootLogger=INFO,out\n"
                 "log4j.appender.out=org.apache.log4j.ConsoleAppender\n"
                 "log4j.appender.out.layout=org.apache.log4j.PatternLayout\n"
                 "log4j.appender.out.layout.ConversionPattern=%d{ISO8601} %p %c{2}: %m%n\n"
             )
+
+    def _addresses(self) -> dict[str, str]:
+        several = len(self.names) > 1
+        found = {
+            f"{_RM}.{what}.{name}" if several else f"{_RM}.{what}": f"localhost:{port}"
+            for name, ports in self._ports.items()
+            for what, port in ports.items()
+        }
+        if several:
+            found |= {
+                f"{_RM}.ha.enabled": "true",
+                f"{_RM}.ha.automatic-failover.enabled": "false",
+                f"{_RM}.ha.rm-ids": ",".join(self.names),
+                f"{_RM}.cluster-id": "real",
+                "yarn.client.failover-sleep-base-ms": "200",
+                "yarn.client.failover-sleep-max-ms": "500",
+            }
+        return found
+
+
+def _served_with(keystore: Path) -> dict[str, str]:
+    return {
+        "ssl.server.keystore.type": "pkcs12",
+        "ssl.server.keystore.location": str(keystore),
+        "ssl.server.keystore.password": KEYSTORE_PASSWORD,
+        "ssl.server.keystore.keypassword": KEYSTORE_PASSWORD,
+    }
 
 
 def _write(path: Path, properties: Mapping[str, str]) -> None:

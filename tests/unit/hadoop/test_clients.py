@@ -180,6 +180,17 @@ def test_of_several_the_active_one_is_asked() -> None:
             found.nodes()
 
 
+@pytest.mark.parametrize(
+    "container_id", ["", "container_1_2_3", "../../apps", "container_1_0001_01_000002; true", "a b"]
+)
+def test_what_is_no_container_is_asked_for_nowhere(container_id: str) -> None:
+    """An id comes from outside and would be a part of a path."""
+    said = "accepted is the id of a container"
+    with web({}) as (service, asked), pytest.raises(YarnRefusedError, match=said):
+        RestResourceManager(service).signal_container(container_id)
+    assert asked == []
+
+
 def test_containers_of_a_node_manager() -> None:
     """Those that are ending are left out."""
     listed = [

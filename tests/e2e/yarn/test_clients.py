@@ -1,0 +1,146 @@
+"""The clients of Hadoop on a real YARN: read, resize, refuse, end, shrink below what is used."""
+
+import getpass
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+from tests.e2e.waiting import eventually
+from tests.e2e.yarn.real_yarn import Amounts, RealYarn
+
+from koordinator.domain.yarn.amounts import YarnResource
+from koordinator.hadoop.configuration import read_clusters
+from koordinator.hadoop.connection import YarnApi, YarnClientOptions, connector
+from koordinator.hadoop.http import WebService
+from koordinator.hadoop.node_manager import NodeManager
+from koordinator.hadoop.port import (
+    ResourceManager,
+    UnknownYarnNodeError,
+    YarnLimit,
+    YarnRefusedError,
+)
+
+BOTH = pytest.mark.parametrize("api", [YarnApi.REST, YarnApi.RPC])
+WIDE = YarnResource(8, 8192)
+NARROW = YarnResource(2, 600)
+
+
+Connect = Callable[..., ResourceManager]
+
+
+@pytest.fixture
+def connected(yarn: RealYarn) -> Iterator[Connect]:
+    """Return what connects as the operator does, by REST or RPC, as somebody."""
+    with ExitStack() as cleanup:
+
+        def connect(api: YarnApi, user: str = "") -> ResourceManager:
+            (config,) = read_clusters(yarn.conf_dir)
+            options = YarnClientOptions(user=user or getpass.getuser(), api=api)
+            client = connector(config, options)()
+            cleanup.callback(client.close)
+            return client
+
+        yield connect
+
+
+@pytest.fixture
+def node_manager(yarn: RealYarn) -> Iterator[NodeManager]:
+    """Return the client of a NodeManager that has just registered."""
+    yarn.kill("nm")
+    yarn.start_node_manager()
+    eventually(lambda: yarn.own_limit() == yarn.limit() == Amounts(1, 1024), 60)
+    client = NodeManager(WebService(("localhost", yarn.node_web), timeout_s=5.0))
+    yield client
+    client.close()
+
+
+def resize(client: ResourceManager, yarn: RealYarn, to: YarnResource, timeout_ms: int = -1) -> None:
+    """Change what the NodeManager has, and wait until it knows."""
+    client.set_limit(YarnLimit(yarn.node_id, to, timeout_ms))
+    eventually(lambda: yarn.own_limit() == Amounts(to.vcores, to.memory_mb))
+
+
+@pytest.mark.usefixtures("node_manager")
+def test_both_ways_see_and_change_the_same(yarn: RealYarn, connected: Connect) -> None:
+    """What one sets the other one reads, and the NodeManager admits containers by it."""
+    rest, rpc = connected(YarnApi.REST), connected(YarnApi.RPC)
+    for client, amounts in ((rest, YarnResource(6, 4096)), (rpc, YarnResource(3, 2048))):
+        resize(client, yarn, amounts)
+        assert list(rest.nodes()) == list(rpc.nodes())
+        (node,) = rest.nodes()
+        assert (node.node_id, node.state, node.limit) == (yarn.node_id, "RUNNING", amounts)
+        assert rest.node(yarn.node_id) == node
+
+
+@BOTH
+def test_what_is_refused_changes_nothing(api: YarnApi, yarn: RealYarn, connected: Connect) -> None:
+    """A node that isn't there, a container that isn't one."""
+    before, client = yarn.limit(), connected(api)
+    with pytest.raises(UnknownYarnNodeError, match="localhost:1"):
+        client.set_limit(YarnLimit("localhost:1", WIDE, -1))
+    with pytest.raises(YarnRefusedError):
+        client.signal_container("container_1_0001_01_000002; true")
+    assert yarn.limit() == before
+
+
+def test_who_is_no_admin_changes_nothing_by_rpc(yarn: RealYarn, connected: Connect) -> None:
+    """By REST the user is that of the ResourceManager's HTTP filter, whoever asks."""
+    before = yarn.limit()
+    with pytest.raises(YarnRefusedError, match="nobody"):
+        connected(YarnApi.RPC, "nobody").set_limit(YarnLimit(yarn.node_id, WIDE, -1))
+    assert yarn.limit() == before
+
+
+@BOTH
+def test_a_container_ends_by_signal(
+    api: YarnApi, yarn: RealYarn, node_manager: NodeManager, connected: Connect
+) -> None:
+    """It is gone, its application asks for another; the NodeManager tells of both."""
+    client = connected(api)
+    resize(client, yarn, WIDE)
+    app = yarn.run_tasks(2, memory_mb=512)
+    try:
+        eventually(lambda: len(yarn.tasks()) == 2, 60)
+        newest = max(yarn.tasks())
+        found = {each.container_id: each for each in node_manager.containers()}
+        assert found[newest].resource == YarnResource(1, 512)
+        assert found[newest].application_id in {"", app}  # older versions don't say
+
+        client.signal_container(newest)
+
+        eventually(lambda: newest not in {c.container_id for c in node_manager.containers()})
+        eventually(lambda: len(yarn.tasks()) == 2, 60)
+    finally:
+        yarn.end(app)
+
+
+@BOTH
+def test_shrinking_below_use(
+    api: YarnApi, yarn: RealYarn, node_manager: NodeManager, connected: Connect
+) -> None:
+    """As docs/how-to/run-yarn.md says: never, after a time, at once; and never no more."""
+    assert node_manager.containers() == []
+    client = connected(api)
+    resize(client, yarn, WIDE)
+    app = yarn.run_tasks(3, memory_mb=512)
+    try:
+        for timeout_ms, least_s, most_s in ((-1, 4.0, None), (2000, 1.9, 10.0), (0, 0.0, 5.0)):
+            eventually(lambda: len(yarn.tasks()) == 3, 60)
+            tasks, began_s = sorted(yarn.tasks()), time.monotonic()
+            resize(client, yarn, NARROW, timeout_ms)
+            if most_s is None:
+                time.sleep(least_s)
+                assert sorted(yarn.tasks()) == tasks
+            else:
+                eventually(lambda newest=tasks[-1]: newest not in yarn.tasks(), most_s)  # type: ignore[misc]
+                assert time.monotonic() - began_s >= least_s
+            resize(client, yarn, WIDE, timeout_ms)
+        # -1 does not clear the timeout of before.
+        eventually(lambda: len(yarn.tasks()) == 3, 60)
+        newest = max(yarn.tasks())
+        resize(client, yarn, NARROW, -1)
+        eventually(lambda: newest not in yarn.tasks(), 10)
+    finally:
+        yarn.end(app)
+        eventually(lambda: yarn.used() == Amounts(0, 0), 60)
