@@ -6,7 +6,13 @@ from contextlib import contextmanager
 
 from koordinator.api.meta import KubeObject
 from koordinator.cluster.memory.server import MemoryCluster
-from koordinator.cluster.port import NO_SELECTORS, Watch, WatchEvent
+from koordinator.cluster.port import (
+    NO_SELECTORS,
+    NO_TRANSFORMS,
+    Transform,
+    Watch,
+    WatchEvent,
+)
 
 
 class LateNews:
@@ -44,8 +50,9 @@ class FarCluster(MemoryCluster):
         self,
         kind_types: Sequence[type[KubeObject]],
         field_selectors: Mapping[type[KubeObject], str] = NO_SELECTORS,
+        transforms: Mapping[type[KubeObject], Transform] = NO_TRANSFORMS,
     ) -> Watch:
-        watch = super().watch(kind_types, field_selectors)
+        watch = super().watch(kind_types, field_selectors, transforms)
         if self.draw is None:
             return watch
         self.late = LateNews(watch, self.draw)

@@ -14,7 +14,7 @@ TooManyRequestsError.  Any verb may raise the base class when the server can't b
 is not known whether a write happened.  Watches don't fail: they reconnect.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
@@ -29,6 +29,8 @@ from koordinator.foundation.errors import ClusterError
 KindT = TypeVar("KindT", bound=KubeObject)
 
 NO_SELECTORS: Mapping[type[KubeObject], str] = MappingProxyType({})
+Transform = Callable[[KubeObject], KubeObject]
+NO_TRANSFORMS: Mapping[type[KubeObject], Transform] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,8 +295,13 @@ class Cluster(Reader, Protocol):
         self,
         kind_types: Sequence[type[KubeObject]],
         field_selectors: Mapping[type[KubeObject], str] = NO_SELECTORS,
+        transforms: Mapping[type[KubeObject], Transform] = NO_TRANSFORMS,
     ) -> Watch:
         """Follow some kinds; of those with a field selector (as in ``list``), what matches it.
+
+        A watch keeps what it has delivered.  The transform of a kind makes of each object what is
+        delivered and kept in its place, such as without what is never read: of the same kind, name,
+        uid and version.  It may not raise.
 
         Raises InvalidError as ``list``, here or in the first ``poll``.
         """

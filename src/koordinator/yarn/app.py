@@ -26,7 +26,7 @@ from koordinator.yarn.accounts import NodeShares, promise_patch, read_shares
 from koordinator.yarn.events import BAD_REFERENCE, REFUSED, UNREADABLE, node_warning
 from koordinator.yarn.follower import DOUBT_S, YarnFollower, YarnNews
 from koordinator.yarn.metrics import YarnMetrics
-from koordinator.yarn.mirror import NodeManagerRef, YarnMirror
+from koordinator.yarn.mirror import AS_READ, NodeManagerRef, YarnMirror, node_as_read
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +129,7 @@ class YarnOperator:
         self._bookmarks_due += 1
         if self._watch is None:
             pods = "status.phase!=Succeeded,status.phase!=Failed"
-            self._watch = self._cluster.watch((Node, Pod), {Pod: pods})
+            self._watch = self._cluster.watch((Node, Pod), {Pod: pods}, AS_READ)
         else:
             self._watch.refresh()
         for name in self.mirror.nodes:
@@ -335,7 +335,7 @@ class YarnOperator:
             raise
         if self._metrics is not None:
             self._metrics.promised(succeeded=True)
-        for name in tuple(self.mirror.put(stored)):
+        for name in tuple(self.mirror.put(node_as_read(stored))):
             self._queue.add(name)
 
     def _release(self, node: Node) -> None:

@@ -3,16 +3,28 @@
 Source: yarn-copilot pkg/controller/noderesource (which takes the first pod of the label).
 """
 
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Final, TypeVar
 
-from koordinator.api.annotations.node import YARN_CLUSTER_ID, YARN_NODE_ID
+from msgspec.structs import replace
+
+from koordinator.api.annotations.node import (
+    ORIGIN_EXTENDED_ALLOCATABLE,
+    THIRD_PARTY_ALLOCATIONS,
+    YARN_CLUSTER_ID,
+    YARN_NODE_ID,
+)
+from koordinator.api.core import ResourceRequirements
 from koordinator.api.labels import COMPONENT, NODE_MANAGER
-from koordinator.api.meta import KubeObject, ObjectMeta
-from koordinator.api.node import Node
-from koordinator.api.pod import Pod
+from koordinator.api.meta import Condition, KubeObject, ObjectMeta
+from koordinator.api.node import Node, NodeStatus
+from koordinator.api.pod import Container, Pod, PodSpec, PodStatus
 from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY
+from koordinator.cluster.port import Transform
 from koordinator.domain.pod_requests import pod_requests
 from koordinator.domain.yarn.amounts import NOTHING, BatchAmounts
 from koordinator.foundation.clock import to_epoch_s
@@ -21,7 +33,14 @@ from koordinator.hadoop.configuration import DEFAULT_CLUSTER
 AnyT = TypeVar("AnyT")
 
 _ENDED: Final = frozenset(("Succeeded", "Failed"))
-_UNSCHEDULABLE: Final = "Unschedulable"
+_SCHEDULED, _UNSCHEDULABLE = "PodScheduled", "Unschedulable"
+_NOTES: Final = (
+    YARN_CLUSTER_ID,
+    YARN_NODE_ID,
+    ORIGIN_EXTENDED_ALLOCATABLE.key,
+    THIRD_PARTY_ALLOCATIONS.key,
+)
+_SHARED: Final = 1 << 14  # parts of pods that are the same and kept once
 _PORTS: Final = 1 << 16
 
 
@@ -102,8 +121,7 @@ class YarnMirror:
         if pod.status.phase in _ENDED:
             yield from self._drop_pod(key)
             return
-        requests = pod_requests(pod.spec)
-        amounts = BatchAmounts(requests.get(BATCH_CPU, 0), requests.get(BATCH_MEMORY, 0))
+        amounts = _batch_requests(pod)
         if not node:
             self._wait(key, amounts if _is_unschedulable(pod) else NOTHING)
             return
@@ -146,6 +164,82 @@ class YarnMirror:
         self._largest = None
 
 
+def node_as_read(obj: KubeObject) -> KubeObject:
+    """Return a node with nothing but what decisions and writes read of it."""
+    if not isinstance(obj, Node):
+        return obj
+    meta, status = obj.metadata, obj.status
+    return Node(
+        metadata=ObjectMeta(
+            name=meta.name,
+            uid=meta.uid,
+            resource_version=meta.resource_version,
+            annotations={key: meta.annotations[key] for key in _NOTES if key in meta.annotations},
+        ),
+        status=NodeStatus(
+            allocatable={
+                name: status.allocatable[name]
+                for name in (BATCH_CPU, BATCH_MEMORY)
+                if name in status.allocatable
+            },
+            addresses=status.addresses,
+        ),
+    )
+
+
+def pod_as_read(obj: KubeObject) -> KubeObject:
+    """Return a pod with nothing but what decisions read of it; most have next to nothing."""
+    if not isinstance(obj, Pod):
+        return obj
+    meta = obj.metadata
+    is_manager = meta.labels.get(COMPONENT) == NODE_MANAGER
+    kept = ObjectMeta(
+        name=meta.name,
+        namespace=sys.intern(meta.namespace),
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+    )
+    if is_manager:
+        kept = replace(
+            kept,
+            labels={COMPONENT: NODE_MANAGER},
+            annotations={key: meta.annotations[key] for key in _NOTES if key in meta.annotations},
+            creation_timestamp=meta.creation_timestamp,
+        )
+    return Pod(
+        metadata=kept,
+        spec=_spec(sys.intern(obj.spec.node_name), _batch_requests(obj)),
+        status=_status(sys.intern(obj.status.phase), _is_unschedulable(obj)),
+    )
+
+
+@lru_cache(maxsize=_SHARED)
+def _spec(node_name: str, amounts: BatchAmounts) -> PodSpec:
+    """Return a spec that asks for so much; equal ones are one."""
+    containers: tuple[Container, ...] = ()
+    if amounts != NOTHING:
+        requests = ResourceRequirements(requests=amounts.resources())
+        containers = (Container(name="", resources=requests),)
+    return PodSpec(containers=containers, node_name=node_name)
+
+
+@lru_cache(maxsize=_SHARED)
+def _status(phase: str, is_unschedulable: bool) -> PodStatus:
+    waits = Condition(type=_SCHEDULED, status="False", reason=_UNSCHEDULABLE)
+    return PodStatus(phase=phase, conditions=(waits,) if is_unschedulable else ())
+
+
+def _batch_requests(pod: Pod) -> BatchAmounts:
+    requests = pod_requests(pod.spec)
+    return BatchAmounts(requests.get(BATCH_CPU, 0), requests.get(BATCH_MEMORY, 0))
+
+
+#: What a watch keeps of nodes and pods.
+AS_READ: Final[Mapping[type[KubeObject], Transform]] = MappingProxyType(
+    {Node: node_as_read, Pod: pod_as_read}
+)
+
+
 def _set(table: dict[str, dict[str, AnyT]], node: str, key: str, value: AnyT | None) -> None:
     if value is not None:
         table.setdefault(node, {})[key] = value
@@ -171,7 +265,7 @@ def _reference(meta: ObjectMeta) -> NodeManagerRef:
 
 def _is_unschedulable(pod: Pod) -> bool:
     return any(
-        each.type == "PodScheduled" and each.status == "False" and each.reason == _UNSCHEDULABLE
+        each.type == _SCHEDULED and each.status == "False" and each.reason == _UNSCHEDULABLE
         for each in pod.status.conditions
     )
 

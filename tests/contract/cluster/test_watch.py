@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from tests.contract.cluster.conftest import Bed
 from tests.contract.cluster.objects import node, pod
 
-from koordinator.api.meta import KubeObject
+from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.node import Node
-from koordinator.api.pod import Pod
+from koordinator.api.pod import Pod, PodSpec
 from koordinator.cluster.port import Binding, Cluster, EventType, Watch, WatchEvent
 from koordinator.foundation.errors import ClusterError, InvalidError
 
@@ -144,6 +144,35 @@ def test_the_start_comes_kind_after_kind(cluster: Cluster) -> None:
 
     events = poll(cluster, cluster.watch([Node, Pod]), 3)
     assert [type(event.object) for event in events] == [Node, Pod, KubeObject]
+
+
+def test_a_watch_delivers_what_its_transform_makes(cluster: Cluster) -> None:
+    """In place of the object, before and after; other kinds are as they are."""
+    cluster.create(pod("a"))
+    cluster.create(node("n"))
+
+    def bare(obj: KubeObject) -> KubeObject:
+        meta = obj.metadata
+        kept = ObjectMeta(
+            name=meta.name,
+            namespace=meta.namespace,
+            uid=meta.uid,
+            resource_version=meta.resource_version,
+        )
+        return Pod(metadata=kept, spec=PodSpec(containers=()))
+
+    watch = cluster.watch([Node, Pod], transforms={Pod: bare})
+    of_node, added, _ = poll(cluster, watch, 3)
+    assert of_node.object == cluster.get(Node, "n")
+    assert added.object == bare(cluster.get(Pod, "a", "default"))
+    changed = set_label(cluster, "a", "1")
+    (modified,) = poll(cluster, watch)
+    assert (modified.object, modified.previous) == (bare(changed), added.object)
+    cluster.delete(Pod, "a", "default", grace_period_s=0)
+    (*_, gone) = poll(cluster, watch)
+    assert gone.type is EventType.DELETED
+    assert gone.object.metadata.labels == {}
+    assert gone.object.key == "default/a"
 
 
 def test_a_closed_watch_is_silent(cluster: Cluster) -> None:

@@ -12,6 +12,7 @@ from tests.worlds import START_S, node, pod
 from koordinator.api.meta import KubeObject
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.cluster.memory.watch import MemoryWatch
+from koordinator.cluster.port import NO_TRANSFORMS, Transform
 from koordinator.domain.recording import read_recording
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import ClusterError
@@ -44,6 +45,7 @@ class Unreachable(Living):
         self,
         kind_types: Sequence[type[KubeObject]],
         field_selectors: Mapping[type[KubeObject], str] | None = None,  # noqa: ARG002 -- the port's
+        transforms: Mapping[type[KubeObject], Transform] = NO_TRANSFORMS,  # noqa: ARG002 -- likewise
     ) -> MemoryWatch:
         watch = super().watch(kind_types)
         watch.__class__ = _Silent

@@ -37,8 +37,17 @@ from koordinator.cluster.kubernetes.resources import (
     with_query,
 )
 from koordinator.cluster.kubernetes.transport import Observe, Request, Transport
+from koordinator.cluster.kubernetes.view import View
 from koordinator.cluster.kubernetes.watch import KubernetesWatch
-from koordinator.cluster.port import NO_SELECTORS, Binding, Listing, PodReport, Report
+from koordinator.cluster.port import (
+    NO_SELECTORS,
+    NO_TRANSFORMS,
+    Binding,
+    Listing,
+    PodReport,
+    Report,
+    Transform,
+)
 from koordinator.foundation.clock import Clock, to_datetime
 from koordinator.foundation.errors import (
     BugError,
@@ -242,10 +251,12 @@ class KubernetesCluster:
         self,
         kind_types: Sequence[type[KubeObject]],
         field_selectors: Mapping[type[KubeObject], str] = NO_SELECTORS,
+        transforms: Mapping[type[KubeObject], Transform] = NO_TRANSFORMS,
     ) -> KubernetesWatch:
         selections = [Selection(kind, fields=field_selectors.get(kind, "")) for kind in kind_types]
         channels = self._background.run(self._follow(selections))
-        watch = KubernetesWatch(self._background, kind_types, channels)
+        views = {kind: View(kind, transforms.get(kind)) for kind in kind_types}
+        watch = KubernetesWatch(self._background, views, channels)
         self._watches = [*(w for w in self._watches if w.is_open), watch]
         return watch
 

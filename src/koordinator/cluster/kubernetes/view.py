@@ -11,7 +11,7 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.nesting import cut_nesting
 from koordinator.cluster.kubernetes.mailbox import Item, Lines, WatchRefusal
 from koordinator.cluster.kubernetes.pages import Name, Page, decode_named, decode_page
-from koordinator.cluster.port import EventType, WatchEvent
+from koordinator.cluster.port import EventType, Transform, WatchEvent
 from koordinator.foundation.errors import InputError
 
 ObjectT = TypeVar("ObjectT")
@@ -28,14 +28,14 @@ class View:
     """What was delivered last, by key.
 
     Every list is a difference to it, the first one too.  An object that can't be decoded any more
-    stays as it was delivered.
+    stays as it was delivered.  ``transform`` makes of an object what is delivered.
     """
 
-    def __init__(self, kind_type: type[KubeObject]) -> None:
+    def __init__(self, kind_type: type[KubeObject], transform: Transform | None = None) -> None:
         self.objects: dict[str, KubeObject] = {}
         self.is_listed = False  # once, to its end
         self.refresh = 0  # the newest one that is done
-        self._kind_type = kind_type
+        self._kind_type, self._transform = kind_type, transform
         self._line_type: type[_Line[KubeObject]] = _Line[kind_type]  # type: ignore[valid-type]  # at run time
         self._unseen: set[str] = set()  # by the list under way
 
@@ -101,6 +101,8 @@ class View:
             old = None
         if old is not None and old.metadata.resource_version == meta.resource_version:
             return
+        if self._transform is not None:
+            obj = self._transform(obj)
         self.objects[key] = obj
         kind = EventType.ADDED if old is None else EventType.MODIFIED
         yield WatchEvent(kind, obj, old)
@@ -108,6 +110,8 @@ class View:
     def _gone(self, key: str, last: KubeObject | None = None) -> Iterator[WatchEvent]:
         old = self.objects.pop(key, None)
         if old is not None:
+            if last is not None and self._transform is not None:
+                last = self._transform(last)
             yield WatchEvent(EventType.DELETED, last or old, old)
 
     def _key_of(self, name: Name) -> str:

@@ -1,6 +1,6 @@
 """Several kinds in one watch: the caller's side, where objects are decoded."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from koordinator.api.meta import KubeObject
@@ -16,7 +16,7 @@ _BOOKMARK = WatchEvent(EventType.BOOKMARK, KubeObject())
 
 
 class KubernetesWatch:
-    """Implements ``port.Watch``.  ``channels`` has the mailbox of each kind and its follower.
+    """Implements ``port.Watch``.  ``channels`` has the mailbox of each view and its follower.
 
     Until all kinds are listed, only the first one that is not is read, so that the start comes
     kind after kind; what the others have received waits.
@@ -25,12 +25,12 @@ class KubernetesWatch:
     def __init__(
         self,
         background: Background,
-        kind_types: Sequence[type[KubeObject]],
+        views: Mapping[type[KubeObject], View],
         channels: Sequence[tuple[Mailbox, Reflector]],
     ) -> None:
         self.is_open = True
         self._background = background
-        self._views = {kind_type: View(kind_type) for kind_type in kind_types}
+        self._views = views
         self._pairs = [
             (view, mailbox)
             for view, (mailbox, _) in zip(self._views.values(), channels, strict=True)

@@ -40,11 +40,13 @@ from koordinator.cluster.memory.store import Store
 from koordinator.cluster.memory.watch import MemoryWatch, snapshot_events
 from koordinator.cluster.port import (
     NO_SELECTORS,
+    NO_TRANSFORMS,
     Binding,
     Listing,
     ObjectPatch,
     PodReport,
     Report,
+    Transform,
     guarded,
 )
 from koordinator.foundation.clock import Clock, to_datetime
@@ -168,6 +170,7 @@ class MemoryCluster:
         self,
         kind_types: Sequence[type[KubeObject]],
         field_selectors: Mapping[type[KubeObject], str] = NO_SELECTORS,
+        transforms: Mapping[type[KubeObject], Transform] = NO_TRANSFORMS,
     ) -> MemoryWatch:
         self._refresh(*kind_types)
         selection = {
@@ -184,6 +187,7 @@ class MemoryCluster:
             selection,
             snapshot_events(existing),
             lambda: self._refresh(*kind_types),
+            transforms,
         )
         self._watches.add(watch)
         return watch

@@ -10,7 +10,7 @@ from weakref import WeakSet
 
 from koordinator.api.meta import KubeObject
 from koordinator.cluster.memory.fields import FieldRequirement
-from koordinator.cluster.port import EventType, WatchEvent
+from koordinator.cluster.port import NO_TRANSFORMS, EventType, Transform, WatchEvent
 
 _BOOKMARK = WatchEvent(EventType.BOOKMARK, KubeObject())
 _TRIM = 1 << 12  # events that all have seen are dropped this many at a time
@@ -71,12 +71,13 @@ class MemoryWatch:
         selection: Selection,
         initial: Sequence[WatchEvent],
         refresh: Callable[[], None],
+        transforms: Mapping[type[KubeObject], Transform] = NO_TRANSFORMS,
     ) -> None:
         self.version = log.version
         self._log = log
         self._selection = selection
         self._initial = list(initial)
-        self._refresh = refresh
+        self._refresh, self._transforms = refresh, transforms
         self._bookmarks = 0
         self._open = True
         log.register(self)
@@ -94,6 +95,8 @@ class MemoryWatch:
             events.extend([event for event in fresh if type(event.object) in selection])
         self.version = self._log.version
         self._log.trim()
+        if self._transforms:
+            events = [self._transformed(event) for event in events]
         events += [_BOOKMARK] * self._bookmarks
         self._bookmarks = 0
         return events
@@ -115,6 +118,17 @@ class MemoryWatch:
             self._open = False
             self._initial = []
             self._log.leave(self)
+
+    def _transformed(self, event: WatchEvent) -> WatchEvent:
+        transform = self._transforms.get(type(event.object))
+        if transform is None:
+            return event
+        before = event.previous
+        return WatchEvent(
+            event.type,
+            transform(event.object),
+            transform(before) if before is not None else None,
+        )
 
     def _selected(self, event: WatchEvent) -> WatchEvent | None:
         """Return the change as one sees it who sees only objects that match."""
