@@ -23,6 +23,8 @@ from koordinator.api import (
     pod_migration_job,
     policy,
     priority,
+    queue_unit,
+    queued_jobs,
     recommendation,
     reservation,
     schedule_explanation,
@@ -63,6 +65,8 @@ KINDS: tuple[type[KubeObject], ...] = (
     *pod_migration_job.KINDS,
     *schedule_explanation.KINDS,
     *recommendation.KINDS,
+    *queue_unit.KINDS,
+    *queued_jobs.KINDS,
 )
 
 BY_NAME: dict[tuple[str, str], type[KubeObject]] = {

@@ -3,6 +3,7 @@
 Source: k8s.io/api apps/v1/types.go, batch/v1/types.go, core/v1/types.go.
 """
 
+import datetime as dt
 from typing import ClassVar
 
 from koordinator.api.meta import ApiStruct, Condition, Int32, KubeObject, LabelSelector, ObjectMeta
@@ -32,12 +33,27 @@ class WorkloadStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class JobSpec(ApiStruct, frozen=True, kw_only=True):
-    """``parallelism`` pods at a time until ``completions`` of them succeeded."""
+    """``parallelism`` pods at a time until ``completions`` of them succeeded.
+
+    The pods of one that is ``suspend`` ed are deleted, and none are made.
+    """
 
     parallelism: int | None = None
     completions: int | None = None
     suspend: bool | None = None
     selector: LabelSelector | None = None
+    template: PodTemplateSpec | None = None
+
+
+class JobStatus(ApiStruct, frozen=True, kw_only=True):
+    """How many pods there are and were; ``start_time`` is None while it is suspended."""
+
+    active: Int32 = 0
+    ready: Int32 | None = None
+    succeeded: Int32 = 0
+    failed: Int32 = 0
+    start_time: dt.datetime | None = None
+    conditions: tuple[Condition, ...] = ()
 
 
 class ReplicationController(KubeObject, frozen=True, kw_only=True):
@@ -102,6 +118,7 @@ class Job(KubeObject, frozen=True, kw_only=True):
     PLURAL: ClassVar[str] = "jobs"
 
     spec: JobSpec = JobSpec()
+    status: JobStatus = JobStatus()
 
 
 class CronJob(KubeObject, frozen=True, kw_only=True):

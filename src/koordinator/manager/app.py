@@ -48,10 +48,12 @@ from koordinator.manager.controllers.node_resource import (
     reconcile_node_resource,
 )
 from koordinator.manager.controllers.node_slo import reconcile_node_slo
+from koordinator.manager.controllers.queue_units import QueueUnitOptions, reconcile_queue_units
 from koordinator.manager.controllers.quota_profile import AGAIN_S, reconcile_quota_profile
 from koordinator.manager.events import warning
 from koordinator.manager.metrics import ManagerMetrics
 from koordinator.manager.mirror import Key, Mirror
+from koordinator.manager.queue_mirror import QueueMirror
 from koordinator.manager.rate_limiter import ProfileOptions, RateLimiter
 from koordinator.manager.switches import Controller, NodePlugin
 from koordinator.manager.writes import Create, Delete, Patch, Write
@@ -85,6 +87,7 @@ PROFILE_CONTROLLER = "ColocationProfileController"
 REPLACE_RESOURCES = "ReplaceResourcesTransformer"
 #: A report is too old only *after* its time.
 _JUST_AFTER_S = 0.001
+RETRY_S = 1.0  # after which a queue is looked at again that could not be written
 _OF_NODES = (Controller.NODE_METRIC, Controller.NODE_SLO, Controller.NODE_RESOURCE)
 
 log = logging.getLogger(__name__)
@@ -100,13 +103,17 @@ class ManagerOptions:
     plugins: AbstractSet[NodePlugin] = ALL_PLUGINS
     gates: AbstractSet[str] = frozenset()
     profiles: ProfileOptions = field(default_factory=ProfileOptions)
+    queue_units: QueueUnitOptions = field(default_factory=QueueUnitOptions)
 
     @property
     def working(self) -> AbstractSet[Controller]:
         """Controllers that are neither left out nor behind a gate that is off."""
-        if PROFILE_CONTROLLER in self.gates:
-            return self.controllers
-        return self.controllers - {Controller.COLOCATION_PROFILE}
+        off = set()
+        if PROFILE_CONTROLLER not in self.gates:
+            off.add(Controller.COLOCATION_PROFILE)
+        if not self.queue_units.kinds:
+            off.add(Controller.QUEUE_UNITS)
+        return self.controllers - off
 
 
 class Manager:
@@ -144,7 +151,11 @@ class Manager:
             Controller.NODE_RESOURCE: self._reconcile_resource,
             Controller.QUOTA_PROFILE: self._reconcile_quota_profile,
             Controller.COLOCATION_PROFILE: self._reconcile_colocation_profile,
+            Controller.QUEUE_UNITS: self._reconcile_queue_units,
         }
+        has_queues = Controller.QUEUE_UNITS in self._controllers
+        self._queue_mirror = QueueMirror(self.options.queue_units) if has_queues else None
+        self._unreadable: dict[str, str] = {}  # jobs that can't be read, as they were told
 
     @property
     def config(self) -> SloConfig:
@@ -189,6 +200,8 @@ class Manager:
             kinds += _KEPT_QUOTAS
         if Controller.COLOCATION_PROFILE in self._controllers:
             kinds += _RELABELLING
+        if self._queue_mirror is not None:
+            kinds += [kind for kind in self._queue_mirror.kinds if kind not in kinds]
         return tuple(kinds)
 
     def _selectors(self) -> Mapping[type[KubeObject], str]:
@@ -221,9 +234,10 @@ class Manager:
             fault = fault_of("news", error, kind, subject_of(obj))
             with suppress(Exception):
                 self._forget(obj)
-            with suppress(Exception):
-                for key in self.mirror.drop(obj):
-                    self._add(key)
+            if self.mirror.keeps(obj):
+                with suppress(Exception):
+                    for key in self.mirror.drop(obj):
+                        self._add(key)
             self._on_fault(fault)
 
     def _handle(self, event: WatchEvent) -> None:
@@ -231,6 +245,11 @@ class Manager:
         if isinstance(obj, ConfigMap):
             if event.type is not EventType.DELETED:  # without a ConfigMap the last one counts
                 self._configure(obj)
+            return
+        deleted = event.type is EventType.DELETED
+        if self._queue_mirror is not None and self._queue_mirror.take(obj, deleted=deleted):
+            self._add((Controller.QUEUE_UNITS, ""))
+        if not self.mirror.keeps(obj):
             return
         if isinstance(obj, Pod) and self._replaces_resources:
             obj = replaced_resources(obj)
@@ -388,6 +407,31 @@ class Manager:
             log.warning("profile ignored", extra={**extra, "error": str(error)})
         return now_s + options.interval_s
 
+    def _reconcile_queue_units(self, _: str) -> float | None:
+        if self._queue_mirror is None:
+            return None
+        now_s, options = self._clock.now_s(), self.options.queue_units
+        done = reconcile_queue_units(self._queue_mirror.world(), options, now_s)
+        for job, problem in done.problems.items():
+            if self._unreadable.get(job) != problem:
+                log.warning("job not queued", extra={"job": job, "error": problem})
+        self._unreadable = done.problems
+        again_s = done.again_s
+        for about, writes in done.steps:
+            try:
+                for write in writes:  # none without those before it
+                    self._send(write)
+            except ClusterError as error:
+                extra = {"about": about, "error": str(error)}
+                if self._queue_mirror.told.get(about) != str(error):
+                    log.warning("queue not written", extra=extra)
+                self._queue_mirror.told[about] = str(error)
+                retry_s = now_s + RETRY_S
+                again_s = retry_s if again_s is None else min(again_s, retry_s)
+            else:
+                self._queue_mirror.told.pop(about, None)
+        return again_s
+
     def _tell_of_quota(
         self, profile: ElasticQuotaProfile, write: Write, error: InvalidError
     ) -> None:
@@ -430,6 +474,10 @@ class Manager:
                 self._cluster.delete(write.kind, write.name, write.namespace, uid=write.uid)
 
     def _note(self, written: KubeObject) -> None:
+        if self._queue_mirror is not None and self._queue_mirror.take(written, deleted=False):
+            self._add((Controller.QUEUE_UNITS, ""))
+        if not self.mirror.keeps(written):
+            return
         for key in self.mirror.put_written(written):
             self._add(key)  # of one annotation another may follow
 

@@ -101,6 +101,10 @@ class Mirror:
             device=self._objects[Device].get(name),
         )
 
+    def keeps(self, obj: KubeObject) -> bool:
+        """Return whether objects of that kind are kept here."""
+        return isinstance(obj, Pod) or type(obj) in self._objects
+
     def put(self, obj: KubeObject) -> Iterator[Key]:
         """Take in an object as it is now; yield whom that concerns."""
         if isinstance(obj, Pod):

@@ -11,6 +11,7 @@ class Controller(StrEnum):
     NODE_SLO = "nodeslo"
     QUOTA_PROFILE = "quotaprofile"
     COLOCATION_PROFILE = "colocationprofile"
+    QUEUE_UNITS = "queueunits"
 
 
 class NodePlugin(StrEnum):

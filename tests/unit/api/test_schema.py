@@ -23,6 +23,8 @@ NAMES = [
     "nodeslos.slo.koordinator.sh",
     "podgroups.scheduling.sigs.k8s.io",
     "podmigrationjobs.scheduling.koordinator.sh",
+    "queues.scheduling.x-k8s.io",
+    "queueunits.scheduling.x-k8s.io",
     "recommendations.analysis.koordinator.sh",
     "reservations.scheduling.koordinator.sh",
     "scheduleexplanations.scheduling.koordinator.sh",
@@ -41,6 +43,7 @@ ALLOWED = {
     "default",
     "minimum",
     "maximum",
+    "maxItems",
     "minItems",
     "minLength",
     "maxLength",
@@ -70,7 +73,7 @@ def at(schema: JsonObject, path: str) -> JsonObject:
 
 
 def test_every_custom_resource_has_a_crd() -> None:
-    """The thirteen CRDs of Koordinator, in a fixed order."""
+    """The thirteen CRDs of Koordinator and the two of koord-queue, in a fixed order."""
     assert list(CRDS) == NAMES
 
 

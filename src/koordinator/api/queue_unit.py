@@ -1,0 +1,184 @@
+"""Queues of jobs that have no pods yet, and what waits in them.
+
+Source: koord-queue (github.com/koordinator-sh/koord-queue) 1.8, chart and CRDs
+scheduling.x-k8s.io_queues.yaml and scheduling.x-k8s.io_queueunits.yaml; the fields after 1.8.0 are
+those of its main branch.
+"""
+
+import datetime as dt
+from enum import StrEnum
+from typing import Annotated, ClassVar
+
+from msgspec import Meta, field
+
+from koordinator.api.core import ResourceList
+from koordinator.api.crd import (
+    CustomResource,
+    NotNegative,
+    Positive,
+    PrinterColumn,
+    StandardCondition,
+    UntypedPodTemplate,
+)
+from koordinator.api.meta import ApiStruct, Int32, LabelSelector
+
+
+class UnitPolicy(StrEnum):
+    """Which units of a queue may pass one that does not fit."""
+
+    PRIORITY = "Priority"  # all
+    BLOCK = "Block"  # none
+    INTELLIGENT = "Intelligent"  # those behind one of low priority
+
+
+class UnitPhase(StrEnum):
+    """How far a unit is; empty is Enqueued."""
+
+    ENQUEUED = "Enqueued"
+    RESERVED = "Reserved"  # by koord-queue only: here it is the same as Dequeued
+    DEQUEUED = "Dequeued"  # its quota counts it, its job may start
+    RUNNING = "Running"
+    TIMEOUT_BACKOFF = "TimeoutBackoff"  # its pods did not run in time
+    SUCCEEDED = "Succeed"
+    FAILED = "Failed"
+
+
+class AdmissionCheckRef(ApiStruct, frozen=True, kw_only=True):
+    """A check that units must pass; nobody makes any yet."""
+
+    name: str = ""
+    label_selector: LabelSelector | None = None
+
+
+class QueueItem(ApiStruct, frozen=True, kw_only=True):
+    """A unit and its place; the first is 1."""
+
+    name: str = ""
+    namespace: str = ""
+    priority: Int32 = 0
+    position: Int32 = 0
+
+
+class QueueSpec(ApiStruct, frozen=True, kw_only=True):
+    """``queue_policy`` is a UnitPolicy."""
+
+    queue_policy: str = ""
+    priority: Int32 | None = None
+    priority_class_name: str = ""
+    admission_checks: tuple[AdmissionCheckRef, ...] = ()
+
+
+class UnitQueueStatus(ApiStruct, frozen=True, kw_only=True):
+    """The units that wait, in order, under ``active``."""
+
+    queue_item_details: dict[str, tuple[QueueItem, ...]] = {}
+
+
+class Queue(CustomResource, frozen=True, kw_only=True):
+    """A queue of units, named after its quota."""
+
+    API_VERSION: ClassVar[str] = "scheduling.x-k8s.io/v1alpha1"
+    KIND: ClassVar[str] = "Queue"
+    PLURAL: ClassVar[str] = "queues"
+    SUBRESOURCE_STATUS: ClassVar[bool] = True
+
+    spec: QueueSpec = QueueSpec()
+    status: UnitQueueStatus = UnitQueueStatus()
+
+
+class ConsumerRef(ApiStruct, frozen=True, kw_only=True):
+    """The job that a unit stands for."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+
+
+class UnitPodSet(ApiStruct, frozen=True, kw_only=True):
+    """Pods of a job that are alike."""
+
+    name: str = "main"
+    template: UntypedPodTemplate | None = None
+    count: NotNegative = 1
+
+
+class QueueUnitSpec(ApiStruct, frozen=True, kw_only=True):
+    """What is asked for.
+
+    ``resource`` and ``request`` are of all pods together.  ``active`` false: it must not start, and
+    is stopped if it has.
+    """
+
+    consumer_ref: ConsumerRef | None = None
+    priority: Int32 | None = None
+    priority_class_name: str = ""
+    queue: str = ""
+    resource: ResourceList = {}
+    request: ResourceList = {}
+    pod_sets: Annotated[tuple[UnitPodSet, ...], Meta(max_length=8)] = field(
+        name="podSet", default=()
+    )
+    active: bool | None = None
+    maximum_execution_time_seconds: Positive | None = None
+
+
+class UnitPodState(ApiStruct, frozen=True, kw_only=True):
+    """How many pods there are, by what they do."""
+
+    running: Int32 = 0
+    pending: Int32 = 0
+
+
+class UnitAdmission(ApiStruct, frozen=True, kw_only=True):
+    """What of a pod set has been let in."""
+
+    name: str = ""
+    replicas: Int32 = 0
+    resources: ResourceList = {}
+    running: Int32 = 0
+
+
+class UnitRequeueState(ApiStruct, frozen=True, kw_only=True):
+    """How often a unit did not run in time, and when it may be tried again."""
+
+    count: Int32 = 0
+    requeue_at: dt.datetime | None = None
+
+
+class QueueUnitStatus(ApiStruct, frozen=True, kw_only=True):
+    """How far a unit is; ``phase`` is a UnitPhase."""
+
+    phase: str = ""
+    attempts: int = 0
+    message: str = ""
+    last_update_time: dt.datetime | None = None
+    last_allocate_time: dt.datetime | None = None
+    pod_state: UnitPodState = UnitPodState()
+    admissions: Annotated[tuple[UnitAdmission, ...], Meta(max_length=32)] = ()
+    conditions: tuple[StandardCondition, ...] = ()
+    requeue_state: UnitRequeueState | None = None
+    accumulated_past_execution_time_seconds: Int32 | None = None
+
+
+class QueueUnit(CustomResource, frozen=True, kw_only=True):
+    """A job that waits for room in its quota, or has it."""
+
+    API_VERSION: ClassVar[str] = "scheduling.x-k8s.io/v1alpha1"
+    KIND: ClassVar[str] = "QueueUnit"
+    PLURAL: ClassVar[str] = "queueunits"
+    SHORT_NAMES: ClassVar[tuple[str, ...]] = ("qu", "qus")
+    SUBRESOURCE_STATUS: ClassVar[bool] = True
+    PRINTER_COLUMNS: ClassVar[tuple[PrinterColumn, ...]] = (
+        PrinterColumn("PHASE", ".status.phase"),
+        PrinterColumn("PRIORITY", ".spec.priority", "integer"),
+        PrinterColumn("ADMISSIONS", ".status.admissions[*].replicas"),
+        PrinterColumn("JOBTYPE", ".spec.consumerRef.kind"),
+    )
+
+    spec: QueueUnitSpec = QueueUnitSpec()
+    status: QueueUnitStatus = QueueUnitStatus()
+
+
+KINDS = (Queue, QueueUnit)

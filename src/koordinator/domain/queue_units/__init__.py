@@ -1,0 +1,13 @@
+"""Units: jobs that have no pods yet and wait for room in their quota.
+
+No I/O, no clock.  A job comes suspended; a QueueUnit stands for it, and counts in its quota from
+the moment it is let in until its pods are gone.
+
+``kinds``      which jobs these are, as data
+``jobs``       a job of any kind, as queues see it
+``quotas``     how much units may ask for in a quota and above it
+``life``       what becomes of one unit: phases, time-outs, limits
+``admission``  which of the units that wait are let in, and who has to go for them
+
+Source: koord-queue 1.8 (github.com/koordinator-sh/koord-queue).
+"""

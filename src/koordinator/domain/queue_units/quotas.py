@@ -1,0 +1,89 @@
+"""How much units may ask for together: in their quota and in every quota above it.
+
+Source: koord-queue, plugin ElasticQuotaV2.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from koordinator.api.elastic_quota import ROOT_QUOTA, ElasticQuota
+from koordinator.domain.quota.amounts import (
+    Amounts,
+    add,
+    amounts_of,
+    exceeded,
+    named_by,
+    plus,
+    to_text,
+)
+
+_PRECISION: Final = 1 << 20
+
+
+class UnitQuotas:
+    """The quotas of a cluster by name, with what units hold of each."""
+
+    def __init__(self, quotas: Iterable[ElasticQuota], oversell_rate: float = 1.0) -> None:
+        """``oversell_rate``: how many times its maximum a quota lets in."""
+        self._quotas: dict[str, ElasticQuota] = {}
+        self._rate = round(oversell_rate * _PRECISION)
+        self._used: dict[str, dict[str, int]] = {}
+        self._twice: set[str] = set()
+        for quota in quotas:
+            name = quota.metadata.name
+            if name in self._quotas:
+                self._twice.add(name)
+            self._quotas[name] = quota
+
+    def path(self, name: str) -> tuple[str, ...] | str:
+        """Return a quota and those above it that exist, or why nothing can be let in."""
+        path: list[str] = []
+        while name != ROOT_QUOTA:
+            quota = self._quotas.get(name)
+            if quota is None:
+                return f"there is no quota {name}" if name else "it names no quota"
+            if name in path:
+                return f"quota {name} is its own ancestor"
+            if name in self._twice:
+                return f"there is more than one quota {name}"
+            path.append(name)
+            name = quota.parent
+        if ROOT_QUOTA in self._quotas:
+            path.append(ROOT_QUOTA)
+        return tuple(path)
+
+    def take(self, name: str, request: Amounts) -> None:
+        """Count what a unit holds, in its quota and above; of a quota that is gone, there alone."""
+        path = self.path(name)
+        for level in path if isinstance(path, tuple) else (name,):
+            add(self._used.setdefault(level, {}), request)
+
+    def release(self, name: str, request: Amounts) -> None:
+        """Take back what was counted with ``take``."""
+        self.take(name, {resource: -amount for resource, amount in request.items()})
+
+    def used(self, name: str) -> Amounts:
+        """Return what units hold of a quota."""
+        return self._used.get(name, {})
+
+    def limit(self, name: str) -> Amounts:
+        """Return what they may hold."""
+        most = amounts_of(self._quotas[name].spec.max)
+        return {resource: amount * self._rate // _PRECISION for resource, amount in most.items()}
+
+    def why_not(self, name: str, request: Amounts) -> str:
+        """Return why a unit can't be let in; empty: it can."""
+        path = self.path(name)
+        if isinstance(path, str):
+            return path
+        for level in path:
+            limit, used = self.limit(level), self.used(level)
+            asked = {resource: amount for resource, amount in request.items() if amount > 0}
+            over = exceeded(named_by(plus(used, asked), asked), limit)
+            if over:
+                return (
+                    f"quota {level} has no room: it asks for {to_text(asked)}, used is "
+                    f"{to_text(named_by(used, asked))}, the most is {to_text(limit)}: "
+                    f"too little {', '.join(over)}"
+                )
+        return ""

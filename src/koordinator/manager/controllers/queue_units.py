@@ -1,0 +1,385 @@
+"""Jobs held back until their quota has room: QueueUnits for jobs, admission, and the way back.
+
+One pass looks at all of it and answers with steps; each step is about one unit, its writes in the
+order in which they must happen: what lets a job run comes after what counts it in its quota, and
+what gives room back comes after the job has been told to stop.
+
+Source: koord-queue 1.8, controller and job extensions.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from msgspec.structs import replace
+
+from koordinator.api.codec import encode_part, merge_patch
+from koordinator.api.elastic_quota import DEFAULT_QUOTA, ROOT_QUOTA, SYSTEM_QUOTA, ElasticQuota
+from koordinator.api.meta import JsonObject, KubeObject, ObjectMeta, OwnerReference
+from koordinator.api.priority import PriorityClass
+from koordinator.api.queue_unit import (
+    ConsumerRef,
+    Queue,
+    QueueItem,
+    QueueSpec,
+    QueueUnit,
+    QueueUnitSpec,
+    QueueUnitStatus,
+    UnitPhase,
+    UnitPodSet,
+    UnitQueueStatus,
+)
+from koordinator.domain.queue_units.admission import (
+    POLICY_LABEL,
+    UnitQueue,
+    WaitingUnit,
+    plan_admission,
+    policy_named,
+)
+from koordinator.domain.queue_units.jobs import (
+    ENQUEUED,
+    ENQUEUED_AT,
+    WaitingJob,
+    read_job,
+    resumed,
+    suspended,
+)
+from koordinator.domain.queue_units.kinds import JobKind
+from koordinator.domain.queue_units.life import (
+    PREEMPTED,
+    UnitTimes,
+    admission_stamp,
+    evicted,
+    holds,
+    let_in,
+    step,
+)
+from koordinator.domain.queue_units.quotas import UnitQuotas
+from koordinator.domain.quota.amounts import to_quantities
+from koordinator.foundation.clock import to_datetime
+from koordinator.foundation.errors import InputError
+from koordinator.manager.writes import Create, Delete, Patch, Write
+
+QUEUE_PRIORITY: Final = 1000
+RFC3339: Final = "%Y-%m-%dT%H:%M:%SZ"
+SOON_S: Final = 0.01  # not at once: what was written may have to be read again first
+SHOWN_ITEMS: Final = 100  # of a queue's status
+_ACTIVE: Final = "active"
+_NO_QUEUE: Final = frozenset((ROOT_QUOTA, SYSTEM_QUOTA, DEFAULT_QUOTA))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueUnitOptions:
+    """Which kinds of jobs are held back, and how."""
+
+    kinds: tuple[JobKind, ...] = ()
+    oversell_rate: float = 1.0
+    queue_namespace: str = "koord-queue"
+    pods_ready_s: float = 600.0  # where the queue waits for pods
+    initial_backoff_s: float = 1.0
+    longest_backoff_s: float = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class QueueWorld:
+    """What exists.  Jobs are those of all kinds that are held back."""
+
+    jobs: Iterable[KubeObject]
+    units: Mapping[str, QueueUnit]
+    queues: Mapping[str, Queue]
+    quotas: Iterable[ElasticQuota]
+    priority_classes: Mapping[str, PriorityClass]
+
+
+@dataclass(slots=True)
+class QueuePass:
+    """Steps, when to look again, and jobs that can't be read with the reason."""
+
+    steps: list[tuple[str, tuple[Write, ...]]] = field(default_factory=list)  # about whom, and what
+    again_s: float | None = None
+    problems: dict[str, str] = field(default_factory=dict)
+
+
+def reconcile_queue_units(world: QueueWorld, options: QueueUnitOptions, now_s: float) -> QueuePass:
+    """Return what is to be written now."""
+    done = QueuePass()
+    by_type = {kind.type: kind for kind in options.kinds}
+    jobs: dict[str, WaitingJob] = {}
+    for obj in world.jobs:
+        try:
+            job = read_job(obj, by_type[type(obj)])
+        except InputError as error:
+            done.problems[obj.key] = str(error)
+            continue
+        known = jobs.setdefault(job.unit_key, job)
+        if known is not job:
+            done.problems[obj.key] = f"{known.id} has the unit {job.unit_key} already"
+    queues = {queue.metadata.name: UnitQueue.of(queue) for queue in world.queues.values()}
+    living = _Pass(world, options, done, now_s)
+    units: list[WaitingUnit] = []
+    for key, unit in world.units.items():
+        job_of_unit = jobs.get(key)
+        if job_of_unit is None or not _belongs(unit, job_of_unit):
+            if unit.spec.consumer_ref is not None and _is_ours(unit, options, done):
+                done.steps.append((key, (_deletion(unit),)))
+            continue
+        units.append(living.live(unit, job_of_unit, queues.get(unit.spec.queue)))
+    for key, job in jobs.items():
+        if key in world.units or not (_is_managed(job) or _is_orphan(job)):
+            continue
+        created = _unit(job, world.priority_classes)
+        done.steps.append((key, (Create(created), _marks(job, now_s))))
+        if holds(created, job):  # somebody has deleted the unit of a job that runs
+            units.append(WaitingUnit(created, job))
+    _admit(units, queues, living)
+    return done
+
+
+# -- units ----------------------------------------------------------------------------------------
+
+
+def _unit(job: WaitingJob, classes: Mapping[str, PriorityClass]) -> QueueUnit:
+    """Return the unit of a job that has none."""
+    meta = job.obj.metadata
+    namespace, _, name = job.unit_key.partition("/")
+    owner = OwnerReference(
+        api_version=job.obj.API_VERSION,
+        kind=job.obj.KIND,
+        name=meta.name,
+        uid=meta.uid,
+        controller=True,
+        block_owner_deletion=True,
+    )
+    return QueueUnit(
+        metadata=ObjectMeta(
+            name=name,
+            namespace=namespace,
+            labels=meta.labels,
+            annotations=meta.annotations,
+            owner_references=(owner,),
+        ),
+        spec=_spec(job, classes),
+    )
+
+
+def _marks(job: WaitingJob, now_s: float) -> Patch:
+    """Return the note on a job that it has a unit."""
+    meta = job.obj.metadata
+    marks = {ENQUEUED: "true", ENQUEUED_AT: to_datetime(now_s).strftime(RFC3339)}
+    return Patch(type(job.obj), meta.name, {"metadata": {"annotations": marks}}, meta.namespace)
+
+
+def _spec(job: WaitingJob, classes: Mapping[str, PriorityClass]) -> QueueUnitSpec:
+    meta = job.obj.metadata
+    class_name = next((it.priority_class for it in job.pod_sets if it.priority_class), "")
+    found = classes.get(class_name)
+    number = next((it.priority for it in job.pod_sets if it.priority is not None), None)
+    amounts = to_quantities(job.request)
+    return QueueUnitSpec(
+        consumer_ref=ConsumerRef(
+            api_version=job.obj.API_VERSION,
+            kind=job.obj.KIND,
+            name=meta.name,
+            namespace=meta.namespace,
+            uid=meta.uid,
+        ),
+        priority=found.value if found is not None else number or 0,
+        priority_class_name=class_name,
+        queue=job.quota,
+        resource=amounts,
+        request=amounts,
+        pod_sets=tuple(
+            UnitPodSet(name=it.name, template=it.template, count=it.count) for it in job.pod_sets
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """What one pass stands on."""
+
+    world: QueueWorld
+    options: QueueUnitOptions
+    done: QueuePass
+    now_s: float
+
+    def live(self, unit: QueueUnit, job: WaitingJob, queue: UnitQueue | None) -> WaitingUnit:
+        """Let one unit live on; return it as it is stored, or will be."""
+        options, done = self.options, self.done
+        waits = queue is not None and queue.waits_for_pods
+        times = UnitTimes(
+            options.pods_ready_s if waits else None,
+            options.initial_backoff_s,
+            options.longest_backoff_s,
+        )
+        result = step(unit, job, times, self.now_s)
+        if result.again_s is not None:
+            self.look_again(result.again_s)
+        spec = unit.spec
+        if not holds(unit, job) and not job.is_over:
+            spec = _merged(spec, _spec(job, self.world.priority_classes))
+        if result.deactivate:
+            spec = replace(spec, active=False)
+        writes: list[Write] = []
+        if result.status != unit.status:
+            writes.append(_status(unit, result.status))
+        if encode_part(spec) != encode_part(unit.spec):
+            patch = merge_patch(unit, _with(unit, spec, unit.status))
+            writes.append(_patch(unit, {"spec": patch["spec"]}))
+        if result.job:
+            writes.append(_switch(unit, job, self.now_s, resume=result.job == "resume"))
+        if writes:
+            done.steps.append((unit.key, tuple(writes)))
+        return WaitingUnit(_with(unit, spec, result.status), job, spec.priority or 0)
+
+    def look_again(self, at_s: float) -> None:
+        """Look at everything again then, if not earlier."""
+        again_s = self.done.again_s
+        self.done.again_s = at_s if again_s is None else min(again_s, at_s)
+
+
+def _merged(spec: QueueUnitSpec, wanted: QueueUnitSpec) -> QueueUnitSpec:
+    """Return what a job asks for by now, with what a user may have said in the unit."""
+    return replace(
+        wanted,
+        active=spec.active,
+        maximum_execution_time_seconds=spec.maximum_execution_time_seconds,
+        priority=spec.priority,
+        queue=wanted.queue or spec.queue,
+    )
+
+
+def _admit(every: Sequence[WaitingUnit], queues: Mapping[str, UnitQueue], living: _Pass) -> None:
+    """Let in who has room, and send back who has to go for others."""
+    world, options, done, now_s = living.world, living.options, living.done, living.now_s
+    quotas = list(world.quotas)
+    plan = plan_admission(every, queues, UnitQuotas(quotas, options.oversell_rate))
+    busy = {key for key, _ in done.steps}
+    for victim, by in plan.sent_back:
+        message = f"it had to go for {by}"
+        status = evicted(victim.unit, PREEMPTED, message, now_s)
+        writes = (
+            _status(victim.unit, status),
+            _switch(victim.unit, victim.job, now_s, resume=False),
+        )
+        done.steps.append((victim.unit.key, writes))
+    for one in plan.let_in:
+        if one.unit.key in busy:  # it is written in this pass already: it is let in with the next
+            living.look_again(now_s + SOON_S)
+            continue
+        status = let_in(one.unit, one.job, now_s)
+        admitted = _with(one.unit, one.unit.spec, status)
+        writes = (_status(one.unit, status), _switch(admitted, one.job, now_s, resume=True))
+        done.steps.append((one.unit.key, writes))
+    for one in every:
+        why = plan.reasons.get(one.unit.key, "")
+        if why and why != one.unit.status.message and one.unit.key not in busy:
+            status = replace(one.unit.status, message=why, phase=UnitPhase.ENQUEUED)
+            done.steps.append((one.unit.key, (_status(one.unit, status),)))
+    _show_queues(quotas, world.queues, plan.order, options, done)
+
+
+# -- queues ---------------------------------------------------------------------------------------
+
+
+def _show_queues(
+    quotas: Iterable[ElasticQuota],
+    queues: Mapping[str, Queue],
+    order: Mapping[str, list[WaitingUnit]],
+    options: QueueUnitOptions,
+    done: QueuePass,
+) -> None:
+    """Make a queue per quota, and show in it who waits."""
+    by_name = {queue.metadata.name: queue for queue in queues.values()}
+    for quota in quotas:
+        name = quota.metadata.name
+        if name in by_name or name in _NO_QUEUE or quota.is_parent:
+            continue
+        meta = ObjectMeta(name=name, namespace=options.queue_namespace)
+        policy = policy_named(quota.metadata.labels.get(POLICY_LABEL, ""))
+        spec = QueueSpec(queue_policy=policy, priority=QUEUE_PRIORITY)
+        done.steps.append((name, (Create(Queue(metadata=meta, spec=spec)),)))
+    for name, queue in by_name.items():
+        waiting = order.get(name, [])[:SHOWN_ITEMS]
+        items = tuple(
+            QueueItem(
+                name=one.unit.metadata.name,
+                namespace=one.unit.metadata.namespace,
+                priority=one.priority,
+                position=position,
+            )
+            for position, one in enumerate(waiting, start=1)
+        )
+        if items != queue.status.queue_item_details.get(_ACTIVE, ()):
+            status = UnitQueueStatus(queue_item_details={_ACTIVE: items})
+            after = Queue(metadata=queue.metadata, spec=queue.spec, status=status)
+            body = merge_patch(queue, after)
+            meta = queue.metadata
+            done.steps.append(
+                (queue.key, (Patch(Queue, meta.name, body, meta.namespace, "status"),))
+            )
+
+
+# -- writes ---------------------------------------------------------------------------------------
+
+
+def _is_managed(job: WaitingJob) -> bool:
+    """Return whether a job comes suspended, for us: nobody else decides about it."""
+    owners = job.obj.metadata.owner_references
+    owned = any(it.controller and it.kind != "CronJob" for it in owners)
+    return (
+        job.is_suspended
+        and not job.is_over
+        and not owned
+        and job.obj.metadata.deletion_timestamp is None
+    )
+
+
+def _is_orphan(job: WaitingJob) -> bool:
+    """Return whether a job was in a queue and runs, though nothing stands for it any more."""
+    marked = job.obj.metadata.annotations.get(ENQUEUED) == "true"
+    return marked and not job.is_over and (not job.is_suspended or job.has_pods)
+
+
+def _belongs(unit: QueueUnit, job: WaitingJob) -> bool:
+    ref = unit.spec.consumer_ref
+    return ref is not None and (not ref.uid or ref.uid == job.obj.metadata.uid)
+
+
+def _is_ours(unit: QueueUnit, options: QueueUnitOptions, done: QueuePass) -> bool:
+    """Return whether the job of a unit would be known if it existed."""
+    ref = unit.spec.consumer_ref
+    if ref is None or f"{ref.namespace}/{ref.name}" in done.problems:
+        return False
+    kinds = {(kind.type.API_VERSION, kind.type.KIND) for kind in options.kinds}
+    return (ref.api_version, ref.kind) in kinds and unit.metadata.deletion_timestamp is None
+
+
+def _with(unit: QueueUnit, spec: QueueUnitSpec, status: QueueUnitStatus) -> QueueUnit:
+    return QueueUnit(metadata=unit.metadata, spec=spec, status=status)
+
+
+def _patch(unit: QueueUnit, body: JsonObject, subresource: str = "") -> Patch:
+    meta = unit.metadata
+    whole: JsonObject = {"metadata": {"uid": meta.uid}, **body}
+    return Patch(QueueUnit, meta.name, whole, meta.namespace, subresource)
+
+
+def _status(unit: QueueUnit, status: QueueUnitStatus) -> Patch:
+    body = merge_patch(unit, _with(unit, unit.spec, status))
+    patch = _patch(unit, {"status": body.get("status", {})}, "status")
+    patch.body["metadata"]["resourceVersion"] = unit.metadata.resource_version
+    return patch
+
+
+def _switch(unit: QueueUnit, job: WaitingJob, now_s: float, *, resume: bool) -> Patch:
+    meta = job.obj.metadata
+    at = to_datetime(now_s).strftime(RFC3339)
+    body = resumed(job, at, admission_stamp(unit)) if resume else suspended(job)
+    body = {**body, "metadata": {**body.get("metadata", {}), "uid": meta.uid}}
+    return Patch(type(job.obj), meta.name, body, meta.namespace)
+
+
+def _deletion(unit: QueueUnit) -> Delete:
+    meta = unit.metadata
+    return Delete(QueueUnit, meta.name, meta.uid, meta.namespace)

@@ -1,0 +1,164 @@
+"""Whatever happens in whatever order: no quota lets in too much, and nothing is lost."""
+
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.manager.queue_units.worlds import World, is_over, job, queue, quota
+
+from koordinator.api.labels import QUOTA_NAME
+from koordinator.api.queue_unit import QueueUnit
+from koordinator.api.workload import Job
+from koordinator.cluster.port import Cluster
+from koordinator.domain.quota.amounts import amounts_of
+from koordinator.foundation.errors import ClusterError, NotFoundError
+
+MAX = {"top": 5, "left": 4, "right": 3}
+PARENTS = {"left": "top", "right": "top"}
+
+
+class FaultyCluster:
+    """A cluster of which writes fail, and answers get lost, as a list of draws says."""
+
+    def __init__(self, real: Any, faults: list[int]) -> None:
+        self._real, self._faults = real, faults
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._real, name)
+        return self._faulty(found) if name in ("create", "patch", "delete") else found
+
+    def _faulty(self, verb: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **more: Any) -> Any:
+            fault = self._faults.pop() if self._faults else 0
+            if fault == 1:
+                raise ClusterError("no")
+            answer = verb(*args, **more)
+            if fault == 2:
+                raise ClusterError("the answer got lost")
+            return answer
+
+        return call
+
+
+_names = st.sampled_from([f"j{n}" for n in range(6)])
+_amounts = st.integers(0, 3)
+_ops = st.lists(
+    st.one_of(
+        st.tuples(
+            st.just("add"),
+            _names,
+            st.tuples(_amounts, st.integers(1, 2), st.sampled_from(["left", "right"]), _amounts),
+        ),
+        st.tuples(st.sampled_from(["delete", "end", "suspend", "pods", "slow", "unit"]), _names),
+        st.tuples(st.just("step"), st.integers(1, 3)),
+        st.tuples(st.just("restart")),
+        st.tuples(st.just("wait"), st.sampled_from([1, 30, 61])),
+    ),
+    max_size=40,
+)
+
+
+def too_much(world: World) -> dict[str, int]:
+    """Return the quotas in which jobs that may have pods ask for more than there is."""
+    used: dict[str, int] = defaultdict(int)
+    for found in world.jobs():
+        if is_over(found) or (found.spec.suspend and not found.status.active):
+            continue
+        assert found.spec.template is not None
+        requests = found.spec.template.spec.containers[0].resources.requests
+        cpu = amounts_of(requests).get("cpu", 0) // 1000 * (found.spec.parallelism or 0)
+        name = found.metadata.labels[QUOTA_NAME]
+        for level in (name, PARENTS[name]):
+            used[level] += cpu
+    return {name: cpu for name, cpu in used.items() if cpu > MAX[name]}
+
+
+@pytest.mark.slow
+@settings(max_examples=60, deadline=None)
+@given(
+    ops=_ops,
+    faults=st.lists(st.sampled_from([0, 0, 0, 1, 2]), max_size=30),
+    policy=st.sampled_from(["Priority", "Block"]),
+    preempts=st.booleans(),
+    waits=st.booleans(),
+)
+def test_no_quota_lets_in_too_much_and_nothing_is_lost(
+    ops: list[Any], faults: list[int], policy: str, preempts: bool, waits: bool
+) -> None:
+    """Jobs come, end, go, are suspended; writes fail, answers get lost, the manager restarts."""
+    marks = {
+        "enable_queueunit_preemption": str(preempts).lower(),
+        "wait_for_pods_running": str(waits).lower(),
+    }
+    world = World(
+        *(quota(name, cpu, PARENTS.get(name, "")) for name, cpu in MAX.items()),
+        queue("left", policy, **marks),
+        queue("right", policy, **marks),
+        pods_ready_s=60.0,
+    )
+    faulty = FaultyCluster(world.cluster, faults)
+    world.manager = world.start(cast("Cluster", faulty))
+    for op, *args in ops:
+        _do(world, faulty, op, args)
+        assert not too_much(world)
+    faults.clear()
+    world.pass_time(120)
+    for _ in range(4):  # who waits for pods and backs off comes again
+        world.pass_time(30)
+        assert not too_much(world)
+    _check_nothing_is_lost(world)
+
+
+def _do(world: World, faulty: FaultyCluster, op: str, args: list[Any]) -> None:
+    known = {it.metadata.name for it in world.jobs()}
+    if op == "restart":
+        world.manager = world.start(cast("Cluster", faulty))
+    elif op == "step":
+        for _ in range(args[0]):
+            world.manager.step()
+    elif op == "wait":
+        world.clock.advance_to(world.clock.now_s() + args[0])
+    elif op == "add":
+        if args[0] not in known:
+            cpu, pods, name, priority = args[1]
+            world.add(job(args[0], cpu, pods=pods, quota=name, priority=priority))
+    elif args[0] in known:
+        _do_to(world, op, args[0])
+
+
+def _do_to(world: World, op: str, name: str) -> None:
+    if op == "delete":
+        world.cluster.delete(Job, name, "default")
+    elif op == "end" and not world.job(name).spec.suspend:
+        world.end(name)
+    elif op == "suspend":
+        world.cluster.patch(Job, name, "default", {"spec": {"suspend": True}})
+    elif op in ("pods", "slow"):
+        world.make_pods(name, run=op == "pods")
+    elif op == "unit":
+        with suppress(NotFoundError):
+            world.cluster.delete(QueueUnit, name, "default")
+
+
+def _check_nothing_is_lost(world: World) -> None:
+    """Every job runs, is over, or waits for a reason; every unit has its job."""
+    units = {it.metadata.name: it for it in world.cluster.list(QueueUnit).items}
+    jobs = {it.metadata.name: it for it in world.jobs()}
+    assert units.keys() <= jobs.keys()
+    for name, found in jobs.items():
+        if is_over(found):
+            continue
+        unit = units[name]
+        if found.spec.suspend:
+            assert unit.status.phase == "Enqueued", unit.status
+            assert unit.status.message
+        else:
+            assert unit.status.phase == "Running"
+    waiting = [it for name, it in jobs.items() if it.spec.suspend and not is_over(it)]
+    for found in waiting:
+        reason = units[found.metadata.name].status.message
+        assert "has no room" in reason or "does not fit" in reason
