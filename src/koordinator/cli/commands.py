@@ -68,8 +68,7 @@ COMMANDS: Final[Mapping[str, CommandSource]] = MappingProxyType(
         "descheduler": CommandSource(
             "descheduler",
             "descheduler",
-            "Run the descheduler on a cluster until it is told to stop.",
-            "DeschedulerCommand",
+            "Run the descheduler on a cluster until it is told to stop, or see what it would do.",
         ),
         "yarn-operator": CommandSource(
             "yarn_operator",

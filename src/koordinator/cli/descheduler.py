@@ -1,13 +1,27 @@
-"""``koord descheduler``: the descheduler against a cluster, or once over manifests."""
+"""``koord descheduler``: the descheduler against a cluster, or once over manifests; its plans."""
+
+import typer
 
 from koordinator.cli.dataclass_flags import with_flags
 from koordinator.cli.descheduler_flags import DeschedulerFlags, write_descheduler_configuration
+from koordinator.cli.original_flags import DeschedulerGroup
+from koordinator.cli.plan_flags import PlanFlags
 from koordinator.foundation.errors import InputError
 
+descheduler = typer.Typer(
+    name="descheduler",
+    cls=DeschedulerGroup,
+    help="Run the descheduler on a cluster until it is told to stop, or see what it would do.",
+    invoke_without_command=True,
+)
 
+
+@descheduler.callback()
 @with_flags
-def descheduler(flags: DeschedulerFlags) -> None:
+def run(invocation: typer.Context, flags: DeschedulerFlags) -> None:
     """Run the descheduler on a cluster until it is told to stop."""
+    if invocation.invoked_subcommand is not None:
+        return
     configuration = flags.configuration()
     if flags.once:
         from koordinator.cli.descheduler_once import run_once  # noqa: PLC0415 -- takes long to load
@@ -20,7 +34,17 @@ def descheduler(flags: DeschedulerFlags) -> None:
     if flags.write_config_to is not None:
         write_descheduler_configuration(configuration, flags.write_config_to)
         return
-    from koordinator.cli.descheduler_process import run  # noqa: PLC0415 -- servers and clients take
-    # half a second to load, which no other command should pay
+    from koordinator.cli.descheduler_process import (  # noqa: PLC0415 -- servers and clients take
+        run_descheduler,  # half a second to load, which no other command should pay
+    )
 
-    run(configuration, flags)
+    run_descheduler(configuration, flags)
+
+
+@descheduler.command("plan")
+@with_flags
+def show_plan(flags: PlanFlags) -> None:
+    """Print what a policy would do with a cluster: moves, gain, cost, what stays and why."""
+    from koordinator.cli.descheduler_plan import plan  # noqa: PLC0415 -- takes long to load
+
+    plan(flags)

@@ -100,28 +100,13 @@ class DeschedulerFlags:
     @property
     def gates(self) -> frozenset[str]:
         """The feature gates that are on.  Raises InputError."""
-        on = set[str]()
-        for part in parse_list(self.feature_gates):
-            name, _, value = part.partition("=")
-            if name not in GATES:
-                accepted = f"{', '.join(GATES)} with =true or =false"
-                raise InputError(
-                    f"found {part!r}; accepted is {accepted}", source="--feature-gates"
-                )
-            if parse_bool(value, f"--feature-gates: {name}"):
-                on.add(name)
-        return frozenset(on)
+        return parse_gates(self.feature_gates)
 
     def configuration(self) -> DeschedulerConfiguration:
         """Return the configuration of the file as the flags change it.  Raises InputError."""
         configuration = DeschedulerConfiguration()
         if self.config is not None:
-            try:
-                text = read_file(self.config, LARGEST_CONFIGURATION_BYTES)
-            except OSError as error:
-                raise InputError(f"can't be read: {error.strerror}", source=self.source) from None
-            data = yaml_document(text, self.source)
-            configuration = decode_descheduler_configuration(data, self.source)
+            configuration = read_descheduler_configuration(self.config)
         election = self.election.over_election(configuration.leader_election)
         return replace(configuration, leader_election=election)
 
@@ -134,3 +119,25 @@ def write_descheduler_configuration(configuration: DeschedulerConfiguration, pat
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise InputError(f"can't be written: {error.strerror}", source=str(path)) from None
+
+
+def read_descheduler_configuration(path: Path) -> DeschedulerConfiguration:
+    """Return the configuration of a file.  Raises InputError naming file and path."""
+    try:
+        text = read_file(path, LARGEST_CONFIGURATION_BYTES)
+    except OSError as error:
+        raise InputError(f"can't be read: {error.strerror}", source=str(path)) from None
+    return decode_descheduler_configuration(yaml_document(text, str(path)), str(path))
+
+
+def parse_gates(text: str) -> frozenset[str]:
+    """Return the feature gates that are on.  Raises InputError."""
+    on = set[str]()
+    for part in parse_list(text):
+        name, _, value = part.partition("=")
+        if name not in GATES:
+            accepted = f"{', '.join(GATES)} with =true or =false"
+            raise InputError(f"found {part!r}; accepted is {accepted}", source="--feature-gates")
+        if parse_bool(value, f"--feature-gates: {name}"):
+            on.add(name)
+    return frozenset(on)

@@ -36,7 +36,7 @@ from koordinator.scheduler.trial import follow_cluster
 NAME = "koord-descheduler"
 
 
-def run(configuration: DeschedulerConfiguration, flags: DeschedulerFlags) -> None:
+def run_descheduler(configuration: DeschedulerConfiguration, flags: DeschedulerFlags) -> None:
     """Deschedule until a signal comes.
 
     Raises InputError for what the user got wrong, and ClusterError when leadership is lost.

@@ -255,12 +255,6 @@ class ManagerCommand(_Command):
     ignored = OF_MANAGER
 
 
-class DeschedulerCommand(_Command):
-    """``koord descheduler``, for typer."""
-
-    ignored = OF_DESCHEDULER
-
-
 class VgpuMonitorCommand(_Command):
     """``koord vgpu-monitor``, for typer."""
 
@@ -285,9 +279,23 @@ class YarnCopilotCommand(_Command):
     ignored = OF_YARN_COPILOT
 
 
-class KoordletGroup(TyperGroup):
-    """``koord koordlet``, for typer: it has further commands."""
+class _Group(TyperGroup):
+    ignored: ClassVar[IgnoredResources]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        translated = as_declared(args, _declared(self), OF_KOORDLET, self.commands.__contains__)
-        return super().parse_args(ctx, translated)
+        at = next((n for n, arg in enumerate(args) if arg in self.commands), len(args))
+        own, further = args[:at], args[at:]  # flags of further commands are theirs
+        translated = as_declared(own, _declared(self), self.ignored, self.commands.__contains__)
+        return super().parse_args(ctx, [*translated, *further])
+
+
+class KoordletGroup(_Group):
+    """``koord koordlet``, for typer: it has further commands."""
+
+    ignored = OF_KOORDLET
+
+
+class DeschedulerGroup(_Group):
+    """``koord descheduler``, for typer: it has further commands."""
+
+    ignored = OF_DESCHEDULER

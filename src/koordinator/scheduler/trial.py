@@ -12,6 +12,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from koordinator.api.kubescheduler import NO_GATES, FeatureGates, KubeSchedulerConfiguration
+from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
 from koordinator.api.schedule_explanation import ScheduleExplanation
@@ -36,7 +37,9 @@ from koordinator.scheduler.snapshot import ClusterState, PlacedPod, PodAllocatio
 from koordinator.scheduler.transaction import Transaction
 
 #: What it reads besides nodes, pods and namespaces.
-FOLLOWED: Final = tuple(kind for kind in WATCHED if kind is not ScheduleExplanation)
+FOLLOWED: Final[tuple[type[KubeObject], ...]] = tuple(
+    kind for kind in WATCHED if kind is not ScheduleExplanation
+)
 
 
 class SchedulerTrial:

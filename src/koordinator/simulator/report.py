@@ -1,11 +1,9 @@
 """A simulation run for people: one HTML file that needs nothing else, a table for the terminal.
 
-The page loads nothing, and a content security policy holds it to that.  report.css has the
-looks, report.js the read-outs; both are put into the page.
+report.css has the looks, report.js the read-outs; both are put into the page.
 """
 
 from collections.abc import Callable
-from importlib.resources import files
 
 from rich.table import Table
 from rich.text import Text
@@ -14,6 +12,7 @@ from koordinator.domain.run_report import KindTotals, RunEvent, RunReport
 from koordinator.simulator.colocation.comparison import comparison_markup, queue_markup
 from koordinator.simulator.markup import Markup, element
 from koordinator.simulator.numerals import UNKNOWN, NumberUnit, count, duration, percent
+from koordinator.simulator.page import asset, html_page, section
 from koordinator.simulator.run_charts import (
     cluster_charts,
     colocation_charts,
@@ -22,35 +21,24 @@ from koordinator.simulator.run_charts import (
     has_gpus,
 )
 
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 _MOST_EVENTS = 200
 
 
 def render_html(report: RunReport, before: RunReport | None = None) -> str:
     """Return the whole page; ``before`` is the run to compare its colocation with."""
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", http_equiv="Content-Security-Policy", content=_POLICY),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="color-scheme", content="light dark"),
-        element("title", report.title),
-        element("style", _asset("report.css")),
-    )
     main = element(
         "main",
         _key_figures(report),
         _colocation(report, before),
-        _section("Over time", _charts(cluster_charts(report), "charts")),
-        _section("Node groups", _charts(group_charts(report), "charts groups"))
+        section("Over time", _charts(cluster_charts(report), "charts")),
+        section("Node groups", _charts(group_charts(report), "charts groups"))
         if report.groups
         else "",
-        _section("Workloads", _kind_table(report)),
-        _section("Events", event_strip(report), _event_list(report)),
-        _section("Parameters", _parameters(report)) if report.parameters else "",
+        section("Workloads", _kind_table(report)),
+        section("Events", event_strip(report), _event_list(report)),
+        section("Parameters", _parameters(report)) if report.parameters else "",
     )
-    body = element("body", _header(report), main, element("script", _asset("report.js")))
-    return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
+    return html_page(report.title, _header(report), main, element("script", asset("report.js")))
 
 
 def summary_table(report: RunReport) -> Table:
@@ -70,14 +58,6 @@ def summary_table(report: RunReport) -> Table:
     return table
 
 
-def _asset(name: str) -> Markup:
-    return Markup(files("koordinator.simulator").joinpath(name).read_text("utf-8"))
-
-
-def _section(title: str, *content: str) -> Markup:
-    return element("section", element("h2", title), *content)
-
-
 def _charts(charts: list[Markup], class_: str) -> Markup:
     return element("div", *charts, class_=class_)
 
@@ -89,7 +69,7 @@ def _colocation(report: RunReport, before: RunReport | None) -> str:
     charts = [chart for run in runs for chart in colocation_charts(run)]
     yarn = report.colocation.yarn
     queues = queue_markup(yarn) if yarn is not None else ""
-    return _section("Colocation", comparison_markup(runs), _charts(charts, "charts"), queues)
+    return section("Colocation", comparison_markup(runs), _charts(charts, "charts"), queues)
 
 
 def _header(report: RunReport) -> Markup:

@@ -1,0 +1,165 @@
+"""``koord descheduler plan``: what a policy would do, seen before it is done."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.unit.descheduler.migration.world import replicas
+from tests.worlds import START_S, budget, metric, node, pod, used
+from typer.testing import CliRunner
+
+from koordinator.api.codec import to_manifest
+from koordinator.api.meta import KubeObject
+from koordinator.cli.main import app
+from koordinator.foundation.errors import InputError
+
+RUNNER = CliRunner()
+CONDITION = {"consecutiveAbnormalities": 3, "consecutiveNormalities": 1}
+
+
+def policy(**more: Any) -> dict[str, Any]:
+    args = {"anomalyCondition": CONDITION, "lowThresholds": {"cpu": 30},
+            "highThresholds": {"cpu": 60}}  # fmt: skip
+    return {
+        "apiVersion": "descheduler/v1alpha2",
+        "kind": "DeschedulerConfiguration",
+        "profiles": [
+            {
+                "plugins": {"balance": {"enabled": [{"name": "LowNodeLoad"}]}},
+                "pluginConfig": [
+                    {"name": "LowNodeLoad", "args": args},
+                    {
+                        "name": "MigrationController",
+                        "args": {"skipCheckExpectedReplicas": True, "maxMigratingPerNode": 5},
+                    },
+                ],
+            }
+        ],
+        **more,
+    }
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Write down a hot node: a pod that can go, and one of a scheduler that nobody knows."""
+    objects: list[KubeObject] = [
+        node("n1", 10),
+        node("n2", 10),
+        *replicas("web", on=["n1"], cpu=1),
+        *replicas("alien", on=["n1"], cpu=1, scheduler="volcano"),
+        metric("n1", pods={"web-0": used(1), "alien-0": used(4)}, system=used(3)),
+        metric("n2"),
+    ]
+    items = [to_manifest(obj) for obj in objects]
+    for item in items:
+        if item["kind"] in {"Deployment", "ReplicaSet"}:
+            name = item["metadata"]["name"]
+            template = {
+                "metadata": {"labels": {"of": name}},
+                "spec": {"containers": [{"name": "c"}]},
+            }
+            item["spec"] |= {"selector": {"matchLabels": {"of": name}}, "template": template}
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+    (tmp_path / "cluster.json").write_text(text)
+    given = policy()
+    given["profiles"][0]["pluginConfig"][1]["args"]["schedulerNames"] = [
+        "koord-scheduler",
+        "volcano",
+    ]
+    (tmp_path / "policy.yaml").write_text(yaml.safe_dump(given))
+    return tmp_path
+
+
+def plan(folder: Path, *more: str) -> Any:
+    args = ("-f", str(folder / "cluster.json"), "--config", str(folder / "policy.yaml"))
+    now = ("--now", str(int(START_S)))
+    return RUNNER.invoke(app, ["descheduler", "plan", *args, *now, *more])
+
+
+def test_a_plan_says_what_moves_what_it_gains_and_costs_and_what_stays(folder: Path) -> None:
+    """The node has to be hot three times: the plan looks until something is wanted."""
+    done = plan(folder, "-o", "json")
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.output)
+    (move,) = told["moves"]
+    assert (move["pod"], move["source"], move["target"]) == ("default/web-0", "n1", "n2")
+    assert move["gain"] == pytest.approx(10.0)
+    assert move["cost"]["priority"] == 0
+    (stay,) = told["stays"]
+    assert stay["pod"] == "default/alien-0"
+    assert stay["why"] == "not moved: nobody knows how its scheduler decides"
+    assert told["cycles"] == 4
+    assert told["isProven"]
+    by_node = {each["node"]: each for each in told["nodes"]}
+    assert by_node["n1"]["pods"] == [2, 1]
+    assert by_node["n2"]["used"]["cpu"] == [0.0, 0.1]
+    (job,) = told["jobs"]
+    assert job["kind"] == "PodMigrationJob"
+    assert job["spec"]["podRef"]["uid"] == "uid-web-0"
+
+
+def test_the_same_cluster_gives_the_same_plan(folder: Path) -> None:
+    first = plan(folder, "-o", "json").output
+    assert plan(folder, "-o", "json").output == first
+
+
+def test_people_see_a_table_and_a_page(folder: Path) -> None:
+    """The page loads nothing; names are escaped."""
+    page = folder / "plan.html"
+    done = plan(folder, "--html", str(page))
+    assert "default/web-0" in done.output
+    assert "10.00 percentage points closer" in done.output
+    assert "schedulerName 'volcano' is not one of" in done.output
+    assert "2 → 1" in done.output
+    text = page.read_text("utf-8")
+    assert "default-src &#x27;none&#x27;" in text
+    assert "default/web-0" in text
+    assert "<meter" in text
+
+
+def test_a_budget_that_is_left_is_part_of_the_cost(folder: Path) -> None:
+    """Who reads the plan sees what a restart may cost."""
+    known = json.loads((folder / "cluster.json").read_text())
+    for item in known["items"]:
+        if item["kind"] == "Pod":
+            item["metadata"].setdefault("labels", {})["app"] = "web"
+    known["items"].append(to_manifest(budget("keep", allowed=1, app="web")))
+    (folder / "cluster.json").write_text(json.dumps(known))
+    (move,) = json.loads(plan(folder, "-o", "json").output)["moves"]
+    assert move["cost"]["budgets"] == [{"name": "keep", "left": 1}]
+
+
+def test_without_proofs_a_plan_says_that_nothing_is_proven(folder: Path) -> None:
+    (folder / "policy.yaml").write_text(yaml.safe_dump(policy(proveMoves=False)))
+    told = json.loads(plan(folder, "-o", "json").output)
+    assert not told["isProven"]
+    assert "not proven" in plan(folder).output
+
+
+def test_a_cluster_in_which_nothing_is_wanted_has_an_empty_plan(folder: Path) -> None:
+    objects: list[KubeObject] = [node("n1"), node("n2"), pod("a", on="n1")]
+    items = [to_manifest(obj) for obj in objects]
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+    (folder / "cluster.json").write_text(text)
+    assert plan(folder).output.strip() == "nothing moves"
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (("-f", "nowhere.json"), "--config: required, but missing"),
+        (("--config", "nowhere.yaml", "-f", "x"), "can't be read"),
+        (("--config", "POLICY"), "accepted is -f or --kubeconfig"),
+        (("--config", "POLICY", "-f", "CLUSTER", "--apply"), "together with --kubeconfig only"),
+        (("--config", "POLICY", "-f", "CLUSTER", "--html", "/nowhere/x.html"), "can't be written"),
+    ],
+)
+def test_wrong_input_is_refused(folder: Path, args: tuple[str, ...], told: str) -> None:
+    """Before anything is done."""
+    places = {"POLICY": str(folder / "policy.yaml"), "CLUSTER": str(folder / "cluster.json")}
+    line = [places.get(each, each) for each in args]
+    done = RUNNER.invoke(app, ["descheduler", "plan", *line])
+    assert isinstance(done.exception, InputError)
+    assert told in str(done.exception)
