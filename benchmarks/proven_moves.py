@@ -178,7 +178,10 @@ class _Week:
     each other, some pods are larger than what any node may take: as in clusters of today.
     """
 
-    def __init__(self, seed: int, *, proves: bool, direct: bool) -> None:
+    def __init__(
+        self, seed: int, *, proves: bool, direct: bool, scheduler: str = SCHEDULER
+    ) -> None:
+        self._scheduler = scheduler
         self._rng = np.random.default_rng(seed)
         self._phases = self._rng.uniform(0.0, 1.0, WORKLOADS)
         self._peaks = self._rng.choice(
@@ -274,7 +277,7 @@ class _Week:
                 spec=PodSpec(
                     containers=(container,),
                     node_name=f"n{node:02}",
-                    scheduler_name=SCHEDULER,
+                    scheduler_name=self._scheduler,
                     priority=5500,
                     affinity=affinity,
                 ),
@@ -355,11 +358,15 @@ def evictions_in_vain(scale: float) -> dict[str, Any]:
     """Return how many evictions there were in a week, and how many of them in vain."""
     days = max(7.0 * min(scale, 1.0), 0.5)
     figures: dict[str, Any] = {"days": round(days, 1)}
-    for direct, how in ((False, "jobs that reserve first"), (True, "evictions at once")):
+    for direct, scheduler, how in (
+        (False, SCHEDULER, "jobs that reserve first, scheduler that knows load"),
+        (True, SCHEDULER, "evictions at once, scheduler that knows load"),
+        (True, "default-scheduler", "evictions at once, kube-scheduler's profile"),
+    ):
         for proves, what in ((True, "proven"), (False, "not proven")):
             evicted = in_vain = 0
             for seed in range(3):
-                week = _Week(seed, proves=proves, direct=direct)
+                week = _Week(seed, proves=proves, direct=direct, scheduler=scheduler)
                 week.run(days)
                 evicted, in_vain = evicted + week.evicted, in_vain + week.in_vain
             figures[f"{how}, {what}: in vain"] = f"{in_vain} of {evicted}"

@@ -124,7 +124,7 @@ def audit(
         return
     if kubeconfig or context or token or certificate_authority or insecure_skip_tls_verify:
         raise InputError("accepted together with --server only", source="--kubeconfig, --token …")
-    chosen = filter(choice.takes, _read(paths or []))
+    chosen = filter(choice.takes, read_entries(paths or []))
     if list_entries:
         _show_entries(list(chosen)[-most:], output)
     else:
@@ -145,8 +145,11 @@ def _decoded(answer: bytes, wanted: type[AnswerT], server: str) -> AnswerT:
         raise ClusterError(text) from None
 
 
-def _read(paths: Iterable[Path]) -> Iterator[AuditEntry]:
-    """Yield the entries, of a folder the oldest file first."""
+def read_entries(paths: Iterable[Path]) -> Iterator[AuditEntry]:
+    """Yield the entries of files and folders, of a folder the oldest file first.
+
+    Raises InputError for a path that can't be read, or has nothing of the kind.
+    """
     for path in paths:
         if str(path) == "-":
             lines = bounded_lines(sys.stdin.buffer, "-", LONGEST_LINE_BYTES)
@@ -157,7 +160,7 @@ def _read(paths: Iterable[Path]) -> Iterator[AuditEntry]:
             files = [file for file in path.iterdir() if _NAME.fullmatch(file.name)]
             files.sort(key=_age, reverse=True)
             if not files:
-                text = "found no audit.jsonl; accepted is a folder of koord scheduler --audit-dir"
+                text = "found no audit.jsonl; accepted is a folder of --audit-dir"
                 raise InputError(text, source=str(path))
         for file in files:
             try:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -9,6 +10,7 @@ import typer
 
 from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.meta import KubeObject
+from koordinator.api.pod import Pod
 from koordinator.cli.configuration import Config, plugins_for, read_configuration
 from koordinator.cli.dataclass_flags import with_flags
 from koordinator.cli.explanation_text import by_cause, print_explanations, print_overview
@@ -16,6 +18,7 @@ from koordinator.cli.flags import Files, GatesOfScheduler, Now, Print, Strict
 from koordinator.cli.input_objects import InputObjects
 from koordinator.cli.live import with_cluster
 from koordinator.cli.manifests import read_input_objects
+from koordinator.cli.move_history import moves_of, print_moves
 from koordinator.cli.output import Output, console, print_data
 from koordinator.cli.times import parse_time
 from koordinator.foundation.clock import SystemClock
@@ -91,28 +94,48 @@ def explain_pod(
         ),
     ] = None,
     *,
+    audit: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Files or folders of the descheduler's --audit-dir: tell also why the named pods "
+            "were moved, or stayed; repeatable."
+        ),
+    ] = None,
     flags: ExplainFlags,
 ) -> None:
-    """Tell what blocks a pod, where, and what would unblock it.
+    """Tell what blocks a pod, where, and what would unblock it; and why it was moved.
 
     The scheduler is run on a copy until nothing moves any more; what waits then is explained.
     """
     configuration = read_configuration(flags.config)
-    explained = explain_pods(
-        flags.objects(),
-        [name if "/" in name else f"default/{name}" for name in names or ()],
-        configuration,
-        now_s=flags.now_s,
-        out_of_tree=plugins_for(configuration),
-        source=flags.config,
-        gates=FeatureGates.parse(flags.feature_gates),
+    objects = flags.objects()
+    keys = [name if "/" in name else f"default/{name}" for name in names or ()]
+    moves = moves_of(audit or (), keys if audit else (), objects)
+    there = {obj.key for obj in objects if isinstance(obj, Pod)}
+    gone = [key for key in keys if moves.get(key) and key not in there]
+    left = [key for key in keys if key not in gone]
+    explained = (
+        []
+        if gone and not left
+        else explain_pods(
+            objects,
+            left,
+            configuration,
+            now_s=flags.now_s,
+            out_of_tree=plugins_for(configuration),
+            source=flags.config,
+            gates=FeatureGates.parse(flags.feature_gates),
+        )
     )
     if flags.output is not Output.TABLE:
-        print_data({"pods": [_as_data(one) for one in explained]}, flags.output)
-    elif not explained:
-        console().print("no pod waits")
-    else:
+        told = {"moves": msgspec.to_builtins(moves)} if audit else {}
+        print_data({"pods": [_as_data(one) for one in explained], **told}, flags.output)
+        return
+    if explained:
         print_explanations(console(), explained)
+    elif not gone:
+        console().print("no pod waits")
+    print_moves(console(), moves)
 
 
 def _as_data(one: Explanation) -> dict[str, Any]:

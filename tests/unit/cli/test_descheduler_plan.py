@@ -1,6 +1,7 @@
 """``koord descheduler plan``: what a policy would do, seen before it is done."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,12 @@ from typer.testing import CliRunner
 
 from koordinator.api.codec import to_manifest
 from koordinator.api.meta import KubeObject
+from koordinator.api.pod import Pod
 from koordinator.cli.main import app
+from koordinator.descheduler.evictor import MoveVerdict
+from koordinator.descheduler.move_trail import entry_of
+from koordinator.descheduler.moves import MoveGain, Stay, StayReason
+from koordinator.domain.audit.entry import to_lines
 from koordinator.foundation.errors import InputError
 
 RUNNER = CliRunner()
@@ -163,3 +169,41 @@ def test_wrong_input_is_refused(folder: Path, args: tuple[str, ...], told: str) 
     done = RUNNER.invoke(app, ["descheduler", "plan", *line])
     assert isinstance(done.exception, InputError)
     assert told in str(done.exception)
+
+
+def test_a_pod_is_told_why_it_was_moved_by_the_audit(folder: Path) -> None:
+    """Under its old name, although it is gone, and under that of the pod that replaced it."""
+    moved = MoveVerdict(
+        plugin="LowNodeLoad",
+        profile="p",
+        pod=placed("web-0", "n1"),
+        reason="node is overutilized",
+        target="n2",
+        gain=MoveGain(10.0, "n1: cooler"),
+    )
+    stays = replace(moved, pod=placed("web-1", "n1"), stays=Stay(StayReason.COMES_BACK, "n1"))
+    (folder / "audit.jsonl").write_bytes(
+        to_lines([entry_of(moved, START_S), entry_of(stays, START_S)])
+    )
+    items = [to_manifest(obj) for obj in (node("n2"), placed("web-2", "n2"))]
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+    (folder / "now.json").write_text(text)
+    args = ("-f", str(folder / "now.json"), "--audit", str(folder / "audit.jsonl"))
+
+    def told(name: str, *more: str) -> str:
+        done = RUNNER.invoke(app, ["explain", "pod", name, *args, *more])
+        assert done.exit_code == 0, done.exception
+        return done.output
+
+    assert "default/web-0 moved n1 -> n2 by LowNodeLoad: node is overutilized; gain" in told(
+        "web-0"
+    )
+    assert "default/web-0 moved n1 -> n2" in told("web-2")
+    assert "stayed on n1; LowNodeLoad: node is overutilized; not moved: it would come" in told(
+        "web-1"
+    )
+    assert json.loads(told("web-0", "-o", "json"))["moves"]["default/web-0"]
+
+
+def placed(name: str, on: str) -> Pod:
+    return pod(name, on=on, owner=("ReplicaSet", "web"))
