@@ -34,6 +34,7 @@ from koordinator.scheduler.features.audit import AUDIT_FILE
 from koordinator.scheduler.trial import follow_cluster
 
 NAME = "koord-descheduler"
+LEAD_AT_ONCE_S = 1.0  # a free lease is taken faster than this
 
 
 def run_descheduler(configuration: DeschedulerConfiguration, flags: DeschedulerFlags) -> None:
@@ -87,9 +88,10 @@ class _Process:
             leadership.start()
             # Whoever fails has to let the lease run out: of what it began, something may go on.
             self._parts.cleanup.callback(leadership.stop, release=False)
+            leadership.wait_until_leading(LEAD_AT_ONCE_S)  # else everything is listed twice
         descheduler = self._descheduler
+        led, frozen = self._may_act(), False
         descheduler.sync()
-        led, frozen = leadership is None, False  # without a leader before there is nothing to miss
         while not self._parts.stopping.is_set():
             self._parts.heartbeat.beat()
             if leadership is not None and leadership.lost:

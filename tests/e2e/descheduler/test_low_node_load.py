@@ -1,6 +1,7 @@
 """LowNodeLoad on a real API server: from NodeMetrics to replaced pods, with limits and restarts."""
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -11,7 +12,7 @@ import pytest
 import yaml
 from tests.e2e.controlplane import ControlPlane
 from tests.e2e.controlplane.endpoint import Endpoint, free_port
-from tests.e2e.descheduler.conftest import NODES, REPLICAS, Mover
+from tests.e2e.descheduler.conftest import NODES, REPLICAS, SCHEDULER, Mover
 from tests.e2e.descheduler_process import DeschedulerProcess
 from tests.e2e.guarded import assert_guarded, unverified
 from tests.e2e.koord_process import KOORD, KoordProcess
@@ -21,6 +22,10 @@ METRICS = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"
 NAMESPACE = "koordinator-system"
 NAME = "koord-descheduler"
 CHART = str(Path(__file__).parents[3] / "charts/koordinator")
+SCHEDULER_KIND = {
+    "apiVersion": "kubescheduler.config.k8s.io/v1",
+    "kind": "KubeSchedulerConfiguration",
+}
 MERGE = "application/merge-patch+json"
 ARGS = {
     "LowNodeLoad": {
@@ -45,6 +50,23 @@ def configuration(**more: Any) -> dict[str, Any]:
         "pluginConfig": [{"name": name, "args": args} for name, args in ARGS.items()],
     }
     return {"deschedulingInterval": "1s", "profiles": [profile], **more}
+
+
+def reserving(**more: Any) -> dict[str, Any]:
+    """Return the configuration with jobs that reserve a place first, as by default."""
+    whole = configuration(**more)
+    for each in whole["profiles"][0]["pluginConfig"]:
+        each["args"] = {k: v for k, v in each["args"].items() if k != "defaultJobMode"}
+    return whole
+
+
+def _without_load_limit(text: str) -> str:
+    """Return the scheduler's configuration for nodes of which nobody measures the pods."""
+    whole = yaml.safe_load(text)
+    for each in whole["profiles"][0]["pluginConfig"]:
+        if each["name"] == "LoadAwareScheduling":
+            each["args"]["usageThresholds"] = {"cpu": 99, "memory": 99}
+    return yaml.safe_dump(whole)
 
 
 def report(controlplane: ControlPlane, pods: dict[str, str], namespace: str, hot: str) -> None:
@@ -103,12 +125,13 @@ def test_pods_leave_a_hot_node_within_the_limits(
     hot = max(NODES, key=list(before.values()).count)
     report(controlplane, before, mover.namespace, hot)
 
-    looking = started(dryRun=True)
+    unproven = {"proveMoves": False}  # whoever goes at once comes back to the emptiest node
+    looking = started(dryRun=True, **unproven)
     eventually(lambda: cycles(looking) >= 2)
     looking.kill()
     assert (mover.pods(), mover.jobs()) == (before, [])
 
-    once = started(maxNoOfPodsToEvictTotal=1, deschedulingInterval="0s")
+    once = started(maxNoOfPodsToEvictTotal=1, deschedulingInterval="0s", **unproven)
     eventually(lambda: cycles(once) == 1)
     eventually(lambda: len(mover.jobs()) == 1)
     (job,) = mover.jobs()
@@ -126,7 +149,7 @@ def test_pods_leave_a_hot_node_within_the_limits(
     assert moved not in mover.pods()
     assert len(mover.pods()) == REPLICAS
     report(controlplane, mover.pods(), mover.namespace, hot)
-    again = started(maxNoOfPodsToEvictTotal=1)
+    again = started(maxNoOfPodsToEvictTotal=1, **unproven)
     eventually(lambda: len(mover.jobs()) == 2)
     again.stop()
     mover.rolled_out()
@@ -144,18 +167,22 @@ def test_the_installed_rights_are_enough(
     pod = json.loads(controlplane.kubectl(*find, f"deployment/{NAME}"))["spec"]["template"]["spec"]
     data = json.loads(controlplane.kubectl(*find, f"configmap/{NAME}-config"))["data"]
     config = yaml.safe_load(data[f"{NAME}-config"])
-    config["profiles"] = configuration()["profiles"]
+    config["profiles"] = reserving()["profiles"]
     config["maxNoOfPodsToEvictTotal"] = 1
+    scheduler = json.loads(controlplane.kubectl(*find, "configmap/koord-scheduler-config"))["data"]
+    proves_by = controlplane.state_dir / "installed-scheduler.yaml"
+    proves_by.write_text(_without_load_limit(scheduler["koord-scheduler-config"]))
     port, secure_port = free_port(), free_port()
     config["metricsBindAddress"] = config["healthzBindAddress"] = f"127.0.0.1:{port}"
     file = controlplane.state_dir / "installed-descheduler.yaml"
     file.write_text(yaml.safe_dump(config))
     kubeconfig = controlplane.service_account_kubeconfig(NAMESPACE, pod["serviceAccountName"])
-    own = ("--config", "--secure-port")
+    own = ("--config", "--secure-port", "--scheduler-config")
     flags = [flag for flag in pod["containers"][0]["args"][1:] if not flag.startswith(own)]
     command = [
         *(str(KOORD), "descheduler", f"--config={file}", f"--kubeconfig={kubeconfig}"),
         *(f"--secure-port={secure_port}", "--bind-address=127.0.0.1", *flags),
+        f"--scheduler-config={proves_by}",
     ]
     before = mover.pods()
     hot = max(NODES, key=list(before.values()).count)
@@ -167,3 +194,38 @@ def test_the_installed_rights_are_enough(
     text = running.log.read_text()
     assert "forbidden" not in text.lower()
     assert "Traceback" not in text
+
+
+def test_a_plan_is_looked_at_and_applied(
+    controlplane: ControlPlane, mover: Mover, started: Callable[..., DeschedulerProcess]
+) -> None:
+    """What is created is what was shown; the descheduler makes the moves where they were proven."""
+    before = mover.pods()
+    hot = max(NODES, key=list(before.values()).count)
+    report(controlplane, before, mover.namespace, hot)
+    file = controlplane.state_dir / "plan-policy.yaml"
+    kind = {"apiVersion": "descheduler/v1alpha2", "kind": "DeschedulerConfiguration"}
+    file.write_text(yaml.safe_dump({**kind, **reserving(maxNoOfPodsToEvictTotal=1)}))
+    kubeconfig = controlplane.kubeconfig()
+    scheduler = controlplane.state_dir / "plan-scheduler.yaml"
+    scheduler.write_text(yaml.safe_dump({**SCHEDULER_KIND, **SCHEDULER}))
+    command = [
+        *(str(KOORD), "descheduler", "plan", f"--config={file}", f"--kubeconfig={kubeconfig}"),
+        f"--scheduler-config={scheduler}",
+    ]
+
+    shown = json.loads(subprocess.check_output([*command, "-o", "json"]))
+    (move,) = shown["moves"]
+    name = move["pod"].partition("/")[2]
+    assert (before[name], move["target"] != hot, mover.jobs()) == (hot, True, [])
+
+    applied = json.loads(subprocess.check_output([*command, "-o", "json", "--apply"]))
+    (job,) = mover.jobs()
+    assert job["metadata"]["name"] == applied["jobs"][0]["metadata"]["name"]
+    idle = reserving()
+    idle["profiles"][0]["plugins"] = {}
+    started(**idle)
+    eventually(lambda: mover.phase(job["metadata"]["name"]) == "Succeeded", 60.0)
+    mover.rolled_out()
+    (fresh,) = set(mover.pods()) - set(before)
+    assert mover.pods()[fresh] == applied["moves"][0]["target"]
