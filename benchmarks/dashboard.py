@@ -1,0 +1,152 @@
+"""What a dashboard costs: 5,000 nodes, 100,000 pods, 500 changes a second, 50 readers.
+
+A world changes as fast as that; each quarter of a second an overview is made, encoded, and sent to
+readers in another process, over real connections.  Costs are CPU time of this process, without the
+scheduler's own: what the same changes cost while nobody looks is taken off.
+"""
+
+import subprocess
+import sys
+import time
+from typing import Any
+
+from msgspec.structs import replace
+
+from benchmarks.benchmark import Benchmark
+from benchmarks.explain import NOW_S, _pod
+from benchmarks.throughput import PROFILE, nodes
+from koordinator.api.meta import KubeObject
+from koordinator.api.pod import Pod
+from koordinator.cluster.memory.server import MemoryCluster
+from koordinator.dashboard.access import EVERYTHING
+from koordinator.dashboard.broadcast import Broadcast
+from koordinator.dashboard.feed import Feed
+from koordinator.dashboard.frames import FrameEncoder
+from koordinator.dashboard.overview import OverviewBuilder
+from koordinator.dashboard.server import dashboard_application
+from koordinator.dashboard.sources import SourcePhase, SourceStatus
+from koordinator.dashboard.sources.cluster import LiveClusterSource
+from koordinator.foundation.clock import SystemClock, VirtualClock
+from koordinator.process.connections import ConnectionLimits
+from koordinator.process.http_server import HttpServer
+
+NODES, PODS, WAITING = 5_000, 100_000, 2_000
+CHANGES, FRAMES_PER_S, FRAMES = 125, 4, 24  # changes are those between two frames
+READERS = 50
+STATUS = SourceStatus(phase=SourcePhase.LIVE, now_s=NOW_S)
+
+_READER = """
+import selectors, socket, sys
+port, count = int(sys.argv[1]), int(sys.argv[2])
+chosen = selectors.DefaultSelector()
+for _ in range(count):
+    one = socket.create_connection(("127.0.0.1", port))
+    one.sendall(b"GET /api/events HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n")
+    one.setblocking(False)
+    chosen.register(one, selectors.EVENT_READ)
+print("connected", flush=True)
+while True:
+    for key, _ in chosen.select():
+        if not key.fileobj.recv(1 << 20):
+            chosen.unregister(key.fileobj)
+"""
+
+
+class _World:
+    """A cluster in which pods end and others come, and a source that follows it."""
+
+    def __init__(self, scale: float) -> None:
+        self.clock = VirtualClock(NOW_S)
+        self.cluster = MemoryCluster(self.clock)
+        machines = nodes(max(int(NODES * scale), 10))
+        names = [machine.metadata.name for machine in machines]
+        pods = max(int(PODS * scale), 100)
+        waiting = max(int(WAITING * scale), 10)
+        self._placed = [(f"p{n}", names[n % len(names)]) for n in range(pods)]
+        objects: list[KubeObject] = [*machines]
+        objects += [_pod(name, {"cpu": "100m"}, node_name=node) for name, node in self._placed]
+        objects += [_pod(f"w{n}", {"cpu": "1000"}) for n in range(waiting)]
+        self.cluster.load(objects)
+        self.source = LiveClusterSource("bench", self.cluster, PROFILE, self.clock)
+        self.source._step()  # noqa: SLF001 -- what ``follow`` does in its thread
+        self._next = 0
+
+    def change(self) -> None:
+        """Let as many pods go and come as in a quarter of a second, and take that in."""
+        for _ in range(CHANGES // 2):
+            place = self._next % len(self._placed)
+            name, node = self._placed[place]
+            self.cluster.delete(Pod, name, "default", grace_period_s=0)
+            other = _pod(f"{name.partition('-')[0]}-{self._next}", {"cpu": "200m"}, node_name=node)
+            self.cluster.load([replace(other, metadata=other.metadata)])
+            self._placed[place] = (other.metadata.name, node)
+            self._next += 7919  # all over the cluster
+        self.source._step()  # noqa: SLF001 -- as above
+
+
+def overviews(scale: float) -> dict[str, Any]:
+    """Return what one overview takes, and how large it is."""
+    world = _World(scale)
+    assert world.source.handle is not None
+    builder, encoder = OverviewBuilder(world.source.handle), FrameEncoder(EVERYTHING, {})
+    built_s, encoded_s, sizes = [], [], []
+    for _ in range(FRAMES):
+        world.change()
+        began_s = time.process_time()
+        overview = builder.build(STATUS)
+        made_s = time.process_time()
+        published, frame = encoder.next(overview, {})
+        built_s.append(made_s - began_s)
+        encoded_s.append(time.process_time() - made_s)
+        sizes.append(len(frame))
+    steady = slice(2, None)  # the first is whole
+    cost_s = sorted(map(sum, zip(built_s, encoded_s, strict=True)))[len(built_s) // 2]
+    return {
+        "overview": f"{min(built_s[steady]) * 1e3:.1f} ms",
+        "frame": f"{min(encoded_s[steady]) * 1e3:.1f} ms, {sizes[-1] / 1024:.0f} KiB",
+        "whole": f"{len(encoder.full(published, None)) / 1024:.0f} KiB",
+        "share of a core": f"{100 * FRAMES_PER_S * cost_s:.1f} %",
+    }
+
+
+def readers(scale: float) -> dict[str, Any]:
+    """Return the share of a core that sending to 50 readers takes, beside making the frames."""
+    world = _World(scale)
+    handle = world.source.handle
+    assert handle is not None
+    feed = Feed(world.source, SystemClock())  # not started: frames are published here
+    app = dashboard_application(feed, lambda _: (), SystemClock())
+    server = HttpServer(app, "127.0.0.1", 0, limits=ConnectionLimits(connections=256))
+    server.start()
+    command = [sys.executable, "-c", _READER, str(server.port), str(READERS)]
+    quiet = _sending(world, feed.broadcast, OverviewBuilder(handle))
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as client:
+        try:
+            assert client.stdout is not None
+            client.stdout.readline()
+            while feed.broadcast.readers < READERS:
+                time.sleep(0.05)
+            loud = _sending(world, feed.broadcast, OverviewBuilder(handle))
+        finally:
+            client.kill()
+            server.stop()
+    return {"50 readers": f"{100 * (loud - quiet):.1f} % of a core beyond none"}
+
+
+def _sending(world: _World, broadcast: Broadcast, builder: OverviewBuilder) -> float:
+    """Return the CPU seconds per second of changing, making overviews and sending them."""
+    began_s, began_cpu_s = time.monotonic(), time.process_time()
+    for number in range(FRAMES):
+        world.change()
+        broadcast.publish(builder.build(STATUS), {})
+        due_s = began_s + (number + 1) / FRAMES_PER_S
+        time.sleep(max(due_s - time.monotonic(), 0.0))
+    return (time.process_time() - began_cpu_s) / (FRAMES / FRAMES_PER_S)
+
+
+BENCHMARKS = {
+    "dashboard-overview": Benchmark(
+        "overview of 5,000 nodes, 100,000 pods, 500 changes a second", "5 % of a core", overviews
+    ),
+    "dashboard-readers": Benchmark("frames to 50 readers", "5 % of a core", readers),
+}
