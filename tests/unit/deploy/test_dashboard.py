@@ -1,0 +1,45 @@
+"""The chart's dashboard: off by default, reads what the scheduler reads, and writes nothing."""
+
+import re
+from pathlib import Path
+
+import yaml
+from tests.unit.deploy.installed import CHART, OBJECTS, VALUES
+from tests.unit.deploy.test_rbac import READ, Rights, resource_of, rights_of
+
+from koordinator.api.meta import KubeObject
+from koordinator.api.namespace import Namespace
+from koordinator.api.node import Node
+from koordinator.api.pod import Pod
+from koordinator.api.priority import PriorityClass
+from koordinator.cli.commands import COMMANDS
+from koordinator.scheduler.profile import WATCHED
+
+TEMPLATE: Path = CHART / "templates/koord-dashboard/dashboard.yaml"
+
+
+def test_it_is_off_by_default() -> None:
+    """Who installs the chart as it is gets no page and no account for it."""
+    assert VALUES["dashboard"]["enabled"] is False
+    assert not [name for _, name in OBJECTS if "dashboard" in name]
+
+
+def test_the_cluster_role_reads_what_the_dashboard_follows_and_writes_nothing() -> None:
+    """Creating a review is asking a question; nothing else is created."""
+    (rules,) = re.findall(r"^rules:\n(.*?)^---", TEMPLATE.read_text(), re.DOTALL | re.MULTILINE)
+    read: tuple[type[KubeObject], ...] = (Namespace, Node, Pod, *WATCHED)
+    needed: Rights = {resource_of(kind): set(READ) for kind in read}
+    needed[resource_of(PriorityClass)] = {"list"}
+    needed["authentication.k8s.io", "tokenreviews"] = {"create"}
+    needed["authorization.k8s.io", "subjectaccessreviews"] = {"create"}
+
+    assert rights_of(yaml.safe_load(rules)) == needed
+
+
+def test_every_argument_is_a_flag_of_the_command() -> None:
+    """The pod of the chart would not start otherwise."""
+    (listed,) = re.findall(r"args:\n(.*?) +ports:", TEMPLATE.read_text(), re.DOTALL)
+    command, *given = yaml.safe_load(listed)
+    flags = {flag for param in COMMANDS[command].load().params for flag in param.opts}
+
+    assert {argument.partition("=")[0] for argument in given} <= flags
