@@ -2,9 +2,7 @@
 
 import io
 import os
-import sys
 import threading
-import webbrowser
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -12,6 +10,7 @@ from pathlib import Path
 
 from koordinator.api.meta import KubeObject
 from koordinator.api.priority import PriorityClass
+from koordinator.cli.browser import has_browser, open_browser
 from koordinator.cli.configuration import plugins_for, read_configuration
 from koordinator.cli.dashboard_flags import DashboardFlags
 from koordinator.cli.dataclass_flags import with_flags
@@ -79,8 +78,8 @@ def serve(
         cleanup.callback(server.stop)
         shown = url.format(port=server.port)
         console(stderr=True).print(f"Dashboard: {shown}", soft_wrap=True, markup=False)
-        if not flags.no_browser and sys.stdout.isatty():
-            webbrowser.open(shown)
+        if not flags.no_browser and has_browser():
+            open_browser(shown)
     return feed
 
 

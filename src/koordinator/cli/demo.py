@@ -1,14 +1,22 @@
 """``koord demo``: a generated cluster of GPU and CPU servers, a day of work, one report."""
 
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from koordinator.cli.interruption import INTERRUPTED
-from koordinator.cli.output import Output, check_writable
+from koordinator.cli.output import Output, check_writable, console
 from koordinator.cli.run_reports import print_report, run_watched, write_html
 from koordinator.simulator import Simulation, demo_workload
+from koordinator.simulator.run import default_profile
+
+if TYPE_CHECKING:
+    from koordinator.dashboard.sources.simulation import SimulationSource
+
+SHOWN_SPEED = 1800.0  # virtual seconds in one of the spectator: the day takes less than a minute
+ANY_PORT = "127.0.0.1:0"
 
 
 def demo(
@@ -18,11 +26,57 @@ def demo(
     seed: Annotated[
         int | None, typer.Option(min=0, help="Of the generated pods and failures.")
     ] = None,
+    *,
+    no_browser: Annotated[
+        bool, typer.Option("--no-browser", help="Don't show the day in a browser while it runs.")
+    ] = False,
 ) -> None:
-    """Simulate a day of an AI and services cluster and write an HTML report."""
+    """Simulate a day of an AI and services cluster and write an HTML report.
+
+    On a desktop the day is shown in the browser while it runs.
+    """
+    from koordinator.cli.browser import has_browser  # noqa: PLC0415 -- pipes need no server
+
     check_writable(report)
-    found, is_interrupted = run_watched(Simulation(demo_workload(), seed=seed))
+    simulation = Simulation(demo_workload(), seed=seed)
+    if not no_browser and has_browser():
+        show(simulation, report)
+        return
+    found, is_interrupted = run_watched(simulation)
     print_report(found, Output.TABLE)
     write_html(found, report)
     if is_interrupted:
         raise typer.Exit(INTERRUPTED)
+
+
+def show(simulation: Simulation, report: Path) -> None:
+    """Run a simulation in the browser; report it when it has ended, and go on showing its end.
+
+    Raises typer.Exit if Ctrl-C ends it early; the report is then of what there is.
+    """
+    from koordinator.cli.dashboard import serve  # noqa: PLC0415 -- as above
+    from koordinator.cli.dashboard_flags import DashboardFlags  # noqa: PLC0415
+    from koordinator.dashboard.sources.simulation import SimulationSource  # noqa: PLC0415
+    from koordinator.foundation.clock import SystemClock  # noqa: PLC0415
+    from koordinator.process.termination import stop_on_signals  # noqa: PLC0415
+
+    clock, stopping = SystemClock(), stop_on_signals()
+    source = SimulationSource(simulation, default_profile(), clock, speed=SHOWN_SPEED)
+    with ExitStack() as cleanup:
+        serve(DashboardFlags(listen=ANY_PORT), source, clock, cleanup)
+        while source.result is None and not stopping.wait(0.2):
+            pass
+        if source.result is not None:
+            _report(source, report)
+            console(stderr=True).print("The day is over; Ctrl-C ends the dashboard.")
+            while not stopping.wait(0.5):
+                pass
+            return
+    _report(source, report)
+    raise typer.Exit(INTERRUPTED)
+
+
+def _report(source: "SimulationSource", report: Path) -> None:
+    if source.result is not None:
+        print_report(source.result.report, Output.TABLE)
+        write_html(source.result.report, report)
