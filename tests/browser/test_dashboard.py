@@ -97,6 +97,7 @@ def test_what_waits_and_why(open_page: OpenPage, url: str) -> None:
     """One click from the cause to all that is known of a pod, in the address, too."""
     page = open_page(url)
     page.get_by_role("heading", name="8 pods: too little cpu is free").wait_for()
+    page.get_by_role("button", name="all 8").click()
     page.get_by_role("link", name="blue/batch-0").click()
     page.get_by_role("heading", name="Nearest nodes").wait_for()
 
@@ -284,6 +285,7 @@ def test_screenshots(open_page: OpenPage, url: str, view: str, tmp_path: Path) -
     """Those of the documentation are drawn by this test: SCREENSHOTS names the folder."""
     page = open_page(f"{url}#/{view}", width=1200, height=760)
     page.get_by_text("pods that wait").wait_for()
+    page.get_by_text("live", exact=True).wait_for()
     page.wait_for_selector(".card, .detail table")
     folder = Path(os.environ.get("SCREENSHOTS") or tmp_path)
     path = folder / f"dashboard-{view.partition('/')[0]}.png"

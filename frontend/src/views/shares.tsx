@@ -34,7 +34,7 @@ export function Shares(): JSX.Element {
         {trees.map((tree) => (
           <>
             {tree.id && <h2>Tree {tree.id}</h2>}
-            <Table label="Quotas" heads={['Quota', 'Used, of what it may', 'Used', 'Guaranteed (min)', 'May use now', 'Limit (max)', 'Borrows', 'Waiting']}>
+            <Table label={tree.id ? `Quotas of tree ${tree.id}` : "Quotas of the cluster"} heads={['Quota', 'Used, of what it may', 'Used', 'Guaranteed (min)', 'May use now', 'Limit (max)', 'Borrows', 'Waiting']}>
               {tree.quotas.map((one) => (
                 <QuotaRows quota={one} level={0} resource={shown} total={quantity(tree.total[shown])} />
               ))}

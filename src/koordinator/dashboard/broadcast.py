@@ -8,7 +8,7 @@ wait, and gets the whole again; nobody waits for a reader.
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -89,9 +89,14 @@ class _Channel:
 class Broadcast:
     """Takes overviews from one thread, gives frames to readers in event loops."""
 
-    def __init__(self, heading: Mapping[str, Any], timeline: Timeline) -> None:
-        """``heading`` is what every reader is told at first."""
-        self._heading, self._timeline = heading, timeline
+    def __init__(
+        self,
+        heading: Mapping[str, Any],
+        timeline: Timeline,
+        on_reader: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``heading`` is what every reader is told at first; each is told to ``on_reader``."""
+        self._heading, self._timeline, self._on_reader = heading, timeline, on_reader
         self._lock = threading.Lock()
         self._channels: dict[tuple[int, ViewScope], _Channel] = {}  # by event loop and scope
 
@@ -112,6 +117,7 @@ class Broadcast:
         reader = OverviewReader()
         channel.readers.add(reader)
         channel.greet(reader)
+        self._on_reader()
         return reader
 
     def close(self, scope: ViewScope, reader: OverviewReader) -> None:

@@ -49,9 +49,9 @@ class Feed:
         self._ready = threading.Event()
         self.timeline = Timeline()
         heading = {"title": source.title, "source": source.kind, "readOnly": True}
-        self.broadcast = Broadcast(heading, self.timeline)
+        self.broadcast = Broadcast(heading, self.timeline, self._hurry)
         self._builder: tuple[SchedulerHandle, OverviewBuilder] | None = None
-        self._due_s = 0.0
+        self._due_s = self._earliest_s = 0.0
         self._remedies: dict[str, tuple[float, str]] = {}  # by pod: since when, and what
         self.overview: ClusterOverview | None = None  # the last one
         self.cost_s = 0.0  # what that took
@@ -157,7 +157,13 @@ class Feed:
         pause_s = LEAST_INTERVAL_S if is_watched else UNWATCHED_INTERVAL_S
         if overview.status.speed is not None:
             pause_s = LEAST_INTERVAL_S  # virtual hours pass within seconds
-        self._due_s = now_s + max(pause_s, SHARE_OF_TIME * self.cost_s)
+        self._earliest_s = now_s + max(LEAST_INTERVAL_S, SHARE_OF_TIME * self.cost_s)
+        self._due_s = max(now_s + pause_s, self._earliest_s)
+
+    def _hurry(self) -> None:
+        """Make the next overview as soon as may be: somebody has come who has none."""
+        self._due_s = self._earliest_s
+        self._wake.set()
 
     def _known_remedies(self) -> Mapping[str, str]:
         return {key: text for key, (_, text) in self._remedies.items()}
