@@ -6,6 +6,7 @@ here may take longer than some milliseconds on thousands of nodes.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -184,7 +185,7 @@ class OverviewBuilder:
         return WaitingPod(
             meta.namespace,
             meta.name,
-            sentence(main_reason(message)) if message else UNTRIED,
+            _cause_of(message) if message else UNTRIED,
             plugin,
             to_epoch_s(meta.creation_timestamp, first_s),
             places.get(pod.key, 0),
@@ -207,6 +208,12 @@ class OverviewBuilder:
         if queued is None and pod.spec.scheduler_name not in self._handle.cycles:
             return f"no profile schedules it: its schedulerName is {pod.spec.scheduler_name}", ""
         return "", ""
+
+
+@lru_cache(maxsize=1 << 12)
+def _cause_of(message: str) -> str:
+    """Return the one reason of a message that is waited for, in words."""
+    return sentence(main_reason(message))
 
 
 def _with_their_gangs(waiting: list[WaitingPod]) -> list[WaitingPod]:
