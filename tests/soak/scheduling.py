@@ -115,7 +115,7 @@ class SchedulerChurn:
                 cluster.lose(cluster.get(type(obj), meta.name, meta.namespace))
         clock.advance_to(clock.now_s() + 400)
         scheduler.step(self._limit)
-        self.world.volumes.step()  # reads its events, which the log keeps until then
+        self.world.step_controllers()  # reads its events, which the log keeps until then
         with suppress(NotFoundError):  # an event about what has gone has implied it again
             cluster.lose(cluster.get(Namespace, f"ns-u{number}"))
 
@@ -225,9 +225,38 @@ def _objects(own: str) -> Iterator[KubeObject]:
         namespace=ns,
         requests={"koordinator.sh/gpu-core": 50, "koordinator.sh/gpu-memory-ratio": 50},
     )
+    yield from _claimed(own, ns)
     bound = {"scheduling.koordinator.sh/resource-spec": f'{{"{own}": 1}}'}
     yield pod(f"odd-{own}", 1, namespace=ns, annotations=bound, schedulerName=own)
     yield pod(f"bad-{own}", 1, namespace=ns, annotations=bound)
+
+
+def _claimed(own: str, ns: str) -> Iterator[KubeObject]:
+    """Yield a device of a node, a claim of it, and a pod that uses it."""
+    version, driver = "resource.k8s.io/v1", f"{own}.example.com"
+    selectors = [{"cel": {"expression": f"device.driver == '{driver}'"}}]
+    yield made("DeviceClass", f"class-{own}", version, spec={"selectors": selectors})
+    yield made(
+        "ResourceSlice",
+        f"slice-{own}",
+        version,
+        spec={
+            "driver": driver,
+            "nodeName": f"node-{own}",
+            "pool": {"name": own, "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": "d", "attributes": {own: {"string": own}}}],
+        },
+    )
+    exactly = {"deviceClassName": f"class-{own}", "selectors": selectors}
+    yield made(
+        "ResourceClaim",
+        f"devices-{own}",
+        version,
+        metadata={"namespace": ns},
+        spec={"devices": {"requests": [{"name": own, "exactly": exactly}]}},
+    )
+    entries = [{"name": "d", "resourceClaimName": f"devices-{own}"}]
+    yield pod(f"claims-{own}", 1, namespace=ns, resourceClaims=entries)
 
 
 def _container(own: str, **requests: str) -> dict[str, Any]:

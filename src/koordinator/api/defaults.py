@@ -1,6 +1,6 @@
 """What the API server fills in before it stores an object.
 
-Source: k8s.io/kubernetes pkg/apis/{core,storage,scheduling,apps,batch}/v1/defaults.go;
+Source: k8s.io/kubernetes pkg/apis/{core,storage,scheduling,apps,batch,resource}/v1/defaults.go;
 plugin/pkg/admission/defaulttolerationseconds/admission.go.
 """
 
@@ -10,6 +10,14 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from koordinator.api.core import ResourceList, ResourceRequirements, Toleration
+from koordinator.api.dynamic_resources import (
+    EXACT_COUNT,
+    DeviceSubRequest,
+    ExactDeviceRequest,
+    ResourceClaim,
+    ResourceClaimSpec,
+    ResourceClaimTemplate,
+)
 from koordinator.api.meta import KubeObject
 from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
@@ -43,6 +51,7 @@ UNREACHABLE = Toleration(
 _ZERO = Quantity(0)
 
 KindT = TypeVar("KindT", bound=KubeObject)
+DeviceRequestT = TypeVar("DeviceRequestT", ExactDeviceRequest, DeviceSubRequest)
 ReplicatedT = TypeVar("ReplicatedT", ReplicaSet, Deployment, StatefulSet, ReplicationController)
 
 
@@ -231,6 +240,34 @@ def _fill_storage_class(storage_class: StorageClass) -> StorageClass:
     )
 
 
+def _fill_resource_claim(claim: ResourceClaim) -> ResourceClaim:
+    return replace(claim, spec=_filled_claim_spec(claim.spec))
+
+
+def _fill_claim_template(template: ResourceClaimTemplate) -> ResourceClaimTemplate:
+    return replace(
+        template, spec=replace(template.spec, spec=_filled_claim_spec(template.spec.spec))
+    )
+
+
+def _filled_claim_spec(spec: ResourceClaimSpec) -> ResourceClaimSpec:
+    requests = tuple(
+        replace(
+            request,
+            exactly=_filled_request(request.exactly) if request.exactly is not None else None,
+            first_available=tuple(map(_filled_request, request.first_available)),
+        )
+        for request in spec.devices.requests
+    )
+    return replace(spec, devices=replace(spec.devices, requests=requests))
+
+
+def _filled_request(request: DeviceRequestT) -> DeviceRequestT:
+    mode = request.allocation_mode or EXACT_COUNT
+    count = request.count or 1 if mode == EXACT_COUNT else request.count
+    return replace(request, allocation_mode=mode, count=count)
+
+
 def _fill_replicas(workload: ReplicatedT) -> ReplicatedT:
     if workload.spec.replicas is not None:
         return workload
@@ -245,6 +282,8 @@ _FILLS: dict[type[KubeObject], Callable[[Any], Any]] = {
     PersistentVolumeClaim: _fill_claim,
     PersistentVolume: _fill_volume,
     StorageClass: _fill_storage_class,
+    ResourceClaim: _fill_resource_claim,
+    ResourceClaimTemplate: _fill_claim_template,
     ReplicaSet: _fill_replicas,
     Deployment: _fill_replicas,
     StatefulSet: _fill_replicas,

@@ -115,6 +115,13 @@ class ContainerStatus(ApiStruct, frozen=True, kw_only=True):
     state: ContainerState = ContainerState()
 
 
+class PodResourceClaimStatus(ApiStruct, frozen=True, kw_only=True):
+    """Which claim was made for an entry of the pod; no name: none is needed."""
+
+    name: str
+    resource_claim_name: str | None = None
+
+
 class PodStatus(ApiStruct, frozen=True, kw_only=True):
     """``phase`` is Pending, Running, Succeeded, Failed or Unknown."""
 
@@ -128,6 +135,7 @@ class PodStatus(ApiStruct, frozen=True, kw_only=True):
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
     ephemeral_container_statuses: tuple[ContainerStatus, ...] = ()
+    resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
 
 
 class Pod(KubeObject, frozen=True, kw_only=True):

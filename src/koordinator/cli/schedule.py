@@ -1,13 +1,15 @@
 """``koord schedule``: manifests in, decisions out, no cluster needed."""
 
 import enum
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
+from koordinator.api.dynamic_resources import ClaimAllocation
 from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
@@ -130,7 +132,10 @@ def _keys(objects: Iterable[KubeObject]) -> set[tuple[type[KubeObject], str]]:
 def as_data(result: ScheduleResult) -> dict[str, Any]:
     """Return the decisions in the shape that is a contract: see the README."""
     data: dict[str, Any] = {
-        "placements": [_placement(bound) for bound in result.placements],
+        "placements": [
+            _placement(bound) | _allocation(result.allocations.get(bound.pod, {}))
+            for bound in result.placements
+        ],
         "unschedulable": [_refusal(refused) for refused in result.unschedulable],
         "evicted": [{"pod": e.pod, "by": e.by, "reason": e.reason} for e in result.evicted],
     }
@@ -153,6 +158,18 @@ def _placement(bound: Bound) -> dict[str, Any]:
         "annotations": dict(bound.annotations),
         "labels": dict(bound.labels),
         **_scores(bound),
+    }
+
+
+def _allocation(claims: Mapping[str, ClaimAllocation]) -> dict[str, Any]:
+    """Return the devices of a pod's claims, by name of the claim; nothing if there are none."""
+    if not claims:
+        return {}
+    return {
+        "allocation": {
+            name: msgspec.to_builtins(allocation.devices.results, enc_hook=str)
+            for name, allocation in claims.items()
+        }
     }
 
 

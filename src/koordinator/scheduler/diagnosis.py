@@ -30,6 +30,7 @@ class Diagnosis:
     counts: Mapping[tuple[str, str], int]  # (plugin, reason) -> nodes
     rejected: IntArray
     resolvable: BoolArray  # per rejected row: preemption might help
+    may_end: bool = False  # what preemption can't help about may go by itself
     behind: frozenset[str] = frozenset()  # plugins to whose verdicts the refusal is due
 
     @property
@@ -77,6 +78,8 @@ class Diagnosis:
 def never_fits(diagnosis: Diagnosis, state: ClusterState, pod: PodClass) -> str:
     """Return why no node of the cluster could ever hold the pod, even empty; empty if one could."""
     if diagnosis.node_count == 0 or diagnosis.refused_by or diagnosis.resolvable.any():
+        return ""
+    if diagnosis.may_end:
         return ""
     nodes = state.nodes
     largest = nodes.allocatable[:, nodes.alive].max(axis=1)

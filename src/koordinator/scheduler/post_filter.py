@@ -5,7 +5,14 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from koordinator.api.pod import Pod
-from koordinator.scheduler.snapshot import BoolArray, IntArray, PlacedPod, PodClass, Snapshot
+from koordinator.scheduler.snapshot import (
+    BoolArray,
+    IntArray,
+    ObjectChange,
+    PlacedPod,
+    PodClass,
+    Snapshot,
+)
 
 Member = tuple[Pod, PodClass]
 Allows = Callable[[PlacedPod], bool]
@@ -109,3 +116,4 @@ class PostFilterResult:
     victims: tuple[PlacedPod, ...] = ()
     keeps_nomination: bool = False
     places: Mapping[str, str] = field(default_factory=dict)  # of a gang: nodes by pod key
+    changes: tuple[ObjectChange, ...] = ()  # of other objects, to be written at once

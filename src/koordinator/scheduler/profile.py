@@ -12,6 +12,7 @@ from typing import Any
 from koordinator.api.cluster_network_topology import ClusterNetworkTopology
 from koordinator.api.config_map import ConfigMap
 from koordinator.api.device import Device
+from koordinator.api.dynamic_resources import DeviceClass, ResourceClaim, ResourceSlice
 from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.kubescheduler import (
     NO_GATES,
@@ -174,6 +175,9 @@ WATCHED: tuple[type[KubeObject], ...] = (
     VolumeAttachment,
     PersistentVolume,
     PersistentVolumeClaim,
+    DeviceClass,
+    ResourceSlice,
+    ResourceClaim,
 )
 
 

@@ -12,6 +12,7 @@ from koordinator.api.pod import Pod
 from koordinator.scheduler.snapshot import (
     NO_ALLOCATION,
     ClusterState,
+    ObjectChange,
     PlacedPod,
     PodAllocation,
     PodClass,
@@ -69,6 +70,11 @@ class Transaction:
                 objects.drop(item)
 
         self._undo.append(undo)
+
+    def change_object(self, change: ObjectChange) -> None:
+        """Assume a change of an object; undone whatever version of it came since."""
+        self._state.objects.assume(change)
+        self._undo.append(lambda: self._state.objects.withdraw(change))
 
     def commit(self) -> None:
         """Keep what was done."""

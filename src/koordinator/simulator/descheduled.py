@@ -144,7 +144,7 @@ class Descheduled:
         if embedded is None:
             return False
         embedded.scheduler.step()
-        embedded.volumes.step()
+        embedded.step_controllers()
         self._replacements.step()
         return self._version() != before
 

@@ -1,11 +1,12 @@
 """A scheduler in its own small world: in-memory cluster, virtual clock, no threads."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from koordinator.api.defaults import with_defaults
+from koordinator.api.dynamic_resources import ClaimAllocation, ResourceClaim
 from koordinator.api.kubescheduler import (
     DEFAULT_SCHEDULER_NAME,
     NO_GATES,
@@ -25,6 +26,7 @@ from koordinator.cluster.memory.admission import (
 )
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.cluster.port import Reader
+from koordinator.domain.dynamic_resources.allocation import claim_names
 from koordinator.domain.reservations.reserve_pod import is_active, reserve_pod
 from koordinator.foundation.clock import VirtualClock, to_epoch_s
 from koordinator.foundation.errors import InputError
@@ -38,6 +40,7 @@ from koordinator.scheduler.loop import Bound, Evicted, Outcome, SchedulerOptions
 from koordinator.scheduler.profile import WATCHED, build_profiles
 from koordinator.scheduler.queue import QueueState
 from koordinator.scheduler.snapshot import ClusterState
+from koordinator.simulator.device_claims import DeviceClaimController
 from koordinator.simulator.ephemeral_claims import create_ephemeral_claims
 from koordinator.simulator.volume_controller import VolumeController
 
@@ -111,7 +114,7 @@ class Embedded:
         extenders = build_extenders(
             configuration, self.clock, connect or no_extender, source=source
         )
-        self.volumes = VolumeController(self.cluster)
+        self._controllers = (VolumeController(self.cluster), DeviceClaimController(self.cluster))
         self._synced = False
         options = options or SchedulerOptions(
             initial_backoff_s=configuration.pod_initial_backoff_seconds,
@@ -136,7 +139,7 @@ class Embedded:
         pending = [obj for obj in objects if _is_pending(obj)]
         pending.sort(key=lambda pod: to_epoch_s(pod.metadata.creation_timestamp))
         self.cluster.load((obj for obj in objects if not _is_pending(obj)), admit=True)
-        self.volumes.step()  # volumes as a user writes them are not offered to anybody yet
+        self.step_controllers()  # volumes as a user writes them are not offered to anybody yet
         if not self._synced:
             self.scheduler.sync()
             self._synced = True
@@ -148,6 +151,12 @@ class Embedded:
                 meta = pod.metadata
                 stored = self.cluster.get(Pod, meta.name, meta.namespace)
                 create_ephemeral_claims(self.cluster, stored)
+        self.step_controllers()
+
+    def step_controllers(self) -> bool:
+        """Do what a cluster's controllers do about claims; return whether there was anything."""
+        did = [controller.step() for controller in self._controllers]
+        return any(did)
 
     def run_to_fixed_point(self) -> list[Outcome]:
         """Schedule until nothing moves any more, letting backoffs pass; return all outcomes."""
@@ -156,7 +165,7 @@ class Embedded:
         while True:
             done = self.scheduler.step()
             outcomes += done
-            if self.volumes.step() or any(
+            if self.step_controllers() or any(
                 not isinstance(outcome, Unschedulable) for outcome in done
             ):
                 fruitless = 0
@@ -179,6 +188,8 @@ class ScheduleResult:
     evicted: tuple[Evicted, ...]
     reservations: tuple[Bound | Unschedulable, ...] = ()  # what became of those that want a node
     faults: FaultLog = field(default_factory=FaultLog)  # what broke; ``check`` it
+    #: devices of the claims of placed pods, by pod and name of the claim
+    allocations: Mapping[str, Mapping[str, ClaimAllocation]] = field(default_factory=dict)
 
     def about(
         self, pods: AbstractSet[str], reservations: AbstractSet[str] = frozenset()
@@ -190,6 +201,7 @@ class ScheduleResult:
             tuple(o for o in self.evicted if o.pod in pods or o.by in pods),
             tuple(o for o in self.reservations if o.reservation in reservations),
             self.faults,
+            {pod: claims for pod, claims in self.allocations.items() if pod in pods},
         )
 
 
@@ -241,7 +253,22 @@ def schedule(
         tuple(o for o in outcomes if isinstance(o, Evicted)),
         tuple(o for o in last if o.reservation),
         faults,
+        {pod: found for pod in bound if (found := _allocations(world, pod))},
     )
+
+
+def _allocations(world: Embedded, key: str) -> dict[str, ClaimAllocation]:
+    """Return what the claims of a placed pod have got."""
+    placed = world.state.placed(key)
+    if placed is None or not placed.pod.spec.resource_claims:
+        return {}
+    spec, status = placed.pod.spec, placed.pod.status
+    found = {}
+    for _, name in claim_names(spec.resource_claims, status.resource_claim_statuses):
+        claim = world.state.objects.get(ResourceClaim, f"{placed.pod.metadata.namespace}/{name}")
+        if name and claim is not None and claim.status.allocation is not None:
+            found[name] = claim.status.allocation
+    return found
 
 
 def _never_tried(world: Embedded) -> Iterable[Unschedulable]:

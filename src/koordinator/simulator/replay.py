@@ -272,7 +272,7 @@ class ReplayRun:
             for outcome in outcomes:
                 self._note(outcome)
             evicted = any(isinstance(outcome, Evicted) for outcome in outcomes)
-            if not self._world.volumes.step() and not evicted:
+            if not self._world.step_controllers() and not evicted:
                 break
         self._due_s = self._next_due_s()
 

@@ -305,7 +305,7 @@ class World:
             for outcome in outcomes:
                 self._take_in(outcome)
             evicted = any(isinstance(outcome, Evicted) for outcome in outcomes)
-            if not self.embedded.volumes.step() and not evicted:
+            if not self.embedded.step_controllers() and not evicted:
                 break
         wakeup_s = self.scheduler.next_wakeup_s()
         self._wakeup_s = math.inf if wakeup_s is None else wakeup_s

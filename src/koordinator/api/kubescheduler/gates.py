@@ -38,6 +38,11 @@ PREEMPTION_POLICY_TRANSFORMER: Final = "PreemptionPolicyTransformer"
 PRIORITY_TRANSFORMER: Final = "PriorityTransformer"
 #: The annotation ``replace-resources`` renames and removes resources of a pod.
 REPLACE_RESOURCES_TRANSFORMER: Final = "ReplaceResourcesTransformer"
+#: Of Kubernetes, off there, too: what of dynamic resource allocation is not settled yet.
+DRA_DEVICE_TAINTS: Final = "DRADeviceTaints"
+DRA_PARTITIONABLE_DEVICES: Final = "DRAPartitionableDevices"
+DRA_CONSUMABLE_CAPACITY: Final = "DRAConsumableCapacity"
+DRA_BINDING_CONDITIONS: Final = "DRADeviceBindingConditions"
 
 #: What a gate of the original would switch, where there is nothing to be switched here.
 MEANINGLESS: Final[Mapping[str, str]] = {
@@ -64,6 +69,10 @@ GATES: Final = frozenset(
         PREEMPTION_POLICY_TRANSFORMER,
         PRIORITY_TRANSFORMER,
         REPLACE_RESOURCES_TRANSFORMER,
+        DRA_DEVICE_TAINTS,
+        DRA_PARTITIONABLE_DEVICES,
+        DRA_CONSUMABLE_CAPACITY,
+        DRA_BINDING_CONDITIONS,
     )
 )
 

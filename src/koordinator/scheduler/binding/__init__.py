@@ -2,11 +2,13 @@
 
 ``life``      the states, and what may happen in each: one table
 ``binder``    places in the state, writes to the cluster, and their undo
+``changes``   changes of other objects, as writes
 ``bindings``  permits, what a pod needs on its node, the bind
 """
 
 from koordinator.scheduler.binding.binder import Assumed, AttemptRecord, Binder
 from koordinator.scheduler.binding.bindings import BindingObserver, Bindings
+from koordinator.scheduler.binding.changes import write_change
 from koordinator.scheduler.binding.life import LifeEvent, LifeState
 
 __all__ = [
@@ -17,4 +19,5 @@ __all__ = [
     "Bindings",
     "LifeEvent",
     "LifeState",
+    "write_change",
 ]

@@ -22,6 +22,7 @@ from koordinator.domain.audit import AuditEntry
 from koordinator.domain.devices.node_lock import is_locked, lock_text, locked
 from koordinator.foundation.clock import Clock, to_datetime
 from koordinator.foundation.errors import ClusterError, ConflictError, InputError, NotFoundError
+from koordinator.scheduler.binding.changes import write_change
 from koordinator.scheduler.binding.life import TRANSITIONS, LifeEvent, LifeState, illegal_move
 from koordinator.scheduler.contract import NOTHING, AllocationResult
 from koordinator.scheduler.cycle import NodeChoice, Scorecard
@@ -123,6 +124,8 @@ class Binder:
         self.assumed.append(assumed)
         for item in choice.allocation.objects:
             transaction.put_object(item)
+        for change in choice.allocation.changes:
+            transaction.change_object(change)
         assumed.attempt = self._attempt
         return assumed
 
@@ -164,6 +167,9 @@ class Binder:
                 self._lock(assumed.allocation.node_lock, assumed)
             for item in assumed.allocation.objects:
                 self._state.objects.put(self._write(item))
+            for change in assumed.allocation.changes:
+                self._state.objects.put(write_change(self._cluster, change))
+                self._state.objects.withdraw(change)  # it is so now, whatever becomes of the pod
         except ClusterError as error:
             self.forget(assumed)
             return error

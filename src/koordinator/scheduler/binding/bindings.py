@@ -240,12 +240,15 @@ class Bindings:
         if assumed.transaction is None:  # of a run: nobody has anything to prepare
             return False
         allocation = assumed.allocation
-        return bool(self._concerned(assumed).pre_bind or allocation.objects or allocation.node_lock)
+        if allocation.objects or allocation.changes or allocation.node_lock:
+            return True
+        return bool(self._concerned(assumed).pre_bind)
 
     def _is_prepared(self, assumed: Assumed) -> bool:
         error = self._binder.prepare(assumed)
         if error is not None:
             self._fail(assumed, f"binding failed: {error}")
+            self.is_unsure |= not isinstance(error, _NOT_BOUND)
             return False
         return self._is_ready(assumed)
 

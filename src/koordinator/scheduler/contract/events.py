@@ -25,6 +25,7 @@ class Action(Flag):
     UPDATE_SCALE_DOWN = auto()
     UPDATE_TOLERATIONS = auto()
     UPDATE_GATES_ELIMINATED = auto()
+    UPDATE_GENERATED_CLAIMS = auto()
     UPDATE_OTHER = auto()
     UPDATE = (
         UPDATE_ALLOCATABLE
@@ -35,6 +36,7 @@ class Action(Flag):
         | UPDATE_SCALE_DOWN
         | UPDATE_TOLERATIONS
         | UPDATE_GATES_ELIMINATED
+        | UPDATE_GENERATED_CLAIMS
         | UPDATE_OTHER
     )
     ALL = ADD | DELETE | UPDATE

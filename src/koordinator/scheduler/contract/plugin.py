@@ -65,7 +65,7 @@ class QueuePlugin(Protocol):
         """
         ...
 
-    def pre_enqueue(self, pod: Pod) -> Refusal | None:
+    def pre_enqueue(self, pod: Pod, objects: ObjectTable) -> Refusal | None:
         """Return why the pod must not enter the queue yet; None: it may."""
         ...
 

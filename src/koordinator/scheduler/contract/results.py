@@ -13,6 +13,7 @@ from koordinator.scheduler.snapshot import (
     BoolArray,
     Hold,
     IntArray,
+    ObjectChange,
     PodAllocation,
     Snapshot,
 )
@@ -42,6 +43,7 @@ class Rejections:
     verdict: BoolArray | bool | Callable[[], BoolArray] = False
     #: the reasons of a rejected row where ``reasons`` can't list all that there may be
     explain: Callable[[int], Sequence[str]] | None = None
+    may_end: bool = False  # even so: what is in the way may go by itself
 
     @property
     def unresolvable(self) -> BoolArray | bool:
@@ -96,6 +98,9 @@ class AllocationResult:
     labels: Mapping[str, str] = field(default_factory=dict)
     #: new versions of other objects (volumes, claims), assumed now and written before the bind
     objects: tuple[KubeObject, ...] = ()
+    #: changes of other objects that are likewise assumed and written, each by itself; they stand
+    #: whatever becomes of these objects until then
+    changes: tuple[ObjectChange, ...] = ()
     #: annotations that say when the bind was sent, from nanoseconds since the epoch
     stamps: tuple[Callable[[int], Mapping[str, str]], ...] = ()
     #: annotation by which the node is locked before the bind, until its device plugin has served
@@ -115,6 +120,7 @@ class AllocationResult:
             {**self.annotations, **other.annotations},
             {**self.labels, **other.labels},
             self.objects + other.objects,
+            self.changes + other.changes,
             self.stamps + other.stamps,
             self.node_lock or other.node_lock,
             self.takes_over + other.takes_over,

@@ -97,15 +97,17 @@ class Scorecard:
             resolvable = np.full(len(alive), refusal.resolvable)
             return Diagnosis(len(alive), plugin, refusal.reason, {}, alive, resolvable)
         counts: dict[tuple[str, str], int] = {}
+        may_end = False
         hopeless = np.zeros(len(self.rejected_by), bool)
         for index, (plugin, rejections) in enumerate(self.filters):
             rows = np.flatnonzero(self.rejected_by == index)
             for reason, count in count_reasons(rejections, rows).items():
                 counts[plugin, reason] = counts.get((plugin, reason), 0) + count
+            may_end |= bool(rejections.may_end and len(rows))
             never = np.broadcast_to(rejections.unresolvable, hopeless.shape)
             hopeless[rows] = never[rows]
         rejected = np.flatnonzero(self.rejected_by >= 0)
-        return Diagnosis(len(alive), "", "", counts, rejected, ~hopeless[rejected])
+        return Diagnosis(len(alive), "", "", counts, rejected, ~hopeless[rejected], may_end)
 
 
 def scorecard(

@@ -1,6 +1,6 @@
 """Pods that go so that others find room."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import structs
 
@@ -8,13 +8,14 @@ from koordinator.api.pod import Pod
 from koordinator.cluster.port import Cluster
 from koordinator.foundation.clock import Clock, to_datetime
 from koordinator.foundation.errors import ClusterError, ConflictError, NotFoundError
-from koordinator.scheduler.binding import Bindings
-from koordinator.scheduler.contract import PostFilterResult
+from koordinator.scheduler.binding import Bindings, write_change
+from koordinator.scheduler.contract import Action, ClusterEvent, PostFilterResult
 from koordinator.scheduler.loop.attempts import Attempts
 from koordinator.scheduler.loop.nominations import Nominations
 from koordinator.scheduler.loop.outcomes import Evicted
 from koordinator.scheduler.loop.reporter import Reporter
-from koordinator.scheduler.snapshot import ClusterState, PlacedPod
+from koordinator.scheduler.queue import SchedulingQueue
+from koordinator.scheduler.snapshot import ClusterState, ObjectChange, PlacedPod
 
 
 class PreemptionExecutor:
@@ -27,11 +28,13 @@ class PreemptionExecutor:
         state: ClusterState,
         reporter: Reporter,
         *,
+        queue: SchedulingQueue,
         nominations: Nominations,
         bindings: Bindings,
         attempts: Attempts,
     ) -> None:
         self._cluster, self._clock, self._state, self._reporter = cluster, clock, state, reporter
+        self._queue = queue
         self._nominations, self._bindings, self._attempts = nominations, bindings, attempts
 
     def preempt(self, pod: Pod, nomination: PostFilterResult) -> ClusterError | None:
@@ -45,6 +48,22 @@ class PreemptionExecutor:
             error = self._evict(victim, pod, f"pod {pod.key}")
             if error is not None:
                 return error
+        return None
+
+    def change(self, changes: Iterable[ObjectChange]) -> ClusterError | None:
+        """Write changes of other objects that make room; return what went wrong.
+
+        Where nobody knows whether a write happened, the watch tells.
+        """
+        for change in changes:
+            try:
+                new = write_change(self._cluster, change)
+            except ClusterError as error:
+                return error
+            old = self._state.objects.get(change.kind, change.key)
+            self._state.objects.put(new)
+            event = ClusterEvent(change.kind.KIND, Action.UPDATE_OTHER, old, new)
+            self._queue.on_event(event, self._clock.now_s())
         return None
 
     def free_headroom(

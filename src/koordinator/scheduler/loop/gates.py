@@ -10,6 +10,7 @@ from koordinator.scheduler.cycle import SchedulingCycle
 from koordinator.scheduler.isolation import PluginIsolation
 from koordinator.scheduler.loop.feature import Hooks
 from koordinator.scheduler.loop.reporter import Reporter
+from koordinator.scheduler.snapshot import ObjectTable
 
 
 class Gates:
@@ -23,10 +24,12 @@ class Gates:
         cycles: Mapping[str, SchedulingCycle],
         hooks: Hooks,
         *,
+        objects: ObjectTable,
         again_after_s: float,
     ) -> None:
         self._clock, self._isolation, self._reporter = clock, isolation, reporter
         self._cycles, self._hooks = cycles, hooks
+        self._objects = objects
         self._again_after_s = again_after_s
         self.broken: dict[str, float] = {}  # pods by key: when their gates are asked again
 
@@ -36,7 +39,7 @@ class Gates:
         try:
             for active in self._cycles[pod.spec.scheduler_name].profile.pre_enqueue:
                 name = active.name
-                refusal = active.plugin.pre_enqueue(pod)
+                refusal = active.plugin.pre_enqueue(pod, self._objects)
                 if refusal is not None:
                     gate = QueueGate(name, refusal.reason)
                     break

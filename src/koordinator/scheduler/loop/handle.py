@@ -68,7 +68,9 @@ class SchedulerHandle:
         hooks = Hooks()
         reporter = Reporter(cluster, clock, enabled=options.report)
         wait_s = options.max_backoff_s
-        gate = Gates(clock, isolation, reporter, cycles, hooks, again_after_s=wait_s)
+        gate = Gates(
+            clock, isolation, reporter, cycles, hooks, objects=state.objects, again_after_s=wait_s
+        )
         hints = {name: ev for cycle in cycles.values() for name, ev in cycle.profile.events.items()}
         queue = SchedulingQueue(
             hints | {name: tuple(events) for name, events in gates.items()},
@@ -105,6 +107,7 @@ class SchedulerHandle:
             clock,
             state,
             reporter,
+            queue=queue,
             nominations=nominations,
             bindings=bindings,
             attempts=attempts,

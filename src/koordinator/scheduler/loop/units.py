@@ -136,7 +136,10 @@ class PodRun:
                 said.clear()
                 break
             keeps_nomination |= result.keeps_nomination
-            if result.message:
+            error = handle.evictions.change(result.changes)
+            if error is not None:
+                said.append(f"{active.name}: {error}")
+            elif result.message:
                 said.append(result.message)
         if cycle.profile.post_filter:
             handle.attempts.note(RoomSought(len(found.victims)))

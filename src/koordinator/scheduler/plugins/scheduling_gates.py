@@ -5,13 +5,13 @@ Source: kubernetes pkg/scheduler/framework/plugins/schedulinggates.
 
 from koordinator.api.pod import Pod
 from koordinator.scheduler.contract import Action, EventHint, NoArgs, PluginSpec, Refusal
-from koordinator.scheduler.snapshot import ResourceAxis
+from koordinator.scheduler.snapshot import ObjectTable, ResourceAxis
 
 
 class SchedulingGates:
     """PreEnqueue."""
 
-    def pre_enqueue(self, pod: Pod) -> Refusal | None:
+    def pre_enqueue(self, pod: Pod, _objects: ObjectTable) -> Refusal | None:
         names = " ".join(gate.name for gate in pod.spec.scheduling_gates)
         return Refusal(f"waiting for scheduling gates: [{names}]") if names else None
 

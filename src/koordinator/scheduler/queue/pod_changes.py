@@ -11,12 +11,14 @@ from koordinator.scheduler.contract import Action
 
 
 def pod_changes(old: Pod, new: Pod) -> Action:
-    """Return all that changed; nothing when only status or bookkeeping did."""
+    """Return all that changed; nothing when only bookkeeping did."""
     changes = Action(0)
     if old.metadata.labels != new.metadata.labels:
         changes |= Action.UPDATE_LABELS
     if old.metadata.annotations != new.metadata.annotations:
         changes |= Action.UPDATE_ANNOTATIONS
+    if old.status.resource_claim_statuses != new.status.resource_claim_statuses:
+        changes |= Action.UPDATE_GENERATED_CLAIMS
     return changes if old.spec == new.spec else changes | _spec_changes(old.spec, new.spec)
 
 

@@ -23,6 +23,7 @@ from koordinator.scheduler.snapshot.holds import Hold, HoldTable, standing_hold
 from koordinator.scheduler.snapshot.ledgers import Changed, Ledger
 from koordinator.scheduler.snapshot.loans import Loans
 from koordinator.scheduler.snapshot.network import Network
+from koordinator.scheduler.snapshot.objects import ObjectChange, ObjectTable
 from koordinator.scheduler.snapshot.pod_allocation import NO_ALLOCATION, PodAllocation
 from koordinator.scheduler.snapshot.pods import PlacedPod
 from koordinator.scheduler.snapshot.state import BoolArray, ClusterState, IntArray
@@ -39,6 +40,8 @@ __all__ = [
     "Ledger",
     "Loans",
     "Network",
+    "ObjectChange",
+    "ObjectTable",
     "PlacedPod",
     "PodAllocation",
     "PodClass",

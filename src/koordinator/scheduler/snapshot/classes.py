@@ -3,7 +3,7 @@
 A class lives as long as anybody holds it, and for a while after: ``sweep`` ends the idle ones.
 
 The claim of an ephemeral volume is named after its pod, so a pod that has one is a class of its
-own; so is a pod that a reservation means by its name.
+own; so is a pod that claims devices, and one that a reservation means by its name.
 """
 
 import weakref
@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from koordinator.api.meta import OwnerReference
-from koordinator.api.pod import Pod, PodSpec
+from koordinator.api.pod import Pod, PodResourceClaimStatus, PodSpec
 from koordinator.domain.pod_requests import NONZERO_DEFAULTS, pod_requests
 from koordinator.foundation.memo import Memory
 from koordinator.scheduler.snapshot.axis import PODS, IntArray, ResourceAxis
@@ -67,6 +67,7 @@ class PodClass:
     images: tuple[str, ...]  # of containers and init containers, with repeats
     name: str = ""  # of the one pod, if its name matters; empty for all others
     uid: str = ""  # likewise
+    claims_made: tuple[PodResourceClaimStatus, ...] = ()  # of templates, for the one pod
     memory: Memory = field(default_factory=dict)  # what memos keep with it
     asked_in: int = 0  # the generation in which a pod was last found to be one of it
 
@@ -117,6 +118,7 @@ class PodClasses:
             annotations,
             meta.owner_references,
             self._identity(pod),
+            pod.status.resource_claim_statuses if spec.resource_claims else (),
         )
         known = self._by_key.get(key)
         if known is None:
@@ -147,8 +149,9 @@ class PodClasses:
 
     def _identity(self, pod: Pod) -> tuple[str, str] | None:
         """Return the pod's name and uid if a plugin has to know them."""
-        meta, named = pod.metadata, self._named
-        if meta.name in named or meta.uid in named or any(v.ephemeral for v in pod.spec.volumes):
+        meta, spec, named = pod.metadata, pod.spec, self._named
+        its_own = spec.resource_claims or any(volume.ephemeral for volume in spec.volumes)
+        if its_own or meta.name in named or meta.uid in named:
             return meta.name, meta.uid
         return None
 
@@ -189,6 +192,7 @@ class PodClasses:
             images=tuple(container.image for container in containers),
             name=name,
             uid=uid,
+            claims_made=pod.status.resource_claim_statuses if spec.resource_claims else (),
         )
 
 

@@ -7,11 +7,26 @@ were derived from.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from koordinator.api.meta import KubeObject
+from koordinator.foundation.errors import ClusterError
 
 Kind = TypeVar("Kind", bound=KubeObject)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ObjectChange:
+    """A change of an object that is assumed now and written later.
+
+    Whatever version of the object comes in between, ``amend`` is made of it anew.
+    """
+
+    kind: type[KubeObject]
+    key: str
+    #: returns the object as it shall be; raises ClusterError where that can't be any more
+    amend: Callable[[Any], KubeObject]
 
 
 class ObjectTable:
@@ -22,16 +37,68 @@ class ObjectTable:
         self._note = note
         self._by_kind: dict[type[KubeObject], dict[str, KubeObject]] = defaultdict(dict)
         self._versions: dict[type[KubeObject], int] = defaultdict(int)
+        self._changes: dict[tuple[type[KubeObject], str], list[ObjectChange]] = {}
+        #: of objects with changes: as the cluster has them; None: not at all
+        self._stored: dict[tuple[type[KubeObject], str], KubeObject | None] = {}
 
     def put(self, item: KubeObject) -> None:
+        """Take in a version of an object; changes that are assumed of it stand."""
+        key = type(item), item.key
+        if key in self._changes:
+            self._stored[key] = item
+            item = self._amended(item)
+        self._show(item)
+
+    def _show(self, item: KubeObject) -> None:
         self._by_kind[type(item)][item.key] = item
         self._versions[type(item)] += 1
         self._note(item)
 
     def drop(self, item: KubeObject) -> None:
+        """Forget an object."""
+        if (type(item), item.key) in self._changes:
+            self._stored[type(item), item.key] = None
         self._by_kind[type(item)].pop(item.key, None)
         self._versions[type(item)] += 1
         self._note(item)
+
+    def assume(self, change: ObjectChange) -> None:
+        """Show an object as it will be, until the change is withdrawn."""
+        key = change.kind, change.key
+        known = self.get(change.kind, change.key)
+        self._stored.setdefault(key, known)
+        self._changes.setdefault(key, []).append(change)
+        if known is not None:
+            self._show(self._amended(known))
+
+    def withdraw(self, change: ObjectChange) -> None:
+        """Assume a change no more; does nothing if it is not assumed."""
+        key = change.kind, change.key
+        left = [one for one in self._changes.get(key, ()) if one is not change]
+        if len(left) == len(self._changes.get(key, ())):
+            return
+        stored = self._stored[key]
+        if left:
+            self._changes[key] = left
+        else:
+            del self._changes[key], self._stored[key]
+        if stored is not None:
+            self._show(self._amended(stored))
+
+    def _amended(self, item: KubeObject) -> KubeObject:
+        """Return a stored object with what is assumed of it; what can't be any more is left out."""
+        for change in self._changes.get((type(item), item.key), ()):
+            try:
+                item = change.amend(item)
+            except ClusterError:
+                continue
+        return item
+
+    def stored(self, kind: type[Kind], key: str) -> Kind | None:
+        """Return an object as the cluster has it, so far as is known here."""
+        if (kind, key) in self._stored:
+            return self._stored[kind, key]  # type: ignore[return-value]  # (keyed by its type)
+        return self.get(kind, key)
 
     def get(self, kind: type[Kind], key: str) -> Kind | None:
         """Return the object with that ``namespace/name`` (or name, if cluster-scoped)."""

@@ -1,39 +1,395 @@
-"""Resource claims are refused, not ignored."""
+"""Pods that claim devices: they wait for their claims, get devices with their node, and free them.
 
-from tests.unit.scheduler.conftest import NewEmbedded, World
-from tests.unit.scheduler.questions import built, refused
-from tests.worlds import node, pod
+A claim's devices are known from its status alone, so a restart forgets nothing.
+"""
 
-from koordinator.scheduler.loop import Unschedulable
-from koordinator.scheduler.plugins.dynamic_resources import PLUGIN, REASON
-from koordinator.scheduler.snapshot import Snapshot
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
 
-CLAIM = {"name": "gpu", "resourceClaimTemplateName": "gpu"}
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from tests.unit.scheduler.conftest import NewEmbedded
+from tests.worlds import START_S, made, node, pod
+from tests.worlds import embedded as new_embedded
+
+from koordinator.api.dynamic_resources import (
+    DELETE_PROTECTION,
+    ResourceClaim,
+    ResourceClaimConsumerReference,
+)
+from koordinator.api.kubescheduler import FeatureGates
+from koordinator.api.meta import KubeObject
+from koordinator.api.pod import Pod
+from koordinator.foundation.errors import ClusterError
+from koordinator.scheduler.loop import Bound, Unschedulable
+from koordinator.scheduler.queue import QueueState
+from koordinator.scheduler.snapshot import ObjectChange, ObjectTable, Snapshot
+from koordinator.simulator import Embedded
+
+V1 = "resource.k8s.io/v1"
+DRIVER = "gpu.example.com"
+GPUS = made("DeviceClass", "gpu", V1, spec={})
 
 
-def test_pods_with_claims_are_refused_whatever_the_node(world: World) -> None:
-    """And no eviction would help."""
-    state = world(node("n"))
-    plugin = built(PLUGIN, state)
-    refusal = plugin.prefilter(Snapshot(state), state.classes.of(pod("p", resourceClaims=[CLAIM])))
-
-    assert (refusal.reason, refusal.resolvable) == (REASON, False)
-
-
-def test_pods_without_claims_are_none_of_its_business(world: World) -> None:
-    """Neither refused nor filtered."""
-    state = world(node("n"))
-    plugin = built(PLUGIN, state)
-
-    assert plugin.prefilter(Snapshot(state), state.classes.of(pod("p"))) is None
-    assert refused(plugin, state, pod("p")) == {}
+def slice_of(name: str, count: int, **spec: Any) -> KubeObject:
+    """Return devices of one node, gpu-0 and so on; other fields of the slice may be given."""
+    devices = [{"name": f"gpu-{i}", "attributes": {"index": {"int": i}}} for i in range(count)]
+    pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+    given = {"driver": DRIVER, "nodeName": name, "pool": pool, "devices": devices, **spec}
+    return made("ResourceSlice", name, V1, spec=given)
 
 
-def test_the_message_says_what_is_missing(embedded: NewEmbedded) -> None:
-    """As for every refusal before the nodes are looked at."""
-    one = embedded(node("n"), pod("p", resourceClaims=[CLAIM]))
+def asking(count: int = 1, *selectors: str) -> dict[str, Any]:
+    """Return the spec of a claim of so many GPUs."""
+    chosen = [{"cel": {"expression": text}} for text in selectors]
+    exactly = {"deviceClassName": "gpu", "count": count, "selectors": chosen}
+    return {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}
 
-    (outcome,) = one.scheduler.step()
+
+def claim(name: str, count: int = 1, *selectors: str, **more: Any) -> KubeObject:
+    """Return a claim of so many GPUs."""
+    return made("ResourceClaim", name, V1, spec=asking(count, *selectors), **more)
+
+
+def template(name: str, count: int = 1) -> KubeObject:
+    """Return a template of claims."""
+    return made("ResourceClaimTemplate", name, V1, spec={"spec": asking(count)})
+
+
+def user(name: str, *claims: str, **spec: Any) -> Pod:
+    """Return a pod that names claims."""
+    entries = [{"name": f"e{i}", "resourceClaimName": one} for i, one in enumerate(claims)]
+    return pod(name, resourceClaims=entries, **spec)
+
+
+def templated(name: str, of: str) -> Pod:
+    """Return a pod that gets a claim of its own."""
+    return pod(name, resourceClaims=[{"name": "own", "resourceClaimTemplateName": of}])
+
+
+def stored(one: Embedded, name: str) -> ResourceClaim:
+    """Return a claim as the cluster has it."""
+    return one.cluster.get(ResourceClaim, name, "default")
+
+
+def devices(claim: ResourceClaim) -> list[str]:
+    """Return what a claim has got."""
+    allocation = claim.status.allocation
+    return [f"{r.pool}/{r.device}" for r in allocation.devices.results] if allocation else []
+
+
+def places(one: Embedded) -> dict[str, str]:
+    """Schedule until nothing moves; return where pods have gone."""
+    outcomes = one.run_to_fixed_point()
+    return {o.pod.partition("/")[2]: o.node for o in outcomes if isinstance(o, Bound)}
+
+
+def test_the_claim_is_written_before_the_pod_is_bound(embedded: NewEmbedded) -> None:
+    """Allocated on the node that has devices, protected, reserved for the pod."""
+    one = embedded(node("bare"), node("n"), slice_of("n", 2), GPUS, claim("c", 2), user("p", "c"))
+
+    assert places(one) == {"p": "n"}
+    got, uid = stored(one, "c"), one.cluster.get(Pod, "p", "default").metadata.uid
+    assert devices(got) == ["n/gpu-0", "n/gpu-1"]
+    assert got.metadata.finalizers == (DELETE_PROTECTION,)
+    assert [(r.resource, r.name, r.uid) for r in got.status.reserved_for] == [("pods", "p", uid)]
+    assert got.status.allocation is not None
+    assert got.status.allocation.node_selector is not None
+
+
+def test_devices_are_given_once(embedded: NewEmbedded) -> None:
+    """The third pod waits, and says why; it goes on when a claim is free again."""
+    pods = [user(f"p{i}", f"c{i}") for i in range(3)]
+    claims = [claim(f"c{i}") for i in range(3)]
+    one = embedded(node("n"), slice_of("n", 2), GPUS, *claims, *pods)
+
+    outcomes = one.run_to_fixed_point()
+    (left,) = [o for o in outcomes if isinstance(o, Unschedulable)]
+    assert left.message.startswith("0/1 nodes are available: 1 cannot allocate all claims. still")
+    one.cluster.delete(Pod, "p0", "default")
+    one.step_controllers()
+    assert devices(stored(one, "c0")) == []
+    assert places(one) == {"p2": "n"}
+    assert devices(stored(one, "c2")) == ["n/gpu-0"]
+
+
+def test_pods_share_a_claim_on_the_nodes_that_reach_its_devices(embedded: NewEmbedded) -> None:
+    """The second one follows the first, though other nodes are as good."""
+    one = embedded(
+        node("a"), node("b"), slice_of("b", 1), GPUS, claim("c"), user("p", "c"), user("q", "c")
+    )
+
+    assert places(one) == {"p": "b", "q": "b"}
+    assert [r.name for r in stored(one, "c").status.reserved_for] == ["p", "q"]
+
+
+def test_a_pod_waits_at_the_gate_for_a_claim_that_is_not_there(embedded: NewEmbedded) -> None:
+    """No attempt is made, nothing is told; the claim lets it in."""
+    one = embedded(node("n"), slice_of("n", 1), GPUS, user("p", "late"))
+
+    assert one.run_to_fixed_point() == []
+    queued = one.scheduler.queue.get("default/p")
+    assert queued is not None
+    assert (queued.state, queued.gated_by) == (QueueState.GATED, "DynamicResources")
+    assert 'resourceclaim.resource.k8s.io "late" not found' in queued.message
+    one.cluster.create(claim("late"))
+    assert places(one) == {"p": "n"}
+
+
+def test_each_pod_of_a_template_gets_a_claim_of_its_own(embedded: NewEmbedded) -> None:
+    """Named in the status of its pod, owned by it, and gone with it."""
+    one = embedded(
+        node("n"), slice_of("n", 2), GPUS, template("t"), templated("p", "t"), templated("q", "t")
+    )
+
+    assert places(one) == {"p": "n", "q": "n"}
+    (name,) = one.cluster.get(Pod, "p", "default").status.resource_claim_statuses
+    assert name.resource_claim_name is not None
+    assert devices(stored(one, name.resource_claim_name)) == ["n/gpu-0"]
+    one.cluster.delete(Pod, "p", "default")
+    one.step_controllers()
+    assert len(one.cluster.list(ResourceClaim).items) == 1
+
+
+def test_a_claim_allocated_elsewhere_is_freed_if_nobody_else_uses_it(embedded: NewEmbedded) -> None:
+    """The pod is tried again at once; one that others use stays."""
+    one = embedded(
+        node("a"), node("b"), slice_of("a", 1), slice_of("b", 1), GPUS, claim("c"), user("p", "c")
+    )
+    (where,) = places(one).values()
+    other = {"a": "b", "b": "a"}[where]
+    assert places_of_pinned(one, "q", other) == {}
+    one.cluster.delete(Pod, "p", "default")
+    free = replace(stored(one, "c"), status=replace(stored(one, "c").status, reserved_for=()))
+    one.cluster.update_status(free)  # and yet allocated, as after a bind that failed
+    assert places(one) == {"q": other}
+    assert devices(stored(one, "c")) == [f"{other}/gpu-0"]
+
+
+def places_of_pinned(one: Embedded, name: str, where: str) -> dict[str, str]:
+    """Add a pod for one node that uses the claim c, and schedule."""
+    one.cluster.create(user(name, "c", nodeSelector={"kubernetes.io/hostname": where}))
+    return places(one)
+
+
+def test_nobody_uses_a_claim_that_is_full(embedded: NewEmbedded) -> None:
+    """A claim serves at most 256 consumers; the API server would refuse one more."""
+    others = tuple(
+        ResourceClaimConsumerReference(resource="pods", name=f"x{i}", uid=f"u{i}")
+        for i in range(256)
+    )
+    full = claim("c")
+    assert isinstance(full, ResourceClaim)
+    full = replace(full, status=replace(full.status, reserved_for=others))
+    one = embedded(node("n"), slice_of("n", 1), GPUS, full, user("p", "c"))
+
+    (outcome,) = one.run_to_fixed_point()
     assert isinstance(outcome, Unschedulable)
-    assert (outcome.plugin, outcome.reason) == ("DynamicResources", REASON)
-    assert outcome.message.startswith(f"0/1 nodes are available: {REASON}.")
+    assert "status.reservedFor: Too many: 257: must have at most 256 items" in outcome.message
+
+
+def test_explanations_name_the_device_and_the_selector(embedded: NewEmbedded) -> None:
+    """And who has the one that would do."""
+    wants = f'device.attributes["{DRIVER}"].index == 0'
+    one = embedded(
+        node("n"), slice_of("n", 2), GPUS, claim("c", 1, wants), claim("d", 1, wants),
+        user("p", "c"), user("q", "d"),
+    )  # fmt: skip
+    places(one)
+    state, profile = one.state, one.scheduler.cycles["default-scheduler"].profile
+    (plugin,) = [a.plugin for a in profile.filter if a.name == "DynamicResources"]
+    waiting = one.cluster.get(Pod, "q", "default")
+
+    said = plugin.detail(Snapshot(state)[np.array([0])], state.classes.of(waiting))
+    assert said == (
+        "claim default/d, request r: 1 wanted, 0 free, n/gpu-0: allocated to claim default/c, "
+        f"n/gpu-1: not selected by claim default/d: selector #0 ({wants})"
+    )
+
+
+def test_a_node_whose_pool_breaks_a_selector_does_not_keep_pods_from_others(
+    embedded: NewEmbedded,
+) -> None:
+    """Different from Kubernetes, where one node's error ends the attempt."""
+    wants = f'device.attributes["{DRIVER}"].index == 0'
+    bare = slice_of("a", 0, devices=[{"name": "bare"}])
+    one = embedded(
+        node("a"), node("b"), bare, slice_of("b", 1), GPUS, claim("c", 1, wants), user("p", "c")
+    )
+
+    assert places(one) == {"p": "b"}
+
+
+def test_gates_switch_on_what_is_not_settled_yet(embedded: NewEmbedded) -> None:
+    """Taints of devices do nothing without theirs."""
+    tainted = [{"name": "gpu-0", "taints": [{"key": "k", "effect": "NoSchedule"}]}]
+    objects = (node("n"), slice_of("n", 1, devices=tainted), GPUS, claim("c"), user("p", "c"))
+
+    assert places(embedded(*objects)) == {"p": "n"}
+    assert places(embedded(*objects, gates=FeatureGates.parse("DRADeviceTaints=true"))) == {}
+
+
+def test_a_bind_waits_for_the_conditions_of_its_devices(embedded: NewEmbedded) -> None:
+    """Behind the gate; the driver says when a device is ready."""
+    fabric = [{"name": "gpu-0", "bindsToNode": True, "bindingConditions": ["attached"]}]
+    gates = FeatureGates.parse("DRADeviceBindingConditions=true")
+    one = embedded(
+        node("n"), slice_of("n", 1, devices=fabric, nodeName=None, allNodes=True), GPUS,
+        claim("c"), user("p", "c"), gates=gates,
+    )  # fmt: skip
+
+    assert one.scheduler.step() == []
+    now = stored(one, "c")
+    assert devices(now) == ["n/gpu-0"]
+    ready = {"driver": DRIVER, "pool": "n", "device": "gpu-0"}
+    conditions = [{"type": "attached", "status": "True", "reason": "Done"}]
+    status = {"devices": [{**ready, "conditions": conditions}]}
+    one.cluster.patch(ResourceClaim, "c", "default", {"status": status}, "status")
+    assert places(one) == {"p": "n"}
+
+
+# -- changes that are assumed ---------------------------------------------------------------------
+
+
+def test_what_is_assumed_of_an_object_stands_whatever_comes_in_between() -> None:
+    """A version that knows nothing of it does not make the devices free."""
+    table, first = ObjectTable(), claim("c")
+    assert isinstance(first, ResourceClaim)
+    table.put(first)
+    mark = ObjectChange(
+        ResourceClaim,
+        first.key,
+        lambda now: replace(now, metadata=replace(now.metadata, finalizers=("x",))),
+    )
+
+    table.assume(mark)
+    table.put(replace(first, metadata=replace(first.metadata, labels={"new": "1"})))
+    shown, there = table.get(ResourceClaim, first.key), table.stored(ResourceClaim, first.key)
+    assert shown is not None
+    assert there is not None
+    assert (shown.metadata.finalizers, shown.metadata.labels) == (("x",), {"new": "1"})
+    assert there.metadata.finalizers == ()
+    table.withdraw(mark)
+    assert table.get(ResourceClaim, first.key) == there
+
+
+class LossyCluster:
+    """Passes everything on; a patch of a claim now and then is refused, or its answer is lost."""
+
+    def __init__(self, cluster: Any, fates: Iterator[int]) -> None:
+        self._cluster, self._fates = cluster, fates
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cluster, name)
+
+    def patch(self, kind: Any, name: str, namespace: str, patch: Any, subresource: str = "") -> Any:
+        """Lose the request, the answer or nothing."""
+        fate = next(self._fates, 0) if kind is ResourceClaim else 0
+        if fate == 1:
+            raise ClusterError("the request was lost")
+        done = self._cluster.patch(kind, name, namespace, patch, subresource)
+        if fate == 2:
+            raise ClusterError("the answer was lost")
+        return done
+
+
+ACTIONS = ("pod", "templated", "delete", "relabel", "restart", "offer", "withdraw", "time")
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 5)), max_size=25),
+    st.lists(st.integers(0, 2), max_size=12),
+)
+def test_no_device_is_ever_given_twice(actions: list[tuple[str, int]], fates: list[int]) -> None:
+    """Whatever the order of events, with restarts in between and writes and answers lost."""
+    nodes = [node(f"n{i}") for i in range(2)]
+    shared = slice_of("net", 2, nodeName=None, allNodes=True)
+    slices = [*(slice_of(f"n{i}", 2) for i in range(2)), shared]
+    claims = [claim(f"c{i}", 1 + i % 2) for i in range(4)]
+    one = new_embedded(*nodes, *slices, GPUS, template("t"), *claims)
+    lose(one, iter(fates))
+    for number, (action, index) in enumerate(actions):
+        act(one, action, index, number)
+        one.scheduler.step()
+        one.step_controllers()
+        check(one)
+        if action == "restart":
+            one = restarted(one)
+    one.run_to_fixed_point()
+    check(one)
+    one.scheduler.validate()
+
+
+def lose(one: Embedded, fates: Iterator[int]) -> None:
+    """Let writes of claims go through a lossy cluster."""
+    one.scheduler.handle.binder._cluster = LossyCluster(one.cluster, fates)
+
+
+def restarted(one: Embedded) -> Embedded:
+    """Return a new scheduler on the same cluster."""
+    again = new_embedded()
+    again.load(
+        item
+        for kind in ("Node", "DeviceClass", "ResourceSlice", "ResourceClaimTemplate")
+        for item in everything(one, kind)
+    )
+    again.load([*everything(one, "ResourceClaim"), *everything(one, "Pod")])
+    return again
+
+
+def everything(one: Embedded, kind: str) -> list[KubeObject]:
+    """Return all objects of a kind."""
+    from koordinator.api.registry import KINDS  # noqa: PLC0415 -- for this alone
+
+    (kind_type,) = [k for k in KINDS if kind == k.KIND]
+    return list(one.cluster.list(kind_type).items)
+
+
+def act(one: Embedded, action: str, index: int, number: int) -> None:
+    """Let something happen in the cluster."""
+    pods = one.cluster.list(Pod).items
+    match action:
+        case "pod":
+            one.cluster.create(user(f"p{number}", f"c{index % 4}", f"c{(index + 1) % 4}"))
+        case "templated":
+            one.cluster.create(templated(f"t{number}", "t"))
+        case "delete" if pods:
+            one.cluster.delete(Pod, pods[index % len(pods)].metadata.name, "default")
+        case "relabel":
+            labels = {"metadata": {"labels": {"n": str(number)}}}
+            one.cluster.patch(ResourceClaim, f"c{index % 4}", "default", labels)
+        case "offer":
+            with_more = slice_of(f"n{index % 2}", 3)
+            one.cluster.update(with_more)
+        case "withdraw":
+            one.cluster.update(slice_of(f"n{index % 2}", 1))
+        case "time":
+            one.clock.advance_to(one.clock.now_s() + 20)
+
+
+def check(one: Embedded) -> None:
+    """No device is in two claims, there and as it is seen here; no pod runs without its claim."""
+    every = one.cluster.list(ResourceClaim).items
+    for claims in (every, list(one.state.objects.all(ResourceClaim))):
+        held = Counter(device for each in claims for device in devices(each))
+        assert [device for device, times in held.items() if times > 1] == []
+    reserved = {(each.metadata.name, r.uid) for each in every for r in each.status.reserved_for}
+    for each in one.cluster.list(Pod).items:
+        if each.spec.node_name:
+            for entry in each.spec.resource_claims:
+                if entry.resource_claim_name is not None:
+                    assert (entry.resource_claim_name, each.metadata.uid) in reserved
+
+
+@pytest.mark.parametrize("now_s", [START_S])
+def test_pods_without_claims_are_none_of_its_business(embedded: NewEmbedded, now_s: float) -> None:
+    """Neither gated nor filtered, whatever devices there are."""
+    one = embedded(node("n"), slice_of("n", 1), pod("p"))
+
+    assert places(one) == {"p": "n"}
+    assert one.clock.now_s() == now_s

@@ -5,6 +5,7 @@ from tests.unit.scheduler.questions import built
 from tests.worlds import pod
 
 from koordinator.scheduler.plugins import default_binder, priority_sort, scheduling_gates
+from koordinator.scheduler.snapshot import ObjectTable
 
 
 def test_the_highest_priority_comes_first(world: World) -> None:
@@ -20,10 +21,10 @@ def test_a_gated_pod_does_not_enter(world: World) -> None:
     plugin = built(scheduling_gates.PLUGIN, world())
     gated = pod("p", schedulingGates=[{"name": "a.io/x"}, {"name": "b.io/y"}])
 
-    refusal = plugin.pre_enqueue(gated)
+    refusal = plugin.pre_enqueue(gated, ObjectTable())
     assert refusal is not None
     assert refusal.reason == "waiting for scheduling gates: [a.io/x b.io/y]"
-    assert plugin.pre_enqueue(pod("p")) is None
+    assert plugin.pre_enqueue(pod("p"), ObjectTable()) is None
 
 
 def test_the_default_binder_takes_every_pod(world: World) -> None:

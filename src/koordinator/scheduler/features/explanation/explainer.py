@@ -223,7 +223,7 @@ class _Explainer:
         gangs = {active.name for active in self._profile.gangs} if is_tried_as_gang else set()
         found = []
         for active in self._profile.pre_enqueue:
-            refusal = active.plugin.pre_enqueue(self._queued.pod)
+            refusal = active.plugin.pre_enqueue(self._queued.pod, self._handle.state.objects)
             if refusal is not None and active.name not in gangs:
                 found.append(Cause(active.name, refusal.reason))
         return found

@@ -35,7 +35,13 @@ from koordinator.scheduler.contract import (
 )
 from koordinator.scheduler.plugins.coscheduling.proximity import places_by_distance, selector_of
 from koordinator.scheduler.preemption import NEVER, headroom_for_job, headroom_for_pod, summary
-from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
+from koordinator.scheduler.snapshot import (
+    IntArray,
+    ObjectTable,
+    PodClass,
+    ResourceAxis,
+    Snapshot,
+)
 
 _APPLIES: Memo[bool] = Memo()
 
@@ -66,7 +72,7 @@ class Coscheduling:
         """Return whether the pod is in a gang, or wants to be near to others."""
         return _APPLIES.of(pod, _applies, pod)
 
-    def pre_enqueue(self, pod: Pod) -> Refusal | None:
+    def pre_enqueue(self, pod: Pod, _objects: ObjectTable) -> Refusal | None:
         """Return what the pod's gang lacks, or who speaks for it; None: the pod may be tried."""
         why = self.gangs.why_gated(pod) if gang_id(pod.metadata) else ""
         return Refusal(why) if why else None

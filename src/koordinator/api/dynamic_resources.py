@@ -1,0 +1,361 @@
+"""Dynamic resource allocation: devices that drivers offer, and claims of devices.
+
+Fields behind gates that are off in Kubernetes 1.35 say so.
+
+Source: k8s.io/api resource/v1/types.go.
+"""
+
+import datetime as dt
+from typing import ClassVar, Final
+
+from msgspec import field
+
+from koordinator.api.core import NodeSelector
+from koordinator.api.meta import (
+    ApiStruct,
+    Condition,
+    Int64,
+    JsonObject,
+    KubeObject,
+    ObjectMeta,
+)
+from koordinator.foundation.quantity import Quantity
+
+RESERVATIONS_MAX: Final = 256  # entries of ``status.reservedFor``
+RESULTS_MAX: Final = 32  # devices of a claim
+SUBREQUESTS_MAX: Final = 8  # of one ``firstAvailable``
+DELETE_PROTECTION: Final = "resource.kubernetes.io/delete-protection"  # finalizer while allocated
+POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"  # annotation of a template's claim
+EXACT_COUNT, ALL = "ExactCount", "All"  # values of ``allocationMode``
+
+
+class OpaqueDeviceConfiguration(ApiStruct, frozen=True, kw_only=True):
+    """Parameters that only the driver understands."""
+
+    driver: str
+    parameters: JsonObject = {}
+
+
+class DeviceConfiguration(ApiStruct, frozen=True, kw_only=True):
+    """What a class says to the drivers of its devices."""
+
+    opaque: OpaqueDeviceConfiguration | None = None
+
+
+class DeviceClaimConfiguration(ApiStruct, frozen=True, kw_only=True):
+    """What a claim says to drivers about some of its requests; of none: about all."""
+
+    requests: tuple[str, ...] = ()
+    opaque: OpaqueDeviceConfiguration | None = None
+
+
+class CelDeviceSelector(ApiStruct, frozen=True, kw_only=True):
+    """An expression of the Common Expression Language that is true of the devices meant."""
+
+    expression: str
+
+
+class DeviceSelector(ApiStruct, frozen=True, kw_only=True):
+    """One of the conditions that a device must meet."""
+
+    cel: CelDeviceSelector | None = None
+
+
+class DeviceToleration(ApiStruct, frozen=True, kw_only=True):
+    """A taint of devices that does not matter.  Gate DRADeviceTaints."""
+
+    key: str = ""
+    operator: str = "Equal"  # or Exists
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: Int64 | None = None
+
+
+class CapacityRequirements(ApiStruct, frozen=True, kw_only=True):
+    """How much of a device's capacity is asked for.  Gate DRAConsumableCapacity."""
+
+    requests: dict[str, Quantity] = {}
+
+
+class ExactDeviceRequest(ApiStruct, frozen=True, kw_only=True):
+    """One or more devices of a class; ``allocation_mode`` is ExactCount or All."""
+
+    device_class_name: str
+    selectors: tuple[DeviceSelector, ...] = ()
+    allocation_mode: str = ""
+    count: Int64 = 0
+    admin_access: bool | None = None
+    tolerations: tuple[DeviceToleration, ...] = ()
+    capacity: CapacityRequirements | None = None
+
+
+class DeviceSubRequest(ApiStruct, frozen=True, kw_only=True):
+    """One of the alternatives of a request."""
+
+    name: str
+    device_class_name: str
+    selectors: tuple[DeviceSelector, ...] = ()
+    allocation_mode: str = ""
+    count: Int64 = 0
+    tolerations: tuple[DeviceToleration, ...] = ()
+    capacity: CapacityRequirements | None = None
+
+
+class DeviceClaimRequest(ApiStruct, frozen=True, kw_only=True):
+    """Exactly one of ``exactly`` and ``first_available`` is set."""
+
+    name: str
+    exactly: ExactDeviceRequest | None = None
+    first_available: tuple[DeviceSubRequest, ...] = ()
+
+
+class DeviceConstraint(ApiStruct, frozen=True, kw_only=True):
+    """Devices of some requests share the value of an attribute, or have different ones.
+
+    ``distinct_attribute`` is behind the gate DRAConsumableCapacity.
+    """
+
+    requests: tuple[str, ...] = ()
+    match_attribute: str | None = None
+    distinct_attribute: str | None = None
+
+
+class DeviceClaimSpec(ApiStruct, frozen=True, kw_only=True):
+    """Which devices are claimed."""
+
+    requests: tuple[DeviceClaimRequest, ...] = ()
+    constraints: tuple[DeviceConstraint, ...] = ()
+    config: tuple[DeviceClaimConfiguration, ...] = ()
+
+
+class ResourceClaimSpec(ApiStruct, frozen=True, kw_only=True):
+    """What is claimed."""
+
+    devices: DeviceClaimSpec = DeviceClaimSpec()
+
+
+class DeviceRequestAllocationResult(ApiStruct, frozen=True, kw_only=True):
+    """A device that a request got; ``request`` is ``<request>/<subrequest>`` of alternatives."""
+
+    request: str
+    driver: str
+    pool: str
+    device: str
+    admin_access: bool | None = None
+    tolerations: tuple[DeviceToleration, ...] = ()
+    binding_conditions: tuple[str, ...] = ()
+    binding_failure_conditions: tuple[str, ...] = ()
+    share_id: str | None = field(name="shareID", default=None)
+    consumed_capacity: dict[str, Quantity] = {}
+
+
+class DeviceAllocationConfiguration(ApiStruct, frozen=True, kw_only=True):
+    """Configuration for the drivers; ``source`` is FromClass or FromClaim."""
+
+    source: str
+    requests: tuple[str, ...] = ()
+    opaque: OpaqueDeviceConfiguration | None = None
+
+
+class DeviceAllocationResult(ApiStruct, frozen=True, kw_only=True):
+    """The devices that a claim got, in the order of its requests."""
+
+    results: tuple[DeviceRequestAllocationResult, ...] = ()
+    config: tuple[DeviceAllocationConfiguration, ...] = ()
+
+
+class ClaimAllocation(ApiStruct, frozen=True, kw_only=True):
+    """What a claim got, and on which nodes it can be used; no selector: on all."""
+
+    devices: DeviceAllocationResult = DeviceAllocationResult()
+    node_selector: NodeSelector | None = None
+    allocation_timestamp: dt.datetime | None = None
+
+
+class ResourceClaimConsumerReference(ApiStruct, frozen=True, kw_only=True):
+    """Who may use a claim: ``resource`` is pods for a pod."""
+
+    resource: str
+    name: str
+    uid: str
+    api_group: str = ""
+
+
+class AllocatedDeviceStatus(ApiStruct, frozen=True, kw_only=True):
+    """What a driver reports of a device that is allocated."""
+
+    driver: str
+    pool: str
+    device: str
+    conditions: tuple[Condition, ...] = ()
+
+
+class ResourceClaimStatus(ApiStruct, frozen=True, kw_only=True):
+    """What became of a claim."""
+
+    allocation: ClaimAllocation | None = None
+    reserved_for: tuple[ResourceClaimConsumerReference, ...] = ()
+    devices: tuple[AllocatedDeviceStatus, ...] = ()
+
+
+class ResourceClaim(KubeObject, frozen=True, kw_only=True):
+    """Devices for the pods that name it."""
+
+    API_VERSION: ClassVar[str] = "resource.k8s.io/v1"
+    KIND: ClassVar[str] = "ResourceClaim"
+    PLURAL: ClassVar[str] = "resourceclaims"
+
+    spec: ResourceClaimSpec = ResourceClaimSpec()
+    status: ResourceClaimStatus = ResourceClaimStatus()
+
+
+class ResourceClaimTemplateSpec(ApiStruct, frozen=True, kw_only=True):
+    """The claim to be made; of the metadata labels and annotations count."""
+
+    spec: ResourceClaimSpec
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class ResourceClaimTemplate(KubeObject, frozen=True, kw_only=True):
+    """A claim that each pod naming it gets for itself."""
+
+    API_VERSION: ClassVar[str] = "resource.k8s.io/v1"
+    KIND: ClassVar[str] = "ResourceClaimTemplate"
+    PLURAL: ClassVar[str] = "resourceclaimtemplates"
+
+    spec: ResourceClaimTemplateSpec
+
+
+class DeviceClassSpec(ApiStruct, frozen=True, kw_only=True):
+    """Which devices are of the class.
+
+    ``extended_resource_name`` is behind the gate DRAExtendedResource.
+    """
+
+    selectors: tuple[DeviceSelector, ...] = ()
+    config: tuple[DeviceConfiguration, ...] = ()
+    extended_resource_name: str | None = None
+
+
+class DeviceClass(KubeObject, frozen=True, kw_only=True):
+    """Devices that can be asked for by one name."""
+
+    API_VERSION: ClassVar[str] = "resource.k8s.io/v1"
+    KIND: ClassVar[str] = "DeviceClass"
+    PLURAL: ClassVar[str] = "deviceclasses"
+    NAMESPACED: ClassVar[bool] = False
+
+    spec: DeviceClassSpec = DeviceClassSpec()
+
+
+class DeviceAttribute(ApiStruct, frozen=True, kw_only=True):
+    """Exactly one is set; a version is a semantic one."""
+
+    int_value: Int64 | None = field(name="int", default=None)
+    bool_value: bool | None = field(name="bool", default=None)
+    string_value: str | None = field(name="string", default=None)
+    version_value: str | None = field(name="version", default=None)
+
+
+class CapacityRequestPolicyRange(ApiStruct, frozen=True, kw_only=True):
+    """Amounts from ``min`` to ``max`` in steps."""
+
+    min: Quantity
+    max: Quantity | None = None
+    step: Quantity | None = None
+
+
+class CapacityRequestPolicy(ApiStruct, frozen=True, kw_only=True):
+    """Which amounts of a capacity can be asked for.  Gate DRAConsumableCapacity."""
+
+    default: Quantity | None = None
+    valid_values: tuple[Quantity, ...] = ()
+    valid_range: CapacityRequestPolicyRange | None = None
+
+
+class DeviceCapacity(ApiStruct, frozen=True, kw_only=True):
+    """How much of something a device has."""
+
+    value: Quantity
+    request_policy: CapacityRequestPolicy | None = None
+
+
+class CounterValue(ApiStruct, frozen=True, kw_only=True):
+    """An amount that devices share."""
+
+    value: Quantity
+
+
+class CounterSet(ApiStruct, frozen=True, kw_only=True):
+    """Amounts that devices of a pool share.  Gate DRAPartitionableDevices."""
+
+    name: str
+    counters: dict[str, CounterValue] = {}
+
+
+class DeviceCounterConsumption(ApiStruct, frozen=True, kw_only=True):
+    """What a device takes of a counter set.  Gate DRAPartitionableDevices."""
+
+    counter_set: str
+    counters: dict[str, CounterValue] = {}
+
+
+class DeviceTaint(ApiStruct, frozen=True, kw_only=True):
+    """Keeps claims away from a device.  Gate DRADeviceTaints."""
+
+    key: str
+    effect: str  # NoSchedule or NoExecute
+    value: str = ""
+    time_added: dt.datetime | None = None
+
+
+class PoolDevice(ApiStruct, frozen=True, kw_only=True):
+    """A device as its driver offers it; Kubernetes calls it Device."""
+
+    name: str
+    attributes: dict[str, DeviceAttribute] = {}
+    capacity: dict[str, DeviceCapacity] = {}
+    consumes_counters: tuple[DeviceCounterConsumption, ...] = ()
+    node_name: str | None = None
+    node_selector: NodeSelector | None = None
+    all_nodes: bool | None = None
+    taints: tuple[DeviceTaint, ...] = ()
+    binds_to_node: bool | None = None
+    binding_conditions: tuple[str, ...] = ()
+    binding_failure_conditions: tuple[str, ...] = ()
+    allow_multiple_allocations: bool | None = None
+
+
+class ResourcePool(ApiStruct, frozen=True, kw_only=True):
+    """Slices of one generation that belong together; older generations don't count."""
+
+    name: str
+    resource_slice_count: Int64 = 1
+    generation: Int64 = 0
+
+
+class ResourceSliceSpec(ApiStruct, frozen=True, kw_only=True):
+    """Devices of one driver, and which nodes reach them."""
+
+    driver: str
+    pool: ResourcePool
+    node_name: str | None = None
+    node_selector: NodeSelector | None = None
+    all_nodes: bool | None = None
+    devices: tuple[PoolDevice, ...] = ()
+    per_device_node_selection: bool | None = None
+    shared_counters: tuple[CounterSet, ...] = ()
+
+
+class ResourceSlice(KubeObject, frozen=True, kw_only=True):
+    """What a driver offers."""
+
+    API_VERSION: ClassVar[str] = "resource.k8s.io/v1"
+    KIND: ClassVar[str] = "ResourceSlice"
+    PLURAL: ClassVar[str] = "resourceslices"
+    NAMESPACED: ClassVar[bool] = False
+
+    spec: ResourceSliceSpec
+
+
+KINDS = (ResourceClaim, ResourceClaimTemplate, DeviceClass, ResourceSlice)

@@ -1,0 +1,219 @@
+"""What is written about the devices that a claim got, and who may use it.
+
+Source: k8s.io/dynamic-resource-allocation structured/internal/incubating/allocator_incubating.go
+``Allocate``, ``createNodeSelector``; resourceclaim/claim.go.
+"""
+
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from koordinator.api.core import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from koordinator.api.dynamic_resources import (
+    DELETE_PROTECTION,
+    ClaimAllocation,
+    DeviceAllocationConfiguration,
+    DeviceAllocationResult,
+    DeviceRequestAllocationResult,
+    ResourceClaim,
+    ResourceClaimConsumerReference,
+)
+from koordinator.api.meta import ObjectMeta
+from koordinator.api.pod import PodResourceClaim, PodResourceClaimStatus
+from koordinator.domain.dynamic_resources.allocator import AllocatedDevice, AllocatorGates
+from koordinator.domain.dynamic_resources.inventory import DeviceId, OfferedDevice
+from koordinator.domain.dynamic_resources.requests import PendingClaim
+from koordinator.foundation.quantity import Quantity
+
+PODS: Final = "pods"  # resource of a consumer that is a pod
+FROM_CLASS, FROM_CLAIM = "FromClass", "FromClaim"
+_SHARES: Final = uuid.UUID("5a0f8f7e-2f6c-4c3e-9a6e-5d2d7c9a1b10")  # namespace of share ids
+
+
+def allocation_of(
+    claim: PendingClaim, devices: Sequence[AllocatedDevice], node: str, gates: AllocatorGates
+) -> ClaimAllocation:
+    """Return the allocation of a claim that gets these devices on a node."""
+    return ClaimAllocation(
+        devices=DeviceAllocationResult(
+            results=tuple(
+                _result(claim, number, allocated, gates) for number, allocated in enumerate(devices)
+            ),
+            config=tuple(_configuration(claim, devices)),
+        ),
+        node_selector=_node_selector([one.device for one in devices], node, gates),
+    )
+
+
+def _result(
+    claim: PendingClaim, number: int, allocated: AllocatedDevice, gates: AllocatorGates
+) -> DeviceRequestAllocationResult:
+    option, device = allocated.option, allocated.device
+    driver, pool, name = device.id
+    result = DeviceRequestAllocationResult(
+        request=option.name,
+        driver=driver,
+        pool=pool,
+        device=name,
+        admin_access=True if option.admin_access else None,
+    )
+    if gates.taints:
+        result = replace(result, tolerations=option.tolerations)
+    if gates.binding_conditions:
+        result = replace(
+            result,
+            binding_conditions=device.spec.binding_conditions,
+            binding_failure_conditions=device.spec.binding_failure_conditions,
+        )
+    if allocated.consumed:
+        shared = f"{claim.uid}/{number}/{'/'.join(device.id)}"
+        result = replace(
+            result,
+            share_id=str(uuid.uuid5(_SHARES, shared)),
+            consumed_capacity={
+                name: Quantity(amount, device.spec.capacity[name].value.notation)
+                for name, amount in allocated.consumed.items()
+            },
+        )
+    return result
+
+
+def _configuration(
+    claim: PendingClaim, devices: Sequence[AllocatedDevice]
+) -> Iterable[DeviceAllocationConfiguration]:
+    """Yield what classes say, then what the claim says, as far as it concerns chosen requests."""
+    options = {one.option.name: one.option for one in devices}
+    of_class: dict[str, list[str]] = {}
+    for name, option in options.items():
+        of_class.setdefault(option.device_class.metadata.name, []).append(name)
+    for requests in of_class.values():
+        for config in options[requests[0]].device_class.spec.config:
+            yield DeviceAllocationConfiguration(
+                source=FROM_CLASS, requests=tuple(requests), opaque=config.opaque
+            )
+    known = {*options, *(name.partition("/")[0] for name in options)}
+    for said in claim.spec.config:
+        given = DeviceAllocationConfiguration(
+            source=FROM_CLAIM, requests=said.requests, opaque=said.opaque
+        )
+        if not said.requests:
+            yield given
+        for request in said.requests:  # once for each, as Kubernetes does
+            if request in known:
+                yield given
+
+
+def _node_selector(
+    devices: Sequence[OfferedDevice], node: str, gates: AllocatorGates
+) -> NodeSelector | None:
+    """Return on which nodes the devices can be used; None: on all."""
+    expressions: dict[NodeSelectorRequirement, None] = {}
+    fields: dict[NodeSelectorRequirement, None] = {}
+    for device in devices:
+        by_device = device.slice.per_device_node_selection
+        place = device.spec if by_device else device.slice
+        if place.node_name or (gates.binding_conditions and device.spec.binds_to_node):
+            return NodeSelector(node_selector_terms=(_only(node),))
+        if place.node_selector is not None:
+            for term in place.node_selector.node_selector_terms:
+                expressions |= dict.fromkeys(term.match_expressions)
+                fields |= dict.fromkeys(term.match_fields)
+    if not expressions and not fields:
+        return None
+    term = NodeSelectorTerm(match_expressions=tuple(expressions), match_fields=tuple(fields))
+    return NodeSelector(node_selector_terms=(term,))
+
+
+def _only(node: str) -> NodeSelectorTerm:
+    name = NodeSelectorRequirement(key="metadata.name", operator="In", values=(node,))
+    return NodeSelectorTerm(match_fields=(name,))
+
+
+# -- claims as they are stored -------------------------------------------------------------------
+
+
+def consumer(meta: ObjectMeta) -> ResourceClaimConsumerReference:
+    """Return a pod as claims name it."""
+    return ResourceClaimConsumerReference(resource=PODS, name=meta.name, uid=meta.uid)
+
+
+def is_reserved_for(claim: ResourceClaim, uid: str) -> bool:
+    """Return whether a pod may use the claim."""
+    return any(one.uid == uid for one in claim.status.reserved_for)
+
+
+def is_made_for_pod(claim: ResourceClaim, pod: ObjectMeta) -> bool:
+    """Return whether a template's claim belongs to this pod, not to one of the same name."""
+    return any(
+        owner.controller and owner.uid == pod.uid for owner in claim.metadata.owner_references
+    )
+
+
+def with_allocation(claim: ResourceClaim, allocation: ClaimAllocation) -> ResourceClaim:
+    """Return the claim allocated, and protected from deletion until it is not."""
+    meta = claim.metadata
+    if DELETE_PROTECTION not in meta.finalizers:
+        meta = replace(meta, finalizers=(*meta.finalizers, DELETE_PROTECTION))
+    return replace(claim, metadata=meta, status=replace(claim.status, allocation=allocation))
+
+
+def with_consumer(claim: ResourceClaim, reference: ResourceClaimConsumerReference) -> ResourceClaim:
+    """Return the claim reserved for one more pod, too."""
+    if is_reserved_for(claim, reference.uid):
+        return claim
+    reserved = (*claim.status.reserved_for, reference)
+    return replace(claim, status=replace(claim.status, reserved_for=reserved))
+
+
+def without_consumer(claim: ResourceClaim, uid: str) -> ResourceClaim:
+    """Return the claim reserved for a pod no more."""
+    reserved = tuple(one for one in claim.status.reserved_for if one.uid != uid)
+    if len(reserved) == len(claim.status.reserved_for):
+        return claim
+    return replace(claim, status=replace(claim.status, reserved_for=reserved))
+
+
+def without_allocation(claim: ResourceClaim) -> ResourceClaim:
+    """Return the claim with nothing allocated, and free to be deleted."""
+    meta = claim.metadata
+    finalizers = tuple(name for name in meta.finalizers if name != DELETE_PROTECTION)
+    return replace(
+        claim,
+        metadata=replace(meta, finalizers=finalizers),
+        status=replace(claim.status, allocation=None, devices=(), reserved_for=()),
+    )
+
+
+def devices_of(claim: ResourceClaim) -> Iterable[tuple[DeviceId, DeviceRequestAllocationResult]]:
+    """Yield the devices that a claim keeps others from; an admin's access keeps nobody."""
+    allocation = claim.status.allocation
+    for result in allocation.devices.results if allocation is not None else ():
+        if not result.admin_access:
+            yield (result.driver, result.pool, result.device), result
+
+
+def claim_names(
+    entries: Iterable[PodResourceClaim], made: Iterable[PodResourceClaimStatus]
+) -> Iterable[tuple[PodResourceClaim, str | None]]:
+    """Yield the entries of ``spec.resourceClaims`` with the names of their claims.
+
+    None: it has not been made yet.  Entries for which none is needed are left out.
+    """
+    names = {one.name: one.resource_claim_name or "" for one in made}
+    for entry in entries:
+        name = entry.resource_claim_name or names.get(entry.name)
+        if name != "":
+            yield entry, name
+
+
+def is_same_allocation(one: ClaimAllocation, other: ClaimAllocation) -> bool:
+    """Return whether two allocations are of the same devices for the same requests."""
+    return [_identity(result) for result in one.devices.results] == [
+        _identity(result) for result in other.devices.results
+    ]
+
+
+def _identity(result: DeviceRequestAllocationResult) -> tuple[object, ...]:
+    return result.request, result.driver, result.pool, result.device, result.share_id

@@ -1,0 +1,422 @@
+"""Which devices the claims of a pod get on a node: the first solution of a search in depth.
+
+Claims are gone through in their order, then requests, alternatives, devices of a request, and for
+each of these the pools, slices and devices that the node sees.  The first solution counts, so the
+order of all of them matters.
+
+Two things make the search shorter without another first solution: devices of one request are taken
+in ascending order (any solution put into that order is one that comes earlier), and where a device
+has failed, one that nothing here could tell from it is not tried.
+
+Source: k8s.io/dynamic-resource-allocation structured/internal/incubating/allocator_incubating.go
+``Allocate``, ``allocateOne``, ``allocateDevice``.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
+
+from koordinator.api.dynamic_resources import (
+    RESULTS_MAX,
+    SUBREQUESTS_MAX,
+    DeviceTaint,
+    DeviceToleration,
+)
+from koordinator.domain.dynamic_resources.constraints import AttributeConstraint
+from koordinator.domain.dynamic_resources.inventory import DeviceId, OfferedDevice, Pool
+from koordinator.domain.dynamic_resources.requests import (
+    AllocationError,
+    PendingClaim,
+    RequestOption,
+)
+from koordinator.domain.dynamic_resources.shares import (
+    CounterKey,
+    DevicesInUse,
+    consumed_capacity,
+    consumption,
+    limits_of,
+)
+from koordinator.domain.tolerations import FORBIDDING
+
+CANNOT_ALLOCATE: Final = "cannot allocate all claims"
+INVALID_POOLS: Final = "invalid resource pools were encountered"
+TIMED_OUT: Final = "timed out trying to allocate devices"
+MAX_STEPS: Final = 50_000  # devices looked at; bounds a search in place of Kubernetes' 10 s
+
+
+@dataclass(frozen=True, slots=True)
+class AllocatorGates:
+    """Feature gates that are off by default in Kubernetes 1.35."""
+
+    taints: bool = False
+    counters: bool = False
+    capacity: bool = False  # also constraints of distinct attributes
+    binding_conditions: bool = False
+
+
+NO_GATES: Final = AllocatorGates()
+
+
+@dataclass(frozen=True, slots=True)
+class AllocatedDevice:
+    """A device that an option of a request got."""
+
+    option: RequestOption
+    device: OfferedDevice
+    consumed: Mapping[str, int] = field(default_factory=dict)  # of its capacity, in nanos
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAllocation:
+    """What each claim got, in the order of the claims, and what that is worth."""
+
+    claims: tuple[tuple[AllocatedDevice, ...], ...]
+    score: int  # of the alternatives that were chosen; earlier ones are worth more
+
+
+@dataclass(frozen=True, slots=True)
+class NotAllocatable:
+    """The node can't serve the claims; ``is_fault``: that could not be found out."""
+
+    reason: str
+    is_fault: bool = False
+
+
+def allocate(
+    pools: Sequence[Pool],
+    claims: Sequence[PendingClaim],
+    use: DevicesInUse,
+    gates: AllocatorGates = NO_GATES,
+    max_steps: int = MAX_STEPS,
+) -> NodeAllocation | NotAllocatable:
+    """Return what the claims get from the pools that a node sees; ``use`` is left as it is."""
+    try:
+        return _Search(pools, claims, use, gates, max_steps).run()
+    except AllocationError as fault:
+        return NotAllocatable(str(fault), is_fault=True)
+    except _OutOfStepsError:
+        return NotAllocatable(TIMED_OUT)
+
+
+class _OutOfStepsError(Exception):
+    """The search takes too long."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """A device that is still to be found."""
+
+    claim: int
+    request: int
+    number: int = 0  # of the device within the request
+    option: int | None = None  # which alternative is being tried
+    start: int = 0  # the first candidate that may follow the one before
+
+
+class _Search:
+    """One search on one node."""
+
+    def __init__(
+        self,
+        pools: Sequence[Pool],
+        claims: Sequence[PendingClaim],
+        use: DevicesInUse,
+        gates: AllocatorGates,
+        max_steps: int,
+    ) -> None:
+        self._pools, self._claims, self._use, self._gates = pools, claims, use, gates
+        self._steps = max_steps
+        self._results: list[list[AllocatedDevice]] = [[] for _ in claims]
+        self._chosen: dict[tuple[int, int], int] = {}  # option by claim and request
+        self._mine: dict[DeviceId, list[int]] = {}  # claims that a device went to in this search
+        self._constraints = [self._constraints_of(claim) for claim in claims]
+        self._whole: dict[tuple[int, int, int], tuple[OfferedDevice, ...]] = {}  # for all
+        self._counters: dict[CounterKey, int] = {}  # consumed by this search
+        self._capacity: dict[tuple[DeviceId, str], int] = {}
+        self._signatures: dict[DeviceId, Hashable] = {}
+
+    def run(self) -> NodeAllocation | NotAllocatable:
+        """Return the first solution."""
+        for index, claim in enumerate(self._claims):
+            self._check_size(index, claim)
+        if self._next(_Slot(0, 0)):
+            return NodeAllocation(tuple(map(tuple, self._results)), self._score())
+        if any(not pool.is_valid for pool in self._pools):
+            return NotAllocatable(INVALID_POOLS)
+        return NotAllocatable(CANNOT_ALLOCATE)
+
+    def _constraints_of(self, claim: PendingClaim) -> list[AttributeConstraint]:
+        found = map(AttributeConstraint.of, claim.spec.constraints)
+        return [one for one in found if one and (not one.is_distinct or self._gates.capacity)]
+
+    @cached_property
+    def _candidates(self) -> tuple[OfferedDevice, ...]:
+        """Devices for exact counts, in order; pools that can't be relied on are left out."""
+        return tuple(
+            device
+            for pool in self._pools
+            if pool.is_valid and pool.is_complete
+            for device in pool.devices
+        )
+
+    @cached_property
+    def _limits(self) -> Mapping[CounterKey, int]:
+        return {key: amount for pool in self._pools for key, amount in limits_of(pool).items()}
+
+    def _score(self) -> int:
+        return sum(
+            SUBREQUESTS_MAX - option
+            for (claim, request), option in self._chosen.items()
+            if self._claims[claim].requests[request].has_alternatives
+        )
+
+    # -- before the search -------------------------------------------------------------------
+
+    def _check_size(self, index: int, claim: PendingClaim) -> None:
+        """Find the devices of requests for all; raise AllocationError if there are too many."""
+        least = 0
+        for number, request in enumerate(claim.requests):
+            counts = []
+            for which, option in enumerate(request.options):
+                if option.takes_all:
+                    found = self._all_devices(claim, option)
+                    self._whole[index, number, which] = found
+                    counts.append(len(found))
+                else:
+                    counts.append(option.count)
+            least += min(counts)
+        if least > RESULTS_MAX:
+            raise AllocationError(
+                f"claim {claim.key}: number of requested devices {least} exceeds the claim limit "
+                f"of {RESULTS_MAX}"
+            )
+
+    def _all_devices(self, claim: PendingClaim, option: RequestOption) -> tuple[OfferedDevice, ...]:
+        found: list[OfferedDevice] = []
+        for pool in self._pools:
+            if not pool.is_complete or not pool.is_valid:
+                state = "currently invalid" if pool.is_complete else "currently being updated"
+                raise AllocationError(
+                    f"claim {claim.key}, request {option.short_name}: asks for all devices, but "
+                    f"resource pool {pool.driver}/{pool.name} is {state}"
+                )
+            found += filter(option.selects, pool.devices)
+        return tuple(found)
+
+    # -- the search --------------------------------------------------------------------------
+
+    def _next(self, slot: _Slot) -> bool:  # noqa: PLR0911 -- what comes next, case by case
+        """Find devices from here to the end; return whether there are."""
+        if slot.claim >= len(self._claims):
+            return True
+        claim = self._claims[slot.claim]
+        if slot.request >= len(claim.requests):
+            return self._next(_Slot(slot.claim + 1, 0))
+        if slot.option is None:
+            return self._any_option(slot)
+        option = claim.requests[slot.request].options[slot.option]
+        whole = self._whole.get((slot.claim, slot.request, slot.option))
+        wanted = option.count if whole is None else len(whole)
+        if not wanted:
+            return False  # all of no devices are too few
+        if slot.number >= wanted:
+            return self._next(_Slot(slot.claim, slot.request + 1))
+        if not slot.number and len(self._results[slot.claim]) + wanted > RESULTS_MAX:
+            return False
+        if whole is not None:
+            return self._take_next_of_all(slot, option, whole)
+        return self._take_one(slot, option)
+
+    def _any_option(self, slot: _Slot) -> bool:
+        for index in range(len(self._claims[slot.claim].requests[slot.request].options)):
+            self._chosen[slot.claim, slot.request] = index
+            if self._next(_Slot(slot.claim, slot.request, option=index)):
+                return True
+        del self._chosen[slot.claim, slot.request]
+        return False
+
+    def _take_next_of_all(
+        self, slot: _Slot, option: RequestOption, whole: tuple[OfferedDevice, ...]
+    ) -> bool:
+        device = whole[slot.number]
+        if self._is_taken(slot.claim, option, device) or not self._is_tolerated(option, device):
+            return False
+        if not self._take(slot.claim, option, device, must=True):
+            return False
+        if self._next(_Slot(slot.claim, slot.request, slot.number + 1, slot.option)):
+            return True
+        self._give_back(slot.claim, option)
+        return False
+
+    def _take_one(self, slot: _Slot, option: RequestOption) -> bool:
+        failed: set[Hashable] = set()
+        candidates = self._candidates
+        for place in range(slot.start, len(candidates)):
+            device = candidates[place]
+            self._steps -= 1
+            if self._steps < 0:
+                raise _OutOfStepsError
+            if self._is_taken(slot.claim, option, device):
+                continue
+            if not self._is_tolerated(option, device) or not option.selects(device):
+                continue
+            alike = self._signature(device), device.id in self._mine
+            if alike in failed:
+                continue
+            if not self._take(slot.claim, option, device, must=False):
+                continue
+            start = place if self._is_shared(device) else place + 1
+            after = _Slot(slot.claim, slot.request, slot.number + 1, slot.option, start)
+            if self._next(after):
+                return True
+            self._give_back(slot.claim, option)
+            failed.add(alike)
+        return False
+
+    def _is_shared(self, device: OfferedDevice) -> bool:
+        return self._gates.capacity and bool(device.spec.allow_multiple_allocations)
+
+    def _is_taken(self, claim: int, option: RequestOption, device: OfferedDevice) -> bool:
+        mine = self._mine.get(device.id, ())
+        if option.admin_access:
+            return claim in mine
+        if self._is_shared(device):
+            return False
+        return bool(mine) or self._use.devices[device.id] > 0
+
+    def _is_tolerated(self, option: RequestOption, device: OfferedDevice) -> bool:
+        return not self._gates.taints or is_tolerated(option, device)
+
+    def _take(
+        self, claim: int, option: RequestOption, device: OfferedDevice, *, must: bool
+    ) -> bool:
+        """Take a device, if counters, capacities and constraints allow it.
+
+        Raises AllocationError if it ``must`` be taken and a constraint is against it.
+        """
+        consumed = self._consumed(option, device)
+        if consumed is None:
+            return False
+        added: list[AttributeConstraint] = []
+        for constraint in self._constraints[claim]:
+            if not constraint.concerns(option):
+                continue
+            if constraint.add(device):
+                added.append(constraint)
+                continue
+            for one in reversed(added):
+                one.take_back()
+            if must:
+                key, name = self._claims[claim].key, "/".join(device.id)
+                raise AllocationError(
+                    f"claim {key}, request {option.short_name}: cannot add device {name} because "
+                    "a claim constraint would not be satisfied"
+                )
+            return False
+        if not option.admin_access:
+            self._charge(device, consumed, 1)
+        self._mine.setdefault(device.id, []).append(claim)
+        self._results[claim].append(AllocatedDevice(option, device, consumed))
+        return True
+
+    def _give_back(self, claim: int, option: RequestOption) -> None:
+        """Give back the device that was taken last."""
+        result = self._results[claim].pop()
+        users = self._mine[result.device.id]
+        users.pop()
+        if not users:
+            del self._mine[result.device.id]
+        if not option.admin_access:
+            self._charge(result.device, result.consumed, -1)
+        for constraint in self._constraints[claim]:
+            if constraint.concerns(option):
+                constraint.take_back()
+
+    # -- counters and capacities -------------------------------------------------------------
+
+    def _consumed(self, option: RequestOption, device: OfferedDevice) -> Mapping[str, int] | None:
+        """Return what is taken of the device's capacity; None: counters or capacity lack."""
+        consumed: Mapping[str, int] = {}
+        if self._gates.capacity and not option.admin_access:
+            found = consumed_capacity(device, option.capacity)
+            if found is None:
+                return None
+            consumed = found
+            for name, amount in consumed.items():
+                key = device.id, name
+                used = self._use.capacity[key] + self._capacity.get(key, 0)
+                if used + amount > device.spec.capacity[name].value.nanos:
+                    return None
+        if self._gates.counters and not option.admin_access and not self._is_counted(device):
+            for counter, amount in consumption(device):
+                used = self._use.counters[counter] + self._counters.get(counter, 0)
+                if used + amount > self._limits.get(counter, 0):
+                    return None
+        return consumed
+
+    def _is_counted(self, device: OfferedDevice) -> bool:
+        """Return whether a device that is shared has its counters already."""
+        return bool(self._use.devices[device.id] or self._mine.get(device.id))
+
+    def _charge(self, device: OfferedDevice, consumed: Mapping[str, int], sign: int) -> None:
+        for name, amount in consumed.items():
+            key = device.id, name
+            self._capacity[key] = self._capacity.get(key, 0) + sign * amount
+        if self._gates.counters and not self._is_counted(device):
+            for counter, amount in consumption(device):
+                self._counters[counter] = self._counters.get(counter, 0) + sign * amount
+
+    # -- what could be told apart ------------------------------------------------------------
+
+    def _signature(self, device: OfferedDevice) -> Hashable:
+        """Return what two devices share that the rest of this search can't tell apart."""
+        known = self._signatures.get(device.id)
+        if known is None:
+            spec = device.spec
+            known = self._signatures[device.id] = (
+                tuple(
+                    self._answer(option, device)
+                    for claim in self._claims
+                    for request in claim.requests
+                    for option in request.options
+                ),
+                tuple(
+                    device.attribute(constraint.attribute)
+                    for constraints in self._constraints
+                    for constraint in constraints
+                ),
+                self._use.devices[device.id] > 0,
+                any(device in devices for devices in self._whole.values()),
+                device.id if self._is_shared(device) or self._whole else None,
+                (device.id[:2], tuple(consumption(device))) if self._gates.counters else None,
+                spec.taints if self._gates.taints else None,
+                tuple(spec.capacity.items()) and device.id if self._gates.capacity else None,
+            )
+        return known
+
+    @staticmethod
+    def _answer(option: RequestOption, device: OfferedDevice) -> bool | str:
+        try:
+            return option.selects(device)
+        except AllocationError as fault:
+            return str(fault)
+
+
+def is_tolerated(option: RequestOption, device: OfferedDevice) -> bool:
+    """Return whether a request tolerates every taint of a device that keeps claims away."""
+    return all(
+        any(_tolerates(toleration, taint) for toleration in option.tolerations)
+        for taint in device.spec.taints
+        if taint.effect in FORBIDDING
+    )
+
+
+def _tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator == "Exists":
+        return True
+    return bool(toleration.key) and toleration.value == taint.value

@@ -1,0 +1,261 @@
+"""ResourceSlices as the pools of devices that a node reaches.
+
+Of a pool only the newest generation that the node sees counts.  It is complete when there are as
+many slices of that generation, for whichever nodes, as it says it has.
+
+Source: k8s.io/dynamic-resource-allocation structured/internal/incubating/pools_incubating.go.
+"""
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from koordinator.api.dynamic_resources import (
+    CounterSet,
+    DeviceAttribute,
+    PoolDevice,
+    ResourceSlice,
+    ResourceSliceSpec,
+)
+from koordinator.api.node import Node
+from koordinator.domain.dynamic_resources.selectors import (
+    attribute_value,
+    device_variables,
+    matches,
+)
+from koordinator.domain.node_selection import matches_node_selector
+from koordinator.foundation.cel import CelError, CelProgram
+from koordinator.foundation.errors import InputError
+
+ANSWERS_KEPT: Final = 128  # expressions of which a device knows whether they are true of it
+DeviceId = tuple[str, str, str]  # driver, pool, device
+
+
+@dataclass(slots=True, eq=False)
+class OfferedDevice:
+    """A device of a slice; what expressions say of it is kept as long as the slice lives."""
+
+    id: DeviceId
+    spec: PoolDevice
+    slice: ResourceSliceSpec
+    _variables: dict[str, Any] | None = None
+    _answers: dict[str, bool | str] = field(default_factory=dict)
+
+    def matches(self, program: CelProgram) -> bool:
+        """Return whether an expression is true of the device.  Raises CelError."""
+        answer = self._answers.get(program.text)
+        if answer is None:
+            try:
+                answer = matches(program, self._known_variables())
+            except CelError as error:
+                answer = str(error)
+            if len(self._answers) >= ANSWERS_KEPT:  # users write ever new expressions
+                self._answers.clear()
+            self._answers[program.text] = answer
+        if isinstance(answer, str):
+            raise CelError(answer)
+        return answer
+
+    def _known_variables(self) -> dict[str, Any]:
+        if self._variables is None:
+            try:
+                self._variables = device_variables(self.id[0], self.spec)
+            except InputError as error:
+                raise CelError(str(error)) from None
+        return self._variables
+
+    def attribute(self, name: str) -> Any:
+        """Return the value of a qualified attribute; None if there is none."""
+        found: DeviceAttribute | None = self.spec.attributes.get(name)
+        domain, _, short = name.partition("/")
+        if found is None and domain == self.id[0]:
+            found = self.spec.attributes.get(short)
+        if found is None:
+            return None
+        try:
+            value = attribute_value(found)
+        except InputError:
+            return None
+        return type(value), value  # 1 is not True
+
+    def reaches(self, node: Node) -> bool:
+        """Return whether a node can use the device, of a slice that says so device by device."""
+        spec = self.spec
+        if spec.all_nodes or spec.node_name == node.metadata.name:
+            return True
+        return spec.node_selector is not None and matches_node_selector(spec.node_selector, node)
+
+
+@dataclass(slots=True, eq=False)
+class OfferedSlice:
+    """The devices of one slice, in its order."""
+
+    name: str
+    spec: ResourceSliceSpec
+    devices: tuple[OfferedDevice, ...]
+
+    @classmethod
+    def of(cls, item: ResourceSlice) -> "OfferedSlice":
+        """Return what a slice offers."""
+        spec = item.spec
+        return cls(
+            item.metadata.name,
+            spec,
+            tuple(
+                OfferedDevice((spec.driver, spec.pool.name, device.name), device, spec)
+                for device in spec.devices
+            ),
+        )
+
+    @property
+    def only_node(self) -> str:
+        """The one node that can use it; empty if that takes a look at nodes."""
+        return self.spec.node_name or ""
+
+    def seen_from(self, node: Node) -> "OfferedSlice | None":
+        """Return the part of it that a node can use; None if it can use nothing of it."""
+        spec = self.spec
+        if spec.per_device_node_selection:
+            devices = tuple(device for device in self.devices if device.reaches(node))
+            return OfferedSlice(self.name, spec, devices)
+        if (
+            spec.all_nodes
+            or spec.node_name == node.metadata.name
+            or (spec.node_selector is not None and matches_node_selector(spec.node_selector, node))
+        ):
+            return self
+        return None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pool:
+    """What a node sees of one pool."""
+
+    driver: str
+    name: str
+    slices: tuple[OfferedSlice, ...]
+    is_complete: bool
+    is_valid: bool  # no name of a device comes twice
+    counter_sets: Mapping[str, CounterSet] = field(default_factory=dict)  # of all its slices
+
+    @property
+    def devices(self) -> Iterable[OfferedDevice]:
+        """The devices, slice by slice."""
+        return (device for part in self.slices for device in part.devices)
+
+
+PoolKey = tuple[str, str]  # driver, pool
+GroupT = TypeVar("GroupT", bound=Hashable)
+
+
+class SliceIndex:
+    """All slices, and the pools that a node sees, in the order in which slices became known."""
+
+    def __init__(self) -> None:
+        self._slices: dict[str, OfferedSlice] = {}
+        self._order: dict[str, int] = {}
+        self._of_node: dict[str, dict[str, OfferedSlice]] = {}
+        self._shared: dict[str, OfferedSlice] = {}  # those that say otherwise who sees them
+        self._by_pool: dict[PoolKey, dict[str, OfferedSlice]] = {}  # of all generations
+        self._next = 0
+
+    def put(self, item: ResourceSlice) -> None:
+        """Take in a slice, or a new version of one, which keeps its place."""
+        name = item.metadata.name
+        place = self._order.get(name)
+        self.drop(name)
+        if place is None:
+            place, self._next = self._next, self._next + 1
+        offered = OfferedSlice.of(item)
+        self._order[name], self._slices[name] = place, offered
+        self._visible(offered)[name] = offered
+        self._by_pool.setdefault(_pool_key(offered), {})[name] = offered
+
+    def drop(self, name: str) -> None:
+        """Forget a slice; does nothing if it is not known."""
+        known = self._slices.pop(name, None)
+        if known is None:
+            return
+        del self._order[name]
+        _take_out(self._of_node, known.only_node, name)
+        _take_out(self._by_pool, _pool_key(known), name)
+        self._shared.pop(name, None)
+
+    def find(self, name: str) -> OfferedSlice | None:
+        """Return what a slice offers."""
+        return self._slices.get(name)
+
+    def _visible(self, offered: OfferedSlice) -> dict[str, OfferedSlice]:
+        only = offered.only_node
+        return self._of_node.setdefault(only, {}) if only else self._shared
+
+    @property
+    def has_shared(self) -> bool:
+        """Whether labels of nodes may matter."""
+        return bool(self._shared)
+
+    def nodes(self) -> Iterable[str]:
+        """Return the nodes that have slices of their own."""
+        return self._of_node.keys()
+
+    def device(self, wanted: DeviceId) -> OfferedDevice | None:
+        """Return a device as its newest generation has it; None: nobody offers it."""
+        driver, pool, _ = wanted
+        parts = self._by_pool.get((driver, pool), {}).values()
+        newest = sorted(parts, key=lambda part: -part.spec.pool.generation)
+        found = (each for part in newest for each in part.devices if each.id == wanted)
+        return next(found, None)
+
+    def nodes_of(self, pool: PoolKey) -> Iterable[str]:
+        """Return the nodes that alone see some slice of a pool; empty stands for all nodes."""
+        return {part.only_node for part in self._by_pool.get(pool, {}).values()}
+
+    def pools(self, node: Node) -> tuple[Pool, ...]:
+        """Return what a node sees."""
+        own = self._of_node.get(node.metadata.name, {})
+        seen = list(own.values())
+        for shared in self._shared.values():
+            part = shared.seen_from(node)
+            if part is not None:
+                seen.append(part)
+        seen.sort(key=lambda part: self._order[part.name])
+        return self.pools_of(seen)
+
+    def pools_of(self, seen: Sequence[OfferedSlice]) -> tuple[Pool, ...]:
+        """Return the pools of the slices that a node sees, in the order of their first slices."""
+        newest: dict[tuple[str, str], list[OfferedSlice]] = {}
+        for one in seen:
+            known = newest.setdefault((one.spec.driver, one.spec.pool.name), [])
+            if known and known[0].spec.pool.generation != one.spec.pool.generation:
+                if known[0].spec.pool.generation > one.spec.pool.generation:
+                    continue
+                known.clear()
+            known.append(one)
+        return tuple(self._pool(key, parts) for key, parts in newest.items())
+
+    def _pool(self, key: tuple[str, str], parts: Sequence[OfferedSlice]) -> Pool:
+        generation = parts[0].spec.pool.generation
+        everywhere = [
+            part for part in self._by_pool[key].values() if part.spec.pool.generation == generation
+        ]
+        names = [device.spec.name for part in parts for device in part.devices]
+        return Pool(
+            *key,
+            tuple(parts),
+            is_complete=len(everywhere) == parts[0].spec.pool.resource_slice_count,
+            is_valid=len(names) == len(set(names)),
+            counter_sets={
+                each.name: each for part in everywhere for each in part.spec.shared_counters
+            },
+        )
+
+
+def _pool_key(offered: OfferedSlice) -> PoolKey:
+    return offered.spec.driver, offered.spec.pool.name
+
+
+def _take_out(groups: dict[GroupT, dict[str, OfferedSlice]], group: GroupT, name: str) -> None:
+    """Take a slice out of its group; an empty group goes, too."""
+    known = groups.get(group)
+    if known is not None and known.pop(name, None) is not None and not known:
+        del groups[group]

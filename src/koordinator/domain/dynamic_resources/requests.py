@@ -1,0 +1,156 @@
+"""What claims ask for: requests with their alternatives, classes and compiled selectors.
+
+Source: k8s.io/dynamic-resource-allocation structured/internal/incubating/allocator_incubating.go
+``validateDeviceRequest``.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from koordinator.api.dynamic_resources import (
+    ALL,
+    DeviceClaimRequest,
+    DeviceClaimSpec,
+    DeviceClass,
+    DeviceSelector,
+    DeviceSubRequest,
+    DeviceToleration,
+    ExactDeviceRequest,
+    ResourceClaim,
+)
+from koordinator.domain.dynamic_resources.inventory import OfferedDevice
+from koordinator.domain.dynamic_resources.selectors import compile_selector
+from koordinator.foundation.cel import CelError, CelProgram
+from koordinator.foundation.errors import InputError
+from koordinator.foundation.quantity import Quantity
+
+FindClass = Callable[[str], DeviceClass | None]
+
+
+class AllocationError(Exception):
+    """A claim can't be judged on a node, as where an expression breaks or a pool is changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class SelectorCondition:
+    """A selector, and how errors call it."""
+
+    label: str  # class gpu: selector #0, or claim ns/name: selector #1
+    expression: str
+    program: CelProgram | InputError
+
+    def holds(self, device: OfferedDevice) -> bool:
+        """Return whether the device meets it.  Raises AllocationError."""
+        if isinstance(self.program, InputError):
+            raise AllocationError(f"{self.label}: CEL compile error: {self.program}")
+        try:
+            return device.matches(self.program)
+        except CelError as error:
+            raise AllocationError(f"{self.label}: CEL runtime error: {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestOption:
+    """A request, or one of its alternatives."""
+
+    name: str  # as results call it: r0, or r0/s1
+    short_name: str  # as errors call it: r0, or s1
+    device_class: DeviceClass
+    conditions: tuple[SelectorCondition, ...]
+    takes_all: bool
+    count: int
+    admin_access: bool
+    tolerations: tuple[DeviceToleration, ...]
+    capacity: Mapping[str, Quantity] = field(default_factory=dict)
+
+    def selects(self, device: OfferedDevice) -> bool:
+        """Return whether the device is one that is meant.  Raises AllocationError."""
+        return all(condition.holds(device) for condition in self.conditions)
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRequest:
+    """A request: the first of its options that can be had counts."""
+
+    name: str
+    options: tuple[RequestOption, ...]
+    has_alternatives: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PendingClaim:
+    """A claim that is to be allocated."""
+
+    key: str  # namespace/name
+    uid: str
+    spec: DeviceClaimSpec
+    requests: tuple[ClaimRequest, ...]
+
+    @property
+    def has_alternatives(self) -> bool:
+        """Whether some request has alternatives, so that nodes may differ in worth."""
+        return any(request.has_alternatives for request in self.requests)
+
+
+def pending_claim(claim: ResourceClaim, find_class: FindClass) -> PendingClaim | str:
+    """Return what a claim asks for, or why that can't be had anywhere."""
+    requests = []
+    for request in claim.spec.devices.requests:
+        known = _request(claim.key, request, find_class)
+        if isinstance(known, str):
+            return known
+        requests.append(known)
+    return PendingClaim(claim.key, claim.metadata.uid, claim.spec.devices, tuple(requests))
+
+
+def _request(key: str, request: DeviceClaimRequest, find_class: FindClass) -> ClaimRequest | str:
+    options = []
+    asked: Sequence[tuple[str, str, ExactDeviceRequest | DeviceSubRequest]] = (
+        [(request.name, request.name, request.exactly)]
+        if request.exactly is not None
+        else [(f"{request.name}/{sub.name}", sub.name, sub) for sub in request.first_available]
+    )
+    if not asked:
+        return f"request {request.name}: unknown request type"
+    for name, short_name, part in asked:
+        known = find_class(part.device_class_name)
+        if known is None:
+            return f"request {name}: device class {part.device_class_name} does not exist"
+        options.append(_option(key, name, short_name, part, known))
+    return ClaimRequest(request.name, tuple(options), has_alternatives=request.exactly is None)
+
+
+def _option(
+    key: str,
+    name: str,
+    short_name: str,
+    part: ExactDeviceRequest | DeviceSubRequest,
+    device_class: DeviceClass,
+) -> RequestOption:
+    of_class = f"class {device_class.metadata.name}"
+    return RequestOption(
+        name,
+        short_name,
+        device_class,
+        (
+            *_conditions(of_class, device_class.spec.selectors),
+            *_conditions(f"claim {key}", part.selectors),
+        ),
+        takes_all=part.allocation_mode == ALL,
+        count=max(part.count, 1),
+        admin_access=isinstance(part, ExactDeviceRequest) and bool(part.admin_access),
+        tolerations=part.tolerations,
+        capacity=part.capacity.requests if part.capacity is not None else {},
+    )
+
+
+def _conditions(whose: str, selectors: Sequence[DeviceSelector]) -> tuple[SelectorCondition, ...]:
+    return tuple(
+        SelectorCondition(
+            f"{whose}: selector #{index}",
+            selector.cel.expression,
+            compile_selector(selector.cel.expression),
+        )
+        for index, selector in enumerate(selectors)
+        if selector.cel is not None
+    )

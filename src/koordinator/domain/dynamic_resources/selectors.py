@@ -1,0 +1,201 @@
+"""Expressions over a device, as DeviceClasses and claims have them.
+
+``device`` has ``driver``, ``attributes`` and ``capacity``; both are maps by domain, then by name,
+and a domain that a device has nothing of is an empty map.
+
+Source: k8s.io/dynamic-resource-allocation cel/compile.go; k8s.io/apiserver
+pkg/cel/library/quantity.go and semver.go.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+from koordinator.api.dynamic_resources import DeviceAttribute, PoolDevice
+from koordinator.domain.dynamic_resources.versions import SemanticVersion
+from koordinator.foundation.cel import (
+    BOOL,
+    DYN,
+    STRING,
+    CelEnvironment,
+    CelError,
+    CelProgram,
+    CelType,
+    RecordType,
+    overload,
+    register_kind,
+)
+from koordinator.foundation.errors import InputError
+from koordinator.foundation.quantity import NANOS, Quantity
+
+MAX_EXPRESSION: Final = 10 * 1024  # characters
+MAX_COST: Final = 1_000_000  # steps of one evaluation; Kubernetes counts its own cost units
+
+
+class DomainMap(dict[str, Any]):
+    """A map by domain: one that is not there is empty, and yet not in the map."""
+
+    __slots__ = ()
+
+    def __missing__(self, key: str) -> dict[str, Any]:
+        return {}
+
+
+register_kind(Quantity, "quantity")
+register_kind(SemanticVersion, "semver")
+register_kind(DomainMap, "map")
+
+
+def _quantity(text: str) -> Quantity:
+    try:
+        return Quantity.parse(text)
+    except InputError:
+        raise CelError(
+            "quantities must match the regular expression "
+            "'^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+        ) from None
+
+
+def _is_quantity(text: str) -> bool:
+    try:
+        Quantity.parse(text)
+    except InputError:
+        return False
+    return True
+
+
+def _as_integer(amount: Quantity) -> int:
+    whole, rest = divmod(amount.nanos, NANOS)
+    if rest or not -(2**63) <= whole < 2**63:
+        raise CelError("cannot convert value to integer")
+    return whole
+
+
+def _is_integer(amount: Quantity) -> bool:
+    return not amount.nanos % NANOS and -(2**63) <= amount.nanos // NANOS < 2**63
+
+
+def _version(text: str, normalize: bool = False) -> SemanticVersion:
+    try:
+        return SemanticVersion.parse(text, normalize=normalize)
+    except InputError as error:
+        raise CelError(str(error)) from None
+
+
+def _is_version(text: str, normalize: bool = False) -> bool:
+    try:
+        SemanticVersion.parse(text, normalize=normalize)
+    except InputError:
+        return False
+    return True
+
+
+def _sign(number: int) -> int:
+    return (number > 0) - (number < 0)
+
+
+def _compared(a: Any, b: Any) -> int:
+    return int(a > b) - int(a < b)
+
+
+_OVERLOADS = (
+    overload("quantity(string) -> quantity", _quantity),
+    overload("isQuantity(string) -> bool", _is_quantity),
+    overload("quantity.sign() -> int", lambda a: _sign(a.nanos)),
+    overload("quantity.isInteger() -> bool", _is_integer),
+    overload("quantity.asInteger() -> int", _as_integer),
+    overload("quantity.asApproximateFloat() -> double", lambda a: a.nanos / NANOS),
+    overload("quantity.add(quantity) -> quantity", lambda a, b: Quantity(a.nanos + b.nanos)),
+    overload("quantity.add(int) -> quantity", lambda a, b: Quantity(a.nanos + b * NANOS)),
+    overload("quantity.sub(quantity) -> quantity", lambda a, b: Quantity(a.nanos - b.nanos)),
+    overload("quantity.sub(int) -> quantity", lambda a, b: Quantity(a.nanos - b * NANOS)),
+    overload("quantity.isLessThan(quantity) -> bool", lambda a, b: a < b),
+    overload("quantity.isGreaterThan(quantity) -> bool", lambda a, b: a > b),
+    overload("quantity.compareTo(quantity) -> int", _compared),
+    overload("semver(string) -> semver", _version),
+    overload("semver(string, bool) -> semver", _version),
+    overload("isSemver(string) -> bool", _is_version),
+    overload("isSemver(string, bool) -> bool", _is_version),
+    overload("semver.major() -> int", lambda a: a.major),
+    overload("semver.minor() -> int", lambda a: a.minor),
+    overload("semver.patch() -> int", lambda a: a.patch),
+    overload("semver.isLessThan(semver) -> bool", lambda a, b: a < b),
+    overload("semver.isGreaterThan(semver) -> bool", lambda a, b: a > b),
+    overload("semver.compareTo(semver) -> int", _compared),
+)
+_BY_DOMAIN = "map"
+_DEVICE = RecordType(
+    "device",
+    {
+        "driver": STRING,
+        "attributes": CelType(_BY_DOMAIN, (STRING, CelType("map", (STRING, DYN)))),
+        "capacity": CelType(_BY_DOMAIN, (STRING, CelType("map", (STRING, CelType("quantity"))))),
+        "allowMultipleAllocations": BOOL,
+    },
+)
+ENVIRONMENT = CelEnvironment({"device": CelType("device")}, {"device": _DEVICE}, _OVERLOADS)
+
+
+@lru_cache(maxsize=4096)
+def compile_selector(expression: str) -> CelProgram | InputError:
+    """Return the program of an expression, or what is wrong with it."""
+    if len(expression) > MAX_EXPRESSION:
+        return InputError(f"found {len(expression)} characters; accepted is up to {MAX_EXPRESSION}")
+    try:
+        program = ENVIRONMENT.compile(expression)
+    except InputError as error:
+        return error
+    if program.result not in (BOOL, DYN):
+        return InputError("must evaluate to bool or the unknown type, not " + str(program.result))
+    return program
+
+
+def device_variables(driver: str, device: PoolDevice) -> dict[str, Any]:
+    """Return the variables of expressions over a device.
+
+    Raises InputError for a version that is none.
+    """
+    return {
+        "device": {
+            "driver": driver,
+            "attributes": _by_domain(
+                driver, {name: attribute_value(a) for name, a in device.attributes.items()}
+            ),
+            "capacity": _by_domain(driver, {n: c.value for n, c in device.capacity.items()}),
+            "allowMultipleAllocations": bool(device.allow_multiple_allocations),
+        }
+    }
+
+
+def attribute_value(attribute: DeviceAttribute) -> Any:
+    """Return a number, text, boolean or version.  Raises InputError if there is none of these."""
+    if attribute.int_value is not None:
+        return attribute.int_value
+    if attribute.bool_value is not None:
+        return attribute.bool_value
+    if attribute.string_value is not None:
+        return attribute.string_value
+    if attribute.version_value is not None:
+        return SemanticVersion.parse(attribute.version_value)
+    raise InputError("found no value; accepted is one of int, bool, string and version")
+
+
+def qualified(name: str, driver: str) -> str:
+    """Return the name of an attribute with its domain, which is the driver's if it has none."""
+    return name if "/" in name else f"{driver}/{name}"
+
+
+def _by_domain(driver: str, values: Mapping[str, Any]) -> DomainMap:
+    found = DomainMap()
+    for name, value in values.items():
+        domain, _, short = qualified(name, driver).partition("/")
+        found.setdefault(domain, {})[short] = value
+    return found
+
+
+def matches(program: CelProgram, variables: Mapping[str, Any]) -> bool:
+    """Return whether the expression is true of a device.  Raises CelError."""
+    value = program.evaluate(variables, MAX_COST)
+    if not isinstance(value, bool):
+        raise CelError(f"CEL expression result of type {type(value).__name__} is not bool")
+    return value

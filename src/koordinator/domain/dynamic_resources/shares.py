@@ -1,0 +1,99 @@
+"""Counters and capacities that several allocations take from.
+
+Devices that are partitions of another one consume counters of their pool; a device that allows
+several allocations is shared by amounts of its capacity.  All amounts are in nanos.
+
+Source: Kubernetes enhancements 4815 (partitionable devices) and 5075 (consumable capacity);
+k8s.io/dynamic-resource-allocation structured/internal/experimental/consumable_capacity.go.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from koordinator.api.dynamic_resources import CapacityRequestPolicy, DeviceCapacity
+from koordinator.domain.dynamic_resources.inventory import DeviceId, OfferedDevice, Pool
+from koordinator.foundation.quantity import Quantity
+
+CounterKey = tuple[str, str, str, str]  # driver, pool, counter set, counter
+
+
+@dataclass(slots=True)
+class DevicesInUse:
+    """What is allocated: whole devices, and amounts of shared ones."""
+
+    devices: Counter[DeviceId] = field(default_factory=Counter)  # allocations; not by admins
+    counters: Counter[CounterKey] = field(default_factory=Counter)
+    capacity: Counter[tuple[DeviceId, str]] = field(default_factory=Counter)
+
+    def charge(self, device: DeviceId, consumed: Mapping[str, int], sign: int) -> None:
+        """Note that a device is allocated (1), or is no more (-1)."""
+        self.devices[device] += sign
+        if not self.devices[device]:
+            del self.devices[device]
+        for name, amount in consumed.items():
+            self.capacity[device, name] += sign * amount
+            if not self.capacity[device, name]:
+                del self.capacity[device, name]
+
+
+def consumption(device: OfferedDevice) -> Iterable[tuple[CounterKey, int]]:
+    """Yield what a device takes of the counters of its pool."""
+    driver, pool, _ = device.id
+    for part in device.spec.consumes_counters:
+        for name, counter in part.counters.items():
+            yield (driver, pool, part.counter_set, name), counter.value.nanos
+
+
+def limits_of(pool: Pool) -> dict[CounterKey, int]:
+    """Return how much there is of each counter of a pool."""
+    return {
+        (pool.driver, pool.name, name, counter): amount.value.nanos
+        for name, counters in pool.counter_sets.items()
+        for counter, amount in counters.counters.items()
+    }
+
+
+def consumed_capacity(
+    device: OfferedDevice, asked: Mapping[str, Quantity]
+) -> Mapping[str, int] | None:
+    """Return what an allocation takes of each capacity of a device; None: it can't be had.
+
+    Of a device that is not shared it takes everything, and what is asked is a lower bound.
+    """
+    capacities = device.spec.capacity
+    if any(name not in capacities for name in asked):
+        return None
+    taken: dict[str, int] = {}
+    for name, capacity in capacities.items():
+        amount = _amount(capacity, asked.get(name))
+        if amount is None or amount > capacity.value.nanos:
+            return None
+        taken[name] = amount
+    return taken if device.spec.allow_multiple_allocations else {}
+
+
+def _amount(capacity: DeviceCapacity, asked: Quantity | None) -> int | None:
+    """Return the smallest amount that the policy knows and that is enough; None: there is none."""
+    policy = capacity.request_policy
+    if policy is None:
+        return asked.nanos if asked is not None else capacity.value.nanos
+    if asked is None:
+        return policy.default.nanos if policy.default is not None else capacity.value.nanos
+    return _by_policy(policy, asked.nanos)
+
+
+def _by_policy(policy: CapacityRequestPolicy, asked: int) -> int | None:
+    if policy.valid_values:
+        enough = [value.nanos for value in policy.valid_values if value.nanos >= asked]
+        return min(enough, default=None)
+    allowed = policy.valid_range
+    if allowed is None:
+        return asked
+    amount = max(asked, allowed.min.nanos)
+    if allowed.step is not None and allowed.step.nanos > 0:
+        steps = -((allowed.min.nanos - amount) // allowed.step.nanos)
+        amount = allowed.min.nanos + steps * allowed.step.nanos
+    if allowed.max is not None and amount > allowed.max.nanos:
+        return None
+    return amount

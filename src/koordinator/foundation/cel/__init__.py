@@ -1,0 +1,38 @@
+"""The Common Expression Language: small conditions that users write and programs evaluate.
+
+An exact subset of what Kubernetes evaluates; whatever is missing is refused when the expression is
+compiled, as a reference that is not declared (``library`` names it).
+
+``syntax``   text to tree, macros included
+``types``    types, and values that Python has none for
+``checker``  static types
+``library``  the functions of every environment
+``program``  the tree as nested functions, evaluated within a number of steps
+"""
+
+from koordinator.foundation.cel.program import CelEnvironment, CelProgram
+from koordinator.foundation.cel.types import (
+    BOOL,
+    DYN,
+    INT,
+    STRING,
+    CelError,
+    CelType,
+    RecordType,
+    overload,
+    register_kind,
+)
+
+__all__ = [
+    "BOOL",
+    "DYN",
+    "INT",
+    "STRING",
+    "CelEnvironment",
+    "CelError",
+    "CelProgram",
+    "CelType",
+    "RecordType",
+    "overload",
+    "register_kind",
+]

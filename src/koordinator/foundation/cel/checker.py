@@ -1,0 +1,231 @@
+"""Static types of an expression: what can't be meant is found without evaluating anything.
+
+Where a value's type is only known at run time (``dyn``), everything is accepted.
+
+Source: https://github.com/google/cel-spec doc/langdef.md, "Gradual Type Checking".
+"""
+
+from collections.abc import Mapping
+from typing import assert_never
+
+from koordinator.foundation.cel.syntax import (
+    Bind,
+    Call,
+    Fold,
+    Identifier,
+    ListOf,
+    Literal,
+    MapOf,
+    Node,
+    Select,
+    UInt,
+)
+from koordinator.foundation.cel.types import (
+    BOOL,
+    BYTES,
+    DOUBLE,
+    DYN,
+    INT,
+    NULL,
+    STRING,
+    TYPE,
+    UINT,
+    CelType,
+    Functions,
+    Overload,
+    RecordType,
+)
+from koordinator.foundation.errors import InputError
+
+#: Names of types, which are values themselves.
+TYPE_NAMES = (
+    "bool int uint double string bytes list map null_type type optional_type dyn".split()  # noqa: SIM905 -- one line
+)
+_LITERALS = {bool: BOOL, int: INT, UInt: UINT, float: DOUBLE, str: STRING, bytes: BYTES}
+
+
+class Checker:
+    """Finds the type of an expression in an environment."""
+
+    def __init__(
+        self,
+        functions: Functions,
+        variables: Mapping[str, CelType],
+        records: Mapping[str, RecordType],
+    ) -> None:
+        self._functions, self._records = functions, records
+        self._scope = dict(variables)
+
+    def type_of(self, node: Node) -> CelType:  # noqa: PLR0911 -- one for each kind of node
+        """Return the type.  Raises InputError for what no value could make right."""
+        match node:
+            case Literal():
+                return _LITERALS.get(type(node.value), NULL)
+            case Identifier():
+                return self._of_name(node.name)
+            case Select():
+                return self._of_select(node)
+            case Call():
+                return self._of_call(node)
+            case ListOf():
+                return CelType("list", (self._common(self._elements(node)),))
+            case MapOf():
+                return self._of_map(node)
+            case Fold():
+                return self._of_fold(node)
+            case Bind():
+                return self._of_bind(node)
+            case _:
+                assert_never(node)
+
+    def _of_name(self, name: str) -> CelType:
+        found = self._scope.get(name)
+        if found is not None:
+            return found
+        if name in TYPE_NAMES:
+            return TYPE
+        raise InputError(f"undeclared reference to '{name}'")
+
+    def _of_select(self, node: Select) -> CelType:
+        operand = self.type_of(node.operand)
+        inner = operand.params[0] if operand.name == "optional_type" else operand
+        record = self._records.get(inner.name)
+        if record is not None:
+            field = record.fields.get(node.field)
+            if field is None:
+                raise InputError(f"undefined field '{node.field}'")
+        elif inner.name == "map":
+            field = inner.params[1]
+        elif inner == DYN:
+            field = DYN
+        else:
+            raise InputError(f"type '{operand}' does not support field selection")
+        if node.test:
+            return BOOL
+        if node.optional or operand.name == "optional_type":
+            return CelType("optional_type", (field,))
+        return field
+
+    def _of_call(self, node: Call) -> CelType:
+        target, is_method = node.target, node.target is not None
+        qualified = qualified_name(target)
+        if qualified and qualified.split(".")[0] not in self._scope:
+            name = f"{qualified}.{node.function}"
+            candidates = self._functions.named(name, is_method=False)
+            if candidates:
+                return self._matched(name, candidates, [self.type_of(arg) for arg in node.args])
+        candidates = self._functions.named(node.function, is_method=is_method)
+        if not candidates:
+            raise InputError(f"undeclared reference to '{node.function}'")
+        args = [self.type_of(arg) for arg in node.args]
+        if target is not None:
+            args.insert(0, self.type_of(target))
+        return self._matched(node.function, candidates, args)
+
+    def _matched(self, name: str, candidates: list[Overload], args: list[CelType]) -> CelType:
+        results = []
+        for one in candidates:
+            bound: dict[str, CelType] = {}
+            if len(one.params) == len(args) and all(
+                _unifies(param, arg, bound) for param, arg in zip(one.params, args, strict=True)
+            ):
+                results.append(_filled_in(one.result, bound))
+        if not results:
+            said = ", ".join(map(str, args))
+            raise InputError(f"found no matching overload for '{name}' applied to '({said})'")
+        return self._common(results)
+
+    def _elements(self, node: ListOf) -> list[CelType]:
+        found = []
+        for element, optional in node.elements:
+            kind = self.type_of(element)
+            found.append(_inner(kind) if optional else kind)
+        return found
+
+    def _of_map(self, node: MapOf) -> CelType:
+        keys = [self.type_of(key) for key, _, _ in node.entries]
+        kinds = [
+            _inner(self.type_of(value)) if optional else self.type_of(value)
+            for _, value, optional in node.entries
+        ]
+        return CelType("map", (self._common(keys), self._common(kinds)))
+
+    @staticmethod
+    def _common(kinds: list[CelType]) -> CelType:
+        return kinds[0] if kinds and all(kind == kinds[0] for kind in kinds) else DYN
+
+    def _of_fold(self, node: Fold) -> CelType:
+        operand = self.type_of(node.operand)
+        if operand.name in ("list", "map"):
+            item = operand.params[0]
+        elif operand == DYN:
+            item = DYN
+        else:
+            raise InputError(
+                f"expression of type '{operand}' cannot be range of a comprehension "
+                "(must be list, map, or dynamic)"
+            )
+        with_item = {node.variable: item}
+        body = self._within(with_item, node.body)
+        if node.condition is not None:
+            self._require_bool(self._within(with_item, node.condition))
+        if node.kind == "map":
+            return CelType("list", (body,))
+        self._require_bool(body)
+        return CelType("list", (item,)) if node.kind == "filter" else BOOL
+
+    def _of_bind(self, node: Bind) -> CelType:
+        value = self.type_of(node.value)
+        if node.kind == "bind":
+            return self._within({node.variable: value}, node.body)
+        if value.name not in ("optional_type", "dyn"):
+            raise InputError(f"found no matching overload for '{node.kind}' applied to '{value}'")
+        body = self._within({node.variable: _inner(value)}, node.body)
+        return body if node.kind == "optFlatMap" else CelType("optional_type", (body,))
+
+    def _within(self, more: Mapping[str, CelType], body: Node) -> CelType:
+        outer, self._scope = self._scope, {**self._scope, **more}
+        try:
+            return self.type_of(body)
+        finally:
+            self._scope = outer
+
+    @staticmethod
+    def _require_bool(found: CelType) -> None:
+        if found not in (BOOL, DYN):
+            raise InputError(f"expected type 'bool' but found '{found}'")
+
+
+def qualified_name(node: Node | None) -> str:
+    """Return ``a.b`` if the node is nothing but names; empty otherwise."""
+    if isinstance(node, Identifier):
+        return node.name
+    if isinstance(node, Select) and not node.optional and not node.test:
+        outer = qualified_name(node.operand)
+        return f"{outer}.{node.field}" if outer else ""
+    return ""
+
+
+def _inner(kind: CelType) -> CelType:
+    return kind.params[0] if kind.name == "optional_type" and kind.params else DYN
+
+
+def _unifies(param: CelType, arg: CelType, bound: dict[str, CelType]) -> bool:
+    """Return whether an argument may be what the parameter asks for; binds type variables."""
+    if param.is_variable:
+        known = bound.get(param.name)
+        if known is None or known == DYN:
+            bound[param.name] = arg
+            return True
+        return arg == DYN or _unifies(known, arg, bound)
+    if DYN in (arg, param):
+        return True
+    if param.name != arg.name:
+        return False
+    return all(_unifies(p, a, bound) for p, a in zip(param.params, arg.params, strict=False))
+
+
+def _filled_in(result: CelType, bound: Mapping[str, CelType]) -> CelType:
+    if result.is_variable:
+        return bound.get(result.name, DYN)
+    return CelType(result.name, tuple(_filled_in(part, bound) for part in result.params))

@@ -1,0 +1,405 @@
+"""Functions that every environment has: operators, conversions, text, lists, sets, optionals.
+
+Left out of what Kubernetes offers, and so an undeclared reference: times and durations, URLs, IP
+addresses, ``format`` and the authorizer.  A regular expression is matched in linear time.
+
+Source: https://github.com/google/cel-spec doc/langdef.md, "List of Standard Definitions";
+https://pkg.go.dev/github.com/google/cel-go/ext; k8s.io/apiserver pkg/cel/library.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import re2
+
+from koordinator.foundation.cel.syntax import UInt
+from koordinator.foundation.cel.types import (
+    ABSENT,
+    CelError,
+    CelType,
+    OptionalValue,
+    Overload,
+    kind_of,
+    overload,
+)
+
+_NUMBERS = ("int", "uint", "double")
+_MAX_PATTERN = 1 << 12  # characters
+
+
+def _int(number: int) -> int:
+    if not -(2**63) <= number < 2**63:
+        raise CelError("integer overflow")
+    return number
+
+
+def _uint(number: int) -> UInt:
+    if not 0 <= number < 2**64:
+        raise CelError("unsigned integer overflow")
+    return UInt(number)
+
+
+def _quotient(a: int, b: int) -> int:
+    if b == 0:
+        raise CelError("division by zero")
+    whole = abs(a) // abs(b)
+    return _int(whole if (a < 0) == (b < 0) else -whole)
+
+
+def _remainder(a: int, b: int) -> int:
+    if b == 0:
+        raise CelError("modulus by zero")
+    rest = abs(a) % abs(b)
+    return -rest if a < 0 else rest
+
+
+def _divided(a: float, b: float) -> float:
+    if b:
+        return a / b
+    return float("nan") if not a or a != a else float("inf") if a > 0 else float("-inf")  # noqa: PLR0124 -- NaN
+
+
+def equal(a: Any, b: Any) -> bool:
+    """Return whether two values are the same; values of different types are not."""
+    kind, other = kind_of(a), kind_of(b)
+    if kind != other:
+        return kind in _NUMBERS and other in _NUMBERS and a == b
+    if kind == "list":
+        return len(a) == len(b) and all(map(equal, a, b))
+    if kind == "map":
+        return len(a) == len(b) and all(key in b and equal(a[key], b[key]) for key in a)
+    if kind == "optional_type":
+        return a.is_present == b.is_present and (not a.is_present or equal(a.value, b.value))
+    return bool(a == b)
+
+
+def _is_in(item: Any, found: Any) -> bool:
+    if isinstance(found, dict):
+        try:
+            return item in found
+        except TypeError:
+            return False
+    return any(equal(item, other) for other in found)
+
+
+def _orders() -> list[Overload]:
+    compare: Mapping[str, Callable[[Any, Any], bool]] = {
+        "<": lambda a, b: bool(a < b),
+        "<=": lambda a, b: bool(a <= b),
+        ">": lambda a, b: bool(a > b),
+        ">=": lambda a, b: bool(a >= b),
+    }
+    pairs = [(a, b) for a in _NUMBERS for b in _NUMBERS]
+    pairs += [(kind, kind) for kind in ("bool", "string", "bytes")]
+    return [
+        overload(f"_{sign}_({a}, {b}) -> bool", run)
+        for sign, run in compare.items()
+        for a, b in pairs
+    ]
+
+
+def _only_checked(*_: Any) -> Any:
+    raise CelError("no such overload")
+
+
+# -- conversions ---------------------------------------------------------------------------------
+
+
+_DECIMAL = re.compile(r"[+-]?[0-9]{1,40}")
+
+
+def _to_int(value: Any) -> int:
+    if isinstance(value, str):
+        if not _DECIMAL.fullmatch(value):
+            raise CelError("type conversion error from 'string' to 'int'")
+        return _int(int(value))
+    try:
+        return _int(int(value))
+    except (ValueError, OverflowError):  # of a double: not a number, infinite
+        raise CelError("integer overflow") from None
+
+
+def _to_uint(value: Any) -> UInt:
+    return _uint(_to_int(value) if not isinstance(value, UInt) else value)
+
+
+def _to_double(value: Any) -> float:
+    try:
+        return float(value)
+    except (ValueError, OverflowError):
+        raise CelError("type conversion error from 'string' to 'double'") from None
+
+
+_TRUE, _FALSE = ("1", "t", "true", "TRUE", "True"), ("0", "f", "false", "FALSE", "False")
+
+
+def _to_bool(text: str) -> bool:
+    if text in _TRUE:
+        return True
+    if text in _FALSE:
+        return False
+    raise CelError("type conversion error from 'string' to 'bool'")
+
+
+def _to_string(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return f"{value:.0f}" if value.is_integer() and abs(value) < _LARGE else repr(value)
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            raise CelError("invalid UTF-8 in bytes, cannot convert to string") from None
+    return str(int(value)) if isinstance(value, int) else str(value)
+
+
+_LARGE = 1e21
+
+
+# -- text ----------------------------------------------------------------------------------------
+
+
+_QUIET = re2.Options()
+_QUIET.log_errors = False
+
+
+@lru_cache(maxsize=256)
+def pattern_of(text: str) -> Any:
+    """Return a regular expression, compiled.  Raises CelError."""
+    if len(text) > _MAX_PATTERN:
+        raise CelError("regular expression is too long")
+    try:
+        return re2.compile(text, _QUIET)
+    except re2.error as error:
+        said = error.args[0].decode() if isinstance(error.args[0], bytes) else error
+        raise CelError(f"error parsing regexp: {said}") from None
+
+
+def _found_all(text: str, pattern: str, most: int = -1) -> list[str]:
+    found = [match.group() for match in pattern_of(pattern).finditer(text)]
+    return found if most < 0 else found[:most]
+
+
+def _find(text: str, pattern: str) -> str:
+    match = pattern_of(pattern).search(text)
+    return match.group() if match else ""
+
+
+def _char_at(text: str, index: int) -> str:
+    if not 0 <= index <= len(text):
+        raise CelError(f"index out of range: {index}")
+    return text[index : index + 1]
+
+
+def _index_of(text: str, part: str, start: int = 0) -> int:
+    if not 0 <= start <= len(text):
+        raise CelError(f"index out of range: {start}")
+    return text.find(part, start)
+
+
+def _last_index_of(text: str, part: str, last: int | None = None) -> int:
+    if last is None:
+        return text.rfind(part)
+    if not 0 <= last < max(len(text), 1):
+        raise CelError(f"index out of range: {last}")
+    return text.rfind(part, 0, last + len(part))
+
+
+def _substring(text: str, start: int, end: int | None = None) -> str:
+    end = len(text) if end is None else end
+    if not 0 <= start <= len(text) or not 0 <= end <= len(text):
+        raise CelError(f"index out of range: {end if 0 <= start <= len(text) else start}")
+    if start > end:
+        raise CelError(f"invalid substring range. start: {start}, end: {end}")
+    return text[start:end]
+
+
+def _replaced(text: str, old: str, new: str, most: int = -1) -> str:
+    if len(text) * (len(new) + 1) > _MAX_TEXT:
+        raise CelError("operation cancelled: actual cost limit exceeded")
+    return text.replace(old, new, most)
+
+
+_MAX_TEXT = 1 << 20  # characters that one operation may make
+
+
+def _split(text: str, by: str, most: int = -1) -> list[str]:
+    if most == 0:
+        return []
+    if by:
+        return text.split(by, most - 1 if most > 0 else -1)
+    parts = list(text)
+    if 0 < most < len(parts):
+        parts[most - 1 :] = ["".join(parts[most - 1 :])]
+    return parts
+
+
+def _joined(parts: Sequence[Any], by: str = "") -> str:
+    if not all(isinstance(part, str) for part in parts):
+        raise CelError("no such overload")
+    return by.join(parts)
+
+
+def _lower_ascii(text: str) -> str:
+    return "".join(char.lower() if char.isascii() else char for char in text)
+
+
+def _upper_ascii(text: str) -> str:
+    return "".join(char.upper() if char.isascii() else char for char in text)
+
+
+# -- lists and sets ------------------------------------------------------------------------------
+
+
+def _extreme(items: Sequence[Any], choose: Callable[..., Any], name: str) -> Any:
+    if not items:
+        raise CelError(f"{name} called on empty list")
+    return _ordered(lambda: choose(items))
+
+
+def _ordered(run: Callable[[], Any]) -> Any:
+    try:
+        return run()
+    except TypeError:
+        raise CelError("no such overload") from None
+
+
+def _is_sorted(items: Sequence[Any]) -> bool:
+    return bool(_ordered(lambda: all(items[i] <= items[i + 1] for i in range(len(items) - 1))))
+
+
+def _place(items: Sequence[Any], item: Any, *, last: bool = False) -> int:
+    found = [index for index, other in enumerate(items) if equal(item, other)]
+    return (found[-1] if last else found[0]) if found else -1
+
+
+def _contains_all(items: Sequence[Any], others: Sequence[Any]) -> bool:
+    return all(_is_in(other, items) for other in others)
+
+
+def _or_value(maybe: OptionalValue, otherwise: Any) -> Any:
+    return maybe.value if maybe.is_present else otherwise
+
+
+def _or(maybe: OptionalValue, otherwise: OptionalValue) -> OptionalValue:
+    return maybe if maybe.is_present else otherwise
+
+
+def _value(maybe: OptionalValue) -> Any:
+    if not maybe.is_present:
+        raise CelError("optional.none() dereference")
+    return maybe.value
+
+
+def _of_non_zero(value: Any) -> OptionalValue:
+    return OptionalValue(value, is_present=True) if value else ABSENT
+
+
+def _sized(kind: str) -> list[Overload]:
+    return [overload(f"size({kind}) -> int", len), overload(f"{kind}.size() -> int", len)]
+
+
+STANDARD: tuple[Overload, ...] = (
+    overload("_&&_(bool, bool) -> bool", _only_checked),
+    overload("_||_(bool, bool) -> bool", _only_checked),
+    overload("_?_:_(bool, A, A) -> A", _only_checked),
+    overload("_[_](list(A), int) -> A", _only_checked),
+    overload("_[_](map(A, B), A) -> B", _only_checked),
+    overload("_[_](optional_type(list(A)), int) -> optional_type(A)", _only_checked),
+    overload("_[_](optional_type(map(A, B)), A) -> optional_type(B)", _only_checked),
+    overload("_[?_](list(A), int) -> optional_type(A)", _only_checked),
+    overload("_[?_](map(A, B), A) -> optional_type(B)", _only_checked),
+    overload("_[?_](optional_type(list(A)), int) -> optional_type(A)", _only_checked),
+    overload("_[?_](optional_type(map(A, B)), A) -> optional_type(B)", _only_checked),
+    overload("!_(bool) -> bool", lambda a: not a),
+    overload("-_(int) -> int", lambda a: _int(-a)),
+    overload("-_(double) -> double", lambda a: -a),
+    overload("_==_(A, A) -> bool", equal),
+    overload("_!=_(A, A) -> bool", lambda a, b: not equal(a, b)),
+    overload("@in(A, list(A)) -> bool", _is_in),
+    overload("@in(A, map(A, B)) -> bool", _is_in),
+    *_orders(),
+    overload("_+_(int, int) -> int", lambda a, b: _int(a + b)),
+    overload("_+_(uint, uint) -> uint", lambda a, b: _uint(int(a) + int(b))),
+    overload("_+_(double, double) -> double", lambda a, b: a + b),
+    overload("_+_(string, string) -> string", lambda a, b: a + b),
+    overload("_+_(bytes, bytes) -> bytes", lambda a, b: a + b),
+    overload("_+_(list(A), list(A)) -> list(A)", lambda a, b: [*a, *b]),
+    overload("_-_(int, int) -> int", lambda a, b: _int(a - b)),
+    overload("_-_(uint, uint) -> uint", lambda a, b: _uint(int(a) - int(b))),
+    overload("_-_(double, double) -> double", lambda a, b: a - b),
+    overload("_*_(int, int) -> int", lambda a, b: _int(a * b)),
+    overload("_*_(uint, uint) -> uint", lambda a, b: _uint(int(a) * int(b))),
+    overload("_*_(double, double) -> double", lambda a, b: a * b),
+    overload("_/_(int, int) -> int", _quotient),
+    overload("_/_(uint, uint) -> uint", lambda a, b: _uint(_quotient(int(a), int(b)))),
+    overload("_/_(double, double) -> double", _divided),
+    overload("_%_(int, int) -> int", _remainder),
+    overload("_%_(uint, uint) -> uint", lambda a, b: _uint(_remainder(int(a), int(b)))),
+    *(one for kind in ("string", "bytes", "list(A)", "map(A, B)") for one in _sized(kind)),
+    *(overload(f"int({kind}) -> int", _to_int) for kind in (*_NUMBERS, "string")),
+    *(overload(f"uint({kind}) -> uint", _to_uint) for kind in (*_NUMBERS, "string")),
+    *(overload(f"double({kind}) -> double", _to_double) for kind in (*_NUMBERS, "string")),
+    *(
+        overload(f"string({kind}) -> string", _to_string)
+        for kind in (*_NUMBERS, "string", "bytes", "bool")
+    ),
+    overload("bytes(string) -> bytes", str.encode),
+    overload("bytes(bytes) -> bytes", lambda a: a),
+    overload("bool(string) -> bool", _to_bool),
+    overload("bool(bool) -> bool", lambda a: a),
+    overload("dyn(A) -> dyn", lambda a: a),
+    overload("type(A) -> type", lambda a: CelType(kind_of(a))),
+    overload("string.contains(string) -> bool", lambda a, b: b in a),
+    overload("string.startsWith(string) -> bool", str.startswith),
+    overload("string.endsWith(string) -> bool", str.endswith),
+    overload("string.matches(string) -> bool", lambda a, b: bool(pattern_of(b).search(a))),
+    overload("matches(string, string) -> bool", lambda a, b: bool(pattern_of(b).search(a))),
+    overload("string.find(string) -> string", _find),
+    overload("string.findAll(string) -> list(string)", _found_all),
+    overload("string.findAll(string, int) -> list(string)", _found_all),
+    overload("string.charAt(int) -> string", _char_at),
+    overload("string.indexOf(string) -> int", _index_of),
+    overload("string.indexOf(string, int) -> int", _index_of),
+    overload("string.lastIndexOf(string) -> int", _last_index_of),
+    overload("string.lastIndexOf(string, int) -> int", _last_index_of),
+    overload("string.lowerAscii() -> string", _lower_ascii),
+    overload("string.upperAscii() -> string", _upper_ascii),
+    overload("string.trim() -> string", str.strip),
+    overload("string.replace(string, string) -> string", _replaced),
+    overload("string.replace(string, string, int) -> string", _replaced),
+    overload("string.split(string) -> list(string)", _split),
+    overload("string.split(string, int) -> list(string)", _split),
+    overload("string.substring(int) -> string", _substring),
+    overload("string.substring(int, int) -> string", _substring),
+    overload("list(string).join() -> string", _joined),
+    overload("list(string).join(string) -> string", _joined),
+    overload("list(A).isSorted() -> bool", _is_sorted),
+    overload("list(A).sum() -> A", lambda a: _ordered(lambda: sum(a))),
+    overload("list(A).min() -> A", lambda a: _extreme(a, min, "min")),
+    overload("list(A).max() -> A", lambda a: _extreme(a, max, "max")),
+    overload("list(A).indexOf(A) -> int", _place),
+    overload("list(A).lastIndexOf(A) -> int", lambda a, b: _place(a, b, last=True)),
+    overload("`sets.contains`(list(A), list(A)) -> bool", _contains_all),
+    overload(
+        "`sets.equivalent`(list(A), list(A)) -> bool",
+        lambda a, b: _contains_all(a, b) and _contains_all(b, a),
+    ),
+    overload(
+        "`sets.intersects`(list(A), list(A)) -> bool",
+        lambda a, b: any(_is_in(one, b) for one in a),
+    ),
+    overload("`optional.of`(A) -> optional_type(A)", lambda a: OptionalValue(a, is_present=True)),
+    overload("`optional.ofNonZeroValue`(A) -> optional_type(A)", _of_non_zero),
+    overload("`optional.none`() -> optional_type(dyn)", lambda: ABSENT),
+    overload("optional_type(A).hasValue() -> bool", lambda a: a.is_present),
+    overload("optional_type(A).value() -> A", _value),
+    overload("optional_type(A).orValue(A) -> A", _or_value),
+    overload(
+        "optional_type(A).or(optional_type(A)) -> optional_type(A)",
+        lambda a, b: a if a.is_present else b,
+    ),
+)

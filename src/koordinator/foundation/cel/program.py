@@ -1,0 +1,409 @@
+"""Expressions made ready to be evaluated many times.
+
+A tree becomes nested functions, so that nothing is looked at twice.  Evaluation is bounded: each
+call and each round of a macro costs one step, operations on text their length.
+
+Source: https://github.com/google/cel-spec doc/langdef.md, "Evaluation".
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, assert_never
+
+from koordinator.foundation.cel.checker import TYPE_NAMES, Checker, qualified_name
+from koordinator.foundation.cel.library import STANDARD, pattern_of
+from koordinator.foundation.cel.syntax import (
+    Bind,
+    Call,
+    Fold,
+    Identifier,
+    ListOf,
+    Literal,
+    MapOf,
+    Node,
+    Select,
+    parse,
+)
+from koordinator.foundation.cel.types import (
+    ABSENT,
+    CelError,
+    CelType,
+    Functions,
+    OptionalValue,
+    Overload,
+    RecordType,
+    kind_of,
+)
+from koordinator.foundation.errors import InputError
+
+_TEXT_PER_STEP = 10  # characters
+
+
+class Activation:
+    """The variables of one evaluation, and how many steps it may still take."""
+
+    __slots__ = ("steps", "variables")
+
+    def __init__(self, variables: dict[str, Any], steps: int) -> None:
+        self.variables = variables
+        self.steps = steps
+
+    def spend(self, steps: int) -> None:
+        """Take off steps.  Raises CelError when there are none left."""
+        self.steps -= steps
+        if self.steps < 0:
+            raise CelError("operation cancelled: actual cost limit exceeded")
+
+
+_Code = Callable[[Activation], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CelProgram:
+    """An expression in an environment."""
+
+    text: str
+    result: CelType
+    code: _Code = field(repr=False)
+
+    def evaluate(self, variables: Mapping[str, Any], steps: int) -> Any:
+        """Return the value.  Raises CelError."""
+        return self.code(Activation(dict(variables), steps))
+
+
+@dataclass(frozen=True)
+class CelEnvironment:
+    """Which variables and functions expressions may use."""
+
+    variables: Mapping[str, CelType]
+    records: Mapping[str, RecordType] = field(default_factory=dict)
+    overloads: Sequence[Overload] = ()
+
+    def compile(self, text: str) -> CelProgram:
+        """Return the program.  Raises InputError for what can't be parsed or can't be meant."""
+        tree = parse(text)
+        functions = Functions((*STANDARD, *self.overloads))
+        result = Checker(functions, self.variables, self.records).type_of(tree)
+        return CelProgram(text, result, _Compiler(functions, self.variables).code(tree))
+
+
+class _Compiler:
+    """Makes functions of nodes."""
+
+    def __init__(self, functions: Functions, variables: Mapping[str, CelType]) -> None:
+        self._functions = functions
+        self._names = set(variables)
+
+    def code(self, node: Node) -> _Code:  # noqa: PLR0911 -- one for each kind of node
+        match node:
+            case Literal():
+                value = node.value
+                return lambda _: value
+            case Identifier():
+                return self._name(node.name)
+            case Select():
+                return self._select(node)
+            case Call():
+                return self._call(node)
+            case ListOf():
+                return self._list(node)
+            case MapOf():
+                return self._map(node)
+            case Fold():
+                return self._fold(node)
+            case Bind():
+                return self._bind(node)
+            case _:
+                assert_never(node)
+
+    def _name(self, name: str) -> _Code:
+        if name in TYPE_NAMES and name not in self._names:
+            value = CelType(name)
+            return lambda _: value
+        return lambda activation: activation.variables[name]
+
+    def _select(self, node: Select) -> _Code:
+        operand, key = self.code(node.operand), node.field
+
+        def select(activation: Activation) -> Any:
+            found = operand(activation)
+            if isinstance(found, OptionalValue):
+                return _maybe(found.value, key) if found.is_present else ABSENT
+            return _field(found, key)
+
+        def select_maybe(activation: Activation) -> Any:
+            found = operand(activation)
+            if isinstance(found, OptionalValue):
+                return _maybe(found.value, key) if found.is_present else ABSENT
+            return _maybe(found, key)
+
+        def test(activation: Activation) -> bool:
+            found = operand(activation)
+            if isinstance(found, OptionalValue):
+                return found.is_present and _has(found.value, key)
+            return _has(found, key)
+
+        return test if node.test else select_maybe if node.optional else select
+
+    def _call(self, node: Call) -> _Code:
+        if node.function in _MATCHING and node.args and isinstance(node.args[-1], Literal):
+            _check_pattern(node.args[-1].value)
+        special = _SPECIAL.get(node.function)
+        if special is not None and node.target is None:
+            return special(*[self.code(arg) for arg in node.args])
+        qualified = qualified_name(node.target)
+        name, targets = node.function, [] if node.target is None else [node.target]
+        if qualified and qualified.split(".")[0] not in self._names:
+            candidates = self._functions.named(f"{qualified}.{name}", is_method=False)
+            if candidates:
+                return _dispatched(candidates, [self.code(arg) for arg in node.args])
+        candidates = self._functions.named(name, is_method=bool(targets))
+        return _dispatched(candidates, [self.code(arg) for arg in (*targets, *node.args)])
+
+    def _list(self, node: ListOf) -> _Code:
+        elements = [(self.code(element), optional) for element, optional in node.elements]
+
+        def make(activation: Activation) -> list[Any]:
+            made = []
+            for element, optional in elements:
+                value = element(activation)
+                if not optional:
+                    made.append(value)
+                elif _optional(value).is_present:
+                    made.append(value.value)
+            return made
+
+        return make
+
+    def _map(self, node: MapOf) -> _Code:
+        entries = [(self.code(key), self.code(value), opt) for key, value, opt in node.entries]
+
+        def make(activation: Activation) -> dict[Any, Any]:
+            made: dict[Any, Any] = {}
+            for key_of, value_of, optional in entries:
+                key, value = key_of(activation), value_of(activation)
+                if kind_of(key) not in ("bool", "int", "uint", "string"):
+                    raise CelError("unsupported key type")
+                if key in made:
+                    raise CelError(f"Failed with repeated key: {key}")
+                if not optional:
+                    made[key] = value
+                elif _optional(value).is_present:
+                    made[key] = value.value
+            return made
+
+        return make
+
+    def _fold(self, node: Fold) -> _Code:
+        operand, variable, kind = self.code(node.operand), node.variable, node.kind
+        condition = None
+        body = self._scoped(variable, node.body)
+        if node.condition is not None:
+            condition = self._scoped(variable, node.condition)
+
+        def values(activation: Activation) -> Any:
+            items = operand(activation)
+            if not isinstance(items, list | tuple | dict):
+                raise CelError("no such overload")
+            before = activation.variables.get(variable, _MISSING)
+            try:
+                for item in items:
+                    activation.spend(1)
+                    activation.variables[variable] = item
+                    yield item, activation
+            finally:
+                if before is _MISSING:
+                    activation.variables.pop(variable, None)
+                else:
+                    activation.variables[variable] = before
+
+        if kind == "map":
+            return lambda a: [
+                body(b) for _, b in values(a) if condition is None or _bool(condition(b))
+            ]
+        if kind == "filter":
+            return lambda a: [item for item, b in values(a) if _bool(body(b))]
+        if kind == "exists_one":
+            return lambda a: sum(_bool(body(b)) for _, b in values(a)) == 1
+        return lambda a: _quantified(values(a), body, is_any=kind == "exists")
+
+    def _bind(self, node: Bind) -> _Code:
+        value, variable, kind = self.code(node.value), node.variable, node.kind
+        body = self._scoped(variable, node.body)
+
+        def bind(activation: Activation) -> Any:
+            found = value(activation)
+            if kind != "bind":
+                if not _optional(found).is_present:
+                    return ABSENT
+                found = found.value
+            before = activation.variables.get(variable, _MISSING)
+            activation.variables[variable] = found
+            try:
+                result = body(activation)
+            finally:
+                if before is _MISSING:
+                    del activation.variables[variable]
+                else:
+                    activation.variables[variable] = before
+            return OptionalValue(result, is_present=True) if kind == "optMap" else result
+
+        return bind
+
+    def _scoped(self, variable: str, body: Node) -> _Code:
+        outer, self._names = self._names, {*self._names, variable}
+        try:
+            return self.code(body)
+        finally:
+            self._names = outer
+
+
+_MISSING = object()
+_MATCHING = ("matches", "find", "findAll")
+
+
+def _check_pattern(text: object) -> None:
+    """Raise InputError for a regular expression that will never do."""
+    if isinstance(text, str):
+        try:
+            pattern_of(text)
+        except CelError as error:
+            raise InputError(str(error)) from None
+
+
+def _dispatched(candidates: list[Overload], args: Sequence[_Code]) -> _Code:
+    """Return a call that finds the overload by the types of the arguments, and remembers it."""
+    known: dict[tuple[str, ...], Callable[..., Any]] = {}
+
+    def call(activation: Activation) -> Any:
+        values = [arg(activation) for arg in args]
+        cost = 1
+        for value in values:
+            if isinstance(value, str | bytes | list):
+                cost += len(value) // _TEXT_PER_STEP
+        activation.spend(cost)
+        kinds = tuple(map(kind_of, values))
+        run = known.get(kinds)
+        if run is None:
+            run = known[kinds] = _overload_for(candidates, kinds)
+        return run(*values)
+
+    return call
+
+
+def _overload_for(candidates: Sequence[Overload], kinds: tuple[str, ...]) -> Callable[..., Any]:
+    for one in candidates:
+        if len(one.params) == len(kinds) and all(
+            param.is_variable or param.name in (kind, "dyn")
+            for param, kind in zip(one.params, kinds, strict=True)
+        ):
+            return one.run
+    raise CelError("no such overload")
+
+
+def _bool(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise CelError("no such overload")
+    return value
+
+
+def _optional(value: object) -> OptionalValue:
+    if not isinstance(value, OptionalValue):
+        raise CelError("no such overload")
+    return value
+
+
+def _quantified(values: Any, body: _Code, *, is_any: bool) -> bool:
+    """Return all or any; an element that decides it makes up for others' errors."""
+    error: CelError | None = None
+    for _, activation in values:
+        try:
+            if _bool(body(activation)) is is_any:
+                return is_any
+        except CelError as raised:
+            error = raised
+    if error is not None:
+        raise error
+    return not is_any
+
+
+def _either(left: _Code, right: _Code, decisive: bool) -> _Code:
+    """Return ``||`` (True decides) or ``&&``: what decides makes up for the other's error."""
+
+    def either(activation: Activation) -> bool:
+        try:
+            if _bool(left(activation)) is decisive:
+                return decisive
+        except CelError:
+            if _bool(right(activation)) is decisive:
+                return decisive
+            raise
+        return _bool(right(activation))
+
+    return either
+
+
+def _conditional(condition: _Code, then: _Code, otherwise: _Code) -> _Code:
+    return lambda a: then(a) if _bool(condition(a)) else otherwise(a)
+
+
+def _index_of(operand: _Code, index: _Code) -> _Code:
+    def indexed(activation: Activation) -> Any:
+        found, key = operand(activation), index(activation)
+        if isinstance(found, OptionalValue):
+            return _maybe(found.value, key) if found.is_present else ABSENT
+        return _field(found, key)
+
+    return indexed
+
+
+def _maybe_index_of(operand: _Code, index: _Code) -> _Code:
+    def indexed(activation: Activation) -> OptionalValue:
+        found, key = operand(activation), index(activation)
+        if isinstance(found, OptionalValue):
+            return _maybe(found.value, key) if found.is_present else ABSENT
+        return _maybe(found, key)
+
+    return indexed
+
+
+_SPECIAL: Mapping[str, Callable[..., _Code]] = {
+    "_&&_": lambda left, right: _either(left, right, decisive=False),
+    "_||_": lambda left, right: _either(left, right, decisive=True),
+    "_?_:_": _conditional,
+    "_[_]": _index_of,
+    "_[?_]": _maybe_index_of,
+}
+
+
+def _field(found: Any, key: Any) -> Any:
+    if isinstance(found, dict):
+        try:
+            return found[key]
+        except (KeyError, TypeError):
+            raise CelError(f"no such key: {key}") from None
+    if isinstance(found, list | tuple):
+        if isinstance(key, bool) or not isinstance(key, int | float) or key != int(key):
+            raise CelError("no such overload")
+        if not 0 <= key < len(found):
+            raise CelError(f"index out of bounds: {key}")
+        return found[int(key)]
+    raise CelError("no such overload")
+
+
+def _has(found: Any, key: Any) -> bool:
+    if not isinstance(found, dict):
+        raise CelError("no such overload")
+    return key in found
+
+
+def _maybe(found: Any, key: Any) -> OptionalValue:
+    if isinstance(found, dict):
+        try:
+            return OptionalValue(found[key], is_present=True)
+        except (KeyError, TypeError):
+            return ABSENT
+    if isinstance(found, list | tuple):
+        inside = isinstance(key, int) and 0 <= key < len(found)
+        return OptionalValue(found[key], is_present=True) if inside else ABSENT
+    raise CelError("no such overload")

@@ -1,0 +1,158 @@
+"""Types of values of the Common Expression Language, and the values that Python has none for."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+from koordinator.foundation.cel.syntax import UInt
+
+
+class CelError(Exception):
+    """An expression that is well-formed can't be evaluated, as where a key is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class CelType:
+    """A type such as ``int`` or ``list(string)``; a single capital letter stands for any type."""
+
+    name: str
+    params: "tuple[CelType, ...]" = ()
+
+    @property
+    def is_variable(self) -> bool:
+        """Whether it stands for any type."""
+        return len(self.name) == 1 and self.name.isupper()
+
+    def __str__(self) -> str:
+        inner = ", ".join(map(str, self.params))
+        return f"{self.name}({inner})" if inner else self.name
+
+
+DYN: Final = CelType("dyn")
+BOOL: Final = CelType("bool")
+INT: Final = CelType("int")
+UINT: Final = CelType("uint")
+DOUBLE: Final = CelType("double")
+STRING: Final = CelType("string")
+BYTES: Final = CelType("bytes")
+NULL: Final = CelType("null_type")
+TYPE: Final = CelType("type")
+
+
+@dataclass(frozen=True, slots=True)
+class OptionalValue:
+    """A value that may be missing."""
+
+    value: Any = None
+    is_present: bool = False
+
+
+ABSENT: Final = OptionalValue()
+
+
+@dataclass(frozen=True, slots=True)
+class RecordType:
+    """A type with fields that are known beforehand, such as a device."""
+
+    name: str
+    fields: Mapping[str, CelType]
+
+
+@dataclass(frozen=True, slots=True)
+class Overload:
+    """A function of arguments of some types; of a method the first of them is its target."""
+
+    name: str
+    params: tuple[CelType, ...]
+    result: CelType
+    run: Callable[..., Any]
+    is_method: bool = False
+
+
+_KINDS: dict[type, str] = {
+    bool: "bool",
+    int: "int",
+    UInt: "uint",
+    float: "double",
+    str: "string",
+    bytes: "bytes",
+    type(None): "null_type",
+    list: "list",
+    tuple: "list",
+    dict: "map",
+    OptionalValue: "optional_type",
+    CelType: "type",
+}
+
+
+def register_kind(python_type: type, name: str) -> None:
+    """Let values of a Python type be of the CEL type of that name."""
+    _KINDS[python_type] = name
+
+
+def kind_of(value: object) -> str:
+    """Return the name of the type of a value."""
+    return _KINDS.get(type(value)) or _inherited_kind(value)
+
+
+def _inherited_kind(value: object) -> str:
+    for base in type(value).__mro__:
+        if base in _KINDS:
+            return _KINDS[base]
+    return type(value).__name__
+
+
+_SIGNATURE = re.compile(r"(?:(?P<target>[a-zA-Z_]+(?:\([^.]*\))?)\.)?(?P<name>[^ (]+)\(")
+
+
+def overload(signature: str, run: Callable[..., Any]) -> Overload:
+    """Return what a signature such as ``string.contains(string) -> bool`` declares.
+
+    A name with a dot that is no method is written in backquotes: ```sets.contains`(…)``.
+    """
+    head, _, result = signature.rpartition(" -> ")
+    if head.startswith("`"):
+        name, _, rest = head[1:].partition("`")
+        return Overload(name, _type_list(rest[1:-1]), _one_type(result), run)
+    depth, start = 0, 0
+    for start in range(len(head) - 1, -1, -1):
+        depth += {")": 1, "(": -1}.get(head[start], 0)
+        if not depth:
+            break
+    called, params = head[:start], _type_list(head[start + 1 : -1])
+    target, dot, name = called.rpartition(".")
+    if not dot:
+        return Overload(name, params, _one_type(result), run)
+    return Overload(name, (_one_type(target), *params), _one_type(result), run, is_method=True)
+
+
+@cache
+def _one_type(text: str) -> CelType:
+    name, _, inner = text.partition("(")
+    return CelType(name, _type_list(inner[:-1]) if inner else ())
+
+
+def _type_list(text: str) -> tuple[CelType, ...]:
+    parts, depth, last = [], 0, 0
+    for index, char in enumerate(text):
+        depth += {"(": 1, ")": -1}.get(char, 0)
+        if char == "," and not depth:
+            parts.append(text[last:index])
+            last = index + 1
+    parts.append(text[last:])
+    return tuple(_one_type(part.strip()) for part in parts if part.strip())
+
+
+class Functions:
+    """The functions of an environment, by name."""
+
+    def __init__(self, overloads: Sequence[Overload]) -> None:
+        self._by_name: dict[str, list[Overload]] = {}
+        for one in overloads:
+            self._by_name.setdefault(one.name, []).append(one)
+
+    def named(self, name: str, *, is_method: bool) -> list[Overload]:
+        """Return the overloads of a name that are called in that way."""
+        return [one for one in self._by_name.get(name, ()) if one.is_method is is_method]

@@ -1,0 +1,178 @@
+"""What is offered and what is allocated, by row of the cluster, in step with the state.
+
+Each row bears the number of the last change that may matter to it, so that whoever keeps something
+about rows finds those to look at again by one comparison.
+"""
+
+from typing import ClassVar
+
+import numpy as np
+
+from koordinator.api.dynamic_resources import DeviceClass, ResourceClaim, ResourceSlice
+from koordinator.api.meta import ObjectMeta
+from koordinator.api.node import Node
+from koordinator.domain.dynamic_resources.allocation import devices_of
+from koordinator.domain.dynamic_resources.allocator import AllocatorGates
+from koordinator.domain.dynamic_resources.inventory import DeviceId, Pool, PoolKey, SliceIndex
+from koordinator.domain.dynamic_resources.shares import CounterKey, DevicesInUse, consumption
+from koordinator.scheduler.snapshot import Changed, ClusterState, IntArray
+
+_ALL = ""  # among names of nodes: every one may be concerned
+
+
+class DeviceLedger:
+    """Slices and allocations, kept in step with a ``ClusterState`` as its ledgers are."""
+
+    kinds: ClassVar = (ResourceSlice, ResourceClaim, DeviceClass)
+
+    def __init__(self, gates: AllocatorGates) -> None:
+        self.gates = gates
+        self.use = DevicesInUse()
+        self.classes = 0  # changes of DeviceClasses so far
+        self.changed_at: IntArray = np.zeros(0, np.int64)  # by row
+        self.changes = 0
+        self._slices = SliceIndex()
+        self._held: dict[str, list[tuple[DeviceId, dict[str, int]]]] = {}  # by key of a claim
+        self._holders: dict[DeviceId, set[str]] = {}  # keys of claims
+        self._counted: dict[DeviceId, tuple[tuple[CounterKey, int], ...]] = {}
+        self._pools: dict[int, tuple[Pool, ...]] = {}
+        self._nodes: dict[int, Node] = {}  # what of them slices can select
+        self._rows: dict[str, int] = {}
+        self._position = 0  # in the log of nodes
+
+    def catch_up(self, state: ClusterState, changed: Changed) -> None:
+        """Take in what changed since the last time."""
+        self._take_nodes(state)
+        for kind, key in changed.objects:
+            if kind is ResourceSlice:
+                self._take_slice(key, state.objects.get(ResourceSlice, key))
+            elif kind is ResourceClaim:
+                self._take_claim(key, state.objects.get(ResourceClaim, key))
+            else:
+                self.classes += 1
+
+    def pools(self, row: int) -> tuple[Pool, ...]:
+        """Return what the node of a row sees."""
+        known = self._pools.get(row)
+        if known is None:
+            node = self._nodes.get(row)
+            known = self._pools[row] = self._slices.pools(node) if node is not None else ()
+        return known
+
+    def holders(self, device: DeviceId) -> list[str]:
+        """Return the claims that have a device."""
+        return sorted(self._holders.get(device, ()))
+
+    # -- nodes -------------------------------------------------------------------------------
+
+    def _take_nodes(self, state: ClusterState) -> None:
+        capacity = state.nodes.capacity
+        if len(self.changed_at) < capacity:
+            more = capacity - len(self.changed_at)
+            self.changed_at = np.pad(self.changed_at, (0, more), constant_values=self.changes)
+        rows = state.node_log.since(self._position)
+        self._position = state.node_log.position
+        every = range(len(state.nodes)) if rows is None else dict.fromkeys(rows.tolist())
+        for row in every:
+            self._take_node(row, state.nodes.objects[row])
+
+    def _take_node(self, row: int, node: Node | None) -> None:
+        known = self._nodes.get(row)
+        if node is not None and known is not None:
+            old, new = known.metadata, node.metadata
+            if old.name == new.name and old.labels == new.labels:
+                return
+        if known is not None and self._rows.get(known.metadata.name) == row:
+            del self._rows[known.metadata.name]
+        if node is None:
+            self._nodes.pop(row, None)
+        else:
+            meta = ObjectMeta(name=node.metadata.name, labels=node.metadata.labels)
+            self._nodes[row] = Node(metadata=meta)
+            self._rows[meta.name] = row
+        self._touch({row})
+
+    def _touch(self, rows: set[int] | None) -> None:
+        """Note that something has changed for some rows; None: for all of them."""
+        self.changes += 1
+        if rows is None:
+            self.changed_at[:] = self.changes
+            self._pools.clear()
+            return
+        for row in rows:
+            self.changed_at[row] = self.changes
+            self._pools.pop(row, None)
+
+    def _touch_nodes(self, names: set[str]) -> None:
+        if _ALL in names:
+            self._touch(None)
+        else:
+            self._touch({self._rows[name] for name in names if name in self._rows})
+
+    # -- slices ------------------------------------------------------------------------------
+
+    def _take_slice(self, name: str, item: ResourceSlice | None) -> None:
+        known = self._slices.find(name)
+        pools: set[PoolKey] = set()
+        if known is not None:
+            pools.add((known.spec.driver, known.spec.pool.name))
+        if item is not None:
+            pools.add((item.spec.driver, item.spec.pool.name))
+        seen_by = {name for pool in pools for name in self._slices.nodes_of(pool)}
+        if item is None:
+            self._slices.drop(name)
+        else:
+            self._slices.put(item)
+        seen_by |= {name for pool in pools for name in self._slices.nodes_of(pool)}
+        self._touch_nodes(seen_by)
+        if self.gates.counters:
+            for device in [device for device in self._holders if device[:2] in pools]:
+                self._count(device)
+
+    # -- claims ------------------------------------------------------------------------------
+
+    def _take_claim(self, key: str, claim: ResourceClaim | None) -> None:
+        before = self._held.get(key, [])
+        after: list[tuple[DeviceId, dict[str, int]]] = []
+        if claim is not None:
+            for device, result in devices_of(claim):
+                consumed = {n: amount.nanos for n, amount in result.consumed_capacity.items()}
+                after.append((device, consumed))
+        if before == after:
+            return
+        for device, consumed in before:
+            self.use.charge(device, consumed, -1)
+            self._holders[device].discard(key)
+        for device, consumed in after:
+            self.use.charge(device, consumed, 1)
+            self._holders.setdefault(device, set()).add(key)
+        if after:
+            self._held[key] = after
+        else:
+            self._held.pop(key, None)
+        concerned = {device for device, _ in (*before, *after)}
+        for device in concerned:
+            if not self._holders[device]:
+                del self._holders[device]
+            if self.gates.counters:
+                self._count(device)
+        pools = {device[:2] for device in concerned}
+        self._touch_allocated({name for pool in pools for name in self._slices.nodes_of(pool)})
+
+    def _touch_allocated(self, names: set[str]) -> None:
+        """Note other allocations; what nodes see is still the same."""
+        pools = dict(self._pools)
+        self._touch_nodes(names)
+        self._pools = pools
+
+    def _count(self, device: DeviceId) -> None:
+        """Charge what a device takes of counters, once, as long as any claim has it."""
+        for key, amount in self._counted.pop(device, ()):
+            self.use.counters[key] -= amount
+            if not self.use.counters[key]:
+                del self.use.counters[key]
+        offered = self._slices.device(device) if device in self._holders else None
+        if offered is not None:
+            taken = self._counted[device] = tuple(consumption(offered))
+            for key, amount in taken:
+                self.use.counters[key] += amount

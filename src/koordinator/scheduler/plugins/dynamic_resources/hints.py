@@ -1,0 +1,51 @@
+"""Which events may help a pod that DynamicResources rejected.
+
+Source: kubernetes pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go
+``EventsToRegister``, ``isSchedulableAfterClaimChange``.
+"""
+
+from koordinator.api.dynamic_resources import ResourceClaim
+from koordinator.api.meta import KubeObject
+from koordinator.api.pod import Pod
+from koordinator.domain.dynamic_resources.allocation import claim_names, is_made_for_pod
+from koordinator.scheduler.contract import Action, ClusterEvent, EventHint, QueueingHint
+
+
+def _on_claim(pod: KubeObject, event: ClusterEvent) -> QueueingHint:
+    """Queue for a change of the pod's own claim, and where devices have become free."""
+    old, new = event.old, event.new
+    claim = new if isinstance(new, ResourceClaim) else old
+    if not isinstance(pod, Pod) or not isinstance(claim, ResourceClaim):
+        return QueueingHint.QUEUE
+    had = isinstance(old, ResourceClaim) and old.status.allocation is not None
+    has = isinstance(new, ResourceClaim) and new.status.allocation is not None
+    if had and not has:
+        return QueueingHint.QUEUE
+    if not _is_of(pod, claim):
+        return QueueingHint.SKIP
+    if not isinstance(old, ResourceClaim) or not isinstance(new, ResourceClaim):
+        return QueueingHint.QUEUE
+    changed = (old.status.allocation, old.status.reserved_for, old.metadata.uid) != (
+        new.status.allocation,
+        new.status.reserved_for,
+        new.metadata.uid,
+    )
+    return QueueingHint.QUEUE if changed else QueueingHint.SKIP
+
+
+def _is_of(pod: Pod, claim: ResourceClaim) -> bool:
+    if claim.metadata.namespace != pod.metadata.namespace:
+        return False
+    named = claim_names(pod.spec.resource_claims, pod.status.resource_claim_statuses)
+    return is_made_for_pod(claim, pod.metadata) or any(
+        name == claim.metadata.name for _, name in named
+    )
+
+
+EVENTS = (
+    EventHint("Node", Action.ADD | Action.UPDATE_LABELS | Action.UPDATE_TAINTS),
+    EventHint("Pod", Action.UPDATE_GENERATED_CLAIMS),
+    EventHint("ResourceClaim", Action.ALL, _on_claim),
+    EventHint("DeviceClass", Action.ADD | Action.UPDATE),
+    EventHint("ResourceSlice", Action.ADD | Action.UPDATE | Action.DELETE),
+)

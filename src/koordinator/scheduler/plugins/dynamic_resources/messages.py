@@ -1,0 +1,73 @@
+"""What is wrong with each device of a node, for people."""
+
+from collections.abc import Iterable, Sequence
+
+from koordinator.domain.dynamic_resources.allocator import is_tolerated
+from koordinator.domain.dynamic_resources.inventory import OfferedDevice, Pool
+from koordinator.domain.dynamic_resources.requests import (
+    AllocationError,
+    PendingClaim,
+    RequestOption,
+)
+from koordinator.scheduler.plugins.dynamic_resources.device_ledger import DeviceLedger
+
+TOLD = 8  # devices
+
+
+def device_problems(ledger: DeviceLedger, row: int, claims: Sequence[PendingClaim]) -> str:
+    """Return, request by request, why devices that the node sees won't do."""
+    pools = ledger.pools(row)
+    if not pools:
+        return "the node offers no devices"
+    return "; ".join(
+        f"claim {claim.key}, request {option.name}: {_of_option(ledger, pools, option)}"
+        for claim in claims
+        for request in claim.requests
+        for option in request.options
+    )
+
+
+def _of_option(ledger: DeviceLedger, pools: Sequence[Pool], option: RequestOption) -> str:
+    wanted = "all devices" if option.takes_all else f"{option.count} wanted"
+    good, bad = 0, dict[str, list[str]]()
+    for pool in pools:
+        for device in pool.devices:
+            problem = _pool_problem(pool) or _device_problem(ledger, option, device)
+            if problem:
+                bad.setdefault(problem, []).append("/".join(device.id[1:]))
+            else:
+                good += 1
+    said = [f"{_listed(names)}: {problem}" for problem, names in bad.items()]
+    return ", ".join((f"{wanted}, {good} free", *said))
+
+
+def _pool_problem(pool: Pool) -> str:
+    if not pool.is_complete:
+        return "its pool is just being updated"
+    return "" if pool.is_valid else "its pool is invalid"
+
+
+def _device_problem(ledger: DeviceLedger, option: RequestOption, device: OfferedDevice) -> str:
+    for condition in option.conditions:
+        try:
+            if not condition.holds(device):
+                return f"not selected by {condition.label} ({condition.expression})"
+        except AllocationError as fault:
+            return str(fault)
+    holders = ledger.holders(device.id)
+    is_shared = ledger.gates.capacity and device.spec.allow_multiple_allocations
+    if holders and not option.admin_access and not is_shared:
+        return f"allocated to claim {', '.join(holders)}"
+    if ledger.gates.taints and not is_tolerated(option, device):
+        taints = ", ".join(f"{taint.key}:{taint.effect}" for taint in device.spec.taints)
+        return f"tainted {taints}"
+    return ""
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - TOLD} more" if len(names) > TOLD else ""
+    return " ".join(_first(names)) + more
+
+
+def _first(names: Sequence[str]) -> Iterable[str]:
+    return names[:TOLD]

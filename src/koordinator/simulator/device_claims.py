@@ -1,0 +1,169 @@
+"""Claims of devices between pods: made from templates, and free again when their pods end.
+
+In a cluster kube-controller-manager does it.  A reservation for a pod that was never seen here is
+left alone: what is known may be a part of a cluster.
+
+Source: kubernetes pkg/controller/resourceclaim/controller.go ``syncPod``, ``syncClaim``.
+"""
+
+from contextlib import suppress
+
+from msgspec.structs import replace
+
+from koordinator.api.dynamic_resources import (
+    POD_CLAIM_NAME,
+    ResourceClaim,
+    ResourceClaimTemplate,
+)
+from koordinator.api.meta import ObjectMeta, OwnerReference
+from koordinator.api.pod import Pod, PodResourceClaim, PodResourceClaimStatus
+from koordinator.cluster.port import Cluster, EventType, Watch
+from koordinator.domain.dynamic_resources.allocation import (
+    is_made_for_pod,
+    is_reserved_for,
+    without_allocation,
+    without_consumer,
+)
+from koordinator.foundation.errors import NotFoundError
+
+_OVER = ("Succeeded", "Failed")
+
+
+class DeviceClaimController:
+    """Answers what has happened since the last step.
+
+    Pods are looked at only where there are claims or templates at all.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._claims_watch = cluster.watch([ResourceClaimTemplate, ResourceClaim])
+        self._pods_watch: Watch | None = None
+        self._claims: dict[str, ResourceClaim] = {}
+        self._waiting: dict[str, Pod] = {}  # for a template
+
+    def step(self) -> bool:
+        """Make and release claims; return whether there was anything to do."""
+        if not self._hear_claims() and self._pods_watch is None:
+            return False
+        if self._pods_watch is None:
+            self._pods_watch = self._cluster.watch([Pod])
+        did = [
+            self._hear_pod(event.object, gone=event.type is EventType.DELETED)
+            for event in self._pods_watch.poll()
+            if isinstance(event.object, Pod) and event.object.spec.resource_claims
+        ]
+        for key, pod in list(self._waiting.items()):
+            made = self._make(pod)
+            did.append(made)
+            if made or not _lacks(pod):
+                del self._waiting[key]
+        return any(did)
+
+    def _hear_claims(self) -> bool:
+        """Return whether there is news of claims or templates."""
+        has_news = False
+        for event in self._claims_watch.poll():
+            has_news |= event.type is not EventType.BOOKMARK
+            if isinstance(event.object, ResourceClaim):
+                if event.type is EventType.DELETED:
+                    self._claims.pop(event.object.key, None)
+                else:
+                    self._claims[event.object.key] = event.object
+        return has_news
+
+    def _hear_pod(self, pod: Pod, *, gone: bool) -> bool:
+        """Return whether something was released."""
+        if not gone and pod.status.phase not in _OVER:
+            self._waiting[pod.key] = pod
+            return False
+        self._waiting.pop(pod.key, None)
+        return self._release(pod, gone=gone)
+
+    def _make(self, pod: Pod) -> bool:
+        """Make the claims that a pod lacks, once all their templates are there."""
+        lacking, meta = _lacks(pod), pod.metadata
+        if not lacking or meta.deletion_timestamp is not None:
+            return False
+        made: list[PodResourceClaimStatus] = []
+        for entry in lacking:
+            try:
+                name = entry.resource_claim_template_name or ""
+                template = self._cluster.get(ResourceClaimTemplate, name, meta.namespace)
+            except NotFoundError:
+                return False
+            claim = self._cluster.create(_claim_of(pod, entry, template))
+            made.append(
+                PodResourceClaimStatus(name=entry.name, resource_claim_name=claim.metadata.name)
+            )
+        stored = self._cluster.get(Pod, meta.name, meta.namespace)
+        statuses = (*stored.status.resource_claim_statuses, *made)
+        status = replace(stored.status, resource_claim_statuses=statuses)
+        self._cluster.update_status(replace(stored, status=status))
+        return True
+
+    def _release(self, pod: Pod, *, gone: bool) -> bool:
+        """Let others have what a pod used; a claim that was made for it goes with it."""
+        did = False
+        for claim in list(self._claims.values()):
+            if claim.metadata.namespace != pod.metadata.namespace:
+                continue
+            if not is_reserved_for(claim, pod.metadata.uid) and not is_made_for_pod(
+                claim, pod.metadata
+            ):
+                continue
+            with suppress(NotFoundError):
+                self._end_use(claim, pod)
+                if is_made_for_pod(claim, pod.metadata) and gone:
+                    meta = claim.metadata
+                    self._cluster.delete(ResourceClaim, meta.name, meta.namespace)
+                did = True
+        return did
+
+    def _end_use(self, claim: ResourceClaim, pod: Pod) -> None:
+        meta = claim.metadata
+        stored = self._cluster.get(ResourceClaim, meta.name, meta.namespace)
+        free = without_consumer(stored, pod.metadata.uid)
+        if not free.status.reserved_for and free.status.allocation is not None:
+            free = without_allocation(free)
+        if free is stored:
+            return
+        status = self._cluster.update_status(free)
+        if free.metadata.finalizers != stored.metadata.finalizers:
+            finalizers = free.metadata.finalizers
+            self._cluster.update(
+                replace(status, metadata=replace(status.metadata, finalizers=finalizers))
+            )
+
+
+def _lacks(pod: Pod) -> list[PodResourceClaim]:
+    """Return the entries of a pod whose claims have not been made yet."""
+    made = {status.name for status in pod.status.resource_claim_statuses}
+    return [
+        entry
+        for entry in pod.spec.resource_claims
+        if entry.resource_claim_template_name is not None and entry.name not in made
+    ]
+
+
+def _claim_of(pod: Pod, entry: PodResourceClaim, template: ResourceClaimTemplate) -> ResourceClaim:
+    """Return the claim of an entry, which the pod owns."""
+    wanted, meta = template.spec.metadata, pod.metadata
+    owner = OwnerReference(
+        api_version=pod.API_VERSION,
+        kind=pod.KIND,
+        name=meta.name,
+        uid=meta.uid,
+        controller=True,
+        block_owner_deletion=True,
+    )
+    return ResourceClaim(
+        metadata=ObjectMeta(
+            generate_name=f"{meta.name}-{entry.name}-",
+            namespace=meta.namespace,
+            labels=wanted.labels,
+            annotations={**wanted.annotations, POD_CLAIM_NAME: entry.name},
+            owner_references=(owner,),
+        ),
+        spec=template.spec.spec,
+    )

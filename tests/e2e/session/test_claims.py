@@ -1,0 +1,193 @@
+"""Claims of devices on a real API server, with Kubernetes' own controller of claims beside us."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.e2e.claims import PREFIX, release_claims
+from tests.e2e.controlplane import ControlPlane
+from tests.e2e.controlplane.errors import ApiError
+from tests.e2e.session.manifests import Manifest, node, pod
+from tests.e2e.session.user import User
+from tests.e2e.waiting import eventually
+
+from koordinator.domain.dynamic_resources.selectors import compile_selector
+from koordinator.foundation.errors import InputError
+
+V1 = "resource.k8s.io/v1"
+DRIVER = "gpu.test.example"
+UNPROCESSABLE = 422
+
+
+@pytest.fixture(autouse=True)
+def _released(controlplane: ControlPlane) -> Iterator[None]:
+    """Free and delete all claims at the end, as their controller would."""
+    yield
+    release_claims(controlplane.api)
+
+
+@pytest.fixture
+def controllers(controlplane: ControlPlane) -> None:
+    """Run who makes claims of templates, and releases those of pods that have ended."""
+    controlplane.start_controller_manager(
+        ("resourceclaim-controller", "garbage-collector-controller")
+    )
+
+
+def device_class(name: str, *expressions: str) -> Manifest:
+    """Return a class of devices."""
+    selectors = [{"cel": {"expression": text}} for text in expressions]
+    return made("DeviceClass", name, {"selectors": selectors})
+
+
+def made(kind: str, name: str, spec: Any) -> Manifest:
+    """Return an object of the group."""
+    return {"apiVersion": V1, "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def gpus(where: str, count: int) -> Manifest:
+    """Return the GPUs of a node, of which each has an index."""
+    devices = [
+        {
+            "name": f"gpu-{i}",
+            "attributes": {"index": {"int": i}, "driverVersion": {"version": "1.2.3"}},
+            "capacity": {"memory": {"value": "40Gi"}},
+        }
+        for i in range(count)
+    ]
+    pool = {"name": where, "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": DRIVER, "nodeName": where, "pool": pool, "devices": devices}
+    return made("ResourceSlice", f"{where}-gpus", spec)
+
+
+def one_gpu(*expressions: str) -> Any:
+    """Return the spec of a claim of one GPU."""
+    selectors = [{"cel": {"expression": text}} for text in expressions]
+    exactly = {"deviceClassName": "gpu", "selectors": selectors}
+    return {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
+
+
+def templated(name: str) -> Manifest:
+    """Return a pod with a claim of its own."""
+    entries = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
+    return pod(name, resourceClaims=entries)
+
+
+@pytest.mark.usefixtures("controllers")
+def test_pods_of_a_template_get_devices_and_leave_them_to_others(user: User) -> None:
+    """The controller makes and frees claims, the scheduler gives devices, the server accepts it."""
+    user.apply(
+        node("bare"),
+        node("n"),
+        gpus("n", 2),
+        device_class("gpu", f'device.driver == "{DRIVER}"'),
+        made("ResourceClaimTemplate", "one", {"spec": one_gpu()}),
+    )
+
+    user.apply(templated("a"), templated("b"))
+    assert user.nodes_of("a", "b") == ["n", "n"]
+    claims = user.get("resourceclaims", prefix=PREFIX)
+    assert sorted(devices(each)[0] for each in claims) == ["gpu-0", "gpu-1"]
+    assert {each["status"]["reservedFor"][0]["name"] for each in claims} == {"a", "b"}
+
+    user.apply(templated("c"))
+    assert "cannot allocate all claims" in user.refusal_of("c")["message"]
+    user.kubectl("delete", "pod", "a", "--grace-period=0", "--force")
+    assert user.node_of("c", within_s=60) == "n"
+
+
+def test_a_claim_by_name_is_allocated_and_reserved_before_the_bind(user: User) -> None:
+    """By the selector; two pods share it."""
+    wants = f'device.attributes["{DRIVER}"].index == 1'
+    user.apply(
+        node("n"), gpus("n", 2), device_class("gpu"), made("ResourceClaim", "c", one_gpu(wants))
+    )
+
+    entries = [{"name": "gpu", "resourceClaimName": "c"}]
+    user.apply(pod("a", resourceClaims=entries), pod("b", resourceClaims=entries))
+    assert user.nodes_of("a", "b") == ["n", "n"]
+    eventually(
+        lambda: len(user.get("resourceclaims", "c", PREFIX)["status"]["reservedFor"]) == 2, 10
+    )
+    claim = user.get("resourceclaims", "c", PREFIX)
+    assert devices(claim) == ["gpu-1"]
+    assert claim["metadata"]["finalizers"] == ["resource.kubernetes.io/delete-protection"]
+
+
+def devices(claim: Manifest) -> list[str]:
+    """Return the devices that a claim has got."""
+    results = claim["status"]["allocation"]["devices"]["results"]
+    return [result["device"] for result in results]
+
+
+A, C = f'device.attributes["{DRIVER}"]', f'device.capacity["{DRIVER}"]'
+ACCEPTED = (
+    "true",
+    f'device.driver == "{DRIVER}"',
+    f"{A}.index > 3 && {A}.model in ['a', 'b']",
+    f"{A}.model > 3",  # known only when there is a device
+    f"has({A}.ecc) ? {A}.ecc : false",
+    f"{A}.?ecc.orValue(false)",
+    f"{C}.memory.compareTo(quantity('40Gi')) >= 0 && isQuantity('1')",
+    f"{C}.memory.sub(quantity('1Gi')).add(1).isGreaterThan(quantity('1'))",
+    f"{A}.driverVersion.isLessThan(semver('2.0.0')) && {A}.driverVersion.major() == 1",
+    f"cel.bind(a, {A}, a.index == 1 || a.index == 2)",
+    f"['a', 'b'].exists(m, m == {A}.model)",
+    f"{A}.model.matches('^[ah]100$')",
+    f"'{DRIVER}' in device.attributes",
+    f"{A}.model.lowerAscii().split('-')[0] == 'a'",
+    f"sets.contains([1, 2], [{A}.index])",
+    f"{A}.index",
+    f"size({A}.model) == 2 || [1, 2].sum() == 3",
+)
+REFUSED = (
+    "",
+    "device.",
+    "device.nothing",
+    "nothing == 1",
+    "device.driver > 3",
+    "device.driver",
+    "1 + 'a' == 2",
+    "quantity('1') > quantity('2')",
+    "device.driver.shout()",
+    "[1, 2].exists(m, m == 'a')",
+    "1 == 1.0",
+    "device.driver.matches('(a')",
+    "has(device)",
+)
+#: The API server knows these; here they are undeclared.
+BEYOND = (
+    "duration('1s') < duration('2s')",
+    "url('https://a').getHost() == 'a'",
+    "ip('127.0.0.1').isLoopback()",
+)
+
+
+def test_selectors_are_accepted_and_refused_as_by_the_api_server(
+    controlplane: ControlPlane,
+) -> None:
+    """What is missing here is refused with its name before anything is evaluated."""
+    for expression in (*ACCEPTED, *REFUSED):
+        found = compile_selector(expression)
+        is_taken = is_accepted(controlplane, expression)
+        assert (expression, is_taken) == (
+            expression,
+            not isinstance(found, InputError) and bool(expression),
+        )
+        assert is_taken is (expression in ACCEPTED), expression
+    for expression in BEYOND:
+        assert is_accepted(controlplane, expression)
+        assert "undeclared reference to" in str(compile_selector(expression))
+
+
+def is_accepted(controlplane: ControlPlane, expression: str) -> bool:
+    """Return whether the API server would store a class with that selector."""
+    try:
+        controlplane.api.request(
+            "POST", f"{PREFIX}/deviceclasses?dryRun=All", device_class("probe", expression)
+        )
+    except ApiError as error:
+        if error.status != UNPROCESSABLE:
+            raise
+        return False
+    return True

@@ -1,0 +1,164 @@
+"""The Common Expression Language: what expressions mean, and which are refused before they run."""
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from koordinator.foundation.cel import (
+    DYN,
+    INT,
+    STRING,
+    CelEnvironment,
+    CelError,
+    CelType,
+)
+from koordinator.foundation.errors import InputError
+
+ENVIRONMENT = CelEnvironment({"x": DYN, "s": STRING, "l": CelType("list", (INT,))})
+VALUES = {"x": {"a": 1, "b": "h100", "t": True}, "s": "abc", "l": [1, 2, 3]}
+STEPS = 10_000
+
+
+def evaluated(text: str) -> Any:
+    """Return the value of an expression over ``VALUES``."""
+    return ENVIRONMENT.compile(text).evaluate(VALUES, STEPS)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("x.a == 1", True),
+        ("1 + 2 * 3 - -4", 11),
+        ("-7 / 2 == -3 && -7 % 2 == -1", True),
+        ("x.z == 1 || true", True),  # what decides makes up for an error on the other side
+        ("x.z == 1 && false", False),
+        ("x.a > 5 ? x.z : 'small'", "small"),
+        ("has(x.a) && !has(x.z)", True),
+        ("'a' in x && !('z' in x) && 2 in l", True),
+        ("l.exists(i, i == 2) && l.all(i, i > 0) && l.exists_one(i, i == 3)", True),
+        ("l.exists(i, 6 / (i - 1) == 6)", True),
+        ("l.map(i, i > 1, i * 2)", [4, 6]),
+        ("l.filter(i, i % 2 == 1)", [1, 3]),
+        ("cel.bind(n, x.a, n + n)", 2),
+        ("x.?z.orValue('none')", "none"),
+        ("x.?b.hasValue() && x[?'a'].value() == 1", True),
+        ("[1, ?x.?z, ?x.?a]", [1, 1]),
+        ("optional.of(2).optMap(v, v * 2).orValue(0)", 4),
+        ("s.startsWith('a') && s.endsWith('c') && s.contains('b')", True),
+        ("s.matches('^a.c$') && !s.matches('^b')", True),
+        ("'A-b'.lowerAscii().split('-').join('+')", "a+b"),
+        ("'hello'.substring(1, 3) + 'x'.replace('x', 'y')", "ely"),
+        ("string(x.a) + string(1.5) + string(true)", "11.5true"),
+        ("int('-12') + int(3.9)", -9),
+        ("size(l) + l.size() + s.size()", 9),
+        ("1 < 2.5 && dyn(1) == 1.0 && dyn(1) != '1' && dyn(true) != 1", True),
+        ("type(x.b) == string", True),
+        ("sets.contains([1, 2], [2]) && sets.intersects(l, [3, 9])", True),
+        ("{'k': l[0]}.k", 1),
+        (r"r'\d' + '\x41B' == '\\dAB'", True),
+        ("!!true // a comment", True),
+        ("18446744073709551615u > 1u", True),
+    ],
+)
+def test_expressions_have_the_value_of_the_specification(text: str, value: object) -> None:
+    """Operators, macros, optionals, text, lists."""
+    found = evaluated(text)
+
+    assert (found, type(found)) == (value, type(value))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x.z", "no such key: z"),
+        ("x.b > 3", "no such overload"),
+        ("x.a && true", "no such overload"),
+        ("1 / (x.a - 1)", "division by zero"),
+        ("1 % (x.a - 1)", "modulus by zero"),
+        ("9223372036854775807 + x.a", "integer overflow"),
+        ("1u - 2u", "unsigned integer overflow"),
+        ("l[3]", "index out of bounds: 3"),
+        ("optional.none().value()", "optional.none() dereference"),
+        ("x.b.matches('(' + 'a')", "error parsing regexp: missing ): (a"),
+        ("int('1_0')", "type conversion error"),
+        ("l.all(i, 6 / (i - 1) > 0)", "division by zero"),
+    ],
+)
+def test_what_can_not_be_evaluated_says_why(text: str, said: str) -> None:
+    """At run time, since the types were not known before."""
+    with pytest.raises(CelError) as raised:
+        evaluated(text)
+
+    assert said in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x.a ==", "line 1, column 7: mismatched input '<EOF>'"),
+        ("x.a == 1 1", "column 10"),
+        ("'abc", "token recognition error"),
+        ("nothing", "undeclared reference to 'nothing'"),
+        ("s.shout()", "undeclared reference to 'shout'"),
+        ("duration('1s')", "undeclared reference to 'duration'"),
+        ("s > 3", "found no matching overload for '_>_' applied to '(string, int)'"),
+        ("l.exists(i, i == 'a')", "'(int, string)'"),
+        ("l.map(i, s.size)", "does not support field selection"),
+        ("has(s)", "invalid argument to has() macro"),
+        ("l.all(1, true)", "argument must be a simple name"),
+        ("s.matches('(a')", "error parsing regexp"),
+        ("9223372036854775808", "invalid int literal"),
+        ("for", "reserved identifier: for"),
+    ],
+)
+def test_what_can_not_be_meant_is_refused_before_it_runs(text: str, said: str) -> None:
+    """Each error says what, and syntax errors say where."""
+    with pytest.raises(InputError) as raised:
+        ENVIRONMENT.compile(text)
+
+    assert said in str(raised.value)
+
+
+def test_work_is_bounded() -> None:
+    """Nested macros stop at the cost limit, and deep nesting is refused."""
+    heavy = "".join(f"l.all({name}, " for name in "abcdefghi") + "true" + ")" * 9
+
+    with pytest.raises(CelError, match="cost limit exceeded"):
+        evaluated(heavy)
+    for deep in ("(" * 500 + "1" + ")" * 500, "-1" + " + 1" * 500, "!" + "x" + ".a" * 500):
+        with pytest.raises(InputError, match="nested"):
+            ENVIRONMENT.compile(deep)
+    assert evaluated("true" + " && true" * 900) is True
+
+
+def test_a_regular_expression_takes_linear_time() -> None:
+    """One that makes backtracking engines hang is answered at once."""
+    assert evaluated("('a' + s).matches('(a+)+$')") is False
+    assert (
+        ENVIRONMENT.compile("s.matches('^(a+)+$')").evaluate(
+            {**VALUES, "s": "a" * 2000 + "b"}, STEPS
+        )
+        is False
+    )
+
+
+@given(st.text("xsl.ab01'\"[]{}()?:!&|<>=+-*/% ,\\"))
+def test_no_text_breaks_anything(text: str) -> None:
+    """Whatever a user writes is a value, an error, or refused."""
+    with suppress(CelError, InputError):
+        ENVIRONMENT.compile(text).evaluate(VALUES, STEPS)
+
+
+@given(st.integers(-(2**63), 2**63 - 1), st.integers(-(2**63), 2**63 - 1))
+def test_whole_numbers_never_leave_their_range(a: int, b: int) -> None:
+    """What would is an error, as in Go with checks."""
+    program = CelEnvironment({"a": INT, "b": INT}).compile("[a + b, a - b, a * b]")
+    exact = [a + b, a - b, a * b]
+    if all(-(2**63) <= number < 2**63 for number in exact):
+        assert program.evaluate({"a": a, "b": b}, STEPS) == exact
+    else:
+        with pytest.raises(CelError, match="integer overflow"):
+            program.evaluate({"a": a, "b": b}, STEPS)
