@@ -7,18 +7,44 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import yaml
 from tests.e2e.controlplane import ControlPlane
 from tests.e2e.controlplane.endpoint import free_port
 from tests.e2e.waiting import eventually
 from tests.nodes import FRESH, LAYOUT, V1
+from tests.unit.deploy.installed import CHART, NAMESPACE
 
 from koordinator.domain.cgroups.files import CgroupFile, cgroup_path
 from koordinator.domain.cgroups.layout import CgroupLayout
 
+#: What the chart gives the agent, by kind.
+_RIGHTS = {
+    "ServiceAccount": "koordlet",
+    "ClusterRole": "koordlet",
+    "ClusterRoleBinding": "koordlet",
+    "ValidatingAdmissionPolicy": "koordlet-own-node",
+    "ValidatingAdmissionPolicyBinding": "koordlet-own-node",
+}
 KOORD = Path(sys.executable).with_name("koord")
 CPUS = 8
+
+
+def install_rights(controlplane: ControlPlane, helm: Callable[..., str]) -> Path:
+    """Install the account of the chart and what limits it; return a kubeconfig of a pod of it."""
+    rendered = helm("template", "koordinator", str(CHART), "--namespace", NAMESPACE)
+    objects = [
+        found
+        for found in yaml.safe_load_all(rendered)
+        if found and _RIGHTS.get(found["kind"]) == found["metadata"]["name"]
+    ]
+    assert len(objects) == len(_RIGHTS)
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    text = yaml.safe_dump_all([namespace, *objects])
+    controlplane.kubectl("apply", "--server-side", "--force-conflicts", "--filename=-", stdin=text)
+    return controlplane.service_account_kubeconfig(NAMESPACE, "koordlet", node="n1")
 
 
 class MachineOfFiles:
@@ -63,6 +89,7 @@ class AgentProcess:
         controlplane: ControlPlane,
         kubeconfig: Path,
         machine: MachineOfFiles,
+        flags: Sequence[str] = (),
     ) -> None:
         self.port, self.secure_port = free_port(), free_port()
         self.audit = machine.folder / "audit"
@@ -85,10 +112,11 @@ class AgentProcess:
             f"--audit-log-dir={self.audit}",
             f"--prediction-checkpoint-filepath={machine.folder}/checkpoints",
             "--feature-gates=AuditEvents=true,AuditEventsHTTPHandler=true",
+            *flags,
         ]
 
-    def start(self) -> None:
-        """Start, and wait until the node has been measured."""
+    def start(self, *, wait: bool = True) -> None:
+        """Start, and ``wait`` until the node has been measured."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command,
@@ -96,7 +124,8 @@ class AgentProcess:
                 stderr=log,
                 process_group=self._controlplane.process_group,
             )
-        eventually(lambda: self.get("/readyz") == "ok", 60)
+        if wait:
+            eventually(lambda: self.get("/readyz") == "ok", 60)
 
     def kill(self) -> None:
         """End it at once, as kill -9 does."""

@@ -1,9 +1,6 @@
 """The YARN operator with the real ResourceManager, API server and manager."""
 
-import getpass
 import json
-import signal
-import subprocess
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -11,11 +8,11 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 from tests.e2e.controlplane import ControlPlane
-from tests.e2e.koord_process import KOORD
 from tests.e2e.manager_process import ManagerProcess
 from tests.e2e.session.manifests import Manifest, node
 from tests.e2e.waiting import eventually
 from tests.e2e.yarn.account_auditor import AccountAuditor
+from tests.e2e.yarn.copilot_process import CopilotProcess
 from tests.e2e.yarn.operator_process import YarnOperatorProcess
 from tests.e2e.yarn.real_yarn import Amounts, RealYarn
 
@@ -210,32 +207,21 @@ def test_a_node_that_is_short_ends_the_newest_container(
     """Koordlet asks the copilot on the node, and this one the ResourceManager: no cgroups here."""
     machine.uses(0, "0")
     eventually(lambda: yarn.own_limit() == Amounts(9, 14745))
-    socket = yarn.folder / "run/copilot.sock"
-    command = [
-        str(KOORD),
-        "yarn-copilot",
-        f"--server-endpoint={socket}",
-        f"--node-manager-endpoint=localhost:{yarn.node_web}",
-        f"--hadoop-conf-dir={yarn.conf_dir}",
-        f"--hadoop-user-name={getpass.getuser()}",
-    ]
+    copilot = CopilotProcess(controlplane, yarn, yarn.folder / "copilot.sock")
     app = yarn.run_tasks(3)
-    copilot = subprocess.Popen(command, process_group=controlplane.process_group)
     try:
         eventually(lambda: len(yarn.tasks()) == 3, 60)
-        eventually(socket.is_socket)
+        copilot.start()
         newest = max(yarn.tasks())
-        released = SocketCopilot(str(socket)).release(
+        released = SocketCopilot(str(copilot.socket)).release(
             {"kubernetes.io/batch-memory": 1.0}, node_cpu_ratio=-1, node_memory_ratio=0.9
         )
         assert released["kubernetes.io/batch-memory"] == 256 << 20
         eventually(lambda: newest not in yarn.tasks())
-        copilot.send_signal(signal.SIGTERM)
-        assert copilot.wait(30) == 0
-        assert not socket.exists()
+        assert copilot.stop() == 0
+        assert not copilot.socket.exists()
     finally:
         copilot.kill()
-        copilot.wait()
         yarn.end(app)
 
 
