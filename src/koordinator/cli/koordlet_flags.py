@@ -58,6 +58,7 @@ class RootFlags:
     sys_fs_root_dir: Annotated[str, typer.Option(rich_help_panel=_ROOTS)] = ""
     proc_root_dir: Annotated[str, typer.Option(rich_help_panel=_ROOTS)] = ""
     var_run_root_dir: Annotated[str, typer.Option(rich_help_panel=_ROOTS)] = ""
+    run_root_dir: Annotated[str, typer.Option(rich_help_panel=_ROOTS)] = ""
     var_lib_kubelet_dir: Annotated[str, typer.Option(rich_help_panel=_ROOTS)] = ""
 
     def roots(self, base: "Roots") -> "Roots":
@@ -73,7 +74,7 @@ class RootFlags:
             sys_fs=root(self.sys_fs_root_dir, base.sys_fs),
             proc=root(self.proc_root_dir, base.proc),
             var_run=root(self.var_run_root_dir, base.var_run),
-            run=base.run,
+            run=root(self.run_root_dir, base.run),
             kubelet=root(self.var_lib_kubelet_dir, base.kubelet),
         )
 
@@ -278,6 +279,23 @@ class KoordletFlags:
         bool,
         typer.Option(help="Ask the API server, and so disruption budgets.", rich_help_panel=_QOS),
     ] = False
+    containerd_endpoint: Annotated[
+        str,
+        typer.Option(
+            help="Socket of the container runtime, which ends containers of victims; empty: as "
+            "found below --var-run-root-dir and --run-root-dir. Needs koordinator[cri].",
+            rich_help_panel=_QOS,
+        ),
+    ] = ""
+    eviction_max_pod_grace_period: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=60,
+            help="Most seconds that a victim is given to end, where the runtime is asked.",
+            rich_help_panel=_QOS,
+        ),
+    ] = 30
     evict_by_copilot_agent: Annotated[
         bool,
         typer.Option(
@@ -334,6 +352,7 @@ class KoordletFlags:
             forced_update_s=float(self.resource_force_update_seconds),
             reports_usage=self.enable_node_metric_report,
             evicts_only_by_api=self.only_evict_by_api,
+            longest_grace_s=self.eviction_max_pod_grace_period,
             keeps_quota_of_bound_pods=self.disable_unset_cpu_quota,
             xpu_folder=self.xpu_device_infos_dir.rstrip("/"),
             only_described_xpus=self.xpu_enforce_collect_from_device_infos,

@@ -24,6 +24,7 @@ from koordinator.foundation.faults import Fault
 from koordinator.host.gpus import Gpus, NoGpus
 from koordinator.host.linux.copilot_socket import SocketCopilot
 from koordinator.host.linux.core_scheduling import LinuxCoreScheduling
+from koordinator.host.linux.cri_socket import CriSocket
 from koordinator.host.linux.hook_server import HookServer
 from koordinator.host.linux.host import LinuxHost
 from koordinator.host.linux.nri_connection import NriConnection
@@ -122,6 +123,7 @@ class _Process:
             gauges=gauges,
             runtime_hooks=hooks,
             pod_resources=self._pod_resources,
+            container_runtime=self._find_runtime(),
         )
         parts.cleanup.callback(self._agent.close)
         self._nri = self._make_nri(hooks, gauges)
@@ -166,6 +168,15 @@ class _Process:
         if not flags.evict_by_copilot_agent:
             return None
         return SocketCopilot(flags.copilot_server_endpoint)
+
+    def _find_runtime(self) -> CriSocket | None:
+        flags = self._settings.flags
+        try:
+            return CriSocket(self._settings.options.roots, flags.containerd_endpoint)
+        except InputError as error:
+            if flags.containerd_endpoint:
+                log.warning("victims end at once", extra={"error": str(error)})
+            return None
 
     def _make_runtime_hooks(self, own: Sequence[str], gauges: NodeGauges) -> RuntimeHooks:
         options, flags = self._settings.options, self._settings.flags.runtime_hooks

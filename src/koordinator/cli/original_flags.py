@@ -46,7 +46,7 @@ _LOGS: Final[Reasons] = {
     ),
 }
 _KUBELET = "pods come from the API server, and the kubelet is not asked"
-_RUNTIME = "no container runtime is asked: processes are found by their cgroups"
+_RUNTIME = "a container runtime is found by its socket: --containerd-endpoint names another"
 _TSDB = "samples are in memory, for as long as the NodeMetric's windows are"
 _THREADS = "/debug/threads shows what the process is doing"
 _AUDIT = "koord audit and koord explain tell it"
@@ -139,11 +139,9 @@ OF_KOORDLET: Final = _by_flag(
             "kubelet-sync-timeout",
         ),
         _RUNTIME: (
-            "containerd-endpoint",
             "default-runtime-type",
             "docker-endpoint",
             "pouch-endpoint",
-            "run-root-dir",
         ),
         _TSDB: (
             "metric-expire-seconds",

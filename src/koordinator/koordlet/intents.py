@@ -106,7 +106,8 @@ class EvictPod:
 
     ``reason`` is one word for events, ``message`` says which threshold was exceeded and by whom.
     ``folders`` are those of the pod's containers, and below ``pod_folder``; without that nothing
-    is ended on the machine.
+    is ended on the machine.  ``containers`` are the ids by which the runtime knows them, and
+    ``grace_s`` is what the pod wants to be given to end.
     """
 
     namespace: str
@@ -116,6 +117,8 @@ class EvictPod:
     reason: str
     message: str
     pod_folder: str = ""
+    containers: tuple[str, ...] = ()
+    grace_s: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,12 +22,14 @@ from koordinator.domain.cgroups.layout import CgroupLayout
 from koordinator.domain.cpus.cpu_list import format_cpu_list
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import HostError
+from koordinator.host.container_runtime import ContainerRuntime
 from koordinator.host.copilot import Copilot
 from koordinator.host.core_scheduling import CoreScheduling, NoCoreScheduling
 from koordinator.host.gpus import Gpus
 from koordinator.host.perf_events import NoPerfEvents, PerfEvents
 from koordinator.host.port import Host
 from koordinator.host.roots import HOST, Roots
+from koordinator.koordlet.app.container_stops import ContainerStops
 from koordinator.koordlet.app.events import BAD_SLO, node_event
 from koordinator.koordlet.app.evictions import EvictionManager
 from koordinator.koordlet.app.forecasts import Forecasts
@@ -116,6 +118,7 @@ class KoordletOptions:
     monitors_resctrl: bool = False
     reports_usage: bool = True
     evicts_only_by_api: bool = False
+    longest_grace_s: int = 30
     keeps_quota_of_bound_pods: bool = False
     xpu_folder: str = ""
     only_described_xpus: bool = False
@@ -151,6 +154,7 @@ class Koordlet:
         copilot: Copilot | None = None,
         runtime_hooks: RuntimeHooks | None = None,
         pod_resources: PodResourcesAnswers | None = None,
+        container_runtime: ContainerRuntime | None = None,
     ) -> None:
         roots = options.roots
         version = find_version(host, roots.cgroup)
@@ -210,6 +214,7 @@ class Koordlet:
         )
         self._usage: NodeMetricStatus | None = None  # as reported last
         self._copilot = copilot
+        self._container_runtime = container_runtime
         self._cpu_evictions = self._evictions(options.cpu_evict_cool_s)
         self._memory_evictions = self._evictions(options.memory_evict_cool_s)
         self._hardware = Hardware()
@@ -357,12 +362,14 @@ class Koordlet:
         self._scaled = kept | new
 
     def _evict_for_cpu(self, now_s: float) -> None:
+        self._cpu_evictions.look_after(now_s)
         if not self._cpu_evictions.is_cooling(now_s):
             gates = self._options.gates
             tasks = self._decide("CPU eviction", now_s, lambda found: cpu_tasks(found, gates))
             self._cpu_evictions.carry_out(tasks or (), now_s)
 
     def _evict_for_memory(self, now_s: float) -> None:
+        self._memory_evictions.look_after(now_s)
         if not self._memory_evictions.is_cooling(now_s):
             gates = self._options.gates
             tasks = self._decide("memory eviction", now_s, lambda found: memory_tasks(found, gates))
@@ -605,12 +612,14 @@ class Koordlet:
         return tuple(found)
 
     def _evictions(self, cool_s: float) -> EvictionManager:
+        runtime, longest_s = self._container_runtime, self._options.longest_grace_s
         return EvictionManager(
             self._executor,
             self._outbox,
             cool_s=cool_s,
             only_by_api=self._options.evicts_only_by_api,
             copilot=self._copilot,
+            stops=None if runtime is None else ContainerStops(runtime, longest_s),
         )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from koordinator.cluster.port import Cluster
 from koordinator.foundation.errors import ClusterError, HostError, NotFoundError
 from koordinator.host.copilot import Copilot, Released
+from koordinator.koordlet.app.container_stops import ContainerStops, in_thread
 from koordinator.koordlet.app.events import EVICTED, NOT_EVICTED, pod_event
 from koordinator.koordlet.app.outbox import Outbox
 from koordinator.koordlet.executor import Executor
@@ -39,9 +40,10 @@ class _Answer:
 class EvictionManager:
     """One per resource, with its own time to cool down.
 
-    By default the processes of a victim's containers are ended at once, which needs no API server;
-    ``only_by_api`` asks the API server instead, which asks disruption budgets.  With a ``copilot``
-    NodeManagers of YARN are not evicted: their containers are ended in their place.
+    With ``stops`` the runtime ends a victim's containers, within the time that its pod is given;
+    without, or where the runtime can't, their processes are ended at once.  Neither needs an API
+    server; ``only_by_api`` asks the API server instead, which asks disruption budgets.  With a
+    ``copilot`` NodeManagers of YARN are not evicted: their containers are ended in their place.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class EvictionManager:
         cool_s: float,
         only_by_api: bool,
         copilot: Copilot | None = None,
+        stops: ContainerStops | None = None,
     ) -> None:
         self.counts: Counter[str] = Counter()  # by reason
         self._executor = executor
@@ -61,6 +64,7 @@ class EvictionManager:
         self._cool_until_s = 0.0
         self._leaving: dict[str, float] = {}  # uid -> since when
         self._copilot = copilot
+        self._stops = stops
         self._copilot_pause_s = 0.0  # until when
         self._answers: deque[_Answer] = deque(maxlen=_MOST_ANSWERS)  # of the thread that asks
         self._recent: deque[tuple[float, tuple[str, str, str]]] = deque(maxlen=_MOST_RECENT)
@@ -99,10 +103,32 @@ class EvictionManager:
                 self._leaving[victim.uid] = now_s
                 self._ask(victim, now_s)
             else:
-                self._executor.kill(victim, now_s)
+                self._end(victim, now_s)
                 self._tell(victim, EVICTED, victim.message, now_s)
         if victims:
             self._cool_until_s = now_s + self._cool_s
+
+    def look_after(self, now_s: float) -> None:
+        """Note whose containers have ended; where the runtime failed, processes are ended."""
+        for stop in self._stops.finished() if self._stops is not None else ():
+            self._leaving.pop(stop.victim.uid, None)
+            if stop.problems:
+                log.warning(
+                    "not stopped by the runtime",
+                    extra={"pod": stop.victim.uid, "error": stop.problems[0]},
+                )
+                self._executor.kill(stop.victim, now_s)
+            else:
+                self._executor.note_eviction(stop.victim, "", now_s, "containers have ended")
+
+    def _end(self, victim: EvictPod, now_s: float) -> None:
+        grace_s = self._stops.begin(victim, in_thread) if self._stops is not None else None
+        if grace_s is None:
+            self._executor.kill(victim, now_s)
+            return
+        self._leaving[victim.uid] = now_s
+        done = f"containers are given {grace_s} s to end"
+        self._executor.note_eviction(victim, "", now_s, done)
 
     def _runtimes(self, tasks: Sequence[Task]) -> frozenset[str]:
         """Return the UIDs of the pods whose containers the copilot ends."""

@@ -118,10 +118,12 @@ class Executor:
                    now_s)  # fmt: skip
         return ended
 
-    def note_eviction(self, victim: EvictPod, error: str, now_s: float) -> None:
-        """Keep in the audit that the API server was asked to evict a pod."""
+    def note_eviction(
+        self, victim: EvictPod, error: str, now_s: float, done: str = "evicted"
+    ) -> None:
+        """Keep in the audit that the API server, or the runtime, was asked to end a pod."""
         key = f"{victim.namespace}/{victim.name}"
-        self._note("eviction", key, "", "", "evicted", victim.message, error, now_s)
+        self._note("eviction", key, "", "", done, victim.message, error, now_s)
 
     def note_release(self, asked: EndContainers, released: str, error: str, now_s: float) -> None:
         """Keep in the audit what containers of another runtime released."""

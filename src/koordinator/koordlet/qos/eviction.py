@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from koordinator.api.annotations.pod_qos import EVICTION_POLICY, eviction_priority
+from koordinator.api.defaults import DEFAULT_GRACE_PERIOD_S
 from koordinator.api.labels import COMPONENT, EVICTION_ENABLED, NODE_MANAGER, POD_PRIORITY
 from koordinator.api.qos import PriorityBand, QosClass, priority_of
 from koordinator.api.resource_names import BAND_RESOURCES, MEMORY
@@ -264,6 +265,7 @@ def _gains(tasks: Sequence[Task], candidate: EvictionCandidate) -> dict[Target, 
 
 def _eviction(task: Task, pod: PodView) -> EvictPod:
     meta = pod.pod.metadata
+    stated = pod.pod.spec.termination_grace_period_seconds
     return EvictPod(
         namespace=meta.namespace,
         name=meta.name,
@@ -272,4 +274,6 @@ def _eviction(task: Task, pod: PodView) -> EvictPod:
         reason=task.feature,
         message=f"trigger by koordlet feature {task.feature}, kill pod: {meta.name}: {task.why}",
         pod_folder=pod.folder,
+        containers=tuple(container.id for container in pod.containers),
+        grace_s=max(DEFAULT_GRACE_PERIOD_S if stated is None else stated, 0),
     )
