@@ -130,6 +130,7 @@ class PodStatus(ApiStruct, frozen=True, kw_only=True):
     reason: str = ""
     message: str = ""
     nominated_node_name: str = ""
+    pod_ip: str = field(name="podIP", default="")
     start_time: dt.datetime | None = None
     qos_class: str = ""
     container_statuses: tuple[ContainerStatus, ...] = ()

@@ -76,6 +76,7 @@ class RootFlags:
             var_run=root(self.var_run_root_dir, base.var_run),
             run=root(self.run_root_dir, base.run),
             kubelet=root(self.var_lib_kubelet_dir, base.kubelet),
+            terway=base.terway,
         )
 
 

@@ -27,6 +27,7 @@ from koordinator.host.linux.core_scheduling import LinuxCoreScheduling
 from koordinator.host.linux.cri_socket import CriSocket
 from koordinator.host.linux.hook_server import HookServer
 from koordinator.host.linux.host import LinuxHost
+from koordinator.host.linux.network_tools import LinuxNetworkTools
 from koordinator.host.linux.nri_connection import NriConnection
 from koordinator.host.linux.perf_events import LinuxPerfEvents
 from koordinator.host.linux.pod_resources_proxy import PodResourcesProxy, PodResourcesSettings
@@ -99,7 +100,7 @@ class _Process:
         self._watched = self._connect()
         options = settings.options
         own = (options.audit_folder, options.checkpoint_folder, options.xpu_folder)
-        trees = Trees(trees_of(options.roots, *own))
+        trees = Trees(trees_of(options.roots, *own, options.roots.terway))
         host = LinuxHost(trees=trees)
         parts.cleanup.callback(host.close)
         now_s = self._clock.now_s()
@@ -124,6 +125,7 @@ class _Process:
             runtime_hooks=hooks,
             pod_resources=self._pod_resources,
             container_runtime=self._find_runtime(),
+            network_tools=LinuxNetworkTools(),
         )
         parts.cleanup.callback(self._agent.close)
         self._nri = self._make_nri(hooks, gauges)

@@ -21,6 +21,7 @@ class Roots:
     var_run: str = "/var/run"
     run: str = "/run"
     kubelet: str = "/var/lib/kubelet"
+    terway: str = "/var/lib/terway/qos"
 
     def sysctl(self, name: str) -> str:
         """Return the file of a kernel setting such as ``vm/min_free_kbytes``."""
@@ -44,5 +45,6 @@ CONTAINER: Final = Roots(
     sys_fs="/host-sys-fs",
     var_run="/host-var-run",
     run="/host-run",
+    terway="/host-var-lib/terway/qos",
 )
 HOST: Final = Roots()

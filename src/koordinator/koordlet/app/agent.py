@@ -26,6 +26,7 @@ from koordinator.host.container_runtime import ContainerRuntime
 from koordinator.host.copilot import Copilot
 from koordinator.host.core_scheduling import CoreScheduling, NoCoreScheduling
 from koordinator.host.gpus import Gpus
+from koordinator.host.network_tools import NetworkTools
 from koordinator.host.perf_events import NoPerfEvents, PerfEvents
 from koordinator.host.port import Host
 from koordinator.host.roots import HOST, Roots
@@ -44,6 +45,7 @@ from koordinator.koordlet.app.hook_reports import HookReports
 from koordinator.koordlet.app.isolation import PodIsolation
 from koordinator.koordlet.app.metrics import NodeGauges
 from koordinator.koordlet.app.metrics_snapshot import MetricsSnapshot
+from koordinator.koordlet.app.network import NetworkQosManager
 from koordinator.koordlet.app.node_state import KINDS, NodeState, selectors
 from koordinator.koordlet.app.object_intents import plan_all
 from koordinator.koordlet.app.outbox import Outbox
@@ -64,6 +66,7 @@ from koordinator.koordlet.collectors.pressure import PressureCollector
 from koordinator.koordlet.collectors.resctrl import ResctrlCollector
 from koordinator.koordlet.collectors.system import SystemCollector
 from koordinator.koordlet.executor import AgentAuditTrail, Executor
+from koordinator.koordlet.executor.traffic_control import TrafficControl
 from koordinator.koordlet.hooks.pod_hooks import PodHooks
 from koordinator.koordlet.intents import SetCgroup
 from koordinator.koordlet.metrics import MetricStore
@@ -155,6 +158,7 @@ class Koordlet:
         runtime_hooks: RuntimeHooks | None = None,
         pod_resources: PodResourcesAnswers | None = None,
         container_runtime: ContainerRuntime | None = None,
+        network_tools: NetworkTools | None = None,
     ) -> None:
         roots = options.roots
         version = find_version(host, roots.cgroup)
@@ -203,6 +207,14 @@ class Koordlet:
         self._forecasts = Forecasts(host, options.checkpoint_folder, options.prediction)
         self._topology = TopologyReport(outbox)
         self._devices = DeviceReport(outbox)
+        self._network = NetworkQosManager(
+            self._executor,
+            outbox,
+            host,
+            options.gates,
+            traffic=None if network_tools is None else TrafficControl(network_tools),
+            terway_folder=roots.terway,
+        )
         self._volumes = Volumes(Disks(host, roots.sys, roots.proc), outbox, roots.kubelet)
         self._cold_pages = ColdPageCollector()
         self._pressure = PressureCollector()
@@ -281,6 +293,8 @@ class Koordlet:
         timers.add("CPU eviction", options.cpu_evict_interval_s, self._evict_for_cpu)
         timers.add("memory eviction", options.memory_evict_interval_s, self._evict_for_memory)
         timers.add("reconciling", options.reconcile_interval_s, self._reconcile)
+        if {"TCNetworkQoS", "TerwayQoS"} & gates:
+            timers.add("network", options.reconcile_interval_s, self._keep_network)
         timers.add("housekeeping", _HOUSEKEEPING_S, self._keep_house)
         timers.add("training", options.prediction.training_interval_s, self._train)
         timers.add("topology", options.topology_interval_s, self._report_topology)
@@ -403,6 +417,14 @@ class Koordlet:
         if self._pod_resources is not None and self._published_pods is not self.state.pods:
             self._published_pods = self.state.pods
             self._pod_resources.publish(self.state.pods)
+
+    def _keep_network(self, now_s: float) -> None:
+        view = self._view(now_s)
+        self._isolation.attempt(
+            "network",
+            view.pods,
+            lambda pods: self._network.reconcile(replace(view, pods=pods), now_s),
+        )
 
     def _publish(self, now_s: float) -> None:
         """Let the container runtime's questions be answered from what is known now."""

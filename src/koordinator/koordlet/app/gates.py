@@ -51,15 +51,14 @@ OFF: Final = frozenset(
         "RDMADeviceInject",
         "HamiCoreVGPUMonitor",
         "PodResourcesProxy",
+        "TCNetworkQoS",
+        "TerwayQoS",
     }
 )
-_NEEDS_NETWORK: Final = "this agent does not shape the network"
 #: Of the original, and not here: they are accepted where they are off.  Why each is refused.
 ABSENT: Final = MappingProxyType(
     {
         "Libpfm4": "counters are named by their hardware ids, which needs no library",
-        "TerwayQoS": _NEEDS_NETWORK,
-        "TCNetworkQoS": _NEEDS_NETWORK,
     }
 )
 

@@ -136,6 +136,11 @@ class Executor:
             self._note_write(write, now_s)
         self.audit.flush(now_s)
 
+    def note_network(self, target: str, done: str, error: str, now_s: float) -> None:
+        """Keep in the audit what became of the network."""
+        self._note("network", "node", target, "", done, "network QoS", error, now_s)
+        self.audit.flush(now_s)
+
     def note_hook(self, owner: str, hook: str, stage: str, error: str, now_s: float) -> None:
         """Keep in the audit that a hook failed when the runtime asked."""
         self._note("hook", owner, f"{stage}/{hook}", "", "", "runtime hook", error, now_s)

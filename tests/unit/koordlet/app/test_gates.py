@@ -53,11 +53,11 @@ def test_feature_gates_are_those_of_the_original() -> None:
     """One that nobody knows, or that is not here, is refused."""
     assert "BECPUSuppress" in gates_of({})
     assert "BECPUSuppress" not in gates_of({"BECPUSuppress": False})
-    assert gates_of({"TCNetworkQoS": False}) == gates_of({})
+    assert gates_of({"Libpfm4": False}) == gates_of({})
     with pytest.raises(InputError, match="found 'Typo'; accepted are"):
         gates_of({"Typo": True})
-    with pytest.raises(InputError, match=r"TCNetworkQoS can.t be switched on: .* network"):
-        gates_of({"TCNetworkQoS": True})
+    with pytest.raises(InputError, match=r"Libpfm4 can.t be switched on: .* library"):
+        gates_of({"Libpfm4": True})
 
 
 @pytest.mark.parametrize("is_on", [False, True])

@@ -1,0 +1,51 @@
+"""Programs that shape the network: those of the machine, else Debian's, without being installed."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from tests.e2e import network
+from tests.e2e.controlplane.builds import cached
+
+_PACKAGES = (
+    "iptables",
+    "ipset",
+    "libip4tc2",
+    "libip6tc2",
+    "libipset13",
+    "libmnl0",
+    "libnetfilter-conntrack3",
+    "libnfnetlink0",
+    "libnftnl11",
+    "libxtables12",
+)
+_NAMES = ("iptables", "iptables-restore")
+
+
+def environment() -> dict[str, str]:
+    """Return variables with which iptables and ipset are found; raises OSError if they can't be."""
+    if shutil.which("iptables-restore") and shutil.which("ipset"):
+        return {"PATH": os.environ["PATH"]}
+    folder = cached("debian-network", "-".join(_PACKAGES), _unpack)
+    libraries = next(folder.glob("usr/lib/*/xtables")).parent
+    return {
+        "PATH": f"{folder}/bin:{folder}/usr/sbin:{os.environ['PATH']}",
+        "LD_LIBRARY_PATH": str(libraries),
+        "XTABLES_LIBDIR": str(libraries / "xtables"),
+    }
+
+
+def _unpack(folder: Path) -> None:
+    packages = folder / "packages"
+    packages.mkdir()
+    command = network.on_machine(["apt-get", "-qq", "download", *_PACKAGES])
+    done = subprocess.run(command, cwd=packages, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise OSError(f"apt-get download: {done.stderr}")
+    for package in packages.iterdir():
+        subprocess.run(["dpkg-deb", "--extract", package, folder], check=True)  # noqa: S607 -- dpkg
+    shutil.rmtree(packages)
+    (folder / "bin").mkdir()
+    for name in _NAMES:
+        (folder / "bin" / name).symlink_to("../usr/sbin/xtables-nft-multi")
