@@ -25,6 +25,7 @@ MessageT = TypeVar("MessageT")
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _FIXED_SIZE: Final = {_FIXED64: 8, _FIXED32: 4}
+_LAST_BYTE: Final = 0x7F  # seven bits a byte; the others have the eighth bit
 _MOST_VARINT_BITS: Final = 63  # of the last byte's shift
 _WORD, _SIGN = 1 << 64, 1 << 63
 _SCALARS: Final = (str, bytes, bool, int)
@@ -234,7 +235,7 @@ def _write_wire(out: bytearray, number: int, wire: int, packed: bytes | int) -> 
 
 
 def _write_varint(out: bytearray, value: int) -> None:
-    while value > 0x7F:  # noqa: PLR2004 -- seven bits a byte
+    while value > _LAST_BYTE:
         out.append(value & 0x7F | 0x80)
         value >>= 7
     out.append(value)
@@ -244,16 +245,24 @@ def _split(data: bytes) -> Iterator[tuple[int, int, Any]]:
     """Yield number, wire type and value: an int for varints, else bytes."""
     at, end = 0, len(data)
     while at < end:
-        tag, at = _read_varint(data, at)
+        tag = data[at]
+        at += 1
+        if tag > _LAST_BYTE:  # most fit into one byte, and a container waits
+            tag, at = _read_varint(data, at - 1)
         number, wire = tag >> 3, tag & 7
         if not number:
             raise InputError("found field number 0; accepted is 1 and above")
-        if wire == _VARINT:
+        if wire == _BYTES:
+            if at >= end:
+                raise InputError("found half a number: it is torn")
+            size = data[at]
+            at += 1
+            if size > _LAST_BYTE:
+                size, at = _read_varint(data, at - 1)
+        elif wire == _VARINT:
             value, at = _read_varint(data, at)
             yield number, wire, value
             continue
-        if wire == _BYTES:
-            size, at = _read_varint(data, at)
         elif wire in _FIXED_SIZE:
             size = _FIXED_SIZE[wire]
         else:
@@ -281,6 +290,6 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
         byte = data[at]
         at += 1
         value |= (byte & 0x7F) << shift
-        if byte < 0x80:  # noqa: PLR2004 -- the last byte
+        if byte <= _LAST_BYTE:
             return value & (_WORD - 1), at
         shift += 7
