@@ -7,6 +7,7 @@ outside, open loop: requests are sent at their time, whether or not the last one
 import json
 import os
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -18,6 +19,7 @@ from typing import Any, Self
 
 import numpy as np
 from tests.e2e.controlplane import ControlPlane
+from tests.e2e.koord_process import KOORD
 from tests.e2e.manager_process import NAMESPACE
 from tests.e2e.real_node import latency_server
 from tests.e2e.real_node.node import CGROUPS, Manifest, RealNode, pod
@@ -25,6 +27,7 @@ from tests.e2e.waiting import eventually
 
 SERVER, PORT, REQUEST_MS = "server", 8080, 8.0
 LIMIT_MILLI = 400  # 40 ms in each period of 100 ms: five requests
+SUPPRESS_PERCENT = 40  # of the node, which servers and jobs may use together
 PRIORITIES = {"koord-prod": 9500, "koord-batch": 5500}
 BATCH_CPU, BATCH_MEMORY = "kubernetes.io/batch-cpu", "kubernetes.io/batch-memory"
 TIER = CGROUPS / "cpu/kubepods/besteffort"
@@ -41,7 +44,7 @@ CONFIG = {
         "clusterStrategy": {
             "enable": True,
             "cpuSuppressPolicy": "cfsQuota",
-            "cpuSuppressThresholdPercent": 65,
+            "cpuSuppressThresholdPercent": SUPPRESS_PERCENT,
             "cpuEvictBESatisfactionLowerPercent": 40,
             "cpuEvictBESatisfactionUpperPercent": 60,
             "cpuEvictBEUsageThresholdPercent": 50,
@@ -62,6 +65,14 @@ _EXTENDED = "node.koordinator.sh/extended-resource-spec"
 _ANSWER_S = 30.0
 _STAT_S = 0.1
 _UP_S = 1000.0  # so long has the machine been up when it begins
+
+
+def install(controlplane: ControlPlane) -> None:
+    """Create what Koordinator adds to the API."""
+    done = subprocess.run([KOORD, "crds"], stdout=subprocess.PIPE, text=True, check=True)
+    controlplane.kubectl("apply", "--server-side", "--filename=-", stdin=done.stdout)
+    established = "--for=condition=Established"
+    controlplane.kubectl("wait", "crd", "--all", established, "--timeout=60s")
 
 
 def configure(controlplane: ControlPlane, *sections: str) -> None:

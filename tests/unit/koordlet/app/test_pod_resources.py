@@ -1,0 +1,31 @@
+"""What the loop of the agent tells of pods to those who ask which devices they have."""
+
+from tests.nodes import pod
+from tests.unit.koordlet.app.world import World
+from tests.unit.koordlet.pod_resources.test_pod_resources_answers import RDMA, allocated, ids, told
+
+from koordinator.foundation.protobuf import decode_message, encode_message
+from koordinator.koordlet.pod_resources.messages import PodResources, PodResourcesList
+from koordinator.koordlet.pod_resources.pod_resources_answers import PodResourcesAnswers
+
+
+def asked(answers: PodResourcesAnswers, name: str) -> PodResources:
+    """Return a pod as it is told when the kubelet knows nothing of devices."""
+    answer = answers.complete(encode_message(PodResourcesList(pods=(told(name),))))
+    (found,) = decode_message(PodResourcesList, answer).pods
+    return found
+
+
+def test_a_pod_is_known_from_the_step_that_hears_of_it_until_it_has_gone() -> None:
+    """Whatever else is due in that step: a container waits for the answer."""
+    world = World()
+    answers = PodResourcesAnswers(world.clock, world.tree.cgroups, longest_wait_s=0.0)
+    world.agent = world.start(pod_resources=answers)
+    world.seconds(1)
+    view = world.add(pod("job", annotations=allocated("0000:01:00.2")))
+    assert ids(asked(answers, "job")) == [{}]
+    world.agent.step()
+    assert RDMA in ids(asked(answers, "job"))[0]
+    world.cluster.delete(type(view.pod), "job", "default")
+    world.agent.step()
+    assert ids(asked(answers, "job")) == [{}]
