@@ -5,17 +5,20 @@ scheduler places jobs on it, the agent holds them back when the server's side ne
 server go beyond its limit, and ends a job that gets too little.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
 from tests.e2e.controlplane import ApiError, ControlPlane
 from tests.e2e.koord_process import KOORD
 from tests.e2e.manager_process import ManagerProcess
 from tests.e2e.node.conftest import NodeAgent, StartAgent
 from tests.e2e.real_node import RealNode
 from tests.e2e.real_node.colocation import (
+    CONFIG,
     LIMIT_MILLI,
     SUPPRESS_PERCENT,
     TIER,
@@ -80,8 +83,16 @@ def neighbour() -> Manifest:
     return pod("neighbour", f"{loops} wait", labels=labels, resources=one)
 
 
+def configured_on_the_page() -> object:
+    """Return what the page tells the chart to configure."""
+    page = Path(__file__).parents[3] / "docs/how-to/see-colocation-on-a-node.md"
+    (block,) = re.findall(r"```yaml\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
+    return yaml.safe_load(block)["manager"]["config"]
+
+
 def test_a_server_and_batch_jobs_share_a_node(site: Site, controlplane: ControlPlane) -> None:
     """From what is published to who is ended, in both ways."""
+    assert configured_on_the_page() == CONFIG
     node, agent = site.node, site.start()
     (server,) = node.run(server_pod())
     place = cgroup_of(node, server)
