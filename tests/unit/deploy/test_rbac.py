@@ -7,6 +7,7 @@ import pytest
 from tests.unit.deploy.installed import NAMESPACE, OBJECTS, scheduler_configuration, scheduler_pod
 
 from koordinator.api.cluster_network_topology import ClusterNetworkTopology
+from koordinator.api.dynamic_resources import ResourceClaim
 from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.event import CoreEvent, Event
 from koordinator.api.meta import KubeObject
@@ -32,6 +33,8 @@ WRITES: Rights = {
     ("", Node.PLURAL): {"patch"},
     ("", PersistentVolume.PLURAL): {"patch"},
     ("", PersistentVolumeClaim.PLURAL): {"patch"},
+    ("resource.k8s.io", ResourceClaim.PLURAL): {"patch"},
+    ("resource.k8s.io", f"{ResourceClaim.PLURAL}/status"): {"patch"},
     ("scheduling.koordinator.sh", Reservation.PLURAL): {"delete", "patch"},
     ("scheduling.koordinator.sh", f"{Reservation.PLURAL}/status"): {"patch"},
     ("scheduling.sigs.k8s.io", PodGroup.PLURAL): {"patch"},
