@@ -1,5 +1,6 @@
-"""Linear programs: the one place that knows the solver (HiGHS)."""
+"""Linear and integer programs: the one place that knows the solver (HiGHS)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import highspy
@@ -81,3 +82,47 @@ class LinearProgram:
             np.maximum(np.array(solution.col_value, float), 0.0),
             np.maximum(-np.array(solution.row_dual, float), 0.0),
         )
+
+
+class IntegerProgram:
+    """Minimise ``costs @ x`` over whole numbers ``x`` within bounds, subject to rows of limits."""
+
+    def __init__(self) -> None:
+        self._costs: list[float] = []
+        self._highest: list[float] = []
+        self._rows: list[tuple[float, float, dict[int, float]]] = []
+
+    def add_variable(self, cost: float = 0.0, highest: float = 1.0) -> int:
+        """Add a whole number in ``0..highest``; return its position in ``x``."""
+        self._costs.append(cost)
+        self._highest.append(highest)
+        return len(self._costs) - 1
+
+    def add_row(self, lowest: float, highest: float, coefficients: Mapping[int, float]) -> None:
+        """Demand ``lowest <= sum of coefficient * x[position] <= highest``."""
+        self._rows.append((lowest, highest, dict(coefficients)))
+
+    def solve(self) -> IntArray | None:
+        """Return an optimum, None if nothing fulfils the rows."""
+        solver = highspy.Highs()  # type: ignore[no-untyped-call]  # as highspy has it
+        solver.setOptionValue("output_flag", False)
+        solver.setOptionValue("threads", 1)
+        count = len(self._costs)
+        solver.addVars(count, np.zeros(count), np.array(self._highest))
+        everything = np.arange(count, dtype=np.int32)
+        solver.changeColsCost(count, everything, np.array(self._costs))
+        whole = np.full(count, int(highspy.HighsVarType.kInteger), np.uint8)
+        solver.changeColsIntegrality(count, everything, whole)
+        for lowest, highest, coefficients in self._rows:
+            columns = np.array(list(coefficients), np.int32)
+            values = np.array(list(coefficients.values()), float)
+            solver.addRow(lowest, highest, len(columns), columns, values)
+        solver.setOptionValue("mip_rel_gap", 0.0)
+        solver.run()
+        status = solver.getModelStatus()
+        if status == highspy.HighsModelStatus.kInfeasible:
+            return None
+        if status != highspy.HighsModelStatus.kOptimal:
+            raise BugError(f"an integer program must have an optimum or none. Got {status.name}.")
+        found: IntArray = np.rint(np.array(solver.getSolution().col_value)).astype(np.int64)
+        return found
