@@ -15,11 +15,14 @@ and CPU.  It keeps whole numbers of pods, single GPUs and the node's CPU, and le
 each of which can only raise the bound: memory; CPU finer than ``_CPU_UNIT`` (pods are rounded
 down); how often a class arrived, within one node; that the parts of a pod which takes less than a
 whole of several GPUs belong together; order of arrival; pods without GPUs.
+
+``repacked_bound`` is about pods some of which run and may be moved, but not dropped: used(., class)
+is also at least their number, with a price >= 0 of its own that is paid for each.
 """
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -71,9 +74,7 @@ def bound_of(
     pods: Sequence[GpuClass], nodes: Sequence[NodeShape], rounds: int = _ROUNDS
 ) -> AllocationBound:
     """Return the bound for pods and nodes."""
-    arrived = Counter(
-        GpuClass(p.cpu_milli, p.num_gpu, p.gpu_milli, p.models) for p in pods if p.total_gpu_milli
-    )
+    arrived = Counter(_without_memory(pods))
     shapes = Counter(nodes)
     demand = sum(pod.total_gpu_milli * count for pod, count in arrived.items())
     capacity = sum(WHOLE_GPU * shape.gpus * count for shape, count in shapes.items())
@@ -81,8 +82,49 @@ def bound_of(
     if not arrived or not shapes:
         return AllocationBound(trivial, "nothing to place", 0, 0.0)
     search = _Search(list(arrived), list(shapes), list(arrived.values()), list(shapes.values()))
+    return _searched(search, trivial, rounds, "demand" if demand < capacity else "capacity")
+
+
+def repacked_bound(
+    waiting: Iterable[GpuClass],
+    nodes: Sequence[tuple[NodeShape, Sequence[GpuClass]]],
+    rounds: int = _ROUNDS,
+) -> AllocationBound:
+    """Return the bound for nodes with the pods that run on each, when others wait.
+
+    Memory is not looked at, and the requests of waiting and running pods may differ in it.
+    """
+    fillings = [(shape, Counter(_without_memory(pods))) for shape, pods in nodes]
+    running = Counter[GpuClass]()
+    for _, filling in fillings:
+        running.update(filling)
+    total = running + Counter(_without_memory(waiting))
+    shapes = Counter(shape for shape, _ in fillings)
+    demand = sum(pod.total_gpu_milli * count for pod, count in total.items())
+    capacity = sum(WHOLE_GPU * shape.gpus * count for shape, count in shapes.items())
+    trivial = float(min(demand, capacity))
+    if not total or not shapes:
+        return AllocationBound(trivial, "nothing to place", 0, 0.0)
+    search = _Search(
+        list(total),
+        list(shapes),
+        list(total.values()),
+        list(shapes.values()),
+        [running[pod] for pod in total],
+    )
+    for shape, filling in fillings:
+        search.add_filling(shape, filling)
+    return _searched(search, trivial, rounds, "demand" if demand < capacity else "capacity")
+
+
+def _without_memory(pods: Iterable[GpuClass]) -> Iterable[GpuClass]:
+    return (
+        GpuClass(p.cpu_milli, p.num_gpu, p.gpu_milli, p.models) for p in pods if p.total_gpu_milli
+    )
+
+
+def _searched(search: "_Search", trivial: float, rounds: int, method: str) -> AllocationBound:
     done = search.run(rounds)
-    method = "demand" if demand < capacity else "capacity"
     if search.bound < trivial:
         method = "fillings of nodes (Lagrangian bound of column generation)"
     bound = min(search.bound, trivial)
@@ -98,10 +140,13 @@ class _Search:
         shapes: list[NodeShape],
         arrived: list[int],
         nodes: list[int],
+        at_least: Sequence[int] = (),
     ) -> None:
         self._classes, self._shapes = classes, shapes
         self._gpu = np.array([pod.total_gpu_milli for pod in classes], float)
-        self._limits = np.array([*arrived, *nodes], float)
+        #: rows: how often a class may be used, how often it must be (negative), nodes of a shape
+        self._at_least = np.array(at_least or [0] * len(classes), float)
+        self._limits = np.concatenate((np.array(arrived), -self._at_least, np.array(nodes)))
         self._program = LinearProgram(self._limits)
         self._packings = self._group()
         self.bound = math.inf
@@ -110,14 +155,14 @@ class _Search:
     def run(self, rounds: int) -> int:
         """Improve the bound; return the number of rounds used."""
         n_classes = len(self._classes)
-        best_prices = self._gpu.copy()  # the bound there is the demand
+        best_prices = np.concatenate((self._gpu, np.zeros(n_classes)))  # the bound is the demand
         self._evaluate(best_prices)
         for done in range(1, rounds + 1):
             solution = self._program.solve()
             self.reached = solution.value
             if self.bound - solution.value <= _CLOSE_ENOUGH * self.bound:
                 return done
-            wanted = solution.prices[:n_classes]
+            wanted = solution.prices[: 2 * n_classes]
             before = self.bound
             tried = _SMOOTHING * best_prices + (1 - _SMOOTHING) * wanted
             self._evaluate(tried)
@@ -142,24 +187,34 @@ class _Search:
             for accepted, members in groups.items()
         ]
 
+    def add_filling(self, shape: NodeShape, filling: Mapping[GpuClass, float]) -> None:
+        """Let a node of a shape be filled like that."""
+        number = {pod: index for index, pod in enumerate(self._classes)}
+        counts = {number[pod]: float(count) for pod, count in filling.items()}
+        self._add_column(self._shapes.index(shape), counts)
+
     def _evaluate(self, prices: FloatArray) -> None:
         """Lower the bound if these prices can, and add the best fillings at these prices."""
         n_classes = len(self._classes)
-        total = float(self._limits[:n_classes] @ prices)
+        total = float(self._limits[: 2 * n_classes] @ prices)
         for packing, members in self._packings:
-            packing.solve(self._gpu - prices)
+            packing.solve(self._gpu - prices[:n_classes] + prices[n_classes:])
             for number in members:
                 shape = self._shapes[number]
-                total += float(self._limits[n_classes + number]) * packing.best(shape)
-                counts = packing.filling(shape)
-                used = np.array(list(counts), np.int64)
-                amounts = np.array(list(counts.values()), float)
-                self._program.add_column(
-                    float(self._gpu[used] @ amounts),
-                    np.append(used, n_classes + number),
-                    np.append(amounts, 1.0),
-                )
+                total += float(self._limits[2 * n_classes + number]) * packing.best(shape)
+                self._add_column(number, packing.filling(shape))
         self.bound = min(self.bound, total)
+
+    def _add_column(self, number: int, counts: Mapping[int, float]) -> None:
+        n_classes = len(self._classes)
+        used = np.array(list(counts), np.int64)
+        amounts = np.array(list(counts.values()), float)
+        must = self._at_least[used] > 0
+        self._program.add_column(
+            float(self._gpu[used] @ amounts),
+            np.concatenate((used, n_classes + used[must], [2 * n_classes + number])),
+            np.concatenate((amounts, -amounts[must], [1.0])),
+        )
 
 
 @dataclass(frozen=True, slots=True)

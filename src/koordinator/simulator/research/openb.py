@@ -61,6 +61,7 @@ class TracePod:
     gpu_milli: int  # of each GPU; 1000: whole; 0 without GPUs
     gpu_spec: tuple[str, ...] = ()  # accepted models; empty: any
     qos: str = ""
+    length_s: float = 0.0  # from creation to deletion; 0: the list does not say
 
     @property
     def total_gpu_milli(self) -> int:
@@ -259,6 +260,14 @@ class _Line:
             raise self.wrong(column, f"at most {_LARGEST_AMOUNT}")
         return int(number)
 
+    def length_s(self) -> float:
+        """Return how long the pod was there; 0 where a time is missing."""
+        times = ("creation_time", "deletion_time")
+        if not all(self.text(column) for column in times):
+            return 0.0
+        created, deleted = (self.whole(column) for column in times)
+        return float(max(deleted - created, 0))
+
     def wrong(self, column: str, accepted: str) -> InputError:
         return InputError(
             f"must be {accepted}. Got {self.text(column)!r}.",
@@ -293,6 +302,7 @@ def _pod(line: _Line) -> TracePod:
         line.whole("gpu_milli", WHOLE_GPU) if gpus else 0,
         tuple(model for model in line.text("gpu_spec").split("|") if model) if gpus else (),
         line.text("qos"),
+        line.length_s(),
     )
 
 

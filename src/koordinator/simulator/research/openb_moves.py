@@ -1,0 +1,287 @@
+"""Moves on the openb cluster: few that let waiting pods in, and, for comparison, all packed anew.
+
+With a queue, whatever fits anywhere is in use already: what is left are GPUs on nodes without CPU,
+and parts of GPUs that are too small.  Two kinds of moves help:
+
+- *swaps* of two pods with equal GPUs and unlike CPU: a waiting pod lacks only CPU (or memory) on a
+  node, and elsewhere a pod with less of it runs beside CPU that nobody can use;
+- *moves by price*: a pod goes where the potential of the policy grows less than it falls where the
+  pod was, so that less GPU is expected to be of no use.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from koordinator.domain.gpu_mix import BoolArray, FloatArray, IntArray
+from koordinator.domain.gpu_options import GpuNodes
+from koordinator.simulator.research.openb_departures import DepartureWeek
+from koordinator.simulator.research.openb_fleet import FleetPlace, GpuFleet
+
+#: A swap that lets in less GPU than this is not worth two moves.
+LEAST_GAIN_MILLI: Final = 100
+#: A move that lowers the potential by less is not worth one.
+LEAST_FALL_MILLI: Final = 30.0
+_MOST_TRIED = 200  # moves by price that are looked at in a round
+_SWAP = 2  # moves
+_TRIES = 5  # of packing some nodes anew
+_ROWS = 50  # half as many nodes as are packed anew at a time
+
+
+@dataclass(slots=True)
+class MoveBudget:
+    """At most so many moves per 1,000 arrivals; None is no limit."""
+
+    per_1000: float | None
+
+    def left(self, week: DepartureWeek) -> int:
+        """Return how many moves are allowed now."""
+        if self.per_1000 is None:
+            return 1 << 30
+        return int(self.per_1000 * week.arrived / 1000.0) - week.moves
+
+
+@dataclass(frozen=True, slots=True)
+class LimitedMoves:
+    """A mover: swaps, then moves by price, within a budget."""
+
+    budget: MoveBudget
+
+    def __call__(self, week: DepartureWeek) -> None:
+        """Move pods of a week as it stands."""
+        while self.budget.left(week) >= _SWAP and _swap_round(week, self.budget):
+            pass
+        while self.budget.left(week) > 0 and _price_round(week, self.budget):
+            pass
+
+
+class RepackedWeek:
+    """A mover without limits: everything packed anew, as far as that lets more pods in.
+
+    First moves as long as there are any that help.  Then all pods, and after that those of some
+    hundred nodes at a time, half of them with the most unused GPU, are taken away and placed anew
+    by decreasing size; what leaves a pod that runs without a place, or lets in no more, is undone.
+    """
+
+    def __init__(self, rng: np.random.Generator, tries: int = _TRIES) -> None:
+        self._rng, self._tries = rng, tries
+
+    def __call__(self, week: DepartureWeek) -> None:
+        """Move pods of a week as it stands."""
+        LimitedMoves(MoveBudget(None))(week)
+        _repack(week, np.arange(len(week.fleet)), self._rng.permutation)
+        for _ in range(self._tries):
+            unused = np.maximum(week.fleet.gpu_free, 0).sum(1) + self._rng.random(len(week.fleet))
+            worst = np.argsort(-unused)[: 2 * _ROWS]
+            some = self._rng.choice(worst, min(_ROWS, len(worst)), replace=False)
+            others = self._rng.choice(len(week.fleet), min(_ROWS, len(week.fleet)), replace=False)
+            _repack(week, np.unique(np.concatenate((some, others))), self._rng.permutation)
+
+
+# -- swaps -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Pods:
+    """Pods that run, ``(n,)`` each."""
+
+    number: IntArray
+    kind: IntArray
+    row: IntArray
+
+    @classmethod
+    def of(cls, week: DepartureWeek) -> "_Pods":
+        pods = list(week.running.values())
+        return cls(
+            np.fromiter(week.running, np.int64, len(pods)),
+            np.array([pod.kind for pod in pods], np.int64),
+            np.array([pod.place.row for pod in pods], np.int64),
+        )
+
+
+def _swap_round(week: DepartureWeek, budget: MoveBudget) -> int:
+    """Make swaps on nodes that are touched once; return how many."""
+    fleet, mix = week.fleet, week.classes.mix
+    pods, done = _Pods.of(week), 0
+    is_fresh: BoolArray = np.ones(len(fleet), bool)
+    gain = mix.total_gpu_milli
+    wanted = np.flatnonzero((week.n_waiting > 0) & (gain >= LEAST_GAIN_MILLI))
+    for kind in wanted[np.lexsort((mix.cpu_milli[wanted], -gain[wanted]))].tolist():
+        for row in _rows_short_of_cpu(fleet, kind).tolist():
+            if budget.left(week) < _SWAP or not week.n_waiting[kind]:
+                break
+            if not is_fresh[row]:
+                continue
+            found = _best_swap(week, pods, is_fresh, kind, row)
+            if found is None:
+                continue
+            one, other = found
+            rows = (row, week.running[other].place.row)
+            week.swap(one, other)
+            week.admit(rows)
+            is_fresh[list(rows)] = False
+            done += 1
+    return done
+
+
+def _rows_short_of_cpu(fleet: GpuFleet, kind: int) -> IntArray:
+    """Return rows on which a pod of a class lacks nothing but CPU, the least lack first."""
+    mix = fleet.classes.mix
+    with_room = np.count_nonzero(fleet.gpu_free >= max(int(mix.gpu_milli[kind]), 1), axis=1)
+    rows = np.flatnonzero(
+        (with_room >= mix.num_gpu[kind])
+        & fleet.accepts[kind]
+        & (fleet.memory_free >= fleet.classes.memory_mib[kind])
+        & (fleet.cpu_free < mix.cpu_milli[kind])
+    )
+    return rows[np.argsort(-fleet.cpu_free[rows], kind="stable")]
+
+
+def _best_swap(
+    week: DepartureWeek, pods: _Pods, is_fresh: BoolArray, kind: int, row: int
+) -> tuple[int, int] | None:
+    """Return a pod of a row and one elsewhere whose swap makes room for a class, if there are."""
+    fleet, classes = week.fleet, week.classes
+    mix, memory = classes.mix, classes.memory_mib
+    lacks = int(mix.cpu_milli[kind] - fleet.cpu_free[row])
+    spare_memory = fleet.memory_free[row] - memory[kind]
+    best: tuple[float, int, int] | None = None
+    for number in sorted(week.on_row[row]):
+        mine = week.running[number].kind
+        if not mix.num_gpu[mine] or mix.cpu_milli[mine] < lacks:
+            continue
+        more_cpu = mix.cpu_milli[mine] - mix.cpu_milli[pods.kind]
+        more_memory = memory[mine] - memory[pods.kind]
+        able = (
+            (mix.num_gpu[pods.kind] == mix.num_gpu[mine])
+            & (mix.gpu_milli[pods.kind] == mix.gpu_milli[mine])
+            & (more_cpu >= lacks)
+            & (more_cpu <= fleet.cpu_free[pods.row])
+            & (more_memory <= fleet.memory_free[pods.row])
+            & (-more_memory <= spare_memory)
+            & (pods.row != row)
+            & is_fresh[pods.row]
+            & fleet.accepts[mine][pods.row]
+            & fleet.accepts[pods.kind, row]
+        )
+        rows = np.flatnonzero(able)
+        if not len(rows):
+            continue
+        # As little CPU as suffices, from where least of it is left over.
+        costs = more_cpu[rows] + 1e-6 * (fleet.cpu_free[pods.row[rows]] - more_cpu[rows])
+        least = int(np.argmin(costs))
+        if best is None or costs[least] < best[0]:
+            best = float(costs[least]), number, int(pods.number[rows[least]])
+    return None if best is None else best[1:]
+
+
+# -- moves by price --------------------------------------------------------------------------------
+
+
+def _price_round(week: DepartureWeek, budget: MoveBudget) -> int:
+    """Make moves that lower the potential most, on nodes that are touched once."""
+    fleet, done = week.fleet, 0
+    pods = _Pods.of(week)
+    falls = _falls(week, pods)
+    touched: set[int] = set()
+    tried = 0
+    for position in np.argsort(-falls, kind="stable").tolist():
+        if falls[position] < LEAST_FALL_MILLI or tried >= _MOST_TRIED:
+            break
+        if budget.left(week) <= 0:
+            break
+        number = int(pods.number[position])
+        pod = week.running[number]
+        if pod.place.row in touched:
+            continue
+        tried += 1
+        target = fleet.choose(pod.kind, but=pod.place.row)
+        if target is None or target.row in touched:
+            continue
+        if falls[position] - _growth(fleet, pod.kind, target) < LEAST_FALL_MILLI:
+            continue
+        rows = (pod.place.row, target.row)
+        week.move(number, target)
+        week.admit(rows)
+        touched.update(rows)
+        done += 1
+    return done
+
+
+def _falls(week: DepartureWeek, pods: _Pods) -> FloatArray:
+    """Return how much the potential of its node falls when each pod goes, ``(n,)`` milli."""
+    fleet, mix = week.fleet, week.classes.mix
+    nodes = fleet.nodes[pods.row]
+    gpu_free = nodes.gpu_free.copy()
+    places = [week.running[number].place for number in pods.number.tolist()]
+    position = np.repeat(np.arange(len(places)), [len(place.gpus) for place in places])
+    slots = np.array([slot for place in places for slot in place.gpus], np.int64)
+    gpu_free[position, slots] += mix.gpu_milli[pods.kind[position]]
+    without = GpuNodes(nodes.cpu_free + mix.cpu_milli[pods.kind], gpu_free, nodes.kind)
+    potential = fleet.policy.potential
+    falls: FloatArray = potential(nodes) - potential(without)
+    return falls
+
+
+def _growth(fleet: GpuFleet, kind: int, place: FleetPlace) -> float:
+    """Return how much the potential of a node grows with a pod of a class."""
+    request = fleet.classes.requests[kind]
+    before = fleet.nodes[np.array([place.row])]
+    gpu_free = before.gpu_free.copy()
+    gpu_free[0, list(place.gpus)] -= request.gpu_milli
+    after = GpuNodes(before.cpu_free - request.cpu_milli, gpu_free, before.kind)
+    potential = fleet.policy.potential
+    return float((potential(after) - potential(before))[0])
+
+
+# -- everything anew -------------------------------------------------------------------------------
+
+
+def _repack(week: DepartureWeek, rows: IntArray, shuffled: Callable[[int], IntArray]) -> None:
+    """Place the pods of some rows anew if that lets more GPU in for who waits."""
+    saved = week.fleet.save()
+    numbers = [number for row in rows.tolist() for number in sorted(week.on_row[row])]
+    places = _packed_anew(week, numbers, shuffled(len(numbers)))
+    gains = places is not None and _admissible_milli(week) > 0
+    week.fleet.restore(saved)
+    if gains and places is not None:
+        week.relocate_all(places)
+        week.admit(rows.tolist())
+
+
+def _packed_anew(
+    week: DepartureWeek, numbers: Sequence[int], order: IntArray
+) -> dict[int, FleetPlace] | None:
+    """Take pods away and place them, the largest first; return where, None if one has no place."""
+    fleet, mix = week.fleet, week.classes.mix
+    is_choosy: BoolArray = np.logical_not(fleet.accepts.all(axis=1))
+    kinds = np.array([week.running[number].kind for number in numbers], np.int64)
+    for number in numbers:
+        pod = week.running[number]
+        fleet.give_back(pod.kind, pod.place)
+    keys = (order, -mix.cpu_milli[kinds], -mix.gpu_milli[kinds], -mix.num_gpu[kinds])
+    places = {}
+    for position in np.lexsort((*keys, np.logical_not(is_choosy[kinds]))).tolist():
+        kind = int(kinds[position])
+        place = fleet.choose(kind)
+        if place is None:
+            return None
+        fleet.take(kind, place)
+        places[numbers[position]] = place
+    return places
+
+
+def _admissible_milli(week: DepartureWeek) -> int:
+    """Return how much GPU who waits would get on the fleet as it is, class by class."""
+    fleet, admitted = week.fleet, 0
+    for kind in np.flatnonzero(week.n_waiting).tolist():
+        milli = int(week.classes.mix.total_gpu_milli[kind])
+        for _ in range(int(week.n_waiting[kind])):
+            place = fleet.choose(kind)
+            if place is None:
+                break
+            fleet.take(kind, place)
+            admitted += milli
+    return admitted
