@@ -51,6 +51,7 @@ class EvictOptions:
     reason: str = ""
     delete_options: DeleteOptions | None = None
     proven: ProvenMove | None = None
+    avoided_nodes: tuple[str, ...] = ()  # where the place that is reserved for the pod must not be
 
 
 class DeschedulePlugin(Protocol):
@@ -85,9 +86,10 @@ class EvictPlugin(Protocol):
 class ReservingEvictPlugin(Protocol):
     """An evict plugin that may reserve a place before a pod goes."""
 
-    def place_to_reserve(self, pod: Pod) -> Reservation | None:
+    def place_to_reserve(self, pod: Pod, avoided_nodes: tuple[str, ...] = ()) -> Reservation | None:
         """Return the reservation that would be made for a pod; None: it goes without.
 
+        It is not on the nodes that are avoided.
         Raises InputError if none can be made.
         """
         ...
@@ -226,8 +228,21 @@ class Evictor(Protocol):
         """
         ...
 
-    def prove(self, pods: Sequence[Pod], goal: MoveGoal, *, cordoning: str = "") -> bool:
+    def prove(
+        self,
+        pods: Sequence[Pod],
+        goal: MoveGoal,
+        *,
+        cordoning: str = "",
+        avoiding: Sequence[str] = (),
+        then: Sequence[Pod] = (),
+    ) -> bool:
         """Return whether all these pods can go, which are useless moves one without the other.
+
+        ``avoiding`` are nodes on which no place is reserved for them: the next ``evict`` of each
+        sees to that, proven or not.  ``then`` are pods that wait, a gang or one alone, and have to
+        find their places when all have gone; with them, either all pods are within the limits of
+        the cycle, or none goes.
 
         Then ``evict`` finds them proven.  True, too, where moves are not proven.  ``cordoning`` is
         a node that is to take no new pods.

@@ -71,6 +71,8 @@ class ProfileEvictor:
     running: RunningProfile | None = None  # known as soon as all its plugins are built
     #: found no place, and may find one when others have gone
     _homeless: list[tuple["_Wanted", Stay | LimitReached]] = field(default_factory=list)
+    #: by key of a pod that is to go next: nodes on which no place is reserved for it
+    _avoided: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def filter(self, pod: Pod) -> bool:
         return all(each.filter(pod) for each in self._running().filters)
@@ -100,6 +102,7 @@ class ProfileEvictor:
         Called when the plugin has named all the pods that it wants to go.
         """
         homeless, self._homeless = self._homeless, []
+        self._avoided.clear()
         progress = self.prover is not None and self.prover.makes_room
         while progress and homeless:
             progress, left = False, []
@@ -112,13 +115,26 @@ class ProfileEvictor:
         for wanted, why in homeless:
             self._stays(wanted.pod, wanted.reason, why)
 
-    def prove(self, pods: Sequence[Pod], goal: MoveGoal, *, cordoning: str = "") -> bool:
+    def prove(
+        self,
+        pods: Sequence[Pod],
+        goal: MoveGoal,
+        *,
+        cordoning: str = "",
+        avoiding: Sequence[str] = (),
+        then: Sequence[Pod] = (),
+    ) -> bool:
+        limit = self.limits.refusal_of(pods) if then else None
+        if limit is not None:
+            return self._stays(pods[0], "", limit)
+        if avoiding:
+            self._avoided.update({pod.key: tuple(avoiding) for pod in pods})
         if self.prover is None:
             return True
         for pod in pods:
             if self.prover.members_with(pod):
                 return self._stays(pod, "", Stay(StayReason.GANG, "others have to go without it"))
-        stay = self.prover.prove_all(pods, goal, self._reserve, cordoning=cordoning)
+        stay = self.prover.prove_all(pods, goal, self._reserve, cordoning=cordoning, then=then)
         return stay is None or self._stays(pods[0], "", stay)
 
     def is_node_limit_reached(self, node: str) -> bool:
@@ -170,7 +186,9 @@ class ProfileEvictor:
 
     def _reserve(self, pod: Pod) -> Reservation | None:
         evict = self._running().evict
-        return evict.place_to_reserve(pod) if isinstance(evict, ReservingEvictPlugin) else None
+        if not isinstance(evict, ReservingEvictPlugin):
+            return None
+        return evict.place_to_reserve(pod, self._avoided.get(pod.key, ()))
 
     # -- what is done --------------------------------------------------------------------------
 
@@ -222,6 +240,7 @@ class ProfileEvictor:
             reason=reason,
             delete_options=delete_options,
             proven=None if proof is None else _written(proof, pod),
+            avoided_nodes=self._avoided.get(pod.key, ()),
         )
 
     def _stays(self, pod: Pod, reason: str, why: Stay | LimitReached) -> bool:

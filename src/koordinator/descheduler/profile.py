@@ -29,6 +29,7 @@ from koordinator.descheduler.migration.controller import MIGRATION_CONTROLLER
 from koordinator.descheduler.plugins.custom_priority import CUSTOM_PRIORITY
 from koordinator.descheduler.plugins.default_evictor import DEFAULT_EVICTOR
 from koordinator.descheduler.plugins.fragmentation_aware import FRAGMENTATION_AWARE
+from koordinator.descheduler.plugins.gpu_defragmentation import GPU_DEFRAGMENTATION
 from koordinator.descheduler.plugins.low_node_load import LOW_NODE_LOAD
 from koordinator.descheduler.plugins.node_utilization import (
     HIGH_NODE_UTILIZATION,
@@ -64,6 +65,7 @@ DESCHEDULER_PLUGINS: tuple[Spec, ...] = (
     CUSTOM_PRIORITY,
     FRAGMENTATION_AWARE,
     SCALE_DOWN_BIN_PACK,
+    GPU_DEFRAGMENTATION,
     DEFAULT_EVICTOR,
     HIGH_NODE_UTILIZATION,
     LOW_NODE_UTILIZATION,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.worlds import START_S, metric, near, node, pod, spread, used
+from tests.worlds import START_S, gpu_pod, metric, near, node, pod, spread, used
 
 from koordinator.api.codec import decode
 from koordinator.api.meta import KubeObject
@@ -16,6 +16,8 @@ from koordinator.descheduler.configuration import DeschedulerPluginArgs
 from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle
 from koordinator.descheduler.profile import DESCHEDULER_PLUGINS
 from koordinator.foundation.clock import to_datetime
+from koordinator.simulator.research.openb import TraceNode
+from koordinator.simulator.research.openb_replay import node_objects
 from koordinator.testing.descheduler_plugins import DeschedulerPluginExample, check_plugin
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -38,6 +40,7 @@ ARGUMENTS: Mapping[str, tuple[str, dict[str, Any]]] = {
     ),
     "CustomPriority": ("balance", {"evictionOrder": [_level("gold"), _level("bronze")]}),
     "FragmentationAware": ("balance", {"nodeFit": False}),
+    "GPUDefragmentation": ("balance", {"pendingFor": "0s"}),
     "ScaleDownBinPack": (
         "balance",
         {
@@ -99,9 +102,23 @@ def cluster() -> Sequence[KubeObject]:
     ]
 
 
+def gpu_cluster() -> Sequence[KubeObject]:
+    """Return three nodes of two GPUs, each half used, and a pod that wants two."""
+    machines = [TraceNode(f"n{i}", 10_000, 65_536, 2, "A100") for i in (1, 2, 3)]
+    whole = {"gpu_core": 100, "gpu_memory_ratio": 100}
+    owner = _owned("any", "n1").metadata.owner_references
+    running = [gpu_pod(f"p{i}", f"n{i}", minors=[0], **whole) for i in (1, 2, 3)]
+    return [
+        *(obj for machine in machines for obj in node_objects(machine)),
+        *(replace(p, metadata=replace(p.metadata, owner_references=owner)) for p in running),
+        gpu_pod("waits", gpu_core=200, gpu_memory_ratio=200),
+    ]
+
+
 def example(spec: DeschedulerPluginSpec[Any]) -> DeschedulerPluginExample:
     point, args = ARGUMENTS[spec.name]
-    return DeschedulerPluginExample(spec, point, cluster(), START_S, args)
+    objects = gpu_cluster() if spec.name == "GPUDefragmentation" else cluster()
+    return DeschedulerPluginExample(spec, point, objects, START_S, args)
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,7 @@ from koordinator.descheduler.migration.jobs import (
 from koordinator.descheduler.migration.object_limiters import EvictionBucket, ObjectLimiters
 from koordinator.descheduler.migration.reservation_template import (
     job_reference_of,
+    options_avoiding,
     order_now,
     reservation_for,
 )
@@ -233,7 +234,7 @@ class MigrationController:
             made += [job.metadata.name for job in self._jobs.live_about(pod)]
         return True
 
-    def place_to_reserve(self, pod: Pod) -> Reservation | None:
+    def place_to_reserve(self, pod: Pod, avoided_nodes: tuple[str, ...] = ()) -> Reservation | None:
         """Return the reservation that a job for the pod would make; None: it makes none.
 
         Raises InputError if none can be made.
@@ -241,7 +242,7 @@ class MigrationController:
         if self._args.default_job_mode != PodMigrationJobMode.RESERVATION_FIRST:
             return None
         now_s = self._clock.now_s()
-        nobody = EvictOptions(plugin="", profile=self._handle.profile)
+        nobody = EvictOptions(plugin="", profile=self._handle.profile, avoided_nodes=avoided_nodes)
         job = self._job_for(pod, nobody, now_s)
         uid = job.metadata.name
         job = replace(job, metadata=replace(job.metadata, uid=uid))
@@ -279,6 +280,7 @@ class MigrationController:
                 mode=PodMigrationJobMode.EVICT_DIRECTLY if proven and proven.gang else mode,
                 ttl=self._args.default_job_ttl,
                 delete_options=options.delete_options or self._args.default_delete_options,
+                reservation_options=options_avoiding(pod, options.avoided_nodes),
             ),
         )
 

@@ -6,6 +6,7 @@ pod holds of its old node by name (devices, CPUs, a reservation) is not copied, 
 belongs to its job, so that it never outlives it.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -23,7 +24,7 @@ from koordinator.api.core import (
 from koordinator.api.labels import CREATED_BY, RESERVATION_ORDER
 from koordinator.api.meta import JsonObject, ObjectMeta, OwnerReference
 from koordinator.api.pod import Pod, PodSpec
-from koordinator.api.pod_migration_job import PodMigrationJob
+from koordinator.api.pod_migration_job import PodMigrationJob, PodMigrationReservationOptions
 from koordinator.api.reservation import (
     Reservation,
     ReservationControllerReference,
@@ -66,7 +67,7 @@ def reservation_for(
         made = decode({"metadata": metadata, "spec": spec}, Reservation)
     except InputError as error:
         raise error.within(path="spec.reservationOptions.template") from None
-    pod_spec = _elsewhere(made.spec.template.spec, pod.spec.node_name)
+    pod_spec = _elsewhere(made.spec.template.spec, (pod.spec.node_name,))
     if drops_claims:
         kept = (v for v in pod_spec.volumes if not (v.persistent_volume_claim or v.ephemeral))
         pod_spec = replace(pod_spec, volumes=tuple(kept))
@@ -75,6 +76,14 @@ def reservation_for(
         metadata=_metadata(job, made.metadata, now_s),
         spec=replace(made.spec, template=replace(made.spec.template, spec=pod_spec)),
     )
+
+
+def options_avoiding(pod: Pod, nodes: Sequence[str]) -> PodMigrationReservationOptions | None:
+    """Return what a job says of its reservation so that it is not on these nodes; None: nothing."""
+    if not nodes:
+        return None
+    template = _template_of(replace(pod, spec=_elsewhere(pod.spec, nodes)))
+    return PodMigrationReservationOptions(template={"spec": {"template": template}})
 
 
 def owners_of(pod: Pod) -> tuple[ReservationOwner, ...]:
@@ -170,18 +179,22 @@ def _template_of(pod: Pod) -> JsonObject:
     return {"metadata": _json(kept), "spec": _json(pod.spec)}
 
 
-def _elsewhere(spec: PodSpec, node: str) -> PodSpec:
-    """Return what the reservation asks for: the same, on another node."""
+def _elsewhere(spec: PodSpec, nodes_left: Sequence[str]) -> PodSpec:
+    """Return what the reservation asks for: the same, not on these nodes."""
     spec = replace(spec, node_name="")
-    if not node:
+    others = tuple(
+        NodeSelectorRequirement(key="metadata.name", operator="NotIn", values=(node,))
+        for node in nodes_left
+        if node
+    )
+    if not others:
         return spec
-    other = NodeSelectorRequirement(key="metadata.name", operator="NotIn", values=(node,))
     affinity = spec.affinity or Affinity()
     nodes = affinity.node_affinity or NodeAffinity()
     required = nodes.required_during_scheduling_ignored_during_execution
     terms = required.node_selector_terms if required is not None else ()
     terms = terms or (NodeSelectorTerm(),)
-    narrowed = tuple(replace(term, match_fields=(*term.match_fields, other)) for term in terms)
+    narrowed = tuple(replace(term, match_fields=(*term.match_fields, *others)) for term in terms)
     nodes = replace(
         nodes,
         required_during_scheduling_ignored_during_execution=NodeSelector(

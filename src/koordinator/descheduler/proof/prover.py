@@ -10,7 +10,7 @@ since they are there until their moves have been made: the next move finds only 
 there already.  One that fits only when others have gone is said to come after these.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from koordinator.api.pod import Pod
@@ -123,11 +123,12 @@ class MoveProver:
         reserve: Reserve | None,
         *,
         cordoning: str = "",
+        then: Sequence[Pod] = (),
     ) -> Stay | None:
         """Try moves of which each is for nothing without the others; return why one stays.
 
         If none does, ``proof_of`` each has its proof.  ``cordoning`` is a node that takes no new
-        pods from then on.
+        pods from then on.  ``then`` are pods that have to find places when all have gone.
         """
         world, proofs = self._the_world(), dict[str, MoveProof]()
         with world.attempt() as attempt:
@@ -135,14 +136,43 @@ class MoveProver:
                 world.cordon(cordoning)
             for pod in pods:
                 found = self._prove_now(pod, goal, reserve)
+                if then and isinstance(found, Stay) and found.why is StayReason.NO_PLACE:
+                    later = self._prove_later(pod, goal, reserve) if self._leaving else found
+                    found = found if isinstance(later, Stay) else later
                 if isinstance(found, Stay):
-                    for key in proofs:
-                        self._leaving.pop(key, None)
-                    return Stay(found.why, f"{pod.key}: {found.detail}")
+                    return self._given_up(proofs, Stay(found.why, f"{pod.key}: {found.detail}"))
                 proofs[pod.key] = found
+            if then:
+                landing = self._landing_then(then)
+                if not landing.node:
+                    why = f"{landing.pod} would find no place: {landing.why or landing.plugin}"
+                    return self._given_up(proofs, Stay(StayReason.NO_GAIN, why))
             attempt.keep()
         self._proofs.update(proofs)
         return None
+
+    def _given_up(self, proofs: Mapping[str, MoveProof], stay: Stay) -> Stay:
+        for key in proofs:
+            self._leaving.pop(key, None)
+        return stay
+
+    def _landing_then(self, pods: Sequence[Pod]) -> Landing:
+        """Return where the first of some pods lands when all that leave have gone.
+
+        If one finds no place, then what is told of that one.
+        """
+        world = self._the_world()
+        with world.attempt():
+            for key in self._leaving:
+                world.remove(key)
+            try:
+                landings = world.land_together(
+                    [replacement_of(pod, f"{pod.metadata.name}-next") for pod in pods]
+                )
+            except InputError as error:
+                return Landing(pods[0].key, why=str(error))
+        failed = [each for each in landings if not each.node]
+        return failed[0] if failed else landings[0]
 
     def _prove_now(
         self, pod: Pod, goal: MoveGoal | None, reserve: Reserve | None

@@ -1,0 +1,207 @@
+"""The cluster as the search for room sees it: rows are nodes, columns resources and GPUs.
+
+What a pod needs beyond this (volumes, affinity to other pods, spreading) is not known here: such a
+pod is not moved, and whether members who wait have a place in the end the proof tells.
+"""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from koordinator.api.annotations.devices import ALLOCATED, read_gpu_partitions
+from koordinator.api.annotations.gang import gang_name
+from koordinator.api.device import Device, DeviceType
+from koordinator.api.meta import ObjectMeta
+from koordinator.api.node import Node
+from koordinator.api.pod import Pod
+from koordinator.api.reservation import Reservation, ReservationPhase
+from koordinator.api.resource_names import GPU_CORE, GPU_MEMORY_RATIO
+from koordinator.descheduler.contract import ClusterView
+from koordinator.descheduler.node_fit import acceptance_key, accepts, free_on
+from koordinator.domain.devices.requests import DEVICE_NAMES
+from koordinator.domain.gpu_mix import WHOLE_GPU, BoolArray
+from koordinator.domain.gpu_request import GpuRequestError, gpu_request
+from koordinator.domain.gpu_room import RoomCluster, RoomPod
+from koordinator.domain.pod_requests import Requests, bounded, pod_requests
+from koordinator.foundation.errors import InputError
+
+_MILLI_PER_PERCENT = WHOLE_GPU // 100
+Groups = tuple[tuple[tuple[int, ...], ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuCluster:
+    """``room`` and what its rows and positions stand for."""
+
+    nodes: Sequence[Node]
+    pods: Sequence[Pod]  # as ``room.pods``
+    resources: Sequence[str]  # columns
+    room: RoomCluster
+    devices: Sequence[Device | None]  # by row
+    _accepting: dict[Hashable, BoolArray]
+
+    @classmethod
+    def of(
+        cls, nodes: Sequence[Node], view: ClusterView, may_move: Callable[[Pod], bool]
+    ) -> "GpuCluster":
+        """Return the nodes with the pods on them, and what reservations keep."""
+        devices = [view.objects(Device).get(node.metadata.name) for node in nodes]
+        free = [free_on(node, view) for node in nodes]
+        resources = sorted({name for each in free for name in each if name not in DEVICE_NAMES})
+        slots = max((_slots(device) for device in devices), default=0)
+        gpu_free = np.full((len(nodes), slots), -1)
+        for row, device in enumerate(devices):
+            for info in device.spec.devices if device is not None else ():
+                if info.type == DeviceType.GPU and info.minor is not None:
+                    gpu_free[row, info.minor] = WHOLE_GPU if info.health else 0
+        amounts = np.array([[each.get(name, 0) for name in resources] for each in free], np.int64)
+        made = cls(
+            nodes,
+            [],
+            resources,
+            RoomCluster(amounts.reshape(len(nodes), len(resources)), gpu_free, ()),
+            devices,
+            {},
+        )
+        return made._with_pods(view, may_move)
+
+    def amounts(self, requests: Requests) -> "np.typing.NDArray[np.int64] | None":
+        """Return ``(n_resources,)``; None if no node has some resource that is asked for."""
+        asked = {**requests, "pods": 1}
+        if any(asked[name] and name not in self.resources for name in asked.keys() - DEVICE_NAMES):
+            return None
+        return np.array([asked.get(name, 0) for name in self.resources], np.int64)
+
+    def accepting(self, pod: Pod) -> BoolArray:
+        """Return ``(n_nodes,)``: labels, taints and cordons let the pod in."""
+        key = acceptance_key(pod)
+        known = self._accepting.get(key)
+        if known is None:
+            known = np.array([accepts(node, pod) for node in self.nodes], bool)
+            self._accepting[key] = known
+        return known
+
+    def partitions(self, gpus: int) -> Groups:
+        """Return by row the groups of so many GPUs that are joined, as the devices say."""
+        found = []
+        for device in self.devices:
+            try:
+                table = read_gpu_partitions(device.metadata) if device is not None else None
+            except InputError:
+                table = None
+            found.append(tuple(tuple(p.minors) for p in (table or {}).get(gpus, ())))
+        return tuple(found)
+
+    def numa_nodes(self) -> Groups:
+        """Return by row the GPUs of each NUMA node."""
+        found = []
+        for device in self.devices:
+            by_node: dict[int, list[int]] = {}
+            for info in device.spec.devices if device is not None else ():
+                if info.type == DeviceType.GPU and info.minor is not None and info.topology:
+                    by_node.setdefault(info.topology.node_id, []).append(info.minor)
+            found.append(tuple(tuple(sorted(minors)) for minors in by_node.values()))
+        return tuple(found)
+
+    def _with_pods(self, view: ClusterView, may_move: Callable[[Pod], bool]) -> "GpuCluster":
+        pods, placed = [], []
+        rows = {node.metadata.name: row for row, node in enumerate(self.nodes)}
+        for name, row in rows.items():
+            for pod in view.active_pods_on(name):
+                found = self._room_pod(pod, row, may_move)
+                if found is None:
+                    self.room.gpu_free[row] = np.minimum(self.room.gpu_free[row], 0)
+                    continue
+                pods.append(pod)
+                placed.append(found)
+                self.room.gpu_free[row, list(found.gpus)] -= found.gpu_milli
+        for reservation in view.objects(Reservation).values():
+            self._keep(reservation, rows)
+        np.maximum(self.room.gpu_free, -1, out=self.room.gpu_free)
+        room = RoomCluster(self.room.free, self.room.gpu_free, tuple(placed))
+        return GpuCluster(self.nodes, pods, self.resources, room, self.devices, self._accepting)
+
+    def _room_pod(self, pod: Pod, row: int, may_move: Callable[[Pod], bool]) -> RoomPod | None:
+        """Return the pod; None if it has GPUs of which it is not known which."""
+        requests = pod_requests(pod.spec)
+        amounts = self.amounts(requests)
+        held = _held(pod.metadata)
+        try:
+            asks = gpu_request(requests)
+        except GpuRequestError:
+            return None
+        known = {minor for minor in held if 0 <= minor < self.room.gpu_free.shape[1]}
+        if (asks is not None and not held) or len(known) < len(held):
+            return None
+        milli = max(held.values(), default=0)
+        return RoomPod(
+            key=pod.key,
+            row=row,
+            requests=np.zeros(len(self.resources), np.int64) if amounts is None else amounts,
+            gpus=tuple(sorted(held)),
+            gpu_milli=milli,
+            accepts=self.accepting(pod),
+            may_move=amounts is not None
+            and len(set(held.values())) <= 1
+            and _is_plain(pod, requests)
+            and may_move(pod),
+            cost=1.0 + max(pod.spec.priority or 0, 0) / 1e6,
+        )
+
+    def _keep(self, reservation: Reservation, rows: Mapping[str, int]) -> None:
+        """Take what a reservation keeps: its GPUs as a whole, of other things what is unused."""
+        row = rows.get(reservation.status.node_name)
+        if row is None or reservation.status.phase != ReservationPhase.AVAILABLE:
+            return
+        status = reservation.status
+        for column, name in enumerate(self.resources):
+            if name in status.allocatable:
+                kept = bounded(name, status.allocatable[name])
+                used = bounded(name, status.allocated[name]) if name in status.allocated else 0
+                self.room.free[row, column] -= max(kept - used, 0)
+        for minor in _held(reservation.metadata):
+            if 0 <= minor < self.room.gpu_free.shape[1]:
+                self.room.gpu_free[row, minor] = min(self.room.gpu_free[row, minor], 0)
+
+
+def _slots(device: Device | None) -> int:
+    infos = device.spec.devices if device is not None else ()
+    return 1 + max(
+        (i.minor for i in infos if i.type == DeviceType.GPU and i.minor is not None), default=-1
+    )
+
+
+def _held(meta: ObjectMeta) -> dict[int, int]:
+    """Return the GPU milli that are given to a pod or a reservation, by minor."""
+    try:
+        allocated = (ALLOCATED.read(meta) or {}).get(DeviceType.GPU, ())
+    except InputError:
+        return {-1: WHOLE_GPU}
+    held = {}
+    for each in allocated:
+        quantity = each.resources.get(GPU_MEMORY_RATIO) or each.resources.get(GPU_CORE)
+        percent = quantity.value() if quantity is not None else 100
+        held[each.minor] = min(max(percent, 0), 100) * _MILLI_PER_PERCENT
+    return held
+
+
+def _is_plain(pod: Pod, requests: Requests) -> bool:
+    """Return whether rows and columns say all that decides where a pod may run."""
+    spec = pod.spec
+    affinity = spec.affinity
+    others = affinity is not None and (
+        affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None
+    )
+    try:
+        asks = gpu_request(requests)
+    except GpuRequestError:
+        return False
+    devices = {name for name in requests if name in DEVICE_NAMES}
+    return not (
+        others
+        or spec.topology_spread_constraints
+        or any(volume.persistent_volume_claim for volume in spec.volumes)
+        or gang_name(pod.metadata)
+        or (devices and asks is None)
+    )

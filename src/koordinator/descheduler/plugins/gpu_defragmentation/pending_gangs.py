@@ -1,0 +1,161 @@
+"""Who waits for room: pods of whole GPUs, alone or in a gang."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from koordinator.api.annotations.devices import GPU_PARTITION_SPEC
+from koordinator.api.annotations.gang import NETWORK_TOPOLOGY_SPEC, gang_name, min_available
+from koordinator.api.annotations.numa import NUMA_TOPOLOGY_SPEC
+from koordinator.api.cluster_network_topology import ClusterNetworkTopology
+from koordinator.api.pod import Pod
+from koordinator.api.pod_group import PodGroup
+from koordinator.descheduler.contract import ClusterView
+from koordinator.descheduler.plugins.gpu_defragmentation.gpu_cluster import GpuCluster, Groups
+from koordinator.domain.gangs.terms import gang_id
+from koordinator.domain.gpu_mix import IntArray
+from koordinator.domain.gpu_request import GpuRequestError, gpu_request
+from koordinator.domain.gpu_room import RoomRequest
+from koordinator.domain.network.rules import rules_of
+from koordinator.domain.network.tree import layers_of
+from koordinator.domain.pod_requests import pod_requests
+from koordinator.foundation.clock import to_epoch_s
+from koordinator.foundation.errors import InputError
+
+_WHOLE = 100  # percent
+_SINGLE_NUMA_NODE = "SingleNUMANode"
+
+
+@dataclass(frozen=True, slots=True)
+class PendingGang:
+    """Pods that start together: a gang, or one pod."""
+
+    name: str  # namespace/name
+    pods: tuple[Pod, ...]
+    gpus: int  # of each
+
+    @property
+    def priority(self) -> int:
+        """The highest of its pods."""
+        return max(pod.spec.priority or 0 for pod in self.pods)
+
+
+def pending_gangs(pods: Iterable[Pod], view: ClusterView, before_s: float) -> list[PendingGang]:
+    """Return who waits since then or longer, the most important first, then the longest.
+
+    A gang that is not whole, or whose members are not alike, is left out.
+    """
+    together: dict[str, list[Pod]] = {}
+    bound: dict[str, int] = {}
+    for pod in pods:
+        gang = gang_id(pod.metadata)
+        if pod.spec.node_name:
+            bound[gang] = bound.get(gang, 0) + 1
+        elif _waits(pod):
+            together.setdefault(gang or pod.key, []).append(pod)
+    found = []
+    for name, members in together.items():
+        gpus = {_whole_gpus(pod) for pod in members}
+        youngest_s = max(to_epoch_s(pod.metadata.creation_timestamp) for pod in members)
+        if len(gpus) != 1 or 0 in gpus or youngest_s > before_s:
+            continue
+        if len(members) + bound.get(name, 0) < _least(members[0], view):
+            continue
+        ordered = sorted(members, key=lambda pod: pod.key)
+        found.append((youngest_s, PendingGang(name, tuple(ordered), gpus.pop())))
+    found.sort(key=lambda each: (-each[1].priority, each[0], each[1].name))
+    return [gang for _, gang in found]
+
+
+def request_of(gang: PendingGang, cluster: GpuCluster, view: ClusterView) -> RoomRequest | None:
+    """Return the room that a gang wants; None if no node has what it asks for.
+
+    Raises InputError if it can't be said, as of members that are not alike.
+    """
+    first = gang.pods[0]
+    wanted = cluster.amounts(pod_requests(first.spec))
+    if wanted is None:
+        return None
+    allowed = cluster.accepting(first)
+    for pod in gang.pods[1:]:
+        amounts = cluster.amounts(pod_requests(pod.spec))
+        if amounts is None or not np.array_equal(amounts, wanted):
+            raise InputError("its members ask for different amounts", source=gang.name)
+        allowed = allowed & cluster.accepting(pod)
+    return RoomRequest(
+        members=len(gang.pods),
+        gpus=gang.gpus,
+        requests=wanted,
+        accepts=allowed,
+        groups=_groups(gang, cluster),
+        domain=_domain(gang, cluster, view),
+    )
+
+
+def _waits(pod: Pod) -> bool:
+    return (
+        pod.status.phase in ("", "Pending")
+        and pod.metadata.deletion_timestamp is None
+        and not pod.spec.scheduling_gates
+    )
+
+
+def _whole_gpus(pod: Pod) -> int:
+    """Return how many whole GPUs a pod asks for; 0 if it asks for none or for parts."""
+    try:
+        asks = gpu_request(pod_requests(pod.spec))
+    except GpuRequestError:
+        return 0
+    if asks is None or max(asks.ratio, asks.core) < _WHOLE:
+        return 0
+    return asks.count
+
+
+def _least(pod: Pod, view: ClusterView) -> int:
+    """Return how many members a pod's gang needs."""
+    if not gang_name(pod.metadata):
+        return 1
+    group = view.objects(PodGroup).get(gang_id(pod.metadata))
+    if group is not None:
+        return group.spec.min_member
+    return min_available(pod.metadata) or 1
+
+
+def _groups(gang: PendingGang, cluster: GpuCluster) -> Groups | None:
+    meta = gang.pods[0].metadata
+    if GPU_PARTITION_SPEC.read(meta) is not None:
+        return cluster.partitions(gang.gpus)
+    numa = NUMA_TOPOLOGY_SPEC.read(meta)
+    if numa is not None and numa.numa_topology_policy == _SINGLE_NUMA_NODE:
+        return cluster.numa_nodes()
+    return None
+
+
+def _domain(gang: PendingGang, cluster: GpuCluster, view: ClusterView) -> IntArray | None:
+    """Return the number of each node's domain, of the layer in which all members have to be."""
+    spec = NETWORK_TOPOLOGY_SPEC.read(gang.pods[0].metadata)
+    topology = next(iter(view.objects(ClusterNetworkTopology).values()), None)
+    if spec is None or topology is None:
+        return None
+    layers = layers_of(topology)
+    level = rules_of(spec, ["", *(layer.name for layer in layers)]).must
+    if not level:
+        return None
+    numbers: dict[tuple[str, ...], int] = {}
+    domains = []
+    for node in cluster.nodes:
+        path = _path(node.metadata.labels, [layer.keys for layer in layers[:level]])
+        domains.append(-1 if path is None else numbers.setdefault(path, len(numbers)))
+    return np.array(domains, np.int64)
+
+
+def _path(labels: Mapping[str, str], keys: Sequence[Sequence[str]]) -> tuple[str, ...] | None:
+    """Return the names of a node's domains from the top; None if it is in none."""
+    names = []
+    for accepted in keys:
+        name = next((labels[key] for key in accepted if labels.get(key)), "")
+        if not name:
+            return None
+        names.append(name)
+    return tuple(names)

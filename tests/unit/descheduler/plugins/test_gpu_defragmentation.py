@@ -1,0 +1,317 @@
+"""GPUDefragmentation: pods move so that a gang finds room, and only if it does in the end."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from tests.unit.descheduler.migration.world import MigrationWorld
+from tests.unit.descheduler.world import DeschedulerWorld
+from tests.worlds import gpu_pod
+
+from koordinator.api.core import Taint
+from koordinator.api.meta import JsonObject, KubeObject, ObjectMeta, OwnerReference
+from koordinator.api.node import Node
+from koordinator.api.pod import Pod
+from koordinator.api.pod_migration_job import PodMigrationJob
+from koordinator.api.workload import ReplicaSet, WorkloadSpec
+from koordinator.descheduler.configuration import decode_plugin_args
+from koordinator.descheduler.plugins.gpu_defragmentation.arguments import GPUDefragmentationArgs
+from koordinator.foundation.errors import InputError
+from koordinator.scheduler.trial import follow_cluster
+from koordinator.simulator.configurations import default_configuration
+from koordinator.simulator.research.openb import TraceNode
+from koordinator.simulator.research.openb_replay import node_objects
+
+GANG = "gang.scheduling.koordinator.sh"
+AT_ONCE: JsonObject = {"pendingFor": "0s"}
+
+
+def nodes(*names: str, gpus: int = 4, cpu: int = 64) -> list[KubeObject]:
+    """Return GPU nodes and what their agents say of the devices."""
+    return [
+        obj
+        for name in names
+        for obj in node_objects(TraceNode(name, cpu * 1000, 262_144, gpus, "A100"))
+    ]
+
+
+def running(name: str, on: str, *minors: int, percent: int = 100, **spec: Any) -> Pod:
+    """Return a pod of a ReplicaSet with these GPUs, or with a share of one."""
+    amount = percent * len(minors)
+    made = gpu_pod(name, on, minors=minors, gpu_core=amount, gpu_memory_ratio=amount)
+    owner = OwnerReference(
+        api_version=ReplicaSet.API_VERSION,
+        kind=ReplicaSet.KIND,
+        name=f"rs-{name}",
+        uid=f"rs-{name}",
+        controller=True,
+    )
+    return replace(
+        made,
+        metadata=replace(made.metadata, owner_references=(owner,), uid=f"uid-{name}"),
+        spec=replace(made.spec, scheduler_name="koord-scheduler", **spec),
+    )
+
+
+def replica_sets(pods: Sequence[KubeObject]) -> list[KubeObject]:
+    """Return the workloads of pods."""
+    return [
+        ReplicaSet(
+            metadata=ObjectMeta(name=owner.name, namespace="default", uid=owner.uid),
+            spec=WorkloadSpec(replicas=8),
+        )
+        for pod in pods
+        if isinstance(pod, Pod)
+        for owner in pod.metadata.owner_references
+    ]
+
+
+def waiting(name: str, count: int, gpus: int = 4, **spec: Any) -> list[Pod]:
+    """Return the members of a gang that need so many GPUs each."""
+    entries = {f"{GANG}/name": name, f"{GANG}/min-available": str(count)}
+    made = []
+    for index in range(count):
+        pod = gpu_pod(f"{name}-{index}", gpu_core=100 * gpus, gpu_memory_ratio=100 * gpus)
+        meta = replace(pod.metadata, annotations=entries)
+        spec = {"scheduler_name": "koord-scheduler", **spec}
+        made.append(replace(pod, metadata=meta, spec=replace(pod.spec, **spec)))
+    return made
+
+
+def world(
+    *objects: KubeObject,
+    args: JsonObject | None = None,
+    controller: JsonObject | None = None,
+    **whole: Any,
+) -> MigrationWorld:
+    """Return a world in which moves are proven, as the chart has it."""
+    one = MigrationWorld.__new__(MigrationWorld)
+    profile = {
+        "plugins": {"balance": {"enabled": [{"name": "GPUDefragmentation"}]}},
+        "pluginConfig": [
+            {"name": "GPUDefragmentation", "args": AT_ONCE if args is None else args},
+            {
+                "name": "MigrationController",
+                "args": controller
+                or {
+                    "maxMigratingPerNode": 0,
+                    "maxMigratingPerWorkload": 4,
+                    "maxUnavailablePerWorkload": 4,
+                },
+            },
+        ],
+    }
+    everything = [*objects, *replica_sets(objects)]
+    DeschedulerWorld.__init__(
+        one, *everything, profile=profile, prover=default_configuration(), **whole
+    )
+    return one
+
+
+def moved(one: MigrationWorld) -> dict[str, str]:
+    """Run a cycle; return the pods with jobs, and where the proof says that they go."""
+    one.descheduler.step()
+    targets = {v.pod.metadata.name: v.target for v in one.verdicts if v.stays is None}
+    jobs = one.cluster.list(PodMigrationJob).items
+    return {
+        job.spec.pod_ref.name: targets.get(job.spec.pod_ref.name, "")
+        for job in jobs
+        if job.spec.pod_ref is not None
+    }
+
+
+def stays(one: MigrationWorld) -> str:
+    return " | ".join(str(verdict.stays) for verdict in one.verdicts if verdict.stays)
+
+
+def test_one_pod_goes_where_that_makes_room_and_the_gang_then_fits() -> None:
+    """Two nodes of three are wanted whole; one pod that is in the way goes to the third."""
+    one = world(
+        *nodes("n1", "n2", "n3"),
+        running("a", "n1", 0),
+        running("b", "n2", 0),
+        running("c", "n2", 1),
+        *waiting("train", 2),
+    )
+    assert moved(one) == {"a": "n2"}, stays(one)  # not two pods of n2
+    fits = world(
+        *nodes("n1", "n2", "n3"),
+        running("a", "n1", 0, 1),
+        running("b", "n2", 0, 1),
+        *waiting("train", 2),
+    )
+    assert moved(fits) in ({"a": "n2"}, {"b": "n1"}), stays(fits)
+
+
+def test_the_job_says_where_the_pod_must_not_go() -> None:
+    """Its reservation avoids the room, on whichever free GPU the scheduler would put it."""
+    one = world(*nodes("n1", "n2"), running("a", "n1", 0), *waiting("train", 1))
+    assert moved(one) == {}, stays(one)  # n2 is free: nobody has to go
+    full = world(
+        *nodes("n1", "n2", "n3", gpus=4),
+        running("a", "n1", 0),
+        running("b", "n2", 0, 1),
+        running("c", "n3", 0, 1),
+        *waiting("train", 1),
+    )
+    assert moved(full).keys() == {"a"}
+    job = full.cluster.list(PodMigrationJob).items[0]
+    assert job.spec.reservation_options is not None
+    template: Any = job.spec.reservation_options.template
+    terms = template["spec"]["template"]["spec"]["affinity"]["nodeAffinity"][
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ]["nodeSelectorTerms"]
+    assert {"key": "metadata.name", "operator": "NotIn", "values": ["n1"]} in terms[0][
+        "matchFields"
+    ]
+
+
+@pytest.mark.parametrize(
+    "reason", ["priority", "gang", "selector", "bare", "cordon", "taint", "not whole", "young"]
+)
+def test_nothing_moves_that_may_not(reason: str) -> None:
+    """Of a more important pod, a member of a gang, one that runs nowhere else, and so on."""
+    held = running("a", "n1", 0)
+    machines = nodes("n1", "n2")
+    gang = waiting("train", 1)
+    args = AT_ONCE
+    match reason:
+        case "priority":
+            held = running("a", "n1", 0, priority=100)
+        case "gang":
+            meta = held.metadata
+            entries = {**meta.annotations, f"{GANG}/name": "other", f"{GANG}/min-available": "1"}
+            held = replace(held, metadata=replace(meta, annotations=entries))
+        case "selector":
+            held = running("a", "n1", 0, node_selector={"pool": "nowhere"})
+        case "bare":
+            held = replace(held, metadata=replace(held.metadata, owner_references=()))
+        case "cordon":
+            machines = [_cordoned(each) if each.key == "n2" else each for each in machines]
+        case "taint":
+            taint = Taint(key="own", effect="NoSchedule")
+            machines = [_tainted(each, taint) if each.key == "n2" else each for each in machines]
+        case "not whole":
+            gang = waiting("train", 2)[:1]
+        case _:
+            args = {"pendingFor": "1h"}
+    blocker = running("b", "n2", 0)
+    blocker = replace(blocker, metadata=replace(blocker.metadata, owner_references=()))
+    one = world(*machines, held, blocker, *gang, args=args)
+    assert moved(one) == {}
+    if reason in ("cordon", "taint"):
+        return
+    free = world(*nodes("n1", "n2"), running("a", "n1", 0), blocker, *waiting("train", 1))
+    assert moved(free) == {"a": "n2"}, stays(free)
+
+
+def _cordoned(obj: KubeObject) -> KubeObject:
+    if not isinstance(obj, Node):
+        return obj
+    return replace(obj, spec=replace(obj.spec, unschedulable=True))
+
+
+def _tainted(obj: KubeObject, taint: Taint) -> KubeObject:
+    if not isinstance(obj, Node):
+        return obj
+    return replace(obj, spec=replace(obj.spec, taints=(taint,)))
+
+
+def test_nobody_moves_for_a_gang_that_something_else_keeps_waiting() -> None:
+    """The room alone would not help: members want a label that no node with room has."""
+    one = world(
+        *nodes("n1", "n2"),
+        running("a", "n1", 0),
+        running("b", "n2", 0),
+        *waiting("train", 1, node_selector={"pool": "none"}),
+    )
+    assert moved(one) == {}
+
+
+def test_moves_are_seen_through_before_others_begin() -> None:
+    """While jobs are under way no other pod is named."""
+    one = world(
+        *nodes("n1", "n2", "n3"),
+        running("a", "n1", 0),
+        running("b", "n2", 0, 1),
+        running("c", "n3", 0, 1),
+        *waiting("train", 1),
+        *waiting("other", 1, gpus=3),
+        deschedulingInterval="10s",
+    )
+    first = moved(one)
+    assert len(first) == 1
+    one.clock.advance_to(one.clock.now_s() + 11)
+    assert moved(one).keys() == first.keys()
+
+
+def test_the_room_is_there_in_the_end() -> None:
+    """The scheduler itself puts the gang there when the pods have moved."""
+    trial_world = world(
+        *nodes("n1", "n2", "n3", "n4"),
+        running("a", "n1", 0),
+        running("b", "n2", 1),
+        running("c", "n3", 0, 1),
+        running("d", "n4", 0, 1, 2),
+        *waiting("train", 2),
+    )
+    plan = moved(trial_world)
+    assert set(plan) == {"a", "b"}, stays(trial_world)
+    after = [
+        running(
+            name,
+            plan.get(name, on),
+            *((3,) if name in plan and plan[name] == "n4" else (2,) if name in plan else minors),
+        )
+        for name, on, minors in (
+            ("a", "n1", (0,)),
+            ("b", "n2", (1,)),
+            ("c", "n3", (0, 1)),
+            ("d", "n4", (0, 1, 2)),
+        )
+    ]
+    if plan["a"] == plan["b"]:
+        after[1] = running("b", plan["b"], 3)
+    fresh = world(*nodes("n1", "n2", "n3", "n4"), *after)
+    trial = follow_cluster(fresh.cluster, fresh.clock, default_configuration())
+    trial.follow()
+    with trial.world() as there:
+        landings = there.land_together(waiting("train", 2))
+    assert {landing.node for landing in landings} == {"n1", "n2"}
+
+
+def test_without_anyone_waiting_shares_are_put_together() -> None:
+    """Two GPUs half used, one by each of two shares: one of them goes to the other."""
+    args = {"pendingFor": "0s", "withoutPending": {"maxMoves": 1, "leastGainMilli": 100}}
+    one = world(
+        *nodes("n1", "n2", gpus=2),
+        running("a", "n1", 0, percent=50),
+        running("b", "n2", 0, percent=50),
+        running("c", "n1", 1),
+        running("d", "n2", 1),
+        args=args,
+    )
+    assert len(moved(one)) <= 1
+    none = world(
+        *nodes("n1", "n2", gpus=2),
+        running("a", "n1", 0, percent=50),
+        running("b", "n2", 0, percent=50),
+        args={"withoutPending": {"maxMoves": 0}},
+    )
+    assert moved(none) == {}
+
+
+@pytest.mark.parametrize(
+    ("args", "path"),
+    [
+        ({"pendingFor": "-1s"}, "pendingFor"),
+        ({"maxMovesPerGang": 0}, "maxMovesPerGang"),
+        ({"withoutPending": {"leastGainMilli": 0}}, "withoutPending.leastGainMilli"),
+        ({"moves": 1}, "moves"),
+    ],
+)
+def test_arguments_out_of_bounds_are_refused(args: JsonObject, path: str) -> None:
+    """With the field's path."""
+    with pytest.raises(InputError, match=path.rpartition(".")[2]):
+        decode_plugin_args(GPUDefragmentationArgs, args, "args", "test")
