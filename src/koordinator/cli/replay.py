@@ -13,8 +13,16 @@ from rich.table import Table
 from koordinator.cli.interruption import INTERRUPTED, Interruption, tell_interrupted
 from koordinator.cli.output import Output, check_writable, console, print_data
 from koordinator.foundation.errors import InputError
+from koordinator.simulator.interruption import RunInterrupted
 from koordinator.simulator.research.bound import allocation_bound
 from koordinator.simulator.research.openb import Arrivals, OpenbTrace, arrivals, read_trace
+from koordinator.simulator.research.openb_departures import (
+    WEEK_S,
+    DepartureWeek,
+    draw_departing_pods,
+)
+from koordinator.simulator.research.openb_fleet import FleetClasses, GpuFleet
+from koordinator.simulator.research.openb_moves import LimitedMoves, MoveBudget
 from koordinator.simulator.research.openb_replay import (
     DEFAULT_POLICY,
     ReplayResult,
@@ -38,6 +46,8 @@ class Replay:
     output: Output
     placements: Path | None
     with_bound: bool
+    departures: bool = False
+    migrate: float | None = None  # moves per 1,000 arrivals; None: nobody moves
 
 
 def replay(asked: Replay) -> None:
@@ -45,6 +55,12 @@ def replay(asked: Replay) -> None:
 
     Without ``tune`` every pod of the list arrives once.
     """
+    if asked.departures:
+        _refuse_with_departures(asked)
+        _replay_week(asked)
+        return
+    if asked.migrate is not None:
+        raise InputError("accepted only together with --departures", source="--migrate")
     if asked.tune is not None and not 0 < asked.tune < math.inf:
         raise InputError(f"found {asked.tune}; accepted is a ratio over 0", source="--tune")
     trace = read_trace(asked.data, asked.workload or "default")
@@ -85,6 +101,64 @@ def replay(asked: Replay) -> None:
         print_data(figures, asked.output)
     if interruption.asked:
         tell_interrupted(f"{len(result.placements)} of {len(order.order)} arrivals")
+        raise typer.Exit(INTERRUPTED)
+
+
+def _refuse_with_departures(asked: Replay) -> None:
+    given = {"tune": asked.tune is not None, "placements": asked.placements is not None}
+    given["bound"] = asked.with_bound
+    for name, is_given in given.items():
+        if is_given:
+            raise InputError("not accepted together with --departures", source=f"--{name}")
+
+
+def _replay_week(asked: Replay) -> None:
+    """Let a week of the trace pass and print the figures."""
+    trace = read_trace(asked.data, asked.workload or "default")
+    seed = DEFAULT_SEED if asked.seed is None else asked.seed
+    policy = asked.policy or DEFAULT_POLICY
+    drawn = draw_departing_pods(trace, seed)
+    week = DepartureWeek(GpuFleet(trace, FleetClasses.of(trace), drawn.rank, policy), drawn)
+    mover = None if asked.migrate is None else LimitedMoves(MoveBudget(asked.migrate))
+    with (
+        Progress(console=console(stderr=True), transient=True) as progress,
+        Interruption() as interruption,
+    ):
+        task = progress.add_task("a week passes", total=WEEK_S)
+
+        def every_hour(at: DepartureWeek) -> None:
+            if mover is not None:
+                mover(at)
+            progress.update(task, completed=at.now_s)
+            interruption.check()
+
+        try:
+            hours = week.run(every_hour)
+        except RunInterrupted:
+            hours = ()
+    result = week.result(policy, seed, hours)
+    figures = {
+        "trace": trace.name,
+        "policy": policy,
+        "seed": seed,
+        "arrivals": result.arrivals,
+        "waitingAtTheEnd": result.waiting,
+        "gpuUsedPercent": round(100 * result.gpu_used, 3),
+        "meanWaitSeconds": round(result.mean_wait_s, 1),
+        "moves": result.moves,
+        "movesPer1000Arrivals": round(result.moves_per_1000, 2),
+    }
+    if asked.output is Output.TABLE:
+        console().print(
+            f"{trace.name}, policy {policy}, seed {seed}: {figures['gpuUsedPercent']} % of the "
+            f"GPUs in use, mean wait {result.mean_wait_s / 3600:.2f} h, {result.arrivals} "
+            f"arrivals, {result.waiting} wait at the end, {result.moves} moves "
+            f"({figures['movesPer1000Arrivals']} per 1,000 arrivals)"
+        )
+    else:
+        print_data(figures, asked.output)
+    if interruption.asked:
+        tell_interrupted(f"{week.now_s / 3600:.0f} of {WEEK_S / 3600:.0f} hours")
         raise typer.Exit(INTERRUPTED)
 
 

@@ -62,6 +62,18 @@ class SimulateFlags:
     bound: Annotated[
         bool, typer.Option("--bound", help="With --trace: add a proven upper bound.")
     ] = False
+    departures: Annotated[
+        bool,
+        typer.Option(
+            "--departures",
+            help="With --trace: a virtual week in which pods come, wait, run as long as the list "
+            "says, and go.",
+        ),
+    ] = False
+    migrate: Annotated[
+        float | None,
+        typer.Option(min=0, help="With --departures: moves per 1,000 arrivals, at most."),
+    ] = None
     placements: Annotated[
         Path | None, typer.Option(help="With --trace: write a CSV line per arrival.")
     ] = None
@@ -119,6 +131,8 @@ class SimulateFlags:
             self.output,
             self.placements,
             with_bound=self.bound,
+            departures=self.departures,
+            migrate=self.migrate,
         )
 
 
@@ -134,7 +148,7 @@ def simulate(flags: SimulateFlags) -> None:
         return
     flags.refuse(
         "accepted only together with --trace",
-        *("data", "policy", "tune", "bound", "placements"),
+        *("data", "policy", "tune", "bound", "placements", "departures", "migrate"),
     )
     if not flags.workload:
         raise InputError("required: a YAML file, or --trace with --data", source="--workload")

@@ -275,3 +275,24 @@ def test_one_run_of_a_workload_is_recorded(koord: Koord, tmp_path: Path, option:
     assert f"{option}: not accepted together with --compare" in compared.stderr
     assert f"{option}: not accepted together with --trace" in traced.stderr
     assert not path.exists()
+
+
+@pytest.mark.slow
+def test_a_week_of_a_trace_with_departures_and_moves(koord: Koord, tmp_path: Path) -> None:
+    """Pods come and go; what belongs to replays without departures is refused."""
+    (tmp_path / "openb_node_list_gpu_node.csv").write_text(
+        "sn,cpu_milli,memory_mib,gpu,model\nn1,32000,65536,2,A\nn2,16000,65536,2,A\n"
+    )
+    lines = ["name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,creation_time,deletion_time"]
+    lines += [f"p{i},{4000 + 1000 * i},1024,1,{[1000, 460][i % 2]},,0,14400" for i in range(6)]
+    (tmp_path / "openb_pod_list_default.csv").write_text("\n".join(lines) + "\n")
+    week = ("simulate", "--trace", "openb", "--data", tmp_path, "--departures")
+    figures = json.loads(koord(*week, "--migrate", "50", "--seed", "1", "-o", "json").stdout)
+    assert 0 < figures["gpuUsedPercent"] <= 100
+    assert figures["movesPer1000Arrivals"] <= 50
+    assert "% of the GPUs in use" in koord(*week).stdout
+    refused = koord(*week, "--tune", "1")
+    assert refused.code == 2
+    assert "--tune: not accepted together with --departures" in refused.stderr
+    alone = koord("simulate", "--trace", "openb", "--data", tmp_path, "--migrate", "5")
+    assert "--migrate: accepted only together with --departures" in alone.stderr
