@@ -3,13 +3,23 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.unit.descheduler.migration.world import MigrationWorld
 from tests.unit.descheduler.world import DeschedulerWorld
 from tests.worlds import gpu_pod
 
-from koordinator.api.core import Taint
+from koordinator.api.core import (
+    Affinity,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    Taint,
+)
 from koordinator.api.meta import JsonObject, KubeObject, ObjectMeta, OwnerReference
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
@@ -17,6 +27,7 @@ from koordinator.api.pod_migration_job import PodMigrationJob
 from koordinator.api.workload import ReplicaSet, WorkloadSpec
 from koordinator.descheduler.configuration import decode_plugin_args
 from koordinator.descheduler.plugins.gpu_defragmentation.arguments import GPUDefragmentationArgs
+from koordinator.domain.placement_trial import replacement_of
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.trial import follow_cluster
 from koordinator.simulator.configurations import default_configuration
@@ -279,6 +290,52 @@ def test_the_room_is_there_in_the_end() -> None:
     with trial.world() as there:
         landings = there.land_together(waiting("train", 2))
     assert {landing.node for landing in landings} == {"n1", "n2"}
+
+
+@pytest.mark.slow
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000))
+def test_whenever_pods_move_the_gang_has_room_where_they_were(seed: int) -> None:
+    """Pods of all sizes at random: where some move, the real scheduler then places the gang."""
+    rng = np.random.default_rng(seed)
+    free = {f"n{index}": [0, 1, 2, 3] for index in range(int(rng.integers(3, 6)))}
+    pods = []
+    for number in range(int(rng.integers(2, 10))):
+        own = free[f"n{rng.integers(len(free))}"]
+        count = int(rng.choice([1, 1, 2]))
+        if len(own) < count:
+            continue
+        minors = sorted(own.pop(int(rng.integers(len(own)))) for _ in range(count))
+        percent = 50 if count == 1 and rng.random() < 0.3 else 100
+        on = next(name for name, left in free.items() if left is own)
+        priority = int(rng.choice([0, 0, 0, 10]))
+        pods.append(running(f"p{number}", on, *minors, percent=percent, priority=priority))
+    gang = waiting("train", int(rng.integers(1, 3)), gpus=int(rng.choice([2, 4, 4])))
+    one = world(*nodes(*free), *pods, *gang)
+    plan = moved(one)
+    by_name = {pod.metadata.name: pod for pod in pods}
+    assert all((by_name[name].spec.priority or 0) == 0 for name in plan)
+    trial = follow_cluster(one.cluster, one.clock, default_configuration())
+    trial.follow()
+    with trial.world() as after:
+        for name in plan:
+            after.remove(f"default/{name}")
+        for name, target in plan.items():
+            there = replacement_of(by_name[name], f"{name}-next")
+            there = replace(there, spec=replace(there.spec, affinity=_only(target)))
+            assert after.land(there).node == target
+        if plan:
+            members = [replacement_of(pod, f"{pod.metadata.name}-next") for pod in gang]
+            assert all(landing.node for landing in after.land_together(members))
+
+
+def _only(node: str) -> Affinity:
+    named = NodeSelectorRequirement(key="metadata.name", operator="In", values=(node,))
+    terms = (NodeSelectorTerm(match_fields=(named,)),)
+    required = NodeSelector(node_selector_terms=terms)
+    return Affinity(
+        node_affinity=NodeAffinity(required_during_scheduling_ignored_during_execution=required)
+    )
 
 
 def test_without_anyone_waiting_shares_are_put_together() -> None:
