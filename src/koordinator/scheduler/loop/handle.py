@@ -124,7 +124,8 @@ class SchedulerHandle:
             nominations=nominations,
             bindings=bindings,
             diagnoses=diagnoses,
-            options=options,
+            heeds_others=options.heeds_other_schedulers,
+            transforms=options.transforms,
         )
         return cls(
             cluster,

@@ -1,6 +1,6 @@
 """Events of pods: who has a node goes into the state, who needs one into the queue."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from koordinator.api.codec import subject_of
 from koordinator.api.pod import Pod
@@ -15,13 +15,16 @@ from koordinator.scheduler.isolation import PluginIsolation
 from koordinator.scheduler.loop.diagnoses import Diagnoses
 from koordinator.scheduler.loop.feature import Hooks
 from koordinator.scheduler.loop.nominations import Nominations
-from koordinator.scheduler.loop.options import SchedulerOptions
 from koordinator.scheduler.queue import QueuedPod, SchedulingQueue
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod, PodClass
 
 
 class PodIntake:
-    """Takes in pods for one scheduler."""
+    """Takes in pods for one scheduler.
+
+    ``transforms`` say how pods are seen; with ``heeds_others`` places to which other schedulers
+    nominate pods are kept.
+    """
 
     def __init__(
         self,
@@ -36,13 +39,13 @@ class PodIntake:
         nominations: Nominations,
         bindings: Bindings,
         diagnoses: Diagnoses,
-        options: SchedulerOptions,
+        heeds_others: bool,
+        transforms: Sequence[Callable[[Pod], Pod]],
     ) -> None:
         self._clock, self._state, self._queue, self._ingest = clock, state, queue, ingest
         self._cycles, self._isolation, self._hooks = cycles, isolation, hooks
         self._nominations, self._bindings, self._diagnoses = nominations, bindings, diagnoses
-        self._heeds_others = options.heeds_other_schedulers
-        self._transforms = options.transforms
+        self._heeds_others, self._transforms = heeds_others, transforms
         self._class_of: dict[str, tuple[Pod, PodClass]] = {}  # of pods not tried yet
         self.is_synced = False  # everything that existed when last asked has been taken in
 

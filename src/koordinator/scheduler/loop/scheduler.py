@@ -18,9 +18,9 @@ from koordinator.api.pod import Container as PodContainer
 from koordinator.api.pod import Pod, PodSpec
 from koordinator.cluster.port import EventType, Watch, WatchEvent
 from koordinator.foundation.faults import Fault
+from koordinator.scheduler.binding.consistency import validate_waiting
 from koordinator.scheduler.cycle import SchedulingCycle
 from koordinator.scheduler.ingest import is_over
-from koordinator.scheduler.loop.consistency import validate_waiting
 from koordinator.scheduler.loop.feature import Ask, Feature, Page, Unit
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.loop.left_out import FaultyObjects, bare

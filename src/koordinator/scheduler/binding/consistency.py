@@ -7,7 +7,7 @@ and the fuzzer: nothing calls this while pods are scheduled.
 from collections.abc import Container
 
 from koordinator.foundation.errors import BugError
-from koordinator.scheduler.binding import Bindings
+from koordinator.scheduler.binding.bindings import Bindings
 from koordinator.scheduler.queue import Nominator, QueueState, SchedulingQueue
 from koordinator.scheduler.snapshot import ClusterState
 
