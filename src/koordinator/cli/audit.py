@@ -4,8 +4,9 @@ import datetime as dt
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 import typer
@@ -13,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from koordinator.cli.dataclass_flags import with_flags
 from koordinator.cli.flags import Print
 from koordinator.cli.output import Output, console, print_data, warn
 from koordinator.cli.times import parse_time
@@ -39,36 +41,34 @@ class _Entries(msgspec.Struct):
     entries: list[AuditEntry]
 
 
-def audit(
-    paths: Annotated[
-        list[Path] | None,
-        typer.Argument(help="Files or folders of --audit-dir; - for standard input."),
-    ] = None,
-    *,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditServerFlags:
+    """Which scheduler is asked, and by whom."""
+
     server: Annotated[
         str,
         typer.Option(
             help="Ask this scheduler, such as https://127.0.0.1:10259 (its --secure-port).",
             rich_help_panel=_SERVER,
         ),
-    ] = "",
+    ] = ""
     kubeconfig: Annotated[
         str,
         typer.Option(
             help="Who asks, and who certifies the server; default: nobody, the system.",
             rich_help_panel=_SERVER,
         ),
-    ] = "",
+    ] = ""
     context: Annotated[
         str, typer.Option(help="Context of the kubeconfig.", rich_help_panel=_SERVER)
-    ] = "",
+    ] = ""
     token: Annotated[
         str, typer.Option(help="Who asks: a bearer token.", rich_help_panel=_SERVER)
-    ] = "",
+    ] = ""
     certificate_authority: Annotated[
         Path | None,
         typer.Option(help="Who certifies the server, PEM.", rich_help_panel=_SERVER),
-    ] = None,
+    ] = None
     insecure_skip_tls_verify: Annotated[
         bool,
         typer.Option(
@@ -76,15 +76,64 @@ def audit(
             help="Take any certificate, such as the scheduler's own.",
             rich_help_panel=_SERVER,
         ),
-    ] = False,
-    pod: Annotated[str, typer.Option(help="namespace/name; may have *.")] = "",
-    node: Annotated[str, typer.Option(help="May have *.")] = "",
-    job: Annotated[str, typer.Option(help="namespace/name of a gang or owner; may have *.")] = "",
-    plugin: Annotated[str, typer.Option(help="The one that decided.")] = "",
+    ] = False
+
+    def ask(self, path: str, parameters: dict[str, str]) -> bytes:
+        """Return what the server answers.  Raises ClusterError."""
+        from koordinator.cli.http_client import ComponentClient  # noqa: PLC0415 -- files need no connection
+
+        client = ComponentClient(
+            kubeconfig=self.kubeconfig,
+            context=self.context,
+            token=self.token,
+            certificate_authority=self.certificate_authority,
+            verifies=not self.insecure_skip_tls_verify,
+        )
+        return client.ask(self.server, path, parameters)
+
+    def check(self) -> None:
+        """Raise InputError if there is no server, and something is said about it."""
+        about = (self.kubeconfig, self.context, self.token, self.certificate_authority)
+        if not self.server and (any(about) or self.insecure_skip_tls_verify):
+            raise InputError(
+                "accepted together with --server only", source="--kubeconfig, --token …"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditChoiceFlags:
+    """Which entries count."""
+
+    pod: Annotated[str, typer.Option(help="namespace/name; may have *.")] = ""
+    node: Annotated[str, typer.Option(help="May have *.")] = ""
+    job: Annotated[str, typer.Option(help="namespace/name of a gang or owner; may have *.")] = ""
+    plugin: Annotated[str, typer.Option(help="The one that decided.")] = ""
     outcome: Annotated[
         list[AuditOutcome] | None, typer.Option(help="Repeatable; default: every outcome.")
+    ] = None
+    since: Annotated[str, typer.Option(help="A time, RFC 3339.")] = ""
+
+    def choice(self) -> AuditChoice:
+        """Return the choice.  Raises InputError."""
+        return AuditChoice(
+            pod=self.pod,
+            node=self.node,
+            job=self.job,
+            plugin=self.plugin,
+            outcomes=frozenset(self.outcome or ()),
+            since_s=parse_time(self.since, "--since") if self.since else 0.0,
+        )
+
+
+@with_flags
+def audit(
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Files or folders of --audit-dir; - for standard input."),
     ] = None,
-    since: Annotated[str, typer.Option(help="A time, RFC 3339.")] = "",
+    *,
+    of: AuditServerFlags,
+    chosen: AuditChoiceFlags,
     list_entries: Annotated[
         bool, typer.Option("--list", help="Show the entries themselves, not what they say.")
     ] = False,
@@ -95,46 +144,23 @@ def audit(
     output: Print = Output.TABLE,
 ) -> None:
     """Tell what was decided: which plugins are slow, which jobs rejected, which nodes flap."""
-    if bool(paths) is bool(server):
+    if bool(paths) is bool(of.server):
         raise InputError("accepted is one of both: files, or --server", source="audit")
-    choice = AuditChoice(
-        pod=pod,
-        node=node,
-        job=job,
-        plugin=plugin,
-        outcomes=frozenset(outcome or ()),
-        since_s=parse_time(since, "--since") if since else 0.0,
-    )
-    most = limit or (1000 if list_entries else 10)
-    if server:
-        answer = _ask(
-            server,
-            "/apis/v1/audit" if list_entries else "/apis/v1/audit/summary",
-            _parameters(choice, most),
-            kubeconfig=kubeconfig,
-            context=context,
-            token=token,
-            certificate_authority=certificate_authority,
-            verifies=not insecure_skip_tls_verify,
-        )
+    of.check()
+    choice, most = chosen.choice(), limit or (1000 if list_entries else 10)
+    if of.server:
+        path = "/apis/v1/audit" if list_entries else "/apis/v1/audit/summary"
+        answer = of.ask(path, _parameters(choice, most))
         if list_entries:
-            _show_entries(_decoded(answer, _Entries, server).entries, output)
+            _show_entries(_decoded(answer, _Entries, of.server).entries, output)
         else:
-            _show_summary(_decoded(answer, AuditSummary, server), output)
+            _show_summary(_decoded(answer, AuditSummary, of.server), output)
         return
-    if kubeconfig or context or token or certificate_authority or insecure_skip_tls_verify:
-        raise InputError("accepted together with --server only", source="--kubeconfig, --token …")
-    chosen = filter(choice.takes, read_entries(paths or []))
+    entries = filter(choice.takes, read_entries(paths or []))
     if list_entries:
-        _show_entries(list(chosen)[-most:], output)
+        _show_entries(list(entries)[-most:], output)
     else:
-        _show_summary(summarise(chosen, most), output)
-
-
-def _ask(server: str, path: str, parameters: dict[str, str], **client: Any) -> bytes:
-    from koordinator.cli.http_client import ComponentClient  # noqa: PLC0415 -- files need no connection
-
-    return ComponentClient(**client).ask(server, path, parameters)
+        _show_summary(summarise(entries, most), output)
 
 
 def _decoded(answer: bytes, wanted: type[AnswerT], server: str) -> AnswerT:

@@ -175,3 +175,15 @@ def test_a_key_that_forgets_something_fails(spec: PluginSpec[Any]) -> None:
         return speed if has_key else replace(speed, key=lambda _pod: "")
 
     told(faulty(spec, front, speed=property(forgetful)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spec", LOCAL, ids=by_name)
+def test_reading_pods_where_sums_are_promised_fails(spec: PluginSpec[Any]) -> None:
+    """It looks at the pods on a node and says that amounts and pod counts are all it reads."""
+
+    def doubled(snapshot: Snapshot, _pod: PodClass) -> IntArray:
+        on = [len(list(snapshot.pods_on(row))) for row in snapshot.row_numbers.tolist()]
+        return (np.array(on, np.int64).reshape(-1) > 1).astype(np.int64)
+
+    told(faulty(spec, doubled, reads=Reads.USAGE))

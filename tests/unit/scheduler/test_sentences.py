@@ -91,11 +91,6 @@ NO_REASONS = frozenset(
         "{x: x}",
         # keys under which something is kept
         "NUMA nodes",
-        "device key",
-        "device models",
-        "numa key",
-        "owners selector",
-        "quota without overhead",
         # logs, warnings about objects, errors of configurations and of ours
         "child quotas, which have their minimum until it is back",
         "deleted while it had x",

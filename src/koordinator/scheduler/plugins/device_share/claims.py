@@ -47,16 +47,26 @@ class ClaimEntry:
         return self.shortages.index(shortage)
 
 
+@dataclass(slots=True, eq=False)
+class ClaimCache:
+    """The templates in one version, and what pods claim: those that ask the same share a claim."""
+
+    table: TemplateTable
+    problem: str = ""  # why these are not the templates that the cluster has now
+    #: by what is read of pods; None if nothing is claimed
+    known: dict[Hashable, ClaimEntry | Refusal | None] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Templates:
     """Where virtual templates are described, and for which resources they are the only sizes."""
 
     config_map: str  # namespace/name
     resources: tuple[str, ...]
-    _cache: "Memo[ClaimCache]" = field(default_factory=Memo)
-    _claimed: "Memo[ClaimEntry | Refusal | None]" = field(default_factory=Memo)
+    _cache: Memo[ClaimCache] = field(default_factory=Memo)
+    _claimed: Memo[ClaimEntry | Refusal | None] = field(default_factory=Memo)
 
-    def _claims(self, snapshot: Snapshot, version: int) -> "ClaimCache":
+    def _claims(self, snapshot: Snapshot, version: int) -> ClaimCache:
         """Return the templates and what is claimed in view of them.
 
         A table that can't be read changes nothing.
@@ -64,7 +74,7 @@ class Templates:
         before = self._cache.found(snapshot.shared)
         return self._cache.as_of(snapshot.shared, version, self._read_table, snapshot, before)
 
-    def _read_table(self, snapshot: Snapshot, before: "ClaimCache | None") -> "ClaimCache":
+    def _read_table(self, snapshot: Snapshot, before: ClaimCache | None) -> ClaimCache:
         found = snapshot.objects.get(ConfigMap, self.config_map)
         try:
             return ClaimCache(read_templates(found) if found is not None else TemplateTable())
@@ -103,13 +113,3 @@ class Templates:
             is_old = claims.problem and said == NO_TEMPLATE.reason
             return Refusal(f"{said}; {claims.problem}" if is_old else said)
         return None if claim is None else ClaimEntry(claim)
-
-
-@dataclass(slots=True, eq=False)
-class ClaimCache:
-    """The templates in one version, and what pods claim: those that ask the same share a claim."""
-
-    table: TemplateTable
-    problem: str = ""  # why these are not the templates that the cluster has now
-    #: by what is read of pods; None if nothing is claimed
-    known: dict[Hashable, ClaimEntry | Refusal | None] = field(default_factory=dict)
