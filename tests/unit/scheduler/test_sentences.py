@@ -91,6 +91,8 @@ NO_REASONS = frozenset(
         "{x: x}",
         # keys under which something is kept
         "NUMA nodes",
+        # around the reason why a bind failed
+        'running PreBind plugin "DynamicResources": x',
         # logs, warnings about objects, errors of configurations and of ours
         "child quotas, which have their minimum until it is back",
         "deleted while it had x",
@@ -105,12 +107,15 @@ NO_REASONS = frozenset(
         # what PostFilter says of preemption
         "No victims found for preemptor pod x",
         "no new claims to deallocate",
+        "deallocation of ResourceClaim completed",
+        "still not schedulable",
         "preemption: x",
     )
 )
 
 #: The reasons that the code puts together of parts.
 WHOLE = (
+    "cannot allocate all claims",
     *(f"Insufficient {kind} devices" for kind in DeviceType),
     *(one.reason for one in shortage.NO_VIRTUAL_FUNCTION.values()),
     "Reservation(s) Insufficient cpu, requested: 3000, used: 0, capacity: 2000",

@@ -256,10 +256,34 @@ SENTENCES: Final[tuple[tuple[str, str], ...]] = (
         "no part of the network has room for its gang",
     ),
     (r"no cluster network topology.*", "its gang is to be gathered, but no network is described"),
+    # resource claims
     (
-        r"dynamic resource allocation is not supported: .*",
-        "it has resource claims (dynamic resource allocation), which are not supported",
+        r"waiting for the resourceclaim of (.+) to be created",
+        "the resource claim for its {0} has not been made from the template yet",
     ),
+    (r"resourceclaim\.resource\.k8s\.io \"(\S+)\" not found", "there is no resource claim {0}"),
+    (
+        r"ResourceClaim (\S+) was not created for pod \S+ \(pod is not owner\)",
+        "the resource claim {0} has the name that its own would have, and belongs to another pod",
+    ),
+    (
+        r"[Rr]esource[Cc]laim \"?([^\s\"]+)\"? is being deleted",
+        "its resource claim {0} is being deleted",
+    ),
+    (r"cannot allocate all claims", "its free devices don't meet all claims of the pod together"),
+    (r"resourceclaim not available on the node", "its claim got devices that the node can't reach"),
+    (
+        r"ResourceClaim (\S+) is another one by now",
+        "its resource claim {0} was made anew meanwhile",
+    ),
+    (r"ResourceClaim (\S+) has lost its devices", "its resource claim {0} has lost its devices"),
+    (r"ResourceClaim (\S+) has got other devices", "its resource claim {0} has got other devices"),
+    (r"ResourceClaim (\S+) is in use", "its resource claim {0} is in use"),
+    (
+        r"add reservation to claim (\S+): .*",
+        "its resource claim {0} is used by as many pods as may use one",
+    ),
+    (r"claim (\S+): device (\S+) reports (.*)", "device {1} of its resource claim {0} reports {2}"),
     (r"(.*found .*; accepted (?:is|are) .*)", "what is written about it can't be read: {0}"),
 )
 _PATTERNS: Final = tuple((re.compile(pattern), words) for pattern, words in SENTENCES)
