@@ -123,7 +123,7 @@ class TrappedNode:
         self.roots = Roots(
             **{
                 name: str(at / name)
-                for name in ("cgroup", "sys", "proc", "var_run", "run", "kubelet")
+                for name in ("cgroup", "sys", "proc", "var_run", "run", "kubelet", "terway")
             },
             sys_fs=str(at / "sysfs"),
         )

@@ -125,10 +125,10 @@ def test_nonsense_is_refused_and_named(sections: dict[str, Any], message: str) -
 def test_the_slo_of_the_page_about_the_agent_is_one_that_a_node_follows() -> None:
     """docs/how-to/run-the-node-agent.md."""
     page = Path(__file__).parents[4] / "docs/how-to/run-the-node-agent.md"
-    (block,) = re.findall(r"```yaml\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
-    spec = decode(yaml.safe_load(block)["spec"], NodeSloSpec)
+    blocks = re.findall(r"```yaml\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
+    specs = [decode(yaml.safe_load(block)["spec"], NodeSloSpec) for block in blocks]
 
-    found = effective_slo(spec, LAYOUT)
+    found, *_ = [effective_slo(spec, LAYOUT) for spec in specs]
 
     assert found.resource_used_threshold_with_be is not None
     assert found.resource_used_threshold_with_be.enable
