@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from koordinator.api.pod import Pod
 from koordinator.domain.devices.allocation import Allocation
 from koordinator.domain.numa.ledger import NumaAllocation
 from koordinator.domain.reservations.fit import GPU_SPELLINGS, in_terms_of
@@ -81,11 +80,6 @@ class HoldTable:
 
     def __iter__(self) -> Iterator[Hold]:
         return iter(self.by_uid.values())
-
-    def names(self, pod: Pod) -> bool:
-        """Return whether some reservation means just this pod, or one of its name."""
-        named = self.named
-        return bool(named) and (pod.metadata.name in named or pod.metadata.uid in named)
 
     def candidates(self, owner_candidate: OwnerCandidate) -> list[Hold]:
         """Return the holds of which such pods may be owners, each once."""
