@@ -34,6 +34,7 @@ from koordinator.host.linux.pod_resources_proxy import PodResourcesProxy, PodRes
 from koordinator.host.linux.trees import Trees, trees_of
 from koordinator.host.linux.vgpu_regions import LinuxRegionFolders
 from koordinator.koordlet.app import Koordlet, KoordletOptions, Outbox
+from koordinator.koordlet.app.device_holders import DeviceHolders
 from koordinator.koordlet.app.device_hooks import device_hooks
 from koordinator.koordlet.app.metrics import NodeGauges
 from koordinator.koordlet.cgroup_tree import CgroupTree, find_version
@@ -56,6 +57,8 @@ DELIVERY_TIMEOUT_S = 30.0
 _EVENTS, _MOST_EVENTS = 256, 2048
 _SWITCH_S = 0.0005
 _NAP_S = 0.02  # of a loop that follows pods at once: much comes together
+#: Gates with which containers get what other pods had a moment ago.
+_FOLLOWING = frozenset({"PodResourcesProxy", "GPUEnvInject", "RDMADeviceInject"})
 _PARENT_OF_LOCKS = LOCK_FOLDER.rpartition("/")[0]
 
 
@@ -106,6 +109,7 @@ class _Process:
         now_s = self._clock.now_s()
         self._external = CollectorRegistry()
         gauges = NodeGauges(self._parts.registry, options.node_name, now_s, self._external)
+        self._device_holders = self._make_device_holders()
         hooks = self._make_runtime_hooks(own, gauges)
         self._pod_resources = self._make_pod_resources()
         self._agent = Koordlet(
@@ -124,6 +128,7 @@ class _Process:
             gauges=gauges,
             runtime_hooks=hooks,
             pod_resources=self._pod_resources,
+            device_holders=self._device_holders,
             container_runtime=self._find_runtime(),
             network_tools=LinuxNetworkTools(),
         )
@@ -159,8 +164,11 @@ class _Process:
             self._wait(self._parts.wait_s(self._agent.next_s()))
 
     def _wait(self, longest_s: float) -> None:
-        """Wait until something is due; for news only if a container may wait for them."""
-        if self._pod_resources is None:
+        """Wait until something is due; for news only if a container may wait for them.
+
+        Which devices are free is news, too.
+        """
+        if not _FOLLOWING & self._settings.options.gates:
             self._parts.stopping.wait(longest_s)
         elif self._watched.wait(longest_s):
             self._parts.stopping.wait(_NAP_S)
@@ -194,7 +202,12 @@ class _Process:
             CgroupTree(files, roots.cgroup, find_version(files, roots.cgroup)),
             policy=flags.runtime_hooks_plugin_failure_policy,
             creation_hooks=device_hooks(
-                options.gates, files, roots, hami_core, LinuxRegionFolders(hami_core.regions)
+                options.gates,
+                files,
+                roots,
+                hami_core,
+                LinuxRegionFolders(hami_core.regions),
+                check_devices=self._device_holders.check,
             ),
             observer=gauges,
         )
@@ -203,9 +216,18 @@ class _Process:
         options = self._settings.options
         if "PodResourcesProxy" not in options.gates:
             return None
-        root = options.roots.cgroup
-        files = LinuxHost(kept_open=0, trees=Trees(trees_of(options.roots)))
-        return PodResourcesAnswers(self._clock, CgroupTree(files, root, find_version(files, root)))
+        return PodResourcesAnswers(
+            self._clock, self._cgroups_of_threads(), check_devices=self._device_holders.check
+        )
+
+    def _make_device_holders(self) -> DeviceHolders:
+        return DeviceHolders(self._cgroups_of_threads().exists)
+
+    def _cgroups_of_threads(self) -> CgroupTree:
+        """Return the cgroups as threads may read them beside the loop."""
+        roots = self._settings.options.roots
+        files = LinuxHost(kept_open=0, trees=Trees(trees_of(roots)))
+        return CgroupTree(files, roots.cgroup, find_version(files, roots.cgroup))
 
     def _make_proxy(self) -> PodResourcesProxy | None:
         """Return the proxy of the kubelet.  Raises InputError without grpcio."""

@@ -100,10 +100,10 @@ def find_version(files: Files, root: str) -> CgroupVersion:
     return CgroupVersion.V2 if is_v2 else CgroupVersion.V1
 
 
-def find_driver(files: Files, root: str, version: CgroupVersion) -> CgroupDriver:
-    """Return who named the folders of pods; systemd if there are none yet."""
+def find_driver(files: Files, root: str, version: CgroupVersion) -> CgroupDriver | None:
+    """Return who named the folders of pods; None while the kubelet has not made any."""
     hierarchy = f"{root}/cpu" if version is CgroupVersion.V1 else root
     for driver in CgroupDriver:
         if files.exists(f"{hierarchy}/{CgroupLayout(driver).kubepods}"):
             return driver
-    return CgroupDriver.SYSTEMD
+    return None

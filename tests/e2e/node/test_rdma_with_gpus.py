@@ -25,7 +25,7 @@ from tests.e2e.node import fake_multus
 from tests.e2e.node.conftest import NodeAgent, StartAgent
 from tests.e2e.real_node import RealNode
 from tests.e2e.real_node.colocation import configure
-from tests.e2e.real_node.node import Manifest
+from tests.e2e.real_node.node import Manifest, pod
 from tests.e2e.scheduler_process import SchedulerProcess
 from tests.e2e.waiting import eventually
 
@@ -156,7 +156,9 @@ class Site:
 
     def told(self) -> dict[str, dict[str, list[str]]]:
         """Return devices by pod, of those that have any, as List tells them."""
-        found = {pod.name: fake_multus.devices(pod) for pod in fake_multus.list_pods(self.socket)}
+        found = {
+            each.name: fake_multus.devices(each) for each in fake_multus.list_pods(self.socket)
+        }
         return {name: devices for name, devices in found.items() if devices}
 
 
@@ -232,6 +234,36 @@ def test_a_pod_gets_its_gpu_its_interface_and_its_device_nodes(site: Site) -> No
     one = fake_multus.get_pod(site.socket, "trainer-a")
     assert fake_multus.devices(one) == {RDMA: [given[0][1]], GPU: [given[0][0]]}
     assert not site.events("FAILED")
+
+
+def test_a_copied_annotation_gets_no_device(site: Site, controlplane: ControlPlane) -> None:
+    """A pod that its author binds with the devices of another starts without them, and is told.
+
+    The pod that has them keeps them, also when its container starts again.
+    """
+    (owner,) = site.run("trainer-a")
+    stolen = {ALLOCATED: owner["metadata"]["annotations"][ALLOCATED]}
+    (thief,) = site.node.run(pod("a-thief", SEES, annotations=stolen))
+    printed = eventually(
+        lambda: site.node.printed(thief) if "seen" in site.node.printed(thief) else ""
+    )
+
+    assert [line.strip() for line in printed.splitlines() if line.startswith("gpu")] == ["gpu"]
+    assert "rdma_cm" not in printed
+    assert list(site.told()) == ["trainer-a"]
+    events = eventually(lambda: _warnings(controlplane, "a-thief"))
+    assert any("which pod default/trainer-a has" in note for note in events)
+    assert not _warnings(controlplane, "trainer-a")
+
+
+def _warnings(controlplane: ControlPlane, name: str) -> list[str]:
+    """Return what the agent says of the hooks of a pod."""
+    found = controlplane.api.request("GET", "/apis/events.k8s.io/v1/namespaces/default/events")
+    return [
+        event["note"]
+        for event in found["items"]
+        if event["reason"] == "RuntimeHookFailed" and event["regarding"]["name"] == name
+    ]
 
 
 def test_pods_that_follow_others_of_their_name_get_devices_of_their_own(site: Site) -> None:

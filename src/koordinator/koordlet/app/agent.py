@@ -31,6 +31,7 @@ from koordinator.host.perf_events import NoPerfEvents, PerfEvents
 from koordinator.host.port import Host
 from koordinator.host.roots import HOST, Roots
 from koordinator.koordlet.app.container_stops import ContainerStops
+from koordinator.koordlet.app.device_holders import DeviceHolders
 from koordinator.koordlet.app.events import BAD_SLO, node_event
 from koordinator.koordlet.app.evictions import EvictionManager
 from koordinator.koordlet.app.forecasts import Forecasts
@@ -89,6 +90,8 @@ ResultT = TypeVar("ResultT")
 
 log = logging.getLogger(__name__)
 
+#: How long the kubelet may take to make the cgroups above all pods.
+LONGEST_WAIT_FOR_CGROUPS_S = 60.0
 _HOUSEKEEPING_S = 60.0
 
 
@@ -157,6 +160,7 @@ class Koordlet:
         copilot: Copilot | None = None,
         runtime_hooks: RuntimeHooks | None = None,
         pod_resources: PodResourcesAnswers | None = None,
+        device_holders: DeviceHolders | None = None,
         container_runtime: ContainerRuntime | None = None,
         network_tools: NetworkTools | None = None,
     ) -> None:
@@ -170,7 +174,9 @@ class Koordlet:
         self._outbox = outbox
         self._gauges = gauges
         self._cgroups = CgroupTree(host, roots.cgroup, version)
-        self._layout = CgroupLayout(find_driver(host, roots.cgroup, version))
+        self._layout = CgroupLayout()
+        self._layout_due_s = clock.now_s() + LONGEST_WAIT_FOR_CGROUPS_S
+        self._knows_driver = False
         self._isolation = PodIsolation(on_failure)
         self.state = NodeState(self._layout, self._isolation)
         self.store = MetricStore(
@@ -198,6 +204,7 @@ class Koordlet:
             else HookReports(runtime_hooks.outcomes, self._executor, outbox)
         )
         self._pod_resources = pod_resources
+        self._device_holders = device_holders
         self._published: tuple[object, ...] = ()
         self._published_pods: tuple[PodView, ...] | None = None
         self._caches: ResctrlFacts | None = None
@@ -248,7 +255,7 @@ class Koordlet:
         """Take in what is new and do what is due."""
         if self.state.update(self._watch):
             self._tell_of_bad_slo()
-        if self.state.is_synced and self.state.node is not None:
+        if self.state.is_synced and self.state.node is not None and self._finds_cgroups():
             self._publish_pods()  # a container may wait for them: before all that takes its time
             self._timers.run(self._clock.now_s())
             self._publish(self._clock.now_s())
@@ -257,6 +264,24 @@ class Koordlet:
         """Stop following the cluster.  What was set on the machine stays: pods go on as before."""
         self._watch.close()
         self._cpi.close()
+
+    def _finds_cgroups(self) -> bool:
+        """Return whether it is known how folders of pods are called.
+
+        An agent may be started before the kubelet has made any: a wrong guess would measure and
+        write nothing for good.  Where there are still none after a minute (a kubelet that makes
+        none, ``cgroupsPerQOS: false``) it works without, and looks again in each step.
+        """
+        if self._knows_driver:
+            return True
+        found = find_driver(self._host, self._options.roots.cgroup, self._cgroups.version)
+        if found is None:
+            return self._clock.now_s() >= self._layout_due_s
+        self._knows_driver = True
+        if found is not self._layout.driver:
+            self._layout = CgroupLayout(found)
+            self.state.use(self._layout)
+        return True
 
     # -- rounds ------------------------------------------------------------------------------
 
@@ -414,9 +439,13 @@ class Koordlet:
 
     def _publish_pods(self) -> None:
         """Let those be answered who ask which devices pods have."""
-        if self._pod_resources is not None and self._published_pods is not self.state.pods:
-            self._published_pods = self.state.pods
-            self._pod_resources.publish(self.state.pods)
+        if self._published_pods is self.state.pods:
+            return
+        self._published_pods = pods = self.state.pods
+        if self._device_holders is not None:
+            self._device_holders.publish(pods)
+        if self._pod_resources is not None:
+            self._pod_resources.publish(pods)
 
     def _keep_network(self, now_s: float) -> None:
         view = self._view(now_s)

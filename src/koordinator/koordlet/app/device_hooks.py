@@ -1,7 +1,7 @@
 """What containers get of devices when they are made, put together for this machine."""
 
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 
@@ -20,6 +20,7 @@ from koordinator.koordlet.hooks.gpu_sharing import (
 from koordinator.koordlet.hooks.pod_hooks import CreationHook
 from koordinator.koordlet.hooks.rdma_devices import rdma_adjustment
 from koordinator.koordlet.view.container_creation import ContainerCreation
+from koordinator.koordlet.view.pods import PodView
 
 log = logging.getLogger(__name__)
 
@@ -30,19 +31,29 @@ def device_hooks(
     roots: Roots,
     hami_core: HamiCoreSettings,
     regions: RegionFolders,
+    *,
+    check_devices: Callable[[PodView], None],
 ) -> dict[str, CreationHook]:
     """Return the hooks that are switched on, by the names that the original gives them.
 
-    ``regions`` are the folders below ``hami_core.regions``.
+    ``regions`` are the folders below ``hami_core.regions``; ``check_devices`` raises InputError for
+    a pod whose devices are another's.
     """
+
+    def checked(hook: CreationHook) -> CreationHook:
+        def adjust(creation: ContainerCreation) -> ContainerAdjustment:
+            check_devices(creation.pod)
+            return hook(creation)
+
+        return adjust
+
     found: dict[str, CreationHook] = {}
     if "GPUEnvInject" in gates:
-        found["GPUEnvInject"] = partial(
-            _adjust_gpus, files=files, settings=hami_core, regions=regions
-        )
+        adjust_gpus = partial(_adjust_gpus, files=files, settings=hami_core, regions=regions)
+        found["GPUEnvInject"] = checked(adjust_gpus)
     if "RDMADeviceInject" in gates:
         verbs = SysfsVerbs(files, roots.sys)
-        found["RDMADeviceInject"] = partial(rdma_adjustment, verbs=verbs)
+        found["RDMADeviceInject"] = checked(partial(rdma_adjustment, verbs=verbs))
     return found
 
 

@@ -44,7 +44,8 @@ class NodeState:
     def __init__(self, layout: CgroupLayout, isolation: PodIsolation | None = None) -> None:
         self._isolation = isolation or PodIsolation(None)
         self.node: Node | None = None
-        self.slo = effective_slo(NodeSloSpec(), layout)
+        self._slo_spec = NodeSloSpec()
+        self.slo = effective_slo(self._slo_spec, layout)
         self.slo_problem = ""
         self.metric_spec: NodeMetricSpec | None = None
         self.is_synced = False
@@ -58,6 +59,13 @@ class NodeState:
         if self._sorted is None:
             self._sorted = pods_of_node(self._pods.values(), self._layout)
         return self._sorted
+
+    def use(self, layout: CgroupLayout) -> None:
+        """Take the folders of pods, and of programs beside them, for called so from now on."""
+        self._layout = layout
+        self.slo = effective_slo(self._slo_spec, layout)
+        self._pods = {key: pod_view(view.pod, layout) for key, view in self._pods.items()}
+        self._sorted = None
 
     def update(self, watch: Watch) -> bool:
         """Take in the events; return whether a NodeSLO that can't be followed is among them."""
@@ -79,8 +87,10 @@ class NodeState:
                 self._update_pod(event)
             case Node() if event.type is not EventType.DELETED:
                 self.node = event.object
-            case NodeSlo() if event.type is not EventType.DELETED:
-                return not self._follow(event.object)
+            case NodeSlo():
+                is_gone = event.type is EventType.DELETED
+                spec = NodeSloSpec() if is_gone else event.object.spec
+                return not self._follow(event.object.metadata.name, spec)
             case NodeMetric():
                 is_gone = event.type is EventType.DELETED
                 self.metric_spec = None if is_gone else event.object.spec
@@ -100,13 +110,14 @@ class NodeState:
                 self._pods.pop(pod.key, None)
                 log.warning("pod left alone", extra={"pod": pod.key, "error": error})
 
-    def _follow(self, found: NodeSlo) -> bool:
+    def _follow(self, name: str, spec: NodeSloSpec) -> bool:
         try:
-            self.slo = effective_slo(found.spec, self._layout)
+            self.slo = effective_slo(spec, self._layout)
         except InputError as error:
-            self.slo_problem = str(error.within(subject=f"NodeSLO {found.metadata.name}"))
+            self.slo_problem = str(error.within(subject=f"NodeSLO {name}"))
             log.warning("NodeSLO not followed, the last one counts", extra={"error": error})
             return False
+        self._slo_spec = spec
         if self.slo_problem:
             log.info("NodeSLO followed again")
         self.slo_problem = ""

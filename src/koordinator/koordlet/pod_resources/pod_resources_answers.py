@@ -8,7 +8,7 @@ and one that the kubelet knows earlier than we do is waited for.
 
 import logging
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
@@ -37,6 +37,7 @@ Devices = Mapping[str, tuple[str, ...]]  # ids by resource name
 class _KnownPod:
     view: PodView
     devices: Devices
+    problem: str = ""  # why they are not told; looked at again whenever pods change
 
 
 _Waiting = tuple[str, str]  # pod and UID; no UID: of a pod of which nothing is known
@@ -46,14 +47,21 @@ class PodResourcesAnswers:
     """Safe to ask from any thread; ``publish`` is called by the loop alone.
 
     ``cgroups`` is not the loop's; news of pods are waited for ``longest_wait_s`` at the most.
+    ``check_devices`` raises InputError for a pod whose devices are another's.
     """
 
     def __init__(
-        self, clock: Clock, cgroups: CgroupTree, *, longest_wait_s: float = LONGEST_WAIT_S
+        self,
+        clock: Clock,
+        cgroups: CgroupTree,
+        *,
+        check_devices: Callable[[PodView], None],
+        longest_wait_s: float = LONGEST_WAIT_S,
     ) -> None:
         self._clock = clock
         self._longest_wait_s = longest_wait_s
         self._cgroups = cgroups
+        self._check_devices = check_devices
         self._pods: Mapping[str, _KnownPod] = MappingProxyType({})
         self._news = threading.Condition()
         self._given_up: frozenset[_Waiting] = frozenset()
@@ -84,13 +92,18 @@ class PodResourcesAnswers:
         before = self._pods.get(pod.key)
         if not pod.is_active:  # what it had may be another's
             return _KnownPod(pod, {})
-        if before is not None and before.view is pod:
+        if before is not None and before.view is pod and not before.problem:
             return before
         try:
-            return _KnownPod(pod, pod_devices(pod.pod.metadata))
+            devices = pod_devices(pod.pod.metadata)
+            if devices:
+                self._check_devices(pod)
         except InputError as error:
-            log.warning("devices of a pod not told", extra={"pod": pod.key, "error": error})
-            return _KnownPod(pod, {})
+            problem = str(error)
+            if before is None or before.problem != problem:
+                log.warning("devices of a pod not told", extra={"pod": pod.key, "error": problem})
+            return _KnownPod(pod, {}, problem)
+        return _KnownPod(pod, devices)
 
     def _settled(self, keys: Collection[str]) -> Mapping[str, Devices]:
         """Return devices by pod, of pods that are on the machine now.

@@ -278,16 +278,27 @@ def test_an_slo_that_makes_no_sense_changes_nothing_and_is_told(world: World) ->
     assert world.be_cpus() == 4
 
 
-def test_an_slo_that_is_deleted_is_kept(world: World) -> None:
-    """As the original does: a promise outlives its object."""
+def test_a_node_whose_slo_is_deleted_has_the_defaults_again(world: World) -> None:
+    """Nobody could tell any more where settings come from that outlive their object."""
     world.slo(cpu_suppress_threshold_percent=70)
     ls, be = ls_and_be(world)
     cores = {ls.folder: 3.5, be.folder: 2.0}
     world.seconds(3, cores)
+    assert world.be_cpus() == 2
     world.cluster.delete(NodeSlo, "n1")
     world.seconds(30, cores)
 
-    assert world.be_cpus() == 2
+    assert world.be_cpus() == 8
+
+
+def test_a_deleted_slo_that_could_not_be_followed_is_no_problem_any_more(world: World) -> None:
+    """The defaults can be."""
+    world.slo(cpu_suppress_policy="cpusets")
+    world.seconds(1)
+    world.cluster.delete(NodeSlo, "n1")
+    world.seconds(1)
+
+    assert world.agent.state.slo_problem == ""
 
 
 class Unreachable:

@@ -5,6 +5,7 @@ from tests.unit.koordlet.app.world import World
 from tests.unit.koordlet.pod_resources.test_pod_resources_answers import RDMA, allocated, ids, told
 
 from koordinator.foundation.protobuf import decode_message, encode_message
+from koordinator.koordlet.app.device_holders import DeviceHolders
 from koordinator.koordlet.pod_resources.messages import PodResources, PodResourcesList
 from koordinator.koordlet.pod_resources.pod_resources_answers import PodResourcesAnswers
 
@@ -19,13 +20,19 @@ def asked(answers: PodResourcesAnswers, name: str) -> PodResources:
 def test_a_pod_is_known_from_the_step_that_hears_of_it_until_it_has_gone() -> None:
     """Whatever else is due in that step: a container waits for the answer."""
     world = World()
-    answers = PodResourcesAnswers(world.clock, world.tree.cgroups, longest_wait_s=0.0)
-    world.agent = world.start(pod_resources=answers)
+    holders = DeviceHolders(world.tree.cgroups.exists)
+    answers = PodResourcesAnswers(
+        world.clock, world.tree.cgroups, check_devices=holders.check, longest_wait_s=0.0
+    )
+    world.agent = world.start(pod_resources=answers, device_holders=holders)
     world.seconds(1)
     view = world.add(pod("job", annotations=allocated("0000:01:00.2")))
     assert ids(asked(answers, "job")) == [{}]
     world.agent.step()
     assert RDMA in ids(asked(answers, "job"))[0]
+    world.add(pod("thief", annotations=allocated("0000:01:00.2")))
+    world.agent.step()
+    assert ids(asked(answers, "thief")) == [{}]
     world.cluster.delete(type(view.pod), "job", "default")
     world.agent.step()
     assert ids(asked(answers, "job")) == [{}]

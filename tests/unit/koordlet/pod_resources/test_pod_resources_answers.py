@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.nodes import Tree, pod
 
 from koordinator.foundation.clock import SystemClock
+from koordinator.foundation.errors import InputError
 from koordinator.foundation.protobuf import decode_message, encode_message
 from koordinator.koordlet.pod_resources.messages import (
     ContainerDevices,
@@ -34,9 +35,17 @@ class Node:
 
     def __init__(self, longest_wait_s: float = 0.0) -> None:
         self.tree = Tree()
+        self.thieves: set[str] = set()  # pods whose devices are another's
         self.answers = PodResourcesAnswers(
-            SystemClock(), self.tree.cgroups, longest_wait_s=longest_wait_s
+            SystemClock(),
+            self.tree.cgroups,
+            check_devices=self.check,
+            longest_wait_s=longest_wait_s,
         )
+
+    def check(self, pod_: PodView) -> None:
+        if pod_.pod.metadata.name in self.thieves:
+            raise InputError("found what another pod has")
 
     def publish(self, *views: PodView) -> None:
         self.answers.publish(views)
@@ -175,3 +184,15 @@ def test_what_does_not_come_is_waited_for_once() -> None:
     for _ in range(20):
         node.ask(told("unknown"))
     assert clock.now_s() - began_s < 20 * 0.3
+
+
+def test_a_device_of_another_pod_is_not_told_until_it_is_free() -> None:
+    """Pods that did not change are looked at again when others do."""
+    node = Node()
+    view = node.tree.add_pod(pod("p", annotations=allocated("0000:1f:00.2")))
+    node.thieves = {"p"}
+    node.publish(view)
+    assert ids(node.ask(told("p"))[0]) == [{}]
+    node.thieves = set()
+    node.publish(view)
+    assert ids(node.ask(told("p"))[0]) == [{RDMA: ("0000:1f:00.2",), GPU: ("GPU-a",)}]

@@ -55,6 +55,17 @@ def test_a_pod_without_a_profile_is_left_alone() -> None:
     assert mutated(pod(ASKS)) == pod(ASKS)
 
 
+@pytest.mark.parametrize("node", ["", "n1"])
+def test_nobody_is_created_with_devices(node: str) -> None:
+    """The scheduler writes them with the binding; a copy would be another pod's."""
+    key = "scheduling.koordinator.sh/device-allocated"
+    annotations = {key: '{"gpu": [{"minor": 0}]}', "mine": "x"}
+    manifest = pod(ASKS, nodeName=node)
+    manifest["metadata"]["annotations"] = annotations
+    assert mutated(manifest)["metadata"]["annotations"] == {"mine": "x"}
+    assert mutated(manifest, operation="UPDATE")["metadata"]["annotations"] == annotations
+
+
 def test_a_batch_pod_gets_batch_resources() -> None:
     """CPU in thousandths; a limit without request is a request (6.2, step 5)."""
     found = mutated(pod(ASKS), BATCH_PROFILE)
