@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from tests.keywords import as_keywords
 from tests.worlds import HOSTNAME, START_S, ZONE, device, made, metric, near, node, pod
 
-from koordinator.api.kubescheduler import decode_configuration
+from koordinator.api.kubescheduler import FeatureGates, decode_configuration
 from koordinator.api.meta import KubeObject
 from koordinator.api.namespace import Namespace
 from koordinator.api.pod import Pod
@@ -86,6 +86,7 @@ class SchedulerChurn:
             metrics=metrics,
             audit=self._audit,
             state=ClusterState(new_classes=new_classes),
+            gates=FeatureGates.parse("GenericWorkload=true,GangScheduling=true"),
         )
         self.world.load([node(f"n{i}", 64, "256Gi", zone=f"z{i % 2}") for i in range(4)])
         self.world.load([device(f"n{i}") for i in range(2)])
@@ -148,6 +149,16 @@ def _objects(own: str) -> Iterator[KubeObject]:
         spec={"max": {"cpu": "9", f"example.com/{own}": "1"}, "min": {"cpu": "1"}},
     )
     yield made("PodGroup", f"gang-{own}", SIGS, metadata={"namespace": ns}, spec={"minMember": 2})
+    groups_of = [{"name": own, "policy": {"gang": {"minCount": 2}}}]
+    yield made(
+        "Workload",
+        f"workload-{own}",
+        "scheduling.k8s.io/v1alpha1",
+        metadata={"namespace": ns},
+        spec={"podGroups": groups_of},
+    )
+    ref = {"name": f"workload-{own}", "podGroup": own, "podGroupReplicaKey": own}
+    yield pod(f"worker-{own}", 1, namespace=ns, workloadRef=ref)
     groups = f'["{ns}/vain-{own}", "{ns}/missing-{own}"]'
     yield made(
         "PodGroup",

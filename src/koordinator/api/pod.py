@@ -56,6 +56,17 @@ class PodResourceClaim(ApiStruct, frozen=True, kw_only=True):
     resource_claim_template_name: str | None = None
 
 
+class WorkloadReference(ApiStruct, frozen=True, kw_only=True):
+    """The Workload, of the pod's namespace, and the group in it that a pod belongs to.
+
+    The group's policy holds apart for every replica key.
+    """
+
+    name: str
+    pod_group: str
+    pod_group_replica_key: str = ""
+
+
 class PodSpec(ApiStruct, frozen=True, kw_only=True):
     """What a pod is and where it may run."""
 
@@ -81,6 +92,7 @@ class PodSpec(ApiStruct, frozen=True, kw_only=True):
     active_deadline_seconds: Int64 | None = None
     service_account_name: str = ""
     runtime_class_name: str | None = None
+    workload_ref: WorkloadReference | None = None
 
 
 class ContainerStateWaiting(ApiStruct, frozen=True, kw_only=True):

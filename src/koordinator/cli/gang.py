@@ -11,9 +11,11 @@ from msgspec.structs import replace
 
 from koordinator.api.kubescheduler import (
     CoschedulingArgs,
+    FeatureGates,
     KubeSchedulerConfiguration,
     decode_args,
 )
+from koordinator.api.kubescheduler.gates import GANG_SCHEDULING, GENERIC_WORKLOAD, ON_BY_DEFAULT
 from koordinator.api.meta import KubeObject
 from koordinator.cli.configuration import (
     NAMED_CONFIGURATION,
@@ -30,6 +32,8 @@ from koordinator.domain.gangs import GangDefaults, GangSummary, LayerSummary, ga
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.explain import Explanation
 from koordinator.simulator.explanations import explain_pods
+
+_GATES = FeatureGates(ON_BY_DEFAULT | {GENERIC_WORKLOAD, GANG_SCHEDULING})  # all gangs are meant
 
 gang = typer.Typer(help="Gangs: pods that start together or not at all.", no_args_is_help=True)
 
@@ -75,8 +79,9 @@ def show_gang(
     flags: GangFlags,
 ) -> None:
     """Print one gang with all its members."""
-    wanted = name if "/" in name else f"default/{name}"
     found = {one.gang: one for one in _summaries(flags)}
+    in_default = f"default/{name}"
+    wanted = in_default if "/" not in name or in_default in found else name
     if wanted not in found:
         accepted = ", ".join(found) or "nothing: there are no gangs"
         raise InputError(f"found {wanted!r}; accepted is one of {accepted}", source="gang show")
@@ -128,7 +133,8 @@ def _summaries(flags: GangFlags) -> list[GangSummary]:
     waiting = [one.members[0].pod for one in found if not one.why and one.bound < one.min_member]
     if not waiting:
         return found
-    told = {one.pod: one for one in explain_pods(objects, waiting, _with_gangs(flags.config))}
+    explained = explain_pods(objects, waiting, _with_gangs(flags.config), gates=_GATES)
+    told = {one.pod: one for one in explained}
     return [_told(one, told.get(one.members[0].pod)) if one.members else one for one in found]
 
 

@@ -13,6 +13,7 @@ from koordinator.api.cluster_network_topology import ClusterNetworkTopology
 from koordinator.api.device import Device
 from koordinator.api.elastic_quota import DEFAULT_QUOTA, ROOT_QUOTA, SYSTEM_QUOTA, ElasticQuota
 from koordinator.api.kubescheduler import NO_GATES, FeatureGates, KubeSchedulerConfiguration
+from koordinator.api.kubescheduler.gates import GANG_SCHEDULING, GENERIC_WORKLOAD
 from koordinator.api.labels import QUOTA_NAME
 from koordinator.api.meta import KubeObject
 from koordinator.api.node_metric import NodeMetric
@@ -29,6 +30,7 @@ from koordinator.api.resource_names import (
     GPU_MEMORY_RATIO,
     RDMA,
 )
+from koordinator.api.scheduling_workload import SchedulingWorkload
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.ingest import is_over
 from koordinator.scheduler.profile import build_profiles
@@ -43,6 +45,7 @@ class _Feature:
     kinds: tuple[type[KubeObject], ...]
     called: str  # what a pod asks for
     asks: Callable[[Pod], bool]
+    remedy: str = "--config koordinator has it"
 
 
 _SHARES = {GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, RDMA, FPGA, *CURRENT_DEVICE_NAMES}
@@ -54,6 +57,13 @@ def _asks_for_shares(pod: Pod) -> bool:
 
 
 _FEATURES = (
+    _Feature(
+        GANG_SCHEDULING,
+        (SchedulingWorkload,),
+        "the gang of a Workload",
+        lambda pod: pod.spec.workload_ref is not None,
+        f"--feature-gates {GENERIC_WORKLOAD}=true,{GANG_SCHEDULING}=true switches it on",
+    ),
     _Feature(
         "ElasticQuota", (ElasticQuota,), "a quota", lambda pod: QUOTA_NAME in pod.metadata.labels
     ),
@@ -104,7 +114,9 @@ def unused_objects(
     for feature in _FEATURES:
         able = [name for name, has in plugins.items() if feature.plugin in has]
         used = {pod.spec.scheduler_name for pod in pending}
-        hint = f"spec.schedulerName {able[0]} has it" if able else "--config koordinator has it"
+        if feature.plugin == GANG_SCHEDULING:
+            able = [*plugins] if GANG_SCHEDULING in gates else []
+        hint = f"spec.schedulerName {able[0]} has it" if able else feature.remedy
         told += _of_pods(feature, pending, able, hint)
         if feature.plugin == "ElasticQuota":
             told += _of_missing_quotas(given, pending, able)

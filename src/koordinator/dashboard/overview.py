@@ -192,7 +192,7 @@ class OverviewBuilder:
             str(queued.state or "") if queued is not None else "",
             pod.spec.priority or 0,
             queued.attempts if queued is not None else 0,
-            gang_id(meta),
+            gang_id(meta, pod.spec.workload_ref),
         )
 
     def _why(self, pod: Pod, queued: QueuedPod | None) -> tuple[str, str]:

@@ -20,7 +20,11 @@ from koordinator.api.kubescheduler import (
     KubeSchedulerConfiguration,
     decode_args,
 )
-from koordinator.api.kubescheduler.gates import PREEMPTION_POLICY_TRANSFORMER
+from koordinator.api.kubescheduler.gates import (
+    GANG_SCHEDULING,
+    GENERIC_WORKLOAD,
+    PREEMPTION_POLICY_TRANSFORMER,
+)
 from koordinator.api.meta import KubeObject
 from koordinator.api.node_metric import NodeMetric
 from koordinator.api.node_resource_topology import NodeResourceTopology
@@ -28,6 +32,7 @@ from koordinator.api.pod_group import PodGroup
 from koordinator.api.policy import PodDisruptionBudget
 from koordinator.api.reservation import Reservation
 from koordinator.api.schedule_explanation import ScheduleExplanation
+from koordinator.api.scheduling_workload import SchedulingWorkload
 from koordinator.api.service import Service
 from koordinator.api.volume import (
     CsiDriver,
@@ -113,6 +118,7 @@ BUILTIN_PLUGINS: tuple[PluginSpec[Any], ...] = (
     reservation.PLUGIN,
     elastic_quota.PLUGIN,
     coscheduling.PLUGIN,
+    coscheduling.GANG_SCHEDULING_PLUGIN,
     scheduling_hint.PLUGIN,
     gpu_best_fit.PLUGIN,
     gpu_packing.PLUGIN,
@@ -142,6 +148,7 @@ UPSTREAM_POINTS: Mapping[str, frozenset[str]] = {
         "NodeNUMAResource": "preFilter filter preScore score reserve preBind",
         "Reservation": "preFilter filter postFilter preScore score reserve preBind bind",
         "ElasticQuota": "preFilter postFilter reserve",
+        GANG_SCHEDULING: "preEnqueue reserve permit",
         "Coscheduling": (
             "preEnqueue queueSort preFilter postFilter preScore score reserve permit preBind "
             "postBind"
@@ -166,6 +173,7 @@ WATCHED: tuple[type[KubeObject], ...] = (
     StatefulSet,
     PodDisruptionBudget,
     PodGroup,
+    SchedulingWorkload,
     ScheduleExplanation,
     ClusterNetworkTopology,
     StorageClass,
@@ -238,8 +246,13 @@ def build_profiles(
     points = {
         name: spec.points | UPSTREAM_POINTS.get(name, frozenset()) for name, spec in specs.items()
     }
+    stock: tuple[tuple[str, int], ...] = STOCK_PLUGINS
+    if GANG_SCHEDULING in gates:
+        stock += ((GANG_SCHEDULING, 1),)
     try:
-        merged = merge_profiles(configuration, STOCK_PLUGINS, points)
+        merged = merge_profiles(configuration, stock, points)
+        for index, lists in enumerate(merged):
+            _settle_gangs(lists, gates, f"profiles[{index}].plugins")
     except InputError as error:
         raise error.within(source=source) from None
     profiles = []
@@ -262,6 +275,27 @@ def build_profiles(
         built = _Built(specs, args, axis, gates, (f"profiles[{index}]", source))
         profiles.append(built.profile(profile.scheduler_name, lists))
     return Profiles(tuple(profiles), _selectors(profiles))
+
+
+def _settle_gangs(
+    lists: Mapping[str, list[tuple[str, int]]], gates: FeatureGates, path: str
+) -> None:
+    """Leave one plugin of a profile to keep the gangs of Workloads.
+
+    Raises InputError if a profile names the one whose gate is off.
+    """
+    named = {name for plugins in lists.values() for name, _ in plugins}
+    if GANG_SCHEDULING not in named:
+        return
+    if GANG_SCHEDULING not in gates:
+        raise InputError(
+            f"found {GANG_SCHEDULING}, whose feature gate is off; accepted with --feature-gates "
+            f"{GENERIC_WORKLOAD}=true,{GANG_SCHEDULING}=true",
+            path=path,
+        )
+    if coscheduling.PLUGIN.name in named:
+        for plugins in lists.values():
+            plugins[:] = [(name, weight) for name, weight in plugins if name != GANG_SCHEDULING]
 
 
 def _selectors(profiles: Iterable[Profile]) -> dict[type[KubeObject], str]:

@@ -129,7 +129,7 @@ def _waiting(world: Embedded) -> list[str]:
 def _kind(world: Embedded, key: str) -> Hashable:
     """Return what pods have in common that are explained alike."""
     pod, pod_class = world.state.unbound[key]
-    own = gang_id(pod.metadata)
+    own = gang_id(pod.metadata, pod.spec.workload_ref)
     queued = world.scheduler.queue.get(key)
     if own:
         return own, queued is None

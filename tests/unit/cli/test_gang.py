@@ -152,3 +152,52 @@ def test_why_a_gang_of_manifests_waits(tmp_path: Path, cpu: str, why: str) -> No
 
     (gang,) = json.loads(done.stdout)["gangs"]
     assert (gang["phase"], gang["bound"], gang["why"]) == ("Scheduling", 0, why)
+
+
+WORKLOAD = """
+apiVersion: scheduling.k8s.io/v1alpha1
+kind: Workload
+metadata: {name: job, namespace: default}
+spec:
+  podGroups:
+  - {name: workers, policy: {gang: {minCount: 2}}}
+  - {name: driver, policy: {basic: {}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: w-0, namespace: default}
+spec: {workloadRef: {name: job, podGroup: workers}, containers: [{name: c, image: busybox}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: d-0, namespace: default}
+spec: {workloadRef: {name: job, podGroup: driver}, containers: [{name: c, image: busybox}]}
+"""
+
+
+def test_gangs_of_workloads_are_listed_and_shown(tmp_path: Path) -> None:
+    """By workload and group; the namespace may be left out; what is no gang is not there."""
+    path = tmp_path / "workload.yaml"
+    path.write_text(WORKLOAD)
+
+    listed = CliRunner().invoke(app, ["gang", "list", "-f", str(path)])
+    shown = CliRunner().invoke(app, ["gang", "show", "job/workers", "-f", str(path), "-o", "json"])
+
+    assert "default/job/workers" in listed.stdout
+    assert "default/job/driver" not in listed.stdout
+    assert "needs 2 members; there were 1" in listed.stdout
+    assert json.loads(shown.stdout)["gang"] == "default/job/workers"
+
+
+def test_scheduling_manifests_says_that_a_gate_is_off(tmp_path: Path) -> None:
+    """Pods of a gang go alone then, as with kube-scheduler, but not in silence."""
+    path = tmp_path / "workload.yaml"
+    path.write_text(WORKLOAD)
+    gates = "GenericWorkload=true,GangScheduling=true"
+
+    off = CliRunner().invoke(app, ["schedule", "-f", str(path)])
+    on = CliRunner().invoke(app, ["schedule", "-f", str(path), "--feature-gates", gates])
+
+    assert "ask for the gang of a Workload, which has no effect" in off.stderr
+    assert gates in " ".join(off.stderr.split())
+    assert "without effect" not in on.stderr

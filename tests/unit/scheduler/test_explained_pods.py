@@ -140,7 +140,8 @@ def test_a_gang_short_of_members_says_so() -> None:
     assert found.queue is not None
     (woken_by,) = found.queue.woken_by
     assert woken_by == (
-        "Coscheduling: a member of its gang comes or loses its gates, its PodGroup comes or changes"
+        "Coscheduling: a member of its gang comes or loses its gates, "
+        "its PodGroup or Workload comes or changes"
     )
 
 

@@ -99,6 +99,7 @@ NO_REASONS = frozenset(
         "moved to parent x, which has no room for what it uses: x",
         "pods, which belong to other quotas now",
         "gang x is kept although nobody is in it.",
+        "gangs x of Workload x are not all known.",
         "x is in no gang that could be tried.",
         "none: none is installed",
         "one of x",

@@ -44,6 +44,10 @@ DRA_PARTITIONABLE_DEVICES: Final = "DRAPartitionableDevices"
 DRA_CONSUMABLE_CAPACITY: Final = "DRAConsumableCapacity"
 DRA_BINDING_CONDITIONS: Final = "DRADeviceBindingConditions"
 
+#: Of Kubernetes, off there, too: the Workloads that pods name count, and their gangs.
+GENERIC_WORKLOAD: Final = "GenericWorkload"
+GANG_SCHEDULING: Final = "GangScheduling"
+
 #: What a gate of the original would switch, where there is nothing to be switched here.
 MEANINGLESS: Final[Mapping[str, str]] = {
     "SkipFilterWithNominatedPods": (
@@ -73,6 +77,8 @@ GATES: Final = frozenset(
         DRA_PARTITIONABLE_DEVICES,
         DRA_CONSUMABLE_CAPACITY,
         DRA_BINDING_CONDITIONS,
+        GENERIC_WORKLOAD,
+        GANG_SCHEDULING,
     )
 )
 
@@ -90,7 +96,8 @@ class FeatureGates:
     def parse(cls, text: str) -> Self:
         """Return what a flag such as ``MultiQuotaTree=true,Other=false`` says.
 
-        Raises InputError for a value that is neither true nor false.
+        Raises InputError for a value that is neither true nor false, and for a gate without the
+        one that it needs.
         """
         said: dict[str, bool] = {}
         for part in filter(None, text.split(",")):
@@ -101,6 +108,12 @@ class FeatureGates:
                     source="--feature-gates",
                 )
             said[name.strip()] = value.lower() == "true"
+        if said.get(GANG_SCHEDULING) and not said.get(GENERIC_WORKLOAD):
+            raise InputError(
+                f"{GANG_SCHEDULING} is on, but {GENERIC_WORKLOAD}, which it needs, is off; "
+                f"accepted is {GENERIC_WORKLOAD}=true,{GANG_SCHEDULING}=true",
+                source="--feature-gates",
+            )
         return cls(
             frozenset(name for name in GATES if said.get(name, name in ON_BY_DEFAULT)),
             tuple(sorted(said.keys() - GATES)),

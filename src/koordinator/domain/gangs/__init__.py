@@ -24,6 +24,7 @@ from koordinator.domain.gangs.summary import (
 from koordinator.domain.gangs.terms import (
     GangDefaults,
     GangTerms,
+    WorkloadRefs,
     contradictions,
     gang_id,
     terms_of_object,
@@ -42,6 +43,7 @@ __all__ = [
     "Member",
     "MemberState",
     "MemberSummary",
+    "WorkloadRefs",
     "check_pod_group",
     "contradictions",
     "gang_id",

@@ -13,17 +13,21 @@ don't count.
 from collections.abc import Iterable, Iterator
 
 from koordinator.api.annotations.gang import GangMatchPolicy, NetworkTopologySpec
-from koordinator.api.pod import Pod
+from koordinator.api.pod import Pod, WorkloadReference
 from koordinator.api.pod_group import PodGroup
+from koordinator.api.scheduling_workload import SchedulingWorkload
 from koordinator.domain.gangs.attempt import GangAttempt
 from koordinator.domain.gangs.gang import Gang, Member, MemberState
 from koordinator.domain.gangs.terms import (
     GangDefaults,
     GangTerms,
+    WorkloadRefs,
     gang_id,
     needs_object,
     terms_of_object,
     terms_of_pod,
+    terms_of_workload,
+    workload_key,
 )
 from koordinator.foundation.errors import BugError
 
@@ -36,26 +40,33 @@ class GangCache:
     """Gangs by id.  What changes it returns the pods that should now try to enter the queue."""
 
     def __init__(self, defaults: GangDefaults) -> None:
-        self._defaults = defaults
+        self.defaults = defaults
         self.gangs: dict[str, Gang] = {}
         self.changed: dict[str, None] = {}  # gangs whose status may have to be written
         self._representative: dict[str, str] = {}  # group id -> pod key
         self._home: dict[str, str] = {}  # pod key -> gang id
+        self._workloads: dict[str, SchedulingWorkload] = {}
+        self._of_workload: dict[str, dict[str, str]] = {}  # its key -> gang id -> group in it
 
     @property
     def gathers(self) -> bool:
         """Whether it counts what gangs ask of the network."""
-        return self._defaults.gathers
+        return self.defaults.gathers
+
+    @property
+    def refs(self) -> WorkloadRefs:
+        """What it counts the Workloads for that pods name."""
+        return self.defaults.refs
 
     # -- what happens ------------------------------------------------------------------------
 
     def put_pod(self, pod: Pod) -> Keys:
         """Take in a pod, bound or not, or its new version."""
-        own_id, home = gang_id(pod.metadata), self._home.get(pod.key)
+        own_id, home = self.id_of(pod), self._home.get(pod.key)
         if home is None and not own_id:
             return []
         moved = self.drop_pod(pod) if home is not None and home != own_id else []
-        member = _member(pod) if own_id else None
+        member = _member(pod, of_workload=self._ref(pod) is not None) if own_id else None
         return moved + (self.drop_pod(pod) if member is None else self._put(own_id, member, pod))
 
     def _put(self, own_id: str, member: Member, pod: Pod) -> Keys:
@@ -70,8 +81,16 @@ class GangCache:
         had_started = member.state is MemberState.BOUND and self._has_started(gang)
         self._home[member.key] = own_id
         gang.put(member)
-        if gang.terms is None and not needs_object(pod.metadata):
-            gang.terms = terms_of_pod(pod, self._defaults)
+        ref = self._ref(pod)
+        if ref is not None and gang.terms is None:
+            gang.workload = workload_key(pod.metadata, ref)
+            self._of_workload.setdefault(gang.workload, {})[own_id] = ref.pod_group
+            workload = self._workloads.get(gang.workload)
+            gang.terms = terms_of_workload(workload, own_id, ref.pod_group, self.defaults)
+            if gang.terms is not None:
+                return list(gang.pending)
+        elif ref is None and gang.terms is None and not needs_object(pod.metadata):
+            gang.terms = terms_of_pod(pod, self.defaults)
             if gang.terms is not None:
                 return list(gang.pending)
         if member.state is MemberState.BOUND:
@@ -87,13 +106,16 @@ class GangCache:
         self.changed[gang.id] = None
         if not gang.members and (gang.terms is None or not gang.terms.has_object):
             del self.gangs[gang.id]
+            self._forget_of_workload(gang)
         return self._next_representative(gang, pod.key)
 
     def put_group(self, pod_group: PodGroup) -> Keys:
         """Take in a PodGroup or its new version."""
+        if self.refs is WorkloadRefs.ONLY:
+            return []
         gang = self.gangs.setdefault(pod_group.key, Gang(pod_group.key))
         self.changed[gang.id] = None
-        terms = terms_of_object(pod_group, self._defaults)
+        terms = terms_of_object(pod_group, self.defaults)
         return self._set_terms(gang, terms)
 
     def drop_group(self, pod_group: PodGroup) -> Keys:
@@ -104,6 +126,18 @@ class GangCache:
         if not gang.members:
             del self.gangs[gang.id]
         return self._set_terms(gang, None)
+
+    def put_workload(self, workload: SchedulingWorkload) -> Keys:
+        """Take in a Workload, or another one of its name: nothing in one ever changes."""
+        if self.refs is WorkloadRefs.IGNORED:
+            return []
+        self._workloads[workload.key] = workload
+        return self._tell_gangs_of(workload.key)
+
+    def drop_workload(self, workload: SchedulingWorkload) -> Keys:
+        """Forget a Workload; whoever names it waits for another one."""
+        self._workloads.pop(workload.key, None)
+        return self._tell_gangs_of(workload.key)
 
     def hold(self, pod: Pod) -> None:
         """Note that a member has got a place."""
@@ -118,9 +152,13 @@ class GangCache:
 
     # -- questions ---------------------------------------------------------------------------
 
+    def id_of(self, pod: Pod) -> str:
+        """Return the id of the pod's gang; empty if it is in none."""
+        return gang_id(pod.metadata, pod.spec.workload_ref, self.refs)
+
     def gang_of(self, pod: Pod) -> Gang | None:
         """Return the gang of a pod; None if it has none, or one that nothing is known of."""
-        return self.gangs.get(self._home.get(pod.key) or gang_id(pod.metadata))
+        return self.gangs.get(self._home.get(pod.key) or self.id_of(pod))
 
     def is_member(self, pod: Pod) -> bool:
         """Return whether the pod is in a gang."""
@@ -130,7 +168,7 @@ class GangCache:
         """Return why the pod's gang can't be tried yet; empty if it can."""
         gang = self.gang_of(pod)
         if gang is None or gang.terms is None:
-            return _nobody_said(pod)
+            return self._nobody_said(pod)
         if self._starts_alone(gang):
             return ""
         missing = []
@@ -197,7 +235,7 @@ class GangCache:
     def starts_alone(self, pod: Pod) -> bool:
         """Return whether a pod need not wait for others: it is in no gang, or that has started."""
         gang = self.gang_of(pod)
-        return self._starts_alone(gang) if gang is not None else not gang_id(pod.metadata)
+        return self._starts_alone(gang) if gang is not None else not self.id_of(pod)
 
     def has_begun(self, pod: Pod) -> bool:
         """Return whether a member of the pod's gang group has a place, bound or not."""
@@ -303,6 +341,9 @@ class GangCache:
             gang.validate()
             if not gang.members and (gang.terms is None or not gang.terms.has_object):
                 raise BugError(f"gang {gang.id} is kept although nobody is in it.")
+        for workload, ids in self._of_workload.items():
+            if not ids or not ids.keys() <= self.gangs.keys():
+                raise BugError(f"gangs {sorted(ids)} of Workload {workload} are not all known.")
 
     # -- inside ------------------------------------------------------------------------------
 
@@ -322,8 +363,43 @@ class GangCache:
     def _starts_alone(self, gang: Gang) -> bool:
         """Return whether members need not wait for one another any more."""
         terms = gang.terms
+        if terms is None or not terms.min_member:
+            return terms is not None
         together = (GangMatchPolicy.ONLY_WAITING, GangMatchPolicy.WAITING_AND_RUNNING)
-        return terms is not None and terms.match_policy not in together and self._has_started(gang)
+        return terms.match_policy not in together and self._has_started(gang)
+
+    def _ref(self, pod: Pod) -> WorkloadReference | None:
+        return None if self.refs is WorkloadRefs.IGNORED else pod.spec.workload_ref
+
+    def _tell_gangs_of(self, workload: str) -> Keys:
+        """Give the gangs of a Workload their terms, or take them away; return who waits."""
+        ready: Keys = []
+        for own_id, group in list(self._of_workload.get(workload, {}).items()):
+            self.changed[own_id] = None
+            terms = terms_of_workload(self._workloads.get(workload), own_id, group, self.defaults)
+            ready += self._set_terms(self.gangs[own_id], terms)
+        return ready
+
+    def _forget_of_workload(self, gang: Gang) -> None:
+        """Forget that a gang, which has gone, was one of a Workload."""
+        ids = self._of_workload.get(gang.workload, {})
+        ids.pop(gang.id, None)
+        if not ids:
+            self._of_workload.pop(gang.workload, None)
+
+    def _nobody_said(self, pod: Pod) -> str:
+        ref = self._ref(pod)
+        if ref is not None:
+            workload = workload_key(pod.metadata, ref)
+            if workload in self._workloads:
+                return f"Workload {workload} has no podGroup {ref.pod_group}"
+            return f"Workload {workload} does not exist"
+        own_id = self.id_of(pod)
+        if needs_object(pod.metadata):
+            return f"PodGroup {own_id} does not exist"
+        return (
+            f"gang {own_id} needs members, but none of them says how many in a way that can be read"
+        )
 
     def _move(self, pod: Pod, state: MemberState) -> None:
         gang = self.gang_of(pod)
@@ -358,9 +434,14 @@ class GangCache:
         return [key for one in self._gangs(sorted(groups)) for key in one.pending]
 
 
-def _member(pod: Pod) -> Member | None:
-    """Return what counts of a pod; None if it has ended, or is being deleted, without a node."""
+def _member(pod: Pod, *, of_workload: bool) -> Member | None:
+    """Return what counts of a pod; None if it has ended, or is being deleted, without a node.
+
+    Of a Workload nobody counts who has ended.
+    """
     meta, spec = pod.metadata, pod.spec
+    if of_workload and pod.status.phase in _OVER:
+        return None
     if spec.node_name:
         state = MemberState.BOUND
     elif pod.status.phase in _OVER or meta.deletion_timestamp is not None:
@@ -374,10 +455,3 @@ def _member(pod: Pod) -> Member | None:
 def _kept(known: MemberState) -> MemberState:
     """Return the state of a member that the cluster still calls pending: we may know better."""
     return known if known in (MemberState.WAITING, MemberState.BOUND) else MemberState.PENDING
-
-
-def _nobody_said(pod: Pod) -> str:
-    own_id = gang_id(pod.metadata)
-    if needs_object(pod.metadata):
-        return f"PodGroup {own_id} does not exist"
-    return f"gang {own_id} needs members, but none of them says how many in a way that can be read"

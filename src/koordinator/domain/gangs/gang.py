@@ -48,6 +48,7 @@ class Gang:
     phases: Counter[str] = field(default_factory=Counter)
     pending: dict[str, Member] = field(default_factory=dict)  # in the order of their arrival
     schedulers: Counter[str] = field(default_factory=Counter)  # of all members
+    workload: str = ""  # namespace/name of the Workload that its members name
     version: int = 0  # grows with every change, of a member's pod too
 
     @property

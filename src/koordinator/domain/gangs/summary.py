@@ -1,5 +1,6 @@
 """What people want to know of a gang: how many members it has and needs, and why it waits."""
 
+import dataclasses
 import datetime as dt
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,10 +15,11 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.api.pod_group import PodGroup, PodGroupPhase, PodGroupSpec
+from koordinator.api.scheduling_workload import SchedulingWorkload
 from koordinator.domain.gangs.cache import GangCache
 from koordinator.domain.gangs.gang import Gang, MemberState
 from koordinator.domain.gangs.status import status_of
-from koordinator.domain.gangs.terms import GangDefaults, GangTerms, contradictions
+from koordinator.domain.gangs.terms import GangDefaults, GangTerms, WorkloadRefs, contradictions
 from koordinator.domain.network import OUTSIDE, NetworkTree, layers_of
 from koordinator.foundation.errors import InputError
 
@@ -75,7 +77,7 @@ def gang_summaries(objects: Iterable[KubeObject], defaults: GangDefaults) -> lis
 
     Nodes and a ClusterNetworkTopology tell where in the network their members are.
     """
-    cache = GangCache(defaults)
+    cache = GangCache(dataclasses.replace(defaults, refs=WorkloadRefs.FIRST))
     pods: dict[str, Pod] = {}
     groups: dict[str, PodGroup] = {}
     nodes: list[Node] = []
@@ -84,6 +86,8 @@ def gang_summaries(objects: Iterable[KubeObject], defaults: GangDefaults) -> lis
         if isinstance(obj, PodGroup):
             cache.put_group(obj)
             groups[obj.key] = obj
+        elif isinstance(obj, SchedulingWorkload):
+            cache.put_workload(obj)
         elif isinstance(obj, Pod):
             cache.put_pod(obj)
             pods[obj.key] = obj
@@ -93,8 +97,9 @@ def gang_summaries(objects: Iterable[KubeObject], defaults: GangDefaults) -> lis
             topology = obj
     layers, paths = _network(topology, nodes)
     return [
-        _summary(cache, cache.gangs[name], pods, groups.get(name), (layers, paths))
-        for name in sorted(cache.gangs)
+        _summary(cache, gang, pods, groups.get(name), (layers, paths))
+        for name, gang in sorted(cache.gangs.items())
+        if gang.terms is None or gang.terms.min_member  # else each is for itself
     ]
 
 
@@ -129,7 +134,9 @@ def _summary(
     noted = stored.metadata.annotations if stored else {}
     warnings = dict.fromkeys(terms.warnings if terms else ())
     for pod in own:
-        warnings |= dict.fromkeys(f"pod {pod.key}: {text}" for text in contradictions(pod))
+        warnings |= dict.fromkeys(
+            f"pod {pod.key}: {text}" for text in contradictions(pod, cache.refs)
+        )
     return GangSummary(
         gang=gang.id,
         phase=_phase(gang, stored),

@@ -1,13 +1,15 @@
-"""What a gang asks for, in whichever of its spellings: a PodGroup, annotations, labels.
+"""What a gang asks for, in whichever of its spellings: a Workload, a PodGroup, annotations, labels.
 
 What can't be read counts as missing, as it does upstream, and is complained about, which upstream
 does not do.
 Source: koordinator pkg/scheduler/plugins/coscheduling/core/gang.go ``tryInitByPodConfig``,
-``tryInitByPodGroup``; pkg/scheduler/plugins/coscheduling/util.
+``tryInitByPodGroup``; pkg/scheduler/plugins/coscheduling/util; kubernetes
+pkg/scheduler/framework/plugins/gangscheduling.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from koordinator.api.annotations import gang as keys
 from koordinator.api.annotations.gang import GangMatchPolicy, GangMode
@@ -18,10 +20,19 @@ from koordinator.api.labels import (
     parse_int32,
 )
 from koordinator.api.meta import ObjectMeta
-from koordinator.api.pod import Pod
+from koordinator.api.pod import Pod, WorkloadReference
 from koordinator.api.pod_group import PodGroup
+from koordinator.api.scheduling_workload import SchedulingWorkload
 from koordinator.domain.network import warnings_about
 from koordinator.foundation.errors import InputError
+
+
+class WorkloadRefs(StrEnum):
+    """What the ``spec.workloadRef`` of pods counts for."""
+
+    IGNORED = "ignored"  # nothing
+    FIRST = "first"  # who names a Workload is in its gang, whatever labels and annotations say
+    ONLY = "only"  # likewise, and labels and annotations make no gang at all
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +42,7 @@ class GangDefaults:
     wait_s: float = 600.0
     match_policy: str = GangMatchPolicy.ONCE_SATISFIED
     gathers: bool = False  # what gangs ask of the network counts
+    refs: WorkloadRefs = WorkloadRefs.IGNORED
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +50,14 @@ class GangTerms:
     """How many members have to start together, and what happens while there are fewer."""
 
     id: str  # namespace/name
-    min_member: int  # at least 1
+    min_member: int  # at least 1; 0 of a Workload's basic policy: each member is for itself
     total: int  # how many members there will be, for people to read
     mode: GangMode
     match_policy: str  # a GangMatchPolicy; what is none counts as once-satisfied
     wait_s: float  # how long a member that has its place waits for the others
     group: tuple[str, ...]  # ids of the gangs that start together, its own among them, ascending
     has_object: bool = False  # there is a PodGroup
+    workload: str = ""  # namespace/name of the Workload that says so
     network: keys.NetworkTopologySpec | None = None  # how near its members have to be
     warnings: tuple[str, ...] = ()  # what was ignored, and why
 
@@ -54,15 +67,62 @@ class GangTerms:
         return ",".join(self.group)
 
 
-def gang_id(meta: ObjectMeta) -> str:
-    """Return ``namespace/name`` of the gang of a pod; empty if it is in none."""
-    name = keys.gang_name(meta)
+def gang_id(
+    meta: ObjectMeta,
+    ref: WorkloadReference | None = None,
+    refs: WorkloadRefs = WorkloadRefs.FIRST,
+) -> str:
+    """Return ``namespace/name`` of the gang of a pod; empty if it is in none.
+
+    ``ref`` is the pod's ``spec.workloadRef``; that of a Workload's gang is
+    ``namespace/workload/group``, with the replica key behind it if there is one.
+    """
+    if ref is not None and refs is not WorkloadRefs.IGNORED:
+        parts = (meta.namespace, ref.name, ref.pod_group, ref.pod_group_replica_key)
+        return "/".join(filter(None, parts))
+    name = "" if refs is WorkloadRefs.ONLY else keys.gang_name(meta)
+    if refs is not WorkloadRefs.IGNORED:
+        name = name.replace("/", "%2F")  # only an annotation has one: not the gang of a Workload
     return f"{meta.namespace}/{name}" if name else ""
 
 
 def needs_object(meta: ObjectMeta) -> bool:
     """Return whether the pod's gang is a PodGroup, which may not exist yet."""
     return bool(meta.labels.get(POD_GROUP))
+
+
+def workload_key(meta: ObjectMeta, ref: WorkloadReference) -> str:
+    """Return ``namespace/name`` of the Workload that a pod names."""
+    return f"{meta.namespace}/{ref.name}"
+
+
+def terms_of_workload(
+    workload: SchedulingWorkload | None, own_id: str, group: str, defaults: GangDefaults
+) -> GangTerms | None:
+    """Return the terms of a gang of a Workload; None without it, or without that group in it.
+
+    Annotations of the Workload count as those of a PodGroup do.  What has ended does not count,
+    and nobody goes on alone because others have started, unless an annotation says so.
+    """
+    policy = workload.policy_of(group) if workload is not None else None
+    if workload is None or policy is None:
+        return None
+    least, warnings = 0, list(_warnings(workload.metadata))
+    if policy.gang is not None:
+        least = max(policy.gang.min_count, 1)
+        if policy.gang.min_count < 1:
+            path = f"spec.podGroups[{group}].policy.gang.minCount"
+            warnings.append(f"{path}: found {policy.gang.min_count}; accepted is 1 or more")
+    terms = _terms(
+        workload.metadata,
+        own_id,
+        least,
+        wait_s=defaults.wait_s,
+        defaults=replace(defaults, match_policy=GangMatchPolicy.WAITING_AND_RUNNING),
+        warnings=warnings,
+        has_object=False,
+    )
+    return replace(terms, workload=workload.key)
 
 
 def terms_of_object(pod_group: PodGroup, defaults: GangDefaults) -> GangTerms:
@@ -112,9 +172,14 @@ def terms_of_pod(pod: Pod, defaults: GangDefaults) -> GangTerms | None:
     )
 
 
-def contradictions(pod: Pod) -> tuple[str, ...]:
+def contradictions(pod: Pod, refs: WorkloadRefs = WorkloadRefs.IGNORED) -> tuple[str, ...]:
     """Return what a pod says twice and differently; the first spelling counts."""
-    meta = pod.metadata
+    meta, ref = pod.metadata, pod.spec.workload_ref
+    if ref is not None and refs is WorkloadRefs.FIRST and (name := keys.gang_name(meta)):
+        where = f"{ref.name}, podGroup {ref.pod_group}"
+        return (
+            f"spec.workloadRef says {where} and counts; it is said to be in gang {name!r}, too",
+        )
     found = (
         _twice(
             {

@@ -62,7 +62,7 @@ def wakers(queued: QueuedPod, profile: Profile) -> tuple[str, ...]:
         if plugin in short:  # and nothing else helps
             words = [
                 "a member of its gang comes or loses its gates",
-                "its PodGroup comes or changes",
+                "its PodGroup or Workload comes or changes",
             ]
         if plugin in limiting:
             words.append("there is room again in what it counts")

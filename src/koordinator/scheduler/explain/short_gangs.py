@@ -17,11 +17,13 @@ def short_gang(cache: GangCache, pod: Pod, start_together: StartTogether) -> Ite
     """Yield how the gang of a pod that waits before the queue could become whole."""
     own = cache.gang_of(pod)
     if own is None or own.terms is None:
-        text = (
-            f"say how many members its gang needs: make the PodGroup {own.id}"
-            if own is not None
-            else "say how many members its gang needs"
-        )
+        text = "say how many members its gang needs"
+        if own is not None:
+            what = f"Workload {own.workload}" if own.workload else f"PodGroup {own.id}"
+            text += f": make the {what}"
+        ref = pod.spec.workload_ref
+        if own is not None and own.workload and ref is not None:
+            text += f", with a podGroup {ref.pod_group}"
         yield Remedy(kind="gang", text=text, sufficient=False, tried=False)
         return
     group = own.terms.group
@@ -64,6 +66,8 @@ def _more_members(gang: Gang, start_together: StartTogether, *, alone: bool) -> 
 
 def _how_said(gang: Gang) -> str:
     """Return where it says how many members the gang needs."""
+    if gang.workload:
+        return f"minCount of gang {gang.id} in a new Workload {gang.workload}"
     if gang.terms is not None and gang.terms.has_object:
         return f"minMember of PodGroup {gang.id}"
     return f"gang.scheduling.koordinator.sh/min-available of all members of gang {gang.id}"

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from koordinator.api.labels import is_preemptible, is_quota_preemptible
 from koordinator.api.pod import Pod
 from koordinator.api.policy import PodDisruptionBudget
-from koordinator.domain.gangs import Gang, GangCache, gang_id
+from koordinator.domain.gangs import Gang, GangCache
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.scheduler.preemption import covers
 from koordinator.scheduler.snapshot import BoolArray, ClusterState, IntArray, PlacedPod, PodClass
@@ -112,8 +112,14 @@ class _Found:
 class _Rules:
     """Who may go.  But for ``allows`` that is the same for all pods of a class."""
 
-    def __init__(self, below: int, own: AbstractSet[str], allows: Allows | None) -> None:
-        self.below, self._own, self._allows = below, own, allows
+    def __init__(
+        self,
+        below: int,
+        own: AbstractSet[str],
+        allows: Allows | None,
+        gangs: Sequence[GangCache],
+    ) -> None:
+        self.below, self._own, self._allows, self._gangs = below, own, allows, gangs
         self._known: dict[PodClass, tuple[int, str, bool] | None] = {}
         self.found = _Found()
 
@@ -130,7 +136,7 @@ class _Rules:
 
     def _learn(self, placed: PlacedPod) -> tuple[int, str, bool] | None:
         pod_class = placed.pod_class
-        labels, gang = pod_class.labels, gang_id(placed.pod.metadata)
+        labels, gang = pod_class.labels, _gang_id(placed, self._gangs)
         is_protected = not (is_preemptible(labels) and is_quota_preemptible(labels))
         if placed.priority >= self.below or is_protected or gang in self._own:
             return None
@@ -158,7 +164,7 @@ def victims_of(
     ``columns`` are the resources that the job asks for, ``own`` its gangs, whose members stay.
     ``allows`` restricts victims further.
     """
-    rules = _Rules(below, own, allows)
+    rules = _Rules(below, own, allows, gangs)
     found = _find(state, rows, rules)
     gone, violating = found.gone, _violating(found, budgets)
     rank = np.where(violating, _VIOLATES, 0) + found.priority + _SHIFT
@@ -291,7 +297,7 @@ def breaks_gang(
     state: ClusterState, caches: Sequence[GangCache], victims: Sequence[PlacedPod]
 ) -> bool:
     """Return whether a gang would be left with fewer members than it needs, but with some."""
-    going = {placed.key: gang_id(placed.pod.metadata) for placed in victims}
+    going = {placed.key: _gang_id(placed, caches) for placed in victims}
     for gangs in _groups(filter(None, going.values()), caches).values():
         alive = {one: _alive(state, gang) for one, gang in gangs.items()}
         left = {one: keys - going.keys() for one, keys in alive.items()}
@@ -301,6 +307,11 @@ def breaks_gang(
         if is_short and any(left.values()):
             return True
     return False
+
+
+def _gang_id(placed: PlacedPod, caches: Sequence[GangCache]) -> str:
+    """Return the id of a pod's gang; empty if it is in none that is kept."""
+    return next((own_id for cache in caches if (own_id := cache.id_of(placed.pod))), "")
 
 
 def _alive(state: ClusterState, gang: Gang) -> set[str]:

@@ -203,5 +203,6 @@ def _is_plain(pod: Pod, requests: Requests) -> bool:
         or spec.topology_spread_constraints
         or any(volume.persistent_volume_claim for volume in spec.volumes)
         or gang_name(pod.metadata)
+        or spec.workload_ref is not None
         or (devices and asks is None)
     )

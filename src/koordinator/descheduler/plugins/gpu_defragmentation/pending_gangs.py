@@ -98,6 +98,7 @@ def _waits(pod: Pod) -> bool:
         pod.status.phase in ("", "Pending")
         and pod.metadata.deletion_timestamp is None
         and not pod.spec.scheduling_gates
+        and pod.spec.workload_ref is None  # how many its gang needs is not known here
     )
 
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from koordinator.api.pod import Pod
 from koordinator.api.pod_group import PodGroup
+from koordinator.api.scheduling_workload import SchedulingWorkload
 from koordinator.cluster.port import EventType, WatchEvent
-from koordinator.domain.gangs import GangCache
+from koordinator.domain.gangs import GangCache, WorkloadRefs
 from koordinator.scheduler.binding import Assumed
 from koordinator.scheduler.contract import Action, ClusterEvent, QueueGate
 from koordinator.scheduler.cycle import NodeChoice, ReserveRefusal, SchedulingCycle
@@ -67,8 +68,10 @@ class GangFeature(Feature):
         return ready
 
     def heard(self, event: WatchEvent) -> None:
-        """Take in a PodGroup."""
+        """Take in a PodGroup or a Workload."""
         group = event.object
+        if isinstance(group, SchedulingWorkload):
+            self._heard_workload(group, gone=event.type is EventType.DELETED)
         if not isinstance(group, PodGroup):
             return
         queue, now_s = self._handle.queue, self._handle.clock.now_s()
@@ -80,6 +83,13 @@ class GangFeature(Feature):
             isinstance(before, PodGroup) and group.spec.min_member < before.spec.min_member
         ):
             queue.on_event(ClusterEvent(EVERYTHING, Action.UPDATE), now_s)  # members to spare
+
+    def _heard_workload(self, workload: SchedulingWorkload, *, gone: bool) -> None:
+        queue, now_s = self._handle.queue, self._handle.clock.now_s()
+        self._shrank = True
+        for gangs in self.caches:
+            ready = (gangs.drop_workload if gone else gangs.put_workload)(workload)
+            queue.activate(ready, now_s)
 
     def heard_all(self) -> None:
         """Keep no places for members of a gang that is short of members by now."""
@@ -180,7 +190,8 @@ class GangFeature(Feature):
 
     def pages(self, ask: Ask) -> Mapping[str, Page]:
         """Return the pages of gangs; those of further profiles know the same."""
-        gangs, state = self.caches[0], self._handle.state
+        all_spellings = [one for one in self.caches if one.refs is not WorkloadRefs.ONLY]
+        gangs, state = (all_spellings or self.caches)[0], self._handle.state
 
         def one(given: Mapping[str, str]) -> object:
             return ask(partial(gang_page, gangs, state, given["namespace"], given["name"]))

@@ -13,6 +13,7 @@ from koordinator.foundation.errors import NotFoundError
 from koordinator.scheduler.snapshot import ClusterState
 
 _FROM_OBJECT, _FROM_PODS = "GangFromPodGroupCrd", "GangFromPodAnnotation"
+_FROM_WORKLOAD = "GangFromWorkload"  # not in the original, which has none
 _NANOSECONDS = 1_000_000_000
 
 
@@ -53,7 +54,7 @@ def _summary(gangs: GangCache, gang: Gang, state: ClusterState) -> dict[str, Any
         "waitingForBindChildren": _members(gang, MemberState.WAITING),
         "boundChildren": _members(gang, MemberState.BOUND),
         "onceResourceSatisfied": has_started,
-        "gangFrom": _FROM_OBJECT if terms and terms.has_object else _FROM_PODS,
+        "gangFrom": _said_by(gang),
         "hasGangInit": terms is not None,
         "gangGroupInfo": {
             "Initialized": terms is not None,
@@ -65,6 +66,12 @@ def _summary(gangs: GangCache, gang: Gang, state: ClusterState) -> dict[str, Any
             "BindingMemberPods": binding,
         },
     }
+
+
+def _said_by(gang: Gang) -> str:
+    if gang.workload:
+        return _FROM_WORKLOAD
+    return _FROM_OBJECT if gang.terms and gang.terms.has_object else _FROM_PODS
 
 
 def _members(gang: Gang, *states: MemberState) -> dict[str, dict[str, str]]:

@@ -82,9 +82,11 @@ class GangReports:
 
     def seen(self, pod: Pod) -> None:
         """Note a pod that wants to enter the queue: what it says twice and differently is told."""
-        if not self._enabled or not any(gangs.is_member(pod) for gangs in self._gangs):
+        if not self._enabled:
             return
-        said = contradictions(pod)
+        said = next(
+            (contradictions(pod, gangs.refs) for gangs in self._gangs if gangs.is_member(pod)), ()
+        )
         if said and self._contradictions.get(pod.key) != said:
             self._contradictions[pod.key] = said
             self._contradicting[pod.key] = pod
@@ -125,7 +127,7 @@ class GangReports:
             for gangs in self._gangs:
                 short = gangs.shortage(pod) if gangs.is_member(pod) else ""
                 if short:
-                    message = "; ".join((short, *contradictions(pod)))
+                    message = "; ".join((short, *contradictions(pod, gangs.refs)))
                     self._reporter.failed(pod, message, GATED)
         for pod in self._contradicting.values():
             self._reporter.complained(pod, "; ".join(self._contradictions[pod.key]))

@@ -13,10 +13,10 @@ from typing import ClassVar
 from koordinator.api.annotations.gang import NETWORK_TOPOLOGY_SELECTOR, bind_gang_entries
 from koordinator.api.cluster_network_topology import ClusterNetworkTopology
 from koordinator.api.kubescheduler import CoschedulingArgs, FeatureGates
-from koordinator.api.kubescheduler.gates import GANG_PENDING_PODS_CONDITION
+from koordinator.api.kubescheduler.gates import GANG_PENDING_PODS_CONDITION, GANG_SCHEDULING
 from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.pod import Pod
-from koordinator.domain.gangs import GangCache, GangDefaults, gang_id
+from koordinator.domain.gangs import GangCache, GangDefaults, WorkloadRefs, gang_id
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
     MAX_SCORE,
@@ -49,7 +49,7 @@ _APPLIES: Memo[bool] = Memo()
 def _applies(pod: PodClass) -> bool:
     labels, annotations = dict(pod.labels), dict(pod.annotations)
     meta = ObjectMeta(namespace=pod.namespace, labels=labels, annotations=annotations)
-    return bool(gang_id(meta)) or bool(selector_of(pod))
+    return bool(gang_id(meta, pod.spec.workload_ref)) or bool(selector_of(pod))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,10 @@ class Coscheduling:
 
     def with_gates(self, gates: FeatureGates) -> "Coscheduling":
         """Return the plugin as the gates change it."""
-        return replace(self, tells_others=GANG_PENDING_PODS_CONDITION in gates)
+        gangs = self.gangs
+        if GANG_SCHEDULING in gates:
+            gangs = GangCache(replace(gangs.defaults, refs=WorkloadRefs.FIRST))
+        return replace(self, gangs=gangs, tells_others=GANG_PENDING_PODS_CONDITION in gates)
 
     def applies(self, pod: PodClass) -> bool:
         """Return whether the pod is in a gang, or wants to be near to others."""
@@ -74,7 +77,7 @@ class Coscheduling:
 
     def pre_enqueue(self, pod: Pod, _objects: ObjectTable) -> Refusal | None:
         """Return what the pod's gang lacks, or who speaks for it; None: the pod may be tried."""
-        why = self.gangs.why_gated(pod) if gang_id(pod.metadata) else ""
+        why = self.gangs.why_gated(pod) if self.gangs.id_of(pod) else ""
         return Refusal(why) if why else None
 
     def score_among(self, snapshot: Snapshot, pod: PodClass, feasible: IntArray) -> IntArray:
@@ -88,14 +91,14 @@ class Coscheduling:
 
     def permit(self, pod: Pod, _node: str) -> Permit:
         """Let a pod go when enough members of every gang of its group have their places."""
-        if not gang_id(pod.metadata):
+        if not self.gangs.id_of(pod):
             return Permit()
         gang = self.gangs.gang_of(pod)
         if gang is None or gang.terms is None:
             return Permit(refusal=Refusal("Gang not found"))
         if not self.gangs.may_start(pod):
             return Permit(wait_s=gang.terms.wait_s)
-        count = self.gangs.bound_together(pod)
+        count = self.gangs.bound_together(pod) if gang.terms.min_member else 0
         return Permit(
             annotations=bind_gang_entries(gang.terms.group_id, count) if count > 1 else {}
         )

@@ -1,0 +1,48 @@
+"""Gangs of Workloads for profiles that have no Coscheduling, as in kube-scheduler 1.35.
+
+Where a profile has Coscheduling, that one keeps these gangs too, and this plugin is left out.
+Different from the original: the members of a gang are decided together, so that two gangs never
+hold places that both need.
+
+Source: kubernetes pkg/scheduler/framework/plugins/gangscheduling; backend/workloadmanager
+``DefaultSchedulingTimeoutDuration``.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from koordinator.api.pod import Pod
+from koordinator.domain.gangs import GangCache, GangDefaults, WorkloadRefs
+from koordinator.scheduler.contract import NoArgs, Permit, PluginSpec, Refusal
+from koordinator.scheduler.snapshot import ObjectTable, ResourceAxis
+
+WAIT_S: Final = 300.0  # of members with places for the others
+
+
+@dataclass(frozen=True, slots=True)
+class GangScheduling:
+    """Keeps members of gangs of Workloads gated until there are enough, and then together."""
+
+    gangs: GangCache
+    tells_others: bool = True
+
+    def pre_enqueue(self, pod: Pod, _objects: ObjectTable) -> Refusal | None:
+        """Return what the pod's gang lacks, or who speaks for it; None: the pod may be tried."""
+        why = self.gangs.why_gated(pod) if self.gangs.id_of(pod) else ""
+        return Refusal(why) if why else None
+
+    def permit(self, pod: Pod, _node: str) -> Permit:
+        """Let a pod go when enough members of its gang have their places."""
+        if not self.gangs.id_of(pod):
+            return Permit()
+        gang = self.gangs.gang_of(pod)
+        if gang is None or gang.terms is None:
+            return Permit(refusal=Refusal("Gang not found"))
+        return Permit() if self.gangs.may_start(pod) else Permit(wait_s=gang.terms.wait_s)
+
+
+def build(_args: NoArgs, _axis: ResourceAxis) -> GangScheduling:
+    return GangScheduling(GangCache(GangDefaults(WAIT_S, refs=WorkloadRefs.ONLY)))
+
+
+GANG_SCHEDULING_PLUGIN = PluginSpec("GangScheduling", NoArgs, build)

@@ -1,0 +1,314 @@
+"""Pods that name a Workload of Kubernetes 1.35: its gangs start as a whole, or not at all."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.scheduler.test_gangs import condition, config, group, placed
+from tests.worlds import configuration, embedded, made, node, pod
+
+from koordinator.api.kubescheduler import FeatureGates, KubeSchedulerConfiguration
+from koordinator.api.kubescheduler.gates import GANG_SCHEDULING, GENERIC_WORKLOAD
+from koordinator.api.meta import KubeObject
+from koordinator.api.pod import Pod
+from koordinator.api.pod_group import PodGroup
+from koordinator.api.scheduling_workload import SchedulingWorkload
+from koordinator.foundation.errors import InputError
+from koordinator.scheduler.profile import build_profiles
+from koordinator.scheduler.snapshot import ResourceAxis
+from koordinator.simulator import Embedded
+
+ON = FeatureGates.parse(f"{GENERIC_WORKLOAD}=true,{GANG_SCHEDULING}=true")
+STOCK = configuration()
+EITHER = pytest.mark.parametrize(
+    "profile", [STOCK, config()], ids=["GangScheduling", "Coscheduling"]
+)
+
+
+def workload(name: str = "w", **least: int) -> KubeObject:
+    """Return a Workload with a gang per keyword; 0 stands for the basic policy."""
+    groups: list[dict[str, Any]] = [
+        {"name": one, "policy": {"gang": {"minCount": count}} if count else {"basic": {}}}
+        for one, count in least.items()
+    ]
+    spec = {"podGroups": groups}
+    where = {"namespace": "default"}
+    return made("Workload", name, "scheduling.k8s.io/v1alpha1", metadata=where, spec=spec)
+
+
+def worker(name: str, of: str = "gang", *, replica: str = "", cpu: int = 1, **more: Any) -> Pod:
+    ref = {"name": more.pop("workload", "w"), "podGroup": of}
+    if replica:
+        ref["podGroupReplicaKey"] = replica
+    return pod(name, cpu, workloadRef=ref, **more)
+
+
+def workers(count: int, of: str = "gang", **more: Any) -> list[Pod]:
+    return [worker(f"{of}-{index}", of, **more) for index in range(count)]
+
+
+def world(
+    profile: KubeSchedulerConfiguration, *objects: KubeObject, gates: FeatureGates = ON
+) -> Embedded:
+    one = embedded(*objects, config=profile, gates=gates)
+    one.run_to_fixed_point()
+    one.scheduler.validate()
+    return one
+
+
+@EITHER
+def test_a_gang_of_a_workload_starts_as_a_whole(profile: KubeSchedulerConfiguration) -> None:
+    """Three of three find places: all are bound."""
+    one = world(profile, node("n", 3), workload(gang=3), *workers(3))
+
+    assert len(placed(one)) == 3
+
+
+@EITHER
+def test_a_gang_that_has_no_room_as_a_whole_takes_none(profile: KubeSchedulerConfiguration) -> None:
+    """Two of three would fit: none is bound, and a pod of nobody's gets the room."""
+    one = world(profile, node("n", 2), workload(gang=3), *workers(3), pod("other", 2))
+
+    assert placed(one) == {"other": "n"}
+
+
+@EITHER
+def test_members_wait_before_the_queue_until_there_are_enough(
+    profile: KubeSchedulerConfiguration,
+) -> None:
+    """Two of three are there: they learn what is missing; the third lets all start."""
+    one = world(profile, node("n", 9), workload(gang=3), *workers(2))
+    assert placed(one) == {}
+    said = "gang default/w/gang needs 3 members; there were 2 when this was written"
+    assert ("SchedulingGated", said) in {condition(one, f"gang-{i}") for i in range(2)}
+
+    one.load([worker("third")])
+    one.run_to_fixed_point()
+
+    assert len(placed(one)) == 3
+
+
+@EITHER
+@pytest.mark.parametrize("policy", [0, 2])
+def test_pods_wait_for_their_workload_whatever_its_policy(
+    profile: KubeSchedulerConfiguration, policy: int
+) -> None:
+    """As in the original: without the object, and without the group in it, nobody starts."""
+    one = world(profile, node("n", 9), *workers(2))
+    assert placed(one) == {}
+    assert condition(one, "gang-0")[1] == "Workload default/w does not exist"
+
+    one.load([workload(other=1)])
+    one.run_to_fixed_point()
+    assert placed(one) == {}
+    one.cluster.delete(SchedulingWorkload, "w", "default")
+    one.run_to_fixed_point()
+
+    one.load([workload(gang=policy)])
+    one.run_to_fixed_point()
+    one.scheduler.validate()
+
+    assert len(placed(one)) == 2
+
+
+@EITHER
+def test_pods_of_the_basic_policy_are_each_for_themselves(
+    profile: KubeSchedulerConfiguration,
+) -> None:
+    """One of two fits: it is bound, and no annotation calls it a member of a gang."""
+    one = world(profile, node("n", 1), workload(gang=0), *workers(2))
+
+    (name,) = placed(one)
+    bound = one.cluster.get(Pod, name, "default")
+    assert not [key for key in bound.metadata.annotations if "bind-gang" in key]
+
+
+@EITHER
+def test_each_replica_is_a_gang_of_its_own(profile: KubeSchedulerConfiguration) -> None:
+    """Room for one of two replicas: one starts whole, and nobody of the other."""
+    replicas = [worker(f"{key}{i}", replica=key) for i in range(2) for key in "ab"]
+    one = world(profile, node("n", 3), workload(gang=2), *replicas)
+
+    assert len({name[0] for name in placed(one)}) == 1
+    assert len(placed(one)) == 2
+
+
+@EITHER
+def test_groups_of_a_workload_do_not_wait_for_each_other(
+    profile: KubeSchedulerConfiguration,
+) -> None:
+    """The driver starts although there is no room for the workers."""
+    one = world(
+        profile, node("n", 2), workload(gang=2, driver=1), *workers(2, cpu=2), *workers(1, "driver")
+    )
+
+    assert placed(one) == {"driver-0": "n"}
+
+
+@EITHER
+def test_who_has_ended_does_not_count(profile: KubeSchedulerConfiguration) -> None:
+    """One of two has succeeded: a new one alone is not enough, as in the original."""
+    one = world(profile, node("n", 9), workload(gang=2), *workers(2))
+    one.cluster.patch(Pod, "gang-0", "default", {"status": {"phase": "Succeeded"}}, "status")
+    one.cluster.delete(Pod, "gang-1", "default", grace_period_s=0)
+
+    one.load([worker("late")])
+    one.run_to_fixed_point()
+    assert "late" not in placed(one)
+
+    one.load([worker("later")])
+    one.run_to_fixed_point()
+    assert {"late", "later"} <= placed(one).keys()
+
+
+@EITHER
+def test_a_member_joins_those_that_run(profile: KubeSchedulerConfiguration) -> None:
+    """The gang has its least number: one more is placed at once."""
+    one = world(profile, node("n", 9), workload(gang=2), *workers(2))
+
+    one.load([worker("more")])
+    one.run_to_fixed_point()
+
+    assert len(placed(one)) == 3
+
+
+@EITHER
+def test_a_workload_that_goes_leaves_nobody_behind(profile: KubeSchedulerConfiguration) -> None:
+    """Who waits goes on waiting, with the reason; nothing is kept when the pods go too."""
+    one = world(profile, node("n", 1), workload(gang=2), *workers(2))
+
+    one.cluster.delete(SchedulingWorkload, "w", "default")
+    one.run_to_fixed_point()
+    assert condition(one, "gang-0")[1] == "Workload default/w does not exist"
+    for index in range(2):
+        one.cluster.delete(Pod, f"gang-{index}", "default", grace_period_s=0)
+    one.run_to_fixed_point()
+
+    one.scheduler.validate()
+    for active in one.scheduler.cycles["default-scheduler"].profile.gangs:
+        assert not active.plugin.gangs.gangs
+
+
+def test_with_the_gates_off_nobody_heeds_a_workload() -> None:
+    """As kube-scheduler does by default: each pod is for itself."""
+    one = world(STOCK, node("n", 1), *workers(2), gates=FeatureGates())
+
+    assert len(placed(one)) == 1
+
+
+def test_a_gate_without_the_one_that_it_needs_is_refused() -> None:
+    """As every component of Kubernetes refuses to start so."""
+    with pytest.raises(InputError, match="GenericWorkload, which it needs, is off"):
+        FeatureGates.parse("GangScheduling=true")
+
+
+def test_a_profile_that_names_the_plugin_needs_the_gate() -> None:
+    """What has no effect is not accepted in silence; disabling it is."""
+    named = configuration(plugins={"permit": {"enabled": [{"name": "GangScheduling"}]}})
+    without = configuration(plugins={"multiPoint": {"disabled": [{"name": "GangScheduling"}]}})
+
+    with pytest.raises(InputError, match="feature gate is off"):
+        build_profiles(named, ResourceAxis())
+    for gates in (ON, FeatureGates()):
+        (profile,) = build_profiles(without, ResourceAxis(), gates=gates).profiles
+        assert not profile.gangs
+
+
+def test_the_workload_counts_where_labels_name_a_gang_too() -> None:
+    """With Coscheduling on: the gang is the Workload's; the pod is told of what it says twice."""
+    both = [worker(f"p{i}", labels={"pod-group.scheduling.sigs.k8s.io": "other"}) for i in range(2)]
+    one = world(config(), node("n", 9), workload(gang=2), group("other", 5), *both)
+
+    assert len(placed(one)) == 2
+    assert one.cluster.get(PodGroup, "other", "default").status.scheduled == 0
+
+
+def test_without_coscheduling_labels_make_no_gang() -> None:
+    """GangScheduling alone heeds Workloads only, as in the original."""
+    alone = pod("p", 1, labels={"pod-group.scheduling.sigs.k8s.io": "other"})
+    one = world(STOCK, node("n", 9), group("other", 5), alone)
+
+    assert placed(one) == {"p": "n"}
+
+
+def test_an_annotation_with_a_slash_is_not_in_the_gang_of_a_workload() -> None:
+    """A gang may be called anything; it is another one all the same."""
+    said = {
+        "gang.scheduling.koordinator.sh/name": "w/gang",
+        "gang.scheduling.koordinator.sh/min-available": "1",
+    }
+    one = world(
+        config(),
+        node("n", 9),
+        pod("stranger", 1, annotations=said),
+        workload(gang=2),
+        *workers(1),
+    )
+
+    assert placed(one) == {"stranger": "n"}
+
+
+events = st.lists(
+    st.one_of(
+        st.tuples(st.just("pod"), st.sampled_from("ab"), st.sampled_from(["", "x"])),
+        st.tuples(st.just("workload"), st.integers(0, 3), st.integers(1, 3)),
+        st.tuples(st.just("no workload"), st.just(0), st.just(0)),
+        st.tuples(st.just("node"), st.integers(1, 4), st.just(0)),
+        st.tuples(st.just("delete"), st.integers(0, 30), st.just(0)),
+        st.tuples(st.just("end"), st.integers(0, 30), st.just(0)),
+    ),
+    max_size=25,
+)
+
+
+@EITHER
+@settings(max_examples=25, deadline=None)
+@given(events=events)
+def test_a_gang_that_starts_has_its_least_number(
+    profile: KubeSchedulerConfiguration, events: Sequence[tuple[str, Any, Any]]
+) -> None:
+    """Whatever comes and goes: who is bound now and was not before is so with enough of its gang.
+
+    Without a Workload nobody is bound.
+    """
+    one = embedded(node("n", 2), config=profile, gates=ON)
+    least: dict[str, int] = {}
+    for number, event in enumerate(events):
+        before = set(placed(one))
+        _happen(one, number, least, event)
+        one.scheduler.step()
+        one.scheduler.validate()
+        gangs: dict[tuple[str, str], set[str]] = defaultdict(set)
+        for stored in one.cluster.list(Pod).items:
+            ref = stored.spec.workload_ref
+            if ref and stored.spec.node_name and stored.status.phase != "Succeeded":
+                gangs[ref.pod_group, ref.pod_group_replica_key].add(stored.metadata.name)
+        for (of, _), names in gangs.items():
+            if names - before:
+                assert of in least
+                assert len(names) >= least[of]
+
+
+def _happen(one: Embedded, number: int, least: dict[str, int], event: tuple[str, Any, Any]) -> None:
+    pods = one.cluster.list(Pod).items
+    match event:
+        case "pod", of, replica:
+            one.load([worker(f"p{number}", of, replica=replica)])
+        case "workload", first, second if not one.cluster.list(SchedulingWorkload).items:
+            least.update(a=first, b=second)
+            one.load([workload(a=first, b=second)])
+        case "no workload", _, _ if one.cluster.list(SchedulingWorkload).items:
+            least.clear()
+            one.cluster.delete(SchedulingWorkload, "w", "default")
+        case "node", cpu, _:
+            one.load([node(f"n{number}", cpu)])
+        case "delete", index, _ if pods:
+            one.cluster.delete(
+                Pod, pods[index % len(pods)].metadata.name, "default", grace_period_s=0
+            )
+        case "end", index, _ if pods and pods[index % len(pods)].spec.node_name:
+            name = pods[index % len(pods)].metadata.name
+            one.cluster.patch(Pod, name, "default", {"status": {"phase": "Succeeded"}}, "status")
