@@ -67,7 +67,7 @@ def _result(
             binding_conditions=device.spec.binding_conditions,
             binding_failure_conditions=device.spec.binding_failure_conditions,
         )
-    if allocated.consumed:
+    if gates.capacity and device.spec.allow_multiple_allocations:
         shared = f"{claim.uid}/{number}/{'/'.join(device.id)}"
         result = replace(
             result,

@@ -282,7 +282,7 @@ class _Search:
         if option.admin_access:
             return claim in mine
         if self._is_shared(device):
-            return False
+            return self._use.whole[device.id] > 0  # since before it could be shared
         return bool(mine) or self._use.devices[device.id] > 0
 
     def _is_tolerated(self, option: RequestOption, device: OfferedDevice) -> bool:

@@ -6,6 +6,7 @@ many slices of that generation, for whichever nodes, as it says it has.
 Source: k8s.io/dynamic-resource-allocation structured/internal/incubating/pools_incubating.go.
 """
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
@@ -157,6 +158,7 @@ class SliceIndex:
         self._of_node: dict[str, dict[str, OfferedSlice]] = {}
         self._shared: dict[str, OfferedSlice] = {}  # those that say otherwise who sees them
         self._by_pool: dict[PoolKey, dict[str, OfferedSlice]] = {}  # of all generations
+        self._of_driver: Counter[str] = Counter()  # slices
         self._next = 0
 
     def put(self, item: ResourceSlice) -> None:
@@ -170,6 +172,7 @@ class SliceIndex:
         self._order[name], self._slices[name] = place, offered
         self._visible(offered)[name] = offered
         self._by_pool.setdefault(_pool_key(offered), {})[name] = offered
+        self._of_driver[offered.spec.driver] += 1
 
     def drop(self, name: str) -> None:
         """Forget a slice; does nothing if it is not known."""
@@ -180,6 +183,17 @@ class SliceIndex:
         _take_out(self._of_node, known.only_node, name)
         _take_out(self._by_pool, _pool_key(known), name)
         self._shared.pop(name, None)
+        self._of_driver[known.spec.driver] -= 1
+        if not self._of_driver[known.spec.driver]:
+            del self._of_driver[known.spec.driver]
+
+    def has_driver(self, driver: str) -> bool:
+        """Return whether a driver offers anything."""
+        return driver in self._of_driver
+
+    def has_pool(self, pool: PoolKey) -> bool:
+        """Return whether a pool has slices."""
+        return pool in self._by_pool
 
     def find(self, name: str) -> OfferedSlice | None:
         """Return what a slice offers."""

@@ -8,13 +8,15 @@ k8s.io/dynamic-resource-allocation structured/internal/experimental/consumable_c
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from koordinator.api.dynamic_resources import CapacityRequestPolicy, DeviceCapacity
 from koordinator.domain.dynamic_resources.inventory import DeviceId, OfferedDevice, Pool
 from koordinator.foundation.quantity import Quantity
 
+KeyT = TypeVar("KeyT", bound=Hashable)
 CounterKey = tuple[str, str, str, str]  # driver, pool, counter set, counter
 
 
@@ -23,18 +25,24 @@ class DevicesInUse:
     """What is allocated: whole devices, and amounts of shared ones."""
 
     devices: Counter[DeviceId] = field(default_factory=Counter)  # allocations; not by admins
+    whole: Counter[DeviceId] = field(default_factory=Counter)  # those of them that share nothing
     counters: Counter[CounterKey] = field(default_factory=Counter)
     capacity: Counter[tuple[DeviceId, str]] = field(default_factory=Counter)
 
-    def charge(self, device: DeviceId, consumed: Mapping[str, int], sign: int) -> None:
-        """Note that a device is allocated (1), or is no more (-1)."""
-        self.devices[device] += sign
-        if not self.devices[device]:
-            del self.devices[device]
+    def charge(self, device: DeviceId, consumed: Mapping[str, int] | None, sign: int) -> None:
+        """Note that a device is allocated (1), or is no more (-1).  None: nothing is left of it."""
+        _count(self.devices, device, sign)
+        if consumed is None:
+            _count(self.whole, device, sign)
+            return
         for name, amount in consumed.items():
-            self.capacity[device, name] += sign * amount
-            if not self.capacity[device, name]:
-                del self.capacity[device, name]
+            _count(self.capacity, (device, name), sign * amount)
+
+
+def _count(counts: Counter[KeyT], key: KeyT, more: int) -> None:
+    counts[key] += more
+    if not counts[key]:
+        del counts[key]
 
 
 def consumption(device: OfferedDevice) -> Iterable[tuple[CounterKey, int]]:

@@ -11,6 +11,8 @@ from collections.abc import Hashable, Iterable
 import numpy as np
 
 from koordinator.api.device import Device
+from koordinator.api.dynamic_resources import ResourceClaim
+from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.node_metric import NodeMetric
 from koordinator.api.node_resource_topology import NodeResourceTopology
@@ -20,6 +22,7 @@ from koordinator.domain.numa.ledger import NumaAllocation
 from koordinator.foundation.errors import BugError, InputError
 from koordinator.foundation.memo import Memo, Memory
 from koordinator.scheduler.snapshot.axis import CPU, BoolArray, IntArray, ResourceAxis
+from koordinator.scheduler.snapshot.claimed_gpus import ClaimedGpus
 from koordinator.scheduler.snapshot.classes import NEW_CLASSES, PodClass, PodClasses
 from koordinator.scheduler.snapshot.holds import Hold, HoldTable
 from koordinator.scheduler.snapshot.ledgers import Changed, Kinds, Ledgers
@@ -49,8 +52,9 @@ class ClusterState:
         self.holds = HoldTable(self.axis)
         self.classes = PodClasses(self.axis, self.pods.intern_labels, self.holds.named, new_classes)
         self.ledgers = Ledgers(self, self._everything)
-        self.objects = ObjectTable(self.ledgers.note_object)
+        self.objects = ObjectTable(self._note_object)
         self.usage_log = ChangeLog()
+        self.claimed_gpus = ClaimedGpus(self.nodes, self.usage_log)
         self.node_log = ChangeLog()
         self.ranked = False  # ranks differ from row order
         self.layout = 0
@@ -84,6 +88,7 @@ class ClusterState:
             self.layout += 1
             for placed in self._orphans.pop(node.metadata.name, {}).values():
                 self._put(placed, row)
+            self.claimed_gpus.charge(node.metadata.name)
         return row
 
     def drop_node(self, name: str) -> None:
@@ -92,6 +97,7 @@ class ClusterState:
         for placed in list(self.pods.on_row[row].values()):
             self.displace(placed.key)
             self._orphans.setdefault(name, {})[placed.key] = placed
+        self.claimed_gpus.release(name)
         self.nodes.drop(name)
         self.load.set_node(row, None)
         self.node_log.append(row)
@@ -105,7 +111,9 @@ class ClusterState:
         row = self.nodes.rows[name]
         node, device = self.nodes.objects[row], self.objects.get(Device, name)
         labels = node.metadata.labels if node else {}
+        self.claimed_gpus.release(name)
         problems = self.nodes.devices.report(row, device, labels)
+        self.claimed_gpus.charge(name)
         self.devices += 1
         self.usage_log.append(row)
         return problems
@@ -381,6 +389,18 @@ class ClusterState:
         unbound = self.unbound.get(key)
         return None if unbound is None else (unbound[1], False)
 
+    def allocations_on(self, row: int) -> Iterable[Allocation]:
+        """Yield the devices that pods on a row hold, lent or not; users of holds hold theirs."""
+        for placed in self.pods.on_row[row].values():
+            held = placed.pod_allocation
+            if held.devices:
+                yield self.holds.by_uid[held.offer.uid].left.devices if held.offer else held.devices
+
+    def _note_object(self, item: KubeObject) -> None:
+        if isinstance(item, ResourceClaim):
+            self.claimed_gpus.take(item.key, self.objects.get(ResourceClaim, item.key))
+        self.ledgers.note_object(item)
+
     def _everything(self, kinds: Kinds) -> Changed:
         pods = {*self.pods.by_key, *self.unbound, *(k for p in self._orphans.values() for k in p)}
         return Changed(
@@ -422,7 +442,8 @@ class ClusterState:
         pods = self.pods.by_key.values()
         parts = [(p.row, p.key, left_of.get(p.key, p.pod_allocation)) for p in pods]
         self.load.validate()
-        nodes.devices.validate((row, charged.devices) for row, _, charged in parts)
+        held = [(row, charged.devices) for row, _, charged in parts]
+        nodes.devices.validate([*held, *self.claimed_gpus.charged()])
         nodes.numa.validate(
             (row, key, charged.numa) for row, key, charged in parts if charged.numa is not None
         )

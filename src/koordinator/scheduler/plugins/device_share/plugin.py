@@ -13,6 +13,7 @@ import numpy as np
 from koordinator.api.annotations.reservation import RESERVE_POD
 from koordinator.api.config_map import ConfigMap
 from koordinator.api.device import DeviceType
+from koordinator.api.dynamic_resources import ResourceClaim
 from koordinator.api.kubescheduler import NO_GATES, DeviceShareArgs, FeatureGates
 from koordinator.api.kubescheduler.gates import DEVICE_PLUGIN_ADAPTION, RESIZE_POD
 from koordinator.api.labels import (
@@ -22,6 +23,7 @@ from koordinator.api.labels import (
     POD_PRIORITY_CLASS,
     POD_QOS_CLASS,
 )
+from koordinator.api.meta import KubeObject
 from koordinator.domain.devices.allocation import Allocation, annotation_entry, to_annotation
 from koordinator.domain.devices.amounts import IntArray
 from koordinator.domain.devices.choice import Ranking
@@ -31,6 +33,7 @@ from koordinator.domain.devices.plan import DevicePlan
 from koordinator.domain.devices.scorer import Scorer, scorer_of
 from koordinator.domain.devices.share_restrictions import sharing_shortage
 from koordinator.domain.devices.shortage import NOT_TOGETHER, DeviceShortage
+from koordinator.domain.dynamic_resources.node_gpus import claimed_gpus
 from koordinator.domain.numa.hints import ResourceHints, TopologyHint
 from koordinator.domain.numa.masks import mask_of, zones_of
 from koordinator.domain.numa.rows_align import OtherHints
@@ -39,9 +42,11 @@ from koordinator.scheduler.contract import (
     NOTHING,
     Action,
     AllocationResult,
+    ClusterEvent,
     EventHint,
     NumaAligner,
     PluginSpec,
+    QueueingHint,
     Reads,
     Refusal,
     Rejections,
@@ -392,6 +397,13 @@ def build(args: DeviceShareArgs, _axis: ResourceAxis) -> DeviceShare:
     )
 
 
+def _on_claim(_pod: KubeObject, event: ClusterEvent) -> QueueingHint:
+    """Queue for a claim that has let go of GPUs which pods may request."""
+    had = isinstance(event.old, ResourceClaim) and claimed_gpus(event.old)
+    has = isinstance(event.new, ResourceClaim) and claimed_gpus(event.new)
+    return QueueingHint.QUEUE if had and had != has else QueueingHint.SKIP
+
+
 PLUGIN = PluginSpec(
     "DeviceShare",
     DeviceShareArgs,
@@ -401,5 +413,6 @@ PLUGIN = PluginSpec(
         EventHint("Device", Action.ADD | Action.UPDATE | Action.DELETE),
         EventHint("Node", Action.ADD | Action.UPDATE_LABELS),
         EventHint("ConfigMap", Action.ADD | Action.UPDATE | Action.DELETE),
+        EventHint("ResourceClaim", Action.UPDATE | Action.DELETE, _on_claim),
     ),
 )

@@ -6,19 +6,24 @@ Source: kubernetes pkg/scheduler/framework/plugins/dynamicresources/dynamicresou
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
+from koordinator.api.device import DeviceType
 from koordinator.api.dynamic_resources import DeviceClass, ResourceClaim
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.pod import Pod, PodResourceClaim
+from koordinator.domain.devices.requests import names_of
 from koordinator.domain.dynamic_resources.allocation import (
     claim_names,
     is_made_for_pod,
     is_reserved_for,
 )
+from koordinator.domain.dynamic_resources.node_gpus import DRIVER
 from koordinator.domain.dynamic_resources.requests import PendingClaim, pending_claim
 from koordinator.scheduler.contract import Refusal
-from koordinator.scheduler.snapshot import ObjectTable, PodClass
+from koordinator.scheduler.snapshot import ObjectTable, PodClass, Snapshot
 
+_GPU_NAMES: Final = names_of(DeviceType.GPU)
 NOT_MADE = "waiting for the resourceclaim of {!r} to be created"
 
 
@@ -28,6 +33,7 @@ class PodDeviceClaims:
 
     claims: tuple[ResourceClaim, ...]
     pending: tuple[PendingClaim, ...]  # those of them that have no devices yet
+    avoids: str = ""  # a driver whose devices the pod asks for by its requests, too
 
     @property
     def allocated(self) -> Iterable[ResourceClaim]:
@@ -49,8 +55,13 @@ def why_not_ready(pod: Pod, objects: ObjectTable) -> str:
     return ""
 
 
-def read_claims(objects: ObjectTable, pod: PodClass) -> PodDeviceClaims | Refusal:
-    """Return the pod's claims, or why it can't be scheduled as they are."""
+def read_claims(snapshot: Snapshot, pod: PodClass) -> PodDeviceClaims | Refusal:
+    """Return the pod's claims, or why it can't be scheduled as they are.
+
+    What a pod gets of GPUs for its requests is not known yet when its claims are served: so these
+    get none of the same ones.
+    """
+    objects = snapshot.objects
     meta = ObjectMeta(name=pod.name, namespace=pod.namespace, uid=pod.uid)
     claims: dict[str, ResourceClaim] = {}  # one that two entries name counts once
     for entry, name in claim_names(pod.spec.resource_claims, pod.claims_made):
@@ -68,7 +79,10 @@ def read_claims(objects: ObjectTable, pod: PodClass) -> PodDeviceClaims | Refusa
             if isinstance(asked, str):
                 return Refusal(asked)
             pending.append(asked)
-    return PodDeviceClaims(tuple(claims.values()), tuple(pending))
+    names = snapshot.resources
+    asks_for_gpus = any(names[column] in _GPU_NAMES for column, _ in pod.demand)
+    avoids = DRIVER if asks_for_gpus else ""
+    return PodDeviceClaims(tuple(claims.values()), tuple(pending), avoids)
 
 
 def _find(

@@ -14,10 +14,12 @@ from koordinator.api.node import Node
 from koordinator.domain.dynamic_resources.allocation import devices_of
 from koordinator.domain.dynamic_resources.allocator import AllocatorGates
 from koordinator.domain.dynamic_resources.inventory import DeviceId, Pool, PoolKey, SliceIndex
+from koordinator.domain.dynamic_resources.node_gpus import DRIVER, device_id, held_by_pods
 from koordinator.domain.dynamic_resources.shares import CounterKey, DevicesInUse, consumption
 from koordinator.scheduler.snapshot import Changed, ClusterState, IntArray
 
 _ALL = ""  # among names of nodes: every one may be concerned
+Consumed = dict[str, int] | None  # of its capacity, in nanos; None: nothing is left of a device
 
 
 class DeviceLedger:
@@ -32,13 +34,16 @@ class DeviceLedger:
         self.changed_at: IntArray = np.zeros(0, np.int64)  # by row
         self.changes = 0
         self._slices = SliceIndex()
-        self._held: dict[str, list[tuple[DeviceId, dict[str, int]]]] = {}  # by key of a claim
+        self._held: dict[str, list[tuple[DeviceId, Consumed]]] = {}  # by key of a claim
+        self._pods_have: dict[str, dict[DeviceId, Consumed]] = {}  # by name of a node
+        self._doubtful: set[str] = set()  # nodes of which pods may have other GPUs by now
         self._holders: dict[DeviceId, set[str]] = {}  # keys of claims
         self._counted: dict[DeviceId, tuple[tuple[CounterKey, int], ...]] = {}
         self._pools: dict[int, tuple[Pool, ...]] = {}
         self._nodes: dict[int, Node] = {}  # what of them slices can select
         self._rows: dict[str, int] = {}
         self._position = 0  # in the log of nodes
+        self._usage_position = 0  # in the log of pods on them
 
     def catch_up(self, state: ClusterState, changed: Changed) -> None:
         """Take in what changed since the last time."""
@@ -50,18 +55,23 @@ class DeviceLedger:
                 self._take_claim(key, state.objects.get(ResourceClaim, key))
             else:
                 self.classes += 1
+        self._take_pods(state)
 
-    def pools(self, row: int) -> tuple[Pool, ...]:
-        """Return what the node of a row sees."""
+    def pools(self, row: int, without: str = "") -> tuple[Pool, ...]:
+        """Return what the node of a row sees, ``without`` a driver's."""
         known = self._pools.get(row)
         if known is None:
             node = self._nodes.get(row)
             known = self._pools[row] = self._slices.pools(node) if node is not None else ()
-        return known
+        return tuple(pool for pool in known if pool.driver != without) if without else known
 
     def holders(self, device: DeviceId) -> list[str]:
         """Return the claims that have a device."""
         return sorted(self._holders.get(device, ()))
+
+    def is_with_pods(self, device: DeviceId) -> bool:
+        """Return whether pods that request resources have some of a device."""
+        return device in self._pods_have.get(device[1], {})
 
     # -- nodes -------------------------------------------------------------------------------
 
@@ -90,6 +100,7 @@ class DeviceLedger:
             meta = ObjectMeta(name=node.metadata.name, labels=node.metadata.labels)
             self._nodes[row] = Node(metadata=meta)
             self._rows[meta.name] = row
+            self._doubtful.add(meta.name)
         self._touch({row})
 
     def _touch(self, rows: set[int] | None) -> None:
@@ -125,6 +136,7 @@ class DeviceLedger:
             self._slices.put(item)
         seen_by |= {name for pool in pools for name in self._slices.nodes_of(pool)}
         self._touch_nodes(seen_by)
+        self._doubtful.update(pool for driver, pool in pools if driver == DRIVER)
         if self.gates.counters:
             for device in [device for device in self._holders if device[:2] in pools]:
                 self._count(device)
@@ -132,12 +144,11 @@ class DeviceLedger:
     # -- claims ------------------------------------------------------------------------------
 
     def _take_claim(self, key: str, claim: ResourceClaim | None) -> None:
+        after: list[tuple[DeviceId, Consumed]] = []
         before = self._held.get(key, [])
-        after: list[tuple[DeviceId, dict[str, int]]] = []
-        if claim is not None:
-            for device, result in devices_of(claim):
-                consumed = {n: amount.nanos for n, amount in result.consumed_capacity.items()}
-                after.append((device, consumed))
+        for device, result in devices_of(claim) if claim is not None else ():
+            taken = {n: amount.nanos for n, amount in result.consumed_capacity.items()}
+            after.append((device, taken if result.share_id else None))
         if before == after:
             return
         for device, consumed in before:
@@ -158,6 +169,37 @@ class DeviceLedger:
                 self._count(device)
         pools = {device[:2] for device in concerned}
         self._touch_allocated({name for pool in pools for name in self._slices.nodes_of(pool)})
+
+    # -- pods that request resources ---------------------------------------------------------
+
+    def _take_pods(self, state: ClusterState) -> None:
+        """Charge what pods have of GPUs that claims could get, too."""
+        rows = state.usage_log.since(self._usage_position)
+        self._usage_position = state.usage_log.position
+        if rows is None:
+            self._doubtful.update(self._rows)
+        elif len(rows) and self._slices.has_driver(DRIVER):
+            names = (self._nodes.get(row) for row in dict.fromkeys(rows.tolist()))
+            self._doubtful.update(node.metadata.name for node in names if node is not None)
+        for name in self._doubtful:
+            self._recount(state, name)
+        self._doubtful.clear()
+
+    def _recount(self, state: ClusterState, name: str) -> None:
+        row, after = state.nodes.rows.get(name), dict[DeviceId, Consumed]()
+        if row is not None and self._slices.has_pool((DRIVER, name)):
+            held = held_by_pods(state.allocations_on(row))
+            after = {device_id(name, minor): dict(has) or None for minor, has in held.items()}
+        before = self._pods_have.pop(name, {})
+        if after:
+            self._pods_have[name] = after
+        if before == after:
+            return
+        for device, consumed in before.items():
+            self.use.charge(device, consumed, -1)
+        for device, consumed in after.items():
+            self.use.charge(device, consumed, 1)
+        self._touch_allocated(set(self._slices.nodes_of((DRIVER, name))))
 
     def _touch_allocated(self, names: set[str]) -> None:
         """Note other allocations; what nodes see is still the same."""

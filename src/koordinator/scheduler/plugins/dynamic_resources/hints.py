@@ -4,6 +4,7 @@ Source: kubernetes pkg/scheduler/framework/plugins/dynamicresources/dynamicresou
 ``EventsToRegister``, ``isSchedulableAfterClaimChange``.
 """
 
+from koordinator.api.annotations.devices import ALLOCATED
 from koordinator.api.dynamic_resources import ResourceClaim
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
@@ -42,8 +43,16 @@ def _is_of(pod: Pod, claim: ResourceClaim) -> bool:
     )
 
 
+def _on_pod_gone(_pod: KubeObject, event: ClusterEvent) -> QueueingHint:
+    """Queue for a pod that had devices which may be claimed, too."""
+    gone = event.old
+    has_devices = gone is None or ALLOCATED.key in gone.metadata.annotations
+    return QueueingHint.QUEUE if has_devices else QueueingHint.SKIP
+
+
 EVENTS = (
     EventHint("Node", Action.ADD | Action.UPDATE_LABELS | Action.UPDATE_TAINTS),
+    EventHint("AssignedPod", Action.DELETE, _on_pod_gone),
     EventHint("Pod", Action.UPDATE_GENERATED_CLAIMS),
     EventHint("ResourceClaim", Action.ALL, _on_claim),
     EventHint("DeviceClass", Action.ADD | Action.UPDATE),

@@ -6,22 +6,22 @@ from koordinator.domain.dynamic_resources.allocator import is_tolerated
 from koordinator.domain.dynamic_resources.inventory import OfferedDevice, Pool
 from koordinator.domain.dynamic_resources.requests import (
     AllocationError,
-    PendingClaim,
     RequestOption,
 )
+from koordinator.scheduler.plugins.dynamic_resources.claims import PodDeviceClaims
 from koordinator.scheduler.plugins.dynamic_resources.device_ledger import DeviceLedger
 
 TOLD = 8  # devices
 
 
-def device_problems(ledger: DeviceLedger, row: int, claims: Sequence[PendingClaim]) -> str:
+def device_problems(ledger: DeviceLedger, row: int, claims: PodDeviceClaims) -> str:
     """Return, request by request, why devices that the node sees won't do."""
-    pools = ledger.pools(row)
+    pools = ledger.pools(row, claims.avoids)
     if not pools:
         return "the node offers no devices"
     return "; ".join(
         f"claim {claim.key}, request {option.name}: {_of_option(ledger, pools, option)}"
-        for claim in claims
+        for claim in claims.pending
         for request in claim.requests
         for option in request.options
     )
@@ -55,9 +55,12 @@ def _device_problem(ledger: DeviceLedger, option: RequestOption, device: Offered
         except AllocationError as fault:
             return str(fault)
     holders = ledger.holders(device.id)
-    is_shared = ledger.gates.capacity and device.spec.allow_multiple_allocations
-    if holders and not option.admin_access and not is_shared:
-        return f"allocated to claim {', '.join(holders)}"
+    can_share = ledger.gates.capacity and device.spec.allow_multiple_allocations
+    if not option.admin_access and (ledger.use.whole[device.id] or not can_share):
+        if holders:
+            return f"allocated to claim {', '.join(holders)}"
+        if ledger.is_with_pods(device.id):
+            return "allocated to pods that request resources"
     if ledger.gates.taints and not is_tolerated(option, device):
         taints = ", ".join(f"{taint.key}:{taint.effect}" for taint in device.spec.taints)
         return f"tainted {taints}"

@@ -114,7 +114,7 @@ class DynamicResources:
     def prefilter(self, snapshot: Snapshot, pod: PodClass) -> Refusal | None:
         if not pod.spec.resource_claims:
             return None
-        claims = read_claims(snapshot.objects, pod)
+        claims = read_claims(snapshot, pod)
         return claims if isinstance(claims, Refusal) else None
 
     @property
@@ -122,7 +122,7 @@ class DynamicResources:
         return Speed(filters=lambda _snapshot, pod: self.applies(pod), scores=self._scores)
 
     def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
-        claims = read_claims(snapshot.objects, pod)
+        claims = read_claims(snapshot, pod)
         if isinstance(claims, Refusal):
             return Rejections.where(np.ones(len(snapshot), bool), claims.reason, unresolvable=True)
         codes, _ = self._judge(snapshot, claims)
@@ -137,7 +137,7 @@ class DynamicResources:
         codes = scores = np.zeros(len(cluster), np.int64)
         if claims.pending:
             table = verdict_table(snapshot, self.gates)
-            found = table.of_claims(claims.pending, len(cluster))
+            found = table.of_claims(claims.pending, len(cluster), claims.avoids)
             codes, scores = found.codes[: len(cluster)], found.scores[: len(cluster)]
         elsewhere = _unavailable(cluster, claims)
         if elsewhere is not None:
@@ -149,18 +149,18 @@ class DynamicResources:
     def why_fault(self, snapshot: Snapshot, row: int, claims: PodDeviceClaims) -> str:
         """Return why it could not be found out whether a row can serve the claims."""
         ledger = verdict_table(snapshot, self.gates).devices
-        found = allocate(ledger.pools(row), claims.pending, ledger.use, self.gates)
+        found = allocate(ledger.pools(row, claims.avoids), claims.pending, ledger.use, self.gates)
         return found.reason if isinstance(found, NotAllocatable) else ""
 
     def _scores(self, snapshot: Snapshot, pod: PodClass) -> bool:
         if not pod.spec.resource_claims:
             return False
-        claims = read_claims(snapshot.objects, pod)
+        claims = read_claims(snapshot, pod)
         return not isinstance(claims, Refusal) and claims.has_alternatives
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         """Return what the alternatives are worth that the pod would get, ``(n,)``."""
-        claims = read_claims(snapshot.objects, pod)
+        claims = read_claims(snapshot, pod)
         if isinstance(claims, Refusal):
             return np.zeros(len(snapshot), np.int64)
         return self._judge(snapshot, claims)[1]
@@ -174,7 +174,7 @@ class DynamicResources:
         """Take devices for the claims that have none, and all claims for the pod."""
         if not pod.spec.resource_claims:
             return AllocationResult()
-        claims = read_claims(view.objects, pod)
+        claims = read_claims(view, pod)
         if isinstance(claims, Refusal):
             return claims
         row, node = int(view.names[0][0]), view.node_names[0]
@@ -186,7 +186,7 @@ class DynamicResources:
             if is_full and not is_reserved_for(claim, pod.uid):
                 return Refusal(f'running PreBind plugin "DynamicResources": {too_many(claim)}')
         ledger = verdict_table(view, self.gates).devices
-        found = allocate(ledger.pools(row), claims.pending, ledger.use, self.gates)
+        found = allocate(ledger.pools(row, claims.avoids), claims.pending, ledger.use, self.gates)
         if isinstance(found, NotAllocatable):
             return Refusal(found.reason)
         allocations = {
@@ -222,7 +222,7 @@ class DynamicResources:
         if not pod.spec.resource_claims or attempt.refused_by:
             return PostFilterResult(NOTHING_TO_FREE)
         snapshot = attempt.what_if.snapshot
-        claims = read_claims(snapshot.objects, pod)
+        claims = read_claims(snapshot, pod)
         if isinstance(claims, Refusal):
             return PostFilterResult(NOTHING_TO_FREE)
         codes, _ = self._judge(snapshot, claims)
@@ -242,7 +242,7 @@ class DynamicResources:
 
     def detail(self, view: Snapshot, pod: PodClass) -> str:
         """Return which device of the node failed which selector, and who has which."""
-        claims = read_claims(view.objects, pod)
+        claims = read_claims(view, pod)
         if isinstance(claims, Refusal):
             return ""
         row = int(view.names[0][0])
@@ -253,7 +253,7 @@ class DynamicResources:
                 said.append(f"claim {claim.key} has devices that only other nodes reach")
         if claims.pending and not said:
             ledger = verdict_table(view, self.gates).devices
-            said.append(device_problems(ledger, row, claims.pending))
+            said.append(device_problems(ledger, row, claims))
         return "; ".join(said)
 
 

@@ -39,7 +39,9 @@ class ClaimVerdicts:
     scores: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
     seen: int = -1  # the last change of the ledger that has been looked at
 
-    def refresh(self, ledger: DeviceLedger, claims: Sequence[PendingClaim], rows: int) -> None:
+    def refresh(
+        self, ledger: DeviceLedger, claims: Sequence[PendingClaim], rows: int, without: str
+    ) -> None:
         """Look again at the rows that have changed."""
         if len(self.codes) < rows:
             more = (0, rows - len(self.codes))
@@ -47,7 +49,7 @@ class ClaimVerdicts:
         stale = np.flatnonzero(ledger.changed_at[:rows] > self.seen)
         alike: dict[Hashable, tuple[int, int]] = {}
         for row in stale.tolist():
-            pools = ledger.pools(row)
+            pools = ledger.pools(row, without)
             seen = tuple(id(part) for pool in pools for part in pool.slices)
             verdict = alike.get(seen)
             if verdict is None:
@@ -78,14 +80,16 @@ class VerdictTable:
         """Take in what changed since the last time."""
         self.devices.catch_up(state, changed)
 
-    def of_claims(self, claims: Sequence[PendingClaim], rows: int) -> ClaimVerdicts:
-        """Return the verdicts as things are now, for so many rows."""
-        kind = self.devices.classes, tuple(encode_part(claim.spec) for claim in claims)
+    def of_claims(
+        self, claims: Sequence[PendingClaim], rows: int, without: str = ""
+    ) -> ClaimVerdicts:
+        """Return the verdicts as things are now, for so many rows; without a driver's devices."""
+        kind = without, self.devices.classes, tuple(encode_part(claim.spec) for claim in claims)
         known = self._by_kind.pop(kind, None) or ClaimVerdicts()
         if len(self._by_kind) >= KEPT:
             del self._by_kind[next(iter(self._by_kind))]  # the one not asked about for longest
         self._by_kind[kind] = known
-        known.refresh(self.devices, claims, rows)
+        known.refresh(self.devices, claims, rows, without)
         return known
 
 

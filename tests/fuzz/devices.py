@@ -1,0 +1,424 @@
+"""Random worlds of devices: nothing of them is ever given twice.
+
+``python -m tests.fuzz.devices [--worlds N] [--seed FIRST]`` plays worlds in which pods, claims,
+slices, classes, reports and nodes come and go in any order, schedulers begin anew, events come
+late, and requests and answers get lost.  What was given is added up from what the cluster has
+stored, by nothing that the scheduler uses.
+"""
+
+import argparse
+import logging
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from tests.equipped_nodes import CORE, MEMORY, RATIO, machine
+from tests.fuzz.late_events import FarCluster
+from tests.worlds import START_S, configuration, made, node, pod
+
+from koordinator.api.annotations.devices import ALLOCATED
+from koordinator.api.device import Device
+from koordinator.api.dynamic_resources import DeviceClass, ResourceClaim, ResourceSlice
+from koordinator.api.kubescheduler import FeatureGates
+from koordinator.api.meta import KubeObject
+from koordinator.api.node import Node
+from koordinator.api.pod import Pod
+from koordinator.domain.dynamic_resources.node_gpus import DRIVER as GPUS
+from koordinator.foundation.clock import VirtualClock
+from koordinator.foundation.errors import ClusterError, NotFoundError
+from koordinator.foundation.quantity import NANOS
+from koordinator.koordlet.report.gpu_slices import gpu_slices, renewed
+from koordinator.scheduler.assembly import build_scheduler
+from koordinator.scheduler.loop import Scheduler, SchedulerOptions
+from koordinator.scheduler.profile import WATCHED, build_profiles
+from koordinator.scheduler.snapshot import ClusterState
+from koordinator.simulator.device_claims import DeviceClaimController
+from koordinator.simulator.embedded import DEFAULT_ADMISSION
+
+V1 = "resource.k8s.io/v1"
+PARTS, NET = "parts.example.com", "net.example.com"
+CONFIG = configuration(plugins={"multiPoint": {"enabled": [{"name": "DeviceShare"}]}})
+DEVICE_GATES = ("DRAPartitionableDevices", "DRAConsumableCapacity", "DRADeviceTaints")
+GPUS_PER_NODE, NET_CAPACITY, COUNTED = 3, 10, 4
+REQUESTS: tuple[dict[str, Any], ...] = (
+    {"koordinator.sh/gpu": 100},
+    {"koordinator.sh/gpu": 200},
+    {"koordinator.sh/gpu": 50},
+    {CORE: 30, RATIO: 30},
+    {CORE: 20, MEMORY: "8Gi"},
+)
+PART_SIZES = {"whole": 4, "half-0": 2, "half-1": 2, "q-0": 1, "q-1": 1, "q-2": 1, "q-3": 1}
+
+
+class LossyCluster:
+    """Passes everything on; of writes a request is lost now and then, or its answer."""
+
+    def __init__(self, cluster: FarCluster, draw: random.Random, share: float) -> None:
+        self._cluster, self._draw, self._share = cluster, draw, share
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cluster, name)
+
+    def patch(self, kind: Any, *args: Any, **more: Any) -> Any:
+        """Lose the request, the answer or nothing."""
+        fate = self._draw.random()
+        if fate < self._share / 2:
+            raise ClusterError("the request was lost")
+        done = self._cluster.patch(kind, *args, **more)
+        if fate < self._share:
+            raise ClusterError("the answer was lost")
+        return done
+
+
+@dataclass
+class DeviceWorld:
+    """One world.  ``step`` lets something happen, and looks at what was given."""
+
+    seed: int
+    draw: random.Random = field(init=False)
+    made: int = 0
+
+    def __post_init__(self) -> None:
+        """Begin with nodes, devices and classes."""
+        draw = self.draw = random.Random(self.seed)
+        on = [name for name in DEVICE_GATES if draw.random() < 0.7]
+        self.gates = FeatureGates.parse(",".join(f"{name}=true" for name in on))
+        self.shares = draw.random() < 0.6
+        self.lost = draw.choice((0.0, 0.2, 0.5))
+        self.clock = VirtualClock(START_S)
+        self.cluster = FarCluster(
+            self.clock, admission=DEFAULT_ADMISSION, immediate_pod_deletion=True
+        )
+        self.controller = DeviceClaimController(self.cluster)
+        self.cluster.draw = draw if draw.random() < 0.7 else None
+        self.generations: Counter[str] = Counter()
+        self.put(*(each for name in ("a", "b") for each in machine(name, gpus=GPUS_PER_NODE)))
+        self.put(node("c"), *(made("DeviceClass", name, V1, spec={}) for name in ("any", "gone")))
+        self.put(*(_class(name, driver) for name, driver in _CLASSES.items()))
+        self.put(*(_template(draw, f"t{i}") for i in range(3)))
+        for name in ("a", "b"):
+            self.offer_gpus(name)
+        self.offer(PARTS, "c", _parts(), nodeName="c", sharedCounters=_COUNTERS)
+        self.offer(NET, "net", _net(), allNodes=True)
+        self.scheduler = self.started()
+
+    def started(self) -> Scheduler:
+        """Return a scheduler that knows nothing yet."""
+        state = ClusterState()
+        profiles = build_profiles(CONFIG, state.axis, gates=self.gates).profiles
+        options = SchedulerOptions().with_gates(self.gates)
+        with self.cluster.told_at_once():
+            scheduler = build_scheduler(
+                self.cluster, self.clock, profiles, state, WATCHED, options=options
+            )
+        lossy: Any = LossyCluster(self.cluster, self.draw, self.lost)
+        scheduler.handle.binder._cluster = lossy
+        return scheduler
+
+    def put(self, *objects: KubeObject) -> None:
+        """Store objects."""
+        self.cluster.load(list(objects), admit=True)
+
+    # -- what is offered ---------------------------------------------------------------------
+
+    def offer(self, driver: str, pool: str, devices: list[dict[str, Any]], **spec: Any) -> None:
+        """Publish a pool anew, in one or two slices, the later one perhaps missing."""
+        self.generations[pool] += self.draw.randint(0, 1)
+        cut = self.draw.choice((0, 0, self.draw.randint(0, len(devices))))
+        groups = [devices[:cut], devices[cut:]] if cut else [devices]
+        count = len(groups) + (self.draw.random() < 0.1)
+        about = {"name": pool, "generation": self.generations[pool], "resourceSliceCount": count}
+        for index in range(2):
+            with suppress(NotFoundError):
+                self.cluster.delete(ResourceSlice, f"{pool}-{index}")
+        for index, group in enumerate(groups):
+            own = {"driver": driver, "pool": about, "devices": group, **spec}
+            self.put(made("ResourceSlice", f"{pool}-{index}", V1, spec=own))
+
+    def offer_gpus(self, name: str) -> None:
+        """Publish the GPUs of a node as its agent does."""
+        with suppress(NotFoundError):
+            host, device = self.cluster.get(Node, name), self.cluster.get(Device, name)
+            wanted = gpu_slices(host, device, shares=self.shares)
+            known = [one for one in self.slices() if one.spec.pool.name == name]
+            for one in renewed(wanted, known):
+                with suppress(NotFoundError):
+                    self.cluster.delete(ResourceSlice, one.metadata.name)
+                self.put(one)
+
+    def slices(self) -> Iterator[ResourceSlice]:
+        """Yield what is offered."""
+        return iter(self.cluster.list(ResourceSlice).items)
+
+    def republish(self) -> None:
+        """Publish something anew; what claims hold of partitions stays offered."""
+        match self.draw.choice(("gpus", "parts", "net", "withdraw")):
+            case "gpus":
+                self.report(self.draw.choice("ab"))
+            case "parts":
+                held = {name for driver, _, name in self.held_by_claims() if driver == PARTS}
+                devices = [d for d in _parts() if d["name"] in held or self.draw.random() < 0.8]
+                self.draw.shuffle(devices)
+                self.offer(PARTS, "c", devices, nodeName="c", sharedCounters=_COUNTERS)
+            case "net":
+                self.offer(NET, "net", _net(), allNodes=True)
+            case "withdraw":
+                pool = self.draw.choice([one.metadata.name for one in self.slices()] or [""])
+                with suppress(NotFoundError):
+                    self.cluster.delete(ResourceSlice, pool)
+
+    def report(self, name: str) -> None:
+        """Report the devices of a node again, some of them out of order, or not at all."""
+        with suppress(NotFoundError):
+            self.cluster.delete(Device, name)
+        if self.draw.random() < 0.9:
+            bad = [minor for minor in range(GPUS_PER_NODE) if self.draw.random() < 0.2]
+            every = machine(name, gpus=GPUS_PER_NODE, unhealthy=bad)
+            self.put(*(one for one in every if isinstance(one, Device)))
+        if self.draw.random() < 0.8:
+            self.offer_gpus(name)
+
+    # -- what happens ------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """Let one thing happen, the scheduler work, and look."""
+        happens = self.draw.choices(
+            (self.ask, self.end, self.republish, self.restart, self.drop_claim, self.reclass,
+             self.lose_node, self.wait),
+            (8, 4, 2, 1, 1, 0.5, 0.5, 2),
+        )[0]  # fmt: skip
+        happens()
+        for _ in range(self.draw.randint(0, 3)):
+            self.scheduler.step()
+            self.look()
+            if self.draw.random() < 0.7:
+                self.control()
+
+    def control(self) -> None:
+        """Let claims be made and released, by who hears of everything at once."""
+        with self.cluster.told_at_once():
+            self.controller.step()
+
+    def ask(self) -> None:
+        """Add a pod that asks by requests, by claims, or both."""
+        self.made += 1
+        name, spec = f"p{self.made}", dict[str, Any]()
+        kind = self.draw.choice(("requests", "claims", "claims", "template", "both"))
+        if kind in ("requests", "both"):
+            spec["requests"] = self.draw.choice(REQUESTS)
+        if kind in ("claims", "both"):
+            names = self.draw.sample(("c0", "c1", "c2"), self.draw.randint(1, 2))
+            for each in names:
+                with suppress(ClusterError):
+                    self.put(made("ResourceClaim", each, V1, spec=_asked(self.draw)))
+            spec["resourceClaims"] = [{"name": n, "resourceClaimName": n} for n in names]
+        elif kind == "template":
+            template = self.draw.choice(("t0", "t1", "t2"))
+            spec["resourceClaims"] = [{"name": "own", "resourceClaimTemplateName": template}]
+        if self.draw.random() < 0.1:
+            spec["nodeSelector"] = {"kubernetes.io/hostname": self.draw.choice("abc")}
+        self.put(pod(name, **spec))
+
+    def end(self) -> None:
+        """Delete a pod, or let it end."""
+        pods = self.cluster.list(Pod).items
+        if not pods:
+            return
+        meta = self.draw.choice(pods).metadata
+        if self.draw.random() < 0.5:
+            self.cluster.delete(Pod, meta.name, meta.namespace)
+        else:
+            over = {"status": {"phase": "Succeeded"}}
+            self.cluster.patch(Pod, meta.name, meta.namespace, over, subresource="status")
+
+    def drop_claim(self) -> None:
+        """Delete a claim; its finalizer keeps one that has devices."""
+        with suppress(NotFoundError):
+            self.cluster.delete(ResourceClaim, self.draw.choice(("c0", "c1", "c2")), "default")
+
+    def reclass(self) -> None:
+        """Take a class away, or bring it back."""
+        try:
+            self.cluster.delete(DeviceClass, "gone")
+        except NotFoundError:
+            self.put(made("DeviceClass", "gone", V1, spec={}))
+
+    def lose_node(self) -> None:
+        """Let a node go and come back."""
+        name = self.draw.choice("abc")
+        known = self.cluster.get(Node, name)
+        self.cluster.delete(Node, name)
+        self.scheduler.step()
+        again = msgspec.structs.replace(known.metadata, resource_version="", uid="")
+        self.put(msgspec.structs.replace(known, metadata=again))
+
+    def restart(self) -> None:
+        """Begin with a scheduler that knows nothing, perhaps without ending the other's work."""
+        if self.draw.random() < 0.5:
+            self.scheduler.finish()
+        self.scheduler = self.started()
+
+    def wait(self) -> None:
+        """Let time pass."""
+        self.clock.advance_to(self.clock.now_s() + self.draw.choice((1, 20, 400)))
+
+    # -- what was given ----------------------------------------------------------------------
+
+    def held_by_claims(self) -> Counter[tuple[str, str, str]]:
+        """Return how often each device is in a claim."""
+        return Counter(device for device, _ in self._results())
+
+    def _results(self) -> Iterator[tuple[tuple[str, str, str], Any]]:
+        for claim in self.cluster.list(ResourceClaim).items:
+            allocation = claim.status.allocation
+            for result in allocation.devices.results if allocation else ():
+                yield (result.driver, result.pool, result.device), result
+
+    def look(self) -> None:
+        """Add up what the cluster says is given.  Raises AssertionError if it is too much."""
+        given: Counter[tuple[str, ...]] = Counter()
+        for device, result in self._results():
+            consumed = {name: amount.nanos for name, amount in result.consumed_capacity.items()}
+            if device[0] == NET and consumed:
+                given[(*device, "slots")] += consumed["slots"]
+                assert given[(*device, "slots")] <= NET_CAPACITY * NANOS, f"{device} is over-full"
+                continue
+            if device[0] == GPUS:
+                self._charge_gpu(given, device, consumed)
+                continue
+            given[device] += 1
+            assert given[device] <= 1, f"{device} is in two claims"
+            if device[0] == PARTS and "DRAPartitionableDevices" in self.gates:
+                given["units",] += PART_SIZES[device[2]]
+                assert given["units",] <= COUNTED, f"partitions take {given['units',]} units"
+        for each in self.cluster.list(Pod).items:
+            if each.spec.node_name and each.status.phase not in ("Succeeded", "Failed"):
+                for gpu in (ALLOCATED.read(each.metadata) or {}).get("gpu", ()):
+                    has = {name: amount.nanos for name, amount in gpu.resources.items()}
+                    mine = {"core": has.get(CORE, 0), "memory": has.get(MEMORY, 0)}
+                    self._charge_gpu(given, (GPUS, each.spec.node_name, f"gpu-{gpu.minor}"), mine)
+
+    @staticmethod
+    def _charge_gpu(
+        given: Counter[tuple[str, ...]],
+        device: tuple[str, str, str],
+        has: Mapping[str, int],
+    ) -> None:
+        for name, most in (("core", 100), ("memory", 40 << 30)):
+            given[(*device, name)] += has[name] if has else most * NANOS
+            total = given[(*device, name)]
+            assert total <= most * NANOS, f"{total / NANOS} of {most} {name} of {device} given"
+
+    def rest(self) -> None:
+        """Let everything that was written be seen, and look at the sums of the scheduler, too."""
+        self.cluster.draw = None
+        for _ in range(60):
+            self.scheduler.step()
+            self.control()
+            self.look()
+            late = self.cluster.late
+            if late is None or not late.has_more:
+                break
+        self.scheduler.validate()
+
+
+_CLASSES = {"gpu": GPUS, "part": PARTS, "net": NET}
+_COUNTERS = [{"name": "units", "counters": {"units": {"value": str(COUNTED)}}}]
+
+
+def _class(name: str, driver: str) -> KubeObject:
+    selectors = [{"cel": {"expression": f'device.driver == "{driver}"'}}]
+    return made("DeviceClass", name, V1, spec={"selectors": selectors})
+
+
+def _parts() -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "consumesCounters": [
+                {"counterSet": "units", "counters": {"units": {"value": str(size)}}}
+            ],
+        }
+        for name, size in PART_SIZES.items()
+    ]
+
+
+def _net() -> list[dict[str, Any]]:
+    policy = {"default": "3", "validRange": {"min": "1", "step": "2"}}
+    capacity = {"slots": {"value": str(NET_CAPACITY), "requestPolicy": policy}}
+    taint = [{"key": "k", "effect": "NoSchedule"}]
+    return [
+        {"name": "shared", "allowMultipleAllocations": True, "capacity": capacity},
+        {"name": "own", "capacity": {"slots": {"value": str(NET_CAPACITY)}}},
+        {"name": "tainted", "taints": taint},
+    ]
+
+
+def _asked(draw: random.Random) -> dict[str, Any]:
+    """Return the spec of a claim of one or two requests."""
+    return {"devices": {"requests": [_request(draw, f"r{i}") for i in range(draw.randint(1, 2))]}}
+
+
+def _request(draw: random.Random, name: str) -> dict[str, Any]:
+    if draw.random() < 0.2:
+        options = [{"name": f"s{i}", **_exactly(draw)} for i in range(2)]
+        return {"name": name, "firstAvailable": options}
+    asked = _exactly(draw)
+    if draw.random() < 0.1:
+        asked |= {"allocationMode": "All"}
+        asked.pop("count", None)
+    return {"name": name, "exactly": asked}
+
+
+def _exactly(draw: random.Random) -> dict[str, Any]:
+    which = draw.choice(("gpu", "gpu", "part", "net", "any", "gone"))
+    asked: dict[str, Any] = {"deviceClassName": which, "count": draw.choice((1, 1, 2))}
+    if which == "gpu" and draw.random() < 0.5:
+        share = {"core": draw.choice(("30", "50")), "memory": draw.choice(("8Gi", "20Gi"))}
+        asked["capacity"] = {"requests": share}
+    if which == "net" and draw.random() < 0.7:
+        asked["capacity"] = {"requests": {"slots": draw.choice(("1", "4", "10"))}}
+    return asked
+
+
+def _template(draw: random.Random, name: str) -> KubeObject:
+    return made("ResourceClaimTemplate", name, V1, spec={"spec": _asked(draw)})
+
+
+def play(seed: int, steps: int = 40) -> None:
+    """Play a world.  Raises AssertionError where something was given twice."""
+    world = DeviceWorld(seed)
+    for _ in range(steps):
+        world.step()
+    world.rest()
+
+
+def main() -> int:
+    """Play one seed after the other."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.devices", description=__doc__)
+    parser.add_argument("--worlds", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0, help="the first seed")
+    parser.add_argument("--most", type=int, default=5, help="findings after which to stop")
+    given = parser.parse_args()
+    logging.getLogger("koordinator").setLevel(logging.ERROR)
+    began, found = time.monotonic(), 0
+    for seed in range(given.seed, given.seed + given.worlds):
+        try:
+            play(seed)
+        except Exception as error:  # noqa: BLE001 -- whatever goes wrong is a finding
+            found += 1
+            print(f"seed {seed}: {type(error).__name__}: {error}", flush=True)
+            if found >= given.most:
+                break
+    print(f"{given.worlds} worlds, {found} findings, {time.monotonic() - began:.0f} s")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
