@@ -43,7 +43,7 @@ def _point(policy: str, budget: int) -> tuple[float, float]:
     trace = read_trace(FOLDER)
     drawn = draw_departing_pods(trace, _SEED)
     week = DepartureWeek(GpuFleet(trace, FleetClasses.of(trace), drawn.rank, policy), drawn)
-    hours = week.run(LimitedMoves(MoveBudget(budget)), _DAY_S)
+    hours = week.run(LimitedMoves(trace, MoveBudget(budget)), _DAY_S)
     result = week.result(policy, _SEED, hours)
     return result.moves_per_1000, 100 * result.gpu_used
 

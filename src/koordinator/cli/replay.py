@@ -119,7 +119,7 @@ def _replay_week(asked: Replay) -> None:
     policy = asked.policy or DEFAULT_POLICY
     drawn = draw_departing_pods(trace, seed)
     week = DepartureWeek(GpuFleet(trace, FleetClasses.of(trace), drawn.rank, policy), drawn)
-    mover = None if asked.migrate is None else LimitedMoves(MoveBudget(asked.migrate))
+    mover = None if asked.migrate is None else LimitedMoves(trace, MoveBudget(asked.migrate))
     with (
         Progress(console=console(stderr=True), transient=True) as progress,
         Interruption() as interruption,

@@ -102,8 +102,12 @@ class IntegerProgram:
         """Demand ``lowest <= sum of coefficient * x[position] <= highest``."""
         self._rows.append((lowest, highest, dict(coefficients)))
 
-    def solve(self) -> IntArray | None:
-        """Return an optimum, None if nothing fulfils the rows."""
+    def solve(self, *, most_nodes: int | None = None, gap: float = 0.0) -> IntArray | None:
+        """Return an optimum, None if nothing fulfils the rows.
+
+        With a ``gap``, what costs at most so much more; after ``most_nodes`` of the search tree the
+        best so far, None if there is none.
+        """
         solver = highspy.Highs()  # type: ignore[no-untyped-call]  # as highspy has it
         solver.setOptionValue("output_flag", False)
         solver.setOptionValue("threads", 1)
@@ -118,11 +122,17 @@ class IntegerProgram:
             values = np.array(list(coefficients.values()), float)
             solver.addRow(lowest, highest, len(columns), columns, values)
         solver.setOptionValue("mip_rel_gap", 0.0)
+        solver.setOptionValue("mip_abs_gap", gap or 1e-6)
+        if most_nodes is not None:
+            solver.setOptionValue("mip_max_nodes", most_nodes)
         solver.run()
         status = solver.getModelStatus()
         if status == highspy.HighsModelStatus.kInfeasible:
             return None
-        if status != highspy.HighsModelStatus.kOptimal:
+        if status == highspy.HighsModelStatus.kSolutionLimit:
+            if not solver.getSolution().value_valid:
+                return None
+        elif status != highspy.HighsModelStatus.kOptimal:
             raise BugError(f"an integer program must have an optimum or none. Got {status.name}.")
         found: IntArray = np.rint(np.array(solver.getSolution().col_value)).astype(np.int64)
         return found

@@ -40,6 +40,7 @@ _CPU_UNIT = 100  # milli
 _ROUNDS = 300
 #: Share of the best prices so far that is kept in the next prices to try (Wentges smoothing).
 _SMOOTHING = 0.5
+_VARIED = 8  # times
 _CLOSE_ENOUGH = 1e-4
 
 
@@ -117,6 +118,53 @@ def repacked_bound(
     return _searched(search, trivial, rounds, "demand" if demand < capacity else "capacity")
 
 
+@dataclass(frozen=True, slots=True)
+class NodeFilling:
+    """Pods that a node of a shape can take, memory aside: counts by class."""
+
+    shape: NodeShape
+    counts: Mapping[GpuClass, int]
+
+
+def useful_fillings(
+    waiting: Mapping[GpuClass, int],
+    nodes: Sequence[tuple[NodeShape, Mapping[GpuClass, int]]],
+    rounds: int = _ROUNDS,
+) -> list[NodeFilling]:
+    """Return fillings by which pods that run and pods that wait would use nodes better.
+
+    They are the columns that ``repacked_bound`` would generate, and some at prices near by, as the
+    relaxation needs fewer than whole numbers do; but with CPU rounded up, so that nodes have it.
+    Classes are distinct requests, memory included, which is the caller's to check.
+    """
+    running = Counter[GpuClass]()
+    for _, filling in nodes:
+        running.update(filling)
+    total = running + Counter(waiting)
+    shapes = Counter(shape for shape, _ in nodes)
+    classes = list(total)
+    search = _Search(
+        classes,
+        list(shapes),
+        list(total.values()),
+        list(shapes.values()),
+        [running[pod] for pod in classes],
+        round_up=True,
+    )
+    for shape, filling in nodes:
+        search.add_filling(shape, filling)
+    given = len(search.columns)
+    search.run(rounds)
+    search.vary(np.random.default_rng(0))
+    return [
+        NodeFilling(
+            search.shapes[number], {classes[pod]: round(count) for pod, count in counts.items()}
+        )
+        for number, counts in search.columns[given:]
+        if all(count.is_integer() for count in counts.values())
+    ]
+
+
 def _without_memory(pods: Iterable[GpuClass]) -> Iterable[GpuClass]:
     return (
         GpuClass(p.cpu_milli, p.num_gpu, p.gpu_milli, p.models) for p in pods if p.total_gpu_milli
@@ -141,8 +189,12 @@ class _Search:
         arrived: list[int],
         nodes: list[int],
         at_least: Sequence[int] = (),
+        *,
+        round_up: bool = False,
     ) -> None:
-        self._classes, self._shapes = classes, shapes
+        self._classes, self.shapes, self._round_up = classes, shapes, round_up
+        #: number of the shape, and pods by number of the class
+        self.columns: list[tuple[int, Mapping[int, float]]] = []
         self._gpu = np.array([pod.total_gpu_milli for pod in classes], float)
         #: rows: how often a class may be used, how often it must be (negative), nodes of a shape
         self._at_least = np.array(at_least or [0] * len(classes), float)
@@ -174,16 +226,23 @@ class _Search:
                 best_prices = wanted
         return rounds
 
+    def vary(self, rng: np.random.Generator) -> None:
+        """Add the best fillings at prices near the optimal ones."""
+        n_classes = len(self._classes)
+        prices = self._program.solve().prices[: 2 * n_classes]
+        for _ in range(_VARIED):
+            self._evaluate(prices * rng.uniform(0.8, 1.2, len(prices)))
+
     def _group(self) -> "list[tuple[_Packing, list[int]]]":
         """Share the dynamic program between shapes whose model is accepted by the same classes."""
-        cells = max(shape.cpu_milli for shape in self._shapes) // _CPU_UNIT
-        gpus = max(shape.gpus for shape in self._shapes)
+        cells = max(shape.cpu_milli for shape in self.shapes) // _CPU_UNIT
+        gpus = max(shape.gpus for shape in self.shapes)
         groups: dict[tuple[int, ...], list[int]] = {}
-        for number, shape in enumerate(self._shapes):
+        for number, shape in enumerate(self.shapes):
             accepted = (i for i, p in enumerate(self._classes) if p.models & shape.model_bit)
             groups.setdefault(tuple(accepted), []).append(number)
         return [
-            (_Packing(self._classes, accepted, gpus, cells), members)
+            (_Packing(self._classes, accepted, gpus, cells, self._round_up), members)
             for accepted, members in groups.items()
         ]
 
@@ -191,7 +250,7 @@ class _Search:
         """Let a node of a shape be filled like that."""
         number = {pod: index for index, pod in enumerate(self._classes)}
         counts = {number[pod]: float(count) for pod, count in filling.items()}
-        self._add_column(self._shapes.index(shape), counts)
+        self._add_column(self.shapes.index(shape), counts)
 
     def _evaluate(self, prices: FloatArray) -> None:
         """Lower the bound if these prices can, and add the best fillings at these prices."""
@@ -200,13 +259,14 @@ class _Search:
         for packing, members in self._packings:
             packing.solve(self._gpu - prices[:n_classes] + prices[n_classes:])
             for number in members:
-                shape = self._shapes[number]
+                shape = self.shapes[number]
                 total += float(self._limits[2 * n_classes + number]) * packing.best(shape)
                 self._add_column(number, packing.filling(shape))
         self.bound = min(self.bound, total)
 
     def _add_column(self, number: int, counts: Mapping[int, float]) -> None:
         n_classes = len(self._classes)
+        self.columns.append((number, counts))
         used = np.array(list(counts), np.int64)
         amounts = np.array(list(counts.values()), float)
         must = self._at_least[used] > 0
@@ -232,9 +292,14 @@ class _Packing:
     """The best filling of nodes of any size up to a largest one, by dynamic programming."""
 
     def __init__(
-        self, classes: list[GpuClass], accepted: tuple[int, ...], gpus: int, cells: int
+        self,
+        classes: list[GpuClass],
+        accepted: tuple[int, ...],
+        gpus: int,
+        cells: int,
+        round_up: bool,
     ) -> None:
-        self._items = [_item(number, classes[number]) for number in accepted]
+        self._items = [_item(number, classes[number], round_up) for number in accepted]
         self._gpus, self._cells = gpus, cells
         self._unit = math.gcd(WHOLE_GPU, *(item.milli for item in self._items))
         levels = WHOLE_GPU // self._unit
@@ -327,10 +392,12 @@ class _Packing:
             level, cells = level - item.milli // self._unit, cells - item.cells
 
 
-def _item(number: int, pod: GpuClass) -> _Item:
+def _item(number: int, pod: GpuClass, round_up: bool) -> _Item:
+    sign = -1 if round_up else 1  # -(-a // b) rounds up
     if pod.gpu_milli == WHOLE_GPU:
-        return _Item(number, 1.0, pod.num_gpu, WHOLE_GPU, pod.cpu_milli // _CPU_UNIT)
-    cells = pod.cpu_milli // (_CPU_UNIT * pod.num_gpu)
+        cells = sign * (sign * pod.cpu_milli // _CPU_UNIT)
+        return _Item(number, 1.0, pod.num_gpu, WHOLE_GPU, cells)
+    cells = sign * (sign * pod.cpu_milli // (_CPU_UNIT * pod.num_gpu))
     return _Item(number, 1.0 / pod.num_gpu, 0, pod.gpu_milli, cells)
 
 

@@ -1,15 +1,14 @@
 """Moves on the openb cluster: few that let waiting pods in, and, for comparison, all packed anew.
 
-With a queue, whatever fits anywhere is in use already: what is left are GPUs on nodes without CPU,
-and parts of GPUs that are too small.  Two kinds of moves help:
-
-- *swaps* of two pods with equal GPUs and unlike CPU: a waiting pod lacks only CPU (or memory) on a
-  node, and elsewhere a pod with less of it runs beside CPU that nobody can use;
-- *moves by price*: a pod goes where the potential of the policy grows less than it falls where the
-  pod was, so that less GPU is expected to be of no use.
+With a queue, whatever fits anywhere is in use already: what is left are parts of GPUs that are too
+small, and GPUs on nodes without CPU.  What helps is the solver's plan for who waits
+(``openb_repack``) or, where that finds nothing, a *swap* of two pods with equal GPUs and unlike
+CPU: a waiting pod lacks only CPU (or memory) on a node, and elsewhere a pod with less of it runs
+beside CPU that nobody can use.  When nobody waits for GPUs, pods move by price: a pod goes where
+the potential of the policy grows less than it falls where the pod was, so that less GPU is expected
+to be of no use.
 """
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,17 +16,20 @@ import numpy as np
 
 from koordinator.domain.gpu_mix import BoolArray, FloatArray, IntArray
 from koordinator.domain.gpu_options import GpuNodes
+from koordinator.simulator.research.openb import OpenbTrace
 from koordinator.simulator.research.openb_departures import DepartureWeek
 from koordinator.simulator.research.openb_fleet import FleetPlace, GpuFleet
+from koordinator.simulator.research.openb_repack import Repacking
 
 #: A swap that lets in less GPU than this is not worth two moves.
 LEAST_GAIN_MILLI: Final = 100
-#: A move that lowers the potential by less is not worth one.
+#: What a move that lets pods in has to be worth: a whole GPU justifies twenty.
+MOVE_MILLI: Final = 50.0
+#: A move by price that lowers the potential by less is not worth one.
 LEAST_FALL_MILLI: Final = 30.0
-_MOST_TRIED = 200  # moves by price that are looked at in a round
-_SWAP = 2  # moves
-_TRIES = 5  # of packing some nodes anew
-_ROWS = 50  # half as many nodes as are packed anew at a time
+_MOST_TRIED: Final = 200  # moves by price that are looked at in a round
+_SWAP: Final = 2  # moves
+_NO_LIMIT: Final = 1 << 20
 
 
 @dataclass(slots=True)
@@ -39,48 +41,36 @@ class MoveBudget:
     def left(self, week: DepartureWeek) -> int:
         """Return how many moves are allowed now."""
         if self.per_1000 is None:
-            return 1 << 30
+            return _NO_LIMIT
         return int(self.per_1000 * week.arrived / 1000.0) - week.moves
 
 
-@dataclass(frozen=True, slots=True)
 class LimitedMoves:
-    """A mover: swaps, then moves by price, within a budget."""
+    """A mover: what lets in who waits or, when nobody does, by price; within a budget."""
 
-    budget: MoveBudget
+    def __init__(self, trace: OpenbTrace, budget: MoveBudget) -> None:
+        self._repacking, self._budget = Repacking(trace), budget
 
     def __call__(self, week: DepartureWeek) -> None:
         """Move pods of a week as it stands."""
-        while self.budget.left(week) >= _SWAP and _swap_round(week, self.budget):
-            pass
-        while self.budget.left(week) > 0 and _price_round(week, self.budget):
+        if week.n_waiting @ week.classes.mix.total_gpu_milli:
+            if not self._repacking.improve(week, self._budget.left(week), MOVE_MILLI):
+                while self._budget.left(week) >= _SWAP and _swap_round(week, self._budget):
+                    pass
+            return
+        while self._budget.left(week) > 0 and _price_round(week, self._budget):
             pass
 
 
 class RepackedWeek:
-    """A mover without limits: everything packed anew, as far as that lets more pods in.
+    """A mover without limits: all that the solver finds, however many moves it takes."""
 
-    First moves as long as there are any that help.  Then all pods, and after that those of some
-    hundred nodes at a time, half of them with the most unused GPU, are taken away and placed anew
-    by decreasing size; what leaves a pod that runs without a place, or lets in no more, is undone.
-    """
-
-    def __init__(self, rng: np.random.Generator, tries: int = _TRIES) -> None:
-        self._rng, self._tries = rng, tries
+    def __init__(self, trace: OpenbTrace) -> None:
+        self._repacking = Repacking(trace)
 
     def __call__(self, week: DepartureWeek) -> None:
         """Move pods of a week as it stands."""
-        LimitedMoves(MoveBudget(None))(week)
-        _repack(week, np.arange(len(week.fleet)), self._rng.permutation)
-        for _ in range(self._tries):
-            unused = np.maximum(week.fleet.gpu_free, 0).sum(1) + self._rng.random(len(week.fleet))
-            worst = np.argsort(-unused)[: 2 * _ROWS]
-            some = self._rng.choice(worst, min(_ROWS, len(worst)), replace=False)
-            others = self._rng.choice(len(week.fleet), min(_ROWS, len(week.fleet)), replace=False)
-            _repack(week, np.unique(np.concatenate((some, others))), self._rng.permutation)
-
-
-# -- swaps -----------------------------------------------------------------------------------------
+        self._repacking.improve(week, _NO_LIMIT, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +89,9 @@ class _Pods:
             np.array([pod.kind for pod in pods], np.int64),
             np.array([pod.place.row for pod in pods], np.int64),
         )
+
+
+# -- swaps -----------------------------------------------------------------------------------------
 
 
 def _swap_round(week: DepartureWeek, budget: MoveBudget) -> int:
@@ -234,54 +227,3 @@ def _growth(fleet: GpuFleet, kind: int, place: FleetPlace) -> float:
     after = GpuNodes(before.cpu_free - request.cpu_milli, gpu_free, before.kind)
     potential = fleet.policy.potential
     return float((potential(after) - potential(before))[0])
-
-
-# -- everything anew -------------------------------------------------------------------------------
-
-
-def _repack(week: DepartureWeek, rows: IntArray, shuffled: Callable[[int], IntArray]) -> None:
-    """Place the pods of some rows anew if that lets more GPU in for who waits."""
-    saved = week.fleet.save()
-    numbers = [number for row in rows.tolist() for number in sorted(week.on_row[row])]
-    places = _packed_anew(week, numbers, shuffled(len(numbers)))
-    gains = places is not None and _admissible_milli(week) > 0
-    week.fleet.restore(saved)
-    if gains and places is not None:
-        week.relocate_all(places)
-        week.admit(rows.tolist())
-
-
-def _packed_anew(
-    week: DepartureWeek, numbers: Sequence[int], order: IntArray
-) -> dict[int, FleetPlace] | None:
-    """Take pods away and place them, the largest first; return where, None if one has no place."""
-    fleet, mix = week.fleet, week.classes.mix
-    is_choosy: BoolArray = np.logical_not(fleet.accepts.all(axis=1))
-    kinds = np.array([week.running[number].kind for number in numbers], np.int64)
-    for number in numbers:
-        pod = week.running[number]
-        fleet.give_back(pod.kind, pod.place)
-    keys = (order, -mix.cpu_milli[kinds], -mix.gpu_milli[kinds], -mix.num_gpu[kinds])
-    places = {}
-    for position in np.lexsort((*keys, np.logical_not(is_choosy[kinds]))).tolist():
-        kind = int(kinds[position])
-        place = fleet.choose(kind)
-        if place is None:
-            return None
-        fleet.take(kind, place)
-        places[numbers[position]] = place
-    return places
-
-
-def _admissible_milli(week: DepartureWeek) -> int:
-    """Return how much GPU who waits would get on the fleet as it is, class by class."""
-    fleet, admitted = week.fleet, 0
-    for kind in np.flatnonzero(week.n_waiting).tolist():
-        milli = int(week.classes.mix.total_gpu_milli[kind])
-        for _ in range(int(week.n_waiting[kind])):
-            place = fleet.choose(kind)
-            if place is None:
-                break
-            fleet.take(kind, place)
-            admitted += milli
-    return admitted

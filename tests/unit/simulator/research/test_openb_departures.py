@@ -19,6 +19,7 @@ from koordinator.simulator.research.openb_departures import (
 )
 from koordinator.simulator.research.openb_fleet import FleetClasses, FleetPlace, GpuFleet
 from koordinator.simulator.research.openb_moves import LimitedMoves, MoveBudget, RepackedWeek
+from koordinator.simulator.research.openb_repack import Repacking
 from koordinator.simulator.research.openb_replay import replay
 
 HOUR_S = 3600.0
@@ -101,7 +102,7 @@ def test_pods_get_the_nodes_that_the_scheduler_gives_them(policy: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "mover",
-    [None, LimitedMoves(MoveBudget(50)), RepackedWeek(np.random.default_rng(0), tries=2)],
+    [None, LimitedMoves(trace(), MoveBudget(50)), RepackedWeek(trace())],
     ids=["nobody moves", "limited", "anew"],
 )
 @pytest.mark.parametrize("policy", ["price", "fgd"])
@@ -147,10 +148,61 @@ def test_a_swap_lets_in_who_lacks_cpu() -> None:
         run.gpu_used_milli += WHOLE_GPU
     run.run(None, 1.0)
     assert run.n_waiting.sum() == 1
-    LimitedMoves(MoveBudget(None))(run)
+    LimitedMoves(of, MoveBudget(None))(run)
     assert run.moves == 2
     assert run.n_waiting.sum() == 0
     assert run.running[1].place.row == 1
+    check(run, of)
+
+
+def halves_and_one_who_waits() -> tuple[OpenbTrace, DepartureWeek]:
+    """Return a week with a share on each of two nodes, and a pod that waits for a whole GPU."""
+    nodes = tuple(TraceNode(f"n{i}", 32_000, 262_144, 1, "A") for i in range(2))
+    pods = (
+        TracePod("a-share", 4000, 1024, 1, 460, length_s=90_000.0),
+        TracePod("b-whole", 4000, 1024, 1, 1000, length_s=90_000.0),
+    )
+    of = OpenbTrace("halves", nodes, pods)
+    drawn = DrawnPods(np.array([1]), np.zeros(1), np.full(1, 90_000.0), 0, np.array([0, 1]))
+    run = week("price", drawn, of)
+    for number in (1, 2):
+        place = FleetPlace(number - 1, (0,))
+        run.fleet.take(0, place)
+        run.running[number] = RunningPod(0, place)
+        run.on_row[place.row].add(number)
+        run.gpu_used_milli += 460
+    run.run(None, 1.0)
+    assert run.n_waiting.sum() == 1
+    return of, run
+
+
+def test_shares_move_together_when_someone_waits_for_a_whole_gpu() -> None:
+    """One move frees a GPU, and who waits has it."""
+    of, run = halves_and_one_who_waits()
+    LimitedMoves(of, MoveBudget(1000))(run)
+    assert (run.moves, run.n_waiting.sum()) == (1, 0)
+    assert run.running[1].place.row == run.running[2].place.row
+    check(run, of)
+
+
+def test_nobody_moves_without_a_budget() -> None:
+    of, run = halves_and_one_who_waits()
+    LimitedMoves(of, MoveBudget(0))(run)
+    assert (run.moves, run.n_waiting.sum()) == (0, 1)
+
+
+@pytest.mark.slow
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 1000), st.integers(0, 12))
+def test_a_plan_keeps_to_its_limit_and_loses_nobody(seed: int, most: int) -> None:
+    """Whatever runs goes on, on nodes that have room for it, and no more moves than allowed."""
+    of = trace()
+    run = week("fgd", draw_departing_pods(of, seed, span_s=3 * HOUR_S), of)
+    run.run(None, 2 * HOUR_S)
+    before, used = set(run.running), run.gpu_used_milli
+    assert Repacking(of).improve(run, most, 1.0) == run.moves <= most
+    assert before <= set(run.running)
+    assert run.gpu_used_milli >= used
     check(run, of)
 
 
@@ -197,7 +249,7 @@ def test_repacking_never_exceeds_the_bound(seed: int, policy: str) -> None:
     waiting = np.repeat(np.arange(len(requests)), run.n_waiting).tolist()
     bound = repacked_bound([requests[kind] for kind in waiting], nodes)
     assert bound.gpu_milli >= run.gpu_used_milli
-    RepackedWeek(np.random.default_rng(seed), tries=3)(run)
+    RepackedWeek(of)(run)
     check(run, of)
     assert run.gpu_used_milli <= bound.gpu_milli + 1e-6
     assert bound.gpu_milli <= WHOLE_GPU * sum(node.gpu for node in of.nodes)

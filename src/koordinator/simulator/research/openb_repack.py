@@ -1,0 +1,274 @@
+"""Packs the openb cluster anew by a solver: the most GPU for who waits, by few moves.
+
+A node's *filling* is what of each class of pods it has.  Column generation finds fillings that
+would use the GPUs better (``bound.useful_fillings``); an integer program then says which nodes get
+which of them, or the filling of another node, so that all pods that run have a place, no more of a
+class is let in than waits, and moves stay below a limit.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from koordinator.domain.gpu_mix import BoolArray, FloatArray, IntArray
+from koordinator.foundation.linear_program import IntegerProgram, LinearProgram
+from koordinator.simulator.research.bound import NodeShape, useful_fillings
+from koordinator.simulator.research.openb import OpenbTrace
+from koordinator.simulator.research.openb_departures import DepartureWeek
+from koordinator.simulator.research.openb_layout import Laid, lay_out, places_of
+
+_ROUNDS: Final = 12  # of column generation
+_NEAREST: Final = 3  # fillings that are looked at for a node, and nodes for a filling
+_MOST_CHANGES: Final = 800  # that the integer program chooses from
+_MOST_NODES: Final = 200  # of the solver's search tree
+_GAP_MILLI: Final = 200.0  # what a plan may be worse than the best one
+_MOST_TRIES: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class _Changes:
+    """Nodes that could get other fillings, ``(n,)`` each."""
+
+    row: IntArray
+    column: IntArray
+    gain_milli: IntArray
+    leaving: IntArray  # pods
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def __getitem__(self, chosen: IntArray) -> "_Changes":
+        return _Changes(
+            self.row[chosen], self.column[chosen], self.gain_milli[chosen], self.leaving[chosen]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Fillings:
+    """What nodes have, and what they could have; columns are kinds of pods with GPUs."""
+
+    kinds: IntArray  # (n_kinds,) numbers of the classes
+    of_row: IntArray  # (n_rows, n_kinds)
+    columns: IntArray  # (n_columns, n_kinds)
+    shape_of_row: IntArray  # (n_rows,)
+    shape_of_column: IntArray  # (n_columns,)
+
+
+class Repacking:
+    """Plans for one trace's nodes."""
+
+    def __init__(self, trace: OpenbTrace) -> None:
+        bits = {model: 1 << bit for bit, model in enumerate(trace.models)}
+        self._shapes = [
+            NodeShape(node.gpu, node.cpu_milli, bits.get(node.model, 0)) for node in trace.nodes
+        ]
+
+    def improve(self, week: DepartureWeek, most_moves: int, price_milli: float) -> int:
+        """Make moves, let in who waits, and return how many moves there were.
+
+        A move has to be worth ``price_milli`` of GPU.
+        """
+        if most_moves < 1 or not (week.n_waiting @ week.classes.mix.total_gpu_milli):
+            return 0
+        fillings = self._fillings(week)
+        changes = _changes(week, fillings)
+        if not len(changes):
+            return 0
+        most = most_moves
+        for _ in range(_MOST_TRIES):
+            program = _program(week, fillings, changes, most, price_milli)
+            chosen = changes[_chosen(program)]
+            if not len(chosen):
+                return 0
+            places = places_of(_laid_out(week, fillings, chosen))
+            if places is not None and len(places) <= most_moves:
+                before = week.moves
+                week.relocate_all(places)
+                week.admit(chosen.row.tolist())
+                return week.moves - before
+            most -= max(1, 0 if places is None else len(places) - most_moves)
+        return 0
+
+    def _fillings(self, week: DepartureWeek) -> _Fillings:
+        classes = week.classes
+        n_rows = len(week.fleet)
+        counts = np.zeros((n_rows, len(classes.requests)), np.int64)
+        for pod in week.running.values():
+            counts[pod.place.row, pod.kind] += 1
+        has_gpu = classes.mix.total_gpu_milli > 0
+        kinds = np.flatnonzero(has_gpu & (counts.any(axis=0) | (week.n_waiting > 0)))
+        of_row = counts[:, kinds]
+        requests = [classes.requests[kind] for kind in kinds.tolist()]
+        position = {request: index for index, request in enumerate(requests)}
+        nodes = [
+            (shape, {requests[i]: int(of_row[row, i]) for i in np.flatnonzero(of_row[row])})
+            for row, shape in enumerate(self._shapes)
+        ]
+        waiting = {
+            request: int(week.n_waiting[kind])
+            for request, kind in zip(requests, kinds.tolist(), strict=True)
+            if week.n_waiting[kind]
+        }
+        shapes = {shape: number for number, shape in enumerate(dict.fromkeys(self._shapes))}
+        shape_of_row = np.array([shapes[shape] for shape in self._shapes], np.int64)
+        columns = {
+            (int(shape_of_row[row]), tuple(of_row[row].tolist())): None for row in range(n_rows)
+        }
+        for filling in useful_fillings(waiting, nodes, _ROUNDS):
+            column = np.zeros(len(kinds), np.int64)
+            for request, count in filling.counts.items():
+                column[position[request]] = count
+            columns[shapes[filling.shape], tuple(column.tolist())] = None
+        return _Fillings(
+            kinds,
+            of_row,
+            np.array([counts for _, counts in columns], np.int64),
+            shape_of_row,
+            np.array([shape for shape, _ in columns], np.int64),
+        )
+
+
+def _changes(week: DepartureWeek, fillings: _Fillings) -> _Changes:
+    """Return the changes worth a look: for every node the nearest fillings, and the converse."""
+    fleet, mix = week.fleet, week.classes.mix
+    gpu, cpu = mix.total_gpu_milli[fillings.kinds], mix.cpu_milli[fillings.kinds]
+    memory = week.classes.memory_mib[fillings.kinds]
+    found = []
+    for shape in range(int(fillings.shape_of_row.max()) + 1):
+        rows = np.flatnonzero(fillings.shape_of_row == shape)
+        columns = np.flatnonzero(fillings.shape_of_column == shape)
+        have, wanted = fillings.of_row[rows], fillings.columns[columns]
+        gains = (wanted @ gpu)[None, :] - (have @ gpu)[:, None]
+        leaving = have.sum(axis=1)[:, None] - _in_common(have, wanted)
+        cpu_left, memory_left = (
+            fleet.cpu_free[rows] + have @ cpu,
+            fleet.memory_free[rows] + have @ memory,
+        )
+        able = ((wanted @ cpu)[None, :] <= cpu_left[:, None]) & (
+            (wanted @ memory)[None, :] <= memory_left[:, None]
+        )
+        able &= (leaving > 0) | (gains > 0)  # another filling
+        keys = np.where(able, leaving * 1000.0 - gains / 100.0, np.inf)
+        row, column = np.nonzero((_nearest(keys) | _nearest(keys.T).T) & able)
+        found.append(_Changes(rows[row], columns[column], gains[row, column], leaving[row, column]))
+    return _Changes(
+        np.concatenate([each.row for each in found]),
+        np.concatenate([each.column for each in found]),
+        np.concatenate([each.gain_milli for each in found]),
+        np.concatenate([each.leaving for each in found]),
+    )
+
+
+def _in_common(have: IntArray, wanted: IntArray) -> IntArray:
+    """Return ``(n_rows, n_columns)``: how many pods may stay."""
+    common: IntArray = np.zeros((len(have), len(wanted)), np.int64)
+    for kind in np.flatnonzero(have.any(axis=0) & wanted.any(axis=0)).tolist():
+        some_rows, some_columns = np.flatnonzero(have[:, kind]), np.flatnonzero(wanted[:, kind])
+        common[np.ix_(some_rows, some_columns)] += np.minimum(
+            have[some_rows, kind][:, None], wanted[some_columns, kind][None, :]
+        )
+    return common
+
+
+def _nearest(keys: FloatArray) -> BoolArray:
+    """Return which keys are among the lowest of their line."""
+    is_near: BoolArray = np.zeros(keys.shape, bool)
+    order = np.argsort(keys, axis=1, kind="stable")[:, :_NEAREST]
+    np.put_along_axis(is_near, order, np.ones_like(order, bool), axis=1)
+    return is_near
+
+
+@dataclass(frozen=True, slots=True)
+class _Program:
+    """Which changes to make: ``values @ x`` at most, rows as ``lowest <= A @ x <= highest``.
+
+    The rows: each node changes once; of no kind more is let in than waits, nor fewer than run;
+    and the moves, in the last row.
+    """
+
+    values: FloatArray  # (n_changes,)
+    starts: IntArray  # (n_changes,) of the entries below
+    rows: IntArray  # (n_entries,)
+    coefficients: FloatArray  # (n_entries,)
+    lowest: FloatArray  # (n_rows,)
+    highest: FloatArray
+
+
+def _program(
+    week: DepartureWeek,
+    fillings: _Fillings,
+    changes: _Changes,
+    most_moves: int,
+    price_milli: float,
+) -> _Program:
+    n_nodes, n_kinds = len(fillings.of_row), len(fillings.kinds)
+    difference = fillings.columns[changes.column] - fillings.of_row[changes.row]
+    number, kind = np.nonzero(difference)
+    every = np.arange(len(changes))
+    change = np.concatenate((every, number, every))
+    rows = np.concatenate(
+        (changes.row, n_nodes + kind, np.full(len(changes), n_nodes + n_kinds, np.int64))
+    )
+    coefficients = np.concatenate(
+        (np.ones(len(changes)), difference[number, kind], changes.leaving)
+    ).astype(float)
+    order = np.lexsort((rows, change))
+    waiting = week.n_waiting[fillings.kinds].astype(float)
+    return _Program(
+        changes.gain_milli - price_milli * changes.leaving,
+        np.searchsorted(change[order], every),
+        rows[order],
+        coefficients[order],
+        np.concatenate((np.full(n_nodes, -np.inf), np.zeros(n_kinds), [-np.inf])),
+        np.concatenate((np.ones(n_nodes), waiting, [float(most_moves)])),
+    )
+
+
+def _chosen(program: _Program) -> IntArray:
+    """Return the changes that let in nearly the most GPU, a move counting as its price."""
+    few = np.sort(np.argsort(_regrets(program), kind="stable")[:_MOST_CHANGES])
+    ends = np.append(program.starts, len(program.rows))
+    exact = IntegerProgram()
+    rows: dict[int, dict[int, float]] = {}
+    for number in few.tolist():
+        variable = exact.add_variable(-float(program.values[number]))
+        for entry in range(ends[number], ends[number + 1]):
+            coefficient = float(program.coefficients[entry])
+            rows.setdefault(int(program.rows[entry]), {})[variable] = coefficient
+    for row, coefficients in rows.items():
+        exact.add_row(float(program.lowest[row]), float(program.highest[row]), coefficients)
+    found = exact.solve(most_nodes=_MOST_NODES, gap=_GAP_MILLI)
+    return few[:0] if found is None else few[found > 0]
+
+
+def _regrets(program: _Program) -> FloatArray:
+    """Return by how much each change is worse than the best at the prices of the relaxation."""
+    is_two_sided = np.isfinite(program.lowest)
+    below = len(program.lowest) + np.cumsum(is_two_sided) - 1  # rows that hold -A @ x <= -lowest
+    relaxed = LinearProgram(np.concatenate((program.highest, -program.lowest[is_two_sided])))
+    change = np.repeat(
+        np.arange(len(program.values)), np.diff(np.append(program.starts, len(program.rows)))
+    )
+    also = np.flatnonzero(is_two_sided[program.rows])
+    change = np.concatenate((change, change[also]))
+    rows = np.concatenate((program.rows, below[program.rows[also]]))
+    coefficients = np.concatenate((program.coefficients, -program.coefficients[also]))
+    order = np.lexsort((rows, change))
+    starts = np.searchsorted(change[order], np.arange(len(program.values)))
+    relaxed.add_columns(program.values, starts, rows[order], coefficients[order])
+    prices = relaxed.solve().prices
+    costs = np.bincount(change, prices[rows] * coefficients, len(program.values))
+    regrets: FloatArray = costs - program.values
+    return regrets
+
+
+def _laid_out(week: DepartureWeek, fillings: _Fillings, chosen: _Changes) -> Iterator[Laid | None]:
+    """Yield how the GPUs of each node are given out that gets another filling."""
+    for row, column in zip(chosen.row.tolist(), chosen.column.tolist(), strict=True):
+        difference = fillings.columns[column] - fillings.of_row[row]
+        kinds = fillings.kinds
+        leaves = {int(kinds[i]): int(-difference[i]) for i in np.flatnonzero(difference < 0)}
+        joins = {int(kinds[i]): int(difference[i]) for i in np.flatnonzero(difference > 0)}
+        yield lay_out(week, row, leaves, joins)
