@@ -73,6 +73,7 @@ class PlayedYarn:
         self.requests: list[YarnLimit] = []
         self.is_reachable = True
         self.loses_answers = False
+        self.lies = False  # answers that it has done what it has not
         self.applies_late = False
         self.refuses = ""
         self.late: list[YarnLimit] = []
@@ -91,19 +92,20 @@ class PlayedYarn:
         self._check()
         return self._node(node_id)
 
-    def set_limit(self, limit: YarnLimit) -> YarnResource | None:
+    def set_limit(self, limit: YarnLimit) -> None:
         self._check()
         self.requests.append(limit)
         manager = self.managers.get(limit.node_id)
         if manager is None or not manager.is_up:
             raise UnknownYarnNodeError(f"{limit.node_id}: unknown")
+        if self.lies:
+            return
         if self.applies_late:
             self.late.append(limit)
             raise YarnError("timed out")
         manager.limit = limit.resource
         if self.loses_answers:
             raise YarnError("connection reset")
-        return limit.resource
 
     def catch_up(self) -> None:
         """Let requests take effect whose answers were not waited for."""

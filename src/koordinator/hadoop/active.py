@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from koordinator.domain.yarn.amounts import YarnResource
 from koordinator.hadoop.port import (
     ResourceManager,
     UnknownYarnNodeError,
@@ -33,8 +32,8 @@ class ActiveResourceManager:
     def node(self, node_id: str) -> YarnNode | None:
         return self._ask(lambda active: active.node(node_id))
 
-    def set_limit(self, limit: YarnLimit) -> YarnResource | None:
-        return self._ask(lambda active: active.set_limit(limit))
+    def set_limit(self, limit: YarnLimit) -> None:
+        self._ask(lambda active: active.set_limit(limit))
 
     def signal_container(self, container_id: str) -> None:
         self._ask(lambda active: active.signal_container(container_id))

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from koordinator.domain.yarn.amounts import YarnResource
 from koordinator.hadoop.active import ActiveResourceManager
 from koordinator.hadoop.configuration import ResourceManagerAddresses, YarnClusterConfig
 from koordinator.hadoop.http import WebService
@@ -48,8 +47,8 @@ class NegotiatedResourceManager:
     def node(self, node_id: str) -> YarnNode | None:
         return self._choice().node(node_id)
 
-    def set_limit(self, limit: YarnLimit) -> YarnResource | None:
-        return self._choice().set_limit(limit)
+    def set_limit(self, limit: YarnLimit) -> None:
+        self._choice().set_limit(limit)
 
     def signal_container(self, container_id: str) -> None:
         self._choice().signal_container(container_id)

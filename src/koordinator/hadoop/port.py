@@ -67,11 +67,11 @@ class ResourceManager(Protocol):
     def node(self, node_id: str) -> YarnNode | None:
         """Return one NodeManager, None where only all can be read.  Raises YarnError."""
 
-    def set_limit(self, limit: YarnLimit) -> YarnResource | None:
-        """Change what a NodeManager has; return what it has now, None if the answer doesn't say.
+    def set_limit(self, limit: YarnLimit) -> None:
+        """Change what a NodeManager has.
 
-        The ResourceManager answers before the change is made everywhere: what is returned may be
-        what the NodeManager had before.
+        The ResourceManager answers before the change is made everywhere; whether it was is to be
+        read back.
         Raises YarnRefusedError if nothing was changed, YarnError if that isn't known.
         """
 

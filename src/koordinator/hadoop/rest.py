@@ -4,6 +4,8 @@ Source: Hadoop RMWebServices, ``updateNodeResource`` and ``signalToContainer``; 
 The body of a change has no root element: with one, the answer is 200 and the node has nothing.
 """
 
+from urllib.parse import quote
+
 import msgspec
 
 from koordinator.domain.yarn.amounts import YarnResource
@@ -77,24 +79,23 @@ class RestResourceManager:
 
     def node(self, node_id: str) -> YarnNode | None:
         try:
-            return _node(self._service.get(f"{_CLUSTER}/nodes/{node_id}", _NodeAnswer).node)
+            return _node(self._service.get(_path(node_id), _NodeAnswer).node)
         except UnknownPathError as error:
             raise UnknownYarnNodeError(str(error)) from None
 
-    def set_limit(self, limit: YarnLimit) -> YarnResource | None:
+    def set_limit(self, limit: YarnLimit) -> None:
         wanted = limit.resource
         body = {
             "resource": {"memory": wanted.memory_mb, "vCores": wanted.vcores},
             "overCommitTimeout": limit.overcommit_timeout_ms,
         }
-        path = f"{_CLUSTER}/nodes/{limit.node_id}/resource"
+        path = f"{_path(limit.node_id)}/resource"
         try:
             answer = self._service.post(path, body, _ChangeAnswer)
         except UnknownPathError as error:
             raise UnknownYarnNodeError(str(error)) from None
         if answer.resource is None:
             raise YarnError(f"{path}: the answer has no resourceInfo")
-        return answer.resource.amounts()
 
     def signal_container(self, container_id: str) -> None:
         if container_age(container_id) is None:
@@ -118,6 +119,10 @@ class RestResourceManager:
 
     def _info(self) -> _Info:
         return self._service.get(f"{_CLUSTER}/info", _InfoAnswer).cluster_info
+
+
+def _path(node_id: str) -> str:
+    return f"{_CLUSTER}/nodes/{quote(node_id, safe=':')}"
 
 
 def _node(each: _Node) -> YarnNode:

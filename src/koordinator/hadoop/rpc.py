@@ -78,7 +78,7 @@ class RpcResourceManager:
     def node(self, node_id: str) -> YarnNode | None:  # noqa: ARG002 -- there is no such call
         return None
 
-    def set_limit(self, limit: YarnLimit) -> YarnResource | None:
+    def set_limit(self, limit: YarnLimit) -> None:
         host, _, port = limit.node_id.rpartition(":")
         resource = number_field(1, limit.resource.memory_mb) + number_field(
             2, limit.resource.vcores
@@ -87,7 +87,6 @@ class RpcResourceManager:
         node = bytes_field(1, host) + number_field(2, int(port))
         entry = bytes_field(1, node) + bytes_field(2, option)
         self._call(self._admin, _ADMIN, "updateNodeResource", bytes_field(1, entry))
-        return None
 
     def signal_container(self, container_id: str) -> None:
         request = bytes_field(1, container_id_message(container_id)) + number_field(2, _KILL)

@@ -21,8 +21,9 @@ from koordinator.domain.yarn.amounts import NOTHING, BatchAmounts, YarnResource
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import ClusterError, ConflictError, NotFoundError
 from koordinator.foundation.faults import FaultHandler, fault_of, raise_fault
-from koordinator.hadoop.port import YarnLimit, YarnNode
+from koordinator.hadoop.port import YarnLimit
 from koordinator.yarn.accounts import NodeShares, promise_patch, read_shares
+from koordinator.yarn.cluster_state import YarnClusterState
 from koordinator.yarn.events import BAD_REFERENCE, REFUSED, UNREADABLE, node_warning
 from koordinator.yarn.follower import DOUBT_S, YarnFollower, YarnNews
 from koordinator.yarn.metrics import YarnMetrics
@@ -48,49 +49,6 @@ class YarnOptions:
     namespace: str = ""
 
 
-@dataclass(slots=True)
-class _YarnClusterState:
-    """A cluster as its follower has told of it."""
-
-    follower: YarnFollower
-    nodes: dict[str, YarnNode] = field(default_factory=dict)
-    by_host: dict[str, set[str]] = field(default_factory=dict)
-    owners: dict[str, set[str]] = field(default_factory=dict)  # Kubernetes nodes by NodeManager
-    pending: dict[str, YarnResource] = field(default_factory=dict)  # requested, not settled
-    doubted: dict[str, tuple[YarnResource, float]] = field(default_factory=dict)  # and until when
-    shrinking: dict[str, float] = field(default_factory=dict)  # since when below use
-    paused: dict[str, float] = field(default_factory=dict)  # refused: until when nothing is sent
-    is_known: bool = False
-    problem: str = ""
-
-    def in_doubt(self, node_id: str, now_s: float) -> YarnResource:
-        """Return the largest limit that was sent and may still take effect."""
-        doubted, until_s = self.doubted.get(node_id, (YarnResource(), 0.0))
-        if until_s <= now_s:
-            self.doubted.pop(node_id, None)
-            doubted = YarnResource()
-        return doubted.larger(self.pending.get(node_id, YarnResource()))
-
-    def forget(self, node_id: str) -> None:
-        """Forget what was done about a NodeManager: no node has it any more."""
-        self.owners.pop(node_id, None)
-        self.shrinking.pop(node_id, None)
-        self.paused.pop(node_id, None)
-
-    def put(self, node_id: str, node: YarnNode | None) -> None:
-        """Take in a NodeManager as it is now; None: it is gone."""
-        host = node_id.rpartition(":")[0]
-        if node is not None:
-            self.nodes[node_id] = node
-            self.by_host.setdefault(host, set()).add(node_id)
-            return
-        self.nodes.pop(node_id, None)
-        ids = self.by_host.get(host, set())
-        ids.discard(node_id)
-        if not ids:
-            self.by_host.pop(host, None)
-
-
 class YarnOperator:
     """Keeps the accounts of nodes that run NodeManagers."""
 
@@ -109,7 +67,7 @@ class YarnOperator:
         self.mirror = YarnMirror(self.options.namespace)
         self.is_synced = False
         self._cluster, self._clock = cluster, clock
-        self._clusters = {key: _YarnClusterState(each) for key, each in followers.items()}
+        self._clusters = {key: YarnClusterState(each) for key, each in followers.items()}
         self._metrics, self._on_fault = metrics, on_fault
         self._queue: ReconcileQueue[str] = ReconcileQueue()
         self._watch: Watch | None = None
@@ -134,6 +92,8 @@ class YarnOperator:
             self._watch.refresh()
         for name in self.mirror.nodes:
             self._queue.add(name)
+        for state in self._clusters.values():
+            state.met.clear()
         self._take_in()
 
     def step(self, limit: int | None = None) -> int:
@@ -188,7 +148,7 @@ class YarnOperator:
         for name in concerned:
             self._queue.add(name)
 
-    def _hear(self, cluster_id: str, state: _YarnClusterState) -> bool:
+    def _hear(self, cluster_id: str, state: YarnClusterState) -> bool:
         wakeup = state.follower.take_news()
         if wakeup is None:
             return False
@@ -205,25 +165,25 @@ class YarnOperator:
             for name in self._unclear:
                 self._queue.add(name)
         if wakeup.problem != state.problem:
-            state.problem = wakeup.problem
+            state.set_problem(wakeup.problem, self._clock.now_s())
             for names in tuple(state.owners.values()):
                 for name in names:
                     self._queue.add(name)
         return True
 
-    def _note_requests(self, cluster_id: str, state: _YarnClusterState, wakeup: YarnNews) -> None:
+    def _note_requests(self, cluster_id: str, state: YarnClusterState, wakeup: YarnNews) -> None:
+        now_s = self._clock.now_s()
+        state.drop_old_doubts(now_s)
         for node_id in wakeup.failed:
-            sent = state.pending.pop(node_id, YarnResource())
-            known = state.in_doubt(node_id, self._clock.now_s())
-            state.doubted[node_id] = known.larger(sent), self._clock.now_s() + DOUBT_S
+            state.doubt(node_id, state.pending.pop(node_id, YarnResource()), now_s)
             for name in state.owners.get(node_id, ()):
-                self._queue.add_at(name, self._clock.now_s() + DOUBT_S)
+                self._queue.add_at(name, now_s + DOUBT_S)
         for node_id in wakeup.settled:
             state.pending.pop(node_id, None)
         for node_id, problem in wakeup.refused.items():
             extra = {"cluster": cluster_id, "node_manager": node_id, "error": problem}
             log.warning("limit not set", extra=extra)
-            state.paused[node_id] = again_s = self._clock.now_s() + _REFUSED_AGAIN_S
+            state.paused[node_id] = again_s = now_s + _REFUSED_AGAIN_S
             for name in state.owners.get(node_id, ()):
                 self._queue.add_at(name, again_s)
                 self._warn(name, REFUSED, f"NodeManager {node_id}: {problem}")
@@ -283,6 +243,8 @@ class YarnOperator:
         state, node_id = self._find(name, node, reference)
         is_read = state is not None and state.is_known and not state.problem
         yarn = state.nodes.get(node_id) if state is not None and is_read else None
+        if state is not None and yarn is not None:
+            state.meet(node_id, shares.promised, now_s)
         account = NodeAccount(
             origin=shares.origin,
             shown=shares.shown,
@@ -302,13 +264,12 @@ class YarnOperator:
                 state.paused.pop(node_id, None)
                 self._request(state, node_id, settlement.limit, account, now_s)
         self._promise(node, shares, settlement.promise)
-        if state is not None and node_id in state.doubted:
-            again_s = min(again_s or state.doubted[node_id][1], state.doubted[node_id][1])
-        return again_s
+        until_s = state.doubted.get(node_id, (None, now_s))[1] if state is not None else now_s
+        return min(again_s or until_s, until_s) if until_s > now_s else again_s
 
     def _request(
         self,
-        state: _YarnClusterState,
+        state: YarnClusterState,
         node_id: str,
         resource: YarnResource,
         account: NodeAccount,
@@ -348,7 +309,7 @@ class YarnOperator:
 
     def _find(
         self, name: str, node: Node, reference: NodeManagerRef
-    ) -> tuple[_YarnClusterState | None, str]:
+    ) -> tuple[YarnClusterState | None, str]:
         """Return cluster and id of a node's NodeManager; no cluster if that isn't clear."""
         state = self._clusters.get(reference.cluster_id)
         problem = reference.problem

@@ -7,8 +7,8 @@ nodes are read afterwards: what is read is never older than what was sent.
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 
 from koordinator.domain.yarn.amounts import YarnResource
 from koordinator.foundation.clock import Clock
@@ -30,6 +30,7 @@ STANDS_BY = "another operator leads"
 #: A limit shows a moment after the answer; so long is waited between two looks, and in all.
 READ_BACK_S = 0.02
 READ_BACK_WITHIN_S = 5.0
+_READ_SINGLY = 16  # NodeManagers; more are read all at once
 _NEVER_S = float("-inf")
 
 
@@ -133,20 +134,39 @@ class YarnFollower:
         """Send what is to be sent, look what has come of it, and read the nodes if that is due."""
         with self._lock:
             requests, self._requests = self._requests, {}
-        found = _Findings()
         if not self._may_write():
             self._stand_by(requests)
             return
+        found, problem = _Findings(), ""
+        try:
+            problem = self._exchange(requests, found)
+        except Exception as error:
+            problem = f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            self._tell(requests, found, problem)
+
+    def _exchange(self, requests: Mapping[str, YarnLimit], found: _Findings) -> str:
+        """Send, read back, and read; return why the cluster can't be read."""
         if self._manager is None:
             self._manager = self._connect()
         must_read = self._send_all(self._manager, requests, found)
-        must_read |= self._read_back(self._manager, found)
         must_read |= self._clock.now_s() - self._read_s >= self._interval_s
-        problem = self._read(self._manager, found.changed) if must_read else self._problem
-        self._compare(found)
+        read = set() if must_read else self._read_back(self._manager, found.changed)
+        must_read |= not read.issuperset(self._awaited)
+        problem = self._problem
+        if must_read:
+            problem = self._read(self._manager, found.changed)
+            read = set(self._awaited) if not problem else read
+        self._compare(found, read)
+        return problem
+
+    def _tell(self, requests: Mapping[str, YarnLimit], found: _Findings, problem: str) -> None:
+        """Add to the news; of what nobody knows anything any more, it may still take effect."""
+        found.failed |= requests.keys() - found.settled - self._awaited.keys()
         with self._lock:
             is_news = bool(found) or problem != self._problem
-            if must_read and not problem and not self._is_known:
+            if not problem and self._read_s > _NEVER_S and not self._is_known:
                 self._is_known = is_news = True
             self._findings.add(found)
             self._problem = problem
@@ -176,7 +196,7 @@ class YarnFollower:
                 found.settled.add(node_id)
                 continue
             try:
-                shown = manager.set_limit(limit)
+                manager.set_limit(limit)
             except YarnRefusedError as error:
                 found.refused[node_id] = str(error)
                 found.settled.add(node_id)
@@ -187,32 +207,40 @@ class YarnFollower:
                 found.failed.add(node_id)
                 must_read = is_lost = True
                 continue
+            except Exception as error:  # one strange NodeManager is no reason to forget the others
+                log.exception("limit not sent", extra={"node_manager": node_id})
+                found.refused[node_id] = f"{type(error).__name__}: {error}"
+                found.failed.add(node_id)
+                continue
             self._awaited[node_id] = limit.resource, self._clock.now_s() + READ_BACK_WITHIN_S
-            if shown is not None:
-                self._note(node_id, shown, found.changed)
         return must_read
 
-    def _read_back(self, manager: ResourceManager, found: _Findings) -> bool:
-        """Read the nodes whose limits don't show yet; return whether all nodes must be read."""
-        for node_id, (wanted, _) in self._awaited.items():
-            known = self._nodes.get(node_id)
-            if known is not None and known.limit == wanted:
-                continue
+    def _read_back(self, manager: ResourceManager, changed: dict[str, YarnNode | None]) -> set[str]:
+        """Read the nodes whose limits were sent, if they are few; return which were read.
+
+        An answer to a change is no proof: it may say what was asked for, or what was before.
+        """
+        read: set[str] = set()
+        if len(self._awaited) > _READ_SINGLY:
+            return read
+        for node_id in self._awaited:
             try:
                 node = manager.node(node_id)
             except YarnError:
-                return True
+                return read
             if node is None:
-                return True
-            self._nodes[node_id] = found.changed[node_id] = node
-        return False
+                return read
+            if self._nodes.get(node_id) != node:
+                self._nodes[node_id] = changed[node_id] = node
+            read.add(node_id)
+        return read
 
-    def _compare(self, found: _Findings) -> None:
-        """Settle the requests whose limits show, and those that have had their time."""
+    def _compare(self, found: _Findings, read: Collection[str]) -> None:
+        """Settle the requests whose limits show in what was read, and those that had their time."""
         now_s = self._clock.now_s()
         for node_id, (wanted, until_s) in tuple(self._awaited.items()):
             known = self._nodes.get(node_id)
-            if known is None or known.limit != wanted:
+            if node_id not in read or known is None or known.limit != wanted:
                 if now_s < until_s:
                     continue
                 has = _text(known.limit) if known is not None else "no such NodeManager"
@@ -221,11 +249,6 @@ class YarnFollower:
             else:
                 found.settled.add(node_id)
             del self._awaited[node_id]
-
-    def _note(self, node_id: str, shown: YarnResource, changed: dict[str, YarnNode | None]) -> None:
-        known = self._nodes.get(node_id)
-        if known is not None and known.limit != shown:
-            self._nodes[node_id] = changed[node_id] = replace(known, limit=shown)
 
     def _read(self, manager: ResourceManager, changed: dict[str, YarnNode | None]) -> str:
         """Read all nodes; return the problem if that fails."""

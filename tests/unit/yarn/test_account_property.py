@@ -23,6 +23,7 @@ _FAILURES = [
     "ResourceManager is gone",
     "ResourceManager is back",
     "answers are lost",
+    "answers are lies",
     "requests are late",
     "requests arrive",
     "all is well",
@@ -52,7 +53,7 @@ class Chronicle:
         self.count = 0
         self.late_until_s = 0.0
 
-    def play(self, event: tuple[object, ...]) -> None:  # noqa: C901, PLR0912 -- one case per event
+    def play(self, event: tuple[object, ...]) -> None:  # noqa: C901, PLR0912, PLR0915 -- one case per event
         """Let something happen."""
         it, yarn, manager = self.it, self.it.yarn, self.it.yarn.only
         match event:
@@ -81,8 +82,7 @@ class Chronicle:
                 manager.containers.pop(0)
             case ("preemption",):
                 manager.preempt()
-            case ("operator dies",):
-                yarn.late.clear()  # its connections are closed with it
+            case ("operator dies",):  # what it has sent may be read all the same
                 it.restart_operator()
             case ("manager dies",):
                 it.restart_manager()
@@ -96,12 +96,14 @@ class Chronicle:
                 yarn.is_reachable = True
             case ("answers are lost",):
                 yarn.loses_answers = True
+            case ("answers are lies",):
+                yarn.lies = True
             case ("requests are late",):
                 yarn.applies_late = True
             case ("requests arrive",):
                 yarn.catch_up()
             case ("all is well",):
-                yarn.loses_answers = yarn.applies_late = False
+                yarn.loses_answers = yarn.applies_late = yarn.lies = False
         self._let_time_pass()
 
     def check(self) -> None:
@@ -116,7 +118,7 @@ class Chronicle:
         it, yarn = self.it, self.it.yarn
         yarn.catch_up()
         yarn.is_reachable = yarn.only.is_up = True
-        yarn.loses_answers = yarn.applies_late = False
+        yarn.loses_answers = yarn.applies_late = yarn.lies = False
         it.run(DOUBT_S + 10)
         yarn.only.preempt()
         it.run(10)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from koordinator.domain.cgroups.files import CgroupVersion
-from koordinator.domain.yarn.amounts import YarnResource
+from koordinator.domain.yarn.amounts import BatchAmounts, YarnResource
 from koordinator.foundation.errors import HostError
 from koordinator.hadoop.port import YarnContainer, YarnError
 from koordinator.host.linux.copilot_socket import SocketCopilot
@@ -164,6 +164,30 @@ def test_without_cgroups_the_resource_manager_is_asked(tmp_path: Path) -> None:
     made.copilot.kill(NEW)
     assert made.node.signalled == [NEW]
     assert made.copilot.ended == {"ResourceManager": 1}
+
+
+class _Killed(BaseException):
+    """Kill -9, as far as a test can."""
+
+
+def test_a_copilot_that_is_killed_has_told_whom_it_was_ending(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the signal and the report of it: otherwise nobody would know who did it, and why."""
+    made = Asked(tmp_path)
+    made.has_processes(NEW, 9)
+
+    def kill(pid: int, _: str) -> bool:
+        made.host.killed.append(pid)
+        raise _Killed
+
+    monkeypatch.setattr(made.host, "kill", kill)
+    with pytest.raises(_Killed):
+        made.copilot.kill_by_resource(BatchAmounts(1, 0), "memory 91% used")
+
+    assert made.host.killed == [9]
+    (told,) = (vars(each) for each in caplog.records)
+    assert (told["container"], told["why"]) == (NEW, "memory 91% used")
 
 
 @pytest.mark.parametrize(

@@ -245,7 +245,7 @@ def test_two_nodes_that_name_one_node_manager() -> None:
 class Forbidding(PlayedYarn):
     """Lets nobody change nodes."""
 
-    def set_limit(self, limit: YarnLimit) -> YarnResource | None:
+    def set_limit(self, limit: YarnLimit) -> None:
         self.requests.append(limit)
         raise YarnRefusedError("User nobody doesn't have permission")
 
@@ -269,11 +269,10 @@ def test_a_refusal_is_told_and_tried_again_now_and_then() -> None:
 class Slow(PlayedYarn):
     """Answers before the change has been made, as Hadoop does."""
 
-    def set_limit(self, limit: YarnLimit) -> YarnResource | None:
+    def set_limit(self, limit: YarnLimit) -> None:
         before = self.only.limit
         super().set_limit(limit)
         self.only.limit, self.late = before, [limit]
-        return before
 
     def node(self, node_id: str) -> YarnNode | None:
         found = super().node(node_id)

@@ -17,8 +17,8 @@ MILLI_PER_VCORE: Final = 1000
 BYTES_PER_MIB: Final = 1 << 20
 _BYTES_PER_MEGABYTE: Final = 10**6
 _NOTHING = Quantity(0)
-#: YARN's vcores are 32 bits wide.
-_MOST_VCORES: Final = (1 << 31) - 1
+#: Of one node: the ResourceManager sums up the vcores of all nodes in 32 bits.
+_MOST_VCORES: Final = 1 << 16
 
 
 class BatchAmounts(NamedTuple):

@@ -1,14 +1,16 @@
 """Which containers of YARN are ended when the node has to release something.
 
-The newest go first: least of their work is lost.  A container of an ApplicationMaster, with which
-its whole application would end, goes only where there are no others.
+All have one priority: a NodeManager tells of no other.  The newest go first: least of their work is
+lost.  A container of an ApplicationMaster, with which its whole application would end, goes only
+where there are no others.  Size decides how many go, and spares what has nothing of what is
+missing.
 Source: yarn-copilot pkg/copilot-agent/server/server.go, ``filter`` and ``ReverseContainerSorter``;
 Hadoop ContainerId.
 """
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from koordinator.domain.yarn.amounts import NOTHING, BatchAmounts
 
@@ -21,18 +23,25 @@ _CONTAINER_ID: Final = re.compile(
 _MASTER: Final = 1  # the number of the first container of an attempt
 
 
-def container_age(container_id: str) -> tuple[int, int, int, int] | None:
-    """Return cluster, application, attempt and number, by which containers are in order of age.
+class ContainerAge(NamedTuple):
+    """By which containers are in order of age.
 
-    None for what is no id of a container.
+    ``epoch`` grows with each restart of the ResourceManager; numbers of an attempt begin anew.
     """
+
+    cluster: int
+    application: int
+    attempt: int
+    epoch: int
+    number: int
+
+
+def container_age(container_id: str) -> ContainerAge | None:
+    """Return what a container's id says of its age, None for what is no id of a container."""
     found = _CONTAINER_ID.fullmatch(container_id)
     if found is None:
         return None
-    cluster, application, attempt, number = (
-        int(found[name]) for name in ("cluster", "application", "attempt", "number")
-    )
-    return cluster, application, attempt, number
+    return ContainerAge(*(int(found[name] or 0) for name in ContainerAge._fields))
 
 
 def choose_containers(
@@ -47,7 +56,7 @@ def choose_containers(
     A container that has nothing of what is still missing stays.
     """
     known = [(age, each) for each in containers if (age := container_age(id_of(each))) is not None]
-    others = [(age, each) for age, each in known if age[-1] != _MASTER]
+    others = [(age, each) for age, each in known if age.number != _MASTER]
     chosen, missing = [], need
     for _, each in sorted(others or known, key=lambda pair: pair[0], reverse=True):
         if missing == NOTHING:

@@ -200,7 +200,7 @@ class SimulatedResourceManager:
     def node(self, node_id: str) -> YarnNode:
         return self._node(self._registered_one(node_id))
 
-    def set_limit(self, limit: YarnLimit) -> YarnResource:
+    def set_limit(self, limit: YarnLimit) -> None:
         manager = self._registered_one(limit.node_id)
         if limit.overcommit_timeout_ms >= 0:
             manager.timeout_s = limit.overcommit_timeout_ms / _MILLIS
@@ -210,7 +210,6 @@ class SimulatedResourceManager:
             manager.preempts_at_s = at_s = self._clock.now_s() + manager.timeout_s
             self._at(at_s, partial(self._preempt, limit.node_id, at_s))
         self._grant()
-        return limit.resource
 
     def signal_container(self, container_id: str) -> None:
         for manager in self._managers.values():

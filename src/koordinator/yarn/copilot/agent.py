@@ -118,6 +118,8 @@ class YarnCopilot:
         container_id = container.container_id
         if container_age(container_id) is None:
             raise YarnRefusedError(f"found {container_id!r}; accepted is the id of a container")
+        extra = {"container": container_id, "user": container.user, "why": why}
+        log.warning("ending container", extra=extra)  # told also if this is killed right after
         way = "processes"
         if not self._end_processes(container_id):
             if self._signaller is None:
@@ -128,8 +130,7 @@ class YarnCopilot:
             way = "ResourceManager"
             self._signaller.signal_container(container_id)
         self.ended[way] += 1
-        extra = {"container": container_id, "user": container.user, "by": way, "why": why}
-        log.warning("container ended", extra=extra)
+        log.warning("container ended", extra={**extra, "by": way})
 
     def _end_processes(self, container_id: str) -> int:
         """End the processes of a container's cgroup; return how many there were."""
