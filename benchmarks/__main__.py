@@ -1,6 +1,7 @@
 """Run benchmarks: ``python -m benchmarks [NAME …] [--scale F] [--json FILE]``."""
 
 import argparse
+import importlib
 import json
 import os
 import platform
@@ -12,87 +13,75 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import (
-    audit,
-    cluster,
-    colocation,
-    colocation_node,
-    dashboard,
-    descheduler,
-    devices,
-    explain,
-    gangs,
-    job_preemption,
-    koordlet,
-    load_aware,
-    manager,
-    node_crashes,
-    nri,
-    openb,
-    openb_curve,
-    proven_moves,
-    queues,
-    quota,
-    replay,
-    reservations,
-    room,
-    throughput,
-    topology,
-    vgpu,
-    webhook,
-    yarn,
-)
+from benchmarks.benchmark import Benchmark
 
-ALL = {
-    **throughput.BENCHMARKS,
-    **gangs.BENCHMARKS,
-    **topology.BENCHMARKS,
-    **job_preemption.BENCHMARKS,
-    **quota.BENCHMARKS,
-    **queues.BENCHMARKS,
-    **devices.BENCHMARKS,
-    **reservations.BENCHMARKS,
-    **load_aware.BENCHMARKS,
-    **manager.BENCHMARKS,
-    **webhook.BENCHMARKS,
-    **explain.BENCHMARKS,
-    **dashboard.BENCHMARKS,
-    **audit.BENCHMARKS,
-    **replay.BENCHMARKS,
-    **openb.BENCHMARKS,
-    **openb_curve.BENCHMARKS,
-    **room.BENCHMARKS,
-    **cluster.BENCHMARKS,
-    **colocation.BENCHMARKS,
-    **koordlet.BENCHMARKS,
-    **descheduler.BENCHMARKS,
-    **proven_moves.BENCHMARKS,
-    **nri.BENCHMARKS,
-    **node_crashes.BENCHMARKS,
-    **colocation_node.BENCHMARKS,
-    **vgpu.BENCHMARKS,
-    **yarn.BENCHMARKS,
-}
+MODULES = [
+    "throughput",
+    "gangs",
+    "topology",
+    "job_preemption",
+    "quota",
+    "queues",
+    "devices",
+    "reservations",
+    "load_aware",
+    "manager",
+    "webhook",
+    "explain",
+    "dashboard",
+    "audit",
+    "replay",
+    "openb",
+    "openb_curve",
+    "room",
+    "cluster",
+    "colocation",
+    "koordlet",
+    "descheduler",
+    "proven_moves",
+    "nri",
+    "node_crashes",
+    "colocation_node",
+    "vgpu",
+    "yarn",
+]
+
+
+def _load() -> tuple[dict[str, Benchmark], list[str]]:
+    """Return the benchmarks by name, and a sentence for each module that can't be imported here."""
+    found: dict[str, Benchmark] = {}
+    problems = []
+    for name in MODULES:
+        try:
+            found |= importlib.import_module(f"benchmarks.{name}").BENCHMARKS
+        except ModuleNotFoundError as error:
+            problems.append(f"benchmarks of {name}: no module {error.name}; make bench installs it")
+    return found, problems
 
 
 def main() -> None:
     """Run the named benchmarks, or all, each in a process of its own."""
+    benchmarks, problems = _load()
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
-    parser.add_argument("names", nargs="*", choices=[*ALL, []], metavar="NAME", help=", ".join(ALL))
+    parser.add_argument(
+        "names", nargs="*", choices=[*benchmarks, []], metavar="NAME", help=", ".join(benchmarks)
+    )
     parser.add_argument("--scale", type=float, default=1.0, help="share of the pods to run")
     parser.add_argument("--json", help="also write the results to this file")
     parser.add_argument("--alone", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.alone:
-        print(json.dumps(ALL[arguments.alone].run(arguments.scale)))
+        print(json.dumps(benchmarks[arguments.alone].run(arguments.scale)))
         return
     console = Console()
     cpus, load = os.cpu_count(), os.getloadavg()[0]
     where = f"{platform.machine()}, {cpus} cores, Python {platform.python_version()}"
     console.print(f"{where}, load {load:.1f}")
+    for problem in problems:
+        console.print(problem, style="red")
     table = Table("benchmark", "measured", "to reach", box=None, header_style="bold")
     results = {}
-    for name in arguments.names or ALL:
+    for name in arguments.names or benchmarks:
         started = time.perf_counter()
         command = [
             sys.executable,
@@ -109,7 +98,7 @@ def main() -> None:
             continue
         results[name] = json.loads(done.stdout.splitlines()[-1])
         shown = ", ".join(f"{key} {value}" for key, value in results[name].items())
-        table.add_row(ALL[name].title, shown, ALL[name].target)
+        table.add_row(benchmarks[name].title, shown, benchmarks[name].target)
         console.print(f"{name}: {shown} ({time.perf_counter() - started:.0f} s)")
     console.print()
     console.print(table)
