@@ -4,6 +4,7 @@ Each write names the version that it is made from, so that nothing is changed th
 looked at.
 """
 
+from contextlib import suppress
 from typing import TypeVar
 
 from koordinator.api.codec import merge_patch
@@ -22,20 +23,16 @@ def write_change(cluster: Cluster, change: ObjectChange) -> KubeObject:
 
     The object itself comes before its status.  Should that fail, the former stands.
     """
+    for _ in range(ATTEMPTS - 1):
+        with suppress(ConflictError):
+            return _write(cluster, change)
+    return _write(cluster, change)
+
+
+def _write(cluster: Cluster, change: ObjectChange) -> KubeObject:
     namespace, _, name = change.key.rpartition("/")
-    for left in reversed(range(ATTEMPTS)):
-        stored = cluster.get(change.kind, name, namespace)
-        wanted = change.amend(stored)
-        try:
-            return _write(cluster, stored, wanted)
-        except ConflictError:
-            if not left:
-                raise
-    raise ConflictError(f"{change.kind.KIND} {change.key}: others change it all the time")
-
-
-def _write(cluster: Cluster, stored: KubeObject, wanted: KubeObject) -> KubeObject:
-    patch = merge_patch(stored, wanted)
+    stored = cluster.get(change.kind, name, namespace)
+    patch = merge_patch(stored, change.amend(stored))
     status = patch.pop("status", None)
     if patch:
         stored = _patch(cluster, stored, patch)
