@@ -1,5 +1,7 @@
 # Everything runs inside .venv, which the first target that needs it creates.
 PYTHON ?= python3
+# Set, it would have every program that a test starts compile hundreds of modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready

@@ -1,4 +1,4 @@
-"""The check of names finds what it is for, and the package passes it."""
+"""The check of names, a part of ``make check``, finds what it is for."""
 
 from pathlib import Path
 
@@ -43,9 +43,3 @@ def test_a_module_that_is_called_by_a_verb_is_found(tmp_path: Path) -> None:
     folder = package(tmp_path, **dict.fromkeys(names, ""))
 
     assert gerunds(folder) == ["gang_placing.py", "judging.py", "telling/why.py"]
-
-
-def test_the_package_has_no_name_twice() -> None:
-    """A search for a class finds one, and a module is called by what is in it."""
-    assert repeated_classes() == {}
-    assert gerunds() == []

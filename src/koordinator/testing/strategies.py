@@ -43,28 +43,48 @@ def sometimes(wanted: st.SearchStrategy[Any], otherwise: Any = None) -> st.Searc
     return st.one_of(*[st.just(otherwise)] * 3, wanted)
 
 
+# Strategies are made once: made anew for each draw they cost more than what is tested with them.
+_EXTENDED: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
+    (GPUS, GPUS | {FOO: 2}, {FOO: 2}, {})
+)
+_CPUS = st.sampled_from(CPUS)
+_NODE_MEMORY = st.sampled_from(("8Gi", "3583Mi", "64Gi"))
+_MOST_PODS = st.sampled_from((110, 3, 6))
+_ZONES = st.sampled_from(("a", "b", "c", ""))
+_DISKS = st.sampled_from(("", "ssd", "hdd"))
+_GENERATIONS = st.sampled_from(("", "2", "5"))
+_MODELS = st.sampled_from(("", "A100", "T4"))
+_TAINTS = sometimes(st.lists(st.sampled_from(TAINTS), min_size=1, unique=True), ())
+_IMAGES = st.sets(st.sampled_from(sorted(IMAGES)))
+_CORDONED = st.sampled_from((*[False] * 9, True))
+_FLAGS = st.booleans()
+_HOW_MANY_GPUS = st.integers(0, 4)
+_UNHEALTHY = st.sets(st.integers(0, 3), max_size=1)
+_GPU_MEMORY = st.sampled_from(("16Gi", "40Gi"))
+
+
 @st.composite
 def nodes(draw: st.DrawFn, name: str) -> Node:
     """Small enough to fill up, in one of three zones or none."""
-    extended: dict[str, Any] = draw(st.sampled_from((GPUS, GPUS | {FOO: 2}, {FOO: 2}, {})))
+    extended: dict[str, Any] = draw(_EXTENDED)
     return node(
         name,
-        cpu=draw(st.sampled_from(CPUS)),
-        memory=draw(st.sampled_from(("8Gi", "3583Mi", "64Gi"))),
-        pods=draw(st.sampled_from((110, 3, 6))),
-        zone=draw(st.sampled_from(("a", "b", "c", ""))),
+        cpu=draw(_CPUS),
+        memory=draw(_NODE_MEMORY),
+        pods=draw(_MOST_PODS),
+        zone=draw(_ZONES),
         labels={
             key: value
             for key, value in (
-                ("disk", draw(st.sampled_from(("", "ssd", "hdd")))),
-                ("gen", draw(st.sampled_from(("", "2", "5")))),
-                (GPU_MODEL, draw(st.sampled_from(("", "A100", "T4")))),
+                ("disk", draw(_DISKS)),
+                ("gen", draw(_GENERATIONS)),
+                (GPU_MODEL, draw(_MODELS)),
             )
             if value
         },
-        taints=draw(sometimes(st.lists(st.sampled_from(TAINTS), min_size=1, unique=True), [])),
-        images={image: IMAGES[image] for image in draw(st.sets(st.sampled_from(sorted(IMAGES))))},
-        unschedulable=draw(st.sampled_from((*[False] * 9, True))),
+        taints=draw(_TAINTS),
+        images={image: IMAGES[image] for image in draw(_IMAGES)},
+        unschedulable=draw(_CORDONED),
         **extended,
     )
 
@@ -72,106 +92,135 @@ def nodes(draw: st.DrawFn, name: str) -> Node:
 @st.composite
 def devices(draw: st.DrawFn, name: str) -> Device:
     """Up to four GPUs, some of them broken."""
-    gpus = draw(st.integers(0, 4))
-    unhealthy = draw(st.sets(st.integers(0, 3), max_size=1))
-    memory = draw(st.sampled_from(("16Gi", "40Gi")))
-    return device(name, gpus=gpus, memory=memory, unhealthy=sorted(unhealthy))
+    gpus, unhealthy = draw(_HOW_MANY_GPUS), draw(_UNHEALTHY)
+    return device(name, gpus=gpus, memory=draw(_GPU_MEMORY), unhealthy=sorted(unhealthy))
 
 
-@st.composite
-def pods(draw: st.DrawFn, name: str = "p", *, plain: bool = False, gpus: bool = True) -> Pod:
-    """Return a pending pod; a plain one has requests, labels and images only."""
-    kind = draw(apps)
-    asked: JsonObject = draw(sometimes(st.just({FOO: 1}), {}))
-    if gpus:
-        asked |= draw(sometimes(st.sampled_from(GPU_REQUESTS), {}))
-    amounts: JsonObject = {
-        "cpu": draw(st.sampled_from(("500m", None, "100m", 1, "1700m"))),
-        "memory": draw(st.sampled_from(("500Mi", None, "64Mi", "2Gi"))),
-        "requests": asked,
-        "labels": {"app": kind, "tier": draw(st.sampled_from(("front", "back")))},
-        "images": draw(st.lists(st.sampled_from((*IMAGES, "other:1")), min_size=1, max_size=2)),
-    }
-    return pod(name, **amounts, **({} if plain else draw(wishes(kind))))
-
-
-@st.composite
-def wishes(draw: st.DrawFn, app: str) -> JsonObject:
-    """Return the rest of a pod: where it wants to be and what it must not meet."""
-    affinity = {
-        "nodeAffinity": draw(sometimes(node_affinities())),
-        "podAffinity": draw(sometimes(pod_affinities())),
-        "podAntiAffinity": draw(sometimes(pod_affinities())),
-    }
-    wanted: JsonObject = {
-        "priority": draw(st.sampled_from((0, 10, 100))),
-        "ports": draw(sometimes(st.sampled_from(([8080], ["10.0.0.1:8080"], ["8080/UDP"])), [])),
-        "nodeSelector": draw(sometimes(st.sampled_from(({"disk": "ssd"}, {"disk": "hdd"})), {})),
-        "tolerations": draw(sometimes(tolerations(), [])),
-        "topologySpreadConstraints": draw(sometimes(st.lists(spreads(app), max_size=2), [])),
-        "affinity": {key: value for key, value in affinity.items() if value},
-    }
-    return {key: value for key, value in wanted.items() if value}
-
-
-@st.composite
-def tolerations(draw: st.DrawFn) -> list[JsonObject]:
-    toleration = st.sampled_from(
+_TOLERATIONS = st.lists(
+    st.sampled_from(
         (
             {"key": "dedicated", "operator": "Exists"},
             {"key": "dedicated", "value": "a", "effect": "NoSchedule"},
             {"key": "spot", "operator": "Exists"},
             {"operator": "Exists"},
         )
+    ),
+    max_size=2,
+)
+_EXPRESSIONS = st.sampled_from(
+    (
+        {"key": "disk", "operator": "In", "values": ["ssd"]},
+        {"key": "disk", "operator": "Exists"},
+        {"key": ZONE, "operator": "NotIn", "values": ["a"]},
+        {"key": "gen", "operator": "Gt", "values": ["3"]},
+        {"key": GPU_MODEL, "operator": "In", "values": ["A100"]},
     )
-    return draw(st.lists(toleration, max_size=2))
+)
+_NODE_TERMS = st.builds(
+    lambda expressions: {"matchExpressions": expressions},
+    st.lists(_EXPRESSIONS, min_size=1, max_size=2),
+)
+_PREFERRED_NODES = st.lists(
+    st.builds(
+        lambda weight, term: {"weight": weight, "preference": term},
+        st.integers(1, 100),
+        _NODE_TERMS,
+    ),
+    max_size=2,
+)
+_REQUIRED_NODES = st.lists(_NODE_TERMS, max_size=2)
 
 
 @st.composite
 def node_affinities(draw: st.DrawFn) -> JsonObject:
-    expression = st.sampled_from(
-        (
-            {"key": "disk", "operator": "In", "values": ["ssd"]},
-            {"key": "disk", "operator": "Exists"},
-            {"key": ZONE, "operator": "NotIn", "values": ["a"]},
-            {"key": "gen", "operator": "Gt", "values": ["3"]},
-            {"key": GPU_MODEL, "operator": "In", "values": ["A100"]},
-        )
-    )
-    term = st.builds(
-        lambda e: {"matchExpressions": e}, st.lists(expression, min_size=1, max_size=2)
-    )
-    preferred = st.builds(lambda w, t: {"weight": w, "preference": t}, st.integers(1, 100), term)
-    required = draw(st.lists(term, max_size=2))
-    out: JsonObject = {
-        "preferredDuringSchedulingIgnoredDuringExecution": draw(st.lists(preferred, max_size=2))
-    }
+    required = draw(_REQUIRED_NODES)
+    out: JsonObject = {"preferredDuringSchedulingIgnoredDuringExecution": draw(_PREFERRED_NODES)}
     if required:
         out["requiredDuringSchedulingIgnoredDuringExecution"] = {"nodeSelectorTerms": required}
     return out
 
 
+_WEIGHTS = st.sampled_from((0, 1, 50))
+
+
 @st.composite
 def pod_affinities(draw: st.DrawFn) -> JsonObject:
-    return near(draw(apps), draw(keys), weight=draw(st.sampled_from((0, 1, 50))))
+    return near(draw(apps), draw(keys), weight=draw(_WEIGHTS))
+
+
+_SPREAD_POLICIES: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
+    (
+        {},
+        {"nodeTaintsPolicy": "Honor"},
+        {"nodeAffinityPolicy": "Ignore"},
+        {"matchLabelKeys": ["tier"]},
+    )
+)
+_SKEWS = st.integers(1, 2)
 
 
 @st.composite
 def spreads(draw: st.DrawFn, app: str) -> JsonObject:
-    more: dict[str, Any] = draw(
-        st.sampled_from(
-            (
-                {},
-                {"nodeTaintsPolicy": "Honor"},
-                {"nodeAffinityPolicy": "Ignore"},
-                {"matchLabelKeys": ["tier"]},
-            )
-        )
-    )
-    soft = draw(st.booleans())
-    if not soft and draw(st.booleans()):
+    more: dict[str, Any] = draw(_SPREAD_POLICIES)
+    soft = draw(_FLAGS)
+    if not soft and draw(_FLAGS):
         more = {**more, "minDomains": 3}
-    return spread(draw(keys), draw(st.integers(1, 2)), soft=soft, app=app, **more)
+    return spread(draw(keys), draw(_SKEWS), soft=soft, app=app, **more)
+
+
+_FOO_REQUESTS = sometimes(st.just({FOO: 1}), {})
+_GPU_REQUESTS = sometimes(st.sampled_from(GPU_REQUESTS), {})
+_CPU_REQUESTS = st.sampled_from(("500m", None, "100m", 1, "1700m"))
+_MEMORY_REQUESTS = st.sampled_from(("500Mi", None, "64Mi", "2Gi"))
+_TIERS = st.sampled_from(("front", "back"))
+_POD_IMAGES = st.lists(st.sampled_from((*IMAGES, "other:1")), min_size=1, max_size=2)
+
+
+@st.composite
+def pods(draw: st.DrawFn, name: str = "p", *, plain: bool = False, gpus: bool = True) -> Pod:
+    """Return a pending pod; a plain one has requests, labels and images only."""
+    kind = draw(apps)
+    amounts: JsonObject = {
+        "requests": {**draw(_FOO_REQUESTS), **(draw(_GPU_REQUESTS) if gpus else {})},
+        "cpu": draw(_CPU_REQUESTS),
+        "memory": draw(_MEMORY_REQUESTS),
+        "labels": {"app": kind, "tier": draw(_TIERS)},
+        "images": draw(_POD_IMAGES),
+    }
+    return pod(name, **amounts, **({} if plain else draw(_WISHES[kind])))
+
+
+_NODE_AFFINITY = sometimes(node_affinities())
+_POD_AFFINITY = sometimes(pod_affinities())
+_PRIORITIES = st.sampled_from((0, 10, 100))
+_PORTS = sometimes(st.sampled_from(([8080], ["10.0.0.1:8080"], ["8080/UDP"])), ())
+_SELECTORS = sometimes(st.sampled_from(({"disk": "ssd"}, {"disk": "hdd"})), {})
+_SOME_TOLERATIONS = sometimes(_TOLERATIONS, ())
+_SPREADS = {app: sometimes(st.lists(spreads(app), max_size=2), ()) for app in APPS}
+
+
+@st.composite
+def wishes(draw: st.DrawFn, app: str) -> JsonObject:
+    """Return the rest of a pod: where it wants to be and what it must not meet."""
+    affinity = {
+        "nodeAffinity": draw(_NODE_AFFINITY),
+        "podAffinity": draw(_POD_AFFINITY),
+        "podAntiAffinity": draw(_POD_AFFINITY),
+    }
+    wanted: JsonObject = {
+        "priority": draw(_PRIORITIES),
+        "ports": draw(_PORTS),
+        "nodeSelector": draw(_SELECTORS),
+        "tolerations": draw(_SOME_TOLERATIONS),
+        "topologySpreadConstraints": draw(_SPREADS[app]),
+        "affinity": {key: value for key, value in affinity.items() if value},
+    }
+    return {key: value for key, value in wanted.items() if value}
+
+
+_WISHES = {app: wishes(app) for app in APPS}
+_TWO_KINDS = st.lists(pods(gpus=False), min_size=2, max_size=2)
+_RUNNING = st.integers(0, 6)
 
 
 @st.composite
@@ -182,10 +231,9 @@ def clusters(
     names = [f"n{index}" for index in range(draw(st.integers(least, most)))]
     objects: list[KubeObject] = [draw(nodes(name)) for name in names]
     if gpus:
-        objects += [draw(devices(name)) for name in names if draw(st.booleans())]
+        objects += [draw(devices(name)) for name in names if draw(_FLAGS)]
     if with_pods:
-        kinds = [draw(pods(gpus=False)) for _ in range(2)]
-        for index in range(draw(st.integers(0, 6))):
-            kind = draw(st.sampled_from(kinds))
-            objects.append(renamed(placed_on(kind, draw(st.sampled_from(names))), f"b{index}"))
+        kinds, places = st.sampled_from(draw(_TWO_KINDS)), st.sampled_from(names)
+        for index in range(draw(_RUNNING)):
+            objects.append(renamed(placed_on(draw(kinds), draw(places)), f"b{index}"))
     return objects

@@ -6,9 +6,10 @@ Source: kubernetes cmd/kube-scheduler/app/options/configfile.go (strict decoding
 k8s.io/kube-scheduler config/v1/types.go, ``decodeNestedObjects``.
 """
 
+import functools
 import json
 from base64 import b64decode
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from types import UnionType
 from typing import Any, TypeVar
@@ -95,13 +96,19 @@ def did_you_mean(found: str, accepted: Iterable[str]) -> str:
     return f" (did you mean {by_lower_case[matches[0]]}?)" if matches else ""
 
 
+@functools.lru_cache(maxsize=256)
+def _type_of(wanted: Hashable) -> inspect.Type:
+    return inspect.type_info(wanted)
+
+
+@functools.lru_cache(maxsize=256)
 def _has_fields(args_type: type[PluginArgs]) -> bool:
     """Return whether the plugin has arguments at all: a type that says none is not its own kind."""
     return msgspec.structs.fields(args_type) != msgspec.structs.fields(PluginArgs)
 
 
 def _decode(data: Mapping[str, Any], wanted: type[_T]) -> _T:
-    _check(data, inspect.type_info(wanted), "")
+    _check(data, _type_of(wanted), "")  # type: ignore[arg-type] # a class is hashable
     try:
         return msgspec.convert(data, wanted, dec_hook=_parse)
     except msgspec.ValidationError as error:

@@ -16,6 +16,7 @@ from koordinator.domain.devices.free_devices import FreeDevices
 from koordinator.domain.devices.masks import mask_of
 from koordinator.domain.devices.model import NodeDevices, NodeModels
 from koordinator.domain.devices.report import node_devices
+from koordinator.foundation.arrays import extended
 from koordinator.foundation.errors import BugError, InputError
 from koordinator.scheduler.snapshot.axis import BoolArray, IntArray
 
@@ -49,12 +50,11 @@ class DeviceColumns:
 
     def pad(self, rows: int, minors: int) -> None:
         """Make room for more rows and more devices."""
-        by = ((0, rows), (0, minors))
-        self.total = np.pad(self.total, (*by, (0, 0)))
-        self.used = np.pad(self.used, (*by, (0, 0)))
-        self.left = np.pad(self.left, (*by, (0, 0)))
-        self.holders = np.pad(self.holders, by)
-        self.functions_taken = np.pad(self.functions_taken, by)
+        self.total = extended(extended(self.total, rows), minors, axis=1)
+        self.used = extended(extended(self.used, rows), minors, axis=1)
+        self.left = extended(extended(self.left, rows), minors, axis=1)
+        self.holders = extended(extended(self.holders, rows), minors, axis=1)
+        self.functions_taken = extended(extended(self.functions_taken, rows), minors, axis=1)
 
 
 class DeviceTable:
@@ -79,7 +79,7 @@ class DeviceTable:
         """Make room for more rows."""
         for columns in self.columns.values():
             columns.pad(more, 0)
-        self.model = np.pad(self.model, (0, more), constant_values=-1)
+        self.model = extended(self.model, more, fill=-1)
 
     def report(
         self, row: int, device: Device | None, node_labels: Mapping[str, str]

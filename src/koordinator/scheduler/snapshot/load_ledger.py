@@ -29,6 +29,7 @@ from koordinator.domain.load.limits import limits_on, most_within
 from koordinator.domain.load.measurement import NodeMeasurement, measured_by
 from koordinator.domain.load.pod_load import Addends, PodLoad, Sum, pod_load
 from koordinator.domain.load.rules import LoadRules, Window
+from koordinator.foundation.arrays import extended
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.snapshot.axis import IntArray
 from koordinator.scheduler.snapshot.classes import PodClass
@@ -120,11 +121,11 @@ class LoadLedger:
         """Make room for as many rows as there may be nodes now."""
         more = self._nodes.capacity - len(self.measured)
         self.measured += [None] * more
-        self.figures = np.pad(self.figures, ((0, more), (0, 0), (0, 0)))
+        self.figures = extended(self.figures, more)
         known, width = self.margins, len(self.rules.resources)
         self.margins, self.facts = blank(self._nodes.capacity, width)
         self.margins[: len(known)] = known
-        self._expires_s = np.pad(self._expires_s, (0, more), constant_values=inf)
+        self._expires_s = extended(self._expires_s, more, fill=inf)
 
     def set_node(
         self,

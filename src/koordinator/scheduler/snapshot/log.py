@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from koordinator.foundation.arrays import extended
 from koordinator.scheduler.snapshot.axis import IntArray
 
 CAPACITY = 1 << 16
@@ -58,9 +59,7 @@ class ChangeLog:
 
     def _free_headroom(self, row: int) -> None:
         if row >= len(self._last):
-            self._last = np.pad(
-                self._last, (0, max(row + 1, 2 * len(self._last)) - len(self._last))
-            )
+            self._last = extended(self._last, max(row + 1, 2 * len(self._last)) - len(self._last))
 
     def _drop_older_half(self) -> None:
         half = len(self._rows) // 2

@@ -16,6 +16,7 @@ from koordinator.api.core import Taint
 from koordinator.api.device import DeviceType
 from koordinator.api.node import Node
 from koordinator.domain.devices.amounts import MEMORY, RATIO
+from koordinator.foundation.arrays import extended
 from koordinator.scheduler.snapshot.axis import BoolArray, IntArray, ResourceAxis
 from koordinator.scheduler.snapshot.devices import DeviceColumns, DeviceTable
 from koordinator.scheduler.snapshot.numa import NumaTable
@@ -249,19 +250,19 @@ class NodeTable:
 
     def _grow(self, capacity: int) -> None:
         more = capacity - self.capacity
-        self._allocatable = np.pad(self._allocatable, ((0, 0), (0, more)))
-        self._requested = np.pad(self._requested, ((0, 0), (0, more)))
-        self.nonzero = np.pad(self.nonzero, ((0, 0), (0, more)))
-        self.alive = np.pad(self.alive, (0, more))
-        self.rank = np.pad(self.rank, (0, more))
-        self.unschedulable = np.pad(self.unschedulable, (0, more))
-        self.taint_set = np.pad(self.taint_set, (0, more))
+        self._allocatable = extended(self._allocatable, more, axis=1)
+        self._requested = extended(self._requested, more, axis=1)
+        self.nonzero = extended(self.nonzero, more, axis=1)
+        self.alive = extended(self.alive, more)
+        self.rank = extended(self.rank, more)
+        self.unschedulable = extended(self.unschedulable, more)
+        self.taint_set = extended(self.taint_set, more)
         for column in (self._on_no_node, *self.labels.values(), *self.annotations.values()):
-            column.ids = np.pad(column.ids, (0, more), constant_values=-1)
+            column.ids = extended(column.ids, more, fill=-1)
         for image in self.images.values():
-            image.present = np.pad(image.present, (0, more))
+            image.present = extended(image.present, more)
         for port, counts in self.ports.items():
-            self.ports[port] = np.pad(counts, (0, more))
+            self.ports[port] = extended(counts, more)
         self.devices.grow(more)
         self.numa.grow(more)
         self.capacity = capacity

@@ -27,6 +27,7 @@ from koordinator.domain.numa.node import NumaNode
 from koordinator.domain.numa.policy import node_policy
 from koordinator.domain.numa.rows import NumaRows
 from koordinator.domain.numa.topology import NodeTopology, read_topology
+from koordinator.foundation.arrays import extended
 from koordinator.foundation.errors import BugError, InputError
 
 #: What the numbers in ``NumaTable.bind_policy`` and ``NumaTable.policy`` stand for.
@@ -180,12 +181,12 @@ class NumaTable:
 
     def grow(self, more: int) -> None:
         """Make room for more rows."""
-        self.bind_policy = np.pad(self.bind_policy, (0, more))
-        self.policy = np.pad(self.policy, (0, more))
-        self.present = np.pad(self.present, (0, more))
-        self.node_ratio = np.pad(self.node_ratio, (0, more), constant_values=1.0)
-        self.layout = np.pad(self.layout, (0, more))
-        self.wide = np.pad(self.wide, (0, more))
+        self.bind_policy = extended(self.bind_policy, more)
+        self.policy = extended(self.policy, more)
+        self.present = extended(self.present, more)
+        self.node_ratio = extended(self.node_ratio, more, fill=1.0)
+        self.layout = extended(self.layout, more)
+        self.wide = extended(self.wide, more)
 
     def arrive(self, row: int) -> None:
         """Take note of a node, of which nothing is known yet."""

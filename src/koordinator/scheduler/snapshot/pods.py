@@ -19,6 +19,7 @@ from koordinator.api.pod import Pod
 from koordinator.domain.load.pod_load import scheduled_s
 from koordinator.domain.pod_affinity import PodScope, scope_of
 from koordinator.domain.reservations.reserve_pod import HIGHEST_PRIORITY
+from koordinator.foundation.arrays import extended
 from koordinator.foundation.errors import BugError
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.snapshot.axis import IntArray
@@ -171,9 +172,10 @@ class PodTable:
 
     def grow(self, capacity: int) -> None:
         """Make room for ``capacity`` rows."""
+        more = capacity - self._capacity
         for counter in (*self._counters.values(), *self._terms.values()):
-            counter.counts = _grown(counter.counts, capacity)
-        self.lowest_priority = _grown(self.lowest_priority, capacity, NO_PODS)
+            counter.counts = extended(counter.counts, more)
+        self.lowest_priority = extended(self.lowest_priority, more, fill=NO_PODS)
         self.on_row.extend({} for _ in range(capacity - len(self.on_row)))
         self._capacity = capacity
 
@@ -274,8 +276,8 @@ class PodTable:
         if slot == self._used:
             self._used += 1
             if self._used > len(self._row):
-                self._row = _grown(self._row, 2 * len(self._row), -1)
-                self._labelset = _grown(self._labelset, 2 * len(self._labelset))
+                self._row = extended(self._row, len(self._row), fill=-1)
+                self._labelset = extended(self._labelset, len(self._labelset))
         self._row[slot] = row
         self._labelset[slot] = pod_class.labelset
         placed.row, placed.slot = row, slot
@@ -457,9 +459,3 @@ class PodTable:
 
 def _forgotten(pod_class: PodClass) -> BugError:
     return BugError(f"the labels of class {pod_class.id} are forgotten")
-
-
-def _grown(array: IntArray, length: int, fill: int = 0) -> IntArray:
-    out = np.full(length, fill, np.int64)
-    out[: len(array)] = array
-    return out
