@@ -1,5 +1,8 @@
 """Linear programs through the solver."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -49,3 +52,18 @@ def test_a_program_without_optimum_is_our_mistake() -> None:
 
     with pytest.raises(BugError, match="must have an optimum"):
         made.solve()
+
+
+def test_the_solver_says_nothing() -> None:
+    """Standard output belongs to the command that has something to solve."""
+    asked = (
+        "import numpy as np\n"
+        "from koordinator.foundation.linear_program import IntegerProgram, LinearProgram\n"
+        "LinearProgram(np.array([1.0])).solve()\n"
+        "whole = IntegerProgram()\n"
+        "whole.add_row(1.0, 2.0, {whole.add_variable(1.0): 1.0})\n"
+        "whole.solve()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+
+    assert (done.stdout, done.stderr) == ("", "")
