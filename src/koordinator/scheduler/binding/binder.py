@@ -21,13 +21,27 @@ from koordinator.cluster.port import Binding, Binds, Cluster
 from koordinator.domain.audit import AuditEntry
 from koordinator.domain.devices.node_lock import is_locked, lock_text, locked
 from koordinator.foundation.clock import Clock, to_datetime
-from koordinator.foundation.errors import ClusterError, ConflictError, InputError, NotFoundError
+from koordinator.foundation.errors import (
+    AlreadyExistsError,
+    ClusterError,
+    ConflictError,
+    InputError,
+    InvalidError,
+    NotFoundError,
+    TooManyRequestsError,
+)
 from koordinator.scheduler.binding.changes import write_change
 from koordinator.scheduler.binding.life import TRANSITIONS, LifeEvent, LifeState, illegal_move
 from koordinator.scheduler.contract import NOTHING, AllocationResult
 from koordinator.scheduler.cycle import NodeChoice, Scorecard
 from koordinator.scheduler.queue import QueuedPod
-from koordinator.scheduler.snapshot import ClusterState, IntArray, PlacedPod, PodClass
+from koordinator.scheduler.snapshot import (
+    ClusterState,
+    IntArray,
+    ObjectChange,
+    PlacedPod,
+    PodClass,
+)
 from koordinator.scheduler.transaction import Transaction
 
 NANOS = 10**9
@@ -81,6 +95,10 @@ def move_all(batch: Iterable[Assumed], event: LifeEvent) -> None:
             assumed.state = state
 
 
+_ASK_AGAIN_S = 10.0  # about a change in doubt: a server that hangs holds up everybody
+#: What the server has answered is no doubt: it has not done it.
+_ANSWERS = (NotFoundError, ConflictError, AlreadyExistsError, InvalidError, TooManyRequestsError)
+
 Ended = tuple[Assumed, ClusterError | None]
 
 
@@ -94,6 +112,8 @@ class Binder:
         self._under_way: list[tuple[Binds, dict[int, Assumed]]] = []
         self._settled: list[Ended] = []
         self._attempt: AttemptRecord | None = None
+        self._doubts: list[ObjectChange] = []  # written, or not: nobody has said
+        self._asked_s = 0.0  # when somebody was asked about them
         self.assumed: list[Assumed] = []  # in the attempt that began last
 
     @property
@@ -113,6 +133,8 @@ class Binder:
         """Note to which attempt belongs what is assumed from now on."""
         self._attempt = attempt
         self.assumed.clear()
+        if self._doubts and self._clock.now_s() >= self._asked_s + _ASK_AGAIN_S:
+            self._clear_doubts()
 
     def assume(self, queued: QueuedPod, pod_class: PodClass, choice: NodeChoice) -> Assumed:
         """Put one pod on its node, with everything it holds there."""
@@ -160,20 +182,45 @@ class Binder:
         """Lock the node if that is due, and write the assumed versions of other objects.
 
         They are written as differences to what is stored.  What the cluster answers counts from
-        then on, whatever becomes of the pod.
+        then on, whatever becomes of the pod; a change whose answer got lost stands until the
+        cluster has been asked.
         """
+        writing: ObjectChange | None = None
         try:
             if assumed.allocation.node_lock:
                 self._lock(assumed.allocation.node_lock, assumed)
             for item in assumed.allocation.objects:
                 self._state.objects.put(self._write(item))
             for change in assumed.allocation.changes:
+                writing = change
                 self._state.objects.put(write_change(self._cluster, change))
                 self._state.objects.withdraw(change)  # it is so now, whatever becomes of the pod
         except ClusterError as error:
             self.forget(assumed)
+            if writing is not None and not isinstance(error, _ANSWERS):
+                self._state.objects.assume(writing)
+                self._doubts.append(writing)
+                self._clear_doubts()
             return error
         return None
+
+    def _clear_doubts(self) -> None:
+        """Ask what became of changes whose answers got lost; what can't be asked stays in doubt."""
+        self._asked_s = self._clock.now_s()
+        objects = self._state.objects
+        for change in self._doubts.copy():
+            namespace, _, name = change.key.rpartition("/")
+            known = objects.get(change.kind, change.key)
+            try:
+                stored = self._cluster.get(change.kind, name, namespace)
+                if known is not None and known.metadata.uid == stored.metadata.uid:
+                    objects.put(stored)
+            except NotFoundError:
+                pass  # an event says so as well
+            except ClusterError:
+                continue
+            objects.withdraw(change)
+            self._doubts.remove(change)
 
     def begin(self, batch: Sequence[Assumed]) -> None:
         """Begin to bind; ``ended`` tells how it went."""
