@@ -26,7 +26,8 @@ from koordinator.api.annotations.devices import ALLOCATED
 from koordinator.api.device import Device
 from koordinator.api.dynamic_resources import DeviceClass, ResourceClaim, ResourceSlice
 from koordinator.api.kubescheduler import FeatureGates
-from koordinator.api.meta import KubeObject
+from koordinator.api.labels import GPU_VENDOR, GpuVendor
+from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.domain.dynamic_resources.node_gpus import DRIVER as GPUS
@@ -45,6 +46,7 @@ V1 = "resource.k8s.io/v1"
 PARTS, NET = "parts.example.com", "net.example.com"
 CONFIG = configuration(plugins={"multiPoint": {"enabled": [{"name": "DeviceShare"}]}})
 DEVICE_GATES = ("DRAPartitionableDevices", "DRAConsumableCapacity", "DRADeviceTaints")
+NVIDIA: JsonObject = {"labels": {GPU_VENDOR: GpuVendor.NVIDIA.value}}
 GPUS_PER_NODE, NET_CAPACITY, COUNTED = 3, 10, 4
 REQUESTS: tuple[dict[str, Any], ...] = (
     {"koordinator.sh/gpu": 100},
@@ -98,7 +100,13 @@ class DeviceWorld:
         self.controller = DeviceClaimController(self.cluster)
         self.cluster.draw = draw if draw.random() < 0.7 else None
         self.generations: Counter[str] = Counter()
-        self.put(*(each for name in ("a", "b") for each in machine(name, gpus=GPUS_PER_NODE)))
+        self.put(
+            *(
+                each
+                for name in ("a", "b")
+                for each in machine(name, gpus=GPUS_PER_NODE, device=NVIDIA)
+            )
+        )
         self.put(node("c"), *(made("DeviceClass", name, V1, spec={}) for name in ("any", "gone")))
         self.put(*(_class(name, driver) for name, driver in _CLASSES.items()))
         self.put(*(_template(draw, f"t{i}") for i in range(3)))
@@ -179,7 +187,7 @@ class DeviceWorld:
             self.cluster.delete(Device, name)
         if self.draw.random() < 0.9:
             bad = [minor for minor in range(GPUS_PER_NODE) if self.draw.random() < 0.2]
-            every = machine(name, gpus=GPUS_PER_NODE, unhealthy=bad)
+            every = machine(name, gpus=GPUS_PER_NODE, unhealthy=bad, device=NVIDIA)
             self.put(*(one for one in every if isinstance(one, Device)))
         if self.draw.random() < 0.8:
             self.offer_gpus(name)

@@ -18,6 +18,7 @@ from koordinator.cli.component_process import LONGEST_WAIT_S, ComponentProcess, 
 from koordinator.cli.koordlet_flags import KoordletFlags
 from koordinator.cli.page_servers import PageSettings, page_servers
 from koordinator.cluster.kubernetes.cluster import KubernetesCluster
+from koordinator.domain.dynamic_resources.node_gpus import DRIVER
 from koordinator.foundation.clock import WallClock
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.faults import Fault
@@ -27,6 +28,7 @@ from koordinator.host.linux.core_scheduling import LinuxCoreScheduling
 from koordinator.host.linux.cri_socket import CriSocket
 from koordinator.host.linux.hook_server import HookServer
 from koordinator.host.linux.host import LinuxHost
+from koordinator.host.linux.kubelet_plugin import KubeletPlugin
 from koordinator.host.linux.network_tools import LinuxNetworkTools
 from koordinator.host.linux.nri_connection import NriConnection
 from koordinator.host.linux.perf_events import LinuxPerfEvents
@@ -38,6 +40,7 @@ from koordinator.koordlet.app.device_holders import DeviceHolders
 from koordinator.koordlet.app.device_hooks import device_hooks
 from koordinator.koordlet.app.metrics import NodeGauges
 from koordinator.koordlet.cgroup_tree import CgroupTree, find_version
+from koordinator.koordlet.device_claims.gpu_claims import GpuClaims
 from koordinator.koordlet.hooks.gpu_sharing import LOCK_FOLDER, HamiCoreSettings
 from koordinator.koordlet.pod_resources.messages import COMPLETED, SERVICES
 from koordinator.koordlet.pod_resources.pod_resources_answers import PodResourcesAnswers
@@ -112,6 +115,7 @@ class _Process:
         self._device_holders = self._make_device_holders()
         hooks = self._make_runtime_hooks(own, gauges)
         self._pod_resources = self._make_pod_resources()
+        self._gpu_claims = self._make_gpu_claims()
         self._agent = Koordlet(
             self._watched,
             self._clock,
@@ -128,6 +132,7 @@ class _Process:
             gauges=gauges,
             runtime_hooks=hooks,
             pod_resources=self._pod_resources,
+            gpu_claims=self._gpu_claims,
             device_holders=self._device_holders,
             container_runtime=self._find_runtime(),
             network_tools=LinuxNetworkTools(),
@@ -136,6 +141,7 @@ class _Process:
         self._nri = self._make_nri(hooks, gauges)
         self._hook_server = self._make_hook_server(hooks)
         self._proxy = self._make_proxy()
+        self._gpu_plugin = self._make_gpu_plugin()
 
     def run(self) -> None:
         self._serve()
@@ -153,6 +159,9 @@ class _Process:
         if self._proxy is not None:
             self._proxy.start()
             self._parts.cleanup.callback(self._proxy.stop)
+        if self._gpu_plugin is not None:
+            self._gpu_plugin.start()
+            self._parts.cleanup.callback(self._gpu_plugin.stop)
         frozen = False
         while not self._parts.stopping.is_set():
             self._parts.heartbeat.beat()
@@ -242,6 +251,24 @@ class _Process:
                 services=SERVICES,
                 completed=COMPLETED,
             ),
+        )
+
+    def _make_gpu_claims(self) -> GpuClaims | None:
+        options = self._settings.options
+        if "GPUResourceSlices" not in options.gates:
+            return None
+        return GpuClaims(self._connect(), options.node_name, self._forget_slices)
+
+    def _forget_slices(self) -> None:
+        self._agent.slices.forget()
+
+    def _make_gpu_plugin(self) -> KubeletPlugin | None:
+        """Return who prepares claims of GPUs.  Raises InputError without grpcio."""
+        if self._gpu_claims is None:
+            return None
+        folder = f"{self._settings.options.roots.kubelet}/plugins_registry"
+        return KubeletPlugin(
+            self._gpu_claims.methods, f"{folder}/{DRIVER}.sock", "GPUResourceSlices"
         )
 
     def _make_hook_server(self, hooks: RuntimeHooks) -> HookServer | None:

@@ -11,6 +11,7 @@ from operator import attrgetter
 
 from msgspec.structs import fields
 
+from koordinator.api.dynamic_resources import ResourceSlice
 from koordinator.api.event import CoreEvent
 from koordinator.api.meta import KubeObject
 from koordinator.api.namespace import Namespace
@@ -45,6 +46,7 @@ _OF_KIND: dict[type[KubeObject], tuple[str, ...]] = {
         "reportingComponent",
         "type",
     ),
+    ResourceSlice: ("spec.nodeName", "spec.driver"),
 }
 #: Whoever needs other fields of a kind has a type of its own for it, with the same name.
 _BY_NAME = {(kind.API_VERSION, kind.KIND): found for kind, found in _OF_KIND.items()}
@@ -103,4 +105,6 @@ def _reader(kind_type: type[KubeObject], path: str) -> Callable[[KubeObject], ob
 
 
 def _text(value: object) -> str:
+    if value is None:
+        return ""
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -152,7 +152,9 @@ class MemoryCluster:
             (r.value for r in requirements if r.path == "spec.nodeName" and not r.negated), ""
         )
         found: Iterable[Any] = (
-            self._store.pods_on(node) if node else self._store.scan(kind_type, namespace)
+            self._store.pods_on(node)
+            if node and kind_type is Pod
+            else self._store.scan(kind_type, namespace)
         )
         try:
             items = [

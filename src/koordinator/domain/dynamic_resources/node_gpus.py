@@ -19,6 +19,7 @@ from koordinator.domain.dynamic_resources.inventory import DeviceId
 from koordinator.foundation.quantity import NANOS
 
 DRIVER: Final = "gpu.koordinator.sh"
+CDI_KIND: Final = "nvidia.com/gpu"  # under which the vendor's toolkit describes GPUs, by UUID
 CORE_CAPACITY, MEMORY_CAPACITY = "core", "memory"  # percent of a GPU; bytes
 _NAME = re.compile(r"gpu-(0|[1-9][0-9]{0,5})")
 _EXTRA: Final = (0,) * (len(NAMES[DeviceType.GPU]) - RATIO - 1)  # amounts of single vendors
@@ -27,6 +28,13 @@ _EXTRA: Final = (0,) * (len(NAMES[DeviceType.GPU]) - RATIO - 1)  # amounts of si
 def device_name(minor: int) -> str:
     """Return how a slice calls a GPU."""
     return f"gpu-{minor}"
+
+
+def minor_of(name: str) -> int | None:
+    """Return which GPU a slice calls so; None if no GPU can be called so."""
+    found = _NAME.fullmatch(name)
+    minor = int(found[1]) if found else -1
+    return minor if 0 <= minor <= MAX_MINOR else None
 
 
 def device_id(node: str, minor: int) -> DeviceId:
@@ -59,10 +67,10 @@ def claimed_gpus(claim: ResourceClaim) -> Mapping[str, tuple[ClaimedGpu, ...]]:
     """Return what a claim keeps of the GPUs of nodes, by name of the node."""
     found: dict[str, list[ClaimedGpu]] = {}
     for (driver, pool, name), result in devices_of(claim):
-        minor = _NAME.fullmatch(name) if driver == DRIVER else None
-        if minor is not None and int(minor[1]) <= MAX_MINOR:
+        minor = minor_of(name) if driver == DRIVER else None
+        if minor is not None:
             consumed = tuple((n, amount.nanos) for n, amount in result.consumed_capacity.items())
-            found.setdefault(pool, []).append(ClaimedGpu(int(minor[1]), consumed))
+            found.setdefault(pool, []).append(ClaimedGpu(minor, consumed))
     return {node: tuple(gpus) for node, gpus in found.items()}
 
 

@@ -4,25 +4,16 @@ Every call is passed on as it came; of some the answer is completed.  Needs grpc
 ``pod-resources`` installs.
 """
 
-import logging
-import threading
 from collections.abc import Callable, Collection
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from koordinator.foundation.errors import HostError, InputError
-
-log = logging.getLogger(__name__)
+from koordinator.host.linux.unix_grpc_server import Call, UnixGrpcServer, grpc_library
 
 _SOCKET: Final = "kubelet.sock"
-_THREADS: Final = 8
-_STOP_S: Final = 1.0
-_LOOK_S: Final = 1.0
 _MOST_BYTES: Final = 16 << 20  # as the kubelet's own clients
 _LONGEST_CALL_S: Final = 10.0
-_FOLDER_MODE: Final = 0o750  # as the kubelet's
 _CLIENT_OPTIONS: Final = (
     ("grpc.max_receive_message_length", _MOST_BYTES),
     # A kubelet that comes back is there again within half a second.
@@ -31,7 +22,6 @@ _CLIENT_OPTIONS: Final = (
     ("grpc.max_reconnect_backoff_ms", 500),
     ("grpc.use_local_subchannel_pool", 1),
 )
-_SERVER_OPTIONS: Final = (("grpc.max_send_message_length", _MOST_BYTES),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,71 +45,24 @@ class PodResourcesProxy:
     """
 
     def __init__(self, complete: Callable[[bytes], bytes], settings: PodResourcesSettings) -> None:
-        try:
-            import grpc  # noqa: PLC0415 -- an extra
-        except ImportError:
-            raise InputError(
-                "PodResourcesProxy needs grpcio; install koordinator[pod-resources]",
-                path="feature-gates",
-            ) from None
-        self._grpc: Any = grpc
+        self._grpc = grpc = grpc_library("PodResourcesProxy")
         self._complete = complete
         self._settings = settings
-        self._path = Path(settings.folder) / _SOCKET
+        self._server = UnixGrpcServer(grpc, Path(settings.folder) / _SOCKET, self._find)
         self._kubelet: Any = grpc.insecure_channel(
             f"unix:{settings.kubelet_folder}/{_SOCKET}", options=_CLIENT_OPTIONS
         )
-        self._server: Any = None
-        self._stopping = threading.Event()
-        self._keeper = threading.Thread(target=self._keep, name="pod-resources", daemon=True)
 
     def start(self) -> None:
         """Listen.  Raises HostError."""
-        self._listen()
-        self._keeper.start()
+        self._server.start()
 
     def stop(self) -> None:
         """End the server."""
-        self._stopping.set()
-        self._keeper.join(_STOP_S)
-        self._end()
+        self._server.stop()
         self._kubelet.close()
 
-    def _listen(self) -> None:
-        self._server = self._grpc.server(
-            ThreadPoolExecutor(_THREADS, "pod-resources"), options=_SERVER_OPTIONS
-        )
-        self._server.add_generic_rpc_handlers((self,))
-        try:
-            self._path.parent.mkdir(_FOLDER_MODE, parents=True, exist_ok=True)
-            self._path.unlink(missing_ok=True)  # of an agent that was killed
-            self._server.add_insecure_port(f"unix:{self._path}")
-            self._server.start()
-        except (OSError, RuntimeError) as error:
-            raise HostError(f"can't serve PodResources at {self._path}: {error}") from None
-
-    def _keep(self) -> None:
-        """Listen anew when the socket is gone: an agent that ends late removes its successor's."""
-        while not self._stopping.wait(_LOOK_S):
-            try:
-                if self._path.exists():  # a successor's is left alone
-                    continue
-                log.warning("socket gone, listening anew", extra={"path": str(self._path)})
-                self._end()
-                self._listen()
-            except (OSError, HostError) as error:
-                log.warning("PodResources not served", extra={"error": error})
-
-    def _end(self) -> None:
-        if self._server is not None:
-            self._server.stop(_STOP_S).wait(_STOP_S)
-            self._server = None
-
-    def service(self, details: Any) -> Any:
-        """Return the handler of a call; None if it is none of ours.  For grpc."""
-        return self._find(details.method)
-
-    def _find(self, method: str) -> Any:
+    def _find(self, method: str) -> Call | None:
         name = method.removeprefix("/")
         if name.rpartition("/")[0] not in self._settings.services:
             return None
@@ -130,7 +73,7 @@ class PodResourcesProxy:
             answer = self._ask(ask, request, context)
             return self._complete(answer) if is_completed else answer
 
-        return self._grpc.unary_unary_rpc_method_handler(handle)
+        return handle
 
     def _ask(self, ask: Any, request: bytes, context: Any) -> bytes:
         left_s = context.time_remaining()

@@ -50,7 +50,7 @@ from koordinator.koordlet.app.network import NetworkQosManager
 from koordinator.koordlet.app.node_state import KINDS, NodeState, selectors
 from koordinator.koordlet.app.object_intents import plan_all
 from koordinator.koordlet.app.outbox import Outbox
-from koordinator.koordlet.app.reports import DeviceReport, TopologyReport, report_usage
+from koordinator.koordlet.app.reports import DeviceReport, SliceReport, TopologyReport, report_usage
 from koordinator.koordlet.app.timers import OnFailure, Timers
 from koordinator.koordlet.app.volumes import Volumes
 from koordinator.koordlet.cgroup_tree import CgroupTree, find_driver, find_version
@@ -66,6 +66,7 @@ from koordinator.koordlet.collectors.pods import PodCollector
 from koordinator.koordlet.collectors.pressure import PressureCollector
 from koordinator.koordlet.collectors.resctrl import ResctrlCollector
 from koordinator.koordlet.collectors.system import SystemCollector
+from koordinator.koordlet.device_claims.gpu_claims import GpuClaims
 from koordinator.koordlet.executor import AgentAuditTrail, Executor
 from koordinator.koordlet.executor.traffic_control import TrafficControl
 from koordinator.koordlet.hooks.pod_hooks import PodHooks
@@ -80,6 +81,7 @@ from koordinator.koordlet.qos.inputs import StrategyInputs
 from koordinator.koordlet.qos.memory_evict import memory_tasks
 from koordinator.koordlet.qos.resctrl import ResctrlFacts, wants_resctrl
 from koordinator.koordlet.report.devices import RdmaCard, device_of, of_daemon, of_driver
+from koordinator.koordlet.report.gpu_slices import gpu_slices
 from koordinator.koordlet.report.node_metric import MetricReport, ReportPolicy, report_policy
 from koordinator.koordlet.runtime_hooks.runtime_hooks import PublishedHooks, RuntimeHooks
 from koordinator.koordlet.view.machine import Machine
@@ -161,6 +163,7 @@ class Koordlet:
         runtime_hooks: RuntimeHooks | None = None,
         pod_resources: PodResourcesAnswers | None = None,
         device_holders: DeviceHolders | None = None,
+        gpu_claims: GpuClaims | None = None,
         container_runtime: ContainerRuntime | None = None,
         network_tools: NetworkTools | None = None,
     ) -> None:
@@ -214,6 +217,8 @@ class Koordlet:
         self._forecasts = Forecasts(host, options.checkpoint_folder, options.prediction)
         self._topology = TopologyReport(outbox)
         self._devices = DeviceReport(outbox)
+        self.slices = SliceReport(outbox, options.node_name)
+        self._gpu_claims = gpu_claims
         self._network = NetworkQosManager(
             self._executor,
             outbox,
@@ -571,6 +576,11 @@ class Koordlet:
             accelerators = of_driver(hardware.gpus, hardware.driver_version, now_s)
         wanted = device_of(node, accelerators, cards)
         self._devices.report(wanted, now_s)
+        if "GPUResourceSlices" in gates:
+            shares = "DRAConsumableCapacity" in gates
+            self.slices.report(gpu_slices(node, wanted, shares=shares), now_s)
+            if self._gpu_claims is not None:
+                self._gpu_claims.publish(wanted)
 
     def _tell_of_bad_slo(self) -> None:
         node = self.state.node

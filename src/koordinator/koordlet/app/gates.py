@@ -49,6 +49,8 @@ OFF: Final = frozenset(
         "OOMScoreAdj",
         "GPUEnvInject",
         "RDMADeviceInject",
+        "GPUResourceSlices",
+        "DRAConsumableCapacity",
         "HamiCoreVGPUMonitor",
         "PodResourcesProxy",
         "TCNetworkQoS",

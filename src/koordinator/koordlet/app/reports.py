@@ -1,22 +1,26 @@
-"""What the agent tells the API server: NodeMetric, NodeResourceTopology, Device.
+"""What the agent tells the API server: NodeMetric, NodeResourceTopology, Device, slices.
 
 Each report is made in the loop, from what is known then, and written by whoever empties the outbox.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from msgspec.structs import replace
 
 from koordinator.api.annotations.numa import CpuBasicInfo
 from koordinator.api.device import Device
+from koordinator.api.dynamic_resources import ResourceSlice
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.node_metric import NodeMetric, NodeMetricStatus
 from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.cluster.port import Cluster
+from koordinator.domain.dynamic_resources.node_gpus import DRIVER
 from koordinator.foundation.clock import to_datetime
 from koordinator.foundation.errors import ClusterError, NotFoundError
 from koordinator.koordlet.app.outbox import Job, Outbox
 from koordinator.koordlet.report.devices import merged_device
+from koordinator.koordlet.report.gpu_slices import renewed
 from koordinator.koordlet.report.topology import NumaMemory, merged_topology, topology_of
 from koordinator.koordlet.view.node_view import NodeView
 
@@ -113,6 +117,56 @@ class DeviceReport:
                 raise
 
         self._outbox.put("Device", write)
+
+
+class SliceReport:
+    """Written when it differs from what was written last, and looked at every minute."""
+
+    _AGAIN_S = 60.0
+
+    def __init__(self, outbox: Outbox, node: str) -> None:
+        self._outbox, self._node = outbox, node
+        self._last: tuple[tuple[ResourceSlice, ...], float] | None = None
+
+    def forget(self) -> None:
+        """Look again soon: the kubelet may have removed what was written."""
+        self._last = None
+
+    def report(self, wanted: tuple[ResourceSlice, ...], now_s: float) -> None:
+        """Have these be all that the node's driver of GPUs offers."""
+        last = self._last
+        if last is not None and last[0] == wanted and now_s - last[1] < self._AGAIN_S:
+            return
+        self._last = (wanted, now_s)
+
+        def write(cluster: Cluster) -> None:
+            try:
+                write_slices(cluster, self._node, wanted)
+            except ClusterError:
+                self._last = None  # so that the next round tries again
+                raise
+
+        self._outbox.put("ResourceSlice", write)
+
+
+def write_slices(cluster: Cluster, node: str, wanted: Sequence[ResourceSlice]) -> None:
+    """Write slices of a node that have changed, and delete those that are no more.
+
+    The pool is complete, and devices of it are given, only when the last one is written.
+    """
+    own = f"spec.nodeName={node},spec.driver={DRIVER}"
+    known = {
+        each.metadata.name: each for each in cluster.list(ResourceSlice, field_selector=own).items
+    }
+    for each in renewed(wanted, known.values()):
+        old = known.get(each.metadata.name)
+        if old is None:
+            cluster.create(each)
+        else:
+            cluster.update(replace(old, spec=each.spec))
+    for name in known.keys() - {each.metadata.name for each in wanted}:
+        with suppress(NotFoundError):
+            cluster.delete(ResourceSlice, name)
 
 
 def _write_device(cluster: Cluster, wanted: Device) -> None:

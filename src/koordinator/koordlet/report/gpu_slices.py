@@ -1,7 +1,8 @@
 """ResourceSlices: the GPUs of the node's Device object, for pods that claim devices.
 
 A GPU that is not healthy is left out.  Where GPUs are only given by partition there are none: who
-serves claims knows of no partitions.
+serves claims knows of no partitions.  Nor are there any of vendors whose devices the runtime is not
+known to find.
 
 Source: k8s.io/api resource/v1 types.go for the limits; kubernetes enhancement 5075 (consumable
 capacity).
@@ -26,7 +27,13 @@ from koordinator.api.dynamic_resources import (
     ResourceSlice,
     ResourceSliceSpec,
 )
-from koordinator.api.labels import GPU_MODEL, GPU_PARTITION_POLICY, GPU_VENDOR, GpuPartitionPolicy
+from koordinator.api.labels import (
+    GPU_MODEL,
+    GPU_PARTITION_POLICY,
+    GPU_VENDOR,
+    GpuPartitionPolicy,
+    GpuVendor,
+)
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.node import Node
 from koordinator.api.resource_names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, WHOLE_DEVICE
@@ -54,10 +61,12 @@ def gpu_slices(node: Node, device: Device, *, shares: bool) -> tuple[ResourceSli
     labels = device.metadata.labels
     if labels.get(GPU_PARTITION_POLICY) == GpuPartitionPolicy.HONOR:
         return ()
+    if labels.get(GPU_VENDOR) != GpuVendor.NVIDIA:
+        return ()
     gpus = {
         info.minor: info
         for info in device.spec.devices
-        if info.type == DeviceType.GPU and info.health and info.minor is not None
+        if info.type == DeviceType.GPU and info.health and info.minor is not None and info.id
     }
     common = {"vendor": labels.get(GPU_VENDOR, ""), "model": labels.get(GPU_MODEL, "")}
     devices = [

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.equipped_nodes import CORE, MEMORY, RATIO, machine
-from tests.fuzz.devices import play
+from tests.fuzz.devices import NVIDIA, play
 from tests.unit.scheduler.conftest import NewEmbedded
 from tests.unit.scheduler.plugins.test_dynamic_resources import devices, places, stored
 from tests.worlds import Amount, configuration, made, pod
@@ -34,7 +34,7 @@ WHOLE = {"koordinator.sh/gpu": 100}
 
 def offered(*, shares: bool = False, gpus: int = 1, **more: Any) -> list[KubeObject]:
     """Return a node n with GPUs of 40 GiB, its report, and what its agent offers of it."""
-    objects = machine("n", gpus=gpus, **more)
+    objects = machine("n", gpus=gpus, device=NVIDIA, **more)
     (node,) = [each for each in objects if isinstance(each, Node)]
     (device,) = [each for each in objects if isinstance(each, Device)]
     return [*objects, CLASS, *gpu_slices(node, device, shares=shares)]

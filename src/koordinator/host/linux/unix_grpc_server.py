@@ -1,0 +1,93 @@
+"""A gRPC server on a unix socket, without TLS.
+
+A socket that somebody removes is there again soon.
+
+Needs grpcio, which the extra ``pod-resources`` installs.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+from koordinator.foundation.errors import HostError, InputError
+
+log = logging.getLogger(__name__)
+
+_THREADS: Final = 8
+_STOP_S: Final = 1.0
+_LOOK_S: Final = 1.0
+_MOST_BYTES: Final = 16 << 20  # as the kubelet's own clients
+_FOLDER_MODE: Final = 0o750  # as the kubelet's
+_OPTIONS: Final = (("grpc.max_send_message_length", _MOST_BYTES),)
+
+Call = Callable[[bytes, Any], bytes]  # a request and the context of grpc
+
+
+def grpc_library(gate: str) -> Any:
+    """Return grpcio.  Raises InputError where it is not installed."""
+    try:
+        import grpc  # noqa: PLC0415 -- an extra
+    except ImportError:
+        raise InputError(
+            f"{gate} needs grpcio; install koordinator[pod-resources]", path="feature-gates"
+        ) from None
+    return grpc
+
+
+class UnixGrpcServer:
+    """Serves until it is stopped; ``find`` returns who answers a call, by ``/service/method``."""
+
+    def __init__(self, grpc: Any, path: Path, find: Callable[[str], Call | None]) -> None:
+        self._grpc, self._path, self._find = grpc, path, find
+        self._server: Any = None
+        self._stopping = threading.Event()
+        self._keeper = threading.Thread(target=self._keep, name=f"keep {path.name}", daemon=True)
+
+    def start(self) -> None:
+        """Listen.  Raises HostError."""
+        self._listen()
+        self._keeper.start()
+
+    def stop(self) -> None:
+        """End the server."""
+        self._stopping.set()
+        self._keeper.join(_STOP_S)
+        self._end()
+
+    def _listen(self) -> None:
+        self._server = self._grpc.server(ThreadPoolExecutor(_THREADS, "grpc"), options=_OPTIONS)
+        self._server.add_generic_rpc_handlers((self,))
+        try:
+            self._path.parent.mkdir(_FOLDER_MODE, parents=True, exist_ok=True)
+            self._path.unlink(missing_ok=True)  # of an agent that was killed
+            self._server.add_insecure_port(f"unix:{self._path}")
+            self._server.start()
+        except (OSError, RuntimeError) as error:
+            raise HostError(f"can't serve at {self._path}: {error}") from None
+
+    def _keep(self) -> None:
+        """Listen anew when the socket is gone: an agent that ends late removes its successor's."""
+        while not self._stopping.wait(_LOOK_S):
+            try:
+                if self._path.exists():  # a successor's is left alone
+                    continue
+                log.warning("socket gone, listening anew", extra={"path": str(self._path)})
+                self._end()
+                self._listen()
+            except (OSError, HostError) as error:
+                log.warning("not served", extra={"path": str(self._path), "error": error})
+
+    def _end(self) -> None:
+        if self._server is not None:
+            self._server.stop(_STOP_S).wait(_STOP_S)
+            self._server = None
+
+    def service(self, details: Any) -> Any:
+        """Return the handler of a call; None if nobody answers it.  For grpc."""
+        answer = self._find(details.method)
+        if answer is None:
+            return None
+        return self._grpc.unary_unary_rpc_method_handler(answer)

@@ -1,0 +1,246 @@
+"""GPUs offered to claims: slices as the devices are, and what the kubelet is told of claims."""
+
+from collections.abc import Sequence
+
+import pytest
+from msgspec.structs import replace
+from tests.nodes import GIB
+from tests.unit.koordlet.app.world import World
+from tests.worlds import made
+
+from koordinator.api.dynamic_resources import PoolDevice, ResourceClaim, ResourceSlice
+from koordinator.foundation.errors import HostError
+from koordinator.foundation.protobuf import decode_message, encode_message
+from koordinator.host.gpus import Gpu, GpuProblem, NoGpus
+from koordinator.koordlet.app.gates import gates_of
+from koordinator.koordlet.device_claims.gpu_claims import GpuClaims
+from koordinator.koordlet.device_claims.messages import (
+    ClaimAnswers,
+    ClaimReference,
+    ClaimReferences,
+    PreparedClaim,
+)
+
+DRIVER = "gpu.koordinator.sh"
+
+
+class Driver(NoGpus):
+    """As many GPUs as there shall be, some of them broken."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.broken: set[int] = set()
+
+    def devices(self) -> Sequence[Gpu]:
+        problem = GpuProblem("79", "fell off the bus")
+        return [
+            Gpu(
+                minor=minor,
+                uuid=f"GPU-{minor}",
+                model="NVIDIA T4",
+                memory_bytes=16 * GIB,
+                bus_id=f"0000:{minor:02x}:00.0",
+                pcie_id="pci0000:3a",
+                numa_node=0,
+                problem=problem if minor in self.broken else None,
+            )
+            for minor in range(self.count)
+        ]
+
+
+def offering(count: int = 2, **gates: bool) -> tuple[World, Driver]:
+    """Return a node with GPUs whose agent offers them."""
+    on = gates_of({"Accelerators": True, "GPUResourceSlices": True} | gates)
+    world, driver = World(gates=on), Driver(count)
+    world.agent = world.start(gpus=driver)
+    tell(world)
+    return world, driver
+
+
+def tell(world: World, seconds: int = 5) -> None:
+    """Let time pass, and what is to be said be said."""
+    world.seconds(seconds)
+    world.outbox.deliver(world.cluster)
+
+
+def slices(world: World) -> list[ResourceSlice]:
+    """Return what the cluster has."""
+    return sorted(world.cluster.list(ResourceSlice).items, key=lambda each: each.metadata.name)
+
+
+def offered(world: World) -> list[PoolDevice]:
+    """Return the devices of the only slice."""
+    (only,) = slices(world)
+    assert (only.spec.driver, only.spec.node_name, only.spec.pool.name) == (DRIVER, "n1", "n1")
+    return list(only.spec.devices)
+
+
+def test_gpus_are_offered_with_what_selectors_need() -> None:
+    """Off by default; a slice goes with its node."""
+    world, _ = offering(1)
+
+    (gpu,) = offered(world)
+    said = {name: a.string_value or a.int_value for name, a in gpu.attributes.items()}
+    assert gpu.name == "gpu-0"
+    assert said == {
+        "uuid": "GPU-0", "vendor": "nvidia", "model": "T4", "minor": 0, "numaNode": 0,
+        "busID": "0000:00:00.0", "resource.kubernetes.io/pcieRoot": "pci0000:3a",
+    }  # fmt: skip
+    assert {name: str(c.value) for name, c in gpu.capacity.items()} == {
+        "core": "100",
+        "memory": "16Gi",
+    }
+    assert gpu.allow_multiple_allocations is None
+    assert slices(world)[0].metadata.owner_references[0].kind == "Node"
+    plain, _ = offering(GPUResourceSlices=False)
+    assert slices(plain) == []
+
+
+def test_gpus_can_be_offered_for_several_claims_each() -> None:
+    """Who asks for no amount gets all."""
+    world, _ = offering(1, DRAConsumableCapacity=True)
+
+    (gpu,) = offered(world)
+    assert gpu.allow_multiple_allocations is True
+    for name, least in (("core", "1"), ("memory", "1Mi")):
+        policy = gpu.capacity[name].request_policy
+        assert policy is not None
+        assert policy.default == gpu.capacity[name].value
+        assert policy.valid_range is not None
+        assert str(policy.valid_range.min) == least
+
+
+def test_a_broken_gpu_is_offered_no_more_until_it_is_repaired() -> None:
+    """Each change is a generation; nothing is written while nothing changes."""
+    world, driver = offering()
+    first = slices(world)[0]
+    driver.broken = {0}
+    tell(world)
+    second = slices(world)[0]
+    assert [device.name for device in second.spec.devices] == ["gpu-1"]
+    driver.broken = set()
+    tell(world)
+    assert len(offered(world)) == 2
+    third = slices(world)[0]
+    assert [one.spec.pool.generation for one in (first, second, third)] == [1, 2, 3]
+    tell(world, 120)
+    assert slices(world) == [third]
+
+
+def test_an_agent_that_begins_anew_keeps_what_is_right_and_removes_the_rest() -> None:
+    """Slices of other drivers and of other nodes are none of its business."""
+    world, driver = offering(130)
+    before = slices(world)
+    assert [len(each.spec.devices) for each in before] == [128, 2]
+    assert {each.spec.pool.resource_slice_count for each in before} == {2}
+    pool = {"name": "n1", "generation": 1, "resourceSliceCount": 1}
+    others = [("n1", "a.example.com"), ("n2", DRIVER)]
+    for on, by in others:
+        spec = {"driver": by, "nodeName": on, "pool": pool, "devices": []}
+        world.cluster.create(made("ResourceSlice", f"{on}-{by}", "resource.k8s.io/v1", spec=spec))
+    world.agent = world.start(gpus=driver)
+    tell(world)
+    assert [each for each in slices(world) if each in before] == before
+
+    driver.count = 3
+    world.agent = world.start(gpus=driver)
+    tell(world)
+    mine = [e for e in slices(world) if (e.spec.node_name, e.spec.driver) == ("n1", DRIVER)]
+    assert [(len(e.spec.devices), e.spec.pool.generation) for e in mine] == [(3, 2)]
+    assert len(slices(world)) == 3
+
+
+def test_slices_that_the_kubelet_has_removed_are_written_again() -> None:
+    """At once when it has found the driver, within a minute otherwise."""
+    world, _ = offering()
+    (name,) = [each.metadata.name for each in slices(world)]
+    world.cluster.delete(ResourceSlice, name)
+    world.agent.slices.forget()
+    tell(world)
+    assert len(slices(world)) == 1
+    world.cluster.delete(ResourceSlice, name)
+    tell(world, 70)
+    assert len(slices(world)) == 1
+
+
+# -- claims ---------------------------------------------------------------------------------------
+
+
+def allocated(world: World, *devices: str, pool: str = "n1", driver: str = DRIVER) -> ResourceClaim:
+    """Return a claim that has devices."""
+    results = [{"request": "r", "driver": driver, "pool": pool, "device": d} for d in devices]
+    status = {"allocation": {"devices": {"results": results}}} if devices else {}
+    wanted = made("ResourceClaim", "c", "resource.k8s.io/v1", status=status)
+    assert isinstance(wanted, ResourceClaim)
+    created = world.cluster.create(wanted)
+    return world.cluster.update_status(replace(created, status=wanted.status))
+
+
+def prepared(claims: GpuClaims, claim: ResourceClaim, uid: str = "") -> PreparedClaim:
+    """Return what the kubelet is answered."""
+    meta = claim.metadata
+    asked = ClaimReference(namespace=meta.namespace, name=meta.name, uid=uid or meta.uid)
+    request = encode_message(ClaimReferences(claims=(asked,)))
+    (answer,) = decode_message(ClaimAnswers, claims.methods["NodePrepareResources"](request)).claims
+    assert answer.uid == asked.uid
+    return answer.prepared
+
+
+def claims_of(world: World, driver: Driver) -> GpuClaims:
+    """Return who answers the kubelet, told by an agent what there is."""
+    claims = GpuClaims(world.cluster, "n1", lambda: None)
+    world.agent = world.start(gpus=driver, gpu_claims=claims)
+    tell(world)
+    return claims
+
+
+def test_the_kubelet_is_told_how_the_runtime_calls_the_gpus_of_a_claim() -> None:
+    """As often as it asks; what other drivers give is theirs to prepare."""
+    world, driver = offering()
+    claims, claim = claims_of(world, driver), allocated(world, "gpu-0", "gpu-1")
+
+    for _ in range(2):
+        got = prepared(claims, claim)
+        assert got.error == ""
+        assert [(d.requests, d.pool, d.device, d.cdi_ids) for d in got.devices] == [
+            (("r",), "n1", "gpu-0", ("nvidia.com/gpu=GPU-0",)),
+            (("r",), "n1", "gpu-1", ("nvidia.com/gpu=GPU-1",)),
+        ]
+    driver.broken = {0}
+    tell(world)
+    assert prepared(claims, claim).error == "", "a container that starts again keeps its GPU"
+
+
+@pytest.mark.parametrize(
+    ("pool", "device"),
+    [("n1", "gpu-7"), ("n2", "gpu-0"), ("n1", "gpu-00"), ("n1", "gpu-0/x"), ("n1", "gpu-9999999")],
+)
+def test_a_device_that_is_not_here_is_refused(pool: str, device: str) -> None:
+    """By its name."""
+    world, driver = offering()
+    claims, claim = claims_of(world, driver), allocated(world, device, pool=pool)
+
+    assert prepared(claims, claim).error == f"node n1 has no GPU {pool}/{device}"
+
+
+def test_claims_that_are_not_what_was_asked_for_are_refused() -> None:
+    """Another one of the name, one without devices, none at all, and no answer of the server."""
+    world, driver = offering()
+    claims, claim = claims_of(world, driver), allocated(world)
+
+    assert prepared(claims, claim).error == "claim default/c has no devices"
+    assert prepared(claims, claim, "other").error == "claim default/c is another one by now"
+    world.cluster.delete(ResourceClaim, "c", "default")
+    assert "not found" in prepared(claims, claim).error
+
+
+def test_a_driver_that_fails_is_no_reason_to_offer_less() -> None:
+    """Its GPUs are still there."""
+    world, driver = offering()
+
+    def fail() -> Sequence[Gpu]:
+        raise HostError("NVML: driver not loaded")
+
+    driver.devices = fail  # type: ignore[method-assign]
+    tell(world, 120)
+    assert len(offered(world)) == 2
