@@ -22,6 +22,7 @@ from koordinator.descheduler.configuration import DeschedulerConfiguration
 from koordinator.descheduler.contract import (
     DeschedulerPluginSpec,
     Handle,
+    LastingEvictPlugin,
     PluginController,
 )
 from koordinator.descheduler.eviction_limits import EvictionLimits
@@ -205,6 +206,7 @@ class Descheduler:
         self._next_cycle_s = began_s + self._interval_s if self._interval_s else None
         self._limits.reset()
         with cycle_of(self._prover):
+            self._carry_out_what_was_begun()
             problems = self._cycle()
         took_s = self._clock.now_s() - began_s
         self.last_cycle = Cycle(self._limits.total, problems)
@@ -215,6 +217,12 @@ class Descheduler:
             log.warning("cycle ended early", extra={**extra, "error": "; ".join(problems)})
         else:
             log.info("cycle finished", extra=extra)
+
+    def _carry_out_what_was_begun(self) -> None:
+        """Let the prover know of pods that go, but have not gone."""
+        for profile in self.profiles if self._prover is not None else ():
+            if self._prover is not None and isinstance(profile.evict, LastingEvictPlugin):
+                self._prover.carry_out(profile.evict.moves_under_way())
 
     def _cycle(self) -> Sequence[str]:
         nodes = self._ready_nodes()

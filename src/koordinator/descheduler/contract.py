@@ -19,7 +19,7 @@ Source: koordinator pkg/descheduler/framework/types.go.
 """
 
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
@@ -91,6 +91,18 @@ class ReservingEvictPlugin(Protocol):
 
         It is not on the nodes that are avoided.
         Raises InputError if none can be made.
+        """
+        ...
+
+
+@runtime_checkable
+class LastingEvictPlugin(Protocol):
+    """An evict plugin that makes pods go later than it was told to."""
+
+    def moves_under_way(self) -> Iterable[tuple[Pod, Reservation | None]]:
+        """Yield the pods that are still to go, and whose places nothing keeps yet, in their turn.
+
+        With each comes the reservation that is to keep its place; None: it goes without.
         """
         ...
 

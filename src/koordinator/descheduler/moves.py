@@ -76,3 +76,4 @@ class MoveProof:
     gain: MoveGain
     after: tuple[str, ...] = ()  # keys of pods that have to have moved before: they make the room
     is_gang: bool = False  # one goes with all others, or none does
+    is_reserved: bool = False  # a place is kept before the pod goes

@@ -513,3 +513,53 @@ def test_the_same_cluster_gives_the_same_moves_whatever_the_order_of_its_objects
     assert any(target for _, target, _ in first)
     assert moves(objects[::-1]) == first
     assert moves(objects) == first
+
+
+# -- several at a time, and one after the other ---------------------------------------------------
+
+
+def test_pods_that_leave_a_node_at_once_do_not_make_it_attractive_again() -> None:
+    """Each alone would go elsewhere; were both gone, n1 would be the emptiest and take one back."""
+    objects = [
+        *nodes("n1", "n2", "n3"),
+        running("a", cpu="3"),
+        running("b", cpu="3"),
+        running("x", "n2", "2"),
+        running("y", "n3", "2"),
+        load("n1", a="2", b="2", other="5"),
+        load("n2", x="1"),
+        load("n3", y="1"),
+    ]
+    one = world(*objects)
+    gone = one.evicted()
+    assert len(gone) == 1
+    (stays,) = {"a", "b"} - gone
+    assert why(one)[stays] is StayReason.COMES_BACK
+    assert f"if it went, default/{next(iter(gone))} would come back to n1" in detail(one)
+
+
+@pytest.mark.parametrize("mode", ["EvictDirectly", "ReservationFirst"])
+def test_room_that_an_earlier_move_will_take_is_not_promised_again(mode: str) -> None:
+    """n2 takes one of the two; its job waits for arbitration while the next cycle runs."""
+    objects = [
+        *nodes("n1", "n2"),
+        *replicas("web", on=["n1", "n1"], cpu=1),
+        *replicas("big", on=["n1", "n1"], cpu=4),
+        running("filler", "n2", "4"),
+        load("n1", **{"big-0": "4", "big-1": "4"}),
+        load("n2", filler="1"),
+    ]
+    limits = {"maxMigratingPerWorkload": 2, "maxUnavailablePerWorkload": 2,
+              "skipCheckExpectedReplicas": True, "defaultJobMode": mode,
+              "arbitrationArgs": {"interval": "10m"}}  # fmt: skip
+    one = migrating(*objects, controller=limits, maxNoOfPodsToEvictTotal=1)
+    one.descheduler.run_cycle()
+    (first,) = one.cluster.list(PodMigrationJob).items
+    assert first.spec.pod_ref.name in {"big-0", "big-1"}
+    one.verdicts.clear()
+    one.descheduler.step(leads=False)
+    one.descheduler.run_cycle()
+    jobs = {job.spec.pod_ref.name for job in one.cluster.list(PodMigrationJob).items}
+    assert len(jobs & {"big-0", "big-1"}) == 1
+    other = ({"big-0", "big-1"} - jobs).pop()
+    assert why(one)[other] in {StayReason.NO_PLACE, StayReason.COMES_BACK}

@@ -8,7 +8,7 @@ Source: koordinator pkg/descheduler/controllers/migration: controller.go, evict.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from typing import TypeVar
@@ -86,6 +86,7 @@ from koordinator.descheduler.migration.jobs import (
     condition_of,
     has_passed,
     is_live,
+    mode_of,
     pod_key,
     reason_of,
     reservation_ref,
@@ -249,6 +250,39 @@ class MigrationController:
         drops = NO_CLAIMS in self._handle.gates
         made = with_defaults(reservation_for(job, pod, now_s, drops_claims=drops))
         return replace(made, metadata=replace(made.metadata, uid=uid))
+
+    def moves_under_way(self) -> Iterator[tuple[Pod, Reservation | None]]:
+        """Yield the pods of live jobs whose places are not reserved yet, the oldest job first."""
+        pods, now_s = self._view.objects(Pod), self._clock.now_s()
+        drops = NO_CLAIMS in self._handle.gates
+        jobs = sorted(
+            (to_epoch_s(job.metadata.creation_timestamp), job.metadata.name, job)
+            for job in self._jobs.live()
+            if self._is_mine(job) and not job.spec.paused
+        )
+        for _, _, job in jobs:
+            pod = pods.get(pod_key(job.spec.pod_ref))
+            if (
+                pod is None
+                or pod.metadata.deletion_timestamp is not None
+                or not pod.spec.node_name
+                or job.spec.pod_ref.uid not in {"", pod.metadata.uid}
+            ):
+                continue
+            if mode_of(job, self._args.default_job_mode) == PodMigrationJobMode.EVICT_DIRECTLY:
+                yield pod, None
+                continue
+            reference = reservation_ref(job)
+            reservation = None if reference is None else self._known_reservation(reference.name)
+            if reservation is None:
+                with suppress(InputError):
+                    made = with_defaults(reservation_for(job, pod, now_s, drops_claims=drops))
+                    yield pod, replace(made, metadata=replace(made.metadata, uid=job.metadata.uid))
+            elif not reservation.status.node_name:
+                yield pod, reservation
+
+    def _known_reservation(self, name: str) -> Reservation | None:
+        return self._fresh.get(name) or self._view.objects(Reservation).get(name)
 
     def _take_back(self, name: str) -> None:
         """Delete a job that has not begun."""

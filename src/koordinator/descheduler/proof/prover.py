@@ -8,10 +8,15 @@ has not just left, and if what the plugin wants comes true there.
 Moves that count stay in the fork for the rest of the cycle, and the pods that are to go stay, too,
 since they are there until their moves have been made: the next move finds only the room that is
 there already.  One that fits only when others have gone is said to come after these.
+
+Pods that go without a reserved place go at about the same time, so each that leaves a node lands
+elsewhere only if it does so, too, when the others have gone from there: that is tried as well.
+What was begun in earlier cycles, and has no place yet, is carried out in the fork first.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import replace
 
 from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
@@ -47,6 +52,7 @@ class MoveProver:
         self._trial, self._memory, self._clock = trial, memory, clock
         self._world: TrialWorld | None = None
         self._leaving: dict[str, Relocation] = {}  # by key: they go, and are there still
+        self._at_once: dict[str, list[Relocation]] = {}  # by node: they leave it without a place
         self._proofs: dict[str, MoveProof] = {}  # by key: proven, not made yet
         #: by (lineage, node): no node took such a pod when so many were leaving
         self._homeless: dict[tuple[str, str], tuple[Stay, int]] = {}
@@ -73,8 +79,27 @@ class MoveProver:
                 yield
             finally:
                 self._world = None
-                for known in (self._leaving, self._proofs, self._homeless):
+                for known in (self._leaving, self._at_once, self._proofs, self._homeless):
                     known.clear()
+
+    def carry_out(self, moves: Iterable[tuple[Pod, Reservation | None]]) -> None:
+        """Let pods that were to go in earlier cycles take their places now, as far as they can.
+
+        With each comes the place that is still to be reserved for it; None: it goes without.
+        """
+        world = self._the_world()
+        for pod, reservation in moves:
+            if not world.schedules(pod) or world.node_of(pod.key) != pod.spec.node_name:
+                continue
+            with world.attempt() as attempt, suppress(InputError):
+                if reservation is not None:
+                    landing = world.reserve(reservation)
+                else:
+                    world.remove(pod.key)
+                    landing = world.land(_next(pod))
+                    world.put_back(pod.key)
+                if landing.node:
+                    attempt.keep()
 
     def members_with(self, pod: Pod) -> Sequence[str]:
         """Return the keys of the pods that run together with a member of a gang; else none."""
@@ -153,7 +178,9 @@ class MoveProver:
 
     def _given_up(self, proofs: Mapping[str, MoveProof], stay: Stay) -> Stay:
         for key in proofs:
-            self._leaving.pop(key, None)
+            move = self._leaving.pop(key, None)
+            if move is not None and move in self._at_once.get(move.source, []):
+                self._at_once[move.source].remove(move)
         return stay
 
     def _landing_then(self, pods: Sequence[Pod]) -> Landing:
@@ -166,9 +193,7 @@ class MoveProver:
             for key in self._leaving:
                 world.remove(key)
             try:
-                landings = world.land_together(
-                    [replacement_of(pod, f"{pod.metadata.name}-next") for pod in pods]
-                )
+                landings = world.land_together([_next(pod) for pod in pods])
             except InputError as error:
                 return Landing(pods[0].key, why=str(error))
         failed = [each for each in landings if not each.node]
@@ -182,10 +207,42 @@ class MoveProver:
         with world.attempt() as attempt:
             found = self._try(world, pod, goal, reserve)
             if isinstance(found, MoveProof):
+                move = found.moves[0]
                 world.put_back(pod.key)
+                if not found.is_reserved:
+                    refusal = self._why_not_with_others(world, move)
+                    if refusal is not None:
+                        return refusal
                 attempt.keep()
-                self._leaving[pod.key] = found.moves[0]
+                self._leaving[pod.key] = move
+                if not found.is_reserved:
+                    self._at_once.setdefault(move.source, []).append(move)
         return found
+
+    def _why_not_with_others(self, world: TrialWorld, move: Relocation) -> Stay | None:
+        """Return why a pod stays that goes at the same time as others from its node.
+
+        Each was tried while the others were there; without them the node may be the best again.
+        """
+        others = self._at_once.get(move.source, [])
+        if not others:
+            return None
+        going = [*others, move]
+        with world.attempt():
+            for each in going:
+                world.remove(each.pod.key)
+                world.remove(_next(each.pod).key)
+            for each in going:
+                try:
+                    landing = world.land(_next(each.pod))
+                except InputError as error:
+                    return Stay(StayReason.REFUSED, str(error))
+                if not landing.node:
+                    return _without_place(landing)
+                if landing.node == move.source:
+                    why = f"if it went, {each.pod.key} would come back to {move.source}"
+                    return Stay(StayReason.COMES_BACK, why)
+        return None
 
     def _prove_later(
         self, pod: Pod, goal: MoveGoal | None, reserve: Reserve | None
@@ -205,7 +262,7 @@ class MoveProver:
         from_there = [key for key, move in self._leaving.items() if move.source == target]
         after = tuple(sorted(from_there or self._leaving))
         self._leaving[pod.key] = found.moves[0]
-        return MoveProof(found.moves, found.gain, after)
+        return replace(found, after=after)
 
     def _try(
         self, world: TrialWorld, pod: Pod, goal: MoveGoal | None, reserve: Reserve | None
@@ -222,7 +279,7 @@ class MoveProver:
                 if not landing.node:
                     return _without_place(landing)
             world.remove(pod.key)
-            landing = world.land(replacement_of(pod, f"{pod.metadata.name}-next"))
+            landing = world.land(_next(pod))
         except InputError as error:
             return Stay(StayReason.REFUSED, str(error))
         if not landing.node:
@@ -231,10 +288,15 @@ class MoveProver:
             why = "the scheduler would choose the same node again"
             return Stay(StayReason.COMES_BACK, f"{why}: {source}")
         moves = (Relocation(pod, source, landing.node),)
-        return self._judged(moves, goal)
+        return self._judged(moves, goal, is_reserved=reservation is not None)
 
     def _judged(
-        self, moves: tuple[Relocation, ...], goal: MoveGoal | None, *, is_gang: bool = False
+        self,
+        moves: tuple[Relocation, ...],
+        goal: MoveGoal | None,
+        *,
+        is_gang: bool = False,
+        is_reserved: bool = False,
     ) -> MoveProof | Stay:
         now_s = self._clock.now_s()
         for move in moves:
@@ -245,7 +307,7 @@ class MoveProver:
         gain = _ELSEWHERE if goal is None else goal.gain(moves)
         if gain.amount <= 0:
             return Stay(StayReason.NO_GAIN, gain.text)
-        return MoveProof(moves, gain, is_gang=is_gang)
+        return MoveProof(moves, gain, is_gang=is_gang, is_reserved=is_reserved)
 
     def _why_not_tried(self, world: TrialWorld, pod: Pod) -> Stay | None:
         if not world.schedules(pod):
@@ -270,8 +332,7 @@ class MoveProver:
                     return Stay(StayReason.GANG, f"{member.key}: {refusal}")
             for member in members:
                 world.remove(member.key)
-            fresh = [replacement_of(one, f"{one.metadata.name}-next") for one in members]
-            landings = world.land_together(fresh)
+            landings = world.land_together([_next(one) for one in members])
             for landing in landings:
                 if not landing.node:
                     return _without_place(landing)
@@ -300,6 +361,11 @@ class MoveProver:
 def cycle_of(prover: MoveProver | None) -> AbstractContextManager[None]:
     """Return the cycle of a prover, if there is one."""
     return nullcontext() if prover is None else prover.cycle()
+
+
+def _next(pod: Pod) -> Pod:
+    """Return what replaces a pod, in thought."""
+    return replacement_of(pod, f"{pod.metadata.name}-next")
 
 
 def _without_place(landing: Landing) -> Stay:
