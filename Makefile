@@ -41,7 +41,7 @@ browser: $(READY_BROWSER)
 
 # The page of the dashboard, bundled from frontend/; the bundle is committed.  Needs node.
 page:
-	cd frontend && npm ci && npm run build
+	cd frontend && npm install --no-save && npm run build
 
 bench: $(READY_E2E)
 	$(BIN)/python -m benchmarks

@@ -40,7 +40,7 @@ from tests.e2e.scheduler_process import SchedulerProcess
 from tests.e2e.waiting import eventually
 
 from benchmarks.benchmark import Benchmark
-from koordinator.simulator.markup import Markup, element
+from benchmarks.markup import Markup, element
 
 ROUNDS, PHASE_S, SETTLE_S = 4, 20.0, 8.0
 REQUESTS_PER_S = 25.0

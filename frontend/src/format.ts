@@ -1,4 +1,8 @@
-// Numbers as people read them.
+// Numbers as people read them; koordinator/simulator/numerals.py spells them the same way.
+
+export type Unit = 'share' | 'count' | 'seconds' | 'rate'
+
+const UNKNOWN = '–'
 
 export function count(value: number): string {
   return value.toLocaleString('en')
@@ -12,22 +16,69 @@ export function share([used, all]: [number, number]): number {
   return all > 0 ? Math.round((1000 * used) / all) : -1
 }
 
+function pair(value: number, small: string, large: string, factor: number): string {
+  const rest = value % factor
+  return `${Math.floor(value / factor)} ${large}${rest ? ` ${rest} ${small}` : ''}`
+}
+
+/** Return at most two units: 4.2 s, 12 s, 2 min 5 s, 1 h 23 min, 3 d. */
 export function duration(seconds: number): string {
-  const s = Math.max(0, Math.round(seconds))
-  if (s < 60) return `${s} s`
-  if (s < 3600) return `${Math.floor(s / 60)} min`
-  if (s < 48 * 3600) return `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`
-  return `${Math.floor(s / 86400)} d ${Math.floor((s % 86400) / 3600)} h`
+  const s = Math.max(0, seconds)
+  if (s < 9.95) return `${Math.floor(s * 10 + 0.5) / 10} s`
+  const whole = Math.floor(s + 0.5)
+  if (whole < 60) return `${whole} s`
+  if (whole < 3600) return pair(whole, 's', 'min', 60)
+  const minutes = Math.floor(s / 60 + 0.5)
+  if (minutes < 1440) return pair(minutes, 'min', 'h', 60)
+  return pair(Math.floor(s / 3600 + 0.5), 'h', 'd', 24)
+}
+
+/** Return how long something has lasted: as ``duration``, but without seconds that tick. */
+export function age(seconds: number): string {
+  return duration(seconds < 60 ? Math.round(Math.max(0, seconds)) : Math.floor(seconds / 60) * 60)
+}
+
+/** Return a value as it is read out, or as it stands at an axis. */
+export function inUnit(value: number | null, unit: Unit, isAxis = false): string {
+  if (value === null || Number.isNaN(value)) return UNKNOWN
+  if (unit === 'share') return isAxis ? `${Math.round(value * 1000) / 10}%` : `${(Math.floor(value * 1000 + 0.5) / 10).toFixed(1)}%`
+  if (unit === 'seconds') return duration(value)
+  const number = isAxis ? compact(value) : count(Math.floor(value + 0.5))
+  return unit === 'rate' ? `${number}/s` : number
+}
+
+function compact(value: number): string {
+  if (value >= 1e6) return `${value / 1e6}M`
+  return value >= 1e4 ? `${value / 1e3}k` : count(value)
+}
+
+const HOUR = 3600
+const DAY = 86400
+/** Steps of an axis of durations, in seconds. */
+export const DURATION_STEPS = [
+  0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800,
+  HOUR, 2 * HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR,
+  DAY, 2 * DAY, 5 * DAY, 10 * DAY, 20 * DAY, 30 * DAY, 60 * DAY, 90 * DAY, 180 * DAY, 365 * DAY,
+]
+
+function clock(atS: number, parts: number): string {
+  const rest = atS % DAY
+  const all = [rest / HOUR, (rest % HOUR) / 60, rest % 60].map((part) => String(Math.floor(part)).padStart(2, '0'))
+  return all.slice(0, parts).join(':')
+}
+
+/** Return a tick of a virtual time; the day is told where it begins. */
+export function axisText(atS: number, next: number, before: number): string {
+  const step = Math.abs(next - atS) || Math.abs(atS - before)
+  const day = Math.floor(atS / DAY)
+  if (step >= DAY || (day > 0 && atS % DAY === 0)) return `day ${day + 1}`
+  return clock(atS, step < 60 && step > 0 ? 3 : 2)
 }
 
 export function moment(atS: number, isVirtual: boolean): string {
   if (!isVirtual) return new Date(atS * 1000).toLocaleString()
-  const day = Math.floor(atS / 86400)
-  const rest = Math.floor(atS % 86400)
-  const clock = [rest / 3600, (rest % 3600) / 60, rest % 60]
-    .map((part) => String(Math.floor(part)).padStart(2, '0'))
-    .join(':')
-  return day ? `day ${day + 1}, ${clock}` : clock
+  const day = Math.floor(atS / DAY)
+  return day ? `day ${day + 1}, ${clock(atS, 3)}` : clock(atS, 3)
 }
 
 const BINARY = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB']

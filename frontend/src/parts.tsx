@@ -63,11 +63,11 @@ export function Empty(props: { children: ComponentChildren }): JSX.Element {
   return <p class="empty">{props.children}</p>
 }
 
-/** A table that scrolls by itself where the page is narrow. */
-export function Table(props: { label: string; heads: string[]; children: ComponentChildren }): JSX.Element {
+/** A table whose rows fold where the page is narrow: see data-label in style.css. */
+export function Table(props: { label: string; heads: string[]; tone?: string; children: ComponentChildren }): JSX.Element {
   return (
     <div class="scroll" tabIndex={0} role="region" aria-label={props.label}>
-      <table>
+      <table class={props.tone ?? ''}>
         <thead>
           <tr>
             {props.heads.map((head) => (
@@ -78,5 +78,40 @@ export function Table(props: { label: string; heads: string[]; children: Compone
         <tbody>{props.children}</tbody>
       </table>
     </div>
+  )
+}
+
+const THEME = 'koord-theme'
+
+/** Where the browser keeps it; a page opened as a file may have no such place. */
+function keptTheme(): string {
+  try {
+    return localStorage.getItem(THEME) ?? 'system'
+  } catch {
+    return 'system'
+  }
+}
+
+export function ThemeSwitch(): JSX.Element {
+  const [theme, setTheme] = useState(keptTheme())
+  useEffect(() => {
+    try {
+      localStorage.setItem(THEME, theme)
+    } catch {
+      // then it counts as long as the page is open
+    }
+    if (theme === 'system') delete document.documentElement.dataset['theme']
+    else document.documentElement.dataset['theme'] = theme
+    window.dispatchEvent(new Event(THEME))
+  }, [theme])
+  return (
+    <label class="theme">
+      <span class="dim">colours</span>{' '}
+      <select value={theme} onChange={(event) => setTheme(event.currentTarget.value)}>
+        <option value="system">as the system</option>
+        <option value="light">light</option>
+        <option value="dark">dark</option>
+      </select>
+    </label>
   )
 }

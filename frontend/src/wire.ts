@@ -1,4 +1,6 @@
-// What the server sends: see koordinator/dashboard/frames.py, queries.py, attention.py, whatif.py.
+// What the server sends: see koordinator/dashboard/frames.py, queries.py, attention.py, whatif.py;
+// and what a file of results carries: koordinator/simulator/page.py.
+import type { ChartData, Mark } from './chart'
 
 export type Phase = 'loading' | 'live' | 'paused' | 'ended' | 'lost'
 
@@ -189,4 +191,29 @@ export interface WhatIf {
 export interface Gangs {
   gangs: Gang[]
   count: number
+}
+
+export interface ResultTable {
+  label: string
+  heads: string[]
+  rows: (string | { before: number; after: number })[][]
+  foot?: string[]
+  hasFigures?: boolean
+  leftOut?: number
+}
+
+export interface ResultSection {
+  title: string
+  text?: string
+  charts?: ChartData[]
+  tables?: ResultTable[]
+  marks?: Mark[]
+  isFolded?: boolean
+}
+
+export interface ResultPage {
+  title: string
+  facts: string[]
+  figures: { label: string; value: string; remark?: string }[]
+  sections: ResultSection[]
 }

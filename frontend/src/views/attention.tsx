@@ -1,6 +1,6 @@
 // What needs a person; equal texts of one topic are told once.
 import type { JSX } from 'preact'
-import { duration } from '../format'
+import { age } from '../format'
 import { model } from '../model'
 import { Empty, Problem, useAnswer } from '../parts'
 import type { Attention } from '../wire'
@@ -37,7 +37,7 @@ export function NeedsAttention(): JSX.Element {
                 </>
               ))}
               {alike.length > 20 && ' …'}
-              {Number.isFinite(oldest) && <span class="dim"> for {duration(model.status.nowS - oldest)}</span>}
+              {Number.isFinite(oldest) && <span class="dim"> for {age(model.status.nowS - oldest)}</span>}
             </p>
           </article>
         )

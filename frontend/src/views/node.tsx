@@ -1,7 +1,7 @@
 // One node from inside: amounts, NUMA nodes and CPUs, devices, who holds what.
 import type { JSX } from 'preact'
 import { holderColour, UNKNOWN_COLOUR } from '../colours'
-import { duration } from '../format'
+import { age } from '../format'
 import { model } from '../model'
 import { Bar, Problem, Table, useAnswer } from '../parts'
 import { go } from '../route'
@@ -121,7 +121,7 @@ function Inside(props: { node: NodeDetails }): JSX.Element {
                 .filter(Boolean)
                 .join('; ')}
             </td>
-            <td>{duration(model.status.nowS - one.sinceS)}</td>
+            <td>{age(model.status.nowS - one.sinceS)}</td>
           </tr>
         ))}
       </Table>

@@ -1,7 +1,7 @@
 // What waits: by cause, and the whole explanation of one pod.
 import type { JSX } from 'preact'
 import { useState } from 'preact/hooks'
-import { count, duration } from '../format'
+import { count, age } from '../format'
 import { model } from '../model'
 import { Empty, Problem, Table, useAnswer } from '../parts'
 import { go } from '../route'
@@ -49,14 +49,14 @@ function CauseCard(props: { cause: Cause; chosen: string; wanted: string }): JSX
   const all = useAnswer<{ pods: NamedPod[] }>('waiting', isOpen ? { cause: cause.cause } : null, 5000)
   const pods = (all.answer?.pods ?? cause.named).filter((one) => !props.wanted || `${one.pod} ${cause.cause}`.toLowerCase().includes(props.wanted))
   const shown = isOpen ? pods : pods.slice(0, 3)
-  const age = duration(model.status.nowS - cause.oldestS)
+  const longest = age(model.status.nowS - cause.oldestS)
   return (
     <article class="card">
       <h2>
         <span class="number">{count(cause.pods)}</span> {cause.pods === 1 ? 'pod' : 'pods'}: {cause.cause}
       </h2>
       <p class="facts">
-        longest {age}
+        longest {longest}
         {cause.gangs > 0 && ` · ${cause.gangs} ${cause.gangs === 1 ? 'gang' : 'gangs'}`}
         {cause.plugins.length > 0 && ` · ${cause.plugins.join(', ')}`}
         {` · ${cause.namespaces.join(', ')}`}
@@ -72,7 +72,7 @@ function CauseCard(props: { cause: Cause; chosen: string; wanted: string }): JSX
             <a href={`#/waiting/${encodeURIComponent(one.pod)}`} aria-current={one.pod === props.chosen ? 'true' : undefined}>
               <span class="name">{one.pod}</span>
               <span class="dim">
-                {duration(model.status.nowS - one.sinceS)}
+                {age(model.status.nowS - one.sinceS)}
                 {one.position > 0 && ` · place ${one.position}`}
                 {(one.attempts ?? 0) > 0 && ` · tried ${one.attempts}×`}
               </span>

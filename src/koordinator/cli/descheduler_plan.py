@@ -31,6 +31,7 @@ from koordinator.cli.output import (
 )
 from koordinator.cli.plan_flags import PlanFlags
 from koordinator.cli.times import parse_time
+from koordinator.dashboard.offline import offline_page
 from koordinator.descheduler.configuration import DeschedulerConfiguration
 from koordinator.descheduler.contract import DeschedulerPluginSpec
 from koordinator.descheduler.profile import choose_profiles
@@ -39,7 +40,7 @@ from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.errors import AlreadyExistsError, ClusterError, InputError
 from koordinator.scheduler.trial import FOLLOWED
 from koordinator.simulator.move_plans import plan_moves
-from koordinator.simulator.plan_page import render_plan, share_text, spoken_cost
+from koordinator.simulator.plan_page import plan_page, share_text, spoken_cost
 
 
 def plan(flags: PlanFlags) -> None:
@@ -71,7 +72,7 @@ def plan(flags: PlanFlags) -> None:
     for problem in made.problems:
         warn(f"the cycle ended early: {problem}")
     if flags.html is not None:
-        flags.html.write_text(render_plan(made), encoding="utf-8")
+        flags.html.write_text(offline_page(plan_page(made)), encoding="utf-8")
     if flags.output is Output.TABLE:
         _print(console(), made)
     else:

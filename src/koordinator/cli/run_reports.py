@@ -8,12 +8,13 @@ import msgspec
 
 from koordinator.cli.interruption import Interruption, tell_interrupted
 from koordinator.cli.output import Output, console, print_data
+from koordinator.dashboard.offline import offline_page
 from koordinator.domain.run_report import RunReport, to_json
 from koordinator.foundation.errors import InputError
 from koordinator.simulator import Simulation
 from koordinator.simulator.colocation.comparison import comparison_table, queue_table
 from koordinator.simulator.progress import LiveView
-from koordinator.simulator.report import render_html, summary_table
+from koordinator.simulator.report import run_page, summary_table
 
 
 def run_watched(
@@ -73,7 +74,7 @@ def write_html(report: RunReport, path: Path, before: RunReport | None = None) -
     Raises InputError if the file can't be written.
     """
     try:
-        path.write_text(render_html(report, before), encoding="utf-8")
+        path.write_text(offline_page(run_page(report, before)), encoding="utf-8")
     except OSError as error:
         raise InputError(f"can't be written: {error.strerror}", source=str(path)) from None
     console(stderr=True).print(f"Report: {path.resolve().as_uri()}", soft_wrap=True, markup=False)

@@ -6,7 +6,6 @@ here may take longer than some milliseconds on thousands of nodes.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -17,12 +16,11 @@ from koordinator.dashboard.node_facts import NodeFacts, NodeRoster
 from koordinator.dashboard.sources import SourceStatus
 from koordinator.domain.gangs import gang_id
 from koordinator.foundation.clock import to_epoch_s
-from koordinator.scheduler.explain.sentences import sentence
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.queue import QueuedPod
 from koordinator.scheduler.snapshot.axis import CPU, MEMORY
 from koordinator.scheduler.snapshot.nodes import RATIO_OF_GPU
-from koordinator.simulator.gauge import main_reason
+from koordinator.simulator.gauge import waiting_cause
 
 #: Columns of ``NodeColumns.values``; shares are in thousandths, -1 where nobody knows.
 COLUMNS = ("cpu", "memory", "gpu", "load", "holes", "lowQos", "freeGpus", "pods", "state")
@@ -185,7 +183,7 @@ class OverviewBuilder:
         return WaitingPod(
             meta.namespace,
             meta.name,
-            _cause_of(message) if message else UNTRIED,
+            waiting_cause(message) if message else UNTRIED,
             plugin,
             to_epoch_s(meta.creation_timestamp, first_s),
             places.get(pod.key, 0),
@@ -208,12 +206,6 @@ class OverviewBuilder:
         if queued is None and pod.spec.scheduler_name not in self._handle.cycles:
             return f"no profile schedules it: its schedulerName is {pod.spec.scheduler_name}", ""
         return "", ""
-
-
-@lru_cache(maxsize=1 << 12)
-def _cause_of(message: str) -> str:
-    """Return the one reason of a message that is waited for, in words."""
-    return sentence(main_reason(message))
 
 
 def _with_their_gangs(waiting: list[WaitingPod]) -> list[WaitingPod]:

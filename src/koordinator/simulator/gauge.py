@@ -14,6 +14,7 @@ from koordinator.api.pod import Pod
 from koordinator.domain.gpu_fragmentation import Fragmentation
 from koordinator.domain.gpu_mix import GpuClass, PodMix
 from koordinator.domain.run_report import Allocation, NodeGroup, RunSample
+from koordinator.scheduler.explain.sentences import sentence, without_names
 from koordinator.scheduler.snapshot import Snapshot
 from koordinator.scheduler.snapshot.axis import CPU, MEMORY
 from koordinator.scheduler.snapshot.gpu_view import gpu_class, gpu_nodes, node_kinds
@@ -23,6 +24,10 @@ from koordinator.simulator.world import World
 
 #: Nodes that such a reason keeps away can't be had by waiting.
 _FIXED = ("node(s) didn't match", "node(s) had untolerated taint", "node(s) were unschedulable")
+#: A gang's other members are told the reason of the one that was tried.
+_REJECTED = re.compile(r'GangGroup ".*?" gets rejected due to .*? with reason "(.*)"')
+_COUNT_OF_NODES = re.compile(r"^\d+/\d+ nodes are available: ")
+_WHOLE = ("no candidate topology nodes", "Insufficient quotas", "Insufficient non-preemptible")
 _COUNTED = re.compile(r"(\d+) (.+)")
 
 
@@ -65,11 +70,22 @@ class WorldGauge:
             allocated={pool: self._allocation(pool) for pool in self._rows},
             gpu_fragmentation=self._gpu_fragmentation(),
             pending_by_reason=Counter(
-                main_reason(run.why)
+                self._label(run.why)
                 for run in world.pods.values()
                 if run.stage is PodStage.PENDING and run.why
             ),
         )
+
+    @staticmethod
+    def _label(message: str) -> str:
+        """Return the scheduler's words for what waiting pods wait for, the same for like cases.
+
+        Programs read those words.  Where they name objects or amounts people's words are taken,
+        without these: there would be as many reasons as there are pods.
+        """
+        reason = main_reason(message)
+        kind = without_names(waiting_cause(message))
+        return reason if reason == without_names(reason) else kind
 
     # -- allocation --------------------------------------------------------------------------
 
@@ -129,15 +145,36 @@ class WorldGauge:
         return unusable / free
 
 
+def _own_words(message: str) -> str:
+    """Return what a message says of the pod itself: no preemption, and not who says it.
+
+    A member of a gang waits for what the member waits for that was tried; room for a gang and
+    quotas are told in one sentence behind the count of the nodes.
+    """
+    message = message.partition(" preemption: ")[0]
+    while (inner := _REJECTED.search(message)) is not None:
+        message = inner[1]
+    said = _COUNT_OF_NODES.sub("", message)
+    if said.startswith(_WHOLE):
+        return said.partition(" Gang ")[0].rstrip(".")
+    return message
+
+
 @lru_cache(maxsize=1 << 12)
+def waiting_cause(message: str) -> str:
+    """Return the main reason of a pod's condition in words."""
+    return sentence(main_reason(message))
+
+
 def main_reason(message: str) -> str:
     """Return the one reason of a pod's condition that the pod is waiting for to go away.
 
     That is the one of the most nodes, where nodes that could never take the pod don't count unless
     there are no others; ties go to the first in the alphabet.
     """
+    message = _own_words(message)
     _, found, listed = message.partition(" nodes are available: ")
-    if not found:
+    if not found or message.startswith(_WHOLE):
         return message
     counts: dict[str, int] = {}
     for part in listed.partition(". ")[0].rstrip(".").split(", "):

@@ -1,4 +1,4 @@
-"""Numbers as people read them; report.js spells them the same way."""
+"""Numbers as people read them; frontend/src/format.ts spells them the same way."""
 
 import math
 from enum import StrEnum
@@ -8,9 +8,6 @@ UNKNOWN = "–"  # noqa: RUF001 -- the dash that a table has for "no figure"
 _MINUTE_S = 60
 _HOUR_S = 3_600
 _DAY_S = 86_400
-#: From here on an axis writes thousands and millions.
-_THOUSANDS = 10_000
-_MILLIONS = 1_000_000
 _GIB = 1 << 30
 _TIB = 1 << 40
 #: Below, a tenth of a second is worth showing.
@@ -39,16 +36,6 @@ class NumberUnit(StrEnum):
             case NumberUnit.COUNT:
                 return count(value)
 
-    def tick(self, value: float, step: float) -> str:
-        """Return the value for an axis whose ticks, round numbers, are ``step`` apart."""
-        match self:
-            case NumberUnit.SHARE:
-                return f"{value * 100:g}%"
-            case NumberUnit.SECONDS:
-                return duration_tick(value, step)
-            case NumberUnit.COUNT | NumberUnit.RATE:
-                return compact(value)
-
 
 def percent(share: float | None) -> str:
     """Return 0.8734 as ``87.3%``."""
@@ -67,15 +54,6 @@ def memory(size_bytes: int) -> str:
     return f"{count(size_bytes / _GIB)} GiB"
 
 
-def compact(number: float) -> str:
-    """Return 12000 as ``12k``; small numbers stay as they are."""
-    if number >= _MILLIONS:
-        return f"{number / _MILLIONS:g}M"
-    if number >= _THOUSANDS:
-        return f"{number / 1_000:g}k"
-    return f"{number:,g}"
-
-
 def duration(seconds: float) -> str:
     """Return at most two units: ``4.2 s``, ``12 s``, ``2 min 5 s``, ``1 h 23 min``, ``3 d``."""
     if seconds < _TENTHS_BELOW_S:
@@ -89,16 +67,6 @@ def duration(seconds: float) -> str:
     if minutes < _DAY_S // _MINUTE_S:
         return _two_units(minutes, 1, "min", 60, "h")
     return _two_units(math.floor(seconds / _HOUR_S + 0.5), 1, "h", 24, "d")
-
-
-def duration_tick(seconds: float, step_s: float) -> str:
-    """Return the seconds in the largest unit of which the step is a multiple: ``90 min``."""
-    if not seconds:
-        return "0"
-    for unit_s, unit in ((_DAY_S, "d"), (_HOUR_S, "h"), (_MINUTE_S, "min")):
-        if not step_s % unit_s:
-            return f"{seconds / unit_s:g} {unit}"
-    return f"{seconds:g} s"
 
 
 def _tenths(number: float) -> float:

@@ -1,44 +1,68 @@
-"""A simulation run for people: one HTML file that needs nothing else, a table for the terminal.
-
-report.css has the looks, report.js the read-outs; both are put into the page.
-"""
+"""A simulation run for people: what its page shows, and a table for the terminal."""
 
 from collections.abc import Callable
 
 from rich.table import Table
 from rich.text import Text
 
-from koordinator.domain.run_report import KindTotals, RunEvent, RunReport
-from koordinator.simulator.colocation.comparison import comparison_markup, queue_markup
-from koordinator.simulator.markup import Markup, element
+from koordinator.domain.run_report import KindTotals, RunReport
+from koordinator.simulator.colocation.comparison import comparison_page_table, queue_page_table
 from koordinator.simulator.numerals import UNKNOWN, NumberUnit, count, duration, percent
-from koordinator.simulator.page import asset, html_page, section
+from koordinator.simulator.page import (
+    PageFigure,
+    PageMark,
+    PageSection,
+    PageTable,
+    ResultPage,
+)
 from koordinator.simulator.run_charts import (
     cluster_charts,
     colocation_charts,
-    event_strip,
     group_charts,
     has_gpus,
+    throughput,
 )
 
-_MOST_EVENTS = 200
 
-
-def render_html(report: RunReport, before: RunReport | None = None) -> str:
+def run_page(report: RunReport, before: RunReport | None = None) -> ResultPage:
     """Return the whole page; ``before`` is the run to compare its colocation with."""
-    main = element(
-        "main",
-        _key_figures(report),
-        _colocation(report, before),
-        section("Over time", _charts(cluster_charts(report), "charts")),
-        section("Node groups", _charts(group_charts(report), "charts groups"))
-        if report.groups
-        else "",
-        section("Workloads", _kind_table(report)),
-        section("Events", event_strip(report), _event_list(report)),
-        section("Parameters", _parameters(report)) if report.parameters else "",
+    return ResultPage(
+        title=report.title,
+        facts=_facts(report),
+        figures=tuple(PageFigure(*one) for one in _figures(report)),
+        sections=tuple(_sections(report, before)),
     )
-    return html_page(report.title, _header(report), main, element("script", asset("report.js")))
+
+
+def _sections(report: RunReport, before: RunReport | None) -> list[PageSection]:
+    sections = [_colocation(report, before)] if report.colocation is not None else []
+    has_samples = bool(report.samples.time_s)
+    if has_samples:
+        sections.append(PageSection(title="Over time", charts=cluster_charts(report)))
+        if len(report.groups) > 1:
+            sections.append(PageSection(title="Node groups", charts=group_charts(report)))
+    sections.append(PageSection(title="Workloads", tables=(_kind_table(report),)))
+    marks = tuple(
+        PageMark(event.time_s - report.started_s, event.text, event.is_node_failure)
+        for event in report.events
+    )
+    nothing = "" if marks else "No node failed, and no pod had to go."
+    sections.append(PageSection(title="What happened", text=nothing, marks=marks))
+    if report.parameters:
+        rows = tuple((name, value) for name, value in report.parameters.items())
+        table = PageTable(label="Parameters", heads=("parameter", "value"), rows=rows)
+        sections.append(PageSection(title="Parameters", tables=(table,), is_folded=True))
+    if has_samples and report.decision_rate() is not None:
+        speed = NumberUnit.RATE.text(report.decision_rate())
+        sections.append(
+            PageSection(
+                title="The simulator",
+                text=f"It took {duration(report.wall_s)}; the scheduler decided {speed}.",
+                charts=(throughput(report),),
+                is_folded=True,
+            )
+        )
+    return sections
 
 
 def summary_table(report: RunReport) -> Table:
@@ -58,33 +82,37 @@ def summary_table(report: RunReport) -> Table:
     return table
 
 
-def _charts(charts: list[Markup], class_: str) -> Markup:
-    return element("div", *charts, class_=class_)
+def _kind_table(report: RunReport) -> PageTable:
+    return PageTable(
+        label="Workloads",
+        heads=tuple(name for name, _ in _KIND_COLUMNS),
+        rows=tuple(tuple(text(kind) for _, text in _KIND_COLUMNS) for kind in report.kinds),
+        foot=tuple(text(report.total) for _, text in _KIND_COLUMNS),
+        has_figures=True,
+    )
 
 
-def _colocation(report: RunReport, before: RunReport | None) -> str:
-    if report.colocation is None:
-        return ""
+def _colocation(report: RunReport, before: RunReport | None) -> PageSection:
     runs = [report] if before is None else [before, report]
-    charts = [chart for run in runs for chart in colocation_charts(run)]
-    yarn = report.colocation.yarn
-    queues = queue_markup(yarn) if yarn is not None else ""
-    return section("Colocation", comparison_markup(runs), _charts(charts, "charts"), queues)
+    yarn = report.colocation.yarn if report.colocation is not None else None
+    return PageSection(
+        title="Colocation",
+        charts=tuple(chart for run in runs for chart in colocation_charts(run)),
+        tables=(
+            comparison_page_table(runs),
+            *((queue_page_table(yarn),) if yarn is not None else ()),
+        ),
+    )
 
 
-def _header(report: RunReport) -> Markup:
-    facts = [
+def _facts(report: RunReport) -> tuple[str, ...]:
+    gpus = sum(group.gpus for group in report.groups)
+    return (
         f"{count(sum(g.nodes for g in report.groups))} nodes",
-        f"{count(sum(g.gpus for g in report.groups))} GPUs",
+        *((f"{count(gpus)} GPUs",) if gpus else ()),
         f"{count(sum(g.cpu_cores for g in report.groups))} CPU cores",
         f"{duration(report.finished_s - report.started_s)} of virtual time",
-        f"simulated in {duration(report.wall_s)}",
         f"seed {report.seed}",
-    ]
-    return element(
-        "header",
-        element("h1", report.title),
-        element("ul", *(element("li", fact) for fact in facts), class_="facts"),
     )
 
 
@@ -103,35 +131,22 @@ def _figures(report: RunReport) -> list[tuple[str, str, str]]:
             "mean, of the free GPUs",
         ),
     ]
+    failures = ("Node failures", count(report.node_failures), f"{count(total.failed)} pods failed")
     return [
+        ("Pods scheduled", count(total.scheduled), f"of {count(total.submitted)} submitted"),
+        (
+            "Median wait",
+            duration(waits.p50_s) if waits else UNKNOWN,
+            f"p95 {duration(waits.p95_s)}, p99 {duration(waits.p99_s)}" if waits else UNKNOWN,
+        ),
         *(gpu_figures if has_gpus(report) else ()),
         (
             "CPU allocated",
             percent(report.mean_over_time(allocated.cpu)),
             f"mean, peak {percent(max(allocated.cpu, default=None))}",
         ),
-        ("Pods scheduled", count(total.scheduled), f"of {count(total.submitted)} submitted"),
-        (
-            "Median wait",
-            duration(waits.p50_s) if waits else UNKNOWN,
-            f"p99 {duration(waits.p99_s)}" if waits else UNKNOWN,
-        ),
-        ("Throughput", NumberUnit.RATE.text(report.decision_rate()), "scheduling decisions"),
-        ("Node failures", count(report.node_failures), f"{count(total.failed)} pods failed"),
+        *((failures,) if report.node_failures else ()),
     ]
-
-
-def _key_figures(report: RunReport) -> Markup:
-    items = (
-        element(
-            "div",
-            element("dt", label),
-            element("dd", value),
-            element("dd", remark, class_="remark"),
-        )
-        for label, value, remark in _figures(report)
-    )
-    return element("dl", *items, class_="figures")
 
 
 def _wait_column(name: str) -> Callable[[KindTotals], str]:
@@ -150,48 +165,3 @@ _KIND_COLUMNS: tuple[tuple[str, Callable[[KindTotals], str]], ...] = (
     ("p95", _wait_column("p95_s")),
     ("p99", _wait_column("p99_s")),
 )
-
-
-def _kind_table(report: RunReport) -> Markup:
-    head = element("tr", *(element("th", name, scope="col") for name, _ in _KIND_COLUMNS))
-    table = element(
-        "table",
-        element("thead", head),
-        element("tbody", *(_kind_row(kind) for kind in report.kinds)),
-        element("tfoot", _kind_row(report.total)),
-    )
-    return element("div", table, class_="scroll", role="region", aria_label="Workloads", tabindex=0)
-
-
-def _kind_row(kind: KindTotals) -> Markup:
-    name, *figures = (text(kind) for _, text in _KIND_COLUMNS)
-    return element(
-        "tr", element("th", name, scope="row"), *(element("td", text) for text in figures)
-    )
-
-
-def _event_list(report: RunReport) -> Markup:
-    if not report.events:
-        return element("p", "Nothing happened.", class_="nothing")
-    items = [_event(e, report.started_s) for e in report.events[:_MOST_EVENTS]]
-    left_out = len(report.events) - len(items)
-    if left_out:
-        items.append(element("li", f"and {count(left_out)} more"))
-    return element("ol", *items, class_="events")
-
-
-def _event(event: RunEvent, started_s: float) -> Markup:
-    return element(
-        "li",
-        element("span", duration(event.time_s - started_s), class_="at"),
-        element("span", event.text, class_="what"),
-        class_="failure" if event.is_node_failure else None,
-    )
-
-
-def _parameters(report: RunReport) -> Markup:
-    items = (
-        element("div", element("dt", name), element("dd", value))
-        for name, value in report.parameters.items()
-    )
-    return element("dl", *items, class_="parameters")

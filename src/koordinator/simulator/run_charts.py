@@ -1,32 +1,25 @@
-"""Which charts a run report has, and what each of them shows."""
+"""Which charts a run report has, and what each of them shows; none of what the run has not."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from koordinator.domain.colocation_report import YarnReport
 from koordinator.domain.run_report import AllocationColumns, NodeGroup, RunReport
-from koordinator.simulator.axes import SHARES, Axis, FloatArray, value_axis
-from koordinator.simulator.charts import (
-    Chart,
-    ChartSeries,
-    area_chart,
-    empty_chart,
-    line_chart,
-    strip,
-)
-from koordinator.simulator.markup import Markup
+from koordinator.scheduler.explain.sentences import sentence
+from koordinator.simulator.kept_rows import FloatArray, kept_rows
 from koordinator.simulator.numerals import NumberUnit, count, memory
+from koordinator.simulator.page import PageChart, PageSeries
 
 #: Stretches of the run over which the scheduling rate is averaged.
 _RATE_STRETCHES = 120
+_MOST_ROWS = 600
 
-# Numbers of the colours in report.css: a resource has the same one everywhere.
-_GPU, _CPU, _MEMORY = 0, 1, 2
-_PODS = 4
+# Numbers of colours: a resource has the same one everywhere, also in the dashboard's own charts.
+_CPU, _MEMORY, _GPU = 0, 1, 2
 _LATE = 3
-#: Neighbours in the stack differ also for the colour-blind.
-_REASON_TONES = (3, 4, 2, 5, 1, 0, 6)
+_PODS = 4
 
 
 def has_gpus(report: RunReport) -> bool:
@@ -34,224 +27,176 @@ def has_gpus(report: RunReport) -> bool:
     return any(group.gpus for group in report.groups)
 
 
-def cluster_charts(report: RunReport) -> list[Markup]:
+def cluster_charts(report: RunReport) -> tuple[PageChart, ...]:
     """Return the charts of the whole cluster."""
-    charts = (allocation, fragmentation, pending, running, throughput, waiting)
-    return [chart(report) for chart in charts]
+    charts = (pending(report), waiting(report), allocation(report), fragmentation(report))
+    return tuple(chart for chart in (*charts, running(report)) if chart is not None)
 
 
-def allocation(report: RunReport) -> Markup:
+def allocation(report: RunReport) -> PageChart:
     """Show the allocated shares of the cluster."""
-    return line_chart(
-        _chart(
-            report,
-            "Allocation",
-            "Share of the cluster that is given to pods",
-            _allocation_series(report.allocated(), with_gpu=has_gpus(report)),
-            unit=NumberUnit.SHARE,
-            axis=SHARES,
-        )
-    )
-
-
-def fragmentation(report: RunReport) -> Markup:
-    """Show the unusable part of the free GPUs, also as a share of all GPUs."""
-    title = "GPU fragmentation"
-    of_free = _column(report.samples.gpu_fragmentation)
-    if np.isnan(of_free).all():
-        return empty_chart(title, "No free GPUs to measure.")
-    of_all = of_free * (1 - _column(report.allocated().gpu))
-    series = (
-        ChartSeries(name="of the free GPUs", values=of_free, tone=_GPU),
-        ChartSeries(name="of all GPUs", values=of_all, tone=_LATE),
-    )
-    note = "Free GPU capacity that a typical pod could not use"
-    return line_chart(_chart(report, title, note, series, unit=NumberUnit.SHARE))
-
-
-def pending(report: RunReport) -> Markup:
-    """Show the pending pods, stacked by reason."""
-    title = "Pending pods by reason"
-    reasons = report.samples.pending_by_reason
-    if not reasons:
-        return empty_chart(title, "No pod was pending when a sample was taken.")
-    series = tuple(
-        ChartSeries(name=reason, values=_column(pods), tone=tone)
-        for (reason, pods), tone in zip(reasons.items(), _REASON_TONES, strict=False)
-    )
-    chart = _chart(
+    return _chart(
         report,
-        title,
-        "What keeps the waiting pods from a node",
-        series,
-        unit=NumberUnit.COUNT,
-        axis=value_axis(float(np.sum([s.values for s in series], axis=0).max()), NumberUnit.COUNT),
+        "Allocation",
+        "Share of the cluster that is given to pods",
+        _allocation_series(report.allocated(), with_gpu=has_gpus(report)),
+        unit=NumberUnit.SHARE,
     )
-    return area_chart(chart)
 
 
-def running(report: RunReport) -> Markup:
+def fragmentation(report: RunReport) -> PageChart | None:
+    """Show the unusable part of the free GPUs, also as a share of all; None without free GPUs."""
+    of_free = _column(report.samples.gpu_fragmentation)
+    if not has_gpus(report) or np.isnan(of_free).all():
+        return None
+    of_all = of_free * (1 - _column(report.allocated().gpu))
+    series = (("of the free GPUs", of_free, _GPU), ("of all GPUs", of_all, _LATE))
+    note = "Free GPU capacity that a typical pod could not use"
+    return _chart(report, "GPU fragmentation", note, series, unit=NumberUnit.SHARE)
+
+
+def pending(report: RunReport) -> PageChart | None:
+    """Show the pending pods, stacked by reason; None if no sample has any."""
+    reasons = report.samples.pending_by_reason
+    if not any(map(any, reasons.values())):
+        return None
+    series = [
+        (sentence(reason), _column(pods), tone)
+        for tone, (reason, pods) in enumerate(reasons.items())
+    ]
+    note = "What keeps the waiting pods from a node"
+    return _chart(
+        report, "Pods that wait, by cause", note, series, unit=NumberUnit.COUNT, is_stacked=True
+    )
+
+
+def running(report: RunReport) -> PageChart:
     """Show how many pods run."""
-    series = (ChartSeries(name="running", values=_column(report.samples.pods_running), tone=_PODS),)
+    series = (("running", _column(report.samples.pods_running), _PODS),)
     note = "Pods on a node with work left"
-    return line_chart(_chart(report, "Running pods", note, series, unit=NumberUnit.COUNT))
+    return _chart(report, "Running pods", note, series, unit=NumberUnit.COUNT)
 
 
-def throughput(report: RunReport) -> Markup:
+def throughput(report: RunReport) -> PageChart:
     """Show the decisions per second of scheduling, averaged over stretches of the run."""
     n = len(report.samples.time_s)
     ends = np.unique(np.linspace(0, n - 1, min(n, _RATE_STRETCHES + 1)).astype(int)).tolist()
     rates = _column(report.decision_rates(ends))
-    return line_chart(
-        _chart(
-            report,
-            "Scheduling throughput",
-            "Decisions per second of wall time spent in the scheduler",
-            (ChartSeries(name="decisions", values=rates, tone=_CPU),),
-            unit=NumberUnit.RATE,
-            rows=ends,
-        )
+    return _chart(
+        report,
+        "Speed of the scheduler",
+        "Decisions per second of wall time spent in it",
+        (("decisions", rates, _CPU),),
+        unit=NumberUnit.RATE,
+        rows=ends,
     )
 
 
-def waiting(report: RunReport) -> Markup:
-    """Show how long the pods waited that were scheduled since the sample before."""
-    series = (
-        ChartSeries(name="median", values=_column(report.samples.waited_p50_s), tone=_CPU),
-        ChartSeries(
-            name="95th percentile", values=_column(report.samples.waited_p95_s), tone=_LATE
-        ),
+def waiting(report: RunReport) -> PageChart | None:
+    """Show how long the pods waited that were scheduled since the sample before; None: nobody."""
+    median, late = (
+        _column(values) for values in (report.samples.waited_p50_s, report.samples.waited_p95_s)
     )
+    if np.isnan(median).all():
+        return None
     note = "Virtual time from submission to a node, by time of scheduling"
-    return line_chart(_chart(report, "Waiting time", note, series, unit=NumberUnit.SECONDS))
+    series = (("median", median, _CPU), ("95th percentile", late, _LATE))
+    return _chart(report, "Waiting time", note, series, unit=NumberUnit.SECONDS)
 
 
-def colocation_charts(report: RunReport) -> list[Markup]:
+def colocation_charts(report: RunReport) -> tuple[PageChart, ...]:
     """Return who uses the CPUs and when services are at risk; none where that wasn't measured."""
     found = report.colocation
     if found is None:
-        return []
+        return ()
     when = "with colocation" if found.is_on else "without colocation"
     columns = found.samples
+    published = (("batch-cpu", columns.batch_cpu, 1), ("mid-cpu", columns.mid_cpu, 2))
     used = (
-        ChartSeries(name="services", values=_column(columns.services_cpu), tone=_CPU),
-        ChartSeries(name="best effort", values=_column(columns.best_effort_cpu), tone=_PODS),
-        *(
-            ChartSeries(name=name, values=_column(values), tone=tone)
-            for name, values, tone in (
-                ("batch-cpu", columns.batch_cpu, _MEMORY),
-                ("mid-cpu", columns.mid_cpu, _GPU),
-            )
-            if any(values)
-        ),
+        ("services", _column(columns.services_cpu), 0),
+        ("best effort", _column(columns.best_effort_cpu), _PODS),
+        *((name, _column(values), tone) for name, values, tone in published if any(values)),
     )
     risk = (
-        ChartSeries(name="at risk", values=_column(columns.at_risk), tone=_LATE),
-        ChartSeries(name="held back", values=_column(columns.suppressed), tone=_PODS),
+        ("at risk", _column(columns.at_risk), _LATE),
+        ("held back", _column(columns.suppressed), _PODS),
     )
+    share = NumberUnit.SHARE
     note = f"Share of time above {found.safe_percent}% of a node, of the CPU that best effort wants"
-    return [
-        line_chart(
-            _chart(
-                report,
-                f"CPU in use, {when}",
-                "Share of all CPUs, and what is published of them",
-                used,
-                unit=NumberUnit.SHARE,
-                axis=SHARES,
-            )
-        ),
-        line_chart(_chart(report, f"Services at risk, {when}", note, risk, unit=NumberUnit.SHARE)),
+    use = "Share of all CPUs, and what is published of them"
+    return (
+        _chart(report, f"CPU in use, {when}", use, used, unit=share),
+        _chart(report, f"Services at risk, {when}", note, risk, unit=share),
         *(_yarn_charts(report, found.yarn) if found.is_on and found.yarn is not None else ()),
-    ]
+    )
 
 
-def _yarn_charts(report: RunReport, yarn: YarnReport) -> list[Markup]:
+def _yarn_charts(report: RunReport, yarn: YarnReport) -> tuple[PageChart, ...]:
     """Return what YARN may hand out and what its containers use, and how many of them wait."""
     columns = yarn.samples
     shares = (
-        ChartSeries(name="may be handed out", values=_column(columns.limit_cpu), tone=_MEMORY),
-        ChartSeries(name="in use", values=_column(columns.used_cpu), tone=_PODS),
+        ("may be handed out", _column(columns.limit_cpu), 1),
+        ("in use", _column(columns.used_cpu), _PODS),
     )
-    waits = (ChartSeries(name="waiting", values=_column(columns.waiting), tone=_LATE),)
-    note = "Share of all CPUs: limits of NodeManagers, and what containers use of them"
-    return [
-        line_chart(_chart(report, "CPU of YARN", note, shares, unit=NumberUnit.SHARE, axis=SHARES)),
-        line_chart(
-            _chart(
-                report,
-                "Containers of YARN that wait",
-                "Asked for by applications, without a node",
-                waits,
-                unit=NumberUnit.COUNT,
-            )
-        ),
-    ]
+    waits = (("waiting", _column(columns.waiting), _LATE),)
+    use = "Share of all CPUs: limits of NodeManagers, and what containers use of them"
+    note = "Asked for by applications, without a node"
+    return (
+        _chart(report, "CPU of YARN", use, shares, unit=NumberUnit.SHARE),
+        _chart(report, "Containers of YARN that wait", note, waits, unit=NumberUnit.COUNT),
+    )
 
 
-def group_charts(report: RunReport) -> list[Markup]:
+def group_charts(report: RunReport) -> tuple[PageChart, ...]:
     """Return a small chart of the allocated shares per node group."""
-    return [
-        line_chart(
-            _chart(
-                report,
-                group.name,
-                _size_of(group),
-                _allocation_series(report.samples.allocated[group.name], with_gpu=group.gpus > 0),
-                unit=NumberUnit.SHARE,
-                axis=SHARES,
-            ),
-            small=True,
+    return tuple(
+        _chart(
+            report,
+            group.name,
+            _size_of(group),
+            _allocation_series(report.samples.allocated[group.name], with_gpu=group.gpus > 0),
+            unit=NumberUnit.SHARE,
+            is_small=True,
         )
         for group in report.groups
-    ]
-
-
-def event_strip(report: RunReport) -> Markup:
-    """Show when nodes failed and when other things happened."""
-    failures = [e.time_s - report.started_s for e in report.events if e.is_node_failure]
-    others = [e.time_s - report.started_s for e in report.events if not e.is_node_failure]
-    return strip(
-        title="Time line",
-        note=f"{count(len(failures))} node failures (tall), {count(len(others))} other events",
-        span_s=report.finished_s - report.started_s,
-        strong_s=failures,
-        weak_s=others,
     )
+
+
+_Curve = tuple[str, FloatArray, int]  # name, values, tone
 
 
 def _chart(
     report: RunReport,
     title: str,
     note: str,
-    series: tuple[ChartSeries, ...],
+    curves: Sequence[_Curve],
     *,
     unit: NumberUnit,
-    axis: Axis | None = None,
     rows: Sequence[int] | None = None,
-) -> Chart:
-    """Return a chart of the samples in ``rows``, all if None; the axis reaches to the top value."""
+    is_stacked: bool = False,
+    is_small: bool = False,
+) -> PageChart:
+    """Return a chart of the samples in ``rows``, all if None; peaks stay where it is thinned."""
     time_s = np.array(report.samples.time_s, float) - report.started_s
-    if axis is None:
-        axis = value_axis(max((_top(s.values) for s in series), default=0.0), unit)
-    return Chart(
+    if rows is not None:
+        time_s = time_s[list(rows)]
+    values = np.array([each for _, each, _ in curves])
+    decisive = np.sum(values, axis=0)[None] if is_stacked else values
+    kept = kept_rows(decisive, _MOST_ROWS)
+    return PageChart(
         title=title,
         note=note,
-        time_s=time_s if rows is None else time_s[list(rows)],
-        span_s=report.finished_s - report.started_s,
-        series=series,
-        axis=axis,
         unit=unit,
+        at_s=tuple(round(float(at), 3) for at in time_s[kept]),
+        series=tuple(PageSeries(name, _entries(each[kept]), tone) for name, each, tone in curves),
+        is_stacked=is_stacked,
+        is_small=is_small,
     )
 
 
-def _allocation_series(columns: AllocationColumns, *, with_gpu: bool) -> tuple[ChartSeries, ...]:
-    gpu = (ChartSeries(name="GPU", values=_column(columns.gpu), tone=_GPU),) if with_gpu else ()
-    return (
-        *gpu,
-        ChartSeries(name="CPU", values=_column(columns.cpu), tone=_CPU),
-        ChartSeries(name="memory", values=_column(columns.memory), tone=_MEMORY),
-    )
+def _allocation_series(columns: AllocationColumns, *, with_gpu: bool) -> tuple[_Curve, ...]:
+    gpu = (("GPU", _column(columns.gpu), _GPU),) if with_gpu else ()
+    return (*gpu, ("CPU", _column(columns.cpu), _CPU), ("memory", _column(columns.memory), _MEMORY))
 
 
 def _size_of(group: NodeGroup) -> str:
@@ -259,13 +204,13 @@ def _size_of(group: NodeGroup) -> str:
     if group.gpus:
         sizes.append(f"{count(group.gpus)} GPUs")
     sizes += [f"{count(group.cpu_cores)} cores", memory(group.memory_bytes)]
-    return " · ".join(size.replace(" ", "\N{NO-BREAK SPACE}") for size in sizes)
+    return " \N{MIDDLE DOT} ".join(size.replace(" ", "\N{NO-BREAK SPACE}") for size in sizes)
 
 
 def _column(values: Sequence[float | None]) -> FloatArray:
     return np.array([np.nan if v is None else v for v in values], float)
 
 
-def _top(values: FloatArray) -> float:
-    known = values[~np.isnan(values)]
-    return float(known.max()) if len(known) else 0.0
+def _entries(values: FloatArray) -> tuple[float | None, ...]:
+    """Return numbers with as many digits as can be seen, None for NaN."""
+    return tuple(None if math.isnan(value) else float(f"{value:.6g}") for value in values.tolist())

@@ -14,7 +14,7 @@ OUTSIDE = ("index.html", "package.json", "package-lock.json", "tsconfig.json", "
 
 
 def test_the_bundle_is_of_these_sources() -> None:
-    """Whoever changes the page builds it again: (cd frontend && npm ci && npm run build)."""
+    """Whoever changes the page builds it again: make page."""
     own = [path.relative_to(FRONTEND).as_posix() for path in (FRONTEND / "src").rglob("*.*")]
     digest = hashlib.sha256()
     for name in sorted([*OUTSIDE, *own]):
@@ -43,7 +43,7 @@ def test_licences_of_what_is_bundled_are_shipped() -> None:
 def test_the_bundle_can_be_built_again(tmp_path: Path) -> None:
     """The same sources make the same files, byte by byte."""
     if shutil.which("node") is None or not (FRONTEND / "node_modules").is_dir():
-        pytest.skip("needs node, and frontend/node_modules of: cd frontend && npm ci")
+        pytest.skip("needs node, and frontend/node_modules of: cd frontend && npm install")
     copy = tmp_path / "frontend"
     copy.mkdir()
     for name in OUTSIDE:

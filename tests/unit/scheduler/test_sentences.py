@@ -10,7 +10,7 @@ import pytest
 import koordinator
 from koordinator.api.device import DeviceType
 from koordinator.domain.devices import shortage
-from koordinator.scheduler.explain.sentences import SENTENCES, has_sentence, sentence
+from koordinator.scheduler.explain.sentences import SENTENCES, has_sentence, sentence, without_names
 
 ROOT = Path(koordinator.__file__).parent
 
@@ -215,3 +215,24 @@ def test_every_sentence_is_used() -> None:
 def test_what_nobody_has_words_for_is_told_as_it_is() -> None:
     """Plugins out of tree say what they want."""
     assert sentence("node(s) were painted green") == "node(s) were painted green"
+
+
+@pytest.mark.parametrize(
+    ("said", "alike"),
+    [
+        (
+            "its gang default/train-3 starts with 8 members, and there are 3",
+            "its gang … starts with … members, and there are …",
+        ),
+        ("default/p-1 stands for its gang default/g", "… stands for its gang …"),
+        ("too little nvidia.com/gpu is free", "too little nvidia.com/gpu is free"),
+        (
+            "too little kubernetes.io/batch-cpu is left",
+            "too little kubernetes.io/batch-cpu is left",
+        ),
+        ("quota team-2 has too little cpu left", "quota team-2 has too little cpu left"),
+    ],
+)
+def test_like_cases_are_told_by_the_same_words(said: str, alike: str) -> None:
+    """Objects and numbers are left out, names of resources and quotas stay."""
+    assert without_names(said) == alike

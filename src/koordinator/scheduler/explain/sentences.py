@@ -289,6 +289,10 @@ SENTENCES: Final[tuple[tuple[str, str], ...]] = (
     (r"(.*found .*; accepted (?:is|are) .*)", "what is written about it can't be read: {0}"),
 )
 _PATTERNS: Final = tuple((re.compile(pattern), words) for pattern, words in SENTENCES)
+#: Numbers, and ``namespace/name`` or ``layer/domain``; a resource's first part has a dot.
+_PARTICULAR: Final = re.compile(
+    r"(?<![\w./-])(?:\d+(?:\.\d+)?(?![\w/-])|[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?/[A-Za-z0-9][A-Za-z0-9.-]*)"
+)
 _SHORT_INSIDE: Final = re.compile(r"(Too many pods|Insufficient (\S+?))(?:, requested: .*)?")
 
 
@@ -306,6 +310,14 @@ def sentence(reason: str) -> str:
             said = words.format(*(group or "" for group in found.groups()))
             return f"{said} beside reservations" if by_node else said
     return reason
+
+
+def without_names(said: str) -> str:
+    """Return a sentence without the objects and numbers in it: what differs between like cases.
+
+    Names of resources stay, as they say what is lacking.
+    """
+    return _PARTICULAR.sub("…", said)
 
 
 def has_sentence(reason: str) -> bool:

@@ -7,8 +7,8 @@ from rich.text import Text
 
 from koordinator.domain.colocation_report import ColocationTotals, YarnQueueTotals, YarnReport
 from koordinator.domain.run_report import RunReport
-from koordinator.simulator.markup import Markup, element
 from koordinator.simulator.numerals import UNKNOWN, count, duration, percent
+from koordinator.simulator.page import PageTable
 
 _FIGURES: tuple[tuple[str, Callable[[ColocationTotals], str]], ...] = (
     ("CPU in use", lambda t: percent(t.used_cpu)),
@@ -73,29 +73,23 @@ def queue_table(yarn: YarnReport) -> Table:
     return table
 
 
-def queue_markup(yarn: YarnReport) -> Markup:
+def queue_page_table(yarn: YarnReport) -> PageTable:
     """Return the same for the page of a report."""
-    head = element("tr", *(element("th", name, scope="col") for name, _ in _QUEUE_COLUMNS))
-    body = []
-    for queue in yarn.queues:
-        name, *figures = (text(queue) for _, text in _QUEUE_COLUMNS)
-        cells = (element("td", text) for text in figures)
-        body.append(element("tr", element("th", name, scope="row"), *cells))
-    table = element("table", element("thead", head), element("tbody", *body))
-    return element("div", table, class_="scroll", role="region", aria_label="YARN", tabindex=0)
-
-
-def comparison_markup(runs: Sequence[RunReport]) -> Markup:
-    """Return the figures of one run, or of two (before, after), for the page of a report."""
-    names = (BEFORE, AFTER)[-len(runs) :]
-    head = element("tr", element("th", ""), *(element("th", n, scope="col") for n in names))
-    body = (
-        element("tr", element("th", name, scope="row"), *(element("td", text) for text in texts))
-        for name, *texts in _rows(runs)
+    return PageTable(
+        label="Queues of YARN",
+        heads=tuple(name for name, _ in _QUEUE_COLUMNS),
+        rows=tuple(tuple(text(queue) for _, text in _QUEUE_COLUMNS) for queue in yarn.queues),
+        has_figures=True,
     )
-    table = element("table", element("thead", head), element("tbody", *body))
-    return element(
-        "div", table, class_="scroll", role="region", aria_label="Colocation", tabindex=0
+
+
+def comparison_page_table(runs: Sequence[RunReport]) -> PageTable:
+    """Return the figures of one run, or of two (before, after), for the page of a report."""
+    return PageTable(
+        label="Colocation",
+        heads=("", *(BEFORE, AFTER)[-len(runs) :]),
+        rows=tuple(tuple(row) for row in _rows(runs)),
+        has_figures=True,
     )
 
 

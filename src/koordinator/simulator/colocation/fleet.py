@@ -17,7 +17,7 @@ from koordinator.api.resource_names import BAND_RESOURCES, CPU, MEMORY
 from koordinator.domain.pod_requests import canonical, pod_requests
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.snapshot.axis import IntArray
-from koordinator.simulator.axes import FloatArray
+from koordinator.simulator.kept_rows import FloatArray
 from koordinator.simulator.usage import UsageKinds
 from koordinator.simulator.world import SimulatedPod
 

@@ -23,7 +23,6 @@ from koordinator.hadoop.port import ResourceManager
 from koordinator.koordlet.view.slo import effective_slo
 from koordinator.manager.app import Manager, ManagerOptions
 from koordinator.manager.switches import Controller
-from koordinator.simulator.axes import FloatArray
 from koordinator.simulator.colocation.evictors import Evictors, Moment
 from koordinator.simulator.colocation.fleet import DONE_S, Fleet, Loads
 from koordinator.simulator.colocation.reporters import Reporters
@@ -31,6 +30,7 @@ from koordinator.simulator.colocation.suppression import Suppressor
 from koordinator.simulator.colocation.tally import Sums, Tally
 from koordinator.simulator.colocation.thresholds import NodeThresholds
 from koordinator.simulator.colocation.yarn import ColocatedYarn, yarn_cores
+from koordinator.simulator.kept_rows import FloatArray
 from koordinator.simulator.stages import PodStage
 from koordinator.simulator.usage import Spike, UsageKinds
 from koordinator.simulator.workload import ColocationSettings, YarnSettings

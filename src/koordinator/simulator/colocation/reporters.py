@@ -34,8 +34,8 @@ from koordinator.koordlet.prediction.histogram import (
     DecayingHistogram,
 )
 from koordinator.koordlet.prediction.models import PredictionOptions
-from koordinator.simulator.axes import FloatArray
 from koordinator.simulator.colocation.fleet import Fleet, Loads, Resident
+from koordinator.simulator.kept_rows import FloatArray
 
 _DEFAULT_INTERVAL_S = 60.0
 _PROTECTED = (PriorityBand.PROD, PriorityBand.NONE)

@@ -15,8 +15,8 @@ from koordinator.koordlet.qos.cpu_suppress import (
     MIN_QUOTA_US,
 )
 from koordinator.scheduler.snapshot.axis import IntArray
-from koordinator.simulator.axes import FloatArray
 from koordinator.simulator.colocation.thresholds import NodeThresholds
+from koordinator.simulator.kept_rows import FloatArray
 
 _MILLI = 1000
 _PERCENT = 100

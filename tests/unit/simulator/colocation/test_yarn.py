@@ -14,7 +14,7 @@ from koordinator.domain.yarn.amounts import batch_amounts
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import InputError
 from koordinator.simulator import Simulation, SimulationResult, parse_workload, read_workload
-from koordinator.simulator.report import render_html
+from koordinator.simulator.report import run_page
 
 EXAMPLE = Path(__file__).parents[4] / "examples/yarn.yaml"
 
@@ -59,7 +59,8 @@ def test_yarn_has_what_services_leave_but_for_the_headroom() -> None:
     assert measured(result).totals.best_effort_core_hours == pytest.approx(5, abs=0.01)
     (without,) = yarn_of(before).queues
     assert (without.containers, without.started, without.waiting) == (5, 0, None)
-    assert "by containers of YARN" in render_html(result.report, before.report)
+    rows = run_page(result.report, before.report).sections[0].tables[0].rows
+    assert "by containers of YARN" in [row[0] for row in rows]
 
 
 def test_containers_end_for_services_and_work_again_afterwards() -> None:
@@ -193,9 +194,8 @@ def test_the_example_has_queues_beside_batch_pods() -> None:
 
     assert {each.queue for each in yarn_of(result).queues if each.finished} == {"etl", "reports"}
     assert yarn_of(result).limit_cpu > yarn_of(result).used_cpu > 0
-    page = render_html(result.report)
-    assert "CPU of YARN" in page
-    assert "Containers of YARN that wait" in page
+    shown = {chart.title for chart in run_page(result.report).sections[0].charts}
+    assert {"CPU of YARN", "Containers of YARN that wait"} <= shown
 
 
 def test_runs_repeat_exactly() -> None:

@@ -1,0 +1,239 @@
+// The live page: a header that is always there, and one view at a time.
+import type { JSX } from 'preact'
+import { useEffect, useState } from 'preact/hooks'
+import { follow, post, Refused, setToken } from './client'
+import { bytes, count, duration, moment, percent, share } from './format'
+import { apply, model } from './model'
+import { Bar, Problem, ThemeSwitch } from './parts'
+import { go, route, VIEWS, type View } from './route'
+import { NeedsAttention } from './views/attention'
+import { NodeMap } from './views/map'
+import { Shares } from './views/shares'
+import { Time } from './views/time'
+import { TryIt } from './views/try'
+import { Waiting } from './views/waiting'
+
+const TITLES: Record<View, string> = {
+  waiting: 'What waits',
+  map: 'Nodes',
+  shares: 'Shares',
+  attention: 'Needs a person',
+  time: 'Time',
+  try: 'Try it',
+}
+const PHASES = { loading: 'reading', live: 'live', paused: 'paused', ended: 'ended', lost: 'out of reach' }
+
+let changed: () => void = () => undefined
+let stream: { restart: () => void } = { restart: () => undefined }
+
+/** Begin to follow the server; call it once. */
+export function followServer(): void {
+  stream = follow({
+    frame: (frame) => {
+      if (!apply(frame)) stream.restart()
+      changed()
+    },
+    away: (why) => {
+      model.isConnected = false
+      model.refused = why
+      changed()
+    },
+  })
+}
+
+export function App(): JSX.Element {
+  const [, setCount] = useState(0)
+  const [where, setWhere] = useState(route())
+  useEffect(() => {
+    changed = () => setCount((old) => old + 1)
+    const moved = (): void => setWhere(route())
+    const pressed = (event: KeyboardEvent): void => {
+      const isWriting = event.target instanceof HTMLElement && event.target.matches('input, textarea, select')
+      if (isWriting || event.ctrlKey || event.metaKey || event.altKey) return
+      const view = VIEWS[Number(event.key) - 1]
+      if (view) go(view)
+      else if (event.key === '/') {
+        event.preventDefault()
+        document.querySelector<HTMLInputElement>('[data-search]')?.focus()
+      } else if (event.key === 'Escape') go(route().view)
+    }
+    window.addEventListener('hashchange', moved)
+    window.addEventListener('keydown', pressed)
+    return () => {
+      window.removeEventListener('hashchange', moved)
+      window.removeEventListener('keydown', pressed)
+    }
+  }, [])
+  document.title = model.totals.waiting > 0 ? `(${model.totals.waiting}) ${model.title}` : model.title
+  return (
+    <>
+      <a class="skip" href="#main">
+        to the view
+      </a>
+      <Header />
+      <nav aria-label="Views">
+        {VIEWS.map((view, place) => (
+          <a href={`#/${view}`} aria-current={view === where.view ? 'page' : undefined}>
+            <kbd>{place + 1}</kbd> {TITLES[view]}
+            {view === 'waiting' && model.totals.waiting > 0 && <span class="badge">{count(model.totals.waiting)}</span>}
+          </a>
+        ))}
+      </nav>
+      <main id="main" tabIndex={-1}>
+        {model.refused && (model.refused.status === 401 || model.refused.status === 403) ? (
+          <SignIn why={model.refused.message} />
+        ) : (
+          <Open view={where.view} name={where.name} />
+        )}
+      </main>
+    </>
+  )
+}
+
+function Open(props: { view: View; name: string }): JSX.Element {
+  switch (props.view) {
+    case 'map':
+      return <NodeMap node={props.name} />
+    case 'shares':
+      return <Shares />
+    case 'attention':
+      return <NeedsAttention />
+    case 'time':
+      return <Time />
+    case 'try':
+      return <TryIt />
+    default:
+      return <Waiting pod={props.name} />
+  }
+}
+
+function Header(): JSX.Element {
+  const { status, totals } = model
+  const isAway = !model.isConnected
+  const phase = isAway ? (model.number ? 'the server does not answer' : 'connecting') : PHASES[status.phase]
+  return (
+    <header>
+      <div class="tools">
+        <strong class="title">{model.title}</strong>
+        <span class={`phase ${isAway ? 'lost' : status.phase}`} role="status">
+          {phase}
+        </span>
+        {model.number > 0 && <span class="dim">{moment(status.nowS, status.isVirtual)}</span>}
+        <ThemeSwitch />
+      </div>
+      <Problem text={status.problem} />
+      {status.speed !== null && <TimeControl />}
+      <dl class="totals">
+        <Amount name="nodes" text={count(totals.nodes)} />
+        <Amount name="pods with a node" text={count(totals.placed)} />
+        <Amount name="pods that wait" text={count(totals.waiting)} />
+        <Amount name="CPU" of={share(totals.cpu)} text={`${count(Math.round(totals.cpu[0] / 1000))} of ${count(Math.round(totals.cpu[1] / 1000))}`} />
+        <Amount name="memory" of={share(totals.memory)} text={`${bytes(totals.memory[0])} of ${bytes(totals.memory[1])}`} />
+        {totals.gpu[1] > 0 && (
+          <Amount name="GPUs" of={share(totals.gpu)} text={`${count(Math.round(totals.gpu[0] / 100))} of ${count(Math.round(totals.gpu[1] / 100))}`} />
+        )}
+      </dl>
+    </header>
+  )
+}
+
+function Amount(props: { name: string; text: string; of?: number }): JSX.Element {
+  return (
+    <div>
+      <dt>{props.name}</dt>
+      <dd>
+        {props.text}
+        {props.of !== undefined && (
+          <>
+            {' '}
+            <Bar label={props.name} value={props.of} text={percent(props.of)} />
+          </>
+        )}
+      </dd>
+    </div>
+  )
+}
+
+const SPEEDS = [1, 10, 60, 600, 3600, 20000]
+
+function TimeControl(): JSX.Element {
+  const { status } = model
+  const [problem, setProblem] = useState('')
+  const [dragged, setDragged] = useState<number | null>(null)
+  const control = async (wanted: Record<string, unknown>): Promise<void> => {
+    try {
+      await post('control', wanted)
+      setProblem('')
+    } catch (error) {
+      setProblem(error instanceof Refused ? error.message : 'no answer')
+    }
+  }
+  const [from, to] = [status.fromS ?? 0, status.toS ?? 0]
+  const isPaused = status.phase === 'paused'
+  const speeds = SPEEDS.includes(status.speed ?? 0) || !status.speed ? SPEEDS : [...SPEEDS, status.speed].sort((a, b) => a - b)
+  return (
+    <div class="tools time">
+      {status.phase !== 'ended' && (
+        <button type="button" onClick={() => void control({ isPaused: !isPaused })}>
+          {isPaused ? 'go on' : 'pause'}
+        </button>
+      )}
+      <label>
+        speed{' '}
+        <select value={String(status.speed)} onChange={(event) => void control({ speed: Number(event.currentTarget.value) })}>
+          {speeds.map((one) => (
+            <option value={String(one)}>{one}×</option>
+          ))}
+          <option value="0">as fast as it goes</option>
+        </select>
+      </label>
+      {status.canSeek ? (
+        <input
+          type="range"
+          aria-label="Moment of the recording"
+          aria-valuetext={`${duration(status.nowS - from)} of ${duration(to - from)}`}
+          min={from}
+          max={to}
+          step="any"
+          value={dragged ?? status.nowS}
+          onInput={(event) => setDragged(Number(event.currentTarget.value))}
+          onChange={(event) => {
+            void control({ seekS: Number(event.currentTarget.value) })
+            setDragged(null)
+          }}
+        />
+      ) : (
+        <progress aria-label="Time of the run" max={to - from} value={status.nowS - from} />
+      )}
+      <span class="dim">
+        {duration((dragged ?? status.nowS) - from)} of {duration(to - from)}
+      </span>
+      <Problem text={problem} />
+    </div>
+  )
+}
+
+function SignIn(props: { why: string }): JSX.Element {
+  const [token, put] = useState('')
+  return (
+    <section aria-label="Who are you?">
+      <h1>Who are you?</h1>
+      <Problem text={props.why} />
+      <p>
+        You see what you may list in the cluster. A token: <code>kubectl create token SERVICEACCOUNT</code>. It stays in this tab.
+      </p>
+      <form
+        onSubmit={(event) => {
+          event.preventDefault()
+          setToken(token)
+          stream.restart()
+        }}
+      >
+        <label>
+          Token <input type="password" autocomplete="off" value={token} onInput={(event) => put(event.currentTarget.value)} />
+        </label>
+        <button type="submit">Look</button>
+      </form>
+    </section>
+  )
+}

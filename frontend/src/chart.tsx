@@ -1,0 +1,266 @@
+// Charts over time: lines or stacked areas, with a legend that reads out and hides; drag to zoom,
+// double click or Escape to see all again, arrow keys to move the cursor.
+import type { JSX } from 'preact'
+import { useEffect, useRef, useState } from 'preact/hooks'
+import uPlot from 'uplot'
+import 'uplot/dist/uPlot.min.css'
+import { LINES } from './colours'
+import { axisText, DURATION_STEPS, inUnit, moment, type Unit } from './format'
+
+export interface Series {
+  name: string
+  values: (number | null)[]
+  tone: number
+}
+
+export interface Mark {
+  atS: number
+  text: string
+  isFailure?: boolean
+}
+
+export interface ChartData {
+  title: string
+  note?: string
+  unit: Unit
+  atS: number[]
+  series: Series[]
+  isStacked?: boolean
+  isSmall?: boolean
+}
+
+interface Props extends ChartData {
+  isVirtual: boolean
+  marks?: Mark[]
+  other?: { name: string; chart: ChartData } | undefined // of another run, drawn as dashed lines
+}
+
+type Values = (number | null | undefined)[]
+
+interface Curve {
+  name: string
+  tone: number
+  isOther: boolean
+  values: Values // as sampled
+}
+
+export function Chart(props: Props): JSX.Element {
+  const place = useRef<HTMLDivElement>(null)
+  const plot = useRef<uPlot | null>(null)
+  const isZoomed = useRef(false)
+  const [hidden, setHidden] = useState<ReadonlySet<string>>(new Set())
+  const [cursor, setCursor] = useState<number | null>(null)
+  const { at, curves } = merged(props)
+  const drawn = curves.map((one, place) => (props.isStacked && !one.isOther ? stacked(curves, place, hidden) : one.values))
+  const isShown = (one: Curve): boolean => !hidden.has(one.name)
+  const structure = JSON.stringify([curves.map((one) => [one.name, one.tone, one.isOther]), props.unit, props.isStacked, props.isVirtual])
+
+  useEffect(() => {
+    const box = place.current
+    if (!box) return undefined
+    const height = props.isSmall ? 130 : 220
+    const made = new uPlot(
+      options(props, curves, box, height, {
+        zoomed: (is) => (isZoomed.current = is),
+        moved: (row) => setCursor(row),
+        marks: () => latest.current,
+      }),
+      [at, ...drawn] as uPlot.AlignedData,
+      box,
+    )
+    plot.current = made
+    const observer = new ResizeObserver(() => box.clientWidth > 0 && made.setSize({ width: box.clientWidth, height }))
+    const repaint = (): void => made.redraw()
+    observer.observe(box)
+    window.addEventListener('koord-theme', repaint)
+    return () => {
+      observer.disconnect()
+      window.removeEventListener('koord-theme', repaint)
+      made.destroy()
+    }
+  }, [structure])
+
+  const latest = useRef<Mark[]>([])
+  latest.current = props.marks ?? []
+  useEffect(() => {
+    const made = plot.current
+    if (!made) return
+    curves.forEach((one, row) => {
+      if (made.series[row + 1]?.show !== isShown(one)) made.setSeries(row + 1, { show: isShown(one) })
+    })
+    made.setData([at, ...drawn] as uPlot.AlignedData, !isZoomed.current)
+    if (isZoomed.current) made.redraw()
+  }, [props.atS, props.series, props.other, hidden, structure])
+
+  const keys = (event: KeyboardEvent): void => {
+    const made = plot.current
+    const step = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity }[event.key]
+    if (!made || at.length === 0) return
+    if (event.key === 'Escape' && isZoomed.current) {
+      event.stopPropagation()
+      isZoomed.current = false
+      made.setData(made.data, true)
+    }
+    if (step === undefined) return
+    event.preventDefault()
+    const row = Math.min(Math.max((cursor ?? at.length - 1) + step, 0), at.length - 1)
+    made.setCursor({ left: made.valToPos(at[row] ?? 0, 'x'), top: 0 })
+  }
+  const row = cursor ?? at.length - 1
+  return (
+    <figure class={props.isSmall ? 'chart small' : 'chart'}>
+      <figcaption>
+        <h3>{props.title}</h3>
+        <span class="dim">{cursor === null || at[row] === undefined ? '' : `at ${moment(at[row] ?? 0, props.isVirtual)}`}</span>
+        {props.note && <p class="dim">{props.note}</p>}
+      </figcaption>
+      <ul class="legend">
+        {curves.map((one) => (
+          <li key={one.name}>
+            <button type="button" aria-pressed={isShown(one)} onClick={() => setHidden(toggled(hidden, one.name))}>
+              <i class={one.isOther ? 'dashed' : ''} style={{ background: one.isOther ? 'none' : colour(one.tone), borderColor: colour(one.tone) }} />
+              {one.name} <b>{inUnit(valueAt(one.values, row), props.unit)}</b>
+            </button>
+          </li>
+        ))}
+      </ul>
+      <div
+        ref={place}
+        class="plot"
+        tabIndex={0}
+        role="application"
+        aria-label={`${props.title}: ${curves.map((one) => `${one.name} ${inUnit(valueAt(one.values, at.length - 1), props.unit)}`).join(', ')}; arrow keys read out`}
+        onKeyDown={keys}
+        onBlur={() => setCursor(null)}
+      />
+    </figure>
+  )
+}
+
+/** Return the curves over one axis of time, those of another run among them. */
+function merged(props: Props): { at: number[]; curves: Curve[] } {
+  const own = props.series.map(({ name, tone, values }) => ({ name, tone, isOther: false, values }))
+  const other = props.other
+  if (!other) return { at: props.atS, curves: own }
+  const theirs = props.isStacked
+    ? [{ name: `all, ${other.name}`, tone: 0, values: other.chart.atS.map((_, row) => sum(other.chart.series, row)) }]
+    : other.chart.series
+        .filter((one) => props.series.some((mine) => mine.name === one.name))
+        .map((one) => ({ ...one, name: `${one.name}, ${other.name}` }))
+  const [at, ...values] = uPlot.join([
+    [props.atS, ...own.map((one) => one.values)],
+    [other.chart.atS, ...theirs.map((one) => one.values)],
+  ] as uPlot.AlignedData[])
+  const all = [...own, ...theirs.map((one) => ({ ...one, isOther: true }))]
+  return { at: at as number[], curves: all.map((one, row) => ({ ...one, values: (values[row] ?? []) as Values })) }
+}
+
+function sum(series: Series[], row: number): number {
+  return series.reduce((total, one) => total + (one.values[row] ?? 0), 0)
+}
+
+/** Return the upper edge of an area: it and all below it that are shown; the first is the highest. */
+function stacked(curves: Curve[], from: number, hidden: ReadonlySet<string>): Values {
+  const below = curves.slice(from).filter((one) => !one.isOther && !hidden.has(one.name))
+  return (curves[from]?.values ?? []).map((own, row) =>
+    own === undefined ? undefined : below.reduce((total, one) => total + (one.values[row] ?? 0), 0),
+  )
+}
+
+function toggled(hidden: ReadonlySet<string>, name: string): Set<string> {
+  const others = new Set(hidden)
+  if (!others.delete(name)) others.add(name)
+  return others
+}
+
+/** Return the value of a moment; runs that are compared have been sampled at other moments. */
+function valueAt(values: Values, row: number): number | null {
+  for (let at = row; at >= 0; at -= 1) {
+    const value = values[at]
+    if (value !== undefined) return value
+  }
+  return null
+}
+
+function colour(tone: number): string {
+  return LINES[tone % LINES.length] ?? '#888'
+}
+
+interface Listening {
+  zoomed: (is: boolean) => void
+  moved: (row: number | null) => void
+  marks: () => Mark[]
+}
+
+function options(props: Props, curves: Curve[], box: HTMLElement, height: number, told: Listening): uPlot.Options {
+  const ink = (): string => getComputedStyle(box).color
+  const line = (): string => getComputedStyle(box).getPropertyValue('--line')
+  const axis = { stroke: ink, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 } }
+  const isTime = props.unit === 'seconds'
+  return {
+    width: box.clientWidth || 300,
+    height,
+    cursor: { sync: { key: 'time' }, y: false },
+    legend: { show: false },
+    hooks: {
+      setSelect: [() => told.zoomed(true)],
+      setCursor: [(made) => told.moved((made.cursor.left ?? -1) < 0 ? null : (made.cursor.idx ?? null))],
+      ready: [(made) => made.over.addEventListener('dblclick', () => told.zoomed(false))],
+      draw: [(made) => drawMarks(made, told.marks(), box)],
+    },
+    scales: { x: { time: !props.isVirtual }, y: { range: (_, __, max) => [0, top(max, props)] } },
+    axes: [
+      {
+        ...axis,
+        size: 30,
+        ...(props.isVirtual
+          ? { incrs: DURATION_STEPS, values: (_: uPlot, at: number[]) => at.map((one, row) => axisText(one, at[row + 1] ?? one, at[row - 1] ?? 0)) }
+          : {}),
+      },
+      {
+        ...axis,
+        size: 62,
+        values: (_, at) => at.map((one) => inUnit(one, props.unit, true)),
+        ...(isTime ? { incrs: DURATION_STEPS } : {}),
+        ...(props.unit === 'count' ? { incrs: WHOLE } : {}),
+      },
+    ],
+    series: [
+      {},
+      ...curves.map((one) => ({
+        label: one.name,
+        stroke: colour(one.tone),
+        width: 1.5,
+        spanGaps: false,
+        points: { size: 4 },
+        ...(one.isOther ? { dash: [6, 5] } : {}),
+        ...(props.isStacked && !one.isOther ? { fill: colour(one.tone) } : {}),
+      })),
+    ],
+  }
+}
+
+const WHOLE = [1, 2, 5].flatMap((one) => [0, 1, 2, 3, 4, 5, 6].map((power) => one * 10 ** power)).sort((a, b) => a - b)
+
+function top(max: number, props: Props): number {
+  if (!Number.isFinite(max) || max <= 0) return props.unit === 'share' ? 0.1 : 1
+  if (props.unit === 'share') return max > 0.3 ? 1 : max * 1.1
+  return Math.max(max * 1.05, props.unit === 'count' ? 1 : 0)
+}
+
+function drawMarks(made: uPlot, marks: Mark[], box: HTMLElement): void {
+  const { ctx, bbox } = made
+  const style = getComputedStyle(box)
+  const [bad, dim] = [style.getPropertyValue('--bad'), style.getPropertyValue('--dim')]
+  const drawn = new Set<string>()
+  ctx.save()
+  for (const one of marks) {
+    const x = Math.round(made.valToPos(one.atS, 'x', true))
+    const key = `${x} ${one.isFailure}`
+    if (x < bbox.left || x > bbox.left + bbox.width || drawn.has(key)) continue
+    drawn.add(key)
+    ctx.fillStyle = one.isFailure ? bad : dim
+    ctx.fillRect(x - 1, bbox.top + bbox.height - (one.isFailure ? 12 : 6), 2, one.isFailure ? 12 : 6)
+  }
+  ctx.restore()
+}

@@ -1,0 +1,155 @@
+// The page of a run, or of a plan, that is over: a file of its own, which loads nothing.
+import type { JSX } from 'preact'
+import { useState } from 'preact/hooks'
+import { Chart } from '../chart'
+import { count } from '../format'
+import { Happened } from '../happened'
+import { Bar, Problem, Table, ThemeSwitch } from '../parts'
+import type { ResultPage, ResultSection, ResultTable } from '../wire'
+
+export function Results(props: { page: ResultPage }): JSX.Element {
+  const { page } = props
+  const [other, setOther] = useState<ResultPage | null>(null)
+  const marks = page.sections.flatMap((one) => one.marks ?? [])
+  return (
+    <>
+      <header class="results">
+        <div class="tools">
+          <h1 class="title">{page.title}</h1>
+          <ThemeSwitch />
+        </div>
+        <ul class="facts">
+          {page.facts.map((text) => (
+            <li>{text}</li>
+          ))}
+        </ul>
+      </header>
+      <main class="results">
+        {page.figures.length > 0 && (
+          <dl class="figures">
+            {page.figures.map((one) => (
+              <div>
+                <dt>{one.label}</dt>
+                <dd>{one.value}</dd>
+                <dd class="remark">{one.remark ?? ''}</dd>
+                <OtherFigure of={other} label={one.label} />
+              </div>
+            ))}
+          </dl>
+        )}
+        {page.sections.some((one) => one.charts) && <Compare other={other} choose={setOther} />}
+        {page.sections.map((one) => (
+          <Section section={one} marks={marks} other={other} />
+        ))}
+      </main>
+    </>
+  )
+}
+
+function OtherFigure(props: { of: ResultPage | null; label: string }): JSX.Element | null {
+  const found = props.of?.figures.find((one) => one.label === props.label)
+  return found ? <dd class="remark">the other: {found.value}</dd> : null
+}
+
+function Section(props: { section: ResultSection; marks: ResultSection['marks']; other: ResultPage | null }): JSX.Element {
+  const { section, other } = props
+  const charts = section.charts ?? []
+  const inside = (
+    <>
+      {section.text && <p>{section.text}</p>}
+      {charts.length > 0 && (
+        <div class={charts.some((one) => one.isSmall) ? 'charts small' : 'charts'}>
+          {charts.map((one) => {
+            const theirs = other?.sections.flatMap((each) => each.charts ?? []).find((each) => each.title === one.title)
+            const compared = other && theirs ? { name: 'the other', chart: theirs } : undefined
+            return <Chart key={one.title} {...one} isVirtual marks={props.marks ?? []} other={compared} />
+          })}
+        </div>
+      )}
+      {(section.tables ?? []).map((one) => (
+        <ResultRows table={one} />
+      ))}
+      {section.marks && <Happened marks={section.marks} isVirtual />}
+    </>
+  )
+  return section.isFolded ? (
+    <details class="section">
+      <summary>{section.title}</summary>
+      {inside}
+    </details>
+  ) : (
+    <section aria-label={section.title}>
+      <h2>{section.title}</h2>
+      {inside}
+    </section>
+  )
+}
+
+function ResultRows(props: { table: ResultTable }): JSX.Element {
+  const { table } = props
+  const cell = (value: string | { before: number; after: number }, place: number): JSX.Element =>
+    place === 0 && table.hasFigures ? (
+      <th scope="row">{value as string}</th>
+    ) : (
+      <td data-label={table.heads[place] ?? ''}>{typeof value === 'string' ? value : <Change {...value} />}</td>
+    )
+  return (
+    <>
+      <Table label={`${table.label}, table`} heads={table.heads} tone={table.hasFigures ? 'figures-table' : ''}>
+        {table.rows.map((row) => (
+          <tr>{row.map(cell)}</tr>
+        ))}
+        {table.foot && <tr class="foot">{table.foot.map(cell)}</tr>}
+      </Table>
+      {(table.leftOut ?? 0) > 0 && <p>and {count(table.leftOut ?? 0)} more</p>}
+    </>
+  )
+}
+
+function Change(props: { before: number; after: number }): JSX.Element {
+  const text = [props.before, props.after].map((one) => `${(one * 100).toFixed(1)}%`)
+  return (
+    <>
+      {text.join(' → ')}
+      {[props.before, props.after].map((one, place) => (
+        <Bar label={place ? 'after' : 'before'} value={1000 * one} text={text[place] ?? ''} />
+      ))}
+    </>
+  )
+}
+
+/** Lays the curves of another report over these: another policy, configuration or seed. */
+function Compare(props: { other: ResultPage | null; choose: (page: ResultPage | null) => void }): JSX.Element {
+  const [problem, setProblem] = useState('')
+  const read = async (file: File | undefined): Promise<void> => {
+    setProblem('')
+    try {
+      props.choose(file ? pageIn(await file.text()) : null)
+    } catch {
+      props.choose(null)
+      setProblem(`${file?.name ?? ''} is not a report of koord simulate or koord demo`)
+    }
+  }
+  return (
+    <div class="tools compare">
+      <label>
+        compare with another report{' '}
+        <input type="file" accept=".html,text/html" onChange={(event) => void read(event.currentTarget.files?.[0])} />
+      </label>
+      {props.other && (
+        <span class="dim">
+          dashed: {props.other.title} ({props.other.facts.join(' · ')})
+        </span>
+      )}
+      <Problem text={problem} />
+    </div>
+  )
+}
+
+/** Return the data that a report carries; nothing of the other file runs.  Throws on anything else. */
+function pageIn(html: string): ResultPage {
+  const text = new DOMParser().parseFromString(html, 'text/html').getElementById('results')?.textContent
+  const found = JSON.parse(text ?? '') as ResultPage
+  if (!Array.isArray(found.sections) || !Array.isArray(found.figures)) throw new TypeError('no report')
+  return found
+}

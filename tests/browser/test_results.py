@@ -1,0 +1,148 @@
+"""Files of results as people open them: drawn by the dashboard's own page, without a server."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from koordinator.dashboard.offline import offline_page
+from koordinator.domain.run_report import Allocation, NodeGroup, RunRecorder, RunReport, RunSample
+from koordinator.simulator import Simulation, demo_workload
+from koordinator.simulator.report import run_page
+
+pytestmark = pytest.mark.slow
+
+OpenPage = Callable[..., Any]
+HOSTILE = "<script>alert(1)</script>"
+SAMPLES = 60
+
+
+def report(*, gpus: int = 16, title: str = "A day", waiting: int = 5) -> RunReport:
+    """Return a run of an hour in which pods wait for two things, and nodes fail and come back."""
+    groups = [NodeGroup(name=HOSTILE, nodes=4, cpu_cores=64, memory_bytes=1 << 38, gpus=gpus)]
+    groups.append(NodeGroup(name="cpu", nodes=9, cpu_cores=99, memory_bytes=1 << 39))
+    taker = RunRecorder(title=title, seed=1, groups=groups, parameters={"policy": "binpack"})
+    for n in range(SAMPLES):
+        taker.submitted(HOSTILE)
+        taker.scheduled(HOSTILE, 20.0 + n)
+        taker.sample(
+            RunSample(
+                time_s=60.0 * n,
+                pending=waiting + n % 7,
+                running=n,
+                finished=n,
+                failed=0,
+                decisions=n,
+                scheduling_s=0.1 * n,
+                allocated={HOSTILE: Allocation(0.5, 0.4, 0.9), "cpu": Allocation(n / 100, 0.2)},
+                gpu_fragmentation=0.3 if gpus else None,
+                pending_by_reason={"too little cpu is free": waiting, "its gang waits": n % 7},
+            )
+        )
+        taker.node_failed(60.0 * n, f"node cpu-{n} failed, {n % 3} pods lost")
+        taker.event(60.0 * n + 30, f"node cpu-{n} is back")
+    return taker.finish(wall_s=3.0)
+
+
+@pytest.fixture
+def open_report(open_page: OpenPage, tmp_path: Path) -> OpenPage:
+    """Write a report and open the file."""
+
+    def show(of: RunReport, **given: Any) -> Any:
+        path = tmp_path / f"{of.title}.html"
+        path.write_text(offline_page(run_page(of)), encoding="utf-8")
+        page = open_page(path.as_uri(), **given)
+        page.get_by_role("heading", level=1, name=of.title).wait_for()
+        return page
+
+    return show
+
+
+def test_a_report_is_drawn_without_a_server(open_report: OpenPage) -> None:
+    """Figures, charts with the last values in their legends, workloads, names as text."""
+    page = open_report(report())
+    page.get_by_text("Pods scheduled").wait_for()
+    assert page.locator("figure canvas").count() >= 6
+    assert page.get_by_role("button", name="too little cpu is free 5").is_visible()
+    assert page.get_by_role("cell", name="59").count() == 0  # it is 60 that were submitted
+    assert page.get_by_role("rowheader", name=HOSTILE).is_visible()
+    assert page.get_by_text("decisions").first.is_hidden()  # how fast the simulator is, is folded
+
+
+def test_equal_events_are_one_line(open_report: OpenPage) -> None:
+    """A hundred and twenty events are a handful of lines, failures first, which open."""
+    page = open_report(report())
+    lines = page.locator(".happened > li")
+    assert lines.count() == 2
+    assert "60\N{MULTIPLICATION SIGN} node … failed, … pods lost" in lines.first.inner_text()
+    page.get_by_text("60\N{MULTIPLICATION SIGN} node … is back").click()
+    page.get_by_text("node cpu-7 is back").wait_for()
+
+
+def test_no_gpus_no_cards_of_gpus(open_report: OpenPage) -> None:
+    """A run of CPUs does not tell that its GPUs are unknown."""
+    page = open_report(report(gpus=0))
+    page.get_by_text("CPU allocated").wait_for()
+    assert "GPU" not in page.locator("body").inner_text()
+
+
+def test_curves_are_read_out_and_hidden_by_keyboard(open_report: OpenPage) -> None:
+    """Arrow keys move the cursor of all charts; a button of the legend hides its curve."""
+    page = open_report(report())
+    chart = page.get_by_role("application", name="Pods that wait, by cause")
+    chart.focus()
+    page.keyboard.press("Home")
+    page.get_by_text("at 00:00:00").first.wait_for()
+    page.keyboard.press("ArrowRight")
+    page.get_by_text("at 00:01:00").first.wait_for()
+    hides = page.get_by_role("button", name="too little cpu is free")
+    hides.focus()
+    page.keyboard.press("Enter")
+    assert hides.get_attribute("aria-pressed") == "false"
+
+
+def test_two_runs_are_compared(open_report: OpenPage, tmp_path: Path) -> None:
+    """Another report's curves are laid over these; what is no report is refused."""
+    other = tmp_path / "other.html"
+    other.write_text(offline_page(run_page(report(title="Another", waiting=9))), encoding="utf-8")
+    page = open_report(report())
+    page.get_by_label("compare with another report").set_input_files(other)
+    page.get_by_text("dashed: Another").wait_for()
+    page.get_by_role("button", name="all, the other 12").wait_for()
+    assert page.get_by_text("the other: 90.0%").is_visible()  # of the GPUs
+    nonsense = tmp_path / "n.html"
+    nonsense.write_text("<p>no report")
+    page.get_by_label("compare with another report").set_input_files(nonsense)
+    page.get_by_role("alert").wait_for()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_rules_of_accessibility(open_report: OpenPage, scheme: str) -> None:
+    """The rules of axe hold, dark and light."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    # axe is put into the page by a script of the tester, which the page's own policy forbids
+    page = open_report(report(), color_scheme=scheme, bypass_csp=True)
+    found = axe.Axe().run(page).response["violations"]
+    assert [(one["id"], [each["html"] for each in one["nodes"]][:3]) for one in found] == []
+
+
+@pytest.mark.parametrize(("width", "height"), [(390, 844), (3840, 2160)])
+def test_nothing_is_cut(open_report: OpenPage, width: int, height: int) -> None:
+    """On phones the rows of a table fold, so that no column lies beside the page."""
+    page = open_report(report(), width=width, height=height)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    cut = "[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth + 1)"
+    assert page.evaluate(f"{cut}.length") == 0
+
+
+def test_screenshot(open_report: OpenPage, tmp_path: Path) -> None:
+    """That of the documentation, where SCREENSHOTS names the folder, is of the whole demo."""
+    folder = os.environ.get("SCREENSHOTS")
+    shown = Simulation(demo_workload()).run().report if folder else report()
+    page = open_report(shown, width=1200, height=1100)
+    page.wait_for_timeout(500)  # charts are drawn
+    path = Path(folder or tmp_path) / "demo-report.png"
+    page.screenshot(path=path)
+    assert path.stat().st_size > 10_000
