@@ -13,6 +13,7 @@ from koordinator.api.reservation import Reservation
 from koordinator.dashboard.access import ViewScope
 from koordinator.dashboard.overview import ClusterOverview
 from koordinator.dashboard.queries import is_waiting, objects_of, quota_rules
+from koordinator.dashboard.redaction import Redactor
 from koordinator.domain.cpus.cpu_list import cpu_ids
 from koordinator.domain.gangs import GangDefaults, gang_summaries
 from koordinator.domain.quota.tree_report import counted_quotas
@@ -68,6 +69,8 @@ def attention(
     found = [
         item for topic in topics for item, _ in zip(topic, range(MOST_OF_A_KIND), strict=False)
     ]
+    redactor = Redactor.of(state, scope)
+    found = [msgspec.structs.replace(item, text=redactor.text(item.text)) for item in found]
     found.sort(key=lambda item: (item.severity is not Severity.ERROR, item.topic, item.about))
     return AttentionList(items=found, not_looked_at=missing)
 

@@ -15,7 +15,9 @@ from typing import Any
 from koordinator.dashboard.access import EVERYTHING, ViewScope
 from koordinator.dashboard.frames import FrameEncoder, Published
 from koordinator.dashboard.overview import ClusterOverview
+from koordinator.dashboard.redaction import Redactor
 from koordinator.dashboard.timeline import Timeline
+from koordinator.scheduler.snapshot import ClusterState
 
 WAITING_FRAMES = 8  # of a reader, before it is given the whole instead
 MOST_SCOPES = 64  # of readers that are connected
@@ -130,12 +132,18 @@ class Broadcast:
                 if not channel.readers:
                     del self._channels[key]
 
-    def publish(self, overview: ClusterOverview, remedies: Mapping[str, str]) -> None:
-        """Send an overview to all readers; returns at once."""
+    def publish(
+        self,
+        overview: ClusterOverview,
+        remedies: Mapping[str, str],
+        state: ClusterState | None = None,
+    ) -> None:
+        """Send an overview, and what ``state`` names privately, to all readers; returns at once."""
         for channel in self._all():
-            published, frame = channel.encoder.next(
-                overview, remedies if channel.encoder.scope.is_everything else {}
-            )
+            scope = channel.encoder.scope
+            redactor = Redactor.of(state, scope) if state else Redactor(scope, frozenset())
+            told = remedies if scope.is_everything else {}
+            published, frame = channel.encoder.next(overview, told, redactor)
             with suppress(RuntimeError):  # the server has ended meanwhile
                 channel.loop.call_soon_threadsafe(channel.deliver, published, frame)
 

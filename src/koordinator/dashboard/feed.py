@@ -151,7 +151,7 @@ class Feed:
         is_watched = self.broadcast.readers > 0
         if is_watched:
             self._find_remedy(handle, overview, now_s)
-            self.broadcast.publish(overview, self._known_remedies())
+            self.broadcast.publish(overview, self._known_remedies(), handle.state)
         self._ready.set()
         self.cost_s = time.thread_time() - began_s
         pause_s = LEAST_INTERVAL_S if is_watched else UNWATCHED_INTERVAL_S

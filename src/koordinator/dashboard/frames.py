@@ -4,20 +4,15 @@ Texts of the cluster travel as JSON strings only; the page puts them into text n
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from koordinator.dashboard.access import ViewScope
-from koordinator.dashboard.overview import (
-    COLUMNS,
-    ClusterOverview,
-    ClusterTotals,
-    NodeColumns,
-    WaitingPod,
-)
+from koordinator.dashboard.overview import COLUMNS, ClusterOverview, WaitingPod
+from koordinator.dashboard.redaction import Redactor, visible
 from koordinator.dashboard.timeline import Timeline
 
 NAMED_PODS = 12  # of a cause, in a frame; the page asks for the others
@@ -46,18 +41,6 @@ class NamedPod(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     priority: int = 0
     attempts: int = 0
     gang: str = ""
-
-
-def visible(overview: ClusterOverview, scope: ViewScope) -> ClusterOverview:
-    """Return what somebody may see: pods of their namespaces, nodes if they may list those."""
-    if scope.is_everything:
-        return overview
-    waiting = [one for one in overview.waiting if scope.sees(one.namespace)]
-    nodes, totals = overview.nodes, overview.totals
-    if not scope.sees_nodes:
-        nodes = NodeColumns((), nodes.values[:0])
-        totals = ClusterTotals(0, 0, (0, 0), (0, 0), (0, 0))
-    return replace(overview, waiting=waiting, nodes=nodes, totals=totals)
 
 
 def by_cause(
@@ -114,10 +97,13 @@ class FrameEncoder:
         self._last: Published | None = None
 
     def next(
-        self, overview: ClusterOverview, remedies: Mapping[str, str]
+        self, overview: ClusterOverview, remedies: Mapping[str, str], redactor: Redactor
     ) -> tuple[Published, bytes]:
-        """Return what to remember and the frame for whoever has the one before."""
-        seen = visible(overview, self.scope)
+        """Return what to remember and the frame for whoever has the one before.
+
+        ``redactor`` is that of the scope, as of this overview.
+        """
+        seen = visible(overview, redactor)
         causes = msgspec.json.encode(by_cause(seen.waiting, remedies))
         last = self._last
         number = last.number + 1 if last is not None else 1

@@ -18,6 +18,7 @@ from koordinator.api.registry import KINDS
 from koordinator.dashboard.access import ViewScope
 from koordinator.dashboard.frames import NamedPod
 from koordinator.dashboard.overview import ClusterOverview
+from koordinator.dashboard.redaction import Redactor, visible
 from koordinator.domain.gangs import GangDefaults, GangSummary, gang_summaries
 from koordinator.domain.quota import QuotaRules
 from koordinator.domain.quota.tree_report import counted_quotas, quotas_as_data
@@ -74,7 +75,8 @@ def explanation(handle: SchedulerHandle, key: str, scope: ViewScope) -> dict[str
     data: dict[str, Any] = msgspec.to_builtins(found)
     if scope.sees_nodes:
         data["scores"] = _scores(handle, key)
-    return data
+    redacted: dict[str, Any] = Redactor.of(handle.state, scope).data(data)
+    return redacted
 
 
 def _told_to(found: Explanation, scope: ViewScope) -> Explanation:
@@ -117,14 +119,14 @@ def _scores(handle: SchedulerHandle, key: str) -> list[dict[str, Any]]:
     ]
 
 
-def waiting_pods(overview: ClusterOverview, scope: ViewScope, cause: str) -> list[NamedPod]:
+def waiting_pods(overview: ClusterOverview, redactor: Redactor, cause: str) -> list[NamedPod]:
     """Return the pods that wait for one cause, the longest first, up to ``MOST_LISTED``."""
     found = (
         NamedPod(
             one.key, one.since_s, one.position, one.state, one.priority, one.attempts, one.gang
         )
-        for one in overview.waiting
-        if one.cause == cause and scope.sees(one.namespace)
+        for one in visible(overview, redactor).waiting
+        if one.cause == cause
     )
     return [one for one, _ in zip(found, range(MOST_LISTED), strict=False)]
 
@@ -191,7 +193,8 @@ def gangs(handle: SchedulerHandle, scope: ViewScope) -> dict[str, Any]:
             one["network"] = []
             for member in one["members"]:
                 member["node"] = member["domain"] = ""
-    return {"gangs": listed, "count": len(found)}
+    redacted = Redactor.of(handle.state, scope).data(listed)
+    return {"gangs": redacted, "count": len(found)}
 
 
 def is_waiting(gang: GangSummary) -> bool:

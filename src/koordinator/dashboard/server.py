@@ -35,6 +35,7 @@ from koordinator.dashboard.answers import AnswerCache
 from koordinator.dashboard.attention import attention
 from koordinator.dashboard.feed import Feed
 from koordinator.dashboard.node_details import node_details
+from koordinator.dashboard.redaction import Redactor
 from koordinator.dashboard.sources import SourceControl
 from koordinator.dashboard.whatif import changed_objects, what_if
 from koordinator.foundation.clock import Clock
@@ -200,7 +201,9 @@ class _Pages:
         overview = self._feed.overview
         if overview is None:
             raise NotFoundError("nothing has been read yet")
-        return {"pods": queries.waiting_pods(overview, scope, _required(asked, "cause"))}
+        cause = _required(asked, "cause")
+        redactor = self._feed.ask(lambda handle: Redactor.of(handle.state, scope))
+        return {"pods": queries.waiting_pods(overview, redactor, cause)}
 
     def node(self, asked: Mapping[str, str], scope: ViewScope) -> object:
         name = _required(asked, "name")

@@ -14,7 +14,10 @@ from koordinator.dashboard.access import EVERYTHING, ViewScope
 from koordinator.dashboard.broadcast import WAITING_FRAMES, Broadcast, OverviewReader
 from koordinator.dashboard.frames import FrameEncoder
 from koordinator.dashboard.overview import ClusterOverview
+from koordinator.dashboard.redaction import Redactor
 from koordinator.dashboard.timeline import Timeline
+
+ALL = Redactor(EVERYTHING, frozenset())
 
 
 def applied(frames: Sequence[bytes]) -> Any:
@@ -49,7 +52,7 @@ def worlds(steps: Sequence[Sequence[int]]) -> list[ClusterOverview]:
 def test_frames_add_up_to_the_last_overview(steps: list[list[int]]) -> None:
     """Whoever applies what has changed has what a new reader is given as a whole."""
     encoder = FrameEncoder(EVERYTHING, {})
-    found = [encoder.next(each, {}) for each in worlds(steps)]
+    found = [encoder.next(each, {}, ALL) for each in worlds(steps)]
     whole = encoder.full(found[-1][0], None)
 
     assert applied([frame for _, frame in found]) == applied([whole])
@@ -59,8 +62,8 @@ def test_a_frame_without_changes_has_no_rows() -> None:
     """What has not changed is not sent again."""
     (first,) = worlds([[1, 2]])
     encoder = FrameEncoder(EVERYTHING, {})
-    encoder.next(first, {})
-    frame = json.loads(encoder.next(first, {})[1])
+    encoder.next(first, {}, ALL)
+    frame = json.loads(encoder.next(first, {}, ALL)[1])
 
     # The roster is one of its builder, so only an overview of another world has other facts.
     assert frame["kind"] == "delta"
@@ -122,6 +125,6 @@ def test_readers_who_may_see_the_same_share_a_frame() -> None:
 def test_names_travel_as_json_only() -> None:
     """A pod may be called as it likes: what is sent is a string of JSON."""
     world = settled(node("a", cpu=1), pod("p", cpu=9, namespace=HOSTILE))
-    frame = FrameEncoder(EVERYTHING, {"title": HOSTILE}).next(overview(world), {})[1]
+    frame = FrameEncoder(EVERYTHING, {"title": HOSTILE}).next(overview(world), {}, ALL)[1]
 
     assert json.loads(frame)["waiting"][0]["named"][0]["pod"] == f"{HOSTILE}/p"
