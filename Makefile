@@ -14,7 +14,7 @@ demo: $(READY)
 	$(BIN)/koord demo --report demo-report.html
 
 test: $(READY)
-	$(BIN)/python -m pytest -q -n auto
+	$(BIN)/python -m pytest -q -n auto --dist worksteal
 
 check: $(READY)
 	$(BIN)/ruff format --check .
