@@ -3,8 +3,8 @@
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,13 +22,22 @@ _LOGS, _NODE_LOGS = pytest.StashKey[_Logs](), pytest.StashKey[_Logs]()
 def controlplane(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ControlPlane]:
-    """Run a control plane that has Koordinator's CRDs and no nodes.
+    """Run a control plane that has Koordinator's CRDs and no nodes."""
+    with running_controlplane(request, tmp_path_factory.mktemp("controlplane")) as running:
+        yield running
+
+
+@contextmanager
+def running_controlplane(
+    request: pytest.FixtureRequest, state_dir: Path, flags: Sequence[str] = ()
+) -> Iterator[ControlPlane]:
+    """Run a control plane that has Koordinator's CRDs; ``flags`` are further ones of its server.
 
     Where root runs the tests it is in a network namespace of its own, as all that they start.
     """
     _build(request, "kube-apiserver")
     network.enter()
-    with ControlPlane(tmp_path_factory.mktemp("controlplane"), audited=True) as running:
+    with ControlPlane(state_dir, audited=True, apiserver_flags=flags) as running:
         koord = Path(sys.executable).with_name("koord")
         crds = subprocess.run([koord, "crds"], stdout=subprocess.PIPE, text=True, check=True)
         running.kubectl("apply", "--server-side", "--filename=-", stdin=crds.stdout)

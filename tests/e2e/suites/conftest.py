@@ -1,0 +1,71 @@
+"""One control plane, one scheduler and one manager for all scenarios of the originals' own suites.
+
+The API server has the alpha API of Workloads.  The scheduler has two profiles: kube-scheduler's own
+and the one that the chart installs.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.e2e.conftest import running_controlplane
+from tests.e2e.controlplane import ControlPlane
+from tests.e2e.kubelet import FakeKubelet
+from tests.e2e.leftovers import Leftovers
+from tests.e2e.scheduler_process import SchedulerProcess
+from tests.e2e.suites.cluster import SuiteCluster
+
+GATES = "GenericWorkload=true,GangScheduling=true"
+CHART = Path(__file__).parents[3] / "charts/koordinator"
+
+
+@pytest.fixture(scope="session")
+def controlplane(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ControlPlane]:
+    """Run a control plane with the alpha API of Workloads."""
+    flags = (
+        "--feature-gates=GenericWorkload=true",
+        "--runtime-config=scheduling.k8s.io/v1alpha1=true",
+    )
+    with running_controlplane(request, tmp_path_factory.mktemp("suites"), flags) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def leftovers(controlplane: ControlPlane) -> Leftovers:
+    """Find what tests leave; this one knows the cluster of these suites."""
+    return Leftovers(controlplane.api)
+
+
+@pytest.fixture(scope="session")
+def scheduler(controlplane: ControlPlane, leftovers: Leftovers) -> Iterator[SchedulerProcess]:
+    """Run one scheduler while all scenarios come and go."""
+    del leftovers  # what the scheduler makes goes with every test
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    profiles = [{"schedulerName": "default-scheduler"}, *values["scheduler"]["config"]["profiles"]]
+    configuration = {"leaderElection": {"leaderElect": False}, "profiles": profiles}
+    flags = [f"--feature-gates={GATES},MultiQuotaTree=true,ElasticQuotaGuaranteeUsage=true"]
+    with SchedulerProcess(controlplane, configuration, flags=flags) as running:
+        yield running
+
+
+@pytest.fixture
+def cluster(
+    controlplane: ControlPlane,
+    scheduler: SchedulerProcess,
+    kubelet: FakeKubelet,
+    namespace: str,
+) -> SuiteCluster:
+    """Work in a namespace of one's own, in a cluster that has no nodes yet."""
+    assert scheduler.is_running, scheduler.last_words()
+    del kubelet
+    return SuiteCluster(controlplane.api, namespace)
+
+
+@pytest.fixture
+def koord(cluster: SuiteCluster) -> SuiteCluster:
+    """Work likewise, with pods of koord-scheduler."""
+    cluster.scheduler_name = "koord-scheduler"
+    return cluster
