@@ -14,8 +14,22 @@ from tests.e2e.kubelet import FakeKubelet
 from tests.e2e.leftovers import Leftovers
 from tests.e2e.real_node import RealNode, find_programs, missing
 
+#: Tests of these folders change the machine itself (cgroups, its one container runtime), and are
+#: run by one worker after the other; all others stay together by file, with their cluster.
+ON_THE_MACHINE = frozenset({"host", "koordlet", "node", "vgpu"})
+_HERE = Path(__file__).parent
 _Logs = Callable[[], list[tuple[str, str]]]
 _LOGS, _NODE_LOGS = pytest.StashKey[_Logs](), pytest.StashKey[_Logs]()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Say which tests go to the same worker of ``--dist loadgroup``."""
+    for item in items:
+        if not item.path.is_relative_to(_HERE):
+            continue
+        path = item.path.relative_to(_HERE)
+        group = "machine" if path.parts[0] in ON_THE_MACHINE else path.as_posix()
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(scope="session")
