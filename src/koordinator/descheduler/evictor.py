@@ -159,10 +159,9 @@ class ProfileEvictor:
             return proof
         pods = [move.pod for move in proof.moves]
         limit = self.limits.refusal_of(pods)
-        if limit is not None:
-            return limit
-        if not self._go(pods, reason, delete_options, proof):
-            return False
+        if limit is not None or not self._go(pods, reason, delete_options, proof):
+            self.prover.not_made(proof)
+            return limit or False
         self.prover.made(proof, goal)
         return True
 

@@ -563,3 +563,19 @@ def test_room_that_an_earlier_move_will_take_is_not_promised_again(mode: str) ->
     assert len(jobs & {"big-0", "big-1"}) == 1
     other = ({"big-0", "big-1"} - jobs).pop()
     assert why(one)[other] in {StayReason.NO_PLACE, StayReason.COMES_BACK}
+
+
+def test_a_gang_beyond_the_limit_stays_and_takes_no_room_in_thought() -> None:
+    """Two members on hot nodes ask for the whole gang twice; one pod may go: another one does."""
+    objects = [
+        *nodes("n1", "n2", "n3"),
+        *gang("n1", "n2"),
+        *replicas("web", on=["n1"], cpu=1),
+        load("n1", **{"train-0": "4", "web-0": "1", "x": "4"}),
+        load("n2", **{"train-1": "4", "x": "4"}),
+        load("n3"),
+    ]
+    args = {"maxMigratingPerWorkload": 2, "maxUnavailablePerWorkload": 2,
+            "skipCheckExpectedReplicas": True}  # fmt: skip
+    one = migrating(*objects, controller=args, maxNoOfPodsToEvictTotal=1)
+    assert {job.spec.pod_ref.name for job in one.jobs()} == {"web-0"}

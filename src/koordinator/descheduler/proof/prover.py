@@ -117,6 +117,18 @@ class MoveProver:
         if goal is not None:
             goal.made(proof.moves)
 
+    def not_made(self, proof: MoveProof) -> None:
+        """Take note that moves are not made after all: nobody takes the room."""
+        world = self._the_world()
+        for move in proof.moves:
+            world.remove(_next(move.pod).key)
+            self._stays(move.pod.key)
+
+    def _stays(self, key: str) -> None:
+        move = self._leaving.pop(key, None)
+        if move is not None and move in self._at_once.get(move.source, []):
+            self._at_once[move.source].remove(move)
+
     # -- one pod, or several of which each goes on its own ------------------------------------
 
     @property
@@ -178,9 +190,7 @@ class MoveProver:
 
     def _given_up(self, proofs: Mapping[str, MoveProof], stay: Stay) -> Stay:
         for key in proofs:
-            move = self._leaving.pop(key, None)
-            if move is not None and move in self._at_once.get(move.source, []):
-                self._at_once[move.source].remove(move)
+            self._stays(key)
         return stay
 
     def _landing_then(self, pods: Sequence[Pod]) -> Landing:
@@ -316,6 +326,8 @@ class MoveProver:
             return Stay(StayReason.FOREIGN, f"schedulerName {name!r} is not one of {known}")
         if world.node_of(pod.key) != pod.spec.node_name:
             return Stay(StayReason.UNKNOWN, world.node_of(pod.key) or "it is gone")
+        if target := world.node_of(_next(pod).key):
+            return Stay(StayReason.UNKNOWN, f"it is on its way to {target}")
         return None
 
     # -- a gang ------------------------------------------------------------------------------

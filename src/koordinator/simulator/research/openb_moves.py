@@ -53,8 +53,9 @@ class LimitedMoves:
 
     def __call__(self, week: DepartureWeek) -> None:
         """Move pods of a week as it stands."""
-        if week.n_waiting @ week.classes.mix.total_gpu_milli:
-            if not self._repacking.improve(week, self._budget.left(week), MOVE_MILLI):
+        waiting = _next_in_turn(week)
+        if waiting.any():
+            if not self._repacking.improve(week, waiting, self._budget.left(week), MOVE_MILLI):
                 while self._budget.left(week) >= _SWAP and _swap_round(week, self._budget):
                     pass
             return
@@ -70,7 +71,19 @@ class RepackedWeek:
 
     def __call__(self, week: DepartureWeek) -> None:
         """Move pods of a week as it stands."""
-        self._repacking.improve(week, _NO_LIMIT, 1.0)
+        self._repacking.improve(week, week.n_waiting, _NO_LIMIT, 1.0)
+
+
+def _next_in_turn(week: DepartureWeek) -> IntArray:
+    """Return for how many pods of each class room is made.
+
+    For pods of several GPUs only while nobody waits who needs less: such pods are few and stay
+    long, and what they take makes many others wait.
+    """
+    mix = week.classes.mix
+    waiting = np.where(mix.total_gpu_milli > 0, week.n_waiting, 0)
+    small = np.where(mix.num_gpu == 1, waiting, 0)
+    return small if small.any() else waiting
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,7 @@ class _Fillings:
     """What nodes have, and what they could have; columns are kinds of pods with GPUs."""
 
     kinds: IntArray  # (n_kinds,) numbers of the classes
+    waiting: IntArray  # (n_kinds,) pods
     of_row: IntArray  # (n_rows, n_kinds)
     columns: IntArray  # (n_columns, n_kinds)
     shape_of_row: IntArray  # (n_rows,)
@@ -65,20 +66,23 @@ class Repacking:
             NodeShape(node.gpu, node.cpu_milli, bits.get(node.model, 0)) for node in trace.nodes
         ]
 
-    def improve(self, week: DepartureWeek, most_moves: int, price_milli: float) -> int:
+    def improve(
+        self, week: DepartureWeek, waiting: IntArray, most_moves: int, price_milli: float
+    ) -> int:
         """Make moves, let in who waits, and return how many moves there were.
 
-        A move has to be worth ``price_milli`` of GPU.
+        ``waiting`` is for how many pods of each class ``(n_classes,)`` room is made, at most.  A
+        move has to be worth ``price_milli`` of GPU.
         """
-        if most_moves < 1 or not (week.n_waiting @ week.classes.mix.total_gpu_milli):
+        if most_moves < 1 or not (waiting @ week.classes.mix.total_gpu_milli):
             return 0
-        fillings = self._fillings(week)
+        fillings = self._fillings(week, waiting)
         changes = _changes(week, fillings)
         if not len(changes):
             return 0
         most = most_moves
         for _ in range(_MOST_TRIES):
-            program = _program(week, fillings, changes, most, price_milli)
+            program = _program(fillings, changes, most, price_milli)
             chosen = changes[_chosen(program)]
             if not len(chosen):
                 return 0
@@ -91,14 +95,14 @@ class Repacking:
             most -= max(1, 0 if places is None else len(places) - most_moves)
         return 0
 
-    def _fillings(self, week: DepartureWeek) -> _Fillings:
+    def _fillings(self, week: DepartureWeek, waits: IntArray) -> _Fillings:
         classes = week.classes
         n_rows = len(week.fleet)
         counts = np.zeros((n_rows, len(classes.requests)), np.int64)
         for pod in week.running.values():
             counts[pod.place.row, pod.kind] += 1
         has_gpu = classes.mix.total_gpu_milli > 0
-        kinds = np.flatnonzero(has_gpu & (counts.any(axis=0) | (week.n_waiting > 0)))
+        kinds = np.flatnonzero(has_gpu & (counts.any(axis=0) | (waits > 0)))
         of_row = counts[:, kinds]
         requests = [classes.requests[kind] for kind in kinds.tolist()]
         position = {request: index for index, request in enumerate(requests)}
@@ -107,9 +111,9 @@ class Repacking:
             for row, shape in enumerate(self._shapes)
         ]
         waiting = {
-            request: int(week.n_waiting[kind])
+            request: int(waits[kind])
             for request, kind in zip(requests, kinds.tolist(), strict=True)
-            if week.n_waiting[kind]
+            if waits[kind]
         }
         shapes = {shape: number for number, shape in enumerate(dict.fromkeys(self._shapes))}
         shape_of_row = np.array([shapes[shape] for shape in self._shapes], np.int64)
@@ -123,6 +127,7 @@ class Repacking:
             columns[shapes[filling.shape], tuple(column.tolist())] = None
         return _Fillings(
             kinds,
+            waits[kinds],
             of_row,
             np.array([counts for _, counts in columns], np.int64),
             shape_of_row,
@@ -197,7 +202,6 @@ class _Program:
 
 
 def _program(
-    week: DepartureWeek,
     fillings: _Fillings,
     changes: _Changes,
     most_moves: int,
@@ -215,7 +219,7 @@ def _program(
         (np.ones(len(changes)), difference[number, kind], changes.leaving)
     ).astype(float)
     order = np.lexsort((rows, change))
-    waiting = week.n_waiting[fillings.kinds].astype(float)
+    waiting = fillings.waiting.astype(float)
     return _Program(
         changes.gain_milli - price_milli * changes.leaving,
         np.searchsorted(change[order], every),

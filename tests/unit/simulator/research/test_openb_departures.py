@@ -200,7 +200,7 @@ def test_a_plan_keeps_to_its_limit_and_loses_nobody(seed: int, most: int) -> Non
     run = week("fgd", draw_departing_pods(of, seed, span_s=3 * HOUR_S), of)
     run.run(None, 2 * HOUR_S)
     before, used = set(run.running), run.gpu_used_milli
-    assert Repacking(of).improve(run, most, 1.0) == run.moves <= most
+    assert Repacking(of).improve(run, run.n_waiting, most, 1.0) == run.moves <= most
     assert before <= set(run.running)
     assert run.gpu_used_milli >= used
     check(run, of)
