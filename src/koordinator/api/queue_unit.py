@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta, field
 
-from koordinator.api.core import ResourceList
+from koordinator.api.core import ResourceList, Toleration
 from koordinator.api.crd import (
     CustomResource,
     NotNegative,
@@ -20,7 +20,7 @@ from koordinator.api.crd import (
     StandardCondition,
     UntypedPodTemplate,
 )
-from koordinator.api.meta import ApiStruct, Int32, LabelSelector
+from koordinator.api.meta import ApiStruct, Int32, Int64, LabelSelector
 
 
 class UnitPolicy(StrEnum):
@@ -94,14 +94,17 @@ class ConsumerRef(ApiStruct, frozen=True, kw_only=True):
     name: str = ""
     namespace: str = ""
     uid: str = ""
+    resource_version: str = ""
+    field_path: str = ""
 
 
 class UnitPodSet(ApiStruct, frozen=True, kw_only=True):
-    """Pods of a job that are alike."""
+    """Pods of a job that are alike; ``min_count`` lets in no fewer than ``count`` all the same."""
 
     name: str = "main"
     template: UntypedPodTemplate | None = None
     count: NotNegative = 1
+    min_count: Int32 | None = None
 
 
 class QueueUnitSpec(ApiStruct, frozen=True, kw_only=True):
@@ -131,13 +134,40 @@ class UnitPodState(ApiStruct, frozen=True, kw_only=True):
     pending: Int32 = 0
 
 
+class UnitReclaimState(ApiStruct, frozen=True, kw_only=True):
+    """How many pods are to be given back; nobody asks for any here."""
+
+    replicas: Int64 = 0
+
+
 class UnitAdmission(ApiStruct, frozen=True, kw_only=True):
     """What of a pod set has been let in."""
 
     name: str = ""
-    replicas: Int32 = 0
+    replicas: Int64 = 0
     resources: ResourceList = {}
-    running: Int32 = 0
+    running: Int64 = 0
+    reclaim_state: UnitReclaimState | None = None
+
+
+class UnitPodSetUpdate(ApiStruct, frozen=True, kw_only=True):
+    """What a check wants to have added to the pods of a set."""
+
+    name: str = ""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    node_selector: dict[str, str] = {}
+    tolerations: tuple[Toleration, ...] = ()
+
+
+class AdmissionCheckState(ApiStruct, frozen=True, kw_only=True):
+    """What a check says of a unit; kept for whoever reads it, and not waited for."""
+
+    name: str = ""
+    state: str = ""
+    message: str = ""
+    last_transition_time: dt.datetime | None = None
+    pod_set_updates: tuple[UnitPodSetUpdate, ...] = ()
 
 
 class UnitRequeueState(ApiStruct, frozen=True, kw_only=True):
@@ -155,6 +185,7 @@ class QueueUnitStatus(ApiStruct, frozen=True, kw_only=True):
     message: str = ""
     last_update_time: dt.datetime | None = None
     last_allocate_time: dt.datetime | None = None
+    admission_checks: Annotated[tuple[AdmissionCheckState, ...], Meta(max_length=8)] = ()
     pod_state: UnitPodState = UnitPodState()
     admissions: Annotated[tuple[UnitAdmission, ...], Meta(max_length=32)] = ()
     conditions: tuple[StandardCondition, ...] = ()

@@ -12,7 +12,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Gauge
@@ -35,7 +35,7 @@ from koordinator.manager.admission.hooks import Hook, HookOptions, enabled_hooks
 from koordinator.manager.admission.request import AdmissionRequest, Denial
 from koordinator.manager.app import Manager, ManagerOptions
 from koordinator.manager.lookups import WatchLookup
-from koordinator.manager.metrics import ManagerMetrics
+from koordinator.manager.metrics import BindingMetrics, ManagerMetrics
 from koordinator.manager.quota_record import QuotaRecord
 from koordinator.manager.webhook_configuration import (
     MUTATING_NAME,
@@ -268,7 +268,9 @@ class Webhooks:
         self._metrics = ReviewMetrics(registry)
         self._hooks: Sequence[Hook] = ()
         if settings.flags.webhook.webhook_port:
-            self._hooks = enabled_hooks(settings.hooks, self._metrics)
+            counted = BindingMetrics(registry).decided
+            hooks = replace(settings.hooks, binding_decided=counted)
+            self._hooks = enabled_hooks(hooks, self._metrics)
         self._tls: ReplaceableContext | None = None
         self._server: HttpServer | None = None
         self._stopping = threading.Event()

@@ -328,6 +328,8 @@ class Manager:
         writes = reconcile_node_metric(
             mirror.nodes.get(name), mirror.metrics.get(name), self._strategies
         )
+        if self._metrics is not None and name in mirror.nodes:
+            self._metrics.collects()
         for write in writes:
             self._write(Controller.NODE_METRIC, write)
 

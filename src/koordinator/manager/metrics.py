@@ -1,6 +1,6 @@
 """What the manager tells of its work, under the original's names.
 
-Source: koordinator pkg/slo-controller/metrics.
+Source: koordinator pkg/slo-controller/metrics, pkg/webhook/metrics.
 """
 
 from contextlib import suppress
@@ -18,6 +18,22 @@ _COUNTED = {
     Controller.NODE_SLO: "nodeslo",
     Controller.NODE_RESOURCE: "node_resource",
 }
+
+
+class BindingMetrics:
+    """Counts what is said of bindings, by why."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._decisions = Counter(
+            "koord_manager_webhook_binding_admission_decisions",
+            "The number of decisions about bindings.",
+            ("decision",),
+            registry=registry,
+        )
+
+    def decided(self, decision: str) -> None:
+        """Count a decision, a ``BindingDecision``."""
+        self._decisions.labels(decision).inc()
 
 
 class ManagerMetrics:
@@ -57,6 +73,12 @@ class ManagerMetrics:
             ("status", "reason"),
             registry=registry,
         )
+        self._metric_parsed = Counter(
+            f"{_PREFIX}_nodemetric_spec_parse_count",
+            "The number of collect policies that were rendered.",
+            ("status", "reason"),
+            registry=registry,
+        )
 
     def wrote(self, controller: Controller, action: str, *, succeeded: bool) -> None:
         """Count a write."""
@@ -72,6 +94,10 @@ class ManagerMetrics:
         """Count a NodeSLO."""
         status = "succeeded" if succeeded else "failed"
         self._slo_parsed.labels(status, "getSystemConfigSpec").inc()
+
+    def collects(self) -> None:
+        """Count a policy that was rendered; what can't be is rejected with the configuration."""
+        self._metric_parsed.labels("succeeded", "getNodeMetricCollectPolicy").inc()
 
     def calculated(self, node: str, outcome: NodeOutcome) -> None:
         """Note what a node has to give."""

@@ -119,13 +119,14 @@ def test_gangs_quotas_and_queues_are_measured() -> None:
         scheduler.step()
         clock.advance_to(clock.now_s() + 2)
 
-    def status(field: str) -> float | None:
+    def status(field: str, of: str = "status") -> float | None:
         labels = {"name": "team", "resource": "cpu", "tree": "", "is_parent": "false"}
         labels |= {"parent": "koordinator-root-quota", "field": field}
-        return registry.get_sample_value("scheduler_elastic_quota_status", labels)
+        return registry.get_sample_value(f"scheduler_elastic_quota_{of}", labels)
 
     value = registry.get_sample_value
     assert (status("used"), status("max"), status("request")) == (2000, 8000, 12000)
+    assert (status("max", of="spec"), status("sharedWeight", of="spec")) == (8000, 8000)
     assert value("scheduler_job_queue_length", {"name": "team"}) == 2
     assert value("scheduler_waiting_gang_group_number") == 0
     labels = {"reason": "gang is already succeed", "job_size": "1-100"}

@@ -22,7 +22,7 @@ POLICY_LABEL: Final = "koord-queue/queue-policy"  # on a quota
 WAITS_FOR_PODS: Final = "kube-queue/wait-for-pods-running"  # on a queue, as all below
 PREEMPTS: Final = "kube-queue/enable-queueunit-preemption"
 DEPTH: Final = "kube-queue/max-depth"
-THRESHOLD: Final = "kube-queue/intelligent-threshold"
+THRESHOLD: Final = "kube-queue/priority-threshold"
 DEFAULT_THRESHOLD: Final = 4
 
 _Rank = tuple[int, int, bool, float, str]

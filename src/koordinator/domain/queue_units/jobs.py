@@ -26,7 +26,8 @@ ENQUEUED: Final = "koord-queue/job-has-enqueued"
 ENQUEUED_AT: Final = "koord-queue/job-enqueue-timestamp"
 DEQUEUED_AT: Final = "koord-queue/job-dequeue-timestamp"
 ADMISSION: Final = "koord-queue/job-admission"  # ours: the unit and its attempt
-OTHER_QUOTA_NAME: Final = "alibabacloud.com/quota-name"
+#: Other labels that name the quota, as koord-queue's plugins ElasticQuotaV2 and ElasticQuota do.
+OTHER_QUOTA_NAMES: Final = ("alibabacloud.com/quota-name", "quota.scheduling.alibabacloud.com/name")
 MOST_PODS: Final = 1 << 20
 _MOST_SETS: Final = 8
 _TRUE: Final = "true"
@@ -80,7 +81,7 @@ class WaitingJob:
     def quota(self) -> str:
         """The quota that it names; empty: none."""
         labels = self.obj.metadata.labels
-        return labels.get(QUOTA_NAME, "") or labels.get(OTHER_QUOTA_NAME, "")
+        return next(filter(None, map(labels.get, (QUOTA_NAME, *OTHER_QUOTA_NAMES))), None) or ""
 
     @property
     def request(self) -> Amounts:

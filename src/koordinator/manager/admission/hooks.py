@@ -40,6 +40,7 @@ class HookOptions:
     needs_names: bool = False
     binding: BindingRules = field(default_factory=BindingRules)
     validator: tuple[str, str] = (VALIDATOR_NAMESPACE, VALIDATOR_NAME)  # likewise
+    binding_decided: Callable[[str], object] = lambda _decision: None  # counts them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +113,9 @@ def all_hooks(options: HookOptions, on_fault: FaultHandler = raise_fault) -> tup
             group="",
             resource="pods/binding",
             policy="bindings",
-            validate=partial(validate_binding, rules=options.binding),
+            validate=partial(
+                validate_binding, rules=options.binding, decided=options.binding_decided
+            ),
         ),
         Hook(
             path=f"/mutate-{QUOTA_PATH}",

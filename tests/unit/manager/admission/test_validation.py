@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 from tests.unit.manager.admission.requests import lookup, pod, profile, request
 from tests.unit.manager.configuration.test_checks import config, selected
 
@@ -17,6 +18,7 @@ from koordinator.manager.admission.pod_validation import validate_pod
 from koordinator.manager.admission.quotas import mutate_quota, validate_quota
 from koordinator.manager.admission.request import Denial
 from koordinator.manager.admission.reservations import mutate_reservation
+from koordinator.manager.metrics import BindingMetrics
 
 QOS = "koordinator.sh/qosClass"
 CPUS = "pod.spec.containers[*].resources.requests"
@@ -309,37 +311,58 @@ def test_the_template_of_a_reservation_gets_profiles_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rules", "user", "denied"),
+    ("rules", "user", "decision"),
     [
-        (BindingRules(), "eve", False),
-        (BindingRules(user_names=("koord",)), "eve", False),
-        (BindingRules(user_names=("koord",), namespaces=("*",)), "eve", True),
-        (BindingRules(user_names=("koord",), namespaces=("default",)), "sa:koord-scheduler", False),
-        (BindingRules(user_names=("koord",), namespaces=("*",), dry_run=True), "eve", False),
+        (BindingRules(), "eve", ""),
+        (BindingRules(user_names=("koord",)), "eve", ""),
+        (BindingRules(user_names=("koord",), namespaces=("*",)), "eve", "denied"),
+        (BindingRules(user_names=("koord",), namespaces=("a",)), "eve", "out_of_scope"),
+        (
+            BindingRules(user_names=("koord",), namespaces=("default",)),
+            "sa:koord-scheduler",
+            "allowed_username",
+        ),
+        (BindingRules(user_names=("koord",), namespaces=("*",), dry_run=True), "eve", "dry_run"),
         (
             BindingRules(
                 user_names=("koord",), namespaces=("*",), excluded_namespaces=("default",)
             ),
             "eve",
-            False,
+            "excluded_ns",
         ),
         (
             BindingRules(user_names=("koord",), namespaces=("*",), bypass_labels=("x",)),
             "eve",
-            False,
+            "bypass_label",
+        ),
+        (
+            BindingRules(user_names=("koord",), namespaces=("*",), bypass_annotations=("y",)),
+            "eve",
+            "bypass_annotation",
         ),
     ],
 )
-def test_who_may_bind(rules: BindingRules, user: str, denied: bool) -> None:
-    """Whoever is named; others only where nobody looks."""
-    there = pod(labels={"x": ""}) | {"apiVersion": "v1", "kind": "Pod"}
+def test_who_may_bind(rules: BindingRules, user: str, decision: str) -> None:
+    """Whoever is named; others only where nobody looks.  It is counted, with the reason."""
+    there = pod(labels={"x": ""}, annotations={"y": ""}) | {"apiVersion": "v1", "kind": "Pod"}
     ask = request({"metadata": {"name": "p"}}, subresource="binding", user=user)
-    if not denied:
-        validate_binding(ask, lookup(there), rules)
-        return
-    with pytest.raises(Denial) as caught:
-        validate_binding(ask, lookup(there), rules)
-    assert caught.value.code == 403
+    registry = CollectorRegistry()
+    decided = BindingMetrics(registry).decided
+
+    if decision == "denied":
+        with pytest.raises(Denial) as caught:
+            validate_binding(ask, lookup(there), rules, decided)
+        assert caught.value.code == 403
+    else:
+        validate_binding(ask, lookup(there), rules, decided)
+
+    counts = {
+        sample.labels["decision"]: sample.value
+        for family in registry.collect()
+        for sample in family.samples
+        if sample.name.endswith("decisions_total")
+    }
+    assert counts == ({decision: 1.0} if decision else {})
 
 
 def test_gates_are_switched_by_name() -> None:

@@ -3,8 +3,10 @@
 import pytest
 from tests.unit.manager.queue_units.worlds import NAMESPACE, World, job, queue, quota
 
+from koordinator.api.codec import decode_object, to_manifest
 from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.labels import QUOTA_PREEMPTIBLE
+from koordinator.api.meta import JsonObject
 from koordinator.api.queue_unit import Queue, QueueUnit
 from koordinator.api.workload import Job
 from koordinator.domain.queue_units.admission import POLICY_LABEL
@@ -112,7 +114,7 @@ def test_the_policy_says_who_may_pass_one_that_does_not_fit(policy: str, running
 
 def test_an_important_unit_blocks_an_intelligent_queue() -> None:
     """From the threshold of the queue on."""
-    world = World(quota(cpu=4), queue(policy="Intelligent", intelligent_threshold="3"))
+    world = World(quota(cpu=4), queue(policy="Intelligent", priority_threshold="3"))
     world.add(job("first", 3, priority=9), job("large", 2, priority=3), job("small", 1))
     world.settle()
 
@@ -315,3 +317,60 @@ def test_nothing_is_watched_without_kinds() -> None:
     assert not world.running()
     assert not world.cluster.list(QueueUnit).items
     assert [it.metadata.name for it in world.cluster.list(ElasticQuota).items] == ["team"]
+
+
+@pytest.mark.parametrize(
+    "label", ["alibabacloud.com/quota-name", "quota.scheduling.alibabacloud.com/name"]
+)
+def test_a_quota_may_be_named_as_in_the_original_s_samples(label: str) -> None:
+    """By the labels of either plugin of koord-queue; a job without one waits."""
+    world = World(quota(cpu=4))
+    world.add(job("named", 1, quota="", labels={label: "team"}), job("nameless", 1, quota=""))
+    world.settle()
+
+    assert world.running() == {"named"}
+
+
+def test_what_others_say_of_a_unit_stays() -> None:
+    """Checks and counts that koord-queue's CRD has and nothing here writes are not lost."""
+    checks = [
+        {
+            "name": "provisioning",
+            "state": "Ready",
+            "message": "a pool of three nodes",
+            "lastTransitionTime": "2026-11-23T10:00:00Z",
+            "podSetUpdates": [{"name": "main", "nodeSelector": {"pool": "a"}}],
+        }
+    ]
+    stored: JsonObject = {
+        "apiVersion": "scheduling.x-k8s.io/v1alpha1",
+        "kind": "QueueUnit",
+        "metadata": {"name": "unit1", "namespace": "default"},
+        "spec": {
+            "consumerRef": {
+                "apiVersion": "kubeflow.org/v1",
+                "kind": "TFJob",
+                "name": "job1",
+                "namespace": "default",
+                "fieldPath": "spec",
+                "resourceVersion": "7",
+            },
+            "queue": "default",
+            "priority": 100,
+            "priorityClassName": "high-priority",
+            "resource": {"cpu": 1, "memory": "100Mi"},
+            "podSet": [{"name": "main", "count": 2, "minCount": 1}],
+        },
+        "status": {
+            "phase": "Dequeued",
+            "admissionChecks": checks,
+            "admissions": [{"name": "main", "replicas": 2, "reclaimState": {"replicas": 1}}],
+        },
+    }
+
+    read = to_manifest(decode_object(stored))
+
+    assert read["status"]["admissionChecks"] == checks
+    assert read["status"]["admissions"][0]["reclaimState"] == {"replicas": 1}
+    assert read["spec"]["podSet"][0]["minCount"] == 1
+    assert read["spec"]["consumerRef"] == stored["spec"]["consumerRef"]

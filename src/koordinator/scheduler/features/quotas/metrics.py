@@ -1,7 +1,7 @@
 """What is measured of elastic quotas and their queues, under the names of koord-scheduler.
 
 Source: koordinator pkg/scheduler/plugins/elasticquota/metrics.go.  The gauges of quotas are as old
-as their statuses.
+as their statuses.  What a quota says is declared there and never shown; dashboards ask for it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -9,9 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from koordinator.domain.quota.amounts import Amounts
 from koordinator.scheduler.features.quotas.gauges import QuotaGauges
 from koordinator.scheduler.loop.attempts import Stopwatch
 from koordinator.scheduler.loop.instruments import Histogram, exponential
+
+_LABELS = ("name", "resource", "tree", "is_parent", "parent", "field")
 
 
 class QuotaMetrics:
@@ -76,10 +79,17 @@ class QuotaMetrics:
         status = GaugeMetricFamily(
             "scheduler_elastic_quota_status",
             "Figures of a quota; CPU in milli-CPU.",
-            labels=["name", "resource", "tree", "is_parent", "parent", "field"],
+            labels=_LABELS,
+        )
+        spec = GaugeMetricFamily(
+            "scheduler_elastic_quota_spec", "What a quota says; CPU in milli-CPU.", labels=_LABELS
         )
         for quota in list(self._quotas().values()):
-            _add_quota(status, quota)
+            figures = quota.figures
+            said = {"min": figures.min, "max": figures.max, "sharedWeight": figures.weight}
+            _add_quota(spec, quota, said)
+            _add_quota(status, quota, _status_of(quota) | said)
+        yield spec
         yield status
         queued = GaugeMetricFamily(
             "scheduler_job_queue_length", "Jobs that wait in the queue of a quota.", labels=["name"]
@@ -89,9 +99,9 @@ class QuotaMetrics:
         yield queued
 
 
-def _add_quota(family: GaugeMetricFamily, quota: QuotaGauges) -> None:
+def _status_of(quota: QuotaGauges) -> dict[str, Amounts]:
     figures = quota.figures
-    fields = {
+    return {
         "runtime": figures.runtime,
         "request": figures.request,
         "child-request": figures.child_request,
@@ -101,10 +111,12 @@ def _add_quota(family: GaugeMetricFamily, quota: QuotaGauges) -> None:
         "non-preemptible-used": figures.non_preemptible_used,
         "unschedulable-resource": quota.unschedulable,
         "used": figures.used,
-        "min": figures.min,
-        "max": figures.max,
-        "sharedWeight": figures.weight,
     }
+
+
+def _add_quota(
+    family: GaugeMetricFamily, quota: QuotaGauges, fields: Mapping[str, Amounts]
+) -> None:
     is_parent = "true" if quota.is_parent else "false"
     for field, amounts in fields.items():
         for resource, amount in amounts.items():
