@@ -70,3 +70,31 @@ export function nodeAt(layout: Layout, x: number, y: number): number {
   }
   return -1
 }
+
+/** What part of the map is seen: its corner, in the map's own pixels, and how much it is enlarged. */
+export interface View {
+  x: number
+  y: number
+  scale: number
+}
+
+export const WHOLE: View = { x: 0, y: 0, scale: 1 }
+const MOST = 24
+
+/** Return a view that does not leave the map. */
+export function seen(view: View, layout: Layout): View {
+  const scale = Math.min(Math.max(view.scale, 1), MOST)
+  const within = (at: number, whole: number): number => Math.min(Math.max(at, 0), whole - whole / scale)
+  return { scale, x: within(view.x, layout.width), y: within(view.y, layout.height) }
+}
+
+/** Return the view enlarged about a point of the canvas, which stays where it is. */
+export function zoomed(view: View, factor: number, x: number, y: number, layout: Layout): View {
+  const scale = Math.min(Math.max(view.scale * factor, 1), MOST)
+  return seen({ scale, x: view.x + x / view.scale - x / scale, y: view.y + y / view.scale - y / scale }, layout)
+}
+
+/** Return the point of the map under a point of the canvas. */
+export function inView(view: View, x: number, y: number): [number, number] {
+  return [view.x + x / view.scale, view.y + y / view.scale]
+}

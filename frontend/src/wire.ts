@@ -115,6 +115,12 @@ export interface Explanation {
   scores?: { node: string; total: number; plugins: Record<string, number> }[]
 }
 
+export interface Forecast {
+  at?: string
+  node?: string
+  why?: string
+}
+
 export interface NodeDetails {
   name: string
   labels: Record<string, string>

@@ -3,7 +3,7 @@ import type { JSX } from 'preact'
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
 import { colourOf, UNKNOWN_COLOUR } from '../colours'
 import { percent } from '../format'
-import { layoutOf, nodeAt, type Layout } from '../layout'
+import { inView, layoutOf, nodeAt, seen, WHOLE, zoomed, type Layout, type View } from '../layout'
 import { model, valueOf } from '../model'
 import { Empty } from '../parts'
 import { go } from '../route'
@@ -26,6 +26,8 @@ export function NodeMap(props: { node: string }): JSX.Element {
   const [group, setGroup] = useState('pools')
   const [find, setFind] = useState('')
   const [gpus, setGpus] = useState(0)
+  const [isLinked, setLinked] = useState(false)
+  const [view, setView] = useState<View>(WHOLE)
   const [hovered, setHovered] = useState(-1)
   const [width, setWidth] = useState(0)
   const box = useRef<HTMLDivElement>(null)
@@ -48,22 +50,45 @@ export function NodeMap(props: { node: string }): JSX.Element {
   )
   const wanted = find.trim().toLowerCase()
   const isWanted = (row: number): boolean =>
-    (!wanted || (model.nodes.names[row] ?? '').toLowerCase().includes(wanted)) && (!gpus || valueOf(row, 'freeGpus') >= gpus)
+    (!wanted || (model.nodes.names[row] ?? '').toLowerCase().includes(wanted)) && (!gpus || valueOf(row, isLinked ? 'linkedGpus' : 'freeGpus') >= gpus)
   const filters = Boolean(wanted) || gpus > 0
   const matching = filters ? model.nodes.names.filter((_, row) => isWanted(row)) : []
 
   useEffect(() => {
     const frame = requestAnimationFrame(() => {
-      if (canvas.current) draw(canvas.current, layout, colour, hovered, chosen, filters ? isWanted : null)
+      if (canvas.current) draw(canvas.current, layout, view, colour, hovered, chosen, filters ? isWanted : null)
     })
     return () => cancelAnimationFrame(frame)
   })
 
   const move = (event: JSX.TargetedMouseEvent<HTMLCanvasElement>): number => {
     const area = event.currentTarget.getBoundingClientRect()
-    return nodeAt(layout, event.clientX - area.left, event.clientY - area.top)
+    return nodeAt(layout, ...inView(view, event.clientX - area.left, event.clientY - area.top))
+  }
+  const zoom = (factor: number, x = layout.width / 2, y = layout.height / 2): void =>
+    setView((old) => zoomed(old, factor, x, y, layout))
+  const drag = useRef<{ x: number; y: number; view: View; hasMoved: boolean } | null>(null)
+  useEffect(() => setView(WHOLE), [layout])
+  useEffect(() => {
+    const drawn = canvas.current
+    const wheel = (event: WheelEvent): void => {
+      if (!event.ctrlKey && view.scale === 1) return // the page scrolls
+      event.preventDefault()
+      const area = (event.currentTarget as HTMLElement).getBoundingClientRect()
+      zoom(Math.exp(-event.deltaY / 300), event.clientX - area.left, event.clientY - area.top)
+    }
+    drawn?.addEventListener('wheel', wheel, { passive: false })
+    return () => drawn?.removeEventListener('wheel', wheel)
+  })
+  const pull = (event: JSX.TargetedPointerEvent<HTMLCanvasElement>): void => {
+    const from = drag.current
+    if (!from) return
+    const [dx, dy] = [event.clientX - from.x, event.clientY - from.y]
+    if (Math.abs(dx) + Math.abs(dy) > 4) from.hasMoved = true
+    if (from.hasMoved) setView(seen({ ...from.view, x: from.view.x - dx / from.view.scale, y: from.view.y - dy / from.view.scale }, layout))
   }
   const keys = (event: KeyboardEvent): void => {
+    if (event.key === '+' || event.key === '-') return zoom(event.key === '+' ? 1.5 : 1 / 1.5)
     const at = layout.order.indexOf(hovered >= 0 ? hovered : (layout.order[cursor.current] ?? 0))
     const by: Record<string, number> = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: layout.perRow, ArrowUp: -layout.perRow }
     const step = by[event.key]
@@ -99,6 +124,20 @@ export function NodeMap(props: { node: string }): JSX.Element {
             whole GPUs free ≥{' '}
             <input type="number" min={0} max={64} value={gpus} onInput={(event) => setGpus(Number(event.currentTarget.value))} />
           </label>
+          <label>
+            <input type="checkbox" checked={isLinked} onChange={(event) => setLinked(event.currentTarget.checked)} /> linked to each other (NVLink)
+          </label>
+          <span class="zoom">
+            <button type="button" aria-label="Zoom in" onClick={() => zoom(1.5)}>
+              +
+            </button>
+            <button type="button" aria-label="Zoom out" onClick={() => zoom(1 / 1.5)} disabled={view.scale === 1}>
+              −
+            </button>
+            <button type="button" onClick={() => setView(WHOLE)} disabled={view.scale === 1}>
+              all
+            </button>
+          </span>
           <input
             type="search"
             data-search
@@ -112,6 +151,8 @@ export function NodeMap(props: { node: string }): JSX.Element {
           />
         </div>
         <Legend colour={colour} />
+        <Most colour={colour} />
+        {isLinked && gpus > 0 && <LinksUnknown />}
         {filters && (
           <p role="status">
             {matching.length} {matching.length === 1 ? 'node' : 'nodes'}
@@ -130,11 +171,18 @@ export function NodeMap(props: { node: string }): JSX.Element {
             ref={canvas}
             tabIndex={0}
             role="application"
-            aria-label={`Map of ${model.nodes.names.length} nodes: arrow keys move, Enter opens`}
+            aria-label={`Map of ${model.nodes.names.length} nodes: arrow keys move, Enter opens, plus and minus zoom`}
             aria-describedby="under-cursor"
             onMouseMove={(event) => setHovered(move(event))}
             onMouseLeave={() => setHovered(-1)}
+            onPointerDown={(event) => {
+              drag.current = { x: event.clientX, y: event.clientY, view, hasMoved: false }
+              if (view.scale > 1) event.currentTarget.setPointerCapture(event.pointerId)
+            }}
+            onPointerMove={(event) => view.scale > 1 && pull(event)}
+            onPointerUp={() => window.setTimeout(() => (drag.current = null))}
             onClick={(event) => {
+              if (drag.current?.hasMoved) return
               const row = move(event)
               if (row >= 0) go('map', model.nodes.names[row])
             }}
@@ -152,6 +200,36 @@ export function NodeMap(props: { node: string }): JSX.Element {
         </section>
       )}
     </div>
+  )
+}
+
+/** The nodes that have most of what is shown. */
+function Most(props: { colour: string }): JSX.Element | null {
+  if (props.colour === 'state') return null
+  const first = model.nodes.names
+    .map((name, row) => ({ name, value: valueOf(row, props.colour) }))
+    .filter((one) => one.value > 0)
+    .sort((a, b) => b.value - a.value)
+    .slice(0, 5)
+  return first.length === 0 ? null : (
+    <p class="dim">
+      Most:{' '}
+      {first.map((one, place) => (
+        <>
+          {place > 0 && ', '}
+          <a href={`#/map/${encodeURIComponent(one.name)}`}>{one.name}</a> {percent(one.value)}
+        </>
+      ))}
+    </p>
+  )
+}
+
+function LinksUnknown(): JSX.Element | null {
+  const many = model.nodes.gpus.filter((gpus, row) => gpus > 0 && valueOf(row, 'linkedGpus') < 0).length
+  return many === 0 ? null : (
+    <p class="dim">
+      {many} {many === 1 ? 'node does' : 'nodes do'} not report how GPUs are linked.
+    </p>
   )
 }
 
@@ -189,6 +267,7 @@ function Legend(props: { colour: string }): JSX.Element {
 function draw(
   canvas: HTMLCanvasElement,
   layout: Layout,
+  view: View,
   colour: string,
   hovered: number,
   chosen: number,
@@ -205,20 +284,34 @@ function draw(
   const pen = canvas.getContext('2d')
   if (!pen) return
   const style = getComputedStyle(canvas)
-  pen.setTransform(ratio, 0, 0, ratio, 0, 0)
-  pen.clearRect(0, 0, layout.width, layout.height)
-  pen.font = `12px ${style.fontFamily}`
+  const { scale } = view
+  pen.setTransform(1, 0, 0, 1, 0, 0)
+  pen.clearRect(0, 0, width, height)
+  pen.setTransform(ratio * scale, 0, 0, ratio * scale, -view.x * ratio * scale, -view.y * ratio * scale)
+  pen.font = `${12 / Math.sqrt(scale)}px ${style.fontFamily}`
   pen.fillStyle = style.color
   for (const title of layout.titles) pen.fillText(title.text, title.x, title.y)
   const side = layout.cell - layout.gap
+  const [right, bottom] = [view.x + layout.width / scale, view.y + layout.height / scale]
+  const isNamed = side * scale >= NAMED_FROM
+  pen.font = `${11 / scale}px ${style.fontFamily}`
   for (let row = 0; row < layout.x.length; row += 1) {
+    const [x, y] = [layout.x[row] ?? 0, layout.y[row] ?? 0]
+    if (x > right || y > bottom || x + side < view.x || y + side < view.y) continue
+    const value = valueOf(row, colour)
     pen.globalAlpha = isWanted && !isWanted(row) ? 0.12 : 1
-    pen.fillStyle = colourOf(colour, valueOf(row, colour))
-    pen.fillRect(layout.x[row] ?? 0, layout.y[row] ?? 0, side, side)
+    pen.fillStyle = colourOf(colour, value)
+    pen.fillRect(x, y, side, side)
+    if (isNamed) {
+      pen.fillStyle = value > 500 && colour !== 'state' ? '#000' : '#fff'
+      pen.fillText(model.nodes.names[row] ?? '', x + 3 / scale, y + 14 / scale, side - 6 / scale)
+    }
   }
   pen.globalAlpha = 1
   pen.strokeStyle = style.color
-  pen.lineWidth = 2
+  pen.lineWidth = 2 / scale
   for (const row of [hovered, chosen])
     if (row >= 0 && row < layout.x.length) pen.strokeRect((layout.x[row] ?? 0) - 1, (layout.y[row] ?? 0) - 1, side + 2, side + 2)
 }
+
+const NAMED_FROM = 60 // pixels of a cell

@@ -31,6 +31,7 @@ export function Shares(): JSX.Element {
         <Problem text={quotas.problem} />
         {quotas.answer && !quotas.answer.isOn && <Empty>No profile has the plugin ElasticQuota: quotas would count as shown, and nothing enforces them.</Empty>}
         {quotas.answer?.warnings.map((text) => <Problem text={text} />)}
+        <Over quotas={trees.flatMap((tree) => tree.quotas.flatMap(flat))} />
         {trees.map((tree) => (
           <>
             {tree.id && <h2>Tree {tree.id}</h2>}
@@ -56,6 +57,31 @@ export function Shares(): JSX.Element {
 
 function resourcesOf(quota: Quota): string[] {
   return [...Object.keys(quota.max), ...Object.keys(quota.used), ...quota.children.flatMap(resourcesOf)]
+}
+
+export function flat(quota: Quota): Quota[] {
+  return [quota, ...quota.children.flatMap(flat)]
+}
+
+/** Who has more than its guarantee, in sentences; parents have what their children have. */
+function Over(props: { quotas: Quota[] }): JSX.Element | null {
+  const over = props.quotas
+    .filter((one) => one.children.length === 0)
+    .flatMap((one) =>
+      Object.keys(one.used)
+        .filter((name) => quantity(one.used[name]) > quantity(one.min[name]))
+        .map((name) => ({ quota: one, name, loans: one.borrows.filter((loan) => loan.resource === name) })),
+    )
+  return over.length === 0 ? null : (
+    <ul aria-label="Over their guarantee" class="over">
+      {over.slice(0, 20).map(({ quota, name, loans }) => (
+        <li>
+          <strong>{quota.name}</strong> has {quota.used[name]} {name}, {quota.min[name] ?? '0'} guaranteed
+          {loans.length > 0 && `: ${loans.map((one) => `${one.amount} ${one.from ? `borrowed from ${one.from}` : 'that nobody has'}`).join(', ')}`}
+        </li>
+      ))}
+    </ul>
+  )
 }
 
 function QuotaRows(props: { quota: Quota; level: number; resource: string; total: number }): JSX.Element {
@@ -95,6 +121,7 @@ function QuotaRows(props: { quota: Quota; level: number; resource: string; total
 
 function GangCard(props: { gang: Gang }): JSX.Element {
   const { gang } = props
+  const waits = gang.members.find((one) => !one.node)
   return (
     <details class="card">
       <summary>
@@ -102,6 +129,11 @@ function GangCard(props: { gang: Gang }): JSX.Element {
         {gang.queuePosition !== null && `, place ${gang.queuePosition} of its queue`}
         {gang.why && <span class="dim"> {gang.why}</span>}
       </summary>
+      {waits && (
+        <p>
+          <a href={`#/waiting/${encodeURIComponent(waits.pod)}`}>Why does it wait, since when, and what would help?</a>
+        </p>
+      )}
       {gang.complaints.map((text) => <Problem text={text} />)}
       {gang.network.map((layer) => (
         <p class="dim">

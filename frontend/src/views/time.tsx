@@ -1,5 +1,6 @@
 // Time: what was allocated and who waited for what; drag to zoom, double click to see all again.
 import type { JSX } from 'preact'
+import { useState } from 'preact/hooks'
 import { Chart, type Series } from '../chart'
 import { Happened } from '../happened'
 import { model } from '../model'
@@ -7,10 +8,11 @@ import { Empty, Problem, useAnswer } from '../parts'
 import type { TimelineData } from '../wire'
 
 export function Time(): JSX.Element {
+  const [within, setWithin] = useState(0)
   const { answer, problem } = useAnswer<TimelineData>('timeline', {}, 1000)
   if (!answer) return <section aria-label="Time"><h1>Time</h1><Problem text={problem} /></section>
-  const marks = answer.marks ?? []
-  const { isVirtual } = model.status
+  const { isVirtual, nowS } = model.status
+  const marks = (answer.marks ?? []).filter((one) => !within || one.atS >= nowS - within)
   const shared = { atS: answer.atS, isVirtual, marks }
   const allocated: Series[] = [
     { name: 'CPU', tone: 0, values: answer.cpu.map(shareOf) },
@@ -26,12 +28,18 @@ export function Time(): JSX.Element {
         <Chart title="Allocated" unit="share" series={allocated} {...shared} />
         {waiting.length > 0 ? <Chart title="Pods that wait, by cause" unit="count" series={waiting} isStacked {...shared} /> : <Empty>Nobody has waited.</Empty>}
       </div>
-      {marks.length > 0 && (
-        <>
-          <h2>What happened</h2>
-          <Happened marks={marks} isVirtual={isVirtual} />
-        </>
-      )}
+      <div class="tools">
+        <h2>What happened</h2>
+        <label>
+          in{' '}
+          <select value={String(within)} onChange={(event) => setWithin(Number(event.currentTarget.value))}>
+            <option value="0">all the time</option>
+            <option value="600">the last 10 minutes</option>
+            <option value="3600">the last hour</option>
+          </select>
+        </label>
+      </div>
+      {marks.length > 0 ? <Happened marks={marks} isVirtual={isVirtual} /> : <Empty>Nothing that was seen here.</Empty>}
     </section>
   )
 }

@@ -1,11 +1,11 @@
 // What waits: by cause, and the whole explanation of one pod.
 import type { JSX } from 'preact'
 import { useState } from 'preact/hooks'
-import { count, age } from '../format'
+import { age, count, moment } from '../format'
 import { model } from '../model'
 import { Empty, Problem, Table, useAnswer } from '../parts'
 import { go } from '../route'
-import type { Cause, Explanation, NamedPod } from '../wire'
+import type { Cause, Explanation, Forecast, NamedPod } from '../wire'
 
 export function Waiting(props: { pod: string }): JSX.Element {
   const [filter, setFilter] = useState('')
@@ -114,9 +114,14 @@ function Explained(props: { told: Explanation }): JSX.Element {
       <p class={`verdict ${told.verdict}`}>
         <strong>{told.verdict}</strong>: {told.summary}
       </p>
+      {told.queue?.since && (
+        <p>
+          Waits since {since(told.queue.since)}. <Start pod={told.pod} />
+        </p>
+      )}
       {told.remedies && told.remedies.length > 0 && (
         <>
-          <h3>What would help</h3>
+          <h3>What would help, the least first</h3>
           <ul>
             {told.remedies.map((one) => (
               <li>
@@ -176,6 +181,32 @@ function Explained(props: { told: Explanation }): JSX.Element {
         </details>
       )}
     </>
+  )
+}
+
+function since(at: string): string {
+  const atS = Date.parse(at) / 1000
+  return `${moment(atS, model.status.isVirtual)}, for ${age(model.status.nowS - atS)}`
+}
+
+/** When it would start is asked for only if somebody wants to know: a copy of the cluster runs forward. */
+function Start(props: { pod: string }): JSX.Element {
+  const [asked, setAsked] = useState('')
+  const { answer, problem } = useAnswer<Forecast>('start', asked === props.pod ? { name: props.pod } : null, 60_000)
+  if (asked !== props.pod)
+    return (
+      <button type="button" onClick={() => setAsked(props.pod)}>
+        When would it start?
+      </button>
+    )
+  if (problem) return <Problem text={problem} />
+  if (!answer) return <span>Running a copy forward …</span>
+  return (
+    <strong role="status">
+      {answer.at
+        ? `Expected to start at ${moment(Date.parse(answer.at) / 1000, model.status.isVirtual)} on ${answer.node ?? ''}, if nothing else comes.`
+        : `When it starts is unknown: ${answer.why ?? ''}.`}
+    </strong>
   )
 }
 

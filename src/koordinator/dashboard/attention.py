@@ -11,6 +11,7 @@ import msgspec
 from koordinator.api.node_metric import NodeMetric
 from koordinator.api.reservation import Reservation
 from koordinator.dashboard.access import ViewScope
+from koordinator.dashboard.changes import ClusterChanges
 from koordinator.dashboard.overview import ClusterOverview
 from koordinator.dashboard.queries import is_waiting, objects_of, quota_rules
 from koordinator.dashboard.redaction import Redactor
@@ -52,7 +53,10 @@ class AttentionList(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def attention(
-    handle: SchedulerHandle, overview: ClusterOverview, scope: ViewScope
+    handle: SchedulerHandle,
+    overview: ClusterOverview,
+    scope: ViewScope,
+    changes: ClusterChanges | None = None,
 ) -> AttentionList:
     """Return what needs a person, errors first; of each topic ``MOST_OF_A_KIND`` at most."""
     state, now_s = handle.state, overview.status.now_s
@@ -60,12 +64,12 @@ def attention(
     missing = {}
     if scope.sees_nodes:
         topics += [_nodes(state), _devices(state), _reports(state, now_s)]
+        topics += [_flapping(changes, now_s)] if changes is not None else []
     if scope.is_everything:
         topics += [_reservations(state, now_s), _quotas(handle)]
     else:
         missing["reservations and quotas"] = "you may not list pods of all namespaces"
     missing["webhooks and components"] = "no scheduler reads them: kubectl get leases,pods"
-    missing["flapping nodes"] = "only a trail of decisions knows: koord audit"
     found = [
         item for topic in topics for item, _ in zip(topic, range(MOST_OF_A_KIND), strict=False)
     ]
@@ -91,6 +95,17 @@ def _nodes(state: ClusterState) -> Iterator[AttentionItem]:
                     + (f": {detail}" if detail else ""),
                     since_s=to_epoch_s(condition.last_transition_time) or None,
                 )
+
+
+def _flapping(changes: ClusterChanges, now_s: float) -> Iterator[AttentionItem]:
+    for name, (times, since_s) in sorted(changes.flapping(now_s).items()):
+        yield AttentionItem(
+            severity=Severity.WARNING,
+            topic="nodes",
+            about=f"node/{name}",
+            text=f"has come and gone {times} times within an hour: its pods are moved each time",
+            since_s=since_s,
+        )
 
 
 def _devices(state: ClusterState) -> Iterator[AttentionItem]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from koordinator.dashboard.broadcast import Broadcast
+from koordinator.dashboard.changes import ClusterChanges
 from koordinator.dashboard.overview import ClusterOverview, OverviewBuilder, nothing_yet
 from koordinator.dashboard.sources import (
     ClusterSource,
@@ -48,6 +49,7 @@ class Feed:
         self._wake = threading.Event()
         self._ready = threading.Event()
         self.timeline = Timeline()
+        self.changes = ClusterChanges()
         heading = {"title": source.title, "source": source.kind, "readOnly": True}
         self.broadcast = Broadcast(heading, self.timeline, self._hurry)
         self._builder: tuple[SchedulerHandle, OverviewBuilder] | None = None
@@ -148,6 +150,8 @@ class Feed:
         began_s = time.thread_time()
         overview = self.overview = self._builder[1].build(self.source.status)
         self.timeline.add(overview)
+        # A simulation tells itself what happens; of pods that come and go by the thousand.
+        self.changes.look(handle.state, overview, pods=overview.status.speed is None)
         is_watched = self.broadcast.readers > 0
         if is_watched:
             self._find_remedy(handle, overview, now_s)

@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from koordinator.api.device import DeviceType
 from koordinator.api.node_metric import NodeMetric
+from koordinator.domain.devices.partitions import PartitionTable
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.snapshot import ClusterState
 from koordinator.scheduler.snapshot.axis import CPU
@@ -58,6 +59,7 @@ class NodeRoster:
         self._facts: tuple[NodeFacts, ...] = ()
         self._metrics_version = -1
         self._loads: dict[str, tuple[NodeMetric, int]] = {}  # milli-CPU in use
+        self._links: dict[int, tuple[PartitionTable, int, int]] = {}  # by row: untouched, the most
 
     def refresh(self) -> tuple[npt.NDArray[np.int64], tuple[NodeFacts, ...]]:
         """Return rows and facts of all nodes; the same tuple while nothing has changed."""
@@ -99,6 +101,28 @@ class NodeRoster:
             self._loads = {n: v for n, v in self._loads.items() if n in state.nodes.rows}
         return shares
 
+    def linked_gpus(self, untouched: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+        """Return how many untouched GPUs of each node are linked to each other, the most; or -1.
+
+        ``untouched`` is ``(n_nodes, n_gpus)`` in the order of the last ``refresh``.
+        """
+        found = np.full(len(self._rows), _UNKNOWN, np.int64)
+        reports = self._state.nodes.devices.reports
+        links: dict[int, tuple[PartitionTable, int, int]] = {}
+        for place, row in enumerate(self._rows.tolist()) if reports else ():
+            report = reports.get(row)
+            table = report.model.partitions if report is not None else None
+            if table is None:
+                continue
+            free = sum(1 << minor for minor in np.flatnonzero(untouched[place]).tolist())
+            known = self._links.get(row)
+            if known is None or known[0] is not table or known[1] != free:
+                known = (table, free, _largest(table, free))
+            links[row] = known
+            found[place] = known[2]
+        self._links = links
+        return found
+
     def _state_of(self, row: int) -> NodeHealth:
         node = self._state.nodes.objects[row]
         if node is None:
@@ -136,3 +160,13 @@ class NodeRoster:
         named = [tree.name(level, d) for level, d in enumerate(path) if level and d >= 0]
         own = self._state.nodes.names[row]  # a node without a block is one of its own name
         return next((name for name in reversed(named) if name != own), "")
+
+
+def _largest(table: PartitionTable, free: int) -> int:
+    """Return the size of the largest partition whose GPUs are all among those in a mask."""
+    sizes = (
+        size
+        for size, groups in table.sizes
+        if any(p.mask & ~free == 0 for partitions in groups for p in partitions)
+    )
+    return max(sizes, default=0)

@@ -23,7 +23,10 @@ from koordinator.scheduler.snapshot.nodes import RATIO_OF_GPU
 from koordinator.simulator.gauge import waiting_cause
 
 #: Columns of ``NodeColumns.values``; shares are in thousandths, -1 where nobody knows.
-COLUMNS = ("cpu", "memory", "gpu", "load", "holes", "lowQos", "freeGpus", "pods", "state")
+COLUMNS = (
+    *("cpu", "memory", "gpu", "load", "holes", "lowQos", "freeGpus", "linkedGpus"),
+    *("pods", "state"),
+)
 UNKNOWN = -1
 UNTRIED = "nobody has tried it yet"
 _WHOLE = 1000
@@ -38,7 +41,8 @@ class NodeColumns:
 
     ``holes`` is the share of the GPUs' amount that is free on GPUs which somebody else holds a part
     of; ``lowQos`` that of the requested CPU which is of band batch or mid; ``freeGpus`` counts GPUs
-    that nobody holds a part of; ``state`` is a NodeHealth.
+    that nobody holds a part of, ``linkedGpus`` the most of those that are linked to each other, as
+    far as the node's partitions tell; ``state`` is a NodeHealth.
     """
 
     facts: Sequence[NodeFacts]
@@ -131,9 +135,11 @@ class OverviewBuilder:
         values[:, 4] = _shares(broken.sum(axis=1), total.sum(axis=1))
         values[:, 5] = self._low_qos(requested)
         on_row = state.pods.on_row
-        values[:, 6] = ((total > 0) & (used == 0)).sum(axis=1)
-        values[:, 7] = [len(on_row[row]) for row in rows.tolist()]
-        values[:, 8] = self._roster.states()
+        untouched = (total > 0) & (used == 0)
+        values[:, 6] = untouched.sum(axis=1)
+        values[:, 7] = self._roster.linked_gpus(untouched)
+        values[:, 8] = [len(on_row[row]) for row in rows.tolist()]
+        values[:, 9] = self._roster.states()
         return values
 
     def _low_qos(self, requested: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -6,8 +6,9 @@ the cluster reach it as JSON.  Nothing here writes to a cluster.
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from importlib.resources import files
 from typing import Any
 
@@ -33,11 +34,18 @@ from koordinator.dashboard.access import (
 )
 from koordinator.dashboard.answers import AnswerCache
 from koordinator.dashboard.attention import attention
+from koordinator.dashboard.changes import MOST_MARKS
 from koordinator.dashboard.feed import Feed
 from koordinator.dashboard.node_details import node_details
 from koordinator.dashboard.redaction import Redactor
-from koordinator.dashboard.sources import SourceControl
-from koordinator.dashboard.whatif import changed_objects, what_if
+from koordinator.dashboard.sources import SourceControl, TimelineMark
+from koordinator.dashboard.whatif import (
+    QuotaGrant,
+    changed_objects,
+    expected_start,
+    what_if,
+    with_grants,
+)
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import InputError, NotFoundError
 from koordinator.foundation.yaml_documents import yaml_document
@@ -65,6 +73,7 @@ class _WhatIfRequest(msgspec.Struct, rename="camel", forbid_unknown_fields=True)
     manifests: str = ""
     remove: list[str] = []
     configuration: str = ""
+    grants: list[QuotaGrant] = []
 
 
 def dashboard_application(
@@ -94,6 +103,7 @@ def dashboard_application(
         Route("/api/attention", pages.get(pages.attention)),
         Route("/api/timeline", pages.get(pages.timeline)),
         Route("/api/control", pages.control, methods=["POST"]),
+        Route("/api/start", pages.get(pages.start)),
         Route("/api/try", pages.what_if, methods=["POST"]),
     ]
     return Starlette(
@@ -220,15 +230,36 @@ class _Pages:
             overview = self._feed.overview
             if overview is None:
                 raise NotFoundError("nothing has been read yet")
-            return attention(handle, overview, scope)
+            return attention(handle, overview, scope, self._feed.changes)
 
         return self._kept("attention", scope, look)
 
     def timeline(self, _: Mapping[str, str], scope: ViewScope) -> object:
         if not scope.is_everything:
             raise AccessDeniedError(403, "only who may list all pods and nodes sees the timeline")
-        marks = self._feed.ask(lambda _: self._feed.source.marks())
-        return {**self._feed.timeline.as_data(), "marks": marks}
+        feed = self._feed
+
+        def happened(_: SchedulerHandle) -> list[TimelineMark]:
+            marks = [*feed.source.marks(), *feed.changes.marks()]
+            return sorted(marks, key=lambda mark: mark.at_s)[-MOST_MARKS:]
+
+        return {**feed.timeline.as_data(), "marks": feed.ask(happened)}
+
+    def start(self, asked: Mapping[str, str], scope: ViewScope) -> object:
+        """Tell when a pod would start; a copy of the cluster is run forward for that."""
+        name = _required(asked, "name")
+        if not scope.is_everything:
+            raise AccessDeniedError(403, "only who sees everything is told when a pod would start")
+
+        def look() -> object:
+            objects = self._feed.ask(queries.objects_of)
+            source = self._feed.source
+            with self._only_one():
+                return expected_start(
+                    objects, name, source.configuration, self._feed.status().now_s
+                )
+
+        return self._answers.get(("start", name), look)
 
     def _kept(
         self, what: str, scope: ViewScope, question: Callable[[SchedulerHandle], object]
@@ -259,10 +290,17 @@ class _Pages:
         given = self._read_manifests(wanted.manifests) if wanted.manifests.strip() else []
         objects = self._feed.ask(queries.objects_of)
         changed = changed_objects(objects, given, wanted.remove)
+        changed = with_grants(changed, wanted.grants)
+        with self._only_one():
+            return what_if(objects, changed, before, after, self._feed.status().now_s)
+
+    @contextmanager
+    def _only_one(self) -> Iterator[None]:
+        """Let nobody else run schedulers meanwhile; raises TimeoutError if somebody does."""
         if not self._trying.acquire(blocking=False):
             raise TimeoutError("somebody else is trying something; wait a moment")
         try:
-            return what_if(objects, changed, before, after, self._feed.status().now_s)
+            yield
         finally:
             self._trying.release()
 

@@ -7,12 +7,17 @@ Nothing is written anywhere.
 from collections.abc import Iterable, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
+from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.quantity import Quantity
+from koordinator.scheduler.explain import Forecast
 from koordinator.simulator import ScheduleResult, schedule
+from koordinator.simulator.explanations import explain_pods
 
 MOST_DIFFERENCES = 500
 
@@ -62,6 +67,66 @@ def changed_objects(
     added = list(replaced.values())
     others = [obj for obj in added if not isinstance(obj, Pod)]
     return [*others, *left, *(obj for obj in added if isinstance(obj, Pod))]
+
+
+class QuotaGrant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """So much more of a resource for a quota, a Kubernetes quantity: guaranteed, and at most."""
+
+    quota: str
+    resource: str
+    amount: str
+
+
+def with_grants(objects: Sequence[KubeObject], grants: Iterable[QuotaGrant]) -> list[KubeObject]:
+    """Return the objects with larger quotas.  Raises InputError for a quota that isn't there."""
+    found = list(objects)
+    for grant in grants:
+        try:
+            more = Quantity.parse(grant.amount)
+        except ValueError as error:
+            raise InputError(f"found {grant.amount!r}; {error}", source="amount") from None
+        quotas = [obj for obj in found if isinstance(obj, ElasticQuota)]
+        if grant.quota not in {obj.metadata.name for obj in quotas}:
+            known = ", ".join(sorted(obj.metadata.name for obj in quotas)) or "none: there are none"
+            raise InputError(f"found {grant.quota!r}; accepted is one of {known}", source="quota")
+        found = [
+            _granted(obj, grant.resource, more)
+            if isinstance(obj, ElasticQuota) and obj.metadata.name == grant.quota
+            else obj
+            for obj in found
+        ]
+    return found
+
+
+def _granted(quota: ElasticQuota, resource: str, more: Quantity) -> ElasticQuota:
+    """Return a quota with more; where it has no limit of the resource it goes on having none."""
+    spec = quota.spec
+    raised = {
+        "min": {**spec.min, resource: spec.min.get(resource, Quantity.from_int(0)) + more},
+        "max": {
+            name: amount + more if name == resource else amount for name, amount in spec.max.items()
+        },
+    }
+    return replace(quota, spec=replace(spec, **raised))
+
+
+def expected_start(
+    objects: Sequence[KubeObject],
+    key: str,
+    configuration: KubeSchedulerConfiguration,
+    now_s: float,
+) -> Forecast:
+    """Return when a waiting pod would start if nothing else came, on a copy run forward.
+
+    Pods leave when they say so: a deadline, or a deletion under way; where that does not help, or
+    nobody says so, the answer is why that is not known.  Raises InputError for a pod not there.
+    """
+    (told,) = explain_pods(objects, [key], configuration, now_s=now_s)
+    if told.forecast is not None:
+        return told.forecast
+    if told.node:
+        return Forecast(node=told.node, why="it has a node, or gets one at once")
+    return Forecast(why="it is in no queue, so no event lets it start by itself")
 
 
 def what_if(

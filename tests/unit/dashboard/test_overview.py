@@ -1,5 +1,7 @@
 """The first look at a cluster: nodes as columns, who waits and for what."""
 
+import json
+
 from msgspec.structs import replace
 from tests.unit.dashboard.dashboards import HOSTILE, crowded, gpu_node, overview, settled
 from tests.worlds import START_S, device, gpu_pod, metric, node, pod
@@ -100,3 +102,19 @@ def test_the_timeline_has_a_bound_and_time_may_go_back() -> None:
     assert data["atS"] == sorted(data["atS"])
     assert max(data["atS"]) == START_S + 500
     assert set(data["causes"]) == {"too little cpu is free"}
+
+
+def test_gpus_that_are_linked_are_those_of_a_free_partition() -> None:
+    """A partition of which one is taken does not count; without partitions nobody knows."""
+    report = device("a", gpus=4)
+    table = {
+        "4": [{"minors": [0, 1, 2, 3], "allocationScore": 1}],
+        "2": [{"minors": pair, "allocationScore": 1} for pair in ([0, 1], [2, 3])],
+    }
+    note = {"scheduling.koordinator.sh/gpu-partitions": json.dumps(table)}
+    linked = replace(report, metadata=replace(report.metadata, annotations=note))
+    taken = gpu_pod("p", "a", minors=[3], gpu_core=100, gpu_memory_ratio=100)
+
+    for pods, most in (([], 4), ([taken], 2)):
+        world = settled(*gpu_node("a", 4)[:1], linked, *gpu_node("b", 4), *pods)
+        assert column(overview(world), "linkedGpus") == [most, UNKNOWN]

@@ -7,13 +7,13 @@ from typing import Any, TypeVar
 import pytest
 from msgspec.structs import replace
 from tests.unit.dashboard.dashboards import HOSTILE, Browser, crowded, gpu_node, manifests, served
-from tests.worlds import configuration, device, gpu_pod, made, node, pod
+from tests.worlds import START_S, configuration, device, gpu_pod, made, node, pod
 
 from koordinator.api.authentication import TokenReview, TokenReviewStatus, UserInfo
 from koordinator.api.authorization import SubjectAccessReview, SubjectAccessReviewStatus
 from koordinator.api.meta import KubeObject
 from koordinator.dashboard.access import ReviewedAccess
-from koordinator.foundation.clock import SystemClock
+from koordinator.foundation.clock import SystemClock, to_datetime
 from koordinator.process.authorization import Authorizer
 
 KindT = TypeVar("KindT", bound=KubeObject)
@@ -215,6 +215,46 @@ def test_what_would_be_different_with_another_node() -> None:
     moved = {one["pod"]: one["after"] for one in gone["differences"]}
     assert moved["blue/waits-0"] == "a"
     assert after["verdict"] == "waits"
+
+
+def test_what_would_happen_if_a_quota_got_more() -> None:
+    """Guarantee and limit grow by so much; a quota or an amount that can't be meant is refused."""
+    objects = [
+        node("n", cpu=10),
+        quota("blue-quota", "blue", min=2, max=2),
+        pod(
+            "p",
+            cpu=3,
+            namespace="blue",
+            labels={"quota.scheduling.koordinator.sh/name": "blue-quota"},
+        ),
+    ]
+    with served(manifests(objects, QUOTAS)) as found:
+
+        def granted(quota: str, amount: str) -> Any:
+            grant = {"quota": quota, "resource": "cpu", "amount": amount}
+            return found.post("/api/try", {"grants": [grant]})
+
+        more = granted("blue-quota", "8").json
+        assert [one["after"] for one in more["differences"]] == ["n"]
+        assert granted("blue-quota", "0").json["differ"] == 0
+        for wrong in (granted("red-quota", "8"), granted("blue-quota", "much")):
+            assert wrong.status == 400
+
+
+def test_when_a_pod_would_start() -> None:
+    """When the deadline of what runs is reached; without one the answer is that nobody knows."""
+    runs = pod("runs", cpu=4, on="a")
+    ends = replace(
+        runs,
+        spec=replace(runs.spec, active_deadline_seconds=600),
+        status=replace(runs.status, start_time=to_datetime(START_S - 20)),
+    )
+    for running, at in ((ends, "2023-11-14T22:23:00Z"), (runs, "")):
+        with served(manifests([node("a", cpu=4), running, pod("next", cpu=3)])) as found:
+            told = found.get("/api/start?name=default/next").json
+        assert told.get("at", "") == at
+        assert bool(told.get("why")) is not bool(at)
 
 
 # -- rights ----------------------------------------------------------------------------------

@@ -1,0 +1,105 @@
+"""What has changed in a cluster while a dashboard has watched it: pods and nodes; bounded.
+
+Looks at the scheduler's state now and then and compares; what came and went in between is not seen.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from koordinator.dashboard.node_facts import NodeHealth
+from koordinator.dashboard.overview import COLUMNS, ClusterOverview
+from koordinator.dashboard.sources import TimelineMark
+from koordinator.scheduler.snapshot import ClusterState
+
+MOST_MARKS = 2000
+NAMED = 20  # pods or nodes of a kind, each time
+LEAST_INTERVAL_S = 2.0  # it takes some 20 ms with 100,000 pods
+FLAPS = 4  # changes between ready and not ready
+FLAPPING_WITHIN_S = 3600.0
+
+_STATE = COLUMNS.index("state")
+_HEALTH = {
+    NodeHealth.READY: "is ready",
+    NodeHealth.CORDONED: "is cordoned",
+    NodeHealth.UNHEALTHY_DEVICE: "has an unhealthy device",
+    NodeHealth.NOT_READY: "is not ready",
+}
+
+
+@dataclass(slots=True)
+class ClusterChanges:
+    """Marks of what has changed, oldest first; belongs to the thread that owns the scheduler."""
+
+    _marks: deque[TimelineMark] = field(default_factory=lambda: deque(maxlen=MOST_MARKS))
+    _nodes: dict[str, NodeHealth] = field(default_factory=dict)
+    _pods: dict[str, str] = field(default_factory=dict)  # node by key
+    _turns: dict[str, deque[float]] = field(default_factory=dict)  # ready or not, by node
+    _looked_s: float | None = None
+
+    def marks(self) -> Sequence[TimelineMark]:
+        """Return what has changed so far."""
+        return tuple(self._marks)
+
+    def flapping(self, now_s: float) -> Mapping[str, tuple[int, float]]:
+        """Return nodes that came and went often within the last hour: how often, since when."""
+        recent = {
+            name: [at for at in turns if now_s - at <= FLAPPING_WITHIN_S]
+            for name, turns in self._turns.items()
+        }
+        return {name: (len(at), at[0]) for name, at in recent.items() if len(at) >= FLAPS}
+
+    def look(self, state: ClusterState, overview: ClusterOverview, *, pods: bool) -> None:
+        """Compare with what was there at the last look; ``pods``: also which pods came and went.
+
+        Where time goes back, as in a recording, all begins anew.
+        """
+        now_s = overview.status.now_s
+        is_first = self._looked_s is None or now_s < self._looked_s
+        if self._looked_s is not None and 0 <= now_s - self._looked_s < LEAST_INTERVAL_S:
+            return
+        self._looked_s = now_s
+        nodes = {
+            one.name: NodeHealth(int(health))
+            for one, health in zip(
+                overview.nodes.facts, overview.nodes.values[:, _STATE], strict=True
+            )
+        }
+        names = state.nodes.names
+        placed = {key: names[one.row] for key, one in state.pods.by_key.items()} if pods else {}
+        if is_first:
+            self._marks.clear()
+            self._turns.clear()
+        else:
+            self._compare_nodes(nodes, now_s)
+            self._compare_pods(placed, state, now_s)
+        self._nodes, self._pods = nodes, placed
+
+    def _compare_nodes(self, nodes: Mapping[str, NodeHealth], now_s: float) -> None:
+        old = self._nodes
+        self._tell(now_s, "node {} is there", sorted(nodes.keys() - old.keys()))
+        self._tell(now_s, "node {} is gone", sorted(old.keys() - nodes.keys()))
+        for health, words in _HEALTH.items():
+            new = [n for n, h in nodes.items() if h is health and old.get(n, h) is not health]
+            self._tell(now_s, f"node {{}} {words}", new)
+        for name, health in nodes.items():
+            before = old.get(name, health)
+            if (before is NodeHealth.NOT_READY) is not (health is NodeHealth.NOT_READY):
+                self._turns.setdefault(name, deque(maxlen=4 * FLAPS)).append(now_s)
+        self._turns = {name: turns for name, turns in self._turns.items() if name in nodes}
+
+    def _compare_pods(self, placed: Mapping[str, str], state: ClusterState, now_s: float) -> None:
+        came = [key for key in placed if key not in self._pods]
+        went = [key for key in self._pods if key not in placed]
+        self._tell(now_s, "pod {}", [f"{key} has got the node {placed[key]}" for key in came])
+        back = [key for key in went if key in state.unbound]
+        self._tell(now_s, "pod {} waits again", back)
+        self._tell(now_s, "pod {} has left", [key for key in went if key not in state.unbound])
+
+    def _tell(self, now_s: float, words: str, names: Iterable[str]) -> None:
+        listed = list(names)
+        for name in listed[:NAMED]:
+            self._marks.append(TimelineMark(now_s, words.format(name)))
+        if len(listed) > NAMED:
+            others = f"{len(listed) - NAMED} others"
+            self._marks.append(TimelineMark(now_s, words.format(others)))
