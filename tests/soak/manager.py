@@ -10,12 +10,16 @@ from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.meta import KubeObject
 from koordinator.api.node_metric import NodeMetric
 from koordinator.api.node_slo import NodeSlo
+from koordinator.api.queue_unit import Queue, QueueUnit
 from koordinator.cluster.memory.server import MemoryCluster
+from koordinator.domain.queue_units.kinds import BATCH_JOB
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import NotFoundError
 from koordinator.manager.app import PROFILE_CONTROLLER, Manager, ManagerOptions
+from koordinator.manager.controllers.queue_units import QueueUnitOptions
 from koordinator.manager.lookups import WatchLookup
 from koordinator.manager.metrics import ManagerMetrics
+from koordinator.manager.switches import Controller
 
 SIGS = "scheduling.sigs.k8s.io/v1alpha1"
 
@@ -36,7 +40,11 @@ class ManagerChurn:
             data=config,
         )
         self.cluster.load([config_map, made("Namespace", "default")])
-        options = ManagerOptions(gates=frozenset((PROFILE_CONTROLLER,)))
+        options = ManagerOptions(
+            gates=frozenset((PROFILE_CONTROLLER,)),
+            controllers=frozenset(Controller),
+            queue_units=QueueUnitOptions(kinds=(BATCH_JOB,)),
+        )
         self.manager = Manager(
             self.cluster, self.clock, options, metrics=ManagerMetrics(CollectorRegistry())
         )
@@ -63,7 +71,13 @@ class ManagerChurn:
         for obj in reversed(objects):
             self._lose(type(obj), obj)
         self._step(1)
-        for kind in (NodeMetric, NodeSlo, ElasticQuota):  # what the manager has made for them
+        for kind in (
+            NodeMetric,
+            NodeSlo,
+            ElasticQuota,
+            QueueUnit,
+            Queue,
+        ):  # what the manager has made for them
             for left in self.cluster.list(kind).items:
                 if f"u{number}" in left.metadata.name:
                     self._lose(kind, left)
@@ -120,6 +134,35 @@ def _objects(own: str) -> Iterator[KubeObject]:
         "config.koordinator.sh/v1alpha1",
         metadata={"labels": {"config.koordinator.sh/reconcile": "true"}},
         spec={"selector": {"matchLabels": {own: own}}, "labels": {"made": own}},
+    )
+    container = {"name": own, "resources": {"requests": {"cpu": "1"}}}
+    for name, quota in (("job", f"quota-{own}"), ("lost-job", own)):  # of no such quota
+        yield made(
+            "Job",
+            f"{name}-{own}",
+            "batch/v1",
+            metadata={
+                "namespace": f"ns-{own}",
+                "labels": {"quota.scheduling.koordinator.sh/name": quota},
+            },
+            spec={
+                "suspend": True,
+                "parallelism": 1,
+                "template": {"spec": {"containers": [container]}},
+            },
+        )
+    yield made(
+        "Job",
+        f"odd-job-{own}",
+        "batch/v1",
+        metadata={"namespace": f"ns-{own}"},
+        spec={
+            "suspend": True,
+            "parallelism": 1,
+            "template": {
+                "spec": {"containers": [{"name": "c", "resources": {"requests": {own: "-1"}}}]}
+            },
+        },
     )
     yield pod(f"pod-{own}", 1, on=f"node-{own}", labels={own: own})
     yield pod(f"waiting-{own}", 1, labels={own: own})

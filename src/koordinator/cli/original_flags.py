@@ -31,6 +31,8 @@ _LOGS: Final[Reasons] = {
     "what is logged goes to standard error": (
         "add-dir-header",
         "alsologtostderr",
+        "async-log",
+        "async-log-queue-length",
         "legacy-stderr-threshold-behavior",
         "log-backtrace-at",
         "log-dir",

@@ -156,6 +156,7 @@ class Manager:
         has_queues = Controller.QUEUE_UNITS in self._controllers
         self._queue_mirror = QueueMirror(self.options.queue_units) if has_queues else None
         self._unreadable: dict[str, str] = {}  # jobs that can't be read, as they were told
+        self.unwritten_queues: dict[str, str] = {}  # likewise, of the last pass over them
 
     @property
     def config(self) -> SloConfig:
@@ -418,20 +419,19 @@ class Manager:
             if self._unreadable.get(job) != problem:
                 log.warning("job not queued", extra={"job": job, "error": problem})
         self._unreadable = done.problems
-        again_s = done.again_s
+        again_s, unwritten = done.again_s, dict[str, str]()
         for about, writes in done.steps:
             try:
                 for write in writes:  # none without those before it
                     self._send(write)
             except ClusterError as error:
                 extra = {"about": about, "error": str(error)}
-                if self._queue_mirror.told.get(about) != str(error):
+                if self.unwritten_queues.get(about) != str(error):
                     log.warning("queue not written", extra=extra)
-                self._queue_mirror.told[about] = str(error)
+                unwritten[about] = str(error)
                 retry_s = now_s + RETRY_S
                 again_s = retry_s if again_s is None else min(again_s, retry_s)
-            else:
-                self._queue_mirror.told.pop(about, None)
+        self.unwritten_queues = unwritten
         return again_s
 
     def _tell_of_quota(

@@ -27,7 +27,6 @@ class QueueMirror:
             *self._job_kinds,
         )
         self._objects: dict[type[KubeObject], dict[str, Any]] = {kind: {} for kind in self.kinds}
-        self.told: dict[str, str] = {}  # what could not be written, and why
 
     def take(self, obj: KubeObject, *, deleted: bool) -> bool:
         """Take in an object as it is now, or was last; return whether that is news."""
@@ -38,7 +37,6 @@ class QueueMirror:
         if known is not None and _is_older(obj, known):
             return False
         if deleted:
-            self.told.pop(obj.key, None)
             return kept.pop(obj.key, None) is not None
         kept[obj.key] = obj
         return bool(known != obj)

@@ -1,7 +1,14 @@
 """Jobs that wait for room in their quota before they have pods."""
 
 import pytest
-from tests.unit.manager.queue_units.worlds import NAMESPACE, World, job, queue, quota
+from tests.unit.manager.queue_units.worlds import (
+    NAMESPACE,
+    START_S,
+    World,
+    job,
+    queue,
+    quota,
+)
 
 from koordinator.api.codec import decode_object, to_manifest
 from koordinator.api.elastic_quota import ElasticQuota
@@ -9,7 +16,15 @@ from koordinator.api.labels import QUOTA_PREEMPTIBLE
 from koordinator.api.meta import JsonObject
 from koordinator.api.queue_unit import Queue, QueueUnit
 from koordinator.api.workload import Job
+from koordinator.cluster.memory.server import MemoryCluster
+from koordinator.cluster.port import KindT
 from koordinator.domain.queue_units.admission import POLICY_LABEL
+from koordinator.domain.queue_units.kinds import BATCH_JOB
+from koordinator.foundation.clock import VirtualClock
+from koordinator.foundation.errors import ClusterError
+from koordinator.manager.app import Manager, ManagerOptions
+from koordinator.manager.controllers.queue_units import QueueUnitOptions
+from koordinator.manager.switches import Controller
 
 
 def test_jobs_start_as_far_as_their_quota_has_room() -> None:
@@ -374,3 +389,34 @@ def test_what_others_say_of_a_unit_stays() -> None:
     assert read["status"]["admissions"][0]["reclaimState"] == {"replicas": 1}
     assert read["spec"]["podSet"][0]["minCount"] == 1
     assert read["spec"]["consumerRef"] == stored["spec"]["consumerRef"]
+
+
+class NoQueues(MemoryCluster):
+    """A cluster in which nobody may make Queues."""
+
+    def create(self, obj: KindT) -> KindT:
+        if isinstance(obj, Queue):
+            raise ClusterError("queues are forbidden")
+        return super().create(obj)
+
+
+def test_nothing_is_kept_of_quotas_whose_queues_could_never_be_made() -> None:
+    """However many come and go: what was told of them goes with them."""
+    clock = VirtualClock(START_S)
+    cluster = NoQueues(clock)
+    options = ManagerOptions(
+        controllers=frozenset((Controller.QUEUE_UNITS,)),
+        queue_units=QueueUnitOptions(kinds=(BATCH_JOB,)),
+    )
+    manager = Manager(cluster, clock, options)
+    for number in range(3):
+        cluster.create(decode_object(quota(f"team-{number}")))
+        manager.step()
+        clock.advance_to(clock.now_s() + 60)
+        manager.step()
+        assert manager.unwritten_queues == {f"team-{number}": "queues are forbidden"}
+        cluster.delete(ElasticQuota, f"team-{number}", "quotas")
+        clock.advance_to(clock.now_s() + 60)
+        manager.step()
+
+    assert manager.unwritten_queues == {}
