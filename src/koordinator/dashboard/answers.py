@@ -8,6 +8,7 @@ from koordinator.foundation.clock import Clock
 LASTS_S = 1.0  # at least
 TIMES_AS_LONG = 20  # as it took: so many readers cost a twentieth of the time at most
 MOST_ANSWERS = 256
+MOST_QUESTIONS = 2 * MOST_ANSWERS  # those without an answer among them
 
 
 class AnswerCache:
@@ -19,9 +20,16 @@ class AnswerCache:
         self._kept: dict[Hashable, tuple[float, object]] = {}  # until when it counts
         self._working: dict[Hashable, threading.Lock] = {}
 
+    @property
+    def size(self) -> int:
+        """What is remembered: answers, or questions where these are more."""
+        return max(len(self._kept), len(self._working))
+
     def get(self, key: Hashable, answer: Callable[[], object]) -> object:
         """Return what is known, or else the answer, which is kept.  Raises what it does."""
         with self._lock:
+            if len(self._working) >= MOST_QUESTIONS:
+                self._working = {}  # who works goes on, and somebody else may work on the same
             working = self._working.setdefault(key, threading.Lock())
         with working:
             known = self._kept.get(key)

@@ -182,7 +182,8 @@ class Feed:
         firsts: dict[str, str] = {}
         for one in overview.waiting:
             firsts.setdefault(one.cause, one.key)
-        self._remedies = {k: v for k, v in self._remedies.items() if k in set(firsts.values())}
+        asked = set(firsts.values())
+        self._remedies = {key: known for key, known in self._remedies.items() if key in asked}
         due = [(self._remedies.get(key, (0.0, ""))[0], key) for key in firsts.values()]
         since_s, key = min(due, default=(now_s, ""))
         if not key or now_s - since_s < REMEDY_LASTS_S:
