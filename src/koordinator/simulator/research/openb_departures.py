@@ -130,7 +130,7 @@ class DepartureWeek:
         self.n_waiting: IntArray = np.zeros(len(classes.requests), np.int64)
         self._queues: list[deque[_Waiting]] = [deque() for _ in classes.requests]
         self._ends: list[tuple[float, int]] = []
-        self._capacity_milli = int(np.maximum(self.fleet.gpu_free, 0).sum())
+        self.capacity_milli = int(np.maximum(self.fleet.gpu_free, 0).sum())
         self._used_milli_s = 0.0
         self._waited_s = 0.0
 
@@ -177,7 +177,7 @@ class DepartureWeek:
         return DepartureResult(
             policy=policy,
             seed=seed,
-            gpu_used=self._used_milli_s / (self._capacity_milli * max(self.now_s, 1.0)),
+            gpu_used=self._used_milli_s / (self.capacity_milli * max(self.now_s, 1.0)),
             mean_wait_s=wait_s / max(self.arrived, 1),
             arrivals=self.arrived,
             waiting=int(self.n_waiting.sum()),

@@ -27,6 +27,8 @@ LEAST_GAIN_MILLI: Final = 100
 MOVE_MILLI: Final = 50.0
 #: A move by price that lowers the potential by less is not worth one.
 LEAST_FALL_MILLI: Final = 30.0
+#: Share of the GPUs that stays free, parts of GPUs included, when room is made for large pods.
+HEADROOM: Final = 0.019
 _MOST_TRIED: Final = 200  # moves by price that are looked at in a round
 _SWAP: Final = 2  # moves
 _NO_LIMIT: Final = 1 << 20
@@ -53,10 +55,10 @@ class LimitedMoves:
 
     def __call__(self, week: DepartureWeek) -> None:
         """Move pods of a week as it stands."""
-        waiting = _next_in_turn(week)
-        if waiting.any():
+        if week.n_waiting @ week.classes.mix.total_gpu_milli:
+            waiting = _next_in_turn(week)
             if not self._repacking.improve(week, waiting, self._budget.left(week), MOVE_MILLI):
-                while self._budget.left(week) >= _SWAP and _swap_round(week, self._budget):
+                while self._budget.left(week) >= _SWAP and _swap_round(week, self._budget, waiting):
                     pass
             return
         while self._budget.left(week) > 0 and _price_round(week, self._budget):
@@ -77,13 +79,15 @@ class RepackedWeek:
 def _next_in_turn(week: DepartureWeek) -> IntArray:
     """Return for how many pods of each class room is made.
 
-    For pods of several GPUs only while nobody waits who needs less: such pods are few and stay
-    long, and what they take makes many others wait.
+    For pods of several GPUs only while nobody waits who needs less, and while so much is free that
+    those who come next need not wait, either: large pods are few and stay long, and what they take
+    makes many others wait.
     """
     mix = week.classes.mix
     waiting = np.where(mix.total_gpu_milli > 0, week.n_waiting, 0)
     small = np.where(mix.num_gpu == 1, waiting, 0)
-    return small if small.any() else waiting
+    is_tight = week.gpu_used_milli > (1.0 - HEADROOM) * week.capacity_milli
+    return small if small.any() or is_tight else waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +111,13 @@ class _Pods:
 # -- swaps -----------------------------------------------------------------------------------------
 
 
-def _swap_round(week: DepartureWeek, budget: MoveBudget) -> int:
+def _swap_round(week: DepartureWeek, budget: MoveBudget, waiting: IntArray) -> int:
     """Make swaps on nodes that are touched once; return how many."""
     fleet, mix = week.fleet, week.classes.mix
     pods, done = _Pods.of(week), 0
     is_fresh: BoolArray = np.ones(len(fleet), bool)
     gain = mix.total_gpu_milli
-    wanted = np.flatnonzero((week.n_waiting > 0) & (gain >= LEAST_GAIN_MILLI))
+    wanted = np.flatnonzero((waiting > 0) & (gain >= LEAST_GAIN_MILLI))
     for kind in wanted[np.lexsort((mix.cpu_milli[wanted], -gain[wanted]))].tolist():
         for row in _rows_short_of_cpu(fleet, kind).tolist():
             if budget.left(week) < _SWAP or not week.n_waiting[kind]:
