@@ -22,6 +22,7 @@ from koordinator.cli.rest_metrics import RequestMetrics
 from koordinator.cluster.kubernetes.cluster import KubernetesCluster
 from koordinator.cluster.kubernetes.connection import find_connection
 from koordinator.cluster.kubernetes.credentials import Credentials
+from koordinator.cluster.kubernetes.kubelet_pods import KubeletSource
 from koordinator.cluster.leader_election import LeaderElector
 from koordinator.foundation.clock import SystemClock
 from koordinator.process.faults import FaultMetrics
@@ -109,8 +110,12 @@ class ComponentProcess:
         qps: float = 0.0,
         burst: int,
         timeout_s: float = 30.0,
+        kubelet: KubeletSource | None = None,
     ) -> KubernetesCluster:
-        """Return a client of the cluster, closed at the end; ``qps`` 0 is no limit."""
+        """Return a client of the cluster, closed at the end; ``qps`` 0 is no limit.
+
+        ``kubelet`` is where its watches find pods; None: at the API server.
+        """
         cluster = KubernetesCluster(
             self._credentials,
             self.clock,
@@ -118,6 +123,7 @@ class ComponentProcess:
             qps=qps if qps > 0 else None,
             burst=burst,
             timeout_s=timeout_s,
+            kubelet=kubelet,
             observe=self._requests.observe,
             user_agent=self._name,
         )

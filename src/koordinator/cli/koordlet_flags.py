@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,6 +13,7 @@ from koordinator.foundation.errors import InputError
 from koordinator.koordlet.failure_policy import FailurePolicy
 
 if TYPE_CHECKING:
+    from koordinator.cluster.kubernetes.kubelet_pods import KubeletSource
     from koordinator.host.linux.hook_server import HookServerSettings
     from koordinator.host.linux.nri_connection import NriSettings
     from koordinator.host.roots import Roots
@@ -22,6 +24,7 @@ _ROOTS = "Where the machine is mounted"
 _QOS = "QoS"
 _COLLECT = "Measuring"
 _PREDICT = "Prediction"
+_KUBELET = "Pods from the kubelet"
 _HOOKS = "Hooks of the container runtime"
 _AUDIT = "Audit"
 _NODE_NAME = "NODE_NAME"
@@ -77,6 +80,73 @@ class RootFlags:
             run=root(self.run_root_dir, base.run),
             kubelet=root(self.var_lib_kubelet_dir, base.kubelet),
             terway=base.terway,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubeletFlags:
+    """How the kubelet is asked for pods, where it is to be asked at all."""
+
+    pods_from_kubelet: Annotated[
+        bool,
+        typer.Option(
+            help="Ask the kubelet for the pods of this node instead of watching the API server.",
+            rich_help_panel=_KUBELET,
+        ),
+    ] = False
+    kubelet_preferred_address_type: Annotated[
+        str, typer.Option(help="Which address of the Node.", rich_help_panel=_KUBELET)
+    ] = "InternalIP"
+    kubelet_sync_interval: Annotated[Duration, _time(_KUBELET, "10s")] = _S10
+    kubelet_sync_timeout: Annotated[Duration, _time(_KUBELET, "3s")] = _S3
+    kubelet_certificate_authority: Annotated[
+        str,
+        typer.Option(
+            help="Who certifies the kubelet, besides who certifies the API server; default: "
+            "pki/kubelet.crt below --var-lib-kubelet-dir.",
+            rich_help_panel=_KUBELET,
+        ),
+    ] = ""
+    kubelet_insecure_tls: Annotated[
+        bool,
+        typer.Option(
+            help="Ask at the read-only port, in plain HTTP and as nobody.", rich_help_panel=_KUBELET
+        ),
+    ] = False
+    kubelet_read_only_port: Annotated[
+        int, typer.Option(min=1, max=65535, rich_help_panel=_KUBELET)
+    ] = 10255
+
+    def source(self, node_name: str, kubelet_root: str) -> "KubeletSource | None":
+        """Return which kubelet is asked; None if pods are watched.  Raises InputError."""
+        from koordinator.cluster.kubernetes.kubelet_pods import (  # noqa: PLC0415 -- as below
+            ADDRESS_TYPES,
+            KubeletSource,
+        )
+
+        if not self.pods_from_kubelet:
+            return None
+        times = {
+            "--kubelet-sync-interval": self.kubelet_sync_interval.total_seconds(),
+            "--kubelet-sync-timeout": self.kubelet_sync_timeout.total_seconds(),
+        }
+        for flag, seconds in times.items():
+            if seconds <= 0:
+                raise InputError("accepted is more than 0s", source=flag)
+        if self.kubelet_preferred_address_type not in ADDRESS_TYPES:
+            raise InputError(
+                f"found {self.kubelet_preferred_address_type!r}; "
+                f"accepted is {', '.join(ADDRESS_TYPES)}",
+                source="--kubelet-preferred-address-type",
+            )
+        own = self.kubelet_certificate_authority or f"{kubelet_root}/pki/kubelet.crt"
+        return KubeletSource(
+            node_name=node_name,
+            address_type=self.kubelet_preferred_address_type,
+            interval_s=times["--kubelet-sync-interval"],
+            timeout_s=times["--kubelet-sync-timeout"],
+            read_only_port=self.kubelet_read_only_port if self.kubelet_insecure_tls else 0,
+            authorities=(Path(own),),
         )
 
 
@@ -313,6 +383,7 @@ class KoordletFlags:
     disable_unset_cpu_quota: Annotated[
         bool, typer.Option(help="Pods with CPUs of their own keep a quota.", rich_help_panel=_QOS)
     ] = False
+    kubelet: KubeletFlags = field(default_factory=KubeletFlags)
     runtime_hooks: RuntimeHookFlags = field(default_factory=RuntimeHookFlags)
     audit_log_dir: Annotated[str, typer.Option(rich_help_panel=_AUDIT)] = "/var/log/koordlet"
     audit_max_disk_space_mb: Annotated[int, typer.Option(min=2, rich_help_panel=_AUDIT)] = 16

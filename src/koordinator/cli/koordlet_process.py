@@ -8,7 +8,7 @@ import logging
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
@@ -18,6 +18,7 @@ from koordinator.cli.component_process import LONGEST_WAIT_S, ComponentProcess, 
 from koordinator.cli.koordlet_flags import KoordletFlags
 from koordinator.cli.page_servers import PageSettings, page_servers
 from koordinator.cluster.kubernetes.cluster import KubernetesCluster
+from koordinator.cluster.kubernetes.kubelet_pods import KubeletSource
 from koordinator.domain.dynamic_resources.node_gpus import DRIVER
 from koordinator.foundation.clock import WallClock
 from koordinator.foundation.errors import InputError
@@ -38,8 +39,9 @@ from koordinator.host.linux.vgpu_regions import LinuxRegionFolders
 from koordinator.koordlet.app import Koordlet, KoordletOptions, Outbox
 from koordinator.koordlet.app.device_holders import DeviceHolders
 from koordinator.koordlet.app.device_hooks import device_hooks
+from koordinator.koordlet.app.events import KUBELET_SILENT, node_event
 from koordinator.koordlet.app.metrics import NodeGauges
-from koordinator.koordlet.cgroup_tree import CgroupTree, find_version
+from koordinator.koordlet.cgroup_tree import CgroupTree, find_pod_uids, find_version
 from koordinator.koordlet.device_claims.gpu_claims import GpuClaims
 from koordinator.koordlet.hooks.gpu_sharing import LOCK_FOLDER, HamiCoreSettings
 from koordinator.koordlet.pod_resources.messages import COMPLETED, SERVICES
@@ -103,7 +105,6 @@ class _Process:
         self._settings, self._parts, self._clock = settings, parts, parts.clock
         self._inquiries = Inquiries()
         self._outbox = Outbox()
-        self._watched = self._connect()
         options = settings.options
         own = (options.audit_folder, options.checkpoint_folder, options.xpu_folder)
         trees = Trees(trees_of(options.roots, *own, options.roots.terway))
@@ -112,6 +113,8 @@ class _Process:
         now_s = self._clock.now_s()
         self._external = CollectorRegistry()
         gauges = NodeGauges(self._parts.registry, options.node_name, now_s, self._external)
+        self._kubelet_problem = ""
+        self._watched = self._connect(self._find_kubelet(gauges))
         self._device_holders = self._make_device_holders()
         hooks = self._make_runtime_hooks(own, gauges)
         self._pod_resources = self._make_pod_resources()
@@ -298,11 +301,36 @@ class _Process:
             if self._outbox.wait(LONGEST_WAIT_S):
                 self._outbox.deliver(cluster)
 
-    def _connect(self) -> KubernetesCluster:
+    def _connect(self, kubelet: KubeletSource | None = None) -> KubernetesCluster:
         flags = self._settings.flags
         return self._parts.connect(
-            qps=flags.kube_api_qps, burst=flags.kube_api_burst, timeout_s=DELIVERY_TIMEOUT_S
+            qps=flags.kube_api_qps,
+            burst=flags.kube_api_burst,
+            timeout_s=DELIVERY_TIMEOUT_S,
+            kubelet=kubelet,
         )
+
+    def _find_kubelet(self, gauges: NodeGauges) -> KubeletSource | None:
+        """Return who is asked for pods; None if they are watched.  Raises InputError."""
+        options = self._settings.options
+        source = self._settings.flags.kubelet.source(options.node_name, options.roots.kubelet)
+        if source is None:
+            return None
+        cgroups = self._cgroups_of_threads()
+        return replace(
+            source,
+            running=lambda: find_pod_uids(cgroups),
+            observe=gauges.kubelet_answered,
+            on_problem=self._tell_of_kubelet,
+        )
+
+    def _tell_of_kubelet(self, problem: str) -> None:
+        """Tell that pods stay as they were told last; in the thread of the network."""
+        self._kubelet_problem = problem
+        if problem:
+            node = self._settings.options.node_name
+            event = node_event(node, "", KUBELET_SILENT, problem, self._clock.now_s())
+            self._outbox.put("kubelet event", lambda cluster: cluster.report([event]))
 
     def _find_gpus(self, host: LinuxHost) -> Gpus:
         options = self._settings.options
@@ -348,4 +376,6 @@ class _Process:
         return {"Events": [msgspec.to_builtins(event) for event in newest]}
 
     def _not_ready(self) -> str:
-        return "" if self._agent.is_ready else "the node has not been measured yet"
+        if self._agent.is_ready:
+            return ""
+        return self._kubelet_problem or "the node has not been measured yet"

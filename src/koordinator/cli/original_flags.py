@@ -47,7 +47,6 @@ _LOGS: Final[Reasons] = {
         "vmodule",
     ),
 }
-_KUBELET = "pods come from the API server, and the kubelet is not asked"
 _RUNTIME = "a container runtime is found by its socket: --containerd-endpoint names another"
 _TSDB = "samples are in memory, for as long as the NodeMetric's windows are"
 _THREADS = "/debug/threads shows what the process is doing"
@@ -131,15 +130,10 @@ OF_YARN_COPILOT: Final = _by_flag(
 OF_KOORDLET: Final = _by_flag(
     _LOGS,
     {
-        _KUBELET: (
+        "of its configuration only the policy counts that its CPU manager keeps in a file": (
             "disable-query-kubelet-config",
-            "enable-pod-taskids",
-            "kubelet-insecure-tls",
-            "kubelet-preferred-address-type",
-            "kubelet-read-only-port",
-            "kubelet-sync-interval",
-            "kubelet-sync-timeout",
         ),
+        "processes are looked up when they have to be moved": ("enable-pod-taskids",),
         _RUNTIME: (
             "default-runtime-type",
             "docker-endpoint",

@@ -1,5 +1,6 @@
 """The cgroups of this machine: files by their names and folders, whatever the version."""
 
+import re
 from collections.abc import Sequence
 
 from koordinator.domain.cgroups.files import (
@@ -14,6 +15,8 @@ from koordinator.domain.cpus.cpu_list import parse_cpu_list
 from koordinator.foundation.errors import HostError, InputError, MissingFileError
 from koordinator.host.port import Files
 
+#: kubepods-burstable-podUID.slice, or podUID; systemd's names have no ``-`` of their own.
+_POD_FOLDER = re.compile(r"(?:kubepods-(?:[a-z]+-)?)?pod(?P<uid>[0-9A-Za-z_-]+?)(?:\.slice)?")
 _CPUSET_READ = "cpuset.cpus.effective"  # of v2, where a set may be inherited
 
 
@@ -107,3 +110,15 @@ def find_driver(files: Files, root: str, version: CgroupVersion) -> CgroupDriver
         if files.exists(f"{hierarchy}/{CgroupLayout(driver).kubepods}"):
             return driver
     return None
+
+
+def find_pod_uids(tree: CgroupTree) -> frozenset[str]:
+    """Return UIDs of all pods that have a cgroup, whoever named the folders."""
+    found = set()
+    for layout in map(CgroupLayout, CgroupDriver):
+        for tier in (layout.kubepods, layout.burstable, layout.besteffort):
+            for folder in tree.below(tier):
+                match = _POD_FOLDER.fullmatch(folder.rpartition("/")[2])
+                if match is not None:
+                    found.add(match["uid"].replace("_", "-"))
+    return frozenset(found)

@@ -54,14 +54,19 @@ StartAgent = Callable[..., NodeAgent]
 def start_agent(controlplane: ControlPlane, node: RealNode, tmp_path: Path) -> Iterator[StartAgent]:
     """``start_agent("--flag=…", asked=True)`` runs it until the test ends.
 
-    Returns when the runtime asks it, unless it is not to be ``asked``.
+    Returns when the runtime asks it, unless it is not to be ``asked``, or never gets ``ready``.
     """
     started: list[NodeAgent] = []
 
-    def start(*flags: str, asked: bool = True, program: Sequence[str] = (str(KOORD),)) -> NodeAgent:
+    def start(
+        *flags: str,
+        asked: bool = True,
+        ready: bool = True,
+        program: Sequence[str] = (str(KOORD),),
+    ) -> NodeAgent:
         made = NodeAgent(controlplane, node, tmp_path, *flags, program=program)
         started.append(made)
-        made.start()
+        made.start(wait=ready)
         if asked:
             made.wait_until_asked()
         return made

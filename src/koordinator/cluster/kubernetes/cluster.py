@@ -25,6 +25,7 @@ from koordinator.cluster.kubernetes import writes
 from koordinator.cluster.kubernetes.background import Background
 from koordinator.cluster.kubernetes.binding import BindingSender, KubernetesBinds
 from koordinator.cluster.kubernetes.credentials import Credentials
+from koordinator.cluster.kubernetes.kubelet_pods import KubeletFollower, KubeletSource
 from koordinator.cluster.kubernetes.limiter import TokenBucket
 from koordinator.cluster.kubernetes.mailbox import Mailbox
 from koordinator.cluster.kubernetes.pages import Pager, Selection, decode_page
@@ -38,7 +39,7 @@ from koordinator.cluster.kubernetes.resources import (
 )
 from koordinator.cluster.kubernetes.transport import Observe, Request, Transport
 from koordinator.cluster.kubernetes.view import View
-from koordinator.cluster.kubernetes.watch import KubernetesWatch
+from koordinator.cluster.kubernetes.watch import Follower, KubernetesWatch
 from koordinator.cluster.port import (
     NO_SELECTORS,
     NO_TRANSFORMS,
@@ -76,6 +77,7 @@ class KubernetesCluster:
     ``timeout_s``        for a call with all its retries; the server gives up a write as soon
     ``page_size``        objects per page of a list
     ``silence_s``        after how long without a word a stream counts as broken
+    ``kubelet``          where pods are watched; None: at the API server, as everything else
     ``observe``          is told verb, status, host and duration in seconds of every request, in
                          the network's thread
     """
@@ -93,9 +95,12 @@ class KubernetesCluster:
         page_size: int = PAGE_SIZE,
         silence_s: float = SILENCE_S,
         user_agent: str = "koordinator",
+        kubelet: KubeletSource | None = None,
         observe: Observe | None = None,
     ) -> None:
         self._clock = clock
+        self._connection = credentials.connection
+        self._kubelet = kubelet
         self._page_size = page_size
         self._silence_s = silence_s
         self._server_timeout = f"{math.ceil(timeout_s)}s"
@@ -321,20 +326,27 @@ class KubernetesCluster:
         timed = replace(condition, last_transition_time=since)
         return dataclasses.replace(report, condition=timed)
 
-    async def _follow(self, selections: Sequence[Selection]) -> Sequence[tuple[Mailbox, Reflector]]:
+    async def _follow(self, selections: Sequence[Selection]) -> Sequence[tuple[Mailbox, Follower]]:
         channels = []
         for selection in selections:
             mailbox = Mailbox(_MAILBOX_BYTES, self._wakeup)
-            follower = Reflector(
-                self._transport,
-                selection,
-                mailbox,
-                page_size=self._page_size,
-                silence_s=self._silence_s,
-            )
+            follower = self._follower(selection, mailbox)
             follower.start()
             channels.append((mailbox, follower))
         return channels
+
+    def _follower(self, selection: Selection, mailbox: Mailbox) -> Reflector | KubeletFollower:
+        if self._kubelet is not None and selection.kind_type is Pod:
+            return KubeletFollower(
+                self._transport, self._connection, self._clock, self._kubelet, mailbox
+            )
+        return Reflector(
+            self._transport,
+            selection,
+            mailbox,
+            page_size=self._page_size,
+            silence_s=self._silence_s,
+        )
 
 
 def _decoded(body: bytes, kind_type: type[KindT]) -> KindT:

@@ -49,7 +49,7 @@ class _Head(msgspec.Struct, frozen=True):
 
 
 class _List(msgspec.Struct, Generic[ItemT], frozen=True):
-    items: tuple[ItemT, ...] = ()
+    items: tuple[ItemT, ...] | None = None  # null is what Go makes of an empty one
 
 
 class _Name(msgspec.Struct, frozen=True):
@@ -65,7 +65,9 @@ class _Named(msgspec.Struct, frozen=True):
 class Page:
     """A part of a list as the server sent it.
 
-    ``refresh`` is for whoever asked: the number of the request that this list answers.
+    ``refresh`` is for whoever asked: the number of the request that this list answers.  What is
+    not in the list has gone, but for objects whose UID is in ``kept``.  Objects that are not
+    ``versioned`` may change while their version stays.
     """
 
     body: bytes
@@ -73,6 +75,8 @@ class Page:
     next_page: str = ""  # what to continue with; empty on the last one
     resource_version: str = ""  # of the whole list
     refresh: int = 0
+    kept: frozenset[str] = frozenset()
+    versioned: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,16 +120,24 @@ class Pager:
             **{"continue": next_page},
         )
         body = await self._transport.call(Request("GET", path))
-        try:
-            try:
-                head = msgspec.json.decode(body, type=_Head).metadata
-            except RecursionError:  # of one object that none of the others is to suffer from
-                log.warning("list with values nested too deep", extra={"path": selection.path})
-                body = cut_nesting(body)
-                head = msgspec.json.decode(body, type=_Head).metadata
-        except msgspec.DecodeError as error:
-            raise ClusterError(f"GET {selection.path}: the answer is no list: {error}") from None
+        body, head = read_list_head(body, f"GET {selection.path}")
         return Page(body, not next_page, head.next_page, head.resource_version)
+
+
+def read_list_head(body: bytes, what: str) -> tuple[bytes, _ListMeta]:
+    """Return a list and what it says of itself; values nested too deep are cut out of it.
+
+    Raises ClusterError, which says ``what`` was asked, if it is no list.
+    """
+    try:
+        try:
+            return body, msgspec.json.decode(body, type=_Head).metadata
+        except RecursionError:  # of one object that none of the others is to suffer from
+            log.warning("list with values nested too deep", extra={"list": what})
+            body = cut_nesting(body)
+            return body, msgspec.json.decode(body, type=_Head).metadata
+    except msgspec.DecodeError as error:
+        raise ClusterError(f"{what}: the answer is no list: {error}") from None
 
 
 def decode_page(page: Page, kind_type: type[KindT]) -> tuple[list[KindT], list[Name]]:
@@ -134,7 +146,7 @@ def decode_page(page: Page, kind_type: type[KindT]) -> tuple[list[KindT], list[N
         whole: _List[KindT] = decode(page.body, _List[kind_type])  # type: ignore[valid-type]  # at run time
     except InputError:
         return _decode_items(page, kind_type)
-    return list(whole.items), []
+    return list(whole.items or ()), []
 
 
 def decode_named(raw: msgspec.Raw, kind_type: type[KindT]) -> KindT | Name | None:
@@ -161,7 +173,7 @@ def _name_in(raw: msgspec.Raw) -> Name:
 
 def _decode_items(page: Page, kind_type: type[KindT]) -> tuple[list[KindT], list[Name]]:
     try:
-        raws = decode(page.body, _List[msgspec.Raw]).items
+        raws = decode(page.body, _List[msgspec.Raw]).items or ()
     except InputError as error:
         raise ClusterError(f"list of {kind_type.PLURAL}: {error}") from None
     objects: list[KindT] = []

@@ -56,11 +56,12 @@ class View:
         objects, names = decode_page(page, self._kind_type)
         for obj in objects:
             self._unseen.discard(obj.key)
-            yield from self._present(obj)
+            yield from self._present(obj, is_versioned=page.versioned)
         self._unseen.difference_update(map(self._key_of, names))
         if not page.next_page:
             for key in sorted(self._unseen):
-                yield from self._gone(key)
+                if self.objects[key].metadata.uid not in page.kept:
+                    yield from self._gone(key)
             self._unseen.clear()
             self.is_listed = True
             self.refresh = page.refresh
@@ -93,13 +94,15 @@ class View:
             return "", None
         return raw.type, decode_named(raw.object, self._kind_type)
 
-    def _present(self, obj: KubeObject) -> Iterator[WatchEvent]:
+    def _present(self, obj: KubeObject, *, is_versioned: bool = True) -> Iterator[WatchEvent]:
         key, meta = obj.key, obj.metadata
         old = self.objects.get(key)
         if old is not None and old.metadata.uid != meta.uid:
             yield from self._gone(key)
             old = None
-        if old is not None and old.metadata.resource_version == meta.resource_version:
+        if old is not None and (
+            old.metadata.resource_version == meta.resource_version if is_versioned else old == obj
+        ):
             return
         if self._transform is not None:
             obj = self._transform(obj)

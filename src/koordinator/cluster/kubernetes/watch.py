@@ -1,18 +1,27 @@
 """Several kinds in one watch: the caller's side, where objects are decoded."""
 
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from koordinator.api.meta import KubeObject
 from koordinator.cluster.kubernetes.background import Background
 from koordinator.cluster.kubernetes.mailbox import Mailbox
-from koordinator.cluster.kubernetes.reflector import Reflector
 from koordinator.cluster.kubernetes.view import View
 from koordinator.cluster.port import EventType, WatchEvent
 
 KindT = TypeVar("KindT", bound=KubeObject)
 
 _BOOKMARK = WatchEvent(EventType.BOOKMARK, KubeObject())
+
+
+class Follower(Protocol):
+    """Fills a mailbox, on the loop of the network."""
+
+    def refresh(self) -> None:
+        """Hand over all that there is, from its beginning."""
+
+    def stop(self) -> None:
+        """End it."""
 
 
 class KubernetesWatch:
@@ -26,7 +35,7 @@ class KubernetesWatch:
         self,
         background: Background,
         views: Mapping[type[KubeObject], View],
-        channels: Sequence[tuple[Mailbox, Reflector]],
+        channels: Sequence[tuple[Mailbox, Follower]],
     ) -> None:
         self.is_open = True
         self._background = background

@@ -18,6 +18,7 @@ from koordinator.koordlet.qos.cpu_suppress import Suppression
 
 _CORE, _BYTE = "core", "byte"
 _HOOK_BUCKETS_MS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 100, 500, 2000)
+_KUBELET_BUCKETS_S: Final = tuple(0.001 * 4**power for power in range(7))
 _WRITE_BUCKETS_MS: Final = tuple(0.01 * 4**power for power in range(8))
 _PROD = "koord-prod"
 
@@ -111,6 +112,13 @@ class NodeGauges:
             buckets=_HOOK_BUCKETS_MS,
             registry=registry,
         )
+        self._kubelet = Histogram(
+            "koordlet_kubelet_request_duration_seconds",
+            "How long the kubelet took to answer.",
+            ["verb", "path", "code"],
+            buckets=_KUBELET_BUCKETS_S,
+            registry=registry,
+        )
         self._nri = self._gauge("nri_connected", "1 while the container runtime asks this plugin.")
         self._snapshots = [SnapshotCollector(node, external=each) for each in (False, True)]
         for snapshots, where in zip(self._snapshots, (registry, external), strict=True):
@@ -171,6 +179,10 @@ class NodeGauges:
     def hook_ran(self, hook: str, stage: str, status: str, seconds: float) -> None:
         """Show how long a hook took; from any thread."""
         self._hooks.labels(self._node, hook, stage, status).observe(seconds * 1000)
+
+    def kubelet_answered(self, path: str, code: str, seconds: float) -> None:
+        """Show how long the kubelet took; from any thread."""
+        self._kubelet.labels("get", path, code).observe(seconds)
 
     def nri_connected(self, is_connected: bool) -> None:
         """Show whether the runtime asks; from any thread."""

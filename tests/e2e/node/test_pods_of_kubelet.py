@@ -1,0 +1,141 @@
+"""The agent that asks the kubelet for pods, instead of watching them at the API server."""
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.e2e.controlplane import ControlPlane
+from tests.e2e.node.conftest import NodeAgent, StartAgent
+from tests.e2e.real_node import RealNode
+from tests.e2e.real_node.node import CGROUPS, Manifest, pod
+from tests.e2e.waiting import eventually
+
+if not (CGROUPS / "cpuset").is_dir():
+    pytest.skip("these tests read the files of cgroup v1", allow_module_level=True)
+
+#: Who asks is looked up with the API server, as on a node of a real cluster.
+LOOKS_UP = {
+    "authentication": {"anonymous": {"enabled": False}, "webhook": {"enabled": True}},
+    "authorization": {"mode": "Webhook"},
+}
+FLAGS = (
+    "--pods-from-kubelet",
+    "--kubelet-sync-interval=2s",
+    "--kubelet-sync-timeout=1s",
+    "--enable-nri-runtime-hook=false",  # what is set is the reconciler's, which has to know pods
+)
+_COUNT = 'koordlet_kubelet_request_duration_seconds_count{{code="{}",path="/pods/",verb="get"}}'
+
+
+def bound(name: str) -> Manifest:
+    """Return a pod with a CPU of its own."""
+    status = {"scheduling.koordinator.sh/resource-status": json.dumps({"cpuset": "1"})}
+    each = {"cpu": "1", "memory": "32Mi"}
+    amounts = {"requests": each, "limits": each}
+    return pod(
+        name, labels={"koordinator.sh/qosClass": "LSR"}, annotations=status, resources=amounts
+    )
+
+
+def cpus(node: RealNode, made: Manifest) -> str:
+    """Return those of a container."""
+    folder = CGROUPS / f"cpuset/kubepods/pod{made['metadata']['uid']}"
+    return (folder / node.container_id(made) / "cpuset.cpus").read_text().strip()
+
+
+def notes(controlplane: ControlPlane) -> list[str]:
+    """Return what the agent says of the kubelet."""
+    found = controlplane.api.request("GET", "/apis/events.k8s.io/v1/namespaces/default/events")
+    return [it["note"] for it in found["items"] if it["reason"] == "KubeletNotAsked"]
+
+
+def restart_kubelet(node: RealNode, further: dict[str, Any]) -> None:
+    """Start it with these settings."""
+    node.stop_kubelet()
+    node.start_kubelet(further)
+
+
+def test_pods_of_the_kubelet_get_what_they_are_promised(
+    controlplane: ControlPlane, node: RealNode, start_agent: StartAgent
+) -> None:
+    """Its certificate is its own, as it makes it; who we are it asks the API server."""
+    restart_kubelet(node, LOOKS_UP)
+    agent = start_agent(*FLAGS, asked=False)
+    (first,) = node.run(bound("first"))
+    eventually(lambda: cpus(node, first) == "1")
+    node.delete(first)
+    (second,) = node.run(bound("second"))
+    eventually(lambda: cpus(node, second) == "1")
+
+    assert agent.metric(_COUNT.format("200")) > 0
+    assert notes(controlplane) == []
+
+
+def test_static_pods_are_known_without_a_mirror(
+    node: RealNode, start_agent: StartAgent, tmp_path: Path
+) -> None:
+    """The kubelet knows under which UID they run."""
+    manifests = tmp_path / "manifests"
+    manifests.mkdir()
+    static = bound("static")
+    del static["spec"]["nodeName"]
+    (manifests / "static.json").write_text(
+        json.dumps({"apiVersion": "v1", "kind": "Pod", **static})
+    )
+    restart_kubelet(node, {"staticPodPath": str(manifests)})
+    start_agent(*FLAGS, asked=False)
+
+    def set_right() -> bool:
+        files = (CGROUPS / "cpuset/kubepods").glob("pod*/*/cpuset.cpus")
+        return "1" in [file.read_text().strip() for file in files]
+
+    eventually(set_right, 60)
+    (manifests / "static.json").unlink()
+
+
+def test_a_kubelet_that_hangs_or_starts_again_costs_no_pod_anything(
+    controlplane: ControlPlane, node: RealNode, start_agent: StartAgent
+) -> None:
+    """What it said last goes on, and an event says so; pods that come later are known, too."""
+    agent = start_agent(*FLAGS, asked=False)
+    (made,) = node.run(bound("made"))
+    eventually(lambda: cpus(node, made) == "1")
+
+    node.signal("kubelet", signal.SIGSTOP)
+    eventually(lambda: any("within 1 s" in note for note in notes(controlplane)))
+    assert agent.get("/readyz") == "ok"
+    file = CGROUPS / f"cpuset/kubepods/pod{made['metadata']['uid']}"
+    (file / node.container_id(made) / "cpuset.cpus").write_text("0-1")
+    eventually(lambda: cpus(node, made) == "1", 90)  # looked at again each minute
+    node.signal("kubelet", signal.SIGCONT)
+
+    node.kill("kubelet")
+    (late,) = node.run(bound("late"))
+    eventually(lambda: cpus(node, late) == "1")
+    assert cpus(node, made) == "1"
+
+
+def test_a_kubelet_that_refuses_us_is_told(
+    controlplane: ControlPlane, node: RealNode, start_agent: StartAgent, tmp_path: Path
+) -> None:
+    """Nobody is believed to be the kubelet, or asked as whom we are, without its certificate."""
+    other = tmp_path / "other.crt"
+    other.write_text("")
+    unready = _unready(start_agent(*FLAGS, f"--kubelet-certificate-authority={other}", asked=False,
+                                   ready=False))  # fmt: skip
+    assert "certificate verify failed" in unready
+    eventually(lambda: any("certificate verify failed" in note for note in notes(controlplane)))
+
+    restart_kubelet(node, {"authentication": {"anonymous": {"enabled": False}}})
+    unready = _unready(start_agent(*FLAGS, asked=False, ready=False))
+    assert "answered 401" in unready
+    assert "nodes/proxy" in unready
+
+
+def _unready(agent: NodeAgent) -> str:
+    """Return why an agent is not ready, once it says so."""
+    text = eventually(lambda: why if "pods" in (why := agent.last_words()) else "")
+    agent.kill()
+    return text

@@ -1,0 +1,265 @@
+"""Pods that a kubelet tells: a watch as from the API server, which is not asked for them."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from aiohttp import web
+from tests.unit.cluster.kubernetes.objects import PODS, pod, pod_list
+from tests.unit.cluster.kubernetes.scripted_server import (
+    PATIENCE_S,
+    ScriptedServer,
+    fail,
+    hang_up,
+    reply,
+)
+
+from koordinator.api.meta import JsonObject
+from koordinator.api.pod import Pod
+from koordinator.cluster.kubernetes.cluster import KubernetesCluster
+from koordinator.cluster.kubernetes.kubelet_pods import PATH, KubeletSource
+from koordinator.cluster.port import EventType, Watch, WatchEvent
+
+ASKED, NODE = f"GET {PATH}", "GET /api/v1/nodes/n1"
+QUICK = {"interval_s": 0.02, "timeout_s": 0.2}
+
+
+def node(port: int = 10250, **addresses: str) -> JsonObject:
+    """Return a Node as its kubelet registers it."""
+    found = addresses or {"InternalIP": "127.0.0.1"}
+    return {
+        "metadata": {"name": "n1"},
+        "status": {
+            "addresses": [{"type": kind, "address": text} for kind, text in found.items()],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
+        },
+    }
+
+
+class Told:
+    """What the source tells of itself."""
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+        self.requests: list[tuple[str, str]] = []
+        self.running: frozenset[str] = frozenset()
+
+    def observe(self, path: str, status: str, seconds: float) -> None:
+        assert seconds >= 0
+        self.requests.append((path, status))
+
+
+@pytest.fixture
+def kubelet() -> Iterator[ScriptedServer]:
+    with ScriptedServer() as running:
+        yield running
+
+
+@contextmanager
+def watching(
+    server: ScriptedServer, kubelet: ScriptedServer, told: Told, **options: Any
+) -> Iterator[tuple[KubernetesCluster, Watch]]:
+    """Watch pods of a kubelet that listens in plain HTTP."""
+    port = urlsplit(kubelet.url).port
+    assert port is not None
+    server.on(NODE, reply(node()))
+    source = KubeletSource(
+        node_name="n1",
+        running=lambda: told.running,
+        observe=told.observe,
+        on_problem=told.problems.append,
+        **{"read_only_port": port, **QUICK, **options},
+    )
+    cluster = server.cluster(kubelet=source)
+    try:
+        yield cluster, cluster.watch([Pod])
+    finally:
+        cluster.close()
+
+
+def next_events(cluster: KubernetesCluster, watch: Watch, count: int = 1) -> list[WatchEvent]:
+    """Return what comes next, but for bookmarks."""
+    found: list[WatchEvent] = []
+    while len(found) < count:
+        assert cluster.wait(PATIENCE_S), f"nothing came after {names(found)}"
+        found += [event for event in watch.poll() if event.type is not EventType.BOOKMARK]
+    return found
+
+
+def names(events: list[WatchEvent]) -> list[tuple[str, str]]:
+    return [(event.type.value, event.object.metadata.name) for event in events]
+
+
+def test_pods_come_change_and_go(server: ScriptedServer, kubelet: ScriptedServer) -> None:
+    """As events; the API server is asked for the node and for no pod."""
+    kubelet.on(
+        ASKED,
+        reply(pod_list(pod("a"), pod("b"))),
+        reply(pod_list(pod("a", "2"), pod("c"))),
+        reply(pod_list(pod("a", "2"), pod("c", uid="another"))),
+    )
+    told = Told()
+    with watching(server, kubelet, told) as (cluster, watch):
+        assert names(next_events(cluster, watch, 7)) == [
+            ("ADDED", "a"),
+            ("ADDED", "b"),
+            ("MODIFIED", "a"),
+            ("ADDED", "c"),
+            ("DELETED", "b"),
+            ("DELETED", "c"),
+            ("ADDED", "c"),
+        ]
+    assert told.problems == []
+    assert set(told.requests) == {(PATH, "200")}
+    assert not [it for it in server.received if it.path == PODS]
+
+
+@pytest.mark.parametrize("version", ["", "7"])
+def test_pods_change_without_another_version(
+    server: ScriptedServer, kubelet: ScriptedServer, version: str
+) -> None:
+    """The kubelet gives static pods none, and others keep theirs when only their status changes."""
+    made = pod("p", version)
+    started = {**made, "status": {"phase": "Running"}}
+    kubelet.on(ASKED, reply(pod_list(made)), reply(pod_list(started)))
+    with watching(server, kubelet, Told()) as (cluster, watch):
+        events = names(next_events(cluster, watch, 2))
+    assert events == [("ADDED", "p"), ("MODIFIED", "p")]
+
+
+@pytest.mark.parametrize("empty", [pod_list(), {"kind": "PodList", "items": None}, {}])
+def test_a_pod_that_runs_is_not_forgotten(
+    server: ScriptedServer, kubelet: ScriptedServer, empty: JsonObject
+) -> None:
+    """A kubelet that has just started knows none; those without processes have gone."""
+    kubelet.on(ASKED, reply(pod_list(pod("a"), pod("b"))), reply(empty))
+    told = Told()
+    told.running = frozenset({"a"})
+    with watching(server, kubelet, told) as (cluster, watch):
+        assert names(next_events(cluster, watch, 3))[2:] == [("DELETED", "b")]
+        told.running = frozenset()
+        assert names(next_events(cluster, watch)) == [("DELETED", "a")]
+
+
+def test_a_node_without_pods_is_known_as_such(
+    server: ScriptedServer, kubelet: ScriptedServer
+) -> None:
+    """The start is over with an empty list, too."""
+    kubelet.on(ASKED, reply({"kind": "PodList", "items": None}))
+    with watching(server, kubelet, Told()) as (cluster, watch):
+        assert cluster.wait(PATIENCE_S)
+        assert [event.type for event in watch.poll()] == [EventType.BOOKMARK]
+
+
+def test_pods_that_start_are_asked_for_at_once(
+    server: ScriptedServer, kubelet: ScriptedServer
+) -> None:
+    """However long the interval is."""
+    kubelet.on(ASKED, reply(pod_list(pod("a"))), reply(pod_list(pod("a"), pod("b"))))
+    told = Told()
+    with watching(server, kubelet, told, interval_s=3600.0) as (cluster, watch):
+        next_events(cluster, watch)
+        told.running = frozenset({"b"})
+        assert names(next_events(cluster, watch)) == [("ADDED", "b")]
+
+
+async def hang(_: web.Request) -> web.StreamResponse:
+    """Never answer."""
+    await asyncio.sleep(PATIENCE_S)
+    return web.Response()
+
+
+async def drip(request: web.Request) -> web.StreamResponse:
+    """Answer a byte now and then."""
+    response = web.StreamResponse()
+    await response.prepare(request)
+    while True:
+        await response.write(b" ")
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "said"),
+    [
+        (hang, "<error>", "does not answer within 0.2 s"),
+        (drip, "<error>", "does not answer within 0.2 s"),
+        (fail(401), "401", "answered 401"),
+        (fail(403), "403", "accepted is who may get nodes/proxy"),
+        (fail(302, location="http://127.0.0.1:1/pods/"), "302", "answered 302"),
+        (reply("no JSON"), "200", "the answer is no list"),
+        (reply('{"items": 5}'), "200", "the answer is no list"),
+        (reply("[" * 5000), "200", "the answer is no list"),
+    ],
+)
+def test_a_kubelet_that_fails_is_told_and_asked_again(
+    server: ScriptedServer, kubelet: ScriptedServer, answer: Any, status: str, said: str
+) -> None:
+    """Pods stay as they were told last."""
+    kubelet.on(ASKED, reply(pod_list(pod("a"))), answer, reply(pod_list(pod("a", "2"))))
+    told = Told()
+    with watching(server, kubelet, told) as (cluster, watch):
+        events = names(next_events(cluster, watch, 2))
+    assert events == [("ADDED", "a"), ("MODIFIED", "a")]
+    problem, over = told.problems
+    assert said in problem
+    assert over == ""
+    assert (PATH, status) in told.requests
+
+
+def test_a_kubelet_that_is_back_is_asked_though_the_api_server_is_away(
+    server: ScriptedServer, kubelet: ScriptedServer
+) -> None:
+    """Its address is known from before."""
+    kubelet.on(ASKED, reply(pod_list(pod("a"))))
+    with watching(server, kubelet, Told()) as (cluster, watch):
+        next_events(cluster, watch)
+        server.on(NODE, hang_up)
+        kubelet.on(ASKED, fail(500), reply(pod_list(pod("b"))))
+        assert names(next_events(cluster, watch)) == [("ADDED", "b"), ("DELETED", "a")]
+
+
+def test_one_pod_that_can_not_be_read_leaves_the_others(
+    server: ScriptedServer, kubelet: ScriptedServer
+) -> None:
+    """As from the API server."""
+    odd = {"metadata": {"name": "odd", "namespace": "default"}, "spec": 5}
+    kubelet.on(ASKED, reply(pod_list(odd, pod("a"))))
+    with watching(server, kubelet, Told()) as (cluster, watch):
+        assert names(next_events(cluster, watch)) == [("ADDED", "a")]
+
+
+@pytest.mark.parametrize(
+    ("stated", "options", "said"),
+    [
+        (node(Hostname="n1"), {}, "no address of type InternalIP; it has Hostname"),
+        (node(0), {"read_only_port": 0}, "does not tell the kubelet's port"),
+        ({"metadata": {}}, {}, "no address"),
+    ],
+)
+def test_a_node_that_does_not_tell_where_its_kubelet_is(
+    server: ScriptedServer, kubelet: ScriptedServer, stated: Any, options: Any, said: str
+) -> None:
+    """Told as well."""
+    told = Told()
+    with watching(server, kubelet, told, **options):
+        server.on(NODE, reply(stated))
+        server.wait_for(NODE, 3)
+    assert any(said in problem for problem in told.problems), told.problems
+
+
+def test_nobody_is_told_who_we_are_without_a_certificate(
+    server: ScriptedServer, kubelet: ScriptedServer, tmp_path: Path
+) -> None:
+    """A server that speaks plain HTTP at the kubelet's port gets no request at all."""
+    told = Told()
+    port = urlsplit(kubelet.url).port
+    assert port is not None
+    with watching(server, kubelet, told, read_only_port=0, authorities=(tmp_path / "no",)):
+        server.on(NODE, reply(node(port)))
+        server.wait_for(NODE, 3)
+    assert kubelet.received == []
+    assert any("does not answer" in problem for problem in told.problems), told.problems
