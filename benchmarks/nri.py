@@ -46,7 +46,7 @@ from koordinator.koordlet.view.node_view import NodeView
 from koordinator.koordlet.view.slo import effective_slo
 
 PODS, CALLS, PAIRS = 110, 2000, 30
-_SWITCH_S = 0.0005  # as in the agent's process
+_SWITCH_S = 0.0001  # as in the agent's process
 _PAUSE_S = 0.005  # between two questions
 _GATES = {"CPUSetAllocator": True, "CPUNormalization": True}
 

@@ -1,14 +1,17 @@
 """The plugin's connection to the runtime: kept up for ever, each call answered in time.
 
-Three kinds of threads: one reads the socket and answers, a few work out answers, so that one that
-hangs costs its container no more than a fraction of what the runtime waits.  A plugin that is late
-or answers nonsense is dropped by the runtime, and the container starts without it.
+Who reads a call from the socket works out the answer and sends it, without a hand-over to another
+thread, which the loop of the agent might delay.  A watchdog looks whether that takes too long: it
+answers then, and another thread goes on reading, so that a hook that hangs costs its container no
+more than a fraction of what the runtime waits.  A plugin that is late or answers nonsense is
+dropped by the runtime, and the container starts without it.
 """
 
 import logging
-import queue
 import socket
 import threading
+import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,11 +23,9 @@ from koordinator.host.nri.session import NriCall, NriRefusalError, NriSession
 log = logging.getLogger(__name__)
 
 _CHUNK: Final = 1 << 16
-_WORKERS: Final = 4
+_MOST_HUNG: Final = 4  # threads that wait for a hook and are answered for
+_LOOKS: Final = 5  # of the watchdog, in the time that an answer may take
 _READY_POLL_S: Final = 0.1
-_SETTLED_S: Final = 10.0  # who stayed connected for so long begins again with the shortest wait
-#: Of what the runtime waits (2 s by default); it asks one plugin about one container at a time.
-_SHARE_OF_TIMEOUT: Final = 0.25
 _LONGEST_ANSWER_S: Final = 0.5
 
 
@@ -58,12 +59,37 @@ class NriSettings:
     answer_timeout_s: float = _LONGEST_ANSWER_S
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
+class _Conversation:
+    """One connection; whoever leads reads from it and answers."""
+
+    connection: socket.socket
+    session: NriSession
+    calls: deque[NriCall] = field(default_factory=deque)  # received, and not yet begun
+    is_told: bool = False
+
+
+@dataclass(slots=True, eq=False)
 class _Question:
+    """A call that is being answered; ``is_over`` for whoever took it up or gave it up."""
+
     call: NriCall
-    is_answered: threading.Event = field(default_factory=threading.Event)
-    answer: object = None
-    error: Exception | None = None
+    conversation: _Conversation
+    due_s: float
+    is_over: bool = False
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """How long is waited before the next attempt to connect."""
+
+    wait_s: float
+    grown: int = 0
+    problem: str = ""  # logged last
+
+
+class _LostLeadError(Exception):
+    """Another thread goes on with the conversation."""
 
 
 class NriConnection:
@@ -83,22 +109,18 @@ class NriConnection:
         self._settings = settings
         self._on_state = on_state
         self._stopping = threading.Event()
-        self._questions: queue.SimpleQueue[_Question] = queue.SimpleQueue()
-        self._waiting = 0  # questions that somebody is working on
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
-        self._threads = [
-            threading.Thread(target=self._run, name="nri", daemon=True),
-            *(
-                threading.Thread(target=self._work, name=f"nri-hooks-{n}", daemon=True)
-                for n in range(_WORKERS)
-            ),
-        ]
+        self._question: _Question | None = None
+        self._hung = 0  # questions that were answered by the watchdog, and whose thread is not back
+        self._waiting = _Waiting(settings.backoff_s)
+        self._leader = self._new_leader(None)
+        self._watchdog = threading.Thread(target=self._watch, name="nri-watchdog", daemon=True)
 
     def start(self) -> None:
         """Begin to connect."""
-        for thread in self._threads:
-            thread.start()
+        self._leader.start()
+        self._watchdog.start()
 
     def stop(self) -> None:
         """Hang up.  What hangs in a hook is left behind."""
@@ -107,63 +129,99 @@ class NriConnection:
             if self._socket is not None:
                 with suppress(OSError):
                     self._socket.shutdown(socket.SHUT_RDWR)
-        self._threads[0].join(self._settings.answer_timeout_s + 1.0)
+        self._leader.join(self._settings.answer_timeout_s + 1.0)
 
     # -- the connection ----------------------------------------------------------------------
 
-    def _run(self) -> None:
-        settings = self._settings
-        wait_s, grown = settings.backoff_s, 0
+    def _new_leader(self, conversation: _Conversation | None) -> threading.Thread:
+        return threading.Thread(target=self._lead, args=(conversation,), name="nri", daemon=True)
+
+    def _lead(self, conversation: _Conversation | None) -> None:
+        """Connect and converse until told to stop, or another thread does."""
         while not self._plugin.is_ready:
             if self._stopping.wait(_READY_POLL_S):
                 return
-        problem_logged = ""
         while not self._stopping.is_set():
-            was_registered, problem = self._converse()
-            if was_registered:
-                wait_s, grown, problem_logged = settings.backoff_s, 0, ""
-            if self._stopping.is_set():
+            try:
+                was_registered, problem = self._converse(conversation)
+            except _LostLeadError:
                 return
-            if problem != problem_logged:
-                log.warning("no runtime", extra={"socket": settings.socket_path, "error": problem})
-                problem_logged = problem
-            self._stopping.wait(wait_s)
-            if grown < settings.backoff_steps:
-                wait_s = min(wait_s * settings.backoff_factor, settings.backoff_cap_s)
-                grown += 1
+            conversation = None
+            self._wait(was_registered=was_registered, problem=problem)
 
-    def _converse(self) -> tuple[bool, str]:
-        """Return whether the runtime took the plugin, and why it is over."""
+    def _wait(self, *, was_registered: bool, problem: str) -> None:
+        """Wait before the next attempt, the longer the more attempts there were."""
+        settings = self._settings
+        if was_registered:
+            self._waiting = _Waiting(settings.backoff_s)
+        if self._stopping.is_set():
+            return
+        waiting = self._waiting
+        if problem != waiting.problem:
+            log.warning("no runtime", extra={"socket": settings.socket_path, "error": problem})
+            waiting.problem = problem
+        self._stopping.wait(waiting.wait_s)
+        if waiting.grown < settings.backoff_steps:
+            waiting.wait_s = min(waiting.wait_s * settings.backoff_factor, settings.backoff_cap_s)
+            waiting.grown += 1
+
+    def _converse(self, conversation: _Conversation | None) -> tuple[bool, str]:
+        """Return whether the runtime took the plugin, and why it is over.
+
+        ``conversation`` is one to go on with.  Raises _LostLeadError.
+        """
+        try:
+            if conversation is None:
+                conversation = self._connect()
+            problem = self._talk(conversation)
+        except (OSError, HostError) as error:
+            problem = str(error)
+        if conversation is None:
+            return False, problem
+        with self._lock:
+            self._socket = None
+        conversation.connection.close()
+        if conversation.is_told:
+            self._tell(False)
+        return conversation.is_told, problem
+
+    def _connect(self) -> _Conversation:
         settings = self._settings
         session = NriSession(settings.plugin_name, settings.plugin_index)
-        is_told = False
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-                with self._lock:
-                    self._socket = connection
-                connection.settimeout(settings.connect_timeout_s)
-                connection.connect(settings.socket_path)
-                connection.sendall(session.opening())
-                while True:
-                    data = connection.recv(_CHUNK)
-                    if not data:
-                        return is_told, "the runtime hung up"
-                    for call in session.receive(data):
-                        connection.sendall(self._answer(session, call))
-                    refusals = session.refusals()
-                    if refusals:
-                        connection.sendall(refusals)
-                    if session.is_registered and not is_told:
-                        is_told = True
-                        connection.settimeout(None)
-                        self._tell(True)
-        except (OSError, HostError) as error:
-            return is_told, str(error)
-        finally:
-            with self._lock:
-                self._socket = None
-            if is_told:
-                self._tell(False)
+            connection.settimeout(settings.connect_timeout_s)
+            connection.connect(settings.socket_path)
+            connection.sendall(session.opening())
+        except BaseException:
+            connection.close()
+            raise
+        with self._lock:
+            self._socket = connection
+        return _Conversation(connection, session)
+
+    def _talk(self, conversation: _Conversation) -> str:
+        """Answer what the runtime asks; return why it is over."""
+        connection, session, calls = (
+            conversation.connection,
+            conversation.session,
+            conversation.calls,
+        )
+        while not self._stopping.is_set():
+            while calls:
+                connection.sendall(self._answer(conversation, calls.popleft()))
+            refusals = session.refusals()
+            if refusals:
+                connection.sendall(refusals)
+            if session.is_registered and not conversation.is_told:
+                conversation.is_told = True
+                connection.settimeout(None)
+                self._tell(True)
+            data = connection.recv(_CHUNK)
+            if not data:
+                return "the runtime hung up"
+            calls.extend(session.receive(data))
+        return "told to stop"
 
     def _tell(self, is_connected: bool) -> None:
         if self._on_state is not None:
@@ -171,42 +229,57 @@ class NriConnection:
 
     # -- answers -----------------------------------------------------------------------------
 
-    def _answer(self, session: NriSession, call: NriCall) -> bytes:
+    def _answer(self, conversation: _Conversation, call: NriCall) -> bytes:
+        """Return the answer to a call.  Raises _LostLeadError if it comes too late."""
+        session = conversation.session
+        if call.request is None:
+            return self._give_up(session, call, call.problem)
+        if self._hung >= _MOST_HUNG:
+            return self._give_up(session, call, self._too_late())
+        due_s = time.monotonic() + self._settings.answer_timeout_s
+        question = self._question = _Question(call, conversation, due_s)
+        answer: object = None
+        problem: Exception | None = None
         try:
-            if call.request is None:
-                return session.answer(call.number, self._plugin.give_up(call, call.problem))
-            question = self._ask(call)
-            if question is None:
-                why = f"no answer within {self._settings.answer_timeout_s:g} s"
-                return session.answer(call.number, self._plugin.give_up(call, why))
-            if isinstance(question.error, NriRefusalError):
-                return session.failure(call.number, str(question.error))
-            if question.error is not None:  # a mistake of ours stops no container
-                error = question.error
-                log.error("call not answered", extra={"method": call.method}, exc_info=error)
-                why = f"{type(error).__name__}: {error}"
-                return session.answer(call.number, self._plugin.give_up(call, why))
-            return session.answer(call.number, question.answer)
+            answer = self._plugin.answer(call)
+        except Exception as error:  # noqa: BLE001 -- told below
+            problem = error
+        with self._lock:
+            if question.is_over:
+                self._hung -= 1
+                raise _LostLeadError
+            question.is_over = True
+        if problem is None:
+            return session.answer(call.number, answer)
+        if isinstance(problem, NriRefusalError):
+            return session.failure(call.number, str(problem))
+        # A mistake of ours stops no container.
+        log.error("call not answered", extra={"method": call.method}, exc_info=problem)
+        return self._give_up(session, call, f"{type(problem).__name__}: {problem}")
+
+    def _give_up(self, session: NriSession, call: NriCall, why: str) -> bytes:
+        try:
+            return session.answer(call.number, self._plugin.give_up(call, why))
         except NriRefusalError as error:
             return session.failure(call.number, str(error))
 
-    def _ask(self, call: NriCall) -> _Question | None:
-        """Return the answered question; None if it took too long, or nobody is free to answer."""
-        with self._lock:
-            if self._waiting >= _WORKERS:
-                return None
-            self._waiting += 1
-        question = _Question(call)
-        self._questions.put(question)
-        return question if question.is_answered.wait(self._settings.answer_timeout_s) else None
+    def _too_late(self) -> str:
+        return f"no answer within {self._settings.answer_timeout_s:g} s"
 
-    def _work(self) -> None:
-        while True:
-            question = self._questions.get()
-            try:
-                question.answer = self._plugin.answer(question.call)
-            except Exception as error:  # noqa: BLE001 -- raised to who asked
-                question.error = error
-            question.is_answered.set()
+    def _watch(self) -> None:
+        """Answer for who takes too long, and let another thread go on."""
+        while not self._stopping.wait(self._settings.answer_timeout_s / _LOOKS):
+            question = self._question
+            if question is None or question.is_over or time.monotonic() < question.due_s:
+                continue
             with self._lock:
-                self._waiting -= 1
+                if question.is_over:
+                    continue
+                question.is_over = True
+                self._hung += 1
+            conversation = question.conversation
+            answer = self._give_up(conversation.session, question.call, self._too_late())
+            with suppress(OSError):  # whoever leads then finds it out
+                conversation.connection.sendall(answer)
+            self._leader = self._new_leader(conversation)
+            self._leader.start()

@@ -2,6 +2,7 @@
 
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -116,6 +117,31 @@ def test_a_hook_that_hangs_costs_no_container_its_start(path: Path) -> None:
             assert create(runtime) == GIVEN_UP
         released.set()
     assert plugin.why == ["no answer within 0.1 s"] * 6
+
+
+@pytest.mark.slow
+def test_hooks_are_asked_again_when_those_that_hang_are_back(path: Path) -> None:
+    """Each call has one answer, whoever gives it."""
+    released = threading.Event()
+
+    def hang_at_first(call: NriCall) -> object:
+        if call.method == "CreateContainer" and not released.is_set():
+            released.wait(30)
+        return adjusted(call)
+
+    plugin = Plugin(hang_at_first)
+    with connected(plugin, path) as runtime:
+        runtime.accept()
+        for _ in range(5):
+            assert create(runtime) == GIVEN_UP
+        released.set()
+        for _ in range(100):
+            last = create(runtime)
+            if last != GIVEN_UP:
+                break
+            time.sleep(0.01)
+        assert last.adjust is not None
+        assert last.adjust.env
 
 
 def test_a_hook_that_breaks_costs_no_container_its_start(path: Path) -> None:
