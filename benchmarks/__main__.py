@@ -37,6 +37,7 @@ MODULES = [
     "cluster",
     "colocation",
     "koordlet",
+    "koordlet_process",
     "descheduler",
     "proven_moves",
     "nri",

@@ -131,9 +131,13 @@ class PodsMachine:
         stored = self.cluster.create(made)
         live = self.cluster.update_status(replace(stored, status=made.status))
         view = pod_view(live, LAYOUT)
+        self.make_cgroups(view)
+        return view
+
+    def make_cgroups(self, view: PodView) -> None:
+        """Make those of a pod and its containers, as the kubelet and the runtime do."""
         for folder in (view.folder, *(container.folder for container in view.containers)):
             self._make(folder)
-        return view
 
     def spawn(self, view: PodView, code: str) -> subprocess.Popen[bytes]:
         """Start a process in the container of a pod."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.e2e.controlplane import ControlPlane
-from tests.e2e.node.conftest import NodeAgent, StartAgent
+from tests.e2e.node.conftest import StartAgent
 from tests.e2e.real_node import RealNode
 from tests.e2e.real_node.node import CGROUPS, Manifest, pod
 from tests.e2e.waiting import eventually
@@ -32,7 +32,7 @@ _COUNT = 'koordlet_kubelet_request_duration_seconds_count{{code="{}",path="/pods
 def bound(name: str) -> Manifest:
     """Return a pod with a CPU of its own."""
     status = {"scheduling.koordinator.sh/resource-status": json.dumps({"cpuset": "1"})}
-    each = {"cpu": "1", "memory": "32Mi"}
+    each = {"cpu": "500m", "memory": "32Mi"}
     amounts = {"requests": each, "limits": each}
     return pod(
         name, labels={"koordinator.sh/qosClass": "LSR"}, annotations=status, resources=amounts
@@ -123,19 +123,14 @@ def test_a_kubelet_that_refuses_us_is_told(
     """Nobody is believed to be the kubelet, or asked as whom we are, without its certificate."""
     other = tmp_path / "other.crt"
     other.write_text("")
-    unready = _unready(start_agent(*FLAGS, f"--kubelet-certificate-authority={other}", asked=False,
-                                   ready=False))  # fmt: skip
-    assert "certificate verify failed" in unready
+    wrong = f"--kubelet-certificate-authority={other}"
+    agent = start_agent(*FLAGS, wrong, asked=False, ready=False)
     eventually(lambda: any("certificate verify failed" in note for note in notes(controlplane)))
+    assert agent.get("/readyz") != "ok"
+    agent.kill()
 
     restart_kubelet(node, {"authentication": {"anonymous": {"enabled": False}}})
-    unready = _unready(start_agent(*FLAGS, asked=False, ready=False))
-    assert "answered 401" in unready
-    assert "nodes/proxy" in unready
-
-
-def _unready(agent: NodeAgent) -> str:
-    """Return why an agent is not ready, once it says so."""
-    text = eventually(lambda: why if "pods" in (why := agent.last_words()) else "")
-    agent.kill()
-    return text
+    agent = start_agent(*FLAGS, asked=False, ready=False)
+    eventually(lambda: any("answered 401" in note for note in notes(controlplane)))
+    assert any("nodes/proxy" in note for note in notes(controlplane))
+    assert agent.get("/readyz") != "ok"
