@@ -60,7 +60,7 @@ log = logging.getLogger(__name__)
 
 DELIVERY_TIMEOUT_S = 30.0
 _EVENTS, _MOST_EVENTS = 256, 2048
-_SWITCH_S = 0.0001
+_SWITCH_S = 0.00005
 _NAP_S = 0.02  # of a loop that follows pods at once: much comes together
 #: Gates with which containers get what other pods had a moment ago.
 _FOLLOWING = frozenset({"PodResourcesProxy", "GPUEnvInject", "RDMADeviceInject"})
@@ -152,7 +152,7 @@ class _Process:
         threading.Thread(target=self._deliver, name="reports", daemon=True).start()
         if self._nri is not None:
             # A container that starts waits for this process: a thread that computes hands over
-            # after a tenth of a millisecond, not after five, and an answer waits for several files.
+            # after a twentieth of a millisecond, not after five: an answer waits for several files.
             sys.setswitchinterval(_SWITCH_S)
             self._nri.start()
             self._parts.cleanup.callback(self._nri.stop)
