@@ -1,8 +1,8 @@
 """Quotas that come at the same time, on a real API server that asks two replicas of the manager."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -54,19 +54,23 @@ def quota(name: str, cpu: int, **labels: str) -> dict[str, Any]:
     }
 
 
-@pytest.fixture
-def replicas(controlplane: ControlPlane) -> Iterator[None]:
+@contextmanager
+def asked_replicas(
+    controlplane: ControlPlane,
+    webhook: Callable[[int, int], dict[str, Any]],
+    flags: Sequence[str] = (),
+) -> Iterator[None]:
     """Run two replicas, and let the API server ask the one or the other (or both)."""
     api = controlplane.api
     api.request("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     with ExitStack() as running:
         managers = [
             running.enter_context(
-                ManagerProcess(controlplane, name=f"manager-{number}", elects=True)
+                ManagerProcess(controlplane, flags, name=f"manager-{number}", elects=True)
             )
             for number in range(2)
         ]
-        entries = [entry(each.webhook_port, number) for number, each in enumerate(managers)]
+        entries = [webhook(each.webhook_port, number) for number, each in enumerate(managers)]
         name = "koordinator-validating-webhook-configuration"
         listed = f"{HOOKS}/validatingwebhookconfigurations"
         api.request("POST", listed, {"metadata": {"name": name}, "webhooks": entries})
@@ -76,6 +80,13 @@ def replicas(controlplane: ControlPlane) -> Iterator[None]:
             return all(each["clientConfig"].get("caBundle") for each in found)
 
         eventually(trusted, 90)
+        yield
+
+
+@pytest.fixture
+def replicas(controlplane: ControlPlane) -> Iterator[None]:
+    """Run two replicas that are asked about quotas."""
+    with asked_replicas(controlplane, entry):
         yield
 
 
@@ -125,3 +136,91 @@ def test_children_that_come_together_get_no_more_than_their_parent_has(
 
             assert sorted(map(bool, said)) == [False, True]
             assert "checkMinQuotaSum all brothers' MinQuota" in max(said)
+
+
+def pod_entry(port: int, replica: int) -> dict[str, Any]:
+    """Return a webhook for pods that asks one of two replicas, by what their names end with."""
+    return entry(port, replica) | {
+        "name": f"vpod{replica}.koordinator.sh",
+        "clientConfig": {"url": f"https://127.0.0.1:{port}/validate-pod"},
+        "rules": [
+            {
+                "apiGroups": [""],
+                "apiVersions": ["v1"],
+                "operations": ["CREATE"],
+                "resources": ["pods"],
+            }
+        ],
+    }
+
+
+def pod_of(name: str, quota_name: str) -> dict[str, Any]:
+    """Return a pod of one CPU."""
+    resources = {"requests": {"cpu": "1"}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {f"{PREFIX}name": quota_name}},
+        "spec": {
+            "schedulerName": "nobody",
+            "containers": [{"name": "main", "image": "app", "resources": resources}],
+        },
+    }
+
+
+@pytest.fixture
+def pod_replicas(controlplane: ControlPlane) -> Iterator[None]:
+    """Run two replicas that refuse pods of full quotas; half of all pods is asked of each."""
+    with asked_replicas(controlplane, pod_entry, ["--feature-gates=EnableQuotaAdmission=true"]):
+        yield
+
+
+@pytest.mark.usefixtures("pod_replicas")
+def test_pods_that_come_together_get_no_more_than_their_quota_has(
+    controlplane: ControlPlane, namespace: str
+) -> None:
+    """Thirty at once, half of them asked of either replica: ten get in, and the rest is told why.
+
+    A pod that is busy waiting for its charge is refused for now (503), and comes again.
+    """
+    quotas = f"/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/{namespace}/elasticquotas"
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    controlplane.api.request("POST", quotas, quota("team", 1))
+
+    def create(name: str) -> str:
+        try:
+            controlplane.api.request("POST", pods, pod_of(name, "team"))
+        except ApiError as error:
+            return str(error)
+        return ""
+
+    def settled(name: str) -> str:
+        """Create a pod as a controller does: again, until the answer is final."""
+
+        def answer() -> str:
+            said = create(name)
+            return "" if "503" in said or "try again" in said else said or "created"
+
+        return eventually(answer, 60)
+
+    # Both replicas have to know the quota before they can refuse anything.
+    def knows(end: str) -> bool:
+        path = f"{pods}?dryRun=All"
+        wide = pod_of(f"wide-{end}", "team")
+        wide["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "11"
+        try:
+            controlplane.api.request("POST", path, wide)
+        except ApiError as error:
+            return "exceeded quota" in str(error)
+        return False
+
+    for end in "ab":
+        eventually(lambda end=end: knows(end), 30)  # type: ignore[misc] # a default
+
+    names = [f"p{number}-{'ab'[number % 2]}" for number in range(30)]
+    with ThreadPoolExecutor(8) as pool:
+        said = list(pool.map(settled, names))
+
+    assert said.count("created") == 10
+    assert all("exceeded quota" in each for each in said if each != "created")
+    assert len(controlplane.api.request("GET", pods)["items"]) == 10

@@ -176,6 +176,18 @@ def test_a_member_joins_those_that_run(profile: KubeSchedulerConfiguration) -> N
 
 
 @EITHER
+@pytest.mark.parametrize(("cpu", "bound"), [(3, 3), (2, 1)])
+def test_a_gang_that_was_cut_in_the_middle_is_completed_or_waits(
+    profile: KubeSchedulerConfiguration, cpu: int, bound: int
+) -> None:
+    """A scheduler was killed after the first of three binds: the next one binds both, or none."""
+    half = worker("first", on="n")
+    one = world(profile, node("n", cpu), workload(gang=3), half, *workers(2))
+
+    assert len(placed(one)) == bound
+
+
+@EITHER
 def test_a_workload_that_goes_leaves_nobody_behind(profile: KubeSchedulerConfiguration) -> None:
     """Who waits goes on waiting, with the reason; nothing is kept when the pods go too."""
     one = world(profile, node("n", 1), workload(gang=2), *workers(2))
