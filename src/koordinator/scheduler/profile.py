@@ -342,9 +342,8 @@ class _Built:
         every = tuple(active.plugin for active in self._plugins.values())
         for active in those_with(self._plugins.values(), "meet"):
             active.plugin.meet(every)
-        gangs = those_with(
-            at["permit"], "gangs"
-        )  # their gate is closed also where it is not listed
+        # Their gate is closed also where it is not listed.
+        gangs = those_with(at["permit"], "gangs")
         gates = {active.name: active for active in (*at["preEnqueue"], *gangs)}
         gate = PREEMPTION_POLICY_TRANSFORMER
         policies = [ActivePlugin.of(gate, PolicyOfLabel())] if gate in self._gates else []
@@ -379,5 +378,6 @@ class _Built:
                 if "with_gates" in built.has:
                     built = replace(built, plugin=built.plugin.with_gates(self._gates))
                 self._plugins[name] = built
-            active.append(replace(self._plugins[name], weight=weight))
+            known = self._plugins[name]
+            active.append(known if weight == known.weight else replace(known, weight=weight))
         return tuple(active)
