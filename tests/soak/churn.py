@@ -19,6 +19,7 @@ from rich.table import Table
 from tests.soak.agent import AgentChurn
 from tests.soak.manager import ManagerChurn
 from tests.soak.scheduling import PodChurn, SchedulerChurn
+from tests.soak.yarn import YarnChurn
 
 from koordinator.cli.main import spare_the_collector
 
@@ -57,6 +58,9 @@ COURSES = {
         "manager and webhook look-ups: 100,000 nodes, quotas, profiles",
         100_000,
         lambda: ManagerChurn().round,
+    ),
+    "yarn-operator": Course(
+        "YARN operator: 20,000 nodes with NodeManagers", 5_000, lambda: YarnChurn().round
     ),
     "koordlet": Course("koordlet: 40,000 pods", 10_000, lambda: AgentChurn().round),
 }

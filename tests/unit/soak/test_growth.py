@@ -7,6 +7,7 @@ from tests.soak.agent import AgentChurn
 from tests.soak.census import census, growth
 from tests.soak.manager import ManagerChurn
 from tests.soak.scheduling import SchedulerChurn
+from tests.soak.yarn import YarnChurn
 
 ROUNDS = 48
 
@@ -47,6 +48,14 @@ def test_what_has_gone_leaves_nothing_in_the_scheduler(decides: bool) -> None:
 def test_what_has_gone_leaves_nothing_in_the_manager() -> None:
     """Nor in what its webhooks look up."""
     assert left_behind(ManagerChurn(), ROUNDS) == {}
+
+
+@pytest.mark.slow
+def test_what_has_gone_leaves_nothing_in_the_yarn_operator() -> None:
+    """Served, unclear, or asked for in vain: nodes and NodeManagers of names of their own."""
+    churn = YarnChurn()
+    assert left_behind(churn, 16) == {}
+    assert len(churn.yarn.requests) > 32
 
 
 @pytest.mark.slow
