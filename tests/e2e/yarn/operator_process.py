@@ -20,6 +20,7 @@ class YarnOperatorProcess(KoordProcess):
         *,
         kubeconfig: Path | None = None,
         elects: bool = False,
+        name: str = "koord-yarn-operator",
     ) -> None:
         port = free_port()
         command = [
@@ -33,4 +34,9 @@ class YarnOperatorProcess(KoordProcess):
             "--health-probe-addr=0",
             *flags,
         ]
-        super().__init__(controlplane, "koord-yarn-operator", command, port)
+        super().__init__(controlplane, name, command, port)
+
+    @property
+    def leads(self) -> bool:
+        """Whether it says so."""
+        return "koord_yarn_operator_is_leader 1.0" in self.get("/metrics")

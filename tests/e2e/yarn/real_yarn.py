@@ -23,11 +23,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from tests.e2e.controlplane.endpoint import free_port
+from tests.e2e.network import on_machine
 from tests.e2e.waiting import eventually
 
 from koordinator.hadoop.protobuf import bytes_field, number_field
 from koordinator.hadoop.rpc import HA_SERVICE, RpcCaller, call_rpc
 
+VERSION = "3.3.6"  # of Hadoop
 _HERE = Path(__file__).parent / "hadoop"
 _PACKAGES = ("java.lang", "java.util", "java.net", "java.io", "java.util.concurrent", "sun.nio.ch")
 _SERVER = "org.apache.hadoop.yarn.server"
@@ -44,22 +46,22 @@ class Amounts(NamedTuple):
     memory_mb: int
 
 
-def missing() -> str:
-    """Return why no YARN can be started here; empty if it can."""
+def missing(version: str = VERSION) -> str:
+    """Return why no YARN of a version of Hadoop can be started here; empty if it can."""
     lacking = [name for name in ("java", "javac", "mvn") if shutil.which(name) is None]
     if lacking:
         return f"a real YARN needs {', '.join(lacking)}"
     try:
-        class_path()
+        class_path(version)
     except subprocess.CalledProcessError as error:
         said = (error.stdout or "").strip().splitlines()
         return f"Hadoop can't be had by Maven: {said[-1] if said else error}"
     return ""
 
 
-def class_path() -> Path:
+def class_path(version: str = VERSION) -> Path:
     """Return a folder with Hadoop's jars and the test application; fetched if it is missing."""
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(version.encode())
     for source in sorted(_HERE.iterdir()):
         digest.update(source.read_bytes())
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "koordinator"
@@ -70,7 +72,7 @@ def class_path() -> Path:
         if not made.is_dir():
             unfinished = Path(tempfile.mkdtemp(prefix=".hadoop-", dir=base))
             try:
-                _fetch(unfinished)
+                _fetch(unfinished, version)
                 unfinished.rename(made)
             except BaseException:
                 shutil.rmtree(unfinished)
@@ -78,16 +80,18 @@ def class_path() -> Path:
     return made
 
 
-def _fetch(folder: Path) -> None:
+def _fetch(folder: Path, version: str) -> None:
     copy = "dependency:copy-dependencies"
-    pom = shutil.copy(_HERE / "pom.xml", folder)
-    command = ["mvn", "-q", "-B", "-f", pom, copy, "-DincludeScope=runtime"]
+    pom = str(shutil.copy(_HERE / "pom.xml", folder))
+    fetch = ["mvn", "-q", "-B", "-Dstyle.color=never", "-f", pom, copy, "-DincludeScope=runtime"]
+    fetch.append(f"-Dhadoop.version={version}")
     for each in (
-        [*command, f"-DoutputDirectory={folder}/lib"],
+        [*fetch, f"-DoutputDirectory={folder}/lib"],
         ["javac", "-cp", f"{folder}/lib/*", "-d", f"{folder}/classes", f"{_HERE}/Sleepers.java"],
     ):
+        command = on_machine(each)
         subprocess.run(
-            each, check=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            command, check=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
 
 
@@ -107,11 +111,15 @@ class RealYarn:
     """
 
     def __init__(
-        self, folder: Path, process_group: int, managers: ResourceManagers = ResourceManagers()
+        self,
+        folder: Path,
+        process_group: int,
+        managers: ResourceManagers = ResourceManagers(),
+        version: str = VERSION,
     ) -> None:
         self.folder = folder
         self._group = process_group
-        self._jars = class_path()
+        self._jars = class_path(version)
         self._user = getpass.getuser()
         self._managers = managers
         several = managers.replicas > 1
@@ -134,6 +142,10 @@ class RealYarn:
     def conf_dir(self) -> Path:
         """HADOOP_CONF_DIR of clients."""
         return self.folder / self.names[0]
+
+    def port_of(self, what: str) -> int:
+        """Return where the first ResourceManager listens, such as for ``admin.address``."""
+        return self._ports[self.names[0]][what]
 
     def __enter__(self) -> Self:
         """Start all, and wait until the NodeManager has registered."""
@@ -170,6 +182,14 @@ class RealYarn:
         process.send_signal(signal.SIGKILL)
         process.wait(30)
 
+    def pause(self, name: str) -> None:
+        """Let ``rm`` or ``nm`` hang: it accepts connections and answers nobody."""
+        self._processes[name].send_signal(signal.SIGSTOP)
+
+    def resume(self, name: str) -> None:
+        """Let it go on, with what has been sent to it meanwhile."""
+        self._processes[name].send_signal(signal.SIGCONT)
+
     # -- what they say -----------------------------------------------------------------------
 
     def limit(self) -> Amounts | None:
@@ -177,8 +197,13 @@ class RealYarn:
         node = self._node()
         if node is None:
             return None
-        total = node["totalResource"]
-        return Amounts(total["vCores"], total["memory"])
+        total = node.get("totalResource")
+        if total is not None:
+            return Amounts(total["vCores"], total["memory"])
+        return Amounts(  # Hadoop 3.2
+            node["usedVirtualCores"] + node["availableVirtualCores"],
+            node["usedMemoryMB"] + node["availMemoryMB"],
+        )
 
     def used(self) -> Amounts:
         """Return what containers have."""

@@ -84,6 +84,22 @@ def test_what_is_refused_changes_nothing(api: YarnApi, yarn: RealYarn, connected
     assert yarn.limit() == before
 
 
+@pytest.mark.usefixtures("node_manager")
+def test_from_hadoop_3_3_on_rest_is_asked_without_being_told(
+    yarn: RealYarn, connected: Connect
+) -> None:
+    """Nobody may change a node by RPC; by REST the user is that of the HTTP filter, an admin."""
+    auto = connected(YarnApi.AUTO, "nobody")
+    resize(auto, yarn, WIDE)
+
+    assert list(auto.nodes()) == list(connected(YarnApi.REST).nodes())
+    node = auto.node(yarn.node_id)
+    assert node is not None, "RPC has no such call"
+    assert node.limit == WIDE
+    auto.close()  # as after a failure: it is asked anew which way there is
+    resize(auto, yarn, NARROW)
+
+
 def test_who_is_no_admin_changes_nothing_by_rpc(yarn: RealYarn, connected: Connect) -> None:
     """By REST the user is that of the ResourceManager's HTTP filter, whoever asks."""
     before = yarn.limit()

@@ -27,6 +27,7 @@ from tests.e2e.yarn.operator_process import YarnOperatorProcess
 from tests.e2e.yarn.real_yarn import Amounts, RealYarn
 
 from koordinator.api.qos import KubeQos
+from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.domain.cgroups.layout import CgroupDriver, CgroupLayout
 
 CGROUPS = Path("/sys/fs/cgroup")
@@ -76,6 +77,8 @@ CONFIG = {
 }
 #: Koordlet reports each half minute at most, means of a minute.
 SETTLED_S = 180
+#: 8 CPUs less 0.8, less a tenth of that; 7 GiB less a tenth.
+IDLE = Amounts(6, 6451)
 GATES = "AuditEvents,AuditEventsHTTPHandler,BEMemoryEvict"
 
 
@@ -238,9 +241,39 @@ def shared(
     made = SharedNode(controlplane, namespace, yarn, machine)
     made.serves(0.8, GIB)
     everybody.agent.start()
-    # 8 CPUs less 0.8, less a tenth of that; 7 GiB less a tenth.
-    eventually(lambda: yarn.own_limit() == Amounts(6, 6451), SETTLED_S)
+    eventually(lambda: yarn.own_limit() == IDLE, SETTLED_S)
     return made
+
+
+def test_capacity_follows_what_a_service_uses_up_and_down(
+    controlplane: ControlPlane, yarn: RealYarn, shared: SharedNode
+) -> None:
+    """As koordlet measures it: what containers use is not taken off what they may have.
+
+    Containers beyond the lower limit end; they are back when there is room again.
+    """
+    mib = 1 << 20
+    app = yarn.run_tasks(4, memory_mb=512)
+    try:
+        with AccountAuditor(controlplane, yarn, "n1") as auditor:
+            eventually(lambda: len(yarn.tasks()) == 4, 60)
+            shared.containers_use(2.0, 4 * 512 * mib)
+            shared.serves(5.5, 3 * GIB + 7 * mib)
+            # (8 - 5.5) and 8 GiB - 3 GiB - 7 MiB, less a tenth.
+            eventually(lambda: yarn.own_limit() == Amounts(2, 4601), SETTLED_S)
+            # At once BestEffort gets what the service leaves of nine tenths: 7.2 - 5.5 CPUs.
+            # Were containers taken for the system or for others, it would be less.
+            quota_us = int(shared.machine.read(CgroupFile.CFS_QUOTA, LAYOUT.besteffort))
+            assert 160_000 <= quota_us <= 180_000
+            eventually(lambda: yarn.used().vcores <= 2)
+            shared.containers_use(0.5, 512 * mib)
+            shared.serves(0.8, GIB)
+            eventually(lambda: yarn.own_limit() == IDLE, SETTLED_S)
+            eventually(lambda: len(yarn.tasks()) == 4, 60)
+        assert not auditor.violations()
+        assert shared.has_pod("node-manager-0")
+    finally:
+        yarn.end(app)
 
 
 def test_containers_end_when_a_service_needs_the_memory(
@@ -306,7 +339,7 @@ def test_twenty_kills_of_anybody_promise_nothing_twice(
             start()
             time.sleep(draw.uniform(0.5, 3.0))
         shared.serves(0.8, GIB)
-        eventually(lambda: yarn.own_limit() == Amounts(6, 6451), SETTLED_S)
+        eventually(lambda: yarn.own_limit() == IDLE, SETTLED_S)
     with suppress(Exception):  # the ResourceManager that knew it may be gone
         yarn.end(app)
     assert len(order) == 20

@@ -247,7 +247,7 @@ def test_restarts_promise_nothing_twice(
         assert machine.shown() == shown
         yarn.start_resource_manager()
         eventually(lambda: yarn.limit() == Amounts(3, 7372), 60)
-        eventually(lambda: machine.shown() != shown)
+        eventually(lambda: machine.shown() != shown, 90)  # a new operator trusts no promise yet
         machine.uses(0, "0")
         eventually(lambda: yarn.own_limit() == Amounts(9, 14745), 60)
     assert auditor.samples
