@@ -5,9 +5,11 @@ readers in another process, over real connections.  Costs are CPU time: of makin
 the feed does in a twentieth of its time at most, and of the server's thread.
 """
 
+import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
@@ -19,12 +21,12 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.dashboard.access import EVERYTHING
-from koordinator.dashboard.feed import Feed
+from koordinator.dashboard.feed import READERS_AT_FULL_RATE, Feed
 from koordinator.dashboard.frames import FrameEncoder
 from koordinator.dashboard.overview import OverviewBuilder
 from koordinator.dashboard.redaction import Redactor
 from koordinator.dashboard.server import dashboard_application
-from koordinator.dashboard.sources import SourcePhase, SourceStatus
+from koordinator.dashboard.sources import Pause, SourcePhase, SourceStatus
 from koordinator.dashboard.sources.cluster import LiveClusterSource
 from koordinator.foundation.clock import SystemClock, VirtualClock
 from koordinator.process.connections import ConnectionLimits
@@ -33,6 +35,7 @@ from koordinator.process.http_server import HttpServer
 NODES, PODS, WAITING = 5_000, 100_000, 2_000
 CHANGES, FRAMES_PER_S, FRAMES = 125, 4, 24  # changes are those between two frames
 READERS = 50
+MOVE_THE_MAP = Path(__file__).parents[1] / "tests/browser/move_the_map.js"
 STATUS = SourceStatus(phase=SourcePhase.LIVE, now_s=NOW_S)
 
 _READER = """
@@ -134,11 +137,61 @@ def readers(scale: float) -> dict[str, Any]:
                 feed.broadcast.publish(builder.build(STATUS), {})
                 due_s = began_s + (number + 1) / FRAMES_PER_S
                 time.sleep(max(due_s - time.monotonic(), 0.0))
-            share = (spent.seconds - before_s) / (time.monotonic() - began_s)
+            time.sleep(0.5)  # the last look at what was spent
+            per_frame_s = (spent.seconds - before_s) / FRAMES
         finally:
             client.kill()
             server.stop()
-    return {f"{READERS} readers": f"{100 * share:.1f} % of a core"}
+    frames_per_s = FRAMES_PER_S / max(1.0, READERS / READERS_AT_FULL_RATE)
+    return {
+        "a frame": f"{1e3 * per_frame_s:.1f} ms",
+        f"{READERS} readers": f"{100 * frames_per_s * per_frame_s:.1f} % of a core",
+    }
+
+
+def frames(scale: float) -> dict[str, Any]:
+    """Return the time between frames of a Chromium that zooms the map while the cluster changes."""
+    try:
+        from playwright.sync_api import sync_playwright  # noqa: PLC0415 -- of few machines
+    except ImportError:
+        return {"skipped": "needs make .venv/.ready-browser"}
+    path = next(filter(None, map(shutil.which, ("chromium", "google-chrome"))), None)
+    if path is None:
+        return {"skipped": "needs a Chromium on PATH"}
+    world = _World(scale)
+    feed = Feed(_Changing(world), SystemClock())
+    server = HttpServer(dashboard_application(feed, lambda _: (), SystemClock()), "127.0.0.1", 0)
+    feed.start()
+    server.start()
+    try:
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+            page = browser.new_page(viewport={"width": 1600, "height": 1000})
+            page.goto(f"http://127.0.0.1:{server.port}/#/map")
+            page.get_by_text("live", exact=True).wait_for(timeout=120_000)
+            page.wait_for_timeout(2000)
+            shown = page.evaluate(MOVE_THE_MAP.read_text())
+            browser.close()
+    finally:
+        server.stop()
+        feed.stop()
+    return {
+        "frames": f"{1000 * len(shown) / sum(shown):.0f} a second",
+        "median": f"{shown[len(shown) // 2]:.1f} ms",
+        "95 of 100": f"{shown[len(shown) * 19 // 20]:.1f} ms",
+    }
+
+
+class _Changing(LiveClusterSource):
+    """A source whose cluster changes while it is followed."""
+
+    def __init__(self, world: "_World") -> None:
+        self.__dict__.update(world.source.__dict__)
+        self._world = world
+
+    def follow(self, pause: Pause) -> None:
+        while pause(1 / FRAMES_PER_S):
+            self._world.change()
 
 
 class _ThreadTime:
@@ -154,6 +207,9 @@ class _ThreadTime:
 BENCHMARKS = {
     "dashboard-overview": Benchmark(
         "overview of 5,000 nodes, 100,000 pods, 500 changes a second", "5 % of a core", overviews
+    ),
+    "dashboard-frames": Benchmark(
+        "frames in Chromium while the map of these is zoomed", "60 a second", frames
     ),
     "dashboard-readers": Benchmark("frames to 50 readers", "5 % of a core", readers),
 }

@@ -203,15 +203,36 @@ def test_a_server_that_goes_away_is_told(open_page: OpenPage) -> None:
     assert page.get_by_role("heading", name="4 pods").is_visible()
 
 
-def test_five_thousand_nodes_are_drawn_within_a_frame(open_page: OpenPage) -> None:
-    """One canvas, not an element per node; a pointer that moves draws all of it each time."""
+def test_five_thousand_nodes_are_zoomed_and_moved_smoothly(open_page: OpenPage) -> None:
+    """One canvas, not an element per node; while it is zoomed, frames follow each other.
+
+    Also without a GPU and on a busy machine 19 of 20 come within a fifth of a second; what is
+    reached otherwise is measured by the benchmark dashboard-frames.
+    """
     with served(manifests([node(f"n{number}", cpu=8) for number in range(5000)])) as found:
         page = open_page(f"http://127.0.0.1:{found.port}/#/map")
         page.get_by_role("application", name="Map of 5000 nodes").wait_for()
         assert page.evaluate("document.querySelectorAll('*').length") < 300
         box = page.get_by_role("application").bounding_box()
         page.mouse.move(box["x"] + 5, box["y"] + 25)
-        page.get_by_text("n0 ·").wait_for()
+        page.get_by_text("n0 \N{MIDDLE DOT}").wait_for()
+        shown = page.evaluate(Path(__file__).with_name("move_the_map.js").read_text())
+    assert shown[len(shown) * 19 // 20] < 200
+
+
+def test_the_map_is_zoomed_by_keys_and_buttons(open_page: OpenPage, url: str) -> None:
+    """Plus and minus; what is under the pointer is a cell of the part that is seen."""
+    page = open_page(url + "#/map")
+    canvas = page.get_by_role("application")
+    canvas.focus()
+    whole = page.get_by_role("button", name="all", exact=True)
+    assert whole.is_disabled()
+    for _ in range(4):
+        page.keyboard.press("+")
+    box = canvas.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 5)
+    whole.click()
+    assert whole.is_disabled()
 
 
 # -- everybody -------------------------------------------------------------------------------

@@ -35,11 +35,13 @@ class OverviewReader:
         """Return the next frame; None if none comes in time."""
         if not self._frames:
             self._ready.clear()
+            # Not wait_for, which makes a task each time: with many readers that is what costs.
+            alarm = asyncio.get_running_loop().call_later(timeout_s, self._ready.set)
             try:
-                await asyncio.wait_for(self._ready.wait(), timeout_s)
-            except TimeoutError:
-                return None
-        return self._frames.popleft()
+                await self._ready.wait()
+            finally:
+                alarm.cancel()
+        return self._frames.popleft() if self._frames else None
 
     def put(self, frame: bytes) -> None:
         """Let a frame wait for the reader."""

@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 AnswerT = TypeVar("AnswerT")
 
 LEAST_INTERVAL_S = 0.25
+READERS_AT_FULL_RATE = 25  # twice as many are sent half as many frames
 SHARE_OF_TIME = 20  # an overview may take one part in so many
 UNWATCHED_INTERVAL_S = 5.0  # for the timeline, while nobody looks
 REMEDY_LASTS_S = 10.0
@@ -158,7 +159,8 @@ class Feed:
             self.broadcast.publish(overview, self._known_remedies(), handle.state)
         self._ready.set()
         self.cost_s = time.thread_time() - began_s
-        pause_s = LEAST_INTERVAL_S if is_watched else UNWATCHED_INTERVAL_S
+        crowd = max(1.0, self.broadcast.readers / READERS_AT_FULL_RATE)
+        pause_s = LEAST_INTERVAL_S * crowd if is_watched else UNWATCHED_INTERVAL_S
         if overview.status.speed is not None:
             pause_s = LEAST_INTERVAL_S  # virtual hours pass within seconds
         self._earliest_s = now_s + max(LEAST_INTERVAL_S, SHARE_OF_TIME * self.cost_s)

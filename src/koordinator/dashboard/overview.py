@@ -106,12 +106,29 @@ def nothing_yet(status: SourceStatus) -> ClusterOverview:
     return ClusterOverview(status, nodes, ClusterTotals(0, 0, (0, 0), (0, 0), (0, 0)), ())
 
 
+@dataclass(frozen=True, slots=True)
+class _Remembered:
+    pod: Pod
+    heard: tuple[object, ...]  # what the queue had to say of it
+    told: WaitingPod
+
+
+def _heard(queued: QueuedPod | None) -> tuple[object, ...]:
+    """Return all that a ``WaitingPod`` takes from the queue, but for the place."""
+    if queued is None:
+        return ()
+    one = queued
+    said = (one.message, one.rejected_by, one.pending_on, one.gated_by)
+    return (*said, one.state, one.attempts, one.first_attempt_s, one.queued_at_s)
+
+
 class OverviewBuilder:
     """Makes overviews of one scheduler; remembers what hardly ever changes."""
 
     def __init__(self, handle: SchedulerHandle) -> None:
         self._handle = handle
         self._roster = NodeRoster(handle.state)
+        self._known: dict[str, _Remembered] = {}  # of the pods of the last overview, by key
 
     def build(self, status: SourceStatus) -> ClusterOverview:
         """Return the cluster as it is now."""
@@ -138,7 +155,7 @@ class OverviewBuilder:
         untouched = (total > 0) & (used == 0)
         values[:, 6] = untouched.sum(axis=1)
         values[:, 7] = self._roster.linked_gpus(untouched)
-        values[:, 8] = [len(on_row[row]) for row in rows.tolist()]
+        values[:, 8] = np.fromiter((len(on_row[row]) for row in rows.tolist()), np.int64, len(rows))
         values[:, 9] = self._roster.states()
         return values
 
@@ -174,15 +191,32 @@ class OverviewBuilder:
             if key not in state.pods.by_key
         ]
         places = _places(queued for _, queued in waiting if queued is not None)
-        found = _with_their_gangs(
-            [self._waiting_pod(pod, queued, places) for pod, queued in waiting]
-        )
+        known, self._known = self._known, {}
+        told = [self._remembered(pod, queued, places, known) for pod, queued in waiting]
+        found = _with_their_gangs(told)
         found.sort(key=lambda one: (one.since_s, one.position, one.key))
         return found
 
-    def _waiting_pod(
-        self, pod: Pod, queued: QueuedPod | None, places: Mapping[str, int]
+    def _remembered(
+        self,
+        pod: Pod,
+        queued: QueuedPod | None,
+        places: Mapping[str, int],
+        known: Mapping[str, "_Remembered"],
     ) -> WaitingPod:
+        """Return what is told of a pod, from before unless something of it is different now."""
+        key, heard = pod.key, _heard(queued)
+        before, place = known.get(key), places.get(key, 0)
+        if before is None or before.pod is not pod or before.heard != heard:
+            told = self._waiting_pod(pod, queued, place)
+        elif before.told.position != place:
+            told = replace(before.told, position=place)
+        else:
+            told = before.told
+        self._known[key] = _Remembered(pod, heard, told)
+        return told
+
+    def _waiting_pod(self, pod: Pod, queued: QueuedPod | None, place: int) -> WaitingPod:
         message, plugin = self._why(pod, queued)
         meta = pod.metadata
         first_s = queued.first_attempt_s or queued.queued_at_s if queued is not None else 0.0
@@ -192,7 +226,7 @@ class OverviewBuilder:
             waiting_cause(message) if message else UNTRIED,
             plugin,
             to_epoch_s(meta.creation_timestamp, first_s),
-            places.get(pod.key, 0),
+            place,
             str(queued.state or "") if queued is not None else "",
             pod.spec.priority or 0,
             queued.attempts if queued is not None else 0,

@@ -1,17 +1,23 @@
 """The first look at a cluster: nodes as columns, who waits and for what."""
 
 import json
+from contextlib import suppress
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
-from tests.unit.dashboard.dashboards import HOSTILE, crowded, gpu_node, overview, settled
-from tests.worlds import START_S, device, gpu_pod, metric, node, pod
+from tests.unit.dashboard.dashboards import HOSTILE, NOW, crowded, gpu_node, overview, settled
+from tests.worlds import START_S, device, embedded, gpu_pod, metric, node, pod
 
 from koordinator.api.meta import Condition
+from koordinator.api.node import Node
+from koordinator.api.pod import Pod
 from koordinator.dashboard.frames import by_cause
 from koordinator.dashboard.node_facts import NodeHealth
-from koordinator.dashboard.overview import COLUMNS, UNKNOWN, ClusterOverview
+from koordinator.dashboard.overview import COLUMNS, UNKNOWN, ClusterOverview, OverviewBuilder
 from koordinator.dashboard.sources import SourcePhase, SourceStatus
 from koordinator.dashboard.timeline import Timeline
+from koordinator.foundation.errors import AlreadyExistsError, NotFoundError
 
 
 def column(found: ClusterOverview, name: str) -> list[int]:
@@ -118,3 +124,36 @@ def test_gpus_that_are_linked_are_those_of_a_free_partition() -> None:
     for pods, most in (([], 4), ([taken], 2)):
         world = settled(*gpu_node("a", 4)[:1], linked, *gpu_node("b", 4), *pods)
         assert column(overview(world), "linkedGpus") == [most, UNKNOWN]
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(("add", "end", "node", "gone", "wait")), st.integers(0, 5)),
+    max_size=8,
+)
+
+
+@settings(max_examples=25)
+@given(STEPS)
+def test_what_is_remembered_is_what_would_be_told_anew(steps: list[tuple[str, int]]) -> None:
+    """Whatever happens between two overviews, the second is that of somebody who comes then."""
+    world = embedded(node("n0", cpu=4), *(pod(f"p{n}", cpu=3) for n in range(3)))
+    handle = world.scheduler.handle
+    builder = OverviewBuilder(handle)
+    for what, n in steps:
+        world.run_to_fixed_point()
+        builder.build(NOW)
+        with suppress(NotFoundError, AlreadyExistsError):
+            if what == "add":
+                world.load([pod(f"p{n}", cpu=2 + n, priority=n)])
+            elif what == "end":
+                world.cluster.delete(Pod, f"p{n}", "default", grace_period_s=0)
+            elif what == "node":
+                world.load([node(f"n{n}", cpu=2)])
+            elif what == "gone":
+                world.cluster.delete(Node, f"n{n}")
+            else:
+                world.clock.advance_to(world.clock.now_s() + 60 * n)
+        world.scheduler.step()
+        anew, told = OverviewBuilder(handle).build(NOW), builder.build(NOW)
+        assert list(told.waiting) == list(anew.waiting)
+        assert told.nodes.values.tolist() == anew.nodes.values.tolist()
