@@ -10,6 +10,7 @@ from pathlib import Path
 
 from koordinator.api.meta import KubeObject
 from koordinator.api.priority import PriorityClass
+from koordinator.api.slo_config import CONFIG_NAMESPACE
 from koordinator.cli.browser import has_browser, open_browser
 from koordinator.cli.configuration import plugins_for, read_configuration
 from koordinator.cli.dashboard_flags import DashboardFlags
@@ -19,6 +20,7 @@ from koordinator.cli.output import console
 from koordinator.cli.recording import opened_recording, recorded_configuration
 from koordinator.cluster.port import Cluster
 from koordinator.dashboard.access import AccessPolicy, ReviewedAccess
+from koordinator.dashboard.components import ComponentHealth
 from koordinator.dashboard.feed import Feed
 from koordinator.dashboard.server import dashboard_application
 from koordinator.dashboard.sources import ClusterSource
@@ -43,6 +45,7 @@ LIMITS = ConnectionLimits(connections=256)  # browsers keep one for the stream a
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 REVIEWS_PER_S = 20.0
 ASK_EVERY_S, ASK_TIMEOUT_S = 5.0, 5.0  # whether the API server is still there
+LOOK_EVERY_S = 30.0  # how components are
 
 
 @with_flags
@@ -51,8 +54,8 @@ def dashboard(flags: DashboardFlags) -> None:
     flags.check()
     clock, stopping = SystemClock(), stop_on_signals()
     with ExitStack() as cleanup:
-        source, reviewer = _source(flags, clock, stopping, cleanup)
-        serve(flags, source, clock, cleanup, reviewer=reviewer)
+        source, reviewer, components = _source(flags, clock, stopping, cleanup)
+        serve(flags, source, clock, cleanup, reviewer=reviewer, components=components)
         while not stopping.wait(0.5):
             pass
 
@@ -64,13 +67,14 @@ def serve(
     cleanup: ExitStack,
     *,
     reviewer: Callable[[], Cluster] | None = None,
+    components: ComponentHealth | None = None,
 ) -> Feed:
     """Follow a source and serve it from now on until ``cleanup``.
 
     ``reviewer`` connects to the API server that says who may see what.
     Raises InputError for an address that can't be listened on, or may not.
     """
-    feed = Feed(source, clock)
+    feed = Feed(source, clock, components)
     feed.start()
     cleanup.callback(feed.stop)
     for server, url in _servers(flags, feed, clock, reviewer):
@@ -129,13 +133,13 @@ def _reviewed(reviewer: Callable[[], Cluster] | None, clock: Clock) -> AccessPol
 
 def _source(
     flags: DashboardFlags, clock: Clock, stopping: threading.Event, cleanup: ExitStack
-) -> tuple[ClusterSource, Callable[[], Cluster] | None]:
+) -> tuple[ClusterSource, Callable[[], Cluster] | None, ComponentHealth | None]:
     if flags.files:
-        return _manifests(flags.files, flags.config, clock), None
+        return _manifests(flags.files, flags.config, clock), None, None
     if flags.workload:
-        return _simulation(flags, clock), None
+        return _simulation(flags, clock), None, None
     if flags.recording is not None:
-        return _recording(flags, flags.recording, clock), None
+        return _recording(flags, flags.recording, clock), None, None
     return _cluster(flags, clock, stopping, cleanup)
 
 
@@ -205,7 +209,7 @@ def _recording(flags: DashboardFlags, path: Path, clock: Clock) -> RecordingSour
 
 def _cluster(
     flags: DashboardFlags, clock: Clock, stopping: threading.Event, cleanup: ExitStack
-) -> tuple[LiveClusterSource, Callable[[], Cluster]]:
+) -> tuple[LiveClusterSource, Callable[[], Cluster], ComponentHealth]:
     from koordinator.cluster.kubernetes.cluster import (  # noqa: PLC0415 -- loading it takes a
         KubernetesCluster,  # quarter of a second that manifests should not pay
     )
@@ -230,7 +234,9 @@ def _cluster(
         return cluster
 
     configuration = read_configuration(flags.config)
-    contact = _Contact(connect(timeout_s=ASK_TIMEOUT_S), clock, stopping)
+    asked = connect(timeout_s=ASK_TIMEOUT_S)
+    components = ComponentHealth(asked, CONFIG_NAMESPACE)
+    contact = _Contact(asked, clock, stopping, components)
     contact.start()
     source = LiveClusterSource(
         flags.context or flags.kubeconfig or "this cluster",
@@ -242,14 +248,25 @@ def _cluster(
         answered_s=lambda: contact.answered_s,
     )
     # A review is a question, but it is put by creating an object.
-    return source, partial(connect, may_write=True, qps=REVIEWS_PER_S, timeout_s=10.0)
+    reviewer = partial(connect, may_write=True, qps=REVIEWS_PER_S, timeout_s=10.0)
+    return source, reviewer, components
 
 
 class _Contact:
-    """Knows when the API server was heard of last: a silent watch may be a dead one."""
+    """Knows when the API server was heard of last: a silent watch may be a dead one.
 
-    def __init__(self, cluster: Cluster, clock: Clock, stopping: threading.Event) -> None:
+    Looks at components, too.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        clock: Clock,
+        stopping: threading.Event,
+        components: ComponentHealth,
+    ) -> None:
         self._cluster, self._clock, self._stopping = cluster, clock, stopping
+        self._components = components
         self.answered_s = clock.now_s()
         self._thread = threading.Thread(target=self._run, name="contact", daemon=True)
 
@@ -257,7 +274,11 @@ class _Contact:
         self._thread.start()
 
     def _run(self) -> None:
+        looked_s = 0.0
         while not self._stopping.wait(ASK_EVERY_S):
+            if self._clock.now_s() - looked_s > LOOK_EVERY_S:
+                looked_s = self._clock.now_s()
+                self._components.look(looked_s)
             try:
                 self._cluster.list(PriorityClass)  # there are few, in any cluster
             except ClusterError:

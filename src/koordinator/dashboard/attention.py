@@ -12,6 +12,7 @@ from koordinator.api.node_metric import NodeMetric
 from koordinator.api.reservation import Reservation
 from koordinator.dashboard.access import ViewScope
 from koordinator.dashboard.changes import ClusterChanges
+from koordinator.dashboard.components import ComponentHealth
 from koordinator.dashboard.overview import ClusterOverview
 from koordinator.dashboard.queries import is_waiting, objects_of, quota_rules
 from koordinator.dashboard.redaction import Redactor
@@ -57,6 +58,7 @@ def attention(
     overview: ClusterOverview,
     scope: ViewScope,
     changes: ClusterChanges | None = None,
+    components: ComponentHealth | None = None,
 ) -> AttentionList:
     """Return what needs a person, errors first; of each topic ``MOST_OF_A_KIND`` at most."""
     state, now_s = handle.state, overview.status.now_s
@@ -69,7 +71,13 @@ def attention(
         topics += [_reservations(state, now_s), _quotas(handle)]
     else:
         missing["reservations and quotas"] = "you may not list pods of all namespaces"
-    missing["webhooks and components"] = "no scheduler reads them: kubectl get leases,pods"
+    unread = components.unread if components is not None else "only a real cluster has them"
+    if not scope.is_everything:
+        unread = "you may not list pods of all namespaces"
+    if unread:
+        missing["webhooks and components"] = unread
+    elif components is not None:
+        topics.append(_components(components))
     found = [
         item for topic in topics for item, _ in zip(topic, range(MOST_OF_A_KIND), strict=False)
     ]
@@ -95,6 +103,17 @@ def _nodes(state: ClusterState) -> Iterator[AttentionItem]:
                     + (f": {detail}" if detail else ""),
                     since_s=to_epoch_s(condition.last_transition_time) or None,
                 )
+
+
+def _components(components: ComponentHealth) -> Iterator[AttentionItem]:
+    for one in components.findings:
+        yield AttentionItem(
+            severity=Severity.ERROR,
+            topic="components",
+            about=one.about,
+            text=one.text,
+            since_s=one.since_s,
+        )
 
 
 def _flapping(changes: ClusterChanges, now_s: float) -> Iterator[AttentionItem]:

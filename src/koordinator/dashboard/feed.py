@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from koordinator.dashboard.broadcast import Broadcast
 from koordinator.dashboard.changes import ClusterChanges
+from koordinator.dashboard.components import ComponentHealth
 from koordinator.dashboard.overview import ClusterOverview, OverviewBuilder, nothing_yet
 from koordinator.dashboard.sources import (
     ClusterSource,
@@ -42,8 +43,11 @@ LONGEST_NAP_S = 0.5
 class Feed:
     """Follows a source between ``start`` and ``stop``; everything else may be called anywhere."""
 
-    def __init__(self, source: ClusterSource, clock: Clock) -> None:
-        self.source = source
+    def __init__(
+        self, source: ClusterSource, clock: Clock, components: ComponentHealth | None = None
+    ) -> None:
+        """``components`` is looked at by somebody else; None: there are none."""
+        self.source, self.components = source, components
         self._clock = clock
         self._inquiries = Inquiries()
         self._stopping = threading.Event()

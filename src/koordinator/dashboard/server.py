@@ -230,7 +230,7 @@ class _Pages:
             overview = self._feed.overview
             if overview is None:
                 raise NotFoundError("nothing has been read yet")
-            return attention(handle, overview, scope, self._feed.changes)
+            return attention(handle, overview, scope, self._feed.changes, self._feed.components)
 
         return self._kept("attention", scope, look)
 

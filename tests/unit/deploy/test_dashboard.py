@@ -7,11 +7,16 @@ import yaml
 from tests.unit.deploy.installed import CHART, OBJECTS, VALUES
 from tests.unit.deploy.test_rbac import READ, Rights, resource_of, rights_of
 
+from koordinator.api.lease import Lease
 from koordinator.api.meta import KubeObject
 from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.api.priority import PriorityClass
+from koordinator.api.webhook_configuration import (
+    MutatingWebhookConfiguration,
+    ValidatingWebhookConfiguration,
+)
 from koordinator.cli.commands import COMMANDS
 from koordinator.scheduler.profile import WATCHED
 
@@ -30,6 +35,8 @@ def test_the_cluster_role_reads_what_the_dashboard_follows_and_writes_nothing() 
     read: tuple[type[KubeObject], ...] = (Namespace, Node, Pod, *WATCHED)
     needed: Rights = {resource_of(kind): set(READ) for kind in read}
     needed[resource_of(PriorityClass)] = {"list"}
+    for kind in (Lease, MutatingWebhookConfiguration, ValidatingWebhookConfiguration):
+        needed[resource_of(kind)] = {"get"}  # those of the chart, by name
     needed["authentication.k8s.io", "tokenreviews"] = {"create"}
     needed["authorization.k8s.io", "subjectaccessreviews"] = {"create"}
 
