@@ -30,6 +30,7 @@ from koordinator.api.labels import GPU_VENDOR, GpuVendor
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
+from koordinator.domain.dynamic_resources.allocator import allocate
 from koordinator.domain.dynamic_resources.node_gpus import DRIVER as GPUS
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import ClusterError, NotFoundError
@@ -37,8 +38,10 @@ from koordinator.foundation.quantity import NANOS
 from koordinator.koordlet.report.gpu_slices import gpu_slices, renewed
 from koordinator.scheduler.assembly import build_scheduler
 from koordinator.scheduler.loop import Scheduler, SchedulerOptions
+from koordinator.scheduler.plugins.dynamic_resources.claims import PodDeviceClaims, read_claims
+from koordinator.scheduler.plugins.dynamic_resources.verdicts import verdict_of, verdict_table
 from koordinator.scheduler.profile import WATCHED, build_profiles
-from koordinator.scheduler.snapshot import ClusterState
+from koordinator.scheduler.snapshot import ClusterState, Snapshot
 from koordinator.simulator.device_claims import DeviceClaimController
 from koordinator.simulator.embedded import DEFAULT_ADMISSION
 
@@ -205,6 +208,7 @@ class DeviceWorld:
         for _ in range(self.draw.randint(0, 3)):
             self.scheduler.step()
             self.look()
+            self.compare()
             if self.draw.random() < 0.7:
                 self.control()
 
@@ -311,6 +315,24 @@ class DeviceWorld:
                     has = {name: amount.nanos for name, amount in gpu.resources.items()}
                     mine = {"core": has.get(CORE, 0), "memory": has.get(MEMORY, 0)}
                     self._charge_gpu(given, (GPUS, each.spec.node_name, f"gpu-{gpu.minor}"), mine)
+
+    def compare(self) -> None:
+        """Judge every node for every pod that waits, quickly and plainly: the answers are equal."""
+        handle = self.scheduler.handle
+        filters = self.scheduler.cycles["default-scheduler"].profile.filter
+        plugin: Any = next(a.plugin for a in filters if a.name == "DynamicResources")
+        snapshot = Snapshot(handle.state)
+        for each, pod_class in list(handle.state.unbound.values()):
+            claims = read_claims(snapshot, pod_class) if each.spec.resource_claims else None
+            if not isinstance(claims, PodDeviceClaims) or not claims.pending:
+                continue
+            table = verdict_table(snapshot, plugin.gates)
+            asked = (claims.pending, len(snapshot), claims.avoids)
+            quick = table.of_claims(*asked)
+            for row in range(len(snapshot)):
+                pools = table.devices.pools(row, claims.avoids)
+                found = allocate(pools, claims.pending, table.devices.use, plugin.gates)
+                assert (quick.codes[row], quick.scores[row]) == verdict_of(found), (row, found)
 
     @staticmethod
     def _charge_gpu(

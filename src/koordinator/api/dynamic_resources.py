@@ -330,7 +330,7 @@ class ResourcePool(ApiStruct, frozen=True, kw_only=True):
     """Slices of one generation that belong together; older generations don't count."""
 
     name: str
-    resource_slice_count: Int64 = 1
+    resource_slice_count: Int64 = 0  # required: an encoder leaves out what is as by default
     generation: Int64 = 0
 
 

@@ -23,12 +23,15 @@ from koordinator.domain.dynamic_resources.selectors import (
     attribute_value,
     device_variables,
     matches,
+    values_read,
 )
 from koordinator.domain.node_selection import matches_node_selector
 from koordinator.foundation.cel import CelError, CelProgram
 from koordinator.foundation.errors import InputError
 
 ANSWERS_KEPT: Final = 128  # expressions of which a device knows whether they are true of it
+ALIKE_KEPT: Final = 1 << 14  # answers for devices that an expression can't tell apart
+_ALIKE: dict[Hashable, bool | str] = {}  # follows from its keys alone
 DeviceId = tuple[str, str, str]  # driver, pool, device
 
 
@@ -46,15 +49,27 @@ class OfferedDevice:
         """Return whether an expression is true of the device.  Raises CelError."""
         answer = self._answers.get(program.text)
         if answer is None:
-            try:
-                answer = matches(program, self._known_variables())
-            except CelError as error:
-                answer = str(error)
+            answer = self._answer_of_alike(program)
             if len(self._answers) >= ANSWERS_KEPT:  # users write ever new expressions
                 self._answers.clear()
             self._answers[program.text] = answer
         if isinstance(answer, str):
             raise CelError(answer)
+        return answer
+
+    def _answer_of_alike(self, program: CelProgram) -> bool | str:
+        """Return the answer that all devices have of which the expression reads the same."""
+        values = values_read(program, self.id[0], self.spec)
+        answer = _ALIKE.get(values) if values is not None else None
+        if answer is None:
+            try:
+                answer = matches(program, self._known_variables())
+            except CelError as error:
+                answer = str(error)
+            if values is not None:
+                if len(_ALIKE) >= ALIKE_KEPT:
+                    _ALIKE.clear()
+                _ALIKE[values] = answer
         return answer
 
     def _known_variables(self) -> dict[str, Any]:

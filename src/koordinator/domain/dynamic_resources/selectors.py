@@ -7,11 +7,11 @@ Source: k8s.io/dynamic-resource-allocation cel/compile.go; k8s.io/apiserver
 pkg/cel/library/quantity.go and semver.go.
 """
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from koordinator.api.dynamic_resources import DeviceAttribute, PoolDevice
+from koordinator.api.dynamic_resources import DeviceAttribute, DeviceCapacity, PoolDevice
 from koordinator.domain.dynamic_resources.versions import SemanticVersion
 from koordinator.foundation.cel import (
     BOOL,
@@ -191,6 +191,59 @@ def _by_domain(driver: str, values: Mapping[str, Any]) -> DomainMap:
         domain, _, short = qualified(name, driver).partition("/")
         found.setdefault(domain, {})[short] = value
     return found
+
+
+@lru_cache(maxsize=4096)
+def _is_version_text(text: str) -> bool:
+    return _is_version(text)
+
+
+@lru_cache(maxsize=4096)
+def parts_read(program: CelProgram) -> tuple[tuple[str, str, str], ...] | None:
+    """Return which part, domain and name of devices an expression reads; None: any.
+
+    The driver has neither domain nor name.
+    """
+    parts: list[tuple[str, str, str]] = []
+    for _, *path in sorted(program.reads) if program.reads is not None else [("", "")]:
+        match path:
+            case ["driver" | "allowMultipleAllocations" as part, *_]:
+                parts.append((part, "", ""))
+            case ["attributes" | "capacity" as part, domain, name, *_]:
+                parts.append((part, domain, name))
+            case _:
+                return None
+    return tuple(parts)
+
+
+def values_read(program: CelProgram, driver: str, device: PoolDevice) -> Hashable | None:
+    """Return what two devices share for which the expression has the same answer; None: unknown.
+
+    It is unknown of devices of which no expression can say anything, too.
+    """
+    parts = parts_read(program)
+    if parts is None or not all(map(_is_sound, device.attributes.values())):
+        return None
+    values: list[Hashable] = [program.text]
+    for part, domain, name in parts:
+        if not domain:
+            values.append(driver if part == "driver" else device.allow_multiple_allocations)
+            continue
+        of: Mapping[str, Any] = device.attributes if part == "attributes" else device.capacity
+        found = of.get(f"{domain}/{name}")
+        if domain == driver and name in of:
+            if found is not None:
+                return None  # named twice
+            found = of[name]
+        values.append(found.value if isinstance(found, DeviceCapacity) else found)
+    return tuple(values)
+
+
+def _is_sound(attribute: DeviceAttribute) -> bool:
+    text = attribute.version_value
+    if text is not None:
+        return _is_version_text(text)
+    return (attribute.int_value, attribute.bool_value, attribute.string_value) != (None, None, None)
 
 
 def matches(program: CelProgram, variables: Mapping[str, Any]) -> bool:

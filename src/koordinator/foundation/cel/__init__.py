@@ -7,6 +7,7 @@ compiled, as a reference that is not declared (``library`` names it).
 ``types``    types, and values that Python has none for
 ``checker``  static types
 ``library``  the functions of every environment
+``reads``    what of its variables an expression depends on
 ``program``  the tree as nested functions, evaluated within a number of steps
 """
 

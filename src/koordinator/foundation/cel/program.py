@@ -12,6 +12,7 @@ from typing import Any, assert_never
 
 from koordinator.foundation.cel.checker import TYPE_NAMES, Checker, qualified_name
 from koordinator.foundation.cel.library import STANDARD, pattern_of
+from koordinator.foundation.cel.reads import Path, reads_of
 from koordinator.foundation.cel.syntax import (
     Bind,
     Call,
@@ -65,6 +66,7 @@ class CelProgram:
     text: str
     result: CelType
     code: _Code = field(repr=False)
+    reads: frozenset[Path] | None = None  # what of the variables it depends on; None: all
 
     def evaluate(self, variables: Mapping[str, Any], steps: int) -> Any:
         """Return the value.  Raises CelError."""
@@ -84,7 +86,8 @@ class CelEnvironment:
         tree = parse(text)
         functions = Functions((*STANDARD, *self.overloads))
         result = Checker(functions, self.variables, self.records).type_of(tree)
-        return CelProgram(text, result, _Compiler(functions, self.variables).code(tree))
+        code = _Compiler(functions, self.variables).code(tree)
+        return CelProgram(text, result, code, reads_of(tree, self.variables))
 
 
 class _Compiler:

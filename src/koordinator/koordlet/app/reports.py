@@ -20,7 +20,7 @@ from koordinator.foundation.clock import to_datetime
 from koordinator.foundation.errors import ClusterError, NotFoundError
 from koordinator.koordlet.app.outbox import Job, Outbox
 from koordinator.koordlet.report.devices import merged_device
-from koordinator.koordlet.report.gpu_slices import renewed
+from koordinator.koordlet.report.gpu_slices import Content, content, renewed
 from koordinator.koordlet.report.topology import NumaMemory, merged_topology, topology_of
 from koordinator.koordlet.view.node_view import NodeView
 
@@ -127,6 +127,7 @@ class SliceReport:
     def __init__(self, outbox: Outbox, node: str) -> None:
         self._outbox, self._node = outbox, node
         self._last: tuple[tuple[ResourceSlice, ...], float] | None = None
+        self._kept: Mapping[Content, Content] = {}  # what the server made of what was written
 
     def forget(self) -> None:
         """Look again soon: the kubelet may have removed what was written."""
@@ -141,7 +142,7 @@ class SliceReport:
 
         def write(cluster: Cluster) -> None:
             try:
-                write_slices(cluster, self._node, wanted)
+                self._kept = write_slices(cluster, self._node, wanted, self._kept)
             except ClusterError:
                 self._last = None  # so that the next round tries again
                 raise
@@ -149,24 +150,30 @@ class SliceReport:
         self._outbox.put("ResourceSlice", write)
 
 
-def write_slices(cluster: Cluster, node: str, wanted: Sequence[ResourceSlice]) -> None:
+def write_slices(
+    cluster: Cluster,
+    node: str,
+    wanted: Sequence[ResourceSlice],
+    kept: Mapping[Content, Content],
+) -> Mapping[Content, Content]:
     """Write slices of a node that have changed, and delete those that are no more.
 
-    The pool is complete, and devices of it are given, only when the last one is written.
+    The pool is complete, and devices of it are given, only when the last one is written.  Returns
+    what the server has ``kept`` of these; takes what it has kept of those before.
     """
     own = f"spec.nodeName={node},spec.driver={DRIVER}"
     known = {
         each.metadata.name: each for each in cluster.list(ResourceSlice, field_selector=own).items
     }
-    for each in renewed(wanted, known.values()):
+    written = renewed(wanted, known.values(), kept)
+    for each in written:
         old = known.get(each.metadata.name)
-        if old is None:
-            cluster.create(each)
-        else:
-            cluster.update(replace(old, spec=each.spec))
+        now = cluster.update(replace(old, spec=each.spec)) if old else cluster.create(each)
+        kept = {**kept, content(each): content(now)}
     for name in known.keys() - {each.metadata.name for each in wanted}:
         with suppress(NotFoundError):
             cluster.delete(ResourceSlice, name)
+    return {each: kept[each] for each in map(content, wanted) if each in kept}
 
 
 def _write_device(cluster: Cluster, wanted: Device) -> None:

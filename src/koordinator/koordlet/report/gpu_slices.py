@@ -10,7 +10,8 @@ capacity).
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from msgspec.structs import replace
@@ -136,17 +137,23 @@ def _capacity(total: Quantity, least: Quantity, *, shared: bool) -> DeviceCapaci
     )
 
 
+Content = tuple[str, bytes]  # the name of a slice, and all but its generation
+
+
 def renewed(
-    wanted: Sequence[ResourceSlice], existing: Iterable[ResourceSlice]
+    wanted: Sequence[ResourceSlice],
+    existing: Iterable[ResourceSlice],
+    kept: Mapping[Content, Content] = MappingProxyType({}),
 ) -> tuple[ResourceSlice, ...]:
     """Return the slices to be written, of one generation that is newer than what it replaces.
 
-    Empty if what exists is what is wanted already.
+    Empty if what exists is what is wanted already.  ``kept`` says of what was written what the
+    server made of it: it drops fields whose gates it has not on.
     """
     known = list(existing)
-    plain = {_content(each) for each in known}
     generations = {each.spec.pool.generation for each in known}
-    if len(generations) <= 1 and len(known) == len(wanted) and plain == set(map(_content, wanted)):
+    is_there = {kept.get(each, each) for each in map(content, wanted)} == set(map(content, known))
+    if len(generations) <= 1 and len(known) == len(wanted) and is_there:
         return ()
     generation = max(generations, default=0) + 1
     return tuple(
@@ -158,6 +165,7 @@ def renewed(
     )
 
 
-def _content(item: ResourceSlice) -> tuple[str, bytes]:
+def content(item: ResourceSlice) -> Content:
+    """Return what two versions of a slice that offer the same have in common."""
     spec = replace(item.spec, pool=replace(item.spec.pool, generation=0))
     return item.metadata.name, encode_part(spec)

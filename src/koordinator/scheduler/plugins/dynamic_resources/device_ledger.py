@@ -4,6 +4,8 @@ Each row bears the number of the last change that may matter to it, so that whoe
 about rows finds those to look at again by one comparison.
 """
 
+from collections.abc import Hashable
+from itertools import count
 from typing import ClassVar
 
 import numpy as np
@@ -15,10 +17,12 @@ from koordinator.domain.dynamic_resources.allocation import devices_of
 from koordinator.domain.dynamic_resources.allocator import AllocatorGates
 from koordinator.domain.dynamic_resources.inventory import DeviceId, Pool, PoolKey, SliceIndex
 from koordinator.domain.dynamic_resources.node_gpus import DRIVER, device_id, held_by_pods
+from koordinator.domain.dynamic_resources.shapes import usage_of
 from koordinator.domain.dynamic_resources.shares import CounterKey, DevicesInUse, consumption
 from koordinator.scheduler.snapshot import Changed, ClusterState, IntArray
 
 _ALL = ""  # among names of nodes: every one may be concerned
+USAGES = 1 << 14  # ways in which devices of a node are used; bounds memory
 Consumed = dict[str, int] | None  # of its capacity, in nanos; None: nothing is left of a device
 
 
@@ -32,7 +36,12 @@ class DeviceLedger:
         self.use = DevicesInUse()
         self.classes = 0  # changes of DeviceClasses so far
         self.changed_at: IntArray = np.zeros(0, np.int64)  # by row
+        self.offered_at: IntArray = np.zeros(0, np.int64)  # the same, of what nodes see alone
         self.changes = 0
+        self.shared_changes = 0  # of how devices are used that several nodes see
+        self._usages: IntArray = np.zeros(0, np.int64)  # by row, by number; -1: to be looked at
+        self._usage_numbers: dict[Hashable, int] = {}
+        self._next_usage = count()
         self._slices = SliceIndex()
         self._held: dict[str, list[tuple[DeviceId, Consumed]]] = {}  # by key of a claim
         self._pods_have: dict[str, dict[DeviceId, Consumed]] = {}  # by name of a node
@@ -65,6 +74,20 @@ class DeviceLedger:
             known = self._pools[row] = self._slices.pools(node) if node is not None else ()
         return tuple(pool for pool in known if pool.driver != without) if without else known
 
+    def usages(self, rows: IntArray) -> IntArray:
+        """Return numbers, ``(n,)``: equal ones where nodes' own devices are used alike."""
+        if len(self._usage_numbers) > USAGES:
+            self._usage_numbers.clear()  # no number is given twice
+        found = self._usages[rows]
+        for place in np.flatnonzero(found < 0).tolist():
+            row = int(rows[place])
+            usage = usage_of(self.pools(row), self.use)
+            number = self._usage_numbers.get(usage)
+            if number is None:
+                number = self._usage_numbers[usage] = next(self._next_usage)
+            found[place] = self._usages[row] = number
+        return found
+
     def holders(self, device: DeviceId) -> list[str]:
         """Return the claims that have a device."""
         return sorted(self._holders.get(device, ()))
@@ -80,6 +103,8 @@ class DeviceLedger:
         if len(self.changed_at) < capacity:
             more = capacity - len(self.changed_at)
             self.changed_at = np.pad(self.changed_at, (0, more), constant_values=self.changes)
+            self.offered_at = np.pad(self.offered_at, (0, more), constant_values=self.changes)
+            self._usages = np.pad(self._usages, (0, more), constant_values=-1)
         rows = state.node_log.since(self._position)
         self._position = state.node_log.position
         every = range(len(state.nodes)) if rows is None else dict.fromkeys(rows.tolist())
@@ -105,20 +130,33 @@ class DeviceLedger:
 
     def _touch(self, rows: set[int] | None) -> None:
         """Note that something has changed for some rows; None: for all of them."""
-        self.changes += 1
+        self._touch_use(rows)
         if rows is None:
-            self.changed_at[:] = self.changes
+            self._usages[:] = -1
+            self.offered_at[:] = self.changes
             self._pools.clear()
             return
         for row in rows:
-            self.changed_at[row] = self.changes
+            self.offered_at[row] = self.changes
             self._pools.pop(row, None)
 
-    def _touch_nodes(self, names: set[str]) -> None:
+    def _touch_use(self, rows: set[int] | None) -> None:
+        """Note that devices are used in another way; what nodes see is still the same."""
+        self.changes += 1
+        if rows is None:
+            self.shared_changes += 1
+            self.changed_at[:] = self.changes
+            if self.gates.counters:
+                self._usages[:] = -1  # pools that several nodes see have counters, too
+            return
+        for row in rows:
+            self.changed_at[row] = self.changes
+            self._usages[row] = -1
+
+    def _rows_of(self, names: set[str]) -> set[int] | None:
         if _ALL in names:
-            self._touch(None)
-        else:
-            self._touch({self._rows[name] for name in names if name in self._rows})
+            return None
+        return {self._rows[name] for name in names if name in self._rows}
 
     # -- slices ------------------------------------------------------------------------------
 
@@ -135,7 +173,7 @@ class DeviceLedger:
         else:
             self._slices.put(item)
         seen_by |= {name for pool in pools for name in self._slices.nodes_of(pool)}
-        self._touch_nodes(seen_by)
+        self._touch(self._rows_of(seen_by))
         self._doubtful.update(pool for driver, pool in pools if driver == DRIVER)
         if self.gates.counters:
             for device in [device for device in self._holders if device[:2] in pools]:
@@ -202,10 +240,7 @@ class DeviceLedger:
         self._touch_allocated(set(self._slices.nodes_of((DRIVER, name))))
 
     def _touch_allocated(self, names: set[str]) -> None:
-        """Note other allocations; what nodes see is still the same."""
-        pools = dict(self._pools)
-        self._touch_nodes(names)
-        self._pools = pools
+        self._touch_use(self._rows_of(names))
 
     def _count(self, device: DeviceId) -> None:
         """Charge what a device takes of counters, once, as long as any claim has it."""

@@ -3,8 +3,9 @@
 Claims that ask for the same are of one kind, be they of different pods: those made of one template.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import ClassVar
 
 import numpy as np
@@ -20,6 +21,7 @@ from koordinator.domain.dynamic_resources.allocator import (
     allocate,
 )
 from koordinator.domain.dynamic_resources.requests import PendingClaim
+from koordinator.domain.dynamic_resources.shapes import ShapeReader
 from koordinator.scheduler.plugins.dynamic_resources.device_ledger import DeviceLedger
 from koordinator.scheduler.snapshot import Changed, ClusterState, IntArray, Snapshot
 
@@ -29,6 +31,8 @@ _BITS = {reason: 1 << bit for bit, reason in enumerate(REASONS)}
 ELSEWHERE = _BITS[NOT_AVAILABLE]
 FAULT = 1 << len(REASONS)  # another reason, of the row alone
 KEPT = 64  # kinds of claims; bounds memory
+_SHIFT = 32  # bits of the number of a usage
+KNOWN = 1 << 14  # shapes, or verdicts, of one kind
 
 
 @dataclass(slots=True)
@@ -38,27 +42,62 @@ class ClaimVerdicts:
     codes: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
     scores: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
     seen: int = -1  # the last change of the ledger that has been looked at
+    shapes: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))  # by number
+    shapes_seen: int = -1  # the last change of what is offered
+    _numbers: dict[Hashable, int] = field(default_factory=dict)  # of shapes
+    #: by shape and usage; all as long as what several nodes see is used in the same way
+    _known: dict[int, tuple[int, int]] = field(default_factory=dict)
+    _shared_at: int = -1  # the last change of that
+    _reader: ShapeReader | None = None
+    _next: Iterator[int] = field(default_factory=count)
 
     def refresh(
         self, ledger: DeviceLedger, claims: Sequence[PendingClaim], rows: int, without: str
     ) -> None:
-        """Look again at the rows that have changed."""
+        """Look again at the rows that have changed; those that are alike are searched once."""
         if len(self.codes) < rows:
             more = (0, rows - len(self.codes))
             self.codes, self.scores = np.pad(self.codes, more), np.pad(self.scores, more)
+            self.shapes = np.pad(self.shapes, more)
+        self._read_shapes(ledger, claims, rows, without)
         stale = np.flatnonzero(ledger.changed_at[:rows] > self.seen)
-        alike: dict[Hashable, tuple[int, int]] = {}
-        for row in stale.tolist():
-            pools = ledger.pools(row, without)
-            seen = tuple(id(part) for pool in pools for part in pool.slices)
-            verdict = alike.get(seen)
+        if self._shared_at != ledger.shared_changes or len(self._known) > KNOWN:
+            self._known.clear()
+            self._shared_at = ledger.shared_changes
+        keys = self.shapes[stale] << _SHIFT | ledger.usages(stale)
+        alike, first, which = np.unique(keys, return_index=True, return_inverse=True)
+        verdicts = np.zeros((len(alike), 2), np.int64)
+        for index, key in enumerate(alike.tolist()):
+            verdict = self._known.get(key)
             if verdict is None:
-                verdict = alike[seen] = _verdict(allocate(pools, claims, ledger.use, ledger.gates))
-            self.codes[row], self.scores[row] = verdict
+                pools = ledger.pools(int(stale[first[index]]), without)
+                verdict = verdict_of(allocate(pools, claims, ledger.use, ledger.gates))
+                self._known[key] = verdict
+            verdicts[index] = verdict
+        self.codes[stale], self.scores[stale] = verdicts[which].T
         self.seen = ledger.changes
 
+    def _read_shapes(
+        self, ledger: DeviceLedger, claims: Sequence[PendingClaim], rows: int, without: str
+    ) -> None:
+        stale = np.flatnonzero(ledger.offered_at[:rows] > self.shapes_seen)
+        self.shapes_seen = ledger.changes
+        if not len(stale):
+            return
+        if len(self._numbers) > KNOWN:
+            self._numbers.clear()  # no number is given twice
+        reader = self._reader = self._reader or ShapeReader(claims, ledger.gates)
+        reader.begin()
+        for row in stale.tolist():
+            shape = reader.shape(ledger.pools(row, without))
+            number = self._numbers.get(shape)
+            if number is None:
+                number = self._numbers[shape] = next(self._next)
+            self.shapes[row] = number
 
-def _verdict(found: NodeAllocation | NotAllocatable) -> tuple[int, int]:
+
+def verdict_of(found: NodeAllocation | NotAllocatable) -> tuple[int, int]:
+    """Return the code and the score of what a search has found."""
     if isinstance(found, NodeAllocation):
         return 0, found.score
     return (FAULT if found.is_fault else _BITS[found.reason]), 0
