@@ -23,6 +23,7 @@ MODULES = [
     "quota",
     "queues",
     "devices",
+    "claims",
     "reservations",
     "load_aware",
     "manager",
