@@ -17,6 +17,8 @@ from tests.e2e.real_node import RealNode, find_programs, missing
 #: Tests of these folders change the machine itself (cgroups, its one container runtime), and are
 #: run by one worker after the other; all others stay together by file, with their cluster.
 ON_THE_MACHINE = frozenset({"host", "koordlet", "node", "vgpu"})
+#: Tests of these folders share servers that take long to start.
+WITH_ONE_CLUSTER = frozenset({"suites", "yarn"})
 _HERE = Path(__file__).parent
 _Logs = Callable[[], list[tuple[str, str]]]
 _LOGS, _NODE_LOGS = pytest.StashKey[_Logs](), pytest.StashKey[_Logs]()
@@ -28,7 +30,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if not item.path.is_relative_to(_HERE):
             continue
         path = item.path.relative_to(_HERE)
-        group = "machine" if path.parts[0] in ON_THE_MACHINE else path.as_posix()
+        group = path.as_posix()
+        if path.parts[0] in ON_THE_MACHINE:
+            group = "machine"
+        elif path.parts[0] in WITH_ONE_CLUSTER:
+            group = path.parts[0]
         item.add_marker(pytest.mark.xdist_group(group))
 
 
