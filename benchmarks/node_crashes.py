@@ -48,17 +48,21 @@ def _crashes(scale: float) -> dict[str, Any]:
         proxy = f"--pod-resources-proxy-path={state}/pod-resources"
         agent = parts.enter_context(NodeAgent(cluster, node, state, _GATES, proxy))
         agent.wait_until_asked(_PATIENCE_S)
-        found = _killed(node, agent, f"{state}/pod-resources/kubelet.sock", int(KILLS * scale))
+        socket = f"{state}/pod-resources/kubelet.sock"
+        found = _killed(cluster, node, agent, socket, int(KILLS * scale))
         node.stop_kubelet()
         return found
 
 
-def _killed(node: real_node.RealNode, agent: NodeAgent, socket: str, kills: int) -> dict[str, Any]:
+def _killed(
+    cluster: ControlPlane, node: real_node.RealNode, agent: NodeAgent, socket: str, kills: int
+) -> dict[str, Any]:
     from tests.e2e.node.test_crashes import are_right, one_of_each  # noqa: PLC0415 -- may skip
 
     chance = np.random.default_rng(SEED)
     back_s: list[float] = []
     wrong = not_started = shared = 0
+    why: list[str] = []
     for attempt in range(max(kills, 1)):
         victim = _PROGRAMS[chance.integers(len(_PROGRAMS))]
         pods = one_of_each(attempt)
@@ -79,6 +83,7 @@ def _killed(node: real_node.RealNode, agent: NodeAgent, socket: str, kills: int)
                 made.append(node.wait_for(each, "Running", _PATIENCE_S))
             except AssertionError:
                 not_started += 1
+                why.append(_why(cluster, node, each, victim))
         agent.wait_until_asked(_PATIENCE_S)
         wrong += _is_never(lambda made=made: are_right(node, made))
         shared += _is_never(lambda made=made: _told_right(socket, made))
@@ -86,11 +91,33 @@ def _killed(node: real_node.RealNode, agent: NodeAgent, socket: str, kills: int)
     return {
         "kills": kills,
         "containers_not_started": not_started,
+        "why": why,
         "rounds_with_wrong_limits": wrong,
         "rounds_with_wrong_devices": shared,
         "agent_mib": _resident_mib(agent.pid),
         "agent_back_s": [round(each, 1) for each in back_s],
     }
+
+
+def _why(cluster: ControlPlane, node: real_node.RealNode, made: Manifest, victim: str) -> str:
+    """Return what is known of a pod that does not run: its status, its events, the last logs."""
+    now = node.get(made)
+    meta, status = now["metadata"], now["status"]
+    found = cluster.api.request("GET", f"/api/v1/namespaces/{meta['namespace']}/events")
+    told = [
+        f"{event['reason']} x{event.get('count') or 1}: {event.get('message', '')}"
+        for event in found["items"]
+        if event["involvedObject"].get("uid") == meta["uid"]
+    ]
+    waiting = [each.get("state") for each in status.get("containerStatuses", [])]
+    logs = [
+        line[:300]
+        for program in ("kubelet", "containerd")
+        for line in node.log_tail(program).splitlines()
+        if meta["uid"] in line or meta["name"] in line
+    ]
+    words = {"killed": victim, "phase": status.get("phase"), "containers": waiting}
+    return json.dumps({"pod": meta["name"], **words, "events": told, "logs": logs[-10:]})
 
 
 def _resident_mib(pid: int) -> int:
