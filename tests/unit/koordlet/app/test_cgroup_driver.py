@@ -10,6 +10,7 @@ from koordinator.domain.cgroups.layout import CgroupDriver, CgroupLayout
 from koordinator.domain.cpus.cpu_list import parse_cpu_list
 from koordinator.host.roots import HOST
 from koordinator.koordlet.app.agent import LONGEST_WAIT_FOR_CGROUPS_S
+from koordinator.koordlet.cgroup_tree import find_pod_uids
 from koordinator.koordlet.view.pods import pod_view
 
 CGROUPFS = CgroupLayout(CgroupDriver.CGROUPFS)
@@ -86,3 +87,19 @@ def test_a_node_with_cgroups_is_looked_after_at_once() -> None:
     world = World()
     world.seconds(1)
     assert world.agent.is_ready
+
+
+def test_pods_with_cgroups_are_found_whoever_named_them() -> None:
+    """By their UIDs; anything else in these folders is none."""
+    tree = World().tree
+    for folder in (
+        "kubepods/burstable/pod0a-1b",
+        "kubepods/pod2c",
+        "kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod3d_4e.slice",
+        "kubepods.slice/kubepods-pod5f_60.slice",
+        "kubepods/burstable/crio-conmon",
+        "kubepods/burstable/pod0a-1b/pod99",
+        "system.slice/pod98",
+    ):
+        tree.add(folder)
+    assert find_pod_uids(tree.cgroups) == {"0a-1b", "2c", "3d-4e", "5f-60"}
