@@ -129,7 +129,8 @@ def test_a_kubelet_that_refuses_us_is_told(
     assert agent.get("/readyz") != "ok"
     agent.kill()
 
-    restart_kubelet(node, {"authentication": {"anonymous": {"enabled": False}}})
+    nobody = {"anonymous": {"enabled": False}, "webhook": {"enabled": False}}
+    restart_kubelet(node, {"authentication": nobody})
     agent = start_agent(*FLAGS, asked=False, ready=False)
     eventually(lambda: any("answered 401" in note for note in notes(controlplane)))
     assert any("nodes/proxy" in note for note in notes(controlplane))
