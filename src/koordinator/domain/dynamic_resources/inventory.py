@@ -29,7 +29,7 @@ from koordinator.domain.node_selection import matches_node_selector
 from koordinator.foundation.cel import CelError, CelProgram
 from koordinator.foundation.errors import InputError
 
-ANSWERS_KEPT: Final = 128  # expressions of which a device knows whether they are true of it
+ANSWERS_KEPT: Final = 16  # expressions of which a device knows whether they are true of it
 ALIKE_KEPT: Final = 1 << 14  # answers for devices that an expression can't tell apart
 _ALIKE: dict[Hashable, bool | str] = {}  # follows from its keys alone
 DeviceId = tuple[str, str, str]  # driver, pool, device

@@ -17,6 +17,7 @@ from koordinator.foundation.cel import (
     BOOL,
     DYN,
     STRING,
+    TOO_DEAR,
     CelEnvironment,
     CelError,
     CelProgram,
@@ -29,7 +30,9 @@ from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import NANOS, Quantity
 
 MAX_EXPRESSION: Final = 10 * 1024  # characters
-MAX_COST: Final = 1_000_000  # steps of one evaluation; Kubernetes counts its own cost units
+MAX_COST: Final = 20_000  # steps of one evaluation; useful ones take some dozens
+_TOO_DEAR: Final[set[str]] = set()  # expressions that have taken more
+_MOST_DEAR: Final = 4096
 
 
 class DomainMap(dict[str, Any]):
@@ -248,7 +251,16 @@ def _is_sound(attribute: DeviceAttribute) -> bool:
 
 def matches(program: CelProgram, variables: Mapping[str, Any]) -> bool:
     """Return whether the expression is true of a device.  Raises CelError."""
-    value = program.evaluate(variables, MAX_COST)
+    if program.text in _TOO_DEAR:  # nor is it tried on other devices: there may be thousands
+        raise CelError(TOO_DEAR)
+    try:
+        value = program.evaluate(variables, MAX_COST)
+    except CelError as error:
+        if str(error) == TOO_DEAR:
+            if len(_TOO_DEAR) >= _MOST_DEAR:
+                _TOO_DEAR.clear()
+            _TOO_DEAR.add(program.text)
+        raise
     if not isinstance(value, bool):
         raise CelError(f"CEL expression result of type {type(value).__name__} is not bool")
     return value

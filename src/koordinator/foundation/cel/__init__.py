@@ -7,11 +7,12 @@ compiled, as a reference that is not declared (``library`` names it).
 ``types``    types, and values that Python has none for
 ``checker``  static types
 ``library``  the functions of every environment
+``visitor``  a tree, node by node
 ``reads``    what of its variables an expression depends on
 ``program``  the tree as nested functions, evaluated within a number of steps
 """
 
-from koordinator.foundation.cel.program import CelEnvironment, CelProgram
+from koordinator.foundation.cel.program import TOO_DEAR, CelEnvironment, CelProgram
 from koordinator.foundation.cel.types import (
     BOOL,
     DYN,
@@ -29,6 +30,7 @@ __all__ = [
     "DYN",
     "INT",
     "STRING",
+    "TOO_DEAR",
     "CelEnvironment",
     "CelError",
     "CelProgram",

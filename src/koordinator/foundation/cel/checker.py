@@ -6,7 +6,6 @@ Source: https://github.com/google/cel-spec doc/langdef.md, "Gradual Type Checkin
 """
 
 from collections.abc import Mapping
-from typing import assert_never
 
 from koordinator.foundation.cel.syntax import (
     Bind,
@@ -35,6 +34,7 @@ from koordinator.foundation.cel.types import (
     Overload,
     RecordType,
 )
+from koordinator.foundation.cel.visitor import NodeVisitor
 from koordinator.foundation.errors import InputError
 
 #: Names of types, which are values themselves.
@@ -44,7 +44,7 @@ TYPE_NAMES = (
 _LITERALS = {bool: BOOL, int: INT, UInt: UINT, float: DOUBLE, str: STRING, bytes: BYTES}
 
 
-class Checker:
+class Checker(NodeVisitor[CelType]):
     """Finds the type of an expression in an environment."""
 
     def __init__(
@@ -56,29 +56,18 @@ class Checker:
         self._functions, self._records = functions, records
         self._scope = dict(variables)
 
-    def type_of(self, node: Node) -> CelType:  # noqa: PLR0911 -- one for each kind of node
+    def type_of(self, node: Node) -> CelType:
         """Return the type.  Raises InputError for what no value could make right."""
-        match node:
-            case Literal():
-                return _LITERALS.get(type(node.value), NULL)
-            case Identifier():
-                return self._of_name(node.name)
-            case Select():
-                return self._of_select(node)
-            case Call():
-                return self._of_call(node)
-            case ListOf():
-                return CelType("list", (self._common(self._elements(node)),))
-            case MapOf():
-                return self._of_map(node)
-            case Fold():
-                return self._of_fold(node)
-            case Bind():
-                return self._of_bind(node)
-            case _:
-                assert_never(node)
+        return self.visit(node)
 
-    def _of_name(self, name: str) -> CelType:
+    def _of_literal(self, node: Literal) -> CelType:
+        return _LITERALS.get(type(node.value), NULL)
+
+    def _of_list(self, node: ListOf) -> CelType:
+        return CelType("list", (self._common(self._elements(node)),))
+
+    def _of_identifier(self, node: Identifier) -> CelType:
+        name = node.name
         found = self._scope.get(name)
         if found is not None:
             return found

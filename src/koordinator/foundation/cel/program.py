@@ -8,7 +8,7 @@ Source: https://github.com/google/cel-spec doc/langdef.md, "Evaluation".
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, assert_never
+from typing import Any, Final
 
 from koordinator.foundation.cel.checker import TYPE_NAMES, Checker, qualified_name
 from koordinator.foundation.cel.library import STANDARD, pattern_of
@@ -35,8 +35,10 @@ from koordinator.foundation.cel.types import (
     RecordType,
     kind_of,
 )
+from koordinator.foundation.cel.visitor import NodeVisitor
 from koordinator.foundation.errors import InputError
 
+TOO_DEAR: Final = "operation cancelled: actual cost limit exceeded"
 _TEXT_PER_STEP = 10  # characters
 
 
@@ -53,7 +55,7 @@ class Activation:
         """Take off steps.  Raises CelError when there are none left."""
         self.steps -= steps
         if self.steps < 0:
-            raise CelError("operation cancelled: actual cost limit exceeded")
+            raise CelError(TOO_DEAR)
 
 
 _Code = Callable[[Activation], Any]
@@ -86,47 +88,30 @@ class CelEnvironment:
         tree = parse(text)
         functions = Functions((*STANDARD, *self.overloads))
         result = Checker(functions, self.variables, self.records).type_of(tree)
-        code = _Compiler(functions, self.variables).code(tree)
+        code = _Compiler(functions, self.variables).visit(tree)
         return CelProgram(text, result, code, reads_of(tree, self.variables))
 
 
-class _Compiler:
+class _Compiler(NodeVisitor[_Code]):
     """Makes functions of nodes."""
 
     def __init__(self, functions: Functions, variables: Mapping[str, CelType]) -> None:
         self._functions = functions
         self._names = set(variables)
 
-    def code(self, node: Node) -> _Code:  # noqa: PLR0911 -- one for each kind of node
-        match node:
-            case Literal():
-                value = node.value
-                return lambda _: value
-            case Identifier():
-                return self._name(node.name)
-            case Select():
-                return self._select(node)
-            case Call():
-                return self._call(node)
-            case ListOf():
-                return self._list(node)
-            case MapOf():
-                return self._map(node)
-            case Fold():
-                return self._fold(node)
-            case Bind():
-                return self._bind(node)
-            case _:
-                assert_never(node)
+    def _of_literal(self, node: Literal) -> _Code:
+        value = node.value
+        return lambda _: value
 
-    def _name(self, name: str) -> _Code:
+    def _of_identifier(self, node: Identifier) -> _Code:
+        name = node.name
         if name in TYPE_NAMES and name not in self._names:
             value = CelType(name)
             return lambda _: value
         return lambda activation: activation.variables[name]
 
-    def _select(self, node: Select) -> _Code:
-        operand, key = self.code(node.operand), node.field
+    def _of_select(self, node: Select) -> _Code:
+        operand, key = self.visit(node.operand), node.field
 
         def select(activation: Activation) -> Any:
             found = operand(activation)
@@ -148,23 +133,23 @@ class _Compiler:
 
         return test if node.test else select_maybe if node.optional else select
 
-    def _call(self, node: Call) -> _Code:
+    def _of_call(self, node: Call) -> _Code:
         if node.function in _MATCHING and node.args and isinstance(node.args[-1], Literal):
             _check_pattern(node.args[-1].value)
         special = _SPECIAL.get(node.function)
         if special is not None and node.target is None:
-            return special(*[self.code(arg) for arg in node.args])
+            return special(*[self.visit(arg) for arg in node.args])
         qualified = qualified_name(node.target)
         name, targets = node.function, [] if node.target is None else [node.target]
         if qualified and qualified.split(".")[0] not in self._names:
             candidates = self._functions.named(f"{qualified}.{name}", is_method=False)
             if candidates:
-                return _dispatched(candidates, [self.code(arg) for arg in node.args])
+                return _dispatched(candidates, [self.visit(arg) for arg in node.args])
         candidates = self._functions.named(name, is_method=bool(targets))
-        return _dispatched(candidates, [self.code(arg) for arg in (*targets, *node.args)])
+        return _dispatched(candidates, [self.visit(arg) for arg in (*targets, *node.args)])
 
-    def _list(self, node: ListOf) -> _Code:
-        elements = [(self.code(element), optional) for element, optional in node.elements]
+    def _of_list(self, node: ListOf) -> _Code:
+        elements = [(self.visit(element), optional) for element, optional in node.elements]
 
         def make(activation: Activation) -> list[Any]:
             made = []
@@ -178,8 +163,8 @@ class _Compiler:
 
         return make
 
-    def _map(self, node: MapOf) -> _Code:
-        entries = [(self.code(key), self.code(value), opt) for key, value, opt in node.entries]
+    def _of_map(self, node: MapOf) -> _Code:
+        entries = [(self.visit(key), self.visit(value), opt) for key, value, opt in node.entries]
 
         def make(activation: Activation) -> dict[Any, Any]:
             made: dict[Any, Any] = {}
@@ -197,8 +182,8 @@ class _Compiler:
 
         return make
 
-    def _fold(self, node: Fold) -> _Code:
-        operand, variable, kind = self.code(node.operand), node.variable, node.kind
+    def _of_fold(self, node: Fold) -> _Code:
+        operand, variable, kind = self.visit(node.operand), node.variable, node.kind
         condition = None
         body = self._scoped(variable, node.body)
         if node.condition is not None:
@@ -230,8 +215,8 @@ class _Compiler:
             return lambda a: sum(_bool(body(b)) for _, b in values(a)) == 1
         return lambda a: _quantified(values(a), body, is_any=kind == "exists")
 
-    def _bind(self, node: Bind) -> _Code:
-        value, variable, kind = self.code(node.value), node.variable, node.kind
+    def _of_bind(self, node: Bind) -> _Code:
+        value, variable, kind = self.visit(node.value), node.variable, node.kind
         body = self._scoped(variable, node.body)
 
         def bind(activation: Activation) -> Any:
@@ -256,7 +241,7 @@ class _Compiler:
     def _scoped(self, variable: str, body: Node) -> _Code:
         outer, self._names = self._names, {*self._names, variable}
         try:
-            return self.code(body)
+            return self.visit(body)
         finally:
             self._names = outer
 

@@ -1,0 +1,146 @@
+"""Slices and claims as nobody sane writes them: others go on, and memory stays bounded."""
+
+from typing import Any
+
+import pytest
+from tests.unit.scheduler.conftest import NewEmbedded
+from tests.unit.scheduler.plugins.test_dynamic_resources import (
+    DRIVER,
+    GPUS,
+    claim,
+    devices,
+    places,
+    slice_of,
+    stored,
+    user,
+)
+from tests.worlds import made, node
+
+from koordinator.api.dynamic_resources import DeviceClass, ResourceClaim, ResourceSlice
+from koordinator.api.pod import Pod
+from koordinator.domain.dynamic_resources import inventory
+from koordinator.scheduler.loop import Unschedulable
+from koordinator.scheduler.plugins.dynamic_resources.verdicts import KEPT, VerdictTable
+from koordinator.simulator import Embedded
+
+MANY = "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]"
+ENDLESS = "".join(f"{MANY}.all({c}, " for c in "abcdefgh") + "true" + ")" * 8
+ODD: list[dict[str, Any]] = [
+    {"attributes": {"": {"int": 1}, "/": {"int": 1}, "a/b/c": {"string": "x"}}},
+    {"attributes": {"none": {}, "index": {"int": 0}}},
+    {"attributes": {"index": {"version": "1.2"}}},
+    {"attributes": {"index": {"string": "0"}, f"{DRIVER}/index": {"int": 0}}},
+    {"capacity": {"memory": {"value": "-1"}, "x/y/z": {"value": "1e30"}}},
+    {"consumesCounters": [{"counterSet": "nobody", "counters": {"has": {"value": "1"}}}]},
+    {"nodeName": "elsewhere", "allNodes": False},
+]
+
+
+def test_a_slice_of_two_thousand_devices_is_searched(embedded: NewEmbedded) -> None:
+    """Also for the last one."""
+    wants = f'device.attributes["{DRIVER}"].index == 1999'
+    one = embedded(node("n"), slice_of("n", 2_000), GPUS, claim("c", 1, wants), user("p", "c"))
+
+    assert places(one) == {"p": "n"}
+    assert devices(stored(one, "c")) == ["n/gpu-1999"]
+
+
+@pytest.mark.parametrize("odd", ODD, ids=range(len(ODD)))
+def test_odd_devices_keep_nobody_from_others(embedded: NewEmbedded, odd: dict[str, Any]) -> None:
+    """Neither on the node, if the claim asks for nothing of them, nor on others."""
+    strange = slice_of("n", 0, devices=[{"name": "odd", **odd}, {"name": "gpu-0"}])
+    wants = f'device.attributes["{DRIVER}"].index == 0'
+    one = embedded(
+        node("n"), node("m"), strange, slice_of("m", 2), GPUS, claim("c", 1, wants),
+        claim("d", 1, "true"), user("p", "c"), user("q", "d"),
+    )  # fmt: skip
+
+    assert set(places(one)) == {"p", "q"}
+    one.scheduler.validate()
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"devices": [{"name": "same"}, {"name": "same"}]},
+        {"pool": {"name": "n", "generation": 1, "resourceSliceCount": 2}},
+        {"pool": {"name": "n", "generation": 1}},
+    ],
+)
+def test_pools_that_cannot_be_relied_on_give_nothing(
+    embedded: NewEmbedded, spec: dict[str, Any]
+) -> None:
+    """Names that come twice, slices that are missing, and a count that is."""
+    one = embedded(node("n"), slice_of("n", 1, **spec), GPUS, claim("c"), user("p", "c"))
+
+    assert places(one) == {}
+    assert devices(stored(one, "c")) == []
+
+
+@pytest.mark.parametrize("expression", [ENDLESS, "1 / 0 == 1", "device.nothing", "(" * 2000])
+def test_a_selector_that_fails_holds_up_its_own_pod_alone(
+    embedded: NewEmbedded, expression: str
+) -> None:
+    """Whether it takes for ever, breaks, or means nothing."""
+    one = embedded(
+        node("n"), slice_of("n", 2), GPUS, claim("bad", 1, expression), claim("good"),
+        user("p", "bad"), user("q", "good"),
+    )  # fmt: skip
+
+    outcomes = one.run_to_fixed_point()
+    assert [o.pod for o in outcomes if isinstance(o, Unschedulable)] == ["default/p"]
+    assert one.cluster.get(Pod, "q", "default").spec.node_name == "n"
+
+
+def test_a_claim_of_a_class_that_is_gone_waits_for_it(embedded: NewEmbedded) -> None:
+    """And what was given of it stays given."""
+    one = embedded(node("n"), slice_of("n", 2), GPUS, claim("c"), user("p", "c"))
+    places(one)
+    one.cluster.delete(DeviceClass, "gpu")
+    one.load([claim("d"), user("q", "d")])
+
+    (waits,) = one.run_to_fixed_point()
+    assert isinstance(waits, Unschedulable)
+    assert "device class gpu does not exist" in waits.message
+    one.load([made("DeviceClass", "gpu", "resource.k8s.io/v1", spec={})])
+    assert places(one) == {"q": "n"}
+    assert (devices(stored(one, "c")), devices(stored(one, "d"))) == (["n/gpu-0"], ["n/gpu-1"])
+
+
+def test_ever_new_selectors_and_slices_leave_nothing_behind(embedded: NewEmbedded) -> None:
+    """Answers, kinds of claims, pools and usages are bounded, or go with what they are about."""
+    one = embedded(node("n"), slice_of("n", 2), GPUS)
+    for number in range(KEPT + 4):
+        wants = f'device.attributes["{DRIVER}"].index == {number + 2}'
+        one.load([claim(f"c{number}", 1, wants), user(f"p{number}", f"c{number}")])
+    one.run_to_fixed_point()
+    table = verdicts(one)
+    (pool,) = table.devices.pools(0)
+    assert len(table._by_kind) <= KEPT
+    assert all(len(d._answers) <= inventory.ANSWERS_KEPT for d in pool.devices)
+    assert len(inventory._ALIKE) <= inventory.ALIKE_KEPT
+
+    one.cluster.delete(ResourceSlice, "n")
+    for number in range(KEPT + 4):
+        one.cluster.delete(Pod, f"p{number}", "default")
+        one.cluster.delete(ResourceClaim, f"c{number}", "default")
+    one.scheduler.step()
+    devices_known = verdicts(one).devices
+    assert devices_known.pools(0) == ()
+    assert not devices_known._holders
+    assert not devices_known._held
+    assert not devices_known._slices._by_pool
+    assert not devices_known.use.devices
+
+
+def verdicts(one: Embedded) -> VerdictTable:
+    """Return what the plugin keeps, brought up to date by a pod that asks."""
+    one.load([claim("last"), user("last", "last")])
+    one.run_to_fixed_point()
+    (found,) = [
+        ledger for ledger, _ in one.state.ledgers.kept.values() if isinstance(ledger, VerdictTable)
+    ]
+    one.cluster.delete(Pod, "last", "default")
+    one.cluster.delete(ResourceClaim, "last", "default")
+    one.step_controllers()
+    return found
