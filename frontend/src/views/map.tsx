@@ -52,7 +52,10 @@ export function NodeMap(props: { node: string }): JSX.Element {
   const isWanted = (row: number): boolean =>
     (!wanted || (model.nodes.names[row] ?? '').toLowerCase().includes(wanted)) && (!gpus || valueOf(row, isLinked ? 'linkedGpus' : 'freeGpus') >= gpus)
   const filters = Boolean(wanted) || gpus > 0
-  const matching = filters ? model.nodes.names.filter((_, row) => isWanted(row)) : []
+  const matching = useMemo(
+    () => (filters ? model.nodes.names.filter((_, row) => isWanted(row)) : []),
+    [model.number, wanted, gpus, isLinked],
+  )
 
   useEffect(() => {
     const frame = requestAnimationFrame(() => {
@@ -205,13 +208,17 @@ export function NodeMap(props: { node: string }): JSX.Element {
 
 /** The nodes that have most of what is shown. */
 function Most(props: { colour: string }): JSX.Element | null {
-  if (props.colour === 'state') return null
-  const first = model.nodes.names
-    .map((name, row) => ({ name, value: valueOf(row, props.colour) }))
-    .filter((one) => one.value > 0)
-    .sort((a, b) => b.value - a.value)
-    .slice(0, 5)
-  return first.length === 0 ? null : (
+  // Thousands of nodes are sorted when they have changed, not for each frame that is zoomed.
+  const first = useMemo(
+    () =>
+      model.nodes.names
+        .map((name, row) => ({ name, value: valueOf(row, props.colour) }))
+        .filter((one) => one.value > 0)
+        .sort((a, b) => b.value - a.value)
+        .slice(0, 5),
+    [model.number, props.colour],
+  )
+  return first.length === 0 || props.colour === 'state' ? null : (
     <p class="dim">
       Most:{' '}
       {first.map((one, place) => (
@@ -295,15 +302,18 @@ function draw(
   const [right, bottom] = [view.x + layout.width / scale, view.y + layout.height / scale]
   const isNamed = side * scale >= NAMED_FROM
   pen.font = `${11 / scale}px ${style.fontFamily}`
+  const column = model.columns[colour] ?? -1
+  let last = ''
   for (let row = 0; row < layout.x.length; row += 1) {
     const [x, y] = [layout.x[row] ?? 0, layout.y[row] ?? 0]
     if (x > right || y > bottom || x + side < view.x || y + side < view.y) continue
-    const value = valueOf(row, colour)
-    pen.globalAlpha = isWanted && !isWanted(row) ? 0.12 : 1
-    pen.fillStyle = colourOf(colour, value)
+    const value = model.values[row]?.[column] ?? -1
+    if (isWanted) pen.globalAlpha = isWanted(row) ? 1 : 0.12
+    const fill = colourOf(colour, value)
+    if (fill !== last) pen.fillStyle = last = fill
     pen.fillRect(x, y, side, side)
     if (isNamed) {
-      pen.fillStyle = value > 500 && colour !== 'state' ? '#000' : '#fff'
+      pen.fillStyle = last = value > 500 && colour !== 'state' ? '#000' : '#fff'
       pen.fillText(model.nodes.names[row] ?? '', x + 3 / scale, y + 14 / scale, side - 6 / scale)
     }
   }

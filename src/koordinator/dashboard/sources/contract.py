@@ -1,12 +1,14 @@
 """What a dashboard needs to know of what it looks at."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
 import msgspec
 
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration
+from koordinator.foundation.errors import InputError
 from koordinator.scheduler.loop.handle import SchedulerHandle
 
 #: Lets whoever reads work for at least so many seconds; False: it is time to end.
@@ -55,6 +57,26 @@ class SourceControl(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     is_paused: bool | None = None
     speed: float | None = None
     seek_s: float | None = None
+
+
+FASTEST = 1e6  # seconds there in one of readers
+
+
+@dataclass(slots=True)
+class Pace:
+    """How fast the time of a source passes, as readers have chosen; ``speed`` 0: as it can."""
+
+    speed: float
+    is_paused: bool = False
+
+    def control(self, wanted: SourceControl) -> None:
+        """Pause, go on, or change the speed.  Raises InputError for one that can't be had."""
+        if wanted.speed is not None:
+            if not 0 <= wanted.speed <= FASTEST:
+                raise InputError(f"found {wanted.speed:g}; accepted is 0..{FASTEST:g}")
+            self.speed = wanted.speed
+        if wanted.is_paused is not None:
+            self.is_paused = wanted.is_paused
 
 
 class TimelineMark(msgspec.Struct, frozen=True, rename="camel"):

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, ExitStack
 
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration
 from koordinator.dashboard.sources.contract import (
+    Pace,
     Pause,
     SourceControl,
     SourceKind,
@@ -21,7 +22,6 @@ from koordinator.foundation.errors import InputError
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.simulator.replay import ReplayRun
 
-FASTEST = 1e6
 _SLICE_S = 0.05
 _LOOK_EVERY = 64  # batches between two answers to readers while time is caught up with
 
@@ -50,7 +50,7 @@ class RecordingSource:
         self.title = title
         self.configuration = configuration
         self._open, self._begin_replay, self._clock = open_recording, begin, clock
-        self._speed, self._is_paused = speed, False
+        self._pace = Pace(speed)
         self._from_s = self._to_s = 0.0
         self._run: ReplayRun | None = None
         self._target_s: float | None = None  # what a reader has chosen and is not reached yet
@@ -65,7 +65,7 @@ class RecordingSource:
     @property
     def status(self) -> SourceStatus:
         """Times are those of the recording."""
-        phase = SourcePhase.PAUSED if self._is_paused else SourcePhase.LIVE
+        phase = SourcePhase.PAUSED if self._pace.is_paused else SourcePhase.LIVE
         if self._has_ended:
             phase = SourcePhase.ENDED
         if self._run is None or self._target_s is not None:
@@ -75,7 +75,7 @@ class RecordingSource:
             now_s=self._run.now_s if self._run is not None else self._from_s,
             from_s=self._from_s,
             to_s=self._to_s,
-            speed=self._speed,
+            speed=self._pace.speed,
             can_seek=True,
         )
 
@@ -85,18 +85,13 @@ class RecordingSource:
 
     def control(self, wanted: SourceControl) -> None:
         """Pause, go on, or go to a moment.  Raises InputError for one outside the recording."""
-        if wanted.speed is not None:
-            if not 0 <= wanted.speed <= FASTEST:
-                raise InputError(f"found {wanted.speed:g}; accepted is 0..{FASTEST:g}")
-            self._speed = wanted.speed
+        if wanted.seek_s is not None and not self._from_s <= wanted.seek_s <= self._to_s:
+            raise InputError(
+                f"found {wanted.seek_s:.0f}; accepted is {self._from_s:.0f}..{self._to_s:.0f}"
+            )
+        self._pace.control(wanted)
         if wanted.seek_s is not None:
-            if not self._from_s <= wanted.seek_s <= self._to_s:
-                raise InputError(
-                    f"found {wanted.seek_s:.0f}; accepted is {self._from_s:.0f}..{self._to_s:.0f}"
-                )
             self._target_s = wanted.seek_s
-        if wanted.is_paused is not None:
-            self._is_paused = wanted.is_paused
 
     def follow(self, pause: Pause) -> None:
         """Replay until it is time to end.  Raises InputError for what can't be read."""
@@ -125,15 +120,15 @@ class RecordingSource:
                     self._target_s = None
                 self._run, self._shown_s = run, max(wanted_s, run.now_s)
                 self._has_ended = ahead is None and run.now_s >= self._to_s
-                is_idle = self._is_paused or self._has_ended or bool(self._speed)
+                is_idle = self._pace.is_paused or self._has_ended or bool(self._pace.speed)
                 began_s = self._clock.now_s()
                 if not pause(_SLICE_S if is_idle and self._target_s is None else 0.0):
                     return False
                 if self._target_s is not None and self._target_s < run.now_s:
                     return True
-                if self._target_s is None and not self._is_paused:
+                if self._target_s is None and not self._pace.is_paused:
                     passed_s = self._clock.now_s() - began_s
-                    step_s = passed_s * self._speed if self._speed else self._to_s
+                    step_s = passed_s * self._pace.speed if self._pace.speed else self._to_s
                     self._shown_s = min(self._shown_s + step_s, self._to_s)
 
     def _wanted_s(self) -> float:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration
 from koordinator.dashboard.sources.contract import (
+    Pace,
     Pause,
     SourceControl,
     SourceKind,
@@ -17,7 +18,6 @@ from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.simulator import Simulation, SimulationResult
 from koordinator.simulator.interruption import RunInterrupted
 
-FASTEST = 1e6
 _SLICE_S = 0.05
 
 
@@ -38,8 +38,7 @@ class SimulationSource:
         self.configuration = configuration
         self.result: SimulationResult | None = None
         self._simulation, self._clock = simulation, clock
-        self._speed = speed
-        self._is_paused = False
+        self._pace = Pace(speed)
         self._was_stopped = False
 
     @property
@@ -55,13 +54,13 @@ class SimulationSource:
     @property
     def status(self) -> SourceStatus:
         """Times are virtual."""
-        phase = SourcePhase.PAUSED if self._is_paused else SourcePhase.LIVE
+        phase = SourcePhase.PAUSED if self._pace.is_paused else SourcePhase.LIVE
         return SourceStatus(
             phase=SourcePhase.ENDED if self.result is not None else phase,
             now_s=self._simulation.world.now_s,
             from_s=0.0,
             to_s=self._simulation.ends_s,
-            speed=self._speed,
+            speed=self._pace.speed,
             is_virtual=True,
         )
 
@@ -73,12 +72,7 @@ class SimulationSource:
         """Pause, go on, or change the speed.  Raises InputError: time does not go back here."""
         if wanted.seek_s is not None:
             raise InputError("a simulation goes on only; record it to move in its time")
-        if wanted.speed is not None:
-            if not 0 <= wanted.speed <= FASTEST:
-                raise InputError(f"found {wanted.speed:g}; accepted is 0..{FASTEST:g}")
-            self._speed = wanted.speed
-        if wanted.is_paused is not None:
-            self._is_paused = wanted.is_paused
+        self._pace.control(wanted)
 
     def follow(self, pause: Pause) -> None:
         """Run to the end, or until it is time to end."""
@@ -90,11 +84,13 @@ class SimulationSource:
             passed_s, drawn_s = now_s - drawn_s, now_s
             began_s = self._clock.now_s()
             while True:
-                if not pause(_SLICE_S if self._is_paused or self._speed else 0.0):
+                if not pause(_SLICE_S if self._pace.is_paused or self._pace.speed else 0.0):
                     self._was_stopped = True
                     raise RunInterrupted
                 waited_s = self._clock.now_s() - began_s
-                if not self._is_paused and (not self._speed or waited_s * self._speed >= passed_s):
+                if not self._pace.is_paused and (
+                    not self._pace.speed or waited_s * self._pace.speed >= passed_s
+                ):
                     return
 
         self.result = self._simulation.run(wait)
