@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from prometheus_client import CollectorRegistry, Gauge, PlatformCollector, ProcessCollector
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 
 from koordinator.api.kubescheduler.config import LeaderElectionConfiguration
 from koordinator.cli.flags import ConnectionFlags, ProcessFlags
@@ -59,6 +59,17 @@ class LeaseTerms:
     def key(self) -> str:
         """``namespace/name``."""
         return f"{self.namespace}/{self.name}"
+
+    @staticmethod
+    def of_controller(namespace: str, name: str) -> "LeaseTerms":
+        """Return a lease that counts as long as controller-runtime's."""
+        return LeaseTerms(
+            namespace=namespace,
+            name=name,
+            lease_duration_s=15.0,
+            renew_deadline_s=10.0,
+            retry_period_s=2.0,
+        )
 
     @staticmethod
     def of(election: LeaderElectionConfiguration) -> "LeaseTerms | None":
@@ -144,16 +155,6 @@ class ComponentProcess:
             retry_period_s=lease.retry_period_s,
         )
         return Leadership(elector, self.clock)
-
-    def show_leadership(self, lease: LeaseTerms, leadership: Leadership) -> None:
-        """Show who leads under the name that client-go's metric has."""
-        master = Gauge(
-            "leader_election_master_status",
-            "Whether this process leads: 1, or waits to: 0.",
-            ["name"],
-            registry=self.registry,
-        )
-        master.labels(lease.name).set_function(lambda: float(leadership.holds()))
 
     def start(self, servers: Iterable[HttpServer]) -> None:
         """Serve from now to the end."""

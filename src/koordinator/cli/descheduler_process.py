@@ -7,27 +7,25 @@ Source of names and ports: koordinator cmd/koord-descheduler/app.
 """
 
 import gc
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from koordinator.cli.component_process import ComponentProcess, LeaseTerms, run_component
 from koordinator.cli.configuration import plugins_for, read_configuration
 from koordinator.cli.descheduler_flags import DeschedulerFlags
 from koordinator.cli.descheduler_plugins import descheduler_plugins_for
+from koordinator.cli.election import Election
 from koordinator.cli.page_servers import REVIEWS_PER_S, page_servers
-from koordinator.cluster.kubernetes.cluster import KubernetesCluster
 from koordinator.descheduler.app import Descheduler
 from koordinator.descheduler.configuration import DeschedulerConfiguration, parse_socket_address
 from koordinator.descheduler.evictor import MoveObserver
 from koordinator.descheduler.metrics import DeschedulerMetrics
 from koordinator.descheduler.move_trail import MoveTrail
 from koordinator.domain.placement_trial import PlacementTrial
-from koordinator.foundation.errors import ClusterError
 from koordinator.process.configz import configz
 from koordinator.process.endpoints import Endpoints, application, probes, thread_stacks
-from koordinator.process.health import PING, Check, leader_election_check, shutdown_check
+from koordinator.process.health import PING, Check, shutdown_check
 from koordinator.process.http_server import HttpServer
-from koordinator.process.leadership import Leadership
 from koordinator.process.logs import set_verbosity
 from koordinator.process.rotated_file import RotatedFile
 from koordinator.scheduler.features.audit import AUDIT_FILE
@@ -63,11 +61,12 @@ class _Process:
     ) -> None:
         self._configuration, self._flags = configuration, flags
         self._parts, self._clock = parts, parts.clock
-        self._lease = LeaseTerms.of(configuration.leader_election)
-        self._leadership = self._build_leadership()
-        self._cluster = self._connect(
-            may_write=self._may_act, qps=configuration.client_connection.qps
-        )
+        connection = configuration.client_connection
+        self._connect = partial(parts.connect, burst=connection.burst)
+        lease = LeaseTerms.of(configuration.leader_election)
+        self._election = Election(parts, lease, burst=connection.burst)
+        self._election.show_master_status()
+        self._cluster = self._connect(may_write=self._election.may_act, qps=connection.qps)
         self._descheduler = Descheduler(
             self._cluster,
             self._clock,
@@ -83,20 +82,15 @@ class _Process:
 
     def run(self) -> None:
         self._serve()
-        leadership = self._leadership
-        if leadership is not None:
-            leadership.start()
-            # Whoever fails has to let the lease run out: of what it began, something may go on.
-            self._parts.cleanup.callback(leadership.stop, release=False)
-            leadership.wait_until_leading(LEAD_AT_ONCE_S)  # else everything is listed twice
+        self._election.start()
+        self._election.wait_until_leading(LEAD_AT_ONCE_S)  # else everything is listed twice
         descheduler = self._descheduler
-        led, frozen = self._may_act(), False
+        led, frozen = self._election.may_act(), False
         descheduler.sync()
         while not self._parts.stopping.is_set():
             self._parts.heartbeat.beat()
-            if leadership is not None and leadership.lost:
-                raise ClusterError("leadership lost")
-            leads = self._may_act()
+            self._election.must_not_be_lost()
+            leads = self._election.may_act()
             if leads and not led:
                 descheduler.sync()  # what the last leader did just now may be on its way still
             led = leads
@@ -105,11 +99,7 @@ class _Process:
                 frozen = True
             if not descheduler.step(leads=leads):
                 self._cluster.wait(self._longest_wait_s(leads=leads))
-        if leadership is not None:
-            leadership.stop()
-
-    def _may_act(self) -> bool:
-        return self._leadership is None or self._leadership.holds()
+        self._election.leave()
 
     def _longest_wait_s(self, *, leads: bool) -> float:
         wakeup_s = self._descheduler.next_wakeup_s()
@@ -117,26 +107,6 @@ class _Process:
         return self._parts.wait_s(wakeup_s if waits else None)
 
     # -- parts -------------------------------------------------------------------------------
-
-    def _connect(
-        self,
-        *,
-        may_write: Callable[[], bool] = lambda: True,
-        qps: float = 0.0,
-        timeout_s: float = 30.0,
-    ) -> KubernetesCluster:
-        burst = self._configuration.client_connection.burst
-        return self._parts.connect(may_write=may_write, qps=qps, burst=burst, timeout_s=timeout_s)
-
-    def _build_leadership(self) -> Leadership | None:
-        lease = self._lease
-        if lease is None:
-            return None
-        leadership = self._parts.stand_for(
-            lease, self._connect(timeout_s=lease.renew_deadline_s / 2)
-        )
-        self._parts.show_leadership(lease, leadership)
-        return leadership
 
     def _build_trial(self) -> PlacementTrial | None:
         """Return a scheduler to ask, unless the configuration wants nobody to be asked."""
@@ -190,10 +160,7 @@ class _Process:
         self._parts.start(servers)
 
     def _health(self) -> dict[str, list[Check]]:
-        alive = [PING, self._parts.heartbeat.check]
-        leadership = self._leadership
-        if leadership is not None and self._lease is not None:
-            alive.append(leader_election_check(self._lease.key, leadership.overdue_s))
+        alive = [PING, self._parts.heartbeat.check, *self._election.checks()]
         synced = Check("cluster-sync", self._not_synced)
         ready = [*alive, synced, shutdown_check(self._parts.stopping)]
         return {"healthz": alive, "livez": alive, "readyz": ready}

@@ -3,12 +3,13 @@
 Groups of flags are fields of a command's own: see ``dataclass_flags``.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from koordinator.api.slo_config import CONFIG_NAMESPACE
 from koordinator.cli.output import Output
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError
@@ -82,6 +83,45 @@ class PageFlags:
         from koordinator.cli.page_servers import PageSettings  # noqa: PLC0415 -- servers take long
 
         return PageSettings.parse(plain=plain, **asdict(self))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerFlags:
+    """What the original's components on controller-runtime take: pages, and whether one leads."""
+
+    metrics_addr: Annotated[
+        str,
+        typer.Option(
+            help="Plain HTTP, for whom the API server lets, or for anybody who reaches a loopback "
+            "address; 0: none.",
+            rich_help_panel=SERVING,
+        ),
+    ] = ":8080"
+    pages: PageFlags = field(default_factory=PageFlags)
+    health_probe_addr: Annotated[
+        str, typer.Option(help="Plain HTTP, only health; 0: none.", rich_help_panel=SERVING)
+    ] = ":8000"
+    enable_leader_election: Annotated[str, typer.Option(metavar=BOOL, rich_help_panel=ELECTION)] = (
+        "true"
+    )
+    leader_election_namespace: Annotated[str, typer.Option(rich_help_panel=ELECTION)] = (
+        CONFIG_NAMESPACE
+    )
+
+    @property
+    def page_settings(self) -> "PageSettings":
+        """What the servers of pages are made of.  Raises InputError."""
+        return self.pages.settings(parse_address(self.metrics_addr, "--metrics-addr"))
+
+    @property
+    def health_address(self) -> tuple[str, int] | None:
+        """Where only health is served, if anywhere.  Raises InputError."""
+        return parse_address(self.health_probe_addr, "--health-probe-addr")
+
+    @property
+    def elects(self) -> bool:
+        """Whether only the one that holds the lease writes.  Raises InputError."""
+        return parse_bool(self.enable_leader_election, "--enable-leader-election")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

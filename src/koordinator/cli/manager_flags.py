@@ -15,10 +15,10 @@ from koordinator.cli.flags import (
     ONCE,
     SERVING,
     ConnectionFlags,
+    ControllerFlags,
     OnceFiles,
     OnceNow,
     OncePrint,
-    PageFlags,
     ProcessFlags,
     parse_bool,
     parse_list,
@@ -256,18 +256,7 @@ class ManagerFlags:
     profiles: ProfileFlags = field(default_factory=ProfileFlags)
     queues: QueueFlags = field(default_factory=QueueFlags)
     webhook: WebhookFlags = field(default_factory=WebhookFlags)
-    metrics_addr: Annotated[
-        str,
-        typer.Option(
-            help="Plain HTTP, for whom the API server lets, or for anybody who reaches a loopback "
-            "address; 0: none.",
-            rich_help_panel=SERVING,
-        ),
-    ] = ":8080"
-    pages: PageFlags = field(default_factory=PageFlags)
-    health_probe_addr: Annotated[
-        str, typer.Option(help="Plain HTTP, only health; 0: none.", rich_help_panel=SERVING)
-    ] = ":8000"
+    controller: ControllerFlags = field(default_factory=ControllerFlags)
     shutdown_delay_duration: Annotated[
         str,
         typer.Option(
@@ -276,12 +265,6 @@ class ManagerFlags:
             rich_help_panel=SERVING,
         ),
     ] = "0s"
-    enable_leader_election: Annotated[str, typer.Option(metavar=BOOL, rich_help_panel=ELECTION)] = (
-        "true"
-    )
-    leader_election_namespace: Annotated[str, typer.Option(rich_help_panel=ELECTION)] = (
-        CONFIG_NAMESPACE
-    )
     leader_elect_resource_lock: Annotated[
         str, typer.Option(help="Only leases.", rich_help_panel=ELECTION)
     ] = "leases"
@@ -311,11 +294,6 @@ class ManagerFlags:
         """How long webhooks are answered after a signal.  Raises InputError."""
         text = self.shutdown_delay_duration
         return 0.0 if text in {"0", "0s"} else parse_seconds(text, "--shutdown-delay-duration")
-
-    @property
-    def elects(self) -> bool:
-        """Whether only the one that holds the lease writes.  Raises InputError."""
-        return parse_bool(self.enable_leader_election, "--enable-leader-election")
 
     def check(self) -> None:
         """Raise InputError for what no component of today can do."""

@@ -13,9 +13,10 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 
 from koordinator.api.webhook_configuration import (
@@ -23,10 +24,10 @@ from koordinator.api.webhook_configuration import (
     ValidatingWebhookConfiguration,
 )
 from koordinator.cli.component_process import ComponentProcess, LeaseTerms, run_component
-from koordinator.cli.flags import parse_address, parse_list
+from koordinator.cli.election import Election
+from koordinator.cli.flags import parse_list
 from koordinator.cli.manager_flags import ManagerFlags
 from koordinator.cli.page_servers import REVIEWS_PER_S, PageSettings, page_servers
-from koordinator.cluster.kubernetes.cluster import KubernetesCluster
 from koordinator.cluster.port import Cluster
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import ClusterError, NotFoundError
@@ -53,9 +54,8 @@ from koordinator.process.admission_reviews import (
 from koordinator.process.certificates import ReplaceableContext
 from koordinator.process.connections import ConnectionLimits
 from koordinator.process.endpoints import Endpoints, application, probes, thread_stacks
-from koordinator.process.health import PING, Check, leader_election_check, shutdown_check
+from koordinator.process.health import PING, Check, shutdown_check
 from koordinator.process.http_server import STOPPED_WITHIN_S, HttpServer
-from koordinator.process.leadership import Leadership
 from koordinator.process.logs import set_verbosity
 from koordinator.process.serving_secret import ServingSecret
 
@@ -67,7 +67,6 @@ SECRET = "koordinator-webhook-certs"  # noqa: S105 -- its name
 CARE_S = 60.0  # between two looks at certificate and webhook configurations
 CARE_AGAIN_S = 5.0  # after one that failed
 CARE_SOON_S = 0.1  # while the first reviews can't be answered yet
-LEASE_S, RENEW_S, RETRY_S = 15.0, 10.0, 2.0  # as controller-runtime has them
 STEP = 256  # objects between two looks at signals and the lease
 #: After so long a loop that never rests makes way for a webhook.  A request asks for that dozens of
 #: times, and with Python's 5 ms it would last some 200 ms.
@@ -99,10 +98,10 @@ class ManagerSettings:
             flags=flags,
             options=options,
             hooks=hooks,
-            elects=flags.elects,
+            elects=flags.controller.elects,
             shutdown_delay_s=flags.shutdown_delay_s,
-            pages=flags.pages.settings(parse_address(flags.metrics_addr, "--metrics-addr")),
-            health_address=parse_address(flags.health_probe_addr, "--health-probe-addr"),
+            pages=flags.controller.page_settings,
+            health_address=flags.controller.health_address,
             liveness_deadline_s=flags.process.liveness_deadline_s,
         )
 
@@ -125,14 +124,13 @@ class _Process:
 
     def __init__(self, settings: ManagerSettings, parts: ComponentProcess) -> None:
         self._settings, self._parts, self._clock = settings, parts, parts.clock
-        self._lease = LeaseTerms(
-            namespace=settings.flags.leader_election_namespace,
-            name=LEASE,
-            lease_duration_s=LEASE_S,
-            renew_deadline_s=RENEW_S,
-            retry_period_s=RETRY_S,
+        flags = settings.flags
+        self._connect = partial(parts.connect, burst=flags.rest_config_burst)
+        lease = LeaseTerms.of_controller(flags.controller.leader_election_namespace, LEASE)
+        self._election = Election(
+            parts, lease if settings.elects else None, burst=flags.rest_config_burst
         )
-        self._leadership = self._stand_for_election(first=True)
+        self._election.show_leader("koordinator_manager_is_leader")
         self._webhooks = Webhooks(
             settings,
             lambda: self._connect(timeout_s=5.0),
@@ -141,7 +139,7 @@ class _Process:
             cleanup=parts.cleanup,
             on_fault=self._parts.faults,
         )
-        self._cluster = self._connect(may_write=self._may_act, qps=settings.flags.rest_config_qps)
+        self._cluster = self._connect(may_write=self._election.may_act, qps=flags.rest_config_qps)
         self._manager = Manager(
             self._cluster,
             self._clock,
@@ -153,17 +151,14 @@ class _Process:
     def run(self) -> None:
         self._serve()
         self._webhooks.start()
-        self._parts.cleanup.callback(self._leave_election, release=False)
-        if self._leadership is not None:
-            self._leadership.start()
+        self._election.start()
         manager = self._manager
         manager.sync()
         led = frozen = False
         while not self._parts.stopping.is_set():
             self._parts.heartbeat.beat()
-            if self._leadership is not None and self._leadership.lost:
-                self._leadership = self._stand_again(self._leadership)
-            leads = self._may_act()
+            self._election.stand_again_if_lost()
+            leads = self._election.may_act()
             if leads and not led:
                 manager.sync()  # what the last leader did just now may be on its way still
             led = leads
@@ -172,64 +167,14 @@ class _Process:
                 frozen = True
             if not manager.step(limit=STEP if leads else 0):
                 self._cluster.wait(self._longest_wait_s(leads=leads))
-        self._leave_election(release=True)
-
-    def _stand_again(self, lost: Leadership) -> Leadership | None:
-        """Step down and become a candidate again, which waits until the lease has run out.
-
-        Only the loop does this, between two steps: what it may still have begun as a leader is
-        over, and before it leads again it takes in the cluster anew.
-        """
-        log.warning("stepped down: standing for election again")
-        lost.stop(release=False)
-        again = self._stand_for_election()
-        if again is not None:
-            again.start()
-        return again
-
-    def _leave_election(self, *, release: bool) -> None:
-        if self._leadership is not None:
-            self._leadership.stop(release=release)
-
-    def _may_act(self) -> bool:
-        return self._leadership is None or self._leadership.holds()
-
-    def _overdue_s(self) -> float:
-        return 0.0 if self._leadership is None else self._leadership.overdue_s()
+        self._election.leave()
 
     def _longest_wait_s(self, *, leads: bool) -> float:
         return self._parts.wait_s(self._manager.next_wakeup_s() if leads else None)
 
-    # -- parts -------------------------------------------------------------------------------
-
-    def _connect(
-        self,
-        *,
-        may_write: Callable[[], bool] = lambda: True,
-        qps: float = 0.0,
-        timeout_s: float = 30.0,
-    ) -> KubernetesCluster:
-        burst = self._settings.flags.rest_config_burst
-        return self._parts.connect(may_write=may_write, qps=qps, burst=burst, timeout_s=timeout_s)
-
-    def _stand_for_election(self, *, first: bool = False) -> Leadership | None:
-        """Return a new candidate, under a new name: a lost lease has to run out for it, too."""
-        if not self._settings.elects:
-            return None
-        if first:
-            self._election_cluster = self._connect(timeout_s=RENEW_S / 2)
-            Gauge(
-                "koordinator_manager_is_leader",
-                "Whether this process leads: 1, or waits to: 0.",
-                registry=self._parts.registry,
-            ).set_function(lambda: float(self._may_act()))
-        return self._parts.stand_for(self._lease, self._election_cluster)
-
     def _serve(self) -> None:
         settings = self._settings
-        alive = [PING, self._parts.heartbeat.check]
-        if self._leadership is not None:
-            alive.append(leader_election_check(self._lease.key, self._overdue_s))
+        alive = [PING, self._parts.heartbeat.check, *self._election.checks()]
         ready = [*alive, self._webhooks.check, shutdown_check(self._parts.stopping)]
         checks = {"healthz": alive, "livez": alive, "readyz": ready}
         pages = Endpoints(

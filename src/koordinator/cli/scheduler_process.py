@@ -8,8 +8,9 @@ Source of names and ports: kubernetes cmd/kube-scheduler/app.
 import gc
 import logging
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 from koordinator.api.kubescheduler import FeatureGates, KubeSchedulerConfiguration
 from koordinator.api.kubescheduler.gates import MEANINGLESS
@@ -22,11 +23,10 @@ from koordinator.cli.component_process import (
     run_component,
 )
 from koordinator.cli.configuration import plugins_for
+from koordinator.cli.election import Election
 from koordinator.cli.extender_connector import ExtenderRequests, extender_connector
 from koordinator.cli.page_servers import REVIEWS_PER_S
 from koordinator.cli.scheduler_flags import SchedulerFlags
-from koordinator.cluster.kubernetes.cluster import KubernetesCluster
-from koordinator.foundation.errors import ClusterError
 from koordinator.process.authorization import Authorizer
 from koordinator.process.certificates import (
     context_of_directory,
@@ -36,10 +36,9 @@ from koordinator.process.certificates import (
 from koordinator.process.configz import configz
 from koordinator.process.endpoints import Endpoints, application, thread_stacks
 from koordinator.process.guard import Guard
-from koordinator.process.health import PING, Check, leader_election_check, shutdown_check
+from koordinator.process.health import PING, Check, shutdown_check
 from koordinator.process.http_server import HttpServer
 from koordinator.process.inquiries import Inquiries
-from koordinator.process.leadership import Leadership
 from koordinator.process.logs import set_verbosity
 from koordinator.process.rotated_file import RotatedFile
 from koordinator.scheduler.assembly import build_scheduler
@@ -94,34 +93,30 @@ class _Process:
         self._configuration, self._flags, self._gates = configuration, flags, gates
         self._writes_network = flags.writes_network
         self._parts, self._clock = parts, parts.clock
-        self._lease = LeaseTerms.of(configuration.leader_election)
         self._inquiries = Inquiries()
         self._audit = self._build_audit()
-        self._leadership = self._build_leadership()
-        self._cluster = self._connect(
-            may_write=self._may_act, qps=configuration.client_connection.qps
-        )
+        connection = configuration.client_connection
+        self._connect = partial(parts.connect, burst=connection.burst)
+        lease = LeaseTerms.of(configuration.leader_election)
+        self._election = Election(parts, lease, burst=connection.burst)
+        self._election.show_master_status()
+        self._cluster = self._connect(may_write=self._election.may_act, qps=connection.qps)
         self._scheduler = self._build_scheduler()
 
     def run(self) -> None:
         self._serve()
         self._parts.cleanup.callback(self._inquiries.close)
-        leadership = self._leadership
-        if leadership is not None:
-            leadership.start()
-            # Whoever fails has to let the lease run out: of what it began, something may go on.
-            self._parts.cleanup.callback(leadership.stop, release=False)
-            leadership.wait_until_leading(LEAD_AT_ONCE_S)
-            if self._configuration.delay_cache_until_active:
-                self._wait_to_lead(leadership)
-        led = self._may_act()
+        self._election.start()
+        self._election.wait_until_leading(LEAD_AT_ONCE_S)
+        if self._configuration.delay_cache_until_active:
+            self._wait_to_lead()
+        led = self._election.may_act()
         self._scheduler.sync()
         frozen = False
         while not self._parts.stopping.is_set():
             self._parts.heartbeat.beat()
-            if leadership is not None and leadership.lost:
-                raise ClusterError("leadership lost")
-            leads = self._may_act()
+            self._election.must_not_be_lost()
+            leads = self._election.may_act()
             if leads and not led:
                 self._scheduler.sync()  # what the last leader did just now may be on its way still
             led = leads
@@ -135,8 +130,7 @@ class _Process:
             elif not outcomes:
                 self._cluster.wait(self._longest_wait_s())
         self._scheduler.finish()
-        if leadership is not None:
-            leadership.stop()
+        self._election.leave()
 
     def _work(self, *, leads: bool) -> list[Outcome]:
         """Decide, or follow who does, and answer whoever asks."""
@@ -145,39 +139,16 @@ class _Process:
         self._inquiries.answer()
         return outcomes
 
-    def _may_act(self) -> bool:
-        return self._leadership is None or self._leadership.holds()
-
-    def _wait_to_lead(self, leadership: Leadership) -> None:
-        while not (self._parts.stopping.is_set() or leadership.lost):
+    def _wait_to_lead(self) -> None:
+        while not (self._parts.stopping.is_set() or self._election.is_lost):
             self._parts.heartbeat.beat()
-            if leadership.wait_until_leading(LONGEST_WAIT_S):
+            if self._election.wait_until_leading(LONGEST_WAIT_S):
                 return
 
     def _longest_wait_s(self) -> float:
         return self._parts.wait_s(self._scheduler.next_wakeup_s())
 
     # -- parts -------------------------------------------------------------------------------
-
-    def _connect(
-        self,
-        *,
-        may_write: Callable[[], bool] = lambda: True,
-        qps: float = 0.0,
-        timeout_s: float = 30.0,
-    ) -> KubernetesCluster:
-        burst = self._configuration.client_connection.burst
-        return self._parts.connect(may_write=may_write, qps=qps, burst=burst, timeout_s=timeout_s)
-
-    def _build_leadership(self) -> Leadership | None:
-        lease = self._lease
-        if lease is None:
-            return None
-        leadership = self._parts.stand_for(
-            lease, self._connect(timeout_s=lease.renew_deadline_s / 2)
-        )
-        self._parts.show_leadership(lease, leadership)
-        return leadership
 
     def _build_scheduler(self) -> Scheduler:
         flags, configuration = self._flags, self._configuration
@@ -222,7 +193,7 @@ class _Process:
             self._clock,
             extender_connector(self._parts.cleanup, requests, self._parts.heartbeat.beat),
             source=self._flags.config,
-            may_bind=self._may_act,
+            may_bind=self._election.may_act,
             on_ignored=requests.ignored,
         )
 
@@ -256,10 +227,8 @@ class _Process:
         return self_signed_context(names, self._clock)
 
     def _endpoints(self) -> Endpoints:
-        configuration, leadership = self._configuration, self._leadership
-        alive = [PING, self._parts.heartbeat.check]
-        if leadership is not None and self._lease is not None:
-            alive.append(leader_election_check(self._lease.key, leadership.overdue_s))
+        configuration = self._configuration
+        alive = [PING, self._parts.heartbeat.check, *self._election.checks()]
         synced = Check("sched-handler-sync", self._not_synced)
         return Endpoints(
             health={
@@ -273,7 +242,7 @@ class _Process:
                 "/debug/threads": thread_stacks,
             },
             services=self._scheduler.pages(self._inquiries.ask),
-            is_leader=self._may_act,
+            is_leader=self._election.may_act,
             flags={"v": set_verbosity},
             on_fault=self._parts.faults,
         )

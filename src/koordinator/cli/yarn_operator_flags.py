@@ -6,13 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from koordinator.api.slo_config import CONFIG_NAMESPACE
 from koordinator.cli.flags import (
     BOOL,
-    ELECTION,
-    SERVING,
     ConnectionFlags,
-    PageFlags,
+    ControllerFlags,
     ProcessFlags,
     parse_bool,
     parse_seconds,
@@ -182,32 +179,10 @@ class YarnOperatorFlags:
         ),
     ] = ""
     controllers: Annotated[str, typer.Option(help=f"Only {_CONTROLLER}.")] = "*"
-    metrics_addr: Annotated[
-        str,
-        typer.Option(
-            help="Plain HTTP, for whom the API server lets, or for anybody who reaches a loopback "
-            "address; 0: none.",
-            rich_help_panel=SERVING,
-        ),
-    ] = ":8080"
-    pages: PageFlags = field(default_factory=PageFlags)
-    health_probe_addr: Annotated[
-        str, typer.Option(help="Plain HTTP, only health; 0: none.", rich_help_panel=SERVING)
-    ] = ":8000"
-    enable_leader_election: Annotated[str, typer.Option(metavar=BOOL, rich_help_panel=ELECTION)] = (
-        "true"
-    )
-    leader_election_namespace: Annotated[str, typer.Option(rich_help_panel=ELECTION)] = (
-        CONFIG_NAMESPACE
-    )
+    controller: ControllerFlags = field(default_factory=ControllerFlags)
     rest_config_qps: Annotated[float, typer.Option(help="Requests a second; 0: any.")] = 200.0
     rest_config_burst: Annotated[int, typer.Option(help="Requests at once.")] = 400
     process: ProcessFlags = field(default_factory=ProcessFlags)
-
-    @property
-    def elects(self) -> bool:
-        """Whether replicas elect a leader.  Raises InputError."""
-        return parse_bool(self.enable_leader_election, "--enable-leader-election")
 
     def check(self) -> None:
         """Raise InputError for what can't be meant."""

@@ -8,24 +8,20 @@ import gc
 import logging
 import ssl
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from prometheus_client import Gauge
-
 from koordinator.cli.component_process import ComponentProcess, LeaseTerms, run_component
-from koordinator.cli.flags import parse_address
+from koordinator.cli.election import Election
 from koordinator.cli.page_servers import REVIEWS_PER_S, PageSettings, page_servers
 from koordinator.cli.yarn_operator_flags import YarnOperatorFlags
-from koordinator.cluster.kubernetes.cluster import KubernetesCluster
 from koordinator.foundation.errors import InputError
 from koordinator.hadoop.configuration import YarnClusterConfig
 from koordinator.hadoop.connection import YarnApi, YarnClientOptions, connector
 from koordinator.process.endpoints import Endpoints, application, probes, thread_stacks
-from koordinator.process.health import PING, Check, leader_election_check, shutdown_check
+from koordinator.process.health import PING, Check, shutdown_check
 from koordinator.process.http_server import STOPPED_WITHIN_S, HttpServer
-from koordinator.process.leadership import Leadership
 from koordinator.process.logs import set_verbosity
 from koordinator.yarn.app import YarnOperator, YarnOptions
 from koordinator.yarn.follower import YarnFollower
@@ -35,7 +31,6 @@ log = logging.getLogger(__name__)
 
 NAME = "koord-yarn-operator"
 LEASE = "koordinator-yarn-operator"
-LEASE_S, RENEW_S, RETRY_S = 15.0, 10.0, 2.0  # as controller-runtime has them
 #: News of YARN don't wake the loop: it looks so often.
 LONGEST_WAIT_S = 0.1
 STEP = 256  # nodes between two looks at signals and the lease
@@ -69,9 +64,9 @@ class YarnOperatorSettings:
                 tls=_trusting(client.yarn_ca_file) if client.yarn_ca_file is not None else None,
             ),
             poll_interval_s=client.poll_interval_s,
-            elects=flags.elects,
-            pages=flags.pages.settings(parse_address(flags.metrics_addr, "--metrics-addr")),
-            health_address=parse_address(flags.health_probe_addr, "--health-probe-addr"),
+            elects=flags.controller.elects,
+            pages=flags.controller.page_settings,
+            health_address=flags.controller.health_address,
         )
 
 
@@ -92,31 +87,24 @@ class _Process:
 
     def __init__(self, settings: YarnOperatorSettings, parts: ComponentProcess) -> None:
         self._settings, self._parts = settings, parts
-        self._lease = LeaseTerms(
-            namespace=settings.flags.leader_election_namespace,
-            name=LEASE,
-            lease_duration_s=LEASE_S,
-            renew_deadline_s=RENEW_S,
-            retry_period_s=RETRY_S,
+        flags = settings.flags
+        self._connect = partial(parts.connect, burst=flags.rest_config_burst)
+        lease = LeaseTerms.of_controller(flags.controller.leader_election_namespace, LEASE)
+        self._election = Election(
+            parts, lease if settings.elects else None, burst=flags.rest_config_burst
         )
-        self._election_cluster = self._connect(timeout_s=RENEW_S / 2) if settings.elects else None
-        self._leadership = self._stand_for_election()
-        Gauge(
-            "koord_yarn_operator_is_leader",
-            "Whether this process leads: 1, or waits to: 0.",
-            registry=parts.registry,
-        ).set_function(lambda: float(self._may_act()))
+        self._election.show_leader("koord_yarn_operator_is_leader")
         self._followers = {
             each.cluster_id: YarnFollower(
                 each.cluster_id,
                 connector(each, settings.client),
                 parts.clock,
                 interval_s=settings.poll_interval_s,
-                may_write=self._may_act,
+                may_write=self._election.may_act,
             )
             for each in settings.clusters
         }
-        self._cluster = self._connect(may_write=self._may_act, qps=settings.flags.rest_config_qps)
+        self._cluster = self._connect(may_write=self._election.may_act, qps=flags.rest_config_qps)
         self._operator = YarnOperator(
             self._cluster,
             parts.clock,
@@ -129,17 +117,14 @@ class _Process:
     def run(self) -> None:
         self._serve()
         self._start_followers()
-        self._parts.cleanup.callback(self._leave_election, release=False)
-        if self._leadership is not None:
-            self._leadership.start()
+        self._election.start()
         operator = self._operator
         operator.sync()
         led = frozen = False
         while not self._parts.stopping.is_set():
             self._parts.heartbeat.beat()
-            if self._leadership is not None and self._leadership.lost:
-                self._leadership = self._stand_again(self._leadership)
-            leads = self._may_act()
+            self._election.stand_again_if_lost()
+            leads = self._election.may_act()
             if leads and not led:
                 operator.sync()  # what the last leader did just now may be on its way still
             led = leads
@@ -148,28 +133,9 @@ class _Process:
                 frozen = True
             if not operator.step(limit=STEP if leads else 0):
                 self._cluster.wait(LONGEST_WAIT_S)
-        self._leave_election(release=True)
+        self._election.leave()
 
     # -- parts -------------------------------------------------------------------------------
-
-    def _stand_again(self, lost: Leadership) -> Leadership | None:
-        """Step down and become a candidate again, which waits until the lease has run out."""
-        log.warning("stepped down: standing for election again")
-        lost.stop(release=False)
-        again = self._stand_for_election()
-        if again is not None:
-            again.start()
-        return again
-
-    def _leave_election(self, *, release: bool) -> None:
-        if self._leadership is not None:
-            self._leadership.stop(release=release)
-
-    def _may_act(self) -> bool:
-        return self._leadership is None or self._leadership.holds()
-
-    def _overdue_s(self) -> float:
-        return 0.0 if self._leadership is None else self._leadership.overdue_s()
 
     def _start_followers(self) -> None:
         for follower in self._followers.values():
@@ -182,27 +148,9 @@ class _Process:
             thread.start()
             self._parts.cleanup.callback(thread.join, STOPPED_WITHIN_S)
 
-    def _connect(
-        self,
-        *,
-        may_write: Callable[[], bool] = lambda: True,
-        qps: float = 0.0,
-        timeout_s: float = 30.0,
-    ) -> KubernetesCluster:
-        burst = self._settings.flags.rest_config_burst
-        return self._parts.connect(may_write=may_write, qps=qps, burst=burst, timeout_s=timeout_s)
-
-    def _stand_for_election(self) -> Leadership | None:
-        """Return a new candidate, under a new name: a lost lease has to run out for it, too."""
-        if self._election_cluster is None:
-            return None
-        return self._parts.stand_for(self._lease, self._election_cluster)
-
     def _serve(self) -> None:
         settings, parts = self._settings, self._parts
-        alive = [PING, parts.heartbeat.check]
-        if self._leadership is not None:
-            alive.append(leader_election_check(self._lease.key, self._overdue_s))
+        alive = [PING, parts.heartbeat.check, *self._election.checks()]
         taken_in = Check("cluster", self._operator.problem)
         ready = [*alive, taken_in, shutdown_check(parts.stopping)]
         checks = {"healthz": alive, "livez": alive, "readyz": ready}

@@ -175,20 +175,23 @@ def test_metrics_have_the_originals_names_labels_and_units() -> None:
 
 def test_flags_left_out_mean_what_they_mean_in_the_original() -> None:
     """But for qps and burst, see docs/differences.md."""
-    operator: dict[str, Any] = {
+    controller: dict[str, Any] = {
         "metrics_addr": ":8080",
         "health_probe_addr": ":8000",
         "enable_leader_election": "true",
         "leader_election_namespace": "koordinator-system",
-        "namespace": "",
-        "controllers": "*",
     }
+    operator = {"namespace": "", "controllers": "*"}
     copilot = {
         "server_endpoint": "/var/run/yarn-copilot/yarn-copilot.sock",
         "yarn_container_cgroup_path": "kubepods/besteffort/hadoop-yarn",
         "node_manager_endpoint": "localhost:8042",
         "cgroup_root_dir": "/sys/fs/cgroup/",
     }
-    for flags, expected in ((YarnOperatorFlags(), operator), (YarnCopilotFlags(), copilot)):
+    for flags, expected in (
+        (YarnOperatorFlags(), operator),
+        (YarnOperatorFlags().controller, controller),
+        (YarnCopilotFlags(), copilot),
+    ):
         assert {name: str(getattr(flags, name)) for name in expected} == expected
     assert LEASE == "koordinator-yarn-operator"
