@@ -1,8 +1,10 @@
 """The flags of ``koord scheduler``: those of kube-scheduler and koord-scheduler."""
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 from msgspec.structs import replace
@@ -23,6 +25,7 @@ from koordinator.cli.flags import (
     parse_bool,
 )
 from koordinator.cli.output import Output
+from koordinator.domain.audit.workload_life import AlertLimits
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError
 
@@ -31,6 +34,8 @@ ElectionT = TypeVar("ElectionT", bound=LeaderElectionConfiguration)
 _ELECTION_TIME = typer.Option(parser=Duration.parse, metavar="15s", rich_help_panel=ELECTION)
 _ELECTION_TEXT = typer.Option(rich_help_panel=ELECTION)
 _FIVE_MINUTES = Duration(minutes=5)
+_AUDITOR = "Workload auditor"  # a panel of the help
+_SERIES_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _ANY_ADDRESS = "0.0.0.0"  # noqa: S104 -- the default of both originals
 
 
@@ -115,6 +120,85 @@ class SchedulerServingFlags:
             raise InputError("accepted together", source="--tls-cert-file, --tls-private-key-file")
 
 
+def _limit(metavar: str, text: str) -> Any:
+    return typer.Option(parser=Duration.parse, metavar=metavar, help=text, rich_help_panel=_AUDITOR)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadAuditorFlags:
+    """What is alarming of pods and gangs that wait; flags of the original."""
+
+    enable_workload_auditor: Annotated[
+        str,
+        typer.Option(
+            metavar=BOOL,
+            help="Measure lives of workloads, and log what is alarming.",
+            rich_help_panel=_AUDITOR,
+        ),
+    ] = ""
+    workload_auditor_metric_labels: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME=LABEL,...",
+            help="Labels of the series, from labels of pods.",
+            rich_help_panel=_AUDITOR,
+        ),
+    ] = ""
+    workload_auditor_victim_reschedule_duration: Annotated[
+        Duration | None, _limit("10s", "From the end of the victims to the next result.")
+    ] = None
+    workload_auditor_victim_deletion_duration: Annotated[
+        Duration | None, _limit("30s", "From a nomination to the end of the victims.")
+    ] = None
+    workload_auditor_victim_deleting_retries: Annotated[
+        int,
+        typer.Option(
+            help="Attempts while victims are still there.", min=0, rich_help_panel=_AUDITOR
+        ),
+    ] = 3
+    workload_auditor_scheduling_event_interval: Annotated[
+        Duration | None, _limit("5m", "Between two events of what may be tried.")
+    ] = None
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything is measured.  Raises InputError."""
+        text = self.enable_workload_auditor
+        return bool(text) and parse_bool(text, "--enable-workload-auditor")
+
+    @property
+    def limits(self) -> AlertLimits:
+        """What goes beyond is alarming."""
+        given = {
+            "reschedule_s": self.workload_auditor_victim_reschedule_duration,
+            "deletion_s": self.workload_auditor_victim_deletion_duration,
+            "interval_s": self.workload_auditor_scheduling_event_interval,
+        }
+        return AlertLimits(
+            retries=self.workload_auditor_victim_deleting_retries,
+            **{name: each.total_seconds() for name, each in given.items() if each is not None},
+        )
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Labels of pods by the names that they have in series.
+
+        Raises InputError for what is no pair, no name of Prometheus', or said twice.
+        """
+        found: dict[str, str] = {}
+        for pair in filter(None, self.workload_auditor_metric_labels.split(",")):
+            name, equals, label = (part.strip() for part in pair.partition("="))
+            is_free = name not in {*found, "priority", "event_type", "outcome"}
+            if not equals or not label or not _SERIES_LABEL.fullmatch(name) or not is_free:
+                raise InputError(
+                    f"found {pair.strip()!r}; accepted is NAME=LABEL with a NAME such as "
+                    "quota_name, each but once",
+                    source="--workload-auditor-metric-labels",
+                )
+            found[name] = label
+        return found
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerFlags:
     """What the command line says; no file is read yet."""
@@ -162,6 +246,7 @@ class SchedulerFlags:
     audit_dir: Annotated[
         Path | None, typer.Option(help="Keep them in files here, too; implies --audit.")
     ] = None
+    auditor: WorkloadAuditorFlags = field(default_factory=WorkloadAuditorFlags)
     process: ProcessFlags = field(default_factory=ProcessFlags)
     once: Annotated[
         bool,

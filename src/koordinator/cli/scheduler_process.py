@@ -44,6 +44,7 @@ from koordinator.process.rotated_file import RotatedFile
 from koordinator.scheduler.assembly import build_scheduler
 from koordinator.scheduler.extenders import ExtenderService, build_extenders
 from koordinator.scheduler.features.audit import AUDIT_FILE, Audit
+from koordinator.scheduler.features.auditor import AuditorMetrics, WorkloadAuditor
 from koordinator.scheduler.features.metrics import SchedulerMetrics
 from koordinator.scheduler.loop import Outcome, Scheduler, SchedulerOptions
 from koordinator.scheduler.profile import WATCHED, build_profiles
@@ -182,6 +183,7 @@ class _Process:
             options=options,
             metrics=SchedulerMetrics(self._parts.registry),
             audit=self._audit,
+            auditor=self._build_auditor(),
             on_fault=self._parts.faults,
             extenders=self._build_extenders(),
         )
@@ -204,6 +206,13 @@ class _Process:
             self._parts.cleanup.callback(kept.close)
             return Audit(kept.write)
         return Audit() if flags.audit else None
+
+    def _build_auditor(self) -> WorkloadAuditor | None:
+        flags = self._flags.auditor
+        if not flags.is_on:
+            return None
+        metrics = AuditorMetrics(self._parts.registry, ("priority", *flags.labels))
+        return WorkloadAuditor(metrics, flags.limits, flags.labels)
 
     def _serve(self) -> None:
         serving = self._flags.serving

@@ -9,6 +9,7 @@ from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.cluster.port import NO_SELECTORS, Cluster
+from koordinator.domain.gangs import GangCache
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.faults import FaultHandler, raise_fault
 from koordinator.scheduler.contract import ActivePlugin, Profile, SchedulerExtender
@@ -34,6 +35,7 @@ from koordinator.scheduler.snapshot import ClusterState
 
 if TYPE_CHECKING:  # what measures is not loaded where nobody asks for figures
     from koordinator.scheduler.features.audit import Audit
+    from koordinator.scheduler.features.auditor import WorkloadAuditor
     from koordinator.scheduler.features.gangs.metrics import GangMetrics
     from koordinator.scheduler.features.metrics import SchedulerMetrics
     from koordinator.scheduler.features.quotas.metrics import QuotaMetrics
@@ -51,6 +53,7 @@ def build_scheduler(
     options: SchedulerOptions | None = None,
     metrics: "SchedulerMetrics | None" = None,
     audit: "Audit | None" = None,
+    auditor: "WorkloadAuditor | None" = None,
     on_fault: FaultHandler = raise_fault,
     without: Collection[type[Feature]] = (),
     extenders: Sequence[SchedulerExtender] = (),
@@ -115,9 +118,19 @@ def build_scheduler(
     if audit is not None:
         audit.watch(state, profiles, caches, metrics, clock)
         features.append(audit)
+    features += _auditors(handle, caches, auditor)
     kinds: tuple[type[KubeObject], ...] = (Namespace, Node, *watched, Pod)
     kept = [feature for feature in features if type(feature) not in without]
     return Scheduler(handle, kept, kinds, field_selectors)
+
+
+def _auditors(
+    handle: SchedulerHandle, gangs: Sequence[GangCache], auditor: "WorkloadAuditor | None"
+) -> list[Feature]:
+    if auditor is None:
+        return []
+    auditor.watch(handle, gangs)
+    return [auditor]
 
 
 def _explanations(handle: SchedulerHandle) -> list[Feature]:

@@ -45,6 +45,7 @@ from koordinator.simulator.ephemeral_claims import create_ephemeral_claims
 from koordinator.simulator.volume_controller import VolumeController
 
 if TYPE_CHECKING:  # what measures is not loaded where nobody asks for figures
+    from koordinator.scheduler.features.auditor import WorkloadAuditor
     from koordinator.scheduler.features.metrics import SchedulerMetrics
 
 #: Rounds of retries without any pod placed or evicted after which waiting longer is pointless.
@@ -96,6 +97,7 @@ class Embedded:
         gates: FeatureGates = NO_GATES,
         metrics: "SchedulerMetrics | None" = None,
         audit: Audit | None = None,
+        auditor: "WorkloadAuditor | None" = None,
         on_fault: FaultHandler = raise_fault,
         state: ClusterState | None = None,
         connect: Connect | None = None,
@@ -129,6 +131,7 @@ class Embedded:
             options=options.with_gates(gates),
             metrics=metrics,
             audit=audit,
+            auditor=auditor,
             on_fault=on_fault,
             extenders=extenders,
         )

@@ -1,0 +1,178 @@
+"""From the creation of a pod or gang to its start: what happens to it, and what of that alarms.
+
+A *round* of waiting lasts from an event that lets a workload be tried to the next that keeps it
+back; a *preemption* from a nomination until all victims are gone, or anything else ends it.
+Source: koordinator pkg/scheduler/frameworkext/workloadauditor.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+
+class WorkloadEvent(StrEnum):
+    """What happens to a workload; values of the label ``event_type``."""
+
+    GATED = "gatedByQueueAdmission"  # it has scheduling gates
+    ADMITTED = "admissionPassed"  # it has none any more
+    CREATED = "create"
+    SCHEDULED = "scheduled"
+    NOMINATED = "preemptNominated"  # victims were sent away for it
+    VICTIMS_LEAVING = "preemptVictimDeleting"  # it was tried while they were still there
+    PREEMPTION_FAILED = "preemptFailure"  # nobody could be sent away
+    FAILED = "scheduleFailure"
+    GANG_TRIED = "gangAllPodsAlreadyAttempted"
+    VICTIMS_GONE = "victimAllDeleted"
+    GANG_COMPLETE = "gangMinMemberSatisfied"  # it has as many members as it needs
+
+
+class LifeOutcome(StrEnum):
+    """How the life of a workload ends here; values of the label ``outcome``."""
+
+    SCHEDULED = "scheduled"
+    DELETED = "deleted"
+    GANG_SCHEDULED = "gangScheduled"
+    GANG_DELETED = "gangDeleted"
+
+
+class LifeMeasure(StrEnum):
+    """What is measured; values are names of metrics below ``workload_auditor_``."""
+
+    REPEATED = "repeated_preemptions_total"
+    INVALIDATED = "preemption_invalidations_total"
+    RESCHEDULED_S = "victim_reschedule_duration_seconds"
+    RETRIES = "preemption_victim_deleting_retries"
+    VICTIMS_GONE_S = "preemption_to_victim_deleted_seconds"
+    INTERRUPTED_S = "preemption_cycle_interrupted_seconds"
+    INTERVAL_S = "scheduling_event_interval_seconds"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertLimits:
+    """What goes beyond one of these is told as an alert."""
+
+    reschedule_s: float = 10.0  # from the last victim's end to the next result
+    deletion_s: float = 30.0  # from a nomination to the last victim's end
+    retries: int = 3  # attempts while victims are still there
+    interval_s: float = 300.0  # between two events of a round
+
+
+#: Takes a measure with its value.
+Observe = Callable[[LifeMeasure, float], None]
+#: Takes what is alarming, in words.
+Alert = Callable[[str], None]
+
+_ROUND_BEGINS: Final = frozenset(
+    (WorkloadEvent.CREATED, WorkloadEvent.ADMITTED, WorkloadEvent.GANG_COMPLETE)
+)
+_RESULTS: Final = frozenset(
+    (
+        WorkloadEvent.NOMINATED,
+        WorkloadEvent.PREEMPTION_FAILED,
+        WorkloadEvent.FAILED,
+        WorkloadEvent.SCHEDULED,
+    )
+)
+_FAILURES: Final = frozenset((WorkloadEvent.PREEMPTION_FAILED, WorkloadEvent.FAILED))
+
+
+@dataclass(slots=True)
+class WorkloadLife:
+    """What has happened to one workload; times are seconds of one clock that never goes back."""
+
+    limits: AlertLimits
+    observe: Observe
+    alert: Alert
+    counts: Counter[WorkloadEvent] = field(default_factory=Counter)
+    is_gated: bool = False
+    _nominated_at_s: float | None = None  # while a preemption is under way
+    _is_invalidated: bool = False  # the last nomination came to nothing
+    _retries: int = 0
+    _victims_gone_at_s: float | None = None  # while a result of that is waited for
+    _last_event_s: float | None = None  # in this round
+
+    def record(self, event: WorkloadEvent, now_s: float, message: str = "") -> None:
+        """Take note of an event; measure, and tell what is alarming."""
+        self.counts[event] += 1
+        if event is WorkloadEvent.NOMINATED:
+            self._nominate(now_s)
+        elif event in _FAILURES:
+            self._invalidate(event)
+        if event in _RESULTS:
+            self._reschedule(now_s)
+            if event is not WorkloadEvent.NOMINATED:
+                self._end_preemption(now_s, LifeMeasure.INTERRUPTED_S)
+        elif event is WorkloadEvent.VICTIMS_GONE:
+            self._end_preemption(now_s, LifeMeasure.VICTIMS_GONE_S)
+            self._victims_gone_at_s = now_s
+        elif event is WorkloadEvent.VICTIMS_LEAVING:
+            self._retries += 1
+        elif event is WorkloadEvent.GATED:
+            self._victims_gone_at_s = None  # it can't be tried
+        self._measure_interval(event, now_s, message)
+
+    def gate(self, now_s: float, *, closed: bool) -> None:
+        """Take note of whether the workload may be tried; says nothing if that is known."""
+        if closed is not self.is_gated:
+            self.is_gated = closed
+            self.record(WorkloadEvent.GATED if closed else WorkloadEvent.ADMITTED, now_s)
+
+    def end(self, now_s: float) -> None:
+        """Measure what is open, as the workload starts or goes."""
+        if self._nominated_at_s is not None:
+            self.observe(LifeMeasure.INTERRUPTED_S, now_s - self._nominated_at_s)
+            self.observe(LifeMeasure.RETRIES, self._retries)
+            self._nominated_at_s = None
+
+    # -- parts -------------------------------------------------------------------------------
+
+    def _nominate(self, now_s: float) -> None:
+        self._end_preemption(now_s, LifeMeasure.INTERRUPTED_S)
+        count = self.counts[WorkloadEvent.NOMINATED]
+        if count > 1:
+            self.observe(LifeMeasure.REPEATED, 1)
+            self.alert(f"repeated preemption, number {count}")
+            self._invalidate(WorkloadEvent.NOMINATED)
+        self._is_invalidated, self._retries = False, 0
+        self._nominated_at_s = now_s
+
+    def _invalidate(self, event: WorkloadEvent) -> None:
+        if self.counts[WorkloadEvent.NOMINATED] and not self._is_invalidated:
+            self._is_invalidated = True
+            self.observe(LifeMeasure.INVALIDATED, 1)
+            self.alert(f"preemption invalidated by {event}")
+
+    def _reschedule(self, now_s: float) -> None:
+        if self._victims_gone_at_s is None:
+            return
+        took_s, self._victims_gone_at_s = now_s - self._victims_gone_at_s, None
+        self.observe(LifeMeasure.RESCHEDULED_S, took_s)
+        if took_s > self.limits.reschedule_s:
+            self.alert(f"{took_s:.1f} s from the end of the victims to the next result")
+
+    def _end_preemption(self, now_s: float, measure: LifeMeasure) -> None:
+        if self._nominated_at_s is None:
+            return
+        took_s, self._nominated_at_s = now_s - self._nominated_at_s, None
+        self.observe(measure, took_s)
+        self.observe(LifeMeasure.RETRIES, self._retries)
+        if self._retries > self.limits.retries:
+            self.alert(f"tried {self._retries} times while victims were still there")
+        if took_s > self.limits.deletion_s:
+            done = "victims gone" if measure is LifeMeasure.VICTIMS_GONE_S else "interrupted"
+            self.alert(f"{done} {took_s:.1f} s after the nomination")
+
+    def _measure_interval(self, event: WorkloadEvent, now_s: float, message: str) -> None:
+        """Measure the time between two events of a round."""
+        if event is WorkloadEvent.VICTIMS_GONE:
+            return  # nobody has tried anything
+        before_s = None if event in _ROUND_BEGINS else self._last_event_s
+        self._last_event_s = None if event is WorkloadEvent.GATED else now_s
+        if before_s is None or event is WorkloadEvent.GATED:
+            return
+        self.observe(LifeMeasure.INTERVAL_S, now_s - before_s)
+        if now_s - before_s > self.limits.interval_s:
+            what = f"{event}: {message}" if message else str(event)
+            self.alert(f"nothing happened for {now_s - before_s:.0f} s before {what}")
