@@ -219,7 +219,7 @@ function options(props: Props, curves: Curve[], box: HTMLElement, height: number
       },
       {
         ...axis,
-        size: 62,
+        size: isTime ? 88 : 62,
         values: (_, at) => at.map((one) => inUnit(one, props.unit, true)),
         ...(isTime ? { incrs: DURATION_STEPS } : {}),
         ...(props.unit === 'count' ? { incrs: WHOLE } : {}),

@@ -262,7 +262,7 @@ def test_rules_of_accessibility(open_page: OpenPage, url: str, view: str, scheme
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     page = open_page(f"{url}#/{view}", color_scheme=scheme)
     page.get_by_role("heading", level=1).first.wait_for()
-    page.get_by_text("pods that wait").wait_for()
+    page.get_by_text("pods that wait", exact=True).wait_for()
     found = axe.Axe().run(page).response["violations"]
     assert [(one["id"], [each["html"] for each in one["nodes"]][:3]) for one in found] == []
 
@@ -273,7 +273,7 @@ def test_nothing_is_cut(open_page: OpenPage, url: str, view: str, width: int, he
     """From phones to large screens nothing lies beside the page; tables scroll by themselves."""
     page = open_page(f"{url}#/{view}", width=width, height=height)
     page.get_by_role("heading", level=1).first.wait_for()
-    page.get_by_text("pods that wait").wait_for()
+    page.get_by_text("pods that wait", exact=True).wait_for()
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
@@ -297,7 +297,7 @@ def test_the_colours_can_be_chosen(open_page: OpenPage, url: str) -> None:
     page.get_by_label("colours").select_option("dark")
     dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
     page.reload()
-    page.get_by_text("pods that wait").wait_for()
+    page.get_by_text("pods that wait", exact=True).wait_for()
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == dark
 
 
@@ -305,7 +305,7 @@ def test_the_colours_can_be_chosen(open_page: OpenPage, url: str) -> None:
 def test_screenshots(open_page: OpenPage, url: str, view: str, tmp_path: Path) -> None:
     """Those of the documentation are drawn by this test: SCREENSHOTS names the folder."""
     page = open_page(f"{url}#/{view}", width=1200, height=760)
-    page.get_by_text("pods that wait").wait_for()
+    page.get_by_text("pods that wait", exact=True).wait_for()
     page.get_by_text("live", exact=True).wait_for()
     page.wait_for_selector(".card, .detail table")
     folder = Path(os.environ.get("SCREENSHOTS") or tmp_path)

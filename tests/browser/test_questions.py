@@ -97,7 +97,7 @@ class Reader:
 
     def __init__(self, page: Any) -> None:
         self.page, self.clicks = page, 0
-        page.get_by_text("pods that wait").wait_for()
+        page.get_by_text("pods that wait", exact=True).wait_for()
 
     def click(self, found: Any) -> None:
         self.clicks += 1

@@ -24,6 +24,7 @@ export function Time(): JSX.Element {
     <section aria-label="Time">
       <h1>Time</h1>
       {answer.atS.length < 2 && <Empty>There is nothing before this moment yet.</Empty>}
+      <h2>Over time</h2>
       <div class="charts">
         <Chart title="Allocated" unit="share" series={allocated} {...shared} />
         {waiting.length > 0 ? <Chart title="Pods that wait, by cause" unit="count" series={waiting} isStacked {...shared} /> : <Empty>Nobody has waited.</Empty>}
