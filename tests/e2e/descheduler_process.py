@@ -1,6 +1,6 @@
 """``koord descheduler`` as a process of its own."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ class DeschedulerProcess(KoordProcess):
         *,
         name: str = "koord-descheduler",
         kubeconfig: Path | None = None,
+        flags: Sequence[str] = (),
     ) -> None:
         port = free_port()
         address = f"127.0.0.1:{port}"
@@ -42,5 +43,6 @@ class DeschedulerProcess(KoordProcess):
             f"--config={config}",
             f"--kubeconfig={kubeconfig or controlplane.kubeconfig()}",
             "--secure-port=0",
+            *flags,
         ]
         super().__init__(controlplane, name, command, port)
