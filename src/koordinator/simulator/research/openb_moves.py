@@ -28,7 +28,7 @@ MOVE_MILLI: Final = 50.0
 #: A move by price that lowers the potential by less is not worth one.
 LEAST_FALL_MILLI: Final = 30.0
 #: Share of the GPUs that stays free, parts of GPUs included, when room is made for large pods.
-HEADROOM: Final = 0.027
+HEADROOM: Final = 0.0285
 _MOST_TRIED: Final = 200  # moves by price that are looked at in a round
 _SWAP: Final = 2  # moves
 _NO_LIMIT: Final = 1 << 20
