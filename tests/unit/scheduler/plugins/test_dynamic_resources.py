@@ -252,6 +252,31 @@ def test_a_bind_waits_for_the_conditions_of_its_devices(embedded: NewEmbedded) -
     assert places(one) == {"p": "n"}
 
 
+def test_a_partition_that_is_withdrawn_keeps_its_counters(embedded: NewEmbedded) -> None:
+    """As long as a claim has it; then they serve others."""
+    gates = FeatureGates.parse("DRAPartitionableDevices=true")
+    whole, half = (offer_of_parts(*names) for names in (("a", "b"), ("b",)))
+    one = embedded(node("n"), whole, GPUS, claim("c"), claim("d"), user("p", "c"), gates=gates)
+    assert places(one) == {"p": "n"}
+
+    one.cluster.update(half)
+    one.cluster.create(user("q", "d"))
+    assert places(one) == {}
+    one.cluster.delete(Pod, "p", "default")
+    one.step_controllers()
+    assert places(one) == {"q": "n"}
+    assert devices(stored(one, "d")) == ["n/b"]
+
+
+def offer_of_parts(*names: str) -> KubeObject:
+    """Return a slice of partitions, of which each takes the one unit that there is."""
+    counters = {"units": {"value": "1"}}
+    takes = [{"counterSet": "units", "counters": counters}]
+    parts = [{"name": name, "consumesCounters": takes} for name in names]
+    shared = [{"name": "units", "counters": counters}]
+    return slice_of("n", 0, devices=parts, sharedCounters=shared)
+
+
 # -- changes that are assumed ---------------------------------------------------------------------
 
 

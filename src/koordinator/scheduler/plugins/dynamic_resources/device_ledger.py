@@ -57,7 +57,9 @@ class DeviceLedger:
     def catch_up(self, state: ClusterState, changed: Changed) -> None:
         """Take in what changed since the last time."""
         self._take_nodes(state)
-        for kind, key in changed.objects:
+        # Claims first: what they take is known from slices as they were.  Then by name: a set has
+        # another order each time.
+        for kind, key in sorted(changed.objects, key=lambda c: (c[0] is not ResourceClaim, c[1])):
             if kind is ResourceSlice:
                 self._take_slice(key, state.objects.get(ResourceSlice, key))
             elif kind is ResourceClaim:
@@ -243,12 +245,17 @@ class DeviceLedger:
         self._touch_use(self._rows_of(names))
 
     def _count(self, device: DeviceId) -> None:
-        """Charge what a device takes of counters, once, as long as any claim has it."""
+        """Charge what a device takes of counters, once, as long as any claim has it.
+
+        One that is offered no more takes what it took.
+        """
+        offered = self._slices.device(device) if device in self._holders else None
+        if offered is None and device in self._holders:
+            return
         for key, amount in self._counted.pop(device, ()):
             self.use.counters[key] -= amount
             if not self.use.counters[key]:
                 del self.use.counters[key]
-        offered = self._slices.device(device) if device in self._holders else None
         if offered is not None:
             taken = self._counted[device] = tuple(consumption(offered))
             for key, amount in taken:
