@@ -15,8 +15,10 @@ from koordinator.api.kubescheduler import FeatureGates, decode_configuration
 from koordinator.api.meta import KubeObject
 from koordinator.api.namespace import Namespace
 from koordinator.api.pod import Pod
+from koordinator.domain.audit.workload_life import AlertLimits
 from koordinator.foundation.errors import NotFoundError
 from koordinator.scheduler.features.audit import Audit
+from koordinator.scheduler.features.auditor import AuditorMetrics, WorkloadAuditor
 from koordinator.scheduler.features.metrics import SchedulerMetrics
 from koordinator.scheduler.loop import SchedulerOptions
 from koordinator.scheduler.snapshot import ClusterState
@@ -79,12 +81,14 @@ class SchedulerChurn:
         self._limit = None if decides else 0
         self._audit = Audit(capacity=audited)
         metrics = SchedulerMetrics(CollectorRegistry())
+        series = AuditorMetrics(CollectorRegistry(), ("priority",))
         self.world = Embedded(
             CONFIGURATION,
             now_s=START_S,
             options=SchedulerOptions(),
             metrics=metrics,
             audit=self._audit,
+            auditor=WorkloadAuditor(series, AlertLimits(), {}),
             state=ClusterState(new_classes=new_classes),
             gates=FeatureGates.parse("GenericWorkload=true,GangScheduling=true"),
         )

@@ -30,9 +30,9 @@ REASONS = (CANNOT_ALLOCATE, INVALID_POOLS, TIMED_OUT, NOT_AVAILABLE)
 _BITS = {reason: 1 << bit for bit, reason in enumerate(REASONS)}
 ELSEWHERE = _BITS[NOT_AVAILABLE]
 FAULT = 1 << len(REASONS)  # another reason, of the row alone
-KEPT = 64  # kinds of claims; bounds memory
+KEPT = 48  # kinds of claims; bounds memory
 _SHIFT = 32  # bits of the number of a usage
-KNOWN = 1 << 14  # shapes, or verdicts, of one kind
+KNOWN = 1 << 12  # shapes, or verdicts, of one kind
 
 
 @dataclass(slots=True)
