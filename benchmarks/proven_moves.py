@@ -44,6 +44,7 @@ from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.trial import follow_cluster
 from koordinator.simulator.configurations import BY_NAME, default_configuration
 from koordinator.simulator.descheduled import Descheduled
+from koordinator.simulator.evictions import Eviction
 
 MOVES = 200
 _ROUNDS = 3
@@ -216,8 +217,8 @@ class _Week:
         self._watch.poll()
         self._started_s = {pod.key: START_S for pod in self.world.cluster.list(Pod).items}
         self.evicted = self.in_vain = 0
-        self._left: dict[str, list[tuple[str, float, float]]] = {}  # by owner: node, when, ran
-        self._pending: dict[str, tuple[float, tuple[str, float, float] | None]] = {}
+        self._left: dict[str, list[Eviction]] = {}  # by owner
+        self._pending: dict[str, tuple[float, Eviction | None]] = {}
         self.world.descheduler.sync()
 
     def run(self, days: float) -> None:
@@ -230,7 +231,7 @@ class _Week:
             now_s += EVERY_S
             self.world.clock.advance_to(now_s)
         for since_s, left in self._pending.values():
-            if left is not None and end_s - since_s > left[2]:
+            if left is not None and left.is_in_vain("", end_s - since_s):
                 self.in_vain += 1
 
     def _objects(self) -> Iterator[KubeObject]:
@@ -326,7 +327,7 @@ class _Week:
             if event.type is EventType.DELETED:
                 self.evicted += 1
                 ran_s = now_s - self._started_s.pop(pod.key, now_s)
-                self._left.setdefault(app, []).append((pod.spec.node_name, now_s, ran_s))
+                self._left.setdefault(app, []).append(Eviction(pod.spec.node_name, now_s, ran_s))
             elif pod.key not in self._started_s:
                 if pod.key not in self._pending:
                     gone = self._left.get(app)
@@ -334,9 +335,8 @@ class _Week:
                 if pod.spec.node_name:
                     since_s, left = self._pending.pop(pod.key)
                     self._started_s[pod.key] = now_s
-                    if left is not None and (
-                        left[0] == pod.spec.node_name or now_s - since_s > left[2]
-                    ):
+                    waited_s = now_s - since_s
+                    if left is not None and left.is_in_vain(pod.spec.node_name, waited_s):
                         self.in_vain += 1
 
 

@@ -4,6 +4,7 @@ import enum
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Annotated
 
@@ -29,7 +30,7 @@ from koordinator.process.rotated_file import RotatedFile
 from koordinator.scheduler.features.audit import AUDIT_FILE, Audit
 from koordinator.simulator import Simulation, read_workload
 from koordinator.simulator.recorder import RecordingFile
-from koordinator.simulator.run import default_profile
+from koordinator.simulator.run import MoveSettings, default_profile
 from koordinator.simulator.workload import Workload
 
 
@@ -72,7 +73,19 @@ class SimulateFlags:
     ] = False
     migrate: Annotated[
         float | None,
-        typer.Option(min=0, help="With --departures: moves per 1,000 arrivals, at most."),
+        typer.Option(
+            min=0,
+            help="With --workload or --departures: a descheduler at work, with at most so many "
+            "moves per 1,000 arrivals.",
+        ),
+    ] = None
+    descheduler_config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="With --workload and --migrate: DeschedulerConfiguration; default: LowNodeLoad "
+            "where load is simulated, GPUDefragmentation where there are GPUs.",
+        ),
     ] = None
     placements: Annotated[
         Path | None, typer.Option(help="With --trace: write a CSV line per arrival.")
@@ -116,7 +129,31 @@ class SimulateFlags:
         """Raise InputError for the first of some flags that is given."""
         for name in names:
             if getattr(self, name):
-                raise InputError(problem, source=f"--{name}")
+                raise InputError(problem, source=f"--{name.replace('_', '-')}")
+
+    def moves(self) -> MoveSettings | None:
+        """Return what a descheduler does, None if there is none.
+
+        Raises InputError for flags that contradict each other and a policy that can't be read.
+        """
+        path = self.descheduler_config
+        if self.migrate is None:
+            if path is not None:
+                raise InputError(
+                    "accepted only together with --migrate", source="--descheduler-config"
+                )
+            return None
+        self.refuse(
+            "not accepted together with --migrate: what moves is not replayed, nor compared",
+            *("compare", "record"),
+        )
+        if path is None:
+            return MoveSettings(self.migrate)
+        from koordinator.cli.descheduler_flags import (  # noqa: PLC0415 -- a descheduler is not
+            read_descheduler_configuration,  # loaded where nobody asks for one
+        )
+
+        return MoveSettings(self.migrate, read_descheduler_configuration(path), str(path))
 
     def replay(self) -> Replay:
         """Return what is to be replayed of a trace.  Raises InputError without its files."""
@@ -139,19 +176,22 @@ class SimulateFlags:
 @with_flags
 def simulate(flags: SimulateFlags) -> None:
     """Run a described workload, or replay a trace, and report what became of the pods."""
+    if flags.migrate is not None and not isfinite(flags.migrate):
+        raise InputError(f"found {flags.migrate}; accepted is 0 or more", source="--migrate")
     if flags.trace is not None:
         flags.refuse(
             "not accepted together with --trace",
-            *("config", "until", "report", "compare", "record", "audit"),
+            *("config", "until", "report", "compare", "record", "audit", "descheduler_config"),
         )
         replay(flags.replay())
         return
     flags.refuse(
         "accepted only together with --trace",
-        *("data", "policy", "tune", "bound", "placements", "departures", "migrate"),
+        *("data", "policy", "tune", "bound", "placements", "departures"),
     )
     if not flags.workload:
         raise InputError("required: a YAML file, or --trace with --data", source="--workload")
+    moves = flags.moves()
     described = read_workload(flags.workload)
     if flags.compare:
         flags.refuse("not accepted together with --compare: one run at a time", "record", "audit")
@@ -170,6 +210,7 @@ def simulate(flags: SimulateFlags) -> None:
             source=flags.config,
             colocates=colocates,
             audit=audit,
+            moves=moves,
         )
 
     files = _Files(flags.report, flags.record, flags.audit)

@@ -75,11 +75,13 @@ class Descheduler:
         on_fault: FaultHandler = raise_fault,
         trial: PlacementTrial | None = None,
         on_move: MoveObserver | None = None,
+        most_moves: Callable[[], int] | None = None,
     ) -> None:
         """Build all plugins; ``on_fault`` is told what broke, by default it is raised.
 
         Moves are proven by the ``trial``; without one, none is.  ``on_move`` hears what became of
-        each pod that a plugin wanted to go.
+        each pod that a plugin wanted to go.  ``most_moves`` is asked before each cycle how many
+        pods may go in it, whatever more the configuration allows; if none, it is left out.
 
         Raises InputError for a configuration that can't work, naming the path in ``source``.
         """
@@ -96,7 +98,7 @@ class Descheduler:
         )
         self._memory = MoveMemory(configuration.move_memory.total_seconds())
         self._stay_events = StayEvents(cluster, clock, configuration.move_memory.total_seconds())
-        self._on_move = on_move
+        self._on_move, self._most_moves = on_move, most_moves
         chosen = choose_profiles(configuration, out_of_tree, source)
         self._prover: MoveProver | None = None
         if trial is not None and any(
@@ -205,6 +207,11 @@ class Descheduler:
         began_s = self._clock.now_s()
         self._next_cycle_s = began_s + self._interval_s if self._interval_s else None
         self._limits.reset()
+        allowed = None if self._most_moves is None else self._most_moves()
+        if allowed == 0:
+            self.last_cycle = Cycle(0)
+            return
+        self._limits.in_total = self._most_in_total(allowed)
         with cycle_of(self._prover):
             self._carry_out_what_was_begun()
             problems = self._cycle()
@@ -217,6 +224,10 @@ class Descheduler:
             log.warning("cycle ended early", extra={**extra, "error": "; ".join(problems)})
         else:
             log.info("cycle finished", extra=extra)
+
+    def _most_in_total(self, allowed: int | None) -> int | None:
+        configured = self.configuration.max_no_of_pods_to_evict_total
+        return min((n for n in (configured, allowed) if n is not None), default=None)
 
     def _carry_out_what_was_begun(self) -> None:
         """Let the prover know of pods that go, but have not gone."""

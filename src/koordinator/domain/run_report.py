@@ -79,6 +79,20 @@ class RunEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     is_node_failure: bool = False
 
 
+class MoveTotals(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How many pods a descheduler has evicted so that they run elsewhere, and what for.
+
+    An eviction was in vain if the pod that came instead started on the node that was left, or
+    waited for a node longer than the evicted pod had run.
+    """
+
+    moves: int
+    in_vain: int
+    arrivals: int  # pods that did not come instead of others
+    per_1000: float = msgspec.field(name="per1000Arrivals")  # moves; 0 before the first arrival
+    at_most_per_1000: float = msgspec.field(name="atMostPer1000Arrivals")
+
+
 class RunReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """All that is known of a run after it; times are virtual unless said."""
 
@@ -95,6 +109,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     node_failures: int
     events: tuple[RunEvent, ...]  # in order of time
     colocation: ColocationReport | None = None  # None where nothing was measured
+    moves: MoveTotals | None = None  # None where no descheduler was at work
 
     def allocated(self) -> AllocationColumns:
         """Return the allocated shares of the whole cluster: those of the groups, by size."""
@@ -277,7 +292,12 @@ class RunRecorder:
         """Count a node failure and put a mark on the time line."""
         self._events.append(RunEvent(time_s=float(time_s), text=text, is_node_failure=True))
 
-    def finish(self, wall_s: float, colocation: ColocationReport | None = None) -> RunReport:
+    def finish(
+        self,
+        wall_s: float,
+        colocation: ColocationReport | None = None,
+        moves: MoveTotals | None = None,
+    ) -> RunReport:
         """Return the report of the run so far; virtual time ends with the last sample or event."""
         times_s = [s.time_s for s in self._samples[-1:]] + [e.time_s for e in self._events]
         return RunReport(
@@ -294,6 +314,7 @@ class RunRecorder:
             node_failures=sum(e.is_node_failure for e in self._events),
             events=tuple(sorted(self._events, key=lambda e: e.time_s)),
             colocation=colocation,
+            moves=moves,
         )
 
     def _tally(self, kind: str) -> _Tally:

@@ -7,6 +7,7 @@
 ``world``    virtual time; ``stages`` says how pods and nodes behave in it
 ``usage``    what pods use of what they ask for; ``colocation`` is services and batch pods that
              share nodes: manager and node agents over virtual time; ``yarn`` queues beside them
+``limited_descheduler`` moves pods of a world, within a budget; ``evictions`` judges that
 ``gauge``    samples of a world
 ``report``   the report as a page and a table; ``progress`` shows a run while it goes on
 ``research`` experiments on a public GPU trace
@@ -14,13 +15,20 @@
 
 from koordinator.simulator.configurations import default_configuration, shipped_configuration
 from koordinator.simulator.embedded import Embedded, ScheduleResult, schedule
-from koordinator.simulator.run import PodPlacement, Simulation, SimulationResult, simulate
+from koordinator.simulator.run import (
+    MoveSettings,
+    PodPlacement,
+    Simulation,
+    SimulationResult,
+    simulate,
+)
 from koordinator.simulator.workload import Workload
 from koordinator.simulator.workload_file import demo_workload, parse_workload, read_workload
 from koordinator.simulator.world import Submission, World
 
 __all__ = [
     "Embedded",
+    "MoveSettings",
     "PodPlacement",
     "ScheduleResult",
     "Simulation",

@@ -8,19 +8,16 @@ from hashlib import sha256
 
 from msgspec.structs import replace
 
-from koordinator.api.meta import Condition
 from koordinator.api.pod import Pod, PodStatus
 from koordinator.api.workload import DaemonSet, StatefulSet
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.cluster.port import EventType
 from koordinator.descheduler.migration.workloads import controller_of
 from koordinator.domain.placement_trial import replacement_of
+from koordinator.simulator.stages import RUNNING_CONDITIONS
 
 _KEPT_NAMES = (StatefulSet.KIND,)
 _SUFFIX = 5  # characters
-_RUNNING = tuple(
-    Condition(type=kind, status="True") for kind in ("PodScheduled", "Initialized", "Ready")
-)
 
 
 class PodReplacements:
@@ -40,7 +37,7 @@ class PodReplacements:
             if event.type is EventType.DELETED:
                 self._replace(pod)
             elif pod.spec.node_name and pod.status.phase == "Pending":
-                status = PodStatus(phase="Running", conditions=_RUNNING)
+                status = PodStatus(phase="Running", conditions=RUNNING_CONDITIONS)
                 self._cluster.overwrite(replace(pod, status=status))
 
     def _replace(self, gone: Pod) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from rich.table import Table
 from rich.text import Text
 
-from koordinator.domain.run_report import KindTotals, RunReport
+from koordinator.domain.run_report import KindTotals, MoveTotals, RunReport
 from koordinator.simulator.colocation.comparison import comparison_page_table, queue_page_table
 from koordinator.simulator.numerals import UNKNOWN, NumberUnit, count, duration, percent
 from koordinator.simulator.page import (
@@ -146,6 +146,15 @@ def _figures(report: RunReport) -> list[tuple[str, str, str]]:
             f"mean, peak {percent(max(allocated.cpu, default=None))}",
         ),
         *((failures,) if report.node_failures else ()),
+        *(_moves(report.moves) if report.moves is not None else ()),
+    ]
+
+
+def _moves(moves: MoveTotals) -> list[tuple[str, str, str]]:
+    return [
+        ("Moves", count(moves.moves), f"at most {moves.at_most_per_1000:g} per 1,000 arrivals"),
+        ("Moves per 1,000 arrivals", f"{moves.per_1000:.3g}", f"{count(moves.arrivals)} arrivals"),
+        ("Evictions in vain", count(moves.in_vain), "back on the node, or waited too long"),
     ]
 
 

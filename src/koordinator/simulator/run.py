@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import structs
@@ -15,6 +15,7 @@ from koordinator.api.kubescheduler import (
     KubeSchedulerConfiguration,
     decode_configuration,
 )
+from koordinator.api.meta import KubeObject
 from koordinator.api.pod import PodSpec
 from koordinator.cluster.port import Reader
 from koordinator.domain.run_report import RunRecorder, RunReport
@@ -37,6 +38,9 @@ from koordinator.simulator.workload import Workload
 from koordinator.simulator.workload_file import read_workload
 from koordinator.simulator.world import SimulatedPod, Submission, World
 
+if TYPE_CHECKING:  # a descheduler is not loaded where nobody asks for one
+    from koordinator.descheduler.configuration import DeschedulerConfiguration
+
 PROFILE = "data/demo-profile.yaml"
 
 
@@ -55,6 +59,19 @@ class PodPlacement:
 
 
 @dataclass(frozen=True, slots=True)
+class MoveSettings:
+    """A descheduler at work: at most so many moves per 1,000 arrivals, never more at any time.
+
+    Without a policy nodes are evened out by load where it is simulated, and GPUs are defragmented
+    where there are some.  ``source`` names the policy in errors.
+    """
+
+    per_1000: float
+    policy: "DeschedulerConfiguration | None" = None
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class SimulationResult:
     """The report for people, the placements for analysis, and the cluster as it was at the end."""
 
@@ -70,6 +87,7 @@ class Simulation:
     scheduler are for ``default-scheduler``, or else for the first profile.  ``seed`` and
     ``until_s`` stand for those of the workload.  With ``colocates`` false its colocation is only
     measured: no manager, no profile, no node agent.  ``audit`` is told what the scheduler decides.
+    With ``moves`` a descheduler is at work, which proves its moves by the same configuration.
 
     Raises InputError for a configuration or a workload that names what isn't there.
     """
@@ -86,6 +104,7 @@ class Simulation:
         source: str = "",
         colocates: bool = True,
         audit: Audit | None = None,
+        moves: MoveSettings | None = None,
     ) -> None:
         self.seed = workload.seed if seed is None else seed
         self.ends_s = workload.horizon.total_seconds() if until_s is None else until_s
@@ -107,9 +126,19 @@ class Simulation:
             reports=is_managed and workload.yarn is not None,  # its operator heeds who waits
         )
         self._configuration = configuration
-        objects = managed_objects if is_managed else unmanaged_objects
-        self.world.load(plan.objects if colocation is None else objects(plan.objects))
-        self.world.submit(_for_profiles(plan.submissions, configuration))
+        objects: Iterable[KubeObject] = plan.objects
+        if colocation is not None:
+            objects = (managed_objects if is_managed else unmanaged_objects)(objects)
+        submissions = _for_profiles(plan.submissions, configuration)
+        if moves is not None:
+            from koordinator.simulator.limited_descheduler import (  # noqa: PLC0415 -- takes long to
+                owned_by_streams,  # load
+            )
+
+            submissions, owners = owned_by_streams(submissions, plan.objects)
+            objects = [*objects, *owners]
+        self.world.load(objects)
+        self.world.submit(submissions)
         for outage in plan.outages:
             self.world.fail_node(outage.at_s, outage.node, outage.repaired_after_s)
         self._gauge = WorldGauge(self.world, plan.nodes, (s.pod for s in plan.submissions))
@@ -126,6 +155,25 @@ class Simulation:
             },
         )
         self.world.tell(self.recorder)
+        self._descheduler = None
+        if moves is not None:
+            from koordinator.simulator.limited_descheduler import (  # noqa: PLC0415 -- as above
+                LimitedDescheduler,
+                default_policy,
+            )
+
+            self._descheduler = LimitedDescheduler(
+                self.world,
+                moves.policy
+                or default_policy(
+                    by_load=is_managed, by_gpus=any(group.gpus for group in self._gauge.groups)
+                ),
+                moves.per_1000,
+                prover=configuration,
+                out_of_tree=out_of_tree,
+                source=moves.source,
+                tell=self.recorder.event,
+            )
         self._loop = None
         if colocation is not None:
             from koordinator.simulator.colocation.loop import (  # noqa: PLC0415 -- node agents and
@@ -176,7 +224,8 @@ class Simulation:
             self.recorder.event(self.world.now_s, "ended early")
         self.world.scheduler.finish()
         colocation = self._loop.report() if self._loop is not None else None
-        report = self.recorder.finish(self._stopwatch.now_s() - began_s, colocation)
+        moves = self._descheduler.totals() if self._descheduler is not None else None
+        report = self.recorder.finish(self._stopwatch.now_s() - began_s, colocation, moves)
         placements = tuple(_placement(run) for run in self.world.history)
         return SimulationResult(report, placements, self.world.cluster)
 

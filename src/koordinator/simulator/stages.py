@@ -154,6 +154,10 @@ _SILENT_CONDITION = Condition(
     reason="NodeStatusUnknown",
     message="Kubelet stopped posting node status.",
 )
+#: Of a pod that runs.
+RUNNING_CONDITIONS = tuple(
+    Condition(type=kind, status="True") for kind in ("PodScheduled", "Initialized", "Ready")
+)
 READY_CONDITION = Condition(
     type="Ready", status="True", reason="KubeletReady", message="kubelet is posting ready status"
 )

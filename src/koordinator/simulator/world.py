@@ -37,10 +37,12 @@ from koordinator.scheduler.features.audit import Audit
 from koordinator.scheduler.loop import Bound, Evicted, Outcome, SchedulerOptions
 from koordinator.simulator.embedded import DEFAULT_ADMISSION, STOCK, Embedded
 from koordinator.simulator.ephemeral_claims import create_ephemeral_claims
+from koordinator.simulator.evictions import Eviction
 from koordinator.simulator.recorder import Recorder
 from koordinator.simulator.stages import (
     ENDLESS,
     GRACE_PERIOD_S,
+    RUNNING_CONDITIONS,
     NodeEvent,
     NodeStage,
     PodEvent,
@@ -100,6 +102,16 @@ class Hosts(Protocol):
         """Take note that a node works again; its pods are started one by one."""
 
 
+class Mover(Protocol):
+    """Works beside the scheduler, and evicts."""
+
+    def step(self) -> bool:
+        """Do what is due, telling the world of evictions; return whether there was anything."""
+
+    def next_wakeup_s(self) -> float | None:
+        """Return when something is due although nothing happens; None if never."""
+
+
 @dataclass(frozen=True, slots=True)
 class Submission:
     """A pod that its owner wants to run from some moment on."""
@@ -125,6 +137,8 @@ class SimulatedPod:
     bound_s: float | None = None
     ended_s: float | None = None
     why: str = ""  # it is still pending, as of the last attempt: the pod's condition
+    moves: int = 0  # of ``times``: evicted to be moved, which its owner does not count
+    left: Eviction | None = None  # of the pod whose place it takes, if that was to be moved
 
     @property
     def key(self) -> str:
@@ -191,6 +205,8 @@ class World:
         self.counts: Counter[PodStage] = Counter()  # pods of the history by stage
         self._journal: RunObserver = _Nobody()
         self._hosts: Hosts | None = None
+        self._mover: Mover | None = None
+        self.arrivals = 0  # pods that came so far, without those that take another one's place
         self._recorder: Recorder | None = None
         self._stopwatch = stopwatch or SystemClock()
         self._grace_period_s = grace_period_s
@@ -216,6 +232,10 @@ class World:
         """Let the hosts decide how fast pods work; without any all work at full speed."""
         self._hosts = hosts
 
+    def employ(self, mover: Mover) -> None:
+        """Let somebody evict pods that shall run elsewhere; from now on running pods are ready."""
+        self._mover = mover
+
     def record(self, write: Callable[[bytes], object], configuration: JsonObject) -> None:
         """Write what exists, and from now on what reaches the scheduler, as lines of a recording.
 
@@ -240,7 +260,7 @@ class World:
     def submit(self, submissions: Iterable[Submission]) -> None:
         """Plan that pods are submitted; those of one moment in the given order."""
         for submission in submissions:
-            self.at(submission.at_s, partial(self._submit, submission, 0), Rank.SUBMIT)
+            self._submit_later(submission.at_s, submission)
 
     def fail_node(self, at_s: float, node: str, repaired_after_s: float = math.inf) -> None:
         """Plan that a node fails; if it is down at that time, nothing happens."""
@@ -305,16 +325,22 @@ class World:
             for outcome in outcomes:
                 self._take_in(outcome)
             evicted = any(isinstance(outcome, Evicted) for outcome in outcomes)
-            if not self.embedded.step_controllers() and not evicted:
+            busy = self.embedded.step_controllers() or evicted
+            busy |= self._mover is not None and self._mover.step()
+            if not busy:
                 break
-        wakeup_s = self.scheduler.next_wakeup_s()
-        self._wakeup_s = math.inf if wakeup_s is None else wakeup_s
+        wakeups_s = [self.scheduler.next_wakeup_s()]
+        if self._mover is not None:
+            wakeups_s.append(self._mover.next_wakeup_s())
+        self._wakeup_s = min((at_s for at_s in wakeups_s if at_s is not None), default=math.inf)
 
     def _write_down(self) -> None:
         if self._recorder is not None:
             self._recorder.step()
 
     def _take_in(self, outcome: Outcome) -> None:
+        if not isinstance(outcome, Evicted) and outcome.reservation:
+            return  # the pod only stands for it
         run = self.pods[outcome.pod]
         if isinstance(outcome, Bound):
             self._start(run, outcome.node)
@@ -326,19 +352,22 @@ class World:
 
     # -- pods --------------------------------------------------------------------------------
 
-    def _submit(self, submission: Submission, times: int) -> None:
+    def _submit(self, submission: Submission, times: int, moves: int = 0) -> SimulatedPod:
         self._join(submission, times)
         pod = with_defaults(submission.pod)
         if times:
             name = resubmitted_name(pod.metadata.name, times)
             pod = replace(pod, metadata=replace(pod.metadata, name=name))
         run = SimulatedPod(submission, self.cluster.create(pod), times, self.now_s)
+        run.moves = moves
         create_ephemeral_claims(self.cluster, run.pod)
         self.pods[run.key] = run
         self.history.append(run)
         self.counts[run.stage] += 1
         told = self._journal.resubmitted if times else self._journal.submitted
+        self.arrivals += not times
         told(submission.kind)
+        return run
 
     def _start(self, run: SimulatedPod, node: str) -> None:
         host = self._nodes[node]
@@ -384,11 +413,31 @@ class World:
         self._end(run, PodEvent.DELETED)
         submission, times = run.submission, run.times + 1
         self._journal.failed(submission.kind)
-        if times <= submission.life.resubmissions:
+        if times - run.moves <= submission.life.resubmissions:
             again_s = self.now_s + submission.life.resubmit_after_s
-            self.at(again_s, partial(self._submit, submission, times), Rank.SUBMIT)
+            self._submit_later(again_s, submission, times, run.moves)
         else:
             self._leave(submission)
+
+    def _submit_later(
+        self, at_s: float, submission: Submission, times: int = 0, moves: int = 0
+    ) -> None:
+        def submit() -> None:
+            self._submit(submission, times, moves)
+
+        self.at(at_s, submit, Rank.SUBMIT)
+
+    def moved(self, key: str) -> None:
+        """Take in that somebody has evicted a pod to have it elsewhere.
+
+        Its owner makes another one at once, which begins the work anew.
+        """
+        run = self.pods[key]
+        ran_s = 0.0 if run.bound_s is None else self.now_s - run.bound_s
+        left = Eviction(run.node, self.now_s, ran_s)
+        self._end(run, PodEvent.DELETED)
+        self._journal.failed(run.submission.kind)
+        self._submit(run.submission, run.times + 1, run.moves + 1).left = left
 
     def _join(self, submission: Submission, times: int) -> None:
         """Create the PodGroup before its first member."""
@@ -431,6 +480,8 @@ class World:
         pod = self.cluster.get(Pod, meta.name, meta.namespace)
         start_time = pod.status.start_time or to_datetime(self.now_s)
         status = replace(pod.status, phase=phase, start_time=start_time)
+        if self._mover is not None and phase == "Running":
+            status = replace(status, conditions=RUNNING_CONDITIONS)
         self.cluster.update_status(replace(pod, status=status))
 
     def _delete(self, run: SimulatedPod) -> None:

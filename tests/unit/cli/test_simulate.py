@@ -24,6 +24,19 @@ podStreams:
   template: {cpu: 1}
 """
 
+POLICY = """
+apiVersion: descheduler/v1alpha2
+kind: DeschedulerConfiguration
+deschedulingInterval: 5m
+profiles:
+- plugins:
+    deschedule: {enabled: [{name: PodLifeTime}]}
+    evict: {disabled: [{name: "*"}], enabled: [{name: DefaultEvictor}]}
+    filter: {disabled: [{name: "*"}], enabled: [{name: DefaultEvictor}]}
+  pluginConfig:
+  - {name: PodLifeTime, args: {maxPodLifeTimeSeconds: 600}}
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Done:
@@ -115,6 +128,29 @@ def test_a_wrong_workload_is_refused_with_its_place(
         (["simulate", "--trace", "openb", "--until", "1h"], "--until: not accepted together with"),
         (["simulate", "--trace", "other"], "'other' is not"),
         (["simulate", "-w", "nowhere.yaml"], "nowhere.yaml: can't be read: No such file"),
+        (["simulate", "-w", "x.yaml", "--migrate", "-1"], "Invalid value for '--migrate'"),
+        (["simulate", "-w", "x.yaml", "--migrate", "nan"], "Invalid value for '--migrate'"),
+        (["simulate", "-w", "x.yaml", "--migrate", "inf"], "--migrate: found inf; accepted is 0"),
+        (
+            ["simulate", "-w", "x.yaml", "--migrate", "1", "--compare"],
+            "--compare: not accepted together with --migrate",
+        ),
+        (
+            ["simulate", "-w", "x.yaml", "--migrate", "0", "--record", "r.jsonl"],
+            "--record: not accepted together with --migrate",
+        ),
+        (
+            ["simulate", "-w", "x.yaml", "--descheduler-config", "d.yaml"],
+            "--descheduler-config: accepted only together with --migrate",
+        ),
+        (
+            ["simulate", "-w", "x.yaml", "--migrate", "1", "--descheduler-config", "no.yaml"],
+            "no.yaml: can't be read",
+        ),
+        (
+            ["simulate", "--trace", "openb", "--descheduler-config", "d.yaml"],
+            "--descheduler-config: not accepted together with --trace",
+        ),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(
@@ -144,6 +180,41 @@ def test_a_workload_is_compared_with_itself_without_colocation(
     assert [both[run]["colocation"]["isOn"] for run in ("before", "after")] == [False, True]
     work = [both[run]["colocation"]["totals"]["bestEffortCoreHours"] for run in ("before", "after")]
     assert work[1] > work[0] > 0
+
+
+def test_what_a_descheduler_did_stands_in_the_report(koord: Koord, tmp_path: Path) -> None:
+    """Moves, moves per 1,000 arrivals and evictions in vain: as a table, as JSON, as a page.
+
+    The policy of a file makes go what has run for ten minutes, proven or not.
+    """
+    workload, policy, page = (tmp_path / name for name in ("w.yaml", "d.yaml", "report.html"))
+    workload.write_text(WORKLOAD)
+    policy.write_text(POLICY)
+    run = ("simulate", "-w", workload, "--migrate", "200", "--descheduler-config", policy)
+
+    report = json.loads(koord(*run, "-o", "json").stdout)
+    shown = koord(*run, "--report", page)
+
+    moves = report["moves"]
+    assert moves["atMostPer1000Arrivals"] == 200
+    assert 0 < moves["per1000Arrivals"] == 1000 * moves["moves"] / moves["arrivals"] <= 200
+    assert 0 < moves["inVain"] <= moves["moves"]
+    assert shown.code in (None, 0), shown.stderr
+    for text in (" ".join(shown.stdout.split()), page.read_text()):
+        assert "Moves per 1,000 arrivals" in text
+        assert "Evictions in vain" in text
+
+
+def test_a_policy_that_cannot_work_is_refused_with_its_place(koord: Koord, tmp_path: Path) -> None:
+    """Exit code 2, the file and the path in it."""
+    workload, policy = tmp_path / "w.yaml", tmp_path / "d.yaml"
+    workload.write_text(WORKLOAD)
+    policy.write_text(POLICY.replace("{name: PodLifeTime}", "{name: PodLifeTimes}"))
+    done = koord("simulate", "-w", workload, "--migrate", "2", "--descheduler-config", policy)
+
+    assert (done.code, done.stdout) == (2, "")
+    assert "d.yaml: profiles[0].plugins.deschedule" in done.stderr
+    assert "PodLifeTimes" in done.stderr
 
 
 def test_only_colocation_can_be_compared(koord: Koord, workload: Path) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 
 from koordinator.domain.gpu_mix import BoolArray, FloatArray, IntArray
 from koordinator.domain.gpu_options import GpuNodes
+from koordinator.simulator.evictions import moves_allowed
 from koordinator.simulator.research.openb import OpenbTrace
 from koordinator.simulator.research.openb_departures import DepartureWeek
 from koordinator.simulator.research.openb_fleet import FleetPlace, GpuFleet
@@ -44,7 +45,7 @@ class MoveBudget:
         """Return how many moves are allowed now."""
         if self.per_1000 is None:
             return _NO_LIMIT
-        return int(self.per_1000 * week.arrived / 1000.0) - week.moves
+        return moves_allowed(self.per_1000, week.arrived) - week.moves
 
 
 class LimitedMoves:
