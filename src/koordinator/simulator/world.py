@@ -322,10 +322,11 @@ class World:
             outcomes = self.scheduler.step()
             self.scheduling_s += self._stopwatch.now_s() - began_s
             self._write_down()
+            evicted = {outcome.pod for outcome in outcomes if isinstance(outcome, Evicted)}
             for outcome in outcomes:
-                self._take_in(outcome)
-            evicted = any(isinstance(outcome, Evicted) for outcome in outcomes)
-            busy = self.embedded.step_controllers() or evicted
+                if not (isinstance(outcome, Bound) and outcome.pod in evicted):
+                    self._take_in(outcome)  # what has gone again by now has never run
+            busy = self.embedded.step_controllers() or bool(evicted)
             busy |= self._mover is not None and self._mover.step()
             if not busy:
                 break

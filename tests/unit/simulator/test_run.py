@@ -236,3 +236,21 @@ def test_a_report_survives_its_journey_as_json() -> None:
     report = run(stream("a", 1, cpu=1)).report
 
     assert msgspec.json.decode(msgspec.json.encode(report), type=RunReport) == report
+
+
+def test_a_pod_may_have_to_go_in_the_moment_in_which_it_gets_its_node() -> None:
+    """It has never run, then; its owner submits it again."""
+    gangs = stream("gang", 1, gpus=2, cpu=2, members=2, priority=100) | {
+        "arrival": {"poisson": {"perHour": 2}},
+        "duration": {"exponential": {"mean": "30m"}},
+    }
+    shares = stream("share", 1, gpuPercent=30, cpu=1) | {
+        "arrival": {"poisson": {"perHour": 12}},
+        "duration": {"exponential": {"mean": "50m"}},
+    }
+    outages = [{"pool": "gpu", "mtbf": "3h", "repair": {"constant": "3m"}}]
+    result = run(gangs, shares, until="6h", failures=outages, seed=1, sampleEvery="3h")
+
+    lost = [each for each in result.placements if each.stage is PodStage.LOST]
+    assert any(each.bound_s is None and each.ended_s is not None for each in lost)
+    assert any("made room for default/gang-" in event.text for event in result.report.events)
