@@ -33,7 +33,7 @@ fuzz: $(READY)
 # /usr/local/go; or KUBEBUILDER_ASSETS names a folder that has kube-apiserver, etcd and kubectl.
 # Two workers, each with a control plane of its own: most of the time servers are waited for.
 e2e: $(READY_E2E)
-	$(BIN)/python -m pytest -q tests/e2e -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -q tests/e2e -n 2
 
 # The dashboard in a real browser: the Chromium of PATH, or KOORD_CHROMIUM.  SCREENSHOTS=docs/images
 # draws those of the documentation anew.

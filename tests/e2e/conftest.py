@@ -13,29 +13,33 @@ from tests.e2e.controlplane import ControlPlane, binaries
 from tests.e2e.kubelet import FakeKubelet
 from tests.e2e.leftovers import Leftovers
 from tests.e2e.real_node import RealNode, find_programs, missing
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 #: Tests of these folders change the machine itself (cgroups, its one container runtime), and are
 #: run by one worker after the other; all others stay together by file, with their cluster.
 ON_THE_MACHINE = frozenset({"host", "koordlet", "node", "vgpu"})
 #: Tests of these folders share servers that take long to start.
 WITH_ONE_CLUSTER = frozenset({"suites", "yarn"})
-_HERE = Path(__file__).parent
 _Logs = Callable[[], list[tuple[str, str]]]
 _LOGS, _NODE_LOGS = pytest.StashKey[_Logs](), pytest.StashKey[_Logs]()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Say which tests go to the same worker of ``--dist loadgroup``."""
-    for item in items:
-        if not item.path.is_relative_to(_HERE):
-            continue
-        path = item.path.relative_to(_HERE)
-        group = path.as_posix()
-        if path.parts[0] in ON_THE_MACHINE:
-            group = "machine"
-        elif path.parts[0] in WITH_ONE_CLUSTER:
-            group = path.parts[0]
-        item.add_marker(pytest.mark.xdist_group(group))
+class ByServers(LoadScopeScheduling):  # type: ignore[misc] # pytest-xdist is not typed
+    """Gives a worker all tests that share servers, one file or folder after the other."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        folder = Path(file).parts[-2]
+        if folder in ON_THE_MACHINE:
+            return "machine"
+        return folder if folder in WITH_ONE_CLUSTER else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByServers:
+    """Share the tests among workers, if there are any."""
+    return ByServers(config, log)
 
 
 @pytest.fixture(scope="session")
