@@ -21,6 +21,7 @@ from koordinator.api.cluster_network_topology import (
     ClusterNetworkTopology,
     validate_cluster_network_topology,
 )
+from koordinator.foundation.arrays import extended
 from koordinator.foundation.errors import BugError
 
 IntArray = npt.NDArray[np.int64]
@@ -223,7 +224,7 @@ class NetworkTree:
         have = self._of_row.shape[1]
         if n_rows > have:
             more = max(n_rows, 2 * have) - have
-            self._of_row = np.pad(self._of_row, ((0, 0), (0, more)), constant_values=OUTSIDE)
+            self._of_row = extended(self._of_row, more, axis=1, fill=OUTSIDE)
             self._nodes += [""] * more
 
     def _level(self, level: int) -> Level:

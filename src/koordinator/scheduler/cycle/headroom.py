@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from koordinator.domain.network import OUTSIDE
+from koordinator.foundation.arrays import extended
 from koordinator.scheduler.snapshot import BoolArray, ClusterState, IntArray
 
 #: More changed rows than this, and what less important pods take there is counted anew when asked.
@@ -101,7 +102,7 @@ class HeadroomTable:
         self._amounts = np.vstack([known, amounts])
         self._columns = np.flatnonzero(self._amounts.any(axis=0))
         if number == len(self._fits):
-            self._fits = np.pad(self._fits, ((0, max(number, 8)), (0, 0)))
+            self._fits = extended(self._fits, max(number, 8))
         self._totals = np.append(self._totals, 0)
         return number
 

@@ -15,6 +15,7 @@ from koordinator.api.pod import Pod
 from koordinator.api.qos import PriorityBand, QosClass, band_of, qos_of
 from koordinator.api.resource_names import BAND_RESOURCES, CPU, MEMORY
 from koordinator.domain.pod_requests import canonical, pod_requests
+from koordinator.foundation.arrays import extended
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.snapshot.axis import IntArray
 from koordinator.simulator.kept_rows import FloatArray
@@ -201,7 +202,7 @@ class Fleet:
             for key, sums in table.items():
                 missing = len(self.kinds.kinds) - sums.shape[1]
                 if missing:
-                    table[key] = np.pad(sums, ((0, 0), (0, missing)))
+                    table[key] = extended(sums, missing, axis=1)
 
     @staticmethod
     def _amounts(nodes: Sequence[Node], name: str) -> IntArray:

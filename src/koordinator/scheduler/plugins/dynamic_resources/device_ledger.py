@@ -19,6 +19,7 @@ from koordinator.domain.dynamic_resources.inventory import DeviceId, Pool, PoolK
 from koordinator.domain.dynamic_resources.node_gpus import DRIVER, device_id, held_by_pods
 from koordinator.domain.dynamic_resources.shapes import usage_of
 from koordinator.domain.dynamic_resources.shares import CounterKey, DevicesInUse, consumption
+from koordinator.foundation.arrays import extended
 from koordinator.scheduler.snapshot import Changed, ClusterState, IntArray
 
 _ALL = ""  # among names of nodes: every one may be concerned
@@ -104,9 +105,9 @@ class DeviceLedger:
         capacity = state.nodes.capacity
         if len(self.changed_at) < capacity:
             more = capacity - len(self.changed_at)
-            self.changed_at = np.pad(self.changed_at, (0, more), constant_values=self.changes)
-            self.offered_at = np.pad(self.offered_at, (0, more), constant_values=self.changes)
-            self._usages = np.pad(self._usages, (0, more), constant_values=-1)
+            self.changed_at = extended(self.changed_at, more, fill=self.changes)
+            self.offered_at = extended(self.offered_at, more, fill=self.changes)
+            self._usages = extended(self._usages, more, fill=-1)
         rows = state.node_log.since(self._position)
         self._position = state.node_log.position
         every = range(len(state.nodes)) if rows is None else dict.fromkeys(rows.tolist())

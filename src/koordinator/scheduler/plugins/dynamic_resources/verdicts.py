@@ -22,6 +22,7 @@ from koordinator.domain.dynamic_resources.allocator import (
 )
 from koordinator.domain.dynamic_resources.requests import PendingClaim
 from koordinator.domain.dynamic_resources.shapes import ShapeReader
+from koordinator.foundation.arrays import extended
 from koordinator.scheduler.plugins.dynamic_resources.device_ledger import DeviceLedger
 from koordinator.scheduler.snapshot import Changed, ClusterState, IntArray, Snapshot
 
@@ -56,9 +57,9 @@ class ClaimVerdicts:
     ) -> None:
         """Look again at the rows that have changed; those that are alike are searched once."""
         if len(self.codes) < rows:
-            more = (0, rows - len(self.codes))
-            self.codes, self.scores = np.pad(self.codes, more), np.pad(self.scores, more)
-            self.shapes = np.pad(self.shapes, more)
+            more = rows - len(self.codes)
+            self.codes, self.scores = extended(self.codes, more), extended(self.scores, more)
+            self.shapes = extended(self.shapes, more)
         self._read_shapes(ledger, claims, rows, without)
         stale = np.flatnonzero(ledger.changed_at[:rows] > self.seen)
         if self._shared_at != ledger.shared_changes or len(self._known) > KNOWN:
