@@ -14,6 +14,7 @@ from typing import Final
 from koordinator.api.pod import Pod
 from koordinator.domain.gangs import GangCache, GangDefaults, WorkloadRefs
 from koordinator.scheduler.contract import NoArgs, Permit, PluginSpec, Refusal
+from koordinator.scheduler.plugins.coscheduling.gate import gang_gate, gang_permit
 from koordinator.scheduler.snapshot import ObjectTable, ResourceAxis
 
 WAIT_S: Final = 300.0  # of members with places for the others
@@ -28,17 +29,11 @@ class GangScheduling:
 
     def pre_enqueue(self, pod: Pod, _objects: ObjectTable) -> Refusal | None:
         """Return what the pod's gang lacks, or who speaks for it; None: the pod may be tried."""
-        why = self.gangs.why_gated(pod) if self.gangs.id_of(pod) else ""
-        return Refusal(why) if why else None
+        return gang_gate(self.gangs, pod)
 
     def permit(self, pod: Pod, _node: str) -> Permit:
         """Let a pod go when enough members of its gang have their places."""
-        if not self.gangs.id_of(pod):
-            return Permit()
-        gang = self.gangs.gang_of(pod)
-        if gang is None or gang.terms is None:
-            return Permit(refusal=Refusal("Gang not found"))
-        return Permit() if self.gangs.may_start(pod) else Permit(wait_s=gang.terms.wait_s)
+        return gang_permit(self.gangs, pod)
 
 
 def build(_args: NoArgs, _axis: ResourceAxis) -> GangScheduling:

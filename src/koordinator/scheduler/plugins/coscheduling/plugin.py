@@ -33,6 +33,7 @@ from koordinator.scheduler.contract import (
     Refusal,
     Speed,
 )
+from koordinator.scheduler.plugins.coscheduling.gate import gang_gate, gang_permit
 from koordinator.scheduler.plugins.coscheduling.proximity import places_by_distance, selector_of
 from koordinator.scheduler.preemption import NEVER, headroom_for_job, headroom_for_pod, summary
 from koordinator.scheduler.snapshot import (
@@ -77,8 +78,7 @@ class Coscheduling:
 
     def pre_enqueue(self, pod: Pod, _objects: ObjectTable) -> Refusal | None:
         """Return what the pod's gang lacks, or who speaks for it; None: the pod may be tried."""
-        why = self.gangs.why_gated(pod) if self.gangs.id_of(pod) else ""
-        return Refusal(why) if why else None
+        return gang_gate(self.gangs, pod)
 
     def score_among(self, snapshot: Snapshot, pod: PodClass, feasible: IntArray) -> IntArray:
         """Return the places of the nodes, nearest first."""
@@ -91,17 +91,14 @@ class Coscheduling:
 
     def permit(self, pod: Pod, _node: str) -> Permit:
         """Let a pod go when enough members of every gang of its group have their places."""
-        if not self.gangs.id_of(pod):
-            return Permit()
+        permit = gang_permit(self.gangs, pod)
         gang = self.gangs.gang_of(pod)
-        if gang is None or gang.terms is None:
-            return Permit(refusal=Refusal("Gang not found"))
-        if not self.gangs.may_start(pod):
-            return Permit(wait_s=gang.terms.wait_s)
-        count = self.gangs.bound_together(pod) if gang.terms.min_member else 0
-        return Permit(
-            annotations=bind_gang_entries(gang.terms.group_id, count) if count > 1 else {}
-        )
+        if permit != Permit() or gang is None or gang.terms is None or not gang.terms.min_member:
+            return permit
+        count = self.gangs.bound_together(pod)
+        if count <= 1:
+            return permit
+        return Permit(annotations=bind_gang_entries(gang.terms.group_id, count))
 
     def postfilter(self, attempt: Attempt) -> PostFilterResult:
         """Make room for a gang, or for a pod as a job of one: victims are whole jobs, too."""
