@@ -25,6 +25,7 @@ from koordinator.cluster.kubernetes import writes
 from koordinator.cluster.kubernetes.background import Background
 from koordinator.cluster.kubernetes.binding import BindingSender, KubernetesBinds
 from koordinator.cluster.kubernetes.credentials import Credentials
+from koordinator.cluster.kubernetes.follower import Follower
 from koordinator.cluster.kubernetes.kubelet_pods import KubeletFollower, KubeletSource
 from koordinator.cluster.kubernetes.limiter import TokenBucket
 from koordinator.cluster.kubernetes.mailbox import Mailbox
@@ -39,7 +40,7 @@ from koordinator.cluster.kubernetes.resources import (
 )
 from koordinator.cluster.kubernetes.transport import Observe, Request, Transport
 from koordinator.cluster.kubernetes.view import View
-from koordinator.cluster.kubernetes.watch import Follower, KubernetesWatch
+from koordinator.cluster.kubernetes.watch import KubernetesWatch
 from koordinator.cluster.port import (
     NO_SELECTORS,
     NO_TRANSFORMS,
@@ -335,7 +336,7 @@ class KubernetesCluster:
             channels.append((mailbox, follower))
         return channels
 
-    def _follower(self, selection: Selection, mailbox: Mailbox) -> Reflector | KubeletFollower:
+    def _follower(self, selection: Selection, mailbox: Mailbox) -> Follower:
         if self._kubelet is not None and selection.kind_type is Pod:
             return KubeletFollower(
                 self._transport, self._connection, self._clock, self._kubelet, mailbox

@@ -20,11 +20,12 @@ from yarl import URL
 
 from koordinator.cluster.kubernetes.connection import ApiServer, Connection, Identity, Pem
 from koordinator.cluster.kubernetes.credentials import Access, Credentials
-from koordinator.cluster.kubernetes.mailbox import Mailbox, WatchRefusal
+from koordinator.cluster.kubernetes.follower import Follower
+from koordinator.cluster.kubernetes.mailbox import Mailbox
 from koordinator.cluster.kubernetes.pages import Page, read_list_head
 from koordinator.cluster.kubernetes.transport import Request, Transport
 from koordinator.foundation.clock import Clock
-from koordinator.foundation.errors import BugError, ClusterError, InputError
+from koordinator.foundation.errors import ClusterError, InputError
 
 PATH = "/pods/"
 ADDRESS_TYPES = ("InternalIP", "ExternalIP", "Hostname", "InternalDNS", "ExternalDNS")
@@ -84,7 +85,7 @@ class _Node(msgspec.Struct, frozen=True):
     status: _Status = _Status()
 
 
-class KubeletFollower:
+class KubeletFollower(Follower):
     """Hands over what the kubelet says of all pods, as one page each time; must start on a loop.
 
     While the kubelet does not answer nothing is handed over: everything stays as it was said last.
@@ -98,33 +99,15 @@ class KubeletFollower:
         source: KubeletSource,
         mailbox: Mailbox,
     ) -> None:
+        super().__init__(mailbox)
         self._transport = transport
         self._connection = connection
         self._clock = clock
         self._source = source
-        self._mailbox = mailbox
         self._client: KubeletClient | None = None
         self._is_doubted = False  # its address, port or certificate may be others by now
         self._handed_over: tuple[bytes, Collection[str], int] | None = None
         self._problem = ""
-        self._refresh = 0
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        """Begin to ask, until stopped."""
-        self._task = asyncio.create_task(self._run())
-        self._task.add_done_callback(self._end)
-
-    def refresh(self) -> None:
-        """Ask again, now; the page carries the number of this call."""
-        self._refresh += 1
-        self.stop()
-        self.start()
-
-    def stop(self) -> None:
-        """End it."""
-        if self._task is not None:
-            self._task.cancel()
 
     async def _run(self) -> None:
         seen: Collection[str] = ()
@@ -220,11 +203,6 @@ class KubeletFollower:
             )
         credentials = await asyncio.to_thread(Credentials, connection, self._clock)
         return KubeletClient(credentials, source)
-
-    def _end(self, ended: "asyncio.Task[None]") -> None:
-        """Let the reader of the mailbox raise what nobody foresaw."""
-        if not ended.cancelled() and (error := ended.exception()) is not None:
-            self._mailbox.put_at_once(WatchRefusal(BugError(f"asking for pods: {error!r}")))
 
     async def _close(self) -> None:
         client, self._client = self._client, None

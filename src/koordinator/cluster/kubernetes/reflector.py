@@ -14,12 +14,12 @@ import msgspec
 
 from koordinator.cluster.kubernetes.backoff import Backoff
 from koordinator.cluster.kubernetes.failures import ForbiddenError, ServerStatus
+from koordinator.cluster.kubernetes.follower import Follower
 from koordinator.cluster.kubernetes.mailbox import Lines, Mailbox, WatchRefusal
 from koordinator.cluster.kubernetes.pages import Page, Pager, Selection
 from koordinator.cluster.kubernetes.resources import with_query
 from koordinator.cluster.kubernetes.transport import Request, Transport
 from koordinator.foundation.errors import (
-    BugError,
     ClusterError,
     GoneError,
     InvalidError,
@@ -60,7 +60,7 @@ class _Place:
     version: str = ""
 
 
-class Reflector:
+class Reflector(Follower):
     """One kind.
 
     After ``silence_s`` without a word a stream is opened anew: the server sends a bookmark every
@@ -76,35 +76,17 @@ class Reflector:
         page_size: int,
         silence_s: float,
     ) -> None:
+        super().__init__(mailbox)
         self._transport = transport
         self._selection = selection
-        self._mailbox = mailbox
         self._page_size = page_size
         self._silence_s = silence_s
         self._backoff = Backoff(_FIRST_DELAY_S, _LAST_DELAY_S, transport.chance)
-        self._task: asyncio.Task[None] | None = None
-        self._refresh = 0  # how many were asked for
         self._absent_since_refresh: int | None = (
             None  # None: the kind is installed, as far as known
         )
         self._was_listed = False
         self._failures = 0  # in a row
-
-    def start(self) -> None:
-        """Begin to follow, with a list, until stopped."""
-        self._task = asyncio.create_task(self._run())
-        self._task.add_done_callback(self._tell)
-
-    def refresh(self) -> None:
-        """List again, now; the pages carry the number of this call."""
-        self._refresh += 1
-        self.stop()
-        self.start()
-
-    def stop(self) -> None:
-        """End it."""
-        if self._task is not None:
-            self._task.cancel()
 
     async def _run(self) -> None:
         place = _Place()
@@ -219,11 +201,6 @@ class Reflector:
         extra = {"kind": self._selection.kind_type.KIND, "error": str(error)}
         log.log(level, "watch interrupted: trying again", extra=extra)
         return self._backoff.next_s()
-
-    def _tell(self, ended: "asyncio.Task[None]") -> None:
-        """Let ``poll`` raise what nobody foresaw, rather than be silent for ever."""
-        if not ended.cancelled() and (error := ended.exception()) is not None:
-            self._mailbox.put_at_once(WatchRefusal(BugError(f"a watch broke down: {error!r}")))
 
 
 def _version_of(line: bytes) -> str:

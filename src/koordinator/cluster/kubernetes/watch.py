@@ -1,10 +1,11 @@
 """Several kinds in one watch: the caller's side, where objects are decoded."""
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from koordinator.api.meta import KubeObject
 from koordinator.cluster.kubernetes.background import Background
+from koordinator.cluster.kubernetes.follower import Follower
 from koordinator.cluster.kubernetes.mailbox import Mailbox
 from koordinator.cluster.kubernetes.view import View
 from koordinator.cluster.port import EventType, WatchEvent
@@ -12,16 +13,6 @@ from koordinator.cluster.port import EventType, WatchEvent
 KindT = TypeVar("KindT", bound=KubeObject)
 
 _BOOKMARK = WatchEvent(EventType.BOOKMARK, KubeObject())
-
-
-class Follower(Protocol):
-    """Fills a mailbox, on the loop of the network."""
-
-    def refresh(self) -> None:
-        """Hand over all that there is, from its beginning."""
-
-    def stop(self) -> None:
-        """End it."""
 
 
 class KubernetesWatch:
