@@ -26,7 +26,11 @@ _LOGS, _NODE_LOGS = pytest.StashKey[_Logs](), pytest.StashKey[_Logs]()
 
 
 class ByServers(LoadScopeScheduling):  # type: ignore[misc] # pytest-xdist is not typed
-    """Gives a worker all tests that share servers, one file or folder after the other."""
+    """Gives a worker all tests that share servers, one file or folder after the other.
+
+    pytest-xdist has a mark for this, ``xdist_group`` with ``--dist loadgroup``; its 3.8 puts the
+    group into node ids, where pytest 9.2 no longer lets it, and then knows no groups.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
