@@ -139,7 +139,7 @@ def run(**args: Any) -> tuple[float, float, int]:
     )
     for obj in objects():
         descheduler.view.put(obj)
-    descheduler.is_synced = True
+    descheduler.sync()
     best_s, evicted = float("inf"), 0
     for _ in range(_ROUNDS):
         clock.advance_to(clock.now_s() + 60)

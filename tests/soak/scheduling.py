@@ -103,7 +103,7 @@ class SchedulerChurn:
     @property
     def others(self) -> tuple[object, ...]:
         """What belongs to the cluster; and the audit, a ring whose scores follow the time."""
-        return self.world.cluster, self.world.scheduler._watch, self._audit
+        return self.world.cluster, self.world.scheduler.handle.watch, self._audit
 
     def round(self, number: int) -> None:
         """Let one of everything come, be decided, and go."""

@@ -17,7 +17,8 @@ from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.api.pod_migration_job import PodMigrationJob
-from koordinator.cluster.port import Cluster, EventType, Watch, WatchEvent
+from koordinator.cluster.port import Cluster, EventType, WatchEvent
+from koordinator.cluster.synced_watch import SyncedWatch
 from koordinator.descheduler.configuration import DeschedulerConfiguration
 from koordinator.descheduler.contract import (
     DeschedulerPluginSpec,
@@ -86,7 +87,6 @@ class Descheduler:
         Raises InputError for a configuration that can't work, naming the path in ``source``.
         """
         self.configuration, self._gates = configuration, gates
-        self.is_synced = False  # everything that existed when last asked has been taken in
         self.last_cycle: Cycle | None = None
         self._cluster, self._clock = cluster, clock
         self._metrics, self._on_fault = metrics, on_fault
@@ -113,9 +113,13 @@ class Descheduler:
         self._controllers: tuple[PluginController, ...] = tuple(
             each for profile in self.profiles for each in profile.controllers
         )
-        self._watch: Watch | None = None
-        self._bookmarks_due = 0
+        self._watch = SyncedWatch(lambda: cluster.watch(self.view.kinds))
         self._next_cycle_s: float | None = 0.0  # None: there is none any more
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether everything that existed when last asked has been taken in."""
+        return self._watch.is_synced
 
     def sync(self) -> None:
         """Take in the whole cluster and watch it from there.
@@ -123,12 +127,7 @@ class Descheduler:
         Called again, it makes sure that nothing that happened before is missed.  ``is_synced``
         tells when that is so; until then nothing is decided.
         """
-        self.is_synced = False
-        self._bookmarks_due += 1
-        if self._watch is None:
-            self._watch = self._cluster.watch(self.view.kinds)
-        else:
-            self._watch.refresh()
+        self._watch.ask()
         if self._prover is not None:
             self._prover.refresh()
         self._take_in()
@@ -168,17 +167,13 @@ class Descheduler:
     # -- events --------------------------------------------------------------------------------
 
     def _take_in(self) -> None:
-        if self._watch is None:
+        if not self._watch.is_open:
             self.sync()
             return
         if self._prover is not None:
             self._prover.follow()
-        for event in self._watch.poll():
-            if event.type is EventType.BOOKMARK:
-                self._bookmarks_due -= 1
-                self.is_synced = not self._bookmarks_due
-            else:
-                self._handle(event)
+        for event in self._watch.events():
+            self._handle(event)
 
     def _handle(self, event: WatchEvent) -> None:
         """Take in events; an object that can't be taken in is as if it weren't there."""

@@ -25,8 +25,9 @@ from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.node_slo import NodeSlo
 from koordinator.api.pod import Pod
 from koordinator.api.slo_config import CONFIG_NAME, CONFIG_NAMESPACE
-from koordinator.cluster.port import Cluster, EventType, Watch, WatchEvent
+from koordinator.cluster.port import Cluster, EventType, WatchEvent
 from koordinator.cluster.reconcile import ReconcileQueue
+from koordinator.cluster.synced_watch import SyncedWatch
 from koordinator.domain.pod_transformers import replaced_resources
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import (
@@ -133,13 +134,11 @@ class Manager:
         self.options = options or ManagerOptions()
         self.mirror = Mirror()
         self._strategies = Strategies(SloConfig())
-        self.is_synced = False  # everything that existed when last asked has been taken in
         self._cluster = cluster
         self._clock = clock
         self._metrics = metrics
         self._queue: ReconcileQueue[Key] = ReconcileQueue()
-        self._watch: Watch | None = None
-        self._bookmarks_due = 0
+        self._watch = SyncedWatch(lambda: cluster.watch(self._watched(), self._selectors()))
         self._is_configured = False
         self._synced: dict[str, Synced] = {}
         self._controllers = self.options.working
@@ -163,18 +162,18 @@ class Manager:
         """The configuration that counts."""
         return self._strategies.config
 
+    @property
+    def is_synced(self) -> bool:
+        """Whether everything that existed when last asked has been taken in."""
+        return self._watch.is_synced
+
     def sync(self) -> None:
         """Take in the whole cluster and watch it from there.
 
         Called again, it makes sure that nothing that happened before is missed.  ``is_synced``
         tells when that is so; until then nothing is written.
         """
-        self.is_synced = False
-        self._bookmarks_due += 1
-        if self._watch is None:
-            self._watch = self._cluster.watch(self._watched(), self._selectors())
-        else:
-            self._watch.refresh()
+        self._watch.ask()
         self._take_in()
 
     def step(self, limit: int | None = None) -> int:
@@ -214,17 +213,10 @@ class Manager:
         return {ConfigMap: only, Pod: pods}
 
     def _take_in(self) -> None:
-        if self._watch is None:
-            self.sync()
-            return
-        for event in self._watch.poll():
-            if event.type is EventType.BOOKMARK:
-                self._bookmarks_due -= 1
-                self.is_synced = not self._bookmarks_due
-                if not self._is_configured:
-                    self._configure(None)
-            else:
-                self._handle_apart(event)
+        for event in self._watch.events():
+            self._handle_apart(event)
+        if self.is_synced and not self._is_configured:
+            self._configure(None)
 
     def _handle_apart(self, event: WatchEvent) -> None:
         """Handle events; an object that can't be taken in is as if it weren't there."""

@@ -9,6 +9,7 @@ from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.cluster.port import NO_SELECTORS, Cluster
+from koordinator.cluster.synced_watch import SyncedWatch
 from koordinator.domain.gangs import GangCache
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.faults import FaultHandler, raise_fault
@@ -66,12 +67,14 @@ def build_scheduler(
     """
     options = options or SchedulerOptions()
     timed = [metrics.wrap(profile) for profile in profiles] if metrics is not None else profiles
+    kinds: tuple[type[KubeObject], ...] = (Namespace, Node, *watched, Pod)  # taken in so
     handle = SchedulerHandle.build(
         cluster,
         clock,
         state,
         {profile.scheduler_name: SchedulingCycle(profile, state, extenders) for profile in timed},
         PluginIsolation(profiles, on_fault),
+        watch=SyncedWatch(lambda: cluster.watch(kinds, field_selectors)),
         options=options,
         gates={
             JobQueueFeature.gate: JobQueueFeature.gate_events,
@@ -119,9 +122,8 @@ def build_scheduler(
         audit.watch(state, profiles, caches, metrics, clock)
         features.append(audit)
     features += _auditors(handle, caches, auditor)
-    kinds: tuple[type[KubeObject], ...] = (Namespace, Node, *watched, Pod)
     kept = [feature for feature in features if type(feature) not in without]
-    return Scheduler(handle, kept, kinds, field_selectors)
+    return Scheduler(handle, kept)
 
 
 def _auditors(

@@ -14,8 +14,9 @@ from koordinator.api.annotations.node import YARN_NODE_ID
 from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
-from koordinator.cluster.port import Cluster, EventType, Watch
+from koordinator.cluster.port import Cluster, EventType
 from koordinator.cluster.reconcile import ReconcileQueue
+from koordinator.cluster.synced_watch import SyncedWatch
 from koordinator.domain.yarn.account import NodeAccount, YarnHolding, YarnPolicy, settle
 from koordinator.domain.yarn.amounts import NOTHING, BatchAmounts, YarnResource
 from koordinator.foundation.clock import Clock
@@ -34,6 +35,9 @@ log = logging.getLogger(__name__)
 #: Pods that wait for room change what all nodes keep free, so they are looked at no oftener.
 _WAITING_INTERVAL_S: Final = 1.0
 _MILLIS: Final = 1000
+_SELECTORS: Final[Mapping[type[KubeObject], str]] = {
+    Pod: "status.phase!=Succeeded,status.phase!=Failed"
+}
 _REFUSED_AGAIN_S: Final = 5.0
 
 
@@ -65,31 +69,28 @@ class YarnOperator:
         """``followers`` are by cluster id; whoever embeds the operator has them make rounds."""
         self.options = options or YarnOptions()
         self.mirror = YarnMirror(self.options.namespace)
-        self.is_synced = False
         self._cluster, self._clock = cluster, clock
         self._clusters = {key: YarnClusterState(each) for key, each in followers.items()}
         self._metrics, self._on_fault = metrics, on_fault
         self._queue: ReconcileQueue[str] = ReconcileQueue()
-        self._watch: Watch | None = None
-        self._bookmarks_due = 0
+        self._watch = SyncedWatch(lambda: cluster.watch((Node, Pod), _SELECTORS, AS_READ))
         self._references: dict[str, tuple[str, str]] = {}  # cluster and NodeManager by node
         self._unclear: set[str] = set()  # nodes whose NodeManager is not found by their host
         self._told: dict[str, tuple[str, str]] = {}  # the last warning by node
         self._waiting = NOTHING
         self._waiting_s = 0.0
 
+    @property
+    def is_synced(self) -> bool:
+        """Whether everything that existed when last asked has been taken in."""
+        return self._watch.is_synced
+
     def sync(self) -> None:
         """Take in the whole cluster and watch it from there; again, to miss nothing that happened.
 
         ``is_synced`` tells when that is done; until then nothing is written.
         """
-        self.is_synced = False
-        self._bookmarks_due += 1
-        if self._watch is None:
-            pods = "status.phase!=Succeeded,status.phase!=Failed"
-            self._watch = self._cluster.watch((Node, Pod), {Pod: pods}, AS_READ)
-        else:
-            self._watch.refresh()
+        self._watch.ask()
         for name in self.mirror.nodes:
             self._queue.add(name)
         for state in self._clusters.values():
@@ -121,15 +122,8 @@ class YarnOperator:
     # -- news --------------------------------------------------------------------------------
 
     def _take_in(self) -> None:
-        if self._watch is None:
-            self.sync()
-            return
-        for event in self._watch.poll():
-            if event.type is EventType.BOOKMARK:
-                self._bookmarks_due -= 1
-                self.is_synced = not self._bookmarks_due
-            else:
-                self._handle_apart(event.object, is_gone=event.type is EventType.DELETED)
+        for event in self._watch.events():
+            self._handle_apart(event.object, is_gone=event.type is EventType.DELETED)
         heard = [self._hear(key, each) for key, each in self._clusters.items()]
         if any(heard) and self._metrics is not None:
             self._metrics.show(

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from koordinator.cluster.port import Cluster
+from koordinator.cluster.synced_watch import SyncedWatch
 from koordinator.foundation.clock import Clock
 from koordinator.scheduler.binding import Binder, Bindings
 from koordinator.scheduler.contract import EventHint
@@ -32,6 +33,7 @@ class SchedulerHandle:
     """
 
     cluster: Cluster
+    watch: SyncedWatch  # of all that the scheduler hears of
     clock: Clock
     state: ClusterState
     options: SchedulerOptions
@@ -60,6 +62,7 @@ class SchedulerHandle:
         cycles: Mapping[str, SchedulingCycle],
         isolation: PluginIsolation,
         *,
+        watch: SyncedWatch,
         options: SchedulerOptions,
         gates: Mapping[str, Iterable[EventHint]],
         stopwatch: Stopwatch | None = None,
@@ -114,6 +117,7 @@ class SchedulerHandle:
         )
         ingest = Ingest(state)
         intake = PodIntake(
+            watch,
             clock,
             state,
             queue,
@@ -129,6 +133,7 @@ class SchedulerHandle:
         )
         return cls(
             cluster,
+            watch,
             clock,
             state,
             options,

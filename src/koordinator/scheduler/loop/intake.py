@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from koordinator.api.codec import subject_of
 from koordinator.api.pod import Pod
 from koordinator.cluster.port import EventType, WatchEvent
+from koordinator.cluster.synced_watch import SyncedWatch
 from koordinator.domain.transforms import as_scheduled
 from koordinator.foundation.clock import Clock, to_epoch_s
 from koordinator.scheduler.binding import Bindings
@@ -28,6 +29,7 @@ class PodIntake:
 
     def __init__(
         self,
+        watch: SyncedWatch,
         clock: Clock,
         state: ClusterState,
         queue: SchedulingQueue,
@@ -42,12 +44,12 @@ class PodIntake:
         heeds_others: bool,
         transforms: Sequence[Callable[[Pod], Pod]],
     ) -> None:
+        self._watch = watch
         self._clock, self._state, self._queue, self._ingest = clock, state, queue, ingest
         self._cycles, self._isolation, self._hooks = cycles, isolation, hooks
         self._nominations, self._bindings, self._diagnoses = nominations, bindings, diagnoses
         self._heeds_others, self._transforms = heeds_others, transforms
         self._class_of: dict[str, tuple[Pod, PodClass]] = {}  # of pods not tried yet
-        self.is_synced = False  # everything that existed when last asked has been taken in
 
     def take(self, event: WatchEvent, pod: Pod) -> None:
         """Take in the events of a pod."""
@@ -172,7 +174,7 @@ class PodIntake:
     def _arrived_s(self, pod: Pod) -> float:
         """Return when the pod joined the queue: a restart doesn't cost it its place."""
         now_s = self._clock.now_s()
-        if self.is_synced:
+        if self._watch.is_synced:
             return now_s
         return min(now_s, to_epoch_s(pod.metadata.creation_timestamp, now_s))
 

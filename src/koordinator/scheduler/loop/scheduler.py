@@ -16,7 +16,7 @@ from koordinator.api.codec import subject_of
 from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.pod import Container as PodContainer
 from koordinator.api.pod import Pod, PodSpec
-from koordinator.cluster.port import EventType, Watch, WatchEvent
+from koordinator.cluster.port import EventType, WatchEvent
 from koordinator.foundation.faults import Fault
 from koordinator.scheduler.binding.consistency import validate_waiting
 from koordinator.scheduler.cycle import SchedulingCycle
@@ -42,10 +42,7 @@ class Scheduler:
         self,
         handle: SchedulerHandle,
         features: Sequence[Feature],
-        watched: Sequence[type[KubeObject]],
-        field_selectors: Mapping[type[KubeObject], str],
     ) -> None:
-        """``watched`` kinds are taken in in this order, of some only what a selector names."""
         handle.hooks.install(features)
         self._handle, self._hooks = handle, handle.hooks
         self._queue, self._bindings, self._clock = handle.queue, handle.bindings, handle.clock
@@ -56,9 +53,6 @@ class Scheduler:
         )
         self._has_limits = any(cycle.limiting for cycle in handle.cycles.values())
         self._merges = handle.options.merges
-        self._watched, self._field_selectors = tuple(watched), field_selectors
-        self._watch: Watch | None = None
-        self._bookmarks_due = 0
 
     # -- events --------------------------------------------------------------------------------
 
@@ -68,28 +62,13 @@ class Scheduler:
         Called again, it makes sure that nothing that happened before is missed.  ``is_synced``
         tells when that is so; until then nothing is decided.
         """
-        self._ask_for_everything()
+        self._handle.watch.ask()
         self._take_in()
 
-    def _ask_for_everything(self) -> None:
-        self._handle.intake.is_synced = False
-        self._bookmarks_due += 1
-        if self._watch is None:
-            self._watch = self._handle.cluster.watch(self._watched, self._field_selectors)
-        else:
-            self._watch.refresh()
-
     def _take_in(self) -> None:
-        if self._watch is None:
-            self.sync()
-            return
         self._handle.state.advance(self._clock.now_s())
-        for event in self._watch.poll():
-            if event.type is EventType.BOOKMARK:
-                self._bookmarks_due -= 1
-                self._handle.intake.is_synced = not self._bookmarks_due
-            else:
-                self._hear(event)
+        for event in self._handle.watch.events():
+            self._hear(event)
         if self._left_out.events:
             self._left_out.step()
         if self._hooks.heard_all:
@@ -194,7 +173,7 @@ class Scheduler:
         """Return whether pods may be decided; after a binding that nobody knows of, not yet."""
         if self._bindings.is_unsure:
             self._bindings.is_unsure = False
-            self._ask_for_everything()
+            self._handle.watch.ask()
         return self.is_synced
 
     def _work(self) -> bool:
@@ -330,7 +309,7 @@ class Scheduler:
     @property
     def is_synced(self) -> bool:
         """Whether everything that existed when last asked has been taken in."""
-        return self._handle.intake.is_synced
+        return self._handle.watch.is_synced
 
     @property
     def is_saturated(self) -> bool:

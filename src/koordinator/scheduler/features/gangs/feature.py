@@ -93,7 +93,7 @@ class GangFeature(Feature):
 
     def heard_all(self) -> None:
         """Keep no places for members of a gang that is short of members by now."""
-        if not self._shrank or not self._handle.intake.is_synced:
+        if not self._shrank or not self._handle.watch.is_synced:
             return
         self._shrank = False
         nominator = self._handle.nominator
