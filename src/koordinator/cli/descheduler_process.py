@@ -6,7 +6,6 @@ lead takes the jobs in flight over from the cluster.
 Source of names and ports: koordinator cmd/koord-descheduler/app.
 """
 
-import gc
 from dataclasses import replace
 from functools import partial
 
@@ -15,6 +14,7 @@ from koordinator.cli.configuration import plugins_for, read_configuration
 from koordinator.cli.descheduler_flags import DeschedulerFlags
 from koordinator.cli.descheduler_plugins import descheduler_plugins_for
 from koordinator.cli.election import Election
+from koordinator.cli.leader_loop import run_leader_loop
 from koordinator.cli.page_servers import REVIEWS_PER_S, page_servers
 from koordinator.descheduler.app import Descheduler
 from koordinator.descheduler.configuration import DeschedulerConfiguration, parse_socket_address
@@ -84,27 +84,21 @@ class _Process:
         self._serve()
         self._election.start()
         self._election.wait_until_leading(LEAD_AT_ONCE_S)  # else everything is listed twice
-        descheduler = self._descheduler
-        led, frozen = self._election.may_act(), False
-        descheduler.sync()
-        while not self._parts.stopping.is_set():
-            self._parts.heartbeat.beat()
-            self._election.must_not_be_lost()
-            leads = self._election.may_act()
-            if leads and not led:
-                descheduler.sync()  # what the last leader did just now may be on its way still
-            led = leads
-            if descheduler.is_synced and not frozen:
-                gc.freeze()  # the cluster stays: no use in looking at it for garbage
-                frozen = True
-            if not descheduler.step(leads=leads):
-                self._cluster.wait(self._longest_wait_s(leads=leads))
+        run_leader_loop(
+            self._parts,
+            self._election,
+            self._descheduler,
+            self._turn,
+            if_lost=self._election.must_not_be_lost,
+        )
         self._election.leave()
 
-    def _longest_wait_s(self, *, leads: bool) -> float:
-        wakeup_s = self._descheduler.next_wakeup_s()
-        waits = leads and self._descheduler.is_synced
-        return self._parts.wait_s(wakeup_s if waits else None)
+    def _turn(self, leads: bool) -> None:
+        descheduler = self._descheduler
+        if not descheduler.step(leads=leads):
+            waits = leads and descheduler.is_synced
+            wakeup_s = descheduler.next_wakeup_s() if waits else None
+            self._cluster.wait(self._parts.wait_s(wakeup_s))
 
     # -- parts -------------------------------------------------------------------------------
 

@@ -7,7 +7,6 @@ for no loop.  Every replica answers webhooks; only the leader writes to nodes.  
 steps down, goes on answering and stands for election again.
 """
 
-import gc
 import logging
 import threading
 from collections.abc import Callable, Sequence
@@ -26,6 +25,7 @@ from koordinator.api.webhook_configuration import (
 from koordinator.cli.component_process import ComponentProcess, LeaseTerms, run_component
 from koordinator.cli.election import Election
 from koordinator.cli.flags import parse_list
+from koordinator.cli.leader_loop import run_leader_loop
 from koordinator.cli.manager_flags import ManagerFlags
 from koordinator.cli.page_servers import REVIEWS_PER_S, PageSettings, page_servers
 from koordinator.cluster.port import Cluster
@@ -152,25 +152,19 @@ class _Process:
         self._serve()
         self._webhooks.start()
         self._election.start()
-        manager = self._manager
-        manager.sync()
-        led = frozen = False
-        while not self._parts.stopping.is_set():
-            self._parts.heartbeat.beat()
-            self._election.stand_again_if_lost()
-            leads = self._election.may_act()
-            if leads and not led:
-                manager.sync()  # what the last leader did just now may be on its way still
-            led = leads
-            if manager.is_synced and not frozen:
-                gc.freeze()  # the cluster stays: no use in looking at it for garbage
-                frozen = True
-            if not manager.step(limit=STEP if leads else 0):
-                self._cluster.wait(self._longest_wait_s(leads=leads))
+        run_leader_loop(
+            self._parts,
+            self._election,
+            self._manager,
+            self._turn,
+            if_lost=self._election.stand_again_if_lost,
+        )
         self._election.leave()
 
-    def _longest_wait_s(self, *, leads: bool) -> float:
-        return self._parts.wait_s(self._manager.next_wakeup_s() if leads else None)
+    def _turn(self, leads: bool) -> None:
+        if not self._manager.step(limit=STEP if leads else 0):
+            wakeup_s = self._manager.next_wakeup_s() if leads else None
+            self._cluster.wait(self._parts.wait_s(wakeup_s))
 
     def _serve(self) -> None:
         settings = self._settings

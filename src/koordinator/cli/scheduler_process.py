@@ -5,7 +5,6 @@ network's, one that keeps the lease, and the server's, whose questions are answe
 Source of names and ports: kubernetes cmd/kube-scheduler/app.
 """
 
-import gc
 import logging
 import ssl
 from collections.abc import Mapping
@@ -25,6 +24,7 @@ from koordinator.cli.component_process import (
 from koordinator.cli.configuration import plugins_for
 from koordinator.cli.election import Election
 from koordinator.cli.extender_connector import ExtenderRequests, extender_connector
+from koordinator.cli.leader_loop import run_leader_loop
 from koordinator.cli.page_servers import REVIEWS_PER_S
 from koordinator.cli.scheduler_flags import SchedulerFlags
 from koordinator.process.authorization import Authorizer
@@ -46,7 +46,7 @@ from koordinator.scheduler.extenders import ExtenderService, build_extenders
 from koordinator.scheduler.features.audit import AUDIT_FILE, Audit
 from koordinator.scheduler.features.auditor import AuditorMetrics, WorkloadAuditor
 from koordinator.scheduler.features.metrics import SchedulerMetrics
-from koordinator.scheduler.loop import Outcome, Scheduler, SchedulerOptions
+from koordinator.scheduler.loop import Scheduler, SchedulerOptions
 from koordinator.scheduler.profile import WATCHED, build_profiles
 from koordinator.scheduler.snapshot import ClusterState
 
@@ -111,43 +111,32 @@ class _Process:
         self._election.wait_until_leading(LEAD_AT_ONCE_S)
         if self._configuration.delay_cache_until_active:
             self._wait_to_lead()
-        led = self._election.may_act()
-        self._scheduler.sync()
-        frozen = False
-        while not self._parts.stopping.is_set():
-            self._parts.heartbeat.beat()
-            self._election.must_not_be_lost()
-            leads = self._election.may_act()
-            if leads and not led:
-                self._scheduler.sync()  # what the last leader did just now may be on its way still
-            led = leads
-            if self._scheduler.is_synced and not frozen:
-                self._scheduler.warm_up()
-                gc.freeze()  # the cluster stays: no use in looking at it for garbage
-                frozen = True
-            outcomes = self._work(leads=leads)
-            if self._scheduler.is_saturated:
-                self._parts.stopping.wait(NAP_S)  # many answers at once cost less than one by one
-            elif not outcomes:
-                self._cluster.wait(self._longest_wait_s())
+        run_leader_loop(
+            self._parts,
+            self._election,
+            self._scheduler,
+            self._turn,
+            if_lost=self._election.must_not_be_lost,
+            warm_up=self._scheduler.warm_up,
+        )
         self._scheduler.finish()
         self._election.leave()
 
-    def _work(self, *, leads: bool) -> list[Outcome]:
+    def _turn(self, leads: bool) -> None:
         """Decide, or follow who does, and answer whoever asks."""
         most = STEP_OUTSIDE if self._configuration.extenders else STEP
         outcomes = self._scheduler.step(limit=most if leads else 0)
         self._inquiries.answer()
-        return outcomes
+        if self._scheduler.is_saturated:
+            self._parts.stopping.wait(NAP_S)  # many answers at once cost less than one by one
+        elif not outcomes:
+            self._cluster.wait(self._parts.wait_s(self._scheduler.next_wakeup_s()))
 
     def _wait_to_lead(self) -> None:
         while not (self._parts.stopping.is_set() or self._election.is_lost):
             self._parts.heartbeat.beat()
             if self._election.wait_until_leading(LONGEST_WAIT_S):
                 return
-
-    def _longest_wait_s(self) -> float:
-        return self._parts.wait_s(self._scheduler.next_wakeup_s())
 
     # -- parts -------------------------------------------------------------------------------
 

@@ -4,7 +4,6 @@ The loop runs in the main thread and owns the mirror.  Threads beside it: one pe
 network's, one that keeps the lease, and the servers'.
 """
 
-import gc
 import logging
 import ssl
 import threading
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from koordinator.cli.component_process import ComponentProcess, LeaseTerms, run_component
 from koordinator.cli.election import Election
+from koordinator.cli.leader_loop import run_leader_loop
 from koordinator.cli.page_servers import REVIEWS_PER_S, PageSettings, page_servers
 from koordinator.cli.yarn_operator_flags import YarnOperatorFlags
 from koordinator.foundation.errors import InputError
@@ -118,22 +118,18 @@ class _Process:
         self._serve()
         self._start_followers()
         self._election.start()
-        operator = self._operator
-        operator.sync()
-        led = frozen = False
-        while not self._parts.stopping.is_set():
-            self._parts.heartbeat.beat()
-            self._election.stand_again_if_lost()
-            leads = self._election.may_act()
-            if leads and not led:
-                operator.sync()  # what the last leader did just now may be on its way still
-            led = leads
-            if operator.is_synced and not frozen:
-                gc.freeze()  # the cluster stays: no use in looking at it for garbage
-                frozen = True
-            if not operator.step(limit=STEP if leads else 0):
-                self._cluster.wait(LONGEST_WAIT_S)
+        run_leader_loop(
+            self._parts,
+            self._election,
+            self._operator,
+            self._turn,
+            if_lost=self._election.stand_again_if_lost,
+        )
         self._election.leave()
+
+    def _turn(self, leads: bool) -> None:
+        if not self._operator.step(limit=STEP if leads else 0):
+            self._cluster.wait(LONGEST_WAIT_S)
 
     # -- parts -------------------------------------------------------------------------------
 
