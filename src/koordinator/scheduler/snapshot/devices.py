@@ -50,11 +50,13 @@ class DeviceColumns:
 
     def pad(self, rows: int, minors: int) -> None:
         """Make room for more rows and more devices."""
-        self.total = extended(extended(self.total, rows), minors, axis=1)
-        self.used = extended(extended(self.used, rows), minors, axis=1)
-        self.left = extended(extended(self.left, rows), minors, axis=1)
-        self.holders = extended(extended(self.holders, rows), minors, axis=1)
-        self.functions_taken = extended(extended(self.functions_taken, rows), minors, axis=1)
+        for more, axis in ((rows, 0), (minors, 1)):
+            if more:
+                self.total = extended(self.total, more, axis=axis)
+                self.used = extended(self.used, more, axis=axis)
+                self.left = extended(self.left, more, axis=axis)
+                self.holders = extended(self.holders, more, axis=axis)
+                self.functions_taken = extended(self.functions_taken, more, axis=axis)
 
 
 class DeviceTable:

@@ -170,7 +170,7 @@ def test_a_pod_is_refused_the_same_way_among_equal_nodes_and_among_others() -> N
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     cluster=st.tuples(machines("a"), machines("b"), machines("c")),
     pods=st.lists(machine_pods(), min_size=1, max_size=12),

@@ -1,0 +1,49 @@
+"""The log of changed rows forgets nothing that it says it still knows."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from koordinator.scheduler.snapshot.log import ChangeLog
+
+CAPACITY = 50
+
+rows = st.integers(0, 9)
+changes = st.lists(st.one_of(rows, st.lists(rows, max_size=3 * CAPACITY)), max_size=40)
+
+
+@given(changes)
+def test_readers_learn_every_change_or_that_they_must_look_at_everything(
+    written: list[int | list[int]],
+) -> None:
+    """Whatever a reader holds stays as it was when it was told."""
+    log, every = ChangeLog(CAPACITY), list[int]()
+    told: list[tuple[np.ndarray, list[int]]] = []
+    for each in written:
+        if isinstance(each, int):
+            log.append(each)
+            every.append(each)
+        else:
+            log.extend(np.array(each, np.int64))
+            every += each
+        position = max(0, len(every) - CAPACITY // 2)
+        since = log.since(position)
+        if since is not None:
+            told.append((since, every[position:]))
+        assert log.since(log.position) is not None
+        assert log.position == len(every)
+    for found, expected in told:
+        assert found.tolist() == expected
+    for row in set(every):
+        assert row not in every[log.last(row) :]
+        assert log.last(row) <= len(every)
+
+
+def test_the_newest_half_is_always_known() -> None:
+    """One change at a time, far beyond its capacity."""
+    log = ChangeLog(CAPACITY)
+    for row in range(10 * CAPACITY):
+        log.append(row)
+        known = log.since(max(0, log.position - CAPACITY))
+        assert known is not None
+        assert known[-1] == row
