@@ -140,7 +140,11 @@ def node(request: pytest.FixtureRequest, container_runtime: RealNode) -> Iterato
     ]
     made.start_kubelet()
     yield made
-    made.stop_kubelet()
+    try:
+        made.stop_kubelet()
+    except BaseException:
+        made.begin_anew()
+        raise
 
 
 @pytest.fixture

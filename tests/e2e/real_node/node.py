@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import time
@@ -120,6 +121,13 @@ class RealNode:
         eventually(lambda: not (self.state / "run/kubelet.pid").exists(), _PATIENCE_S)
         # What an agent set there would be the next kubelet's, which keeps what it does not know.
         _remove_cgroups()
+
+    def begin_anew(self) -> None:
+        """Forget everything, as a machine that is installed again: for pods that do not end."""
+        self._stop()
+        shutil.rmtree(self.state)
+        self.state.mkdir()
+        self._start()
 
     def kill(self, program: str) -> None:
         """End kubelet or containerd as a crash does; it is started again after a second."""
