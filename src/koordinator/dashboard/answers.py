@@ -20,11 +20,6 @@ class AnswerCache:
         self._kept: dict[Hashable, tuple[float, object]] = {}  # until when it counts
         self._working: dict[Hashable, threading.Lock] = {}
 
-    @property
-    def size(self) -> int:
-        """What is remembered: answers, or questions where these are more."""
-        return max(len(self._kept), len(self._working))
-
     def get(self, key: Hashable, answer: Callable[[], object]) -> object:
         """Return what is known, or else the answer, which is kept.  Raises what it does."""
         with self._lock:
