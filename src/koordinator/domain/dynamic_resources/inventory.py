@@ -23,6 +23,7 @@ from koordinator.domain.dynamic_resources.selectors import (
     attribute_value,
     device_variables,
     matches,
+    parts_read,
     values_read,
 )
 from koordinator.domain.node_selection import matches_node_selector
@@ -59,8 +60,10 @@ class OfferedDevice:
 
     def _answer_of_alike(self, program: CelProgram) -> bool | str:
         """Return the answer that all devices have of which the expression reads the same."""
-        values = values_read(program, self.id[0], self.spec)
-        answer = _ALIKE.get(values) if values is not None else None
+        parts = parts_read(program)
+        values = values_read(parts, self.id[0], self.spec) if parts is not None else None
+        key = (program.text, values)
+        answer = _ALIKE.get(key) if values is not None else None
         if answer is None:
             try:
                 answer = matches(program, self._known_variables())
@@ -69,7 +72,7 @@ class OfferedDevice:
             if values is not None:
                 if len(_ALIKE) >= ALIKE_KEPT:
                     _ALIKE.clear()
-                _ALIKE[values] = answer
+                _ALIKE[key] = answer
         return answer
 
     def _known_variables(self) -> dict[str, Any]:
@@ -109,6 +112,7 @@ class OfferedSlice:
     name: str
     spec: ResourceSliceSpec
     devices: tuple[OfferedDevice, ...]
+    contents: dict[Hashable, int | None] = field(default_factory=dict)  # see SliceContents
 
     @classmethod
     def of(cls, item: ResourceSlice) -> "OfferedSlice":

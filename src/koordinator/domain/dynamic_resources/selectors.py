@@ -7,7 +7,7 @@ Source: k8s.io/dynamic-resource-allocation cel/compile.go; k8s.io/apiserver
 pkg/cel/library/quantity.go and semver.go.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -219,15 +219,17 @@ def parts_read(program: CelProgram) -> tuple[tuple[str, str, str], ...] | None:
     return tuple(parts)
 
 
-def values_read(program: CelProgram, driver: str, device: PoolDevice) -> Hashable | None:
-    """Return what two devices share for which the expression has the same answer; None: unknown.
+def values_read(
+    parts: Iterable[tuple[str, str, str]], driver: str, device: PoolDevice
+) -> tuple[Hashable, ...] | None:
+    """Return the values of some parts of a device; None: they don't say all about it.
 
-    It is unknown of devices of which no expression can say anything, too.
+    Expressions that read these parts have the same answer for devices with the same values.  Of
+    devices of which no expression can say anything that is unknown, too.
     """
-    parts = parts_read(program)
-    if parts is None or not all(map(_is_sound, device.attributes.values())):
+    if not all(map(_is_sound, device.attributes.values())):
         return None
-    values: list[Hashable] = [program.text]
+    values: list[Hashable] = []
     for part, domain, name in parts:
         if not domain:
             values.append(driver if part == "driver" else device.allow_multiple_allocations)

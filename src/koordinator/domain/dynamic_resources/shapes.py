@@ -5,7 +5,7 @@ and their devices are called.  Slices that several nodes see are told apart by n
 their devices: how these are used is no matter of one node.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import chain, count
 from typing import Final
 
@@ -18,20 +18,64 @@ from koordinator.domain.dynamic_resources.requests import (
     PendingClaim,
     RequestOption,
 )
+from koordinator.domain.dynamic_resources.selectors import parts_read, values_read
 from koordinator.domain.dynamic_resources.shares import DevicesInUse, consumption, limits_of
+from koordinator.foundation.cel import CelProgram
 
 NUMBERS: Final = 1 << 12
+CONTENTS: Final = 1 << 15  # of slices; bounds memory
+READINGS: Final = 16  # different parts of its devices for which a slice knows its number
+
+
+class SliceContents:
+    """Numbers slices by the values of some parts of their devices.
+
+    Many kinds of claims read the same parts, such as those of templates that differ in a number.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[Hashable, int] = {}
+        self._next = count()
+
+    def number(
+        self, part: OfferedSlice, reading: Hashable, read: Callable[[OfferedDevice], Hashable]
+    ) -> int | None:
+        """Return the number, equal for slices of the same values; None: these don't say all.
+
+        ``read`` returns the values of a device, or None, and follows from ``reading``.
+        """
+        if reading not in part.contents:
+            if len(part.contents) >= READINGS:
+                part.contents.clear()
+            part.contents[reading] = self._numbered((reading, tuple(map(read, part.devices))))
+        return part.contents[reading]
+
+    def _numbered(self, content: tuple[Hashable, tuple[Hashable, ...]]) -> int | None:
+        if None in content[1]:
+            return None
+        number = self._numbers.get(content)
+        if number is None:
+            if len(self._numbers) >= CONTENTS:
+                self._numbers.clear()  # no number is given twice
+            number = self._numbers[content] = next(self._next)
+        return number
 
 
 class ShapeReader:
     """Reads the shapes of pools, as far as some claims are concerned."""
 
-    def __init__(self, claims: Sequence[PendingClaim], gates: AllocatorGates) -> None:
-        self._gates = gates
+    def __init__(
+        self, claims: Sequence[PendingClaim], gates: AllocatorGates, contents: SliceContents
+    ) -> None:
+        """``contents`` is of the slices that are read, and may be shared with other claims."""
+        self._gates, self._contents = gates, contents
         requests = chain.from_iterable(claim.requests for claim in claims)
         self._options = tuple(option for request in requests for option in request.options)
         found = (AttributeConstraint.of(one) for claim in claims for one in claim.spec.constraints)
         self._attributes = tuple(one.attribute for one in found if one is not None)
+        self._parts = _parts(self._options)
+        self._reading = self._parts, self._attributes, gates
+        self._alike: dict[int, Hashable] = {}  # traits of devices, by number of the content
         self._numbers: dict[Hashable, int] = {}  # of what several nodes see
         self._next = count()
         self._seen: dict[int, tuple[OfferedSlice, int]] = {}  # the same, by identity
@@ -39,8 +83,9 @@ class ShapeReader:
     def begin(self) -> None:
         """Begin to read anew; slices that are gone are not kept."""
         self._seen.clear()
-        if len(self._numbers) > NUMBERS:
-            self._numbers.clear()  # no number is given twice
+        for known in (self._numbers, self._alike):
+            if len(known) > NUMBERS:
+                known.clear()  # no number is given twice
 
     def shape(self, pools: Sequence[Pool]) -> Hashable:
         """Return what is equal for pools that no search of the claims can tell apart."""
@@ -58,7 +103,7 @@ class ShapeReader:
 
     def _part(self, part: OfferedSlice) -> Hashable:
         if part.only_node:
-            return tuple([self._traits(device) for device in part.devices])
+            return self._traits_of(part)
         seen = self._seen.get(id(part))
         if seen is None:
             devices = tuple([(one.spec.name, self._traits(one)) for one in part.devices])
@@ -69,23 +114,55 @@ class ShapeReader:
             seen = self._seen[id(part)] = part, number
         return "shared", seen[1]
 
-    def _traits(self, device: OfferedDevice) -> Hashable:
-        spec, gates = device.spec, self._gates
-        traits: tuple[Hashable, ...] = tuple([_answer(option, device) for option in self._options])
-        if self._attributes:
-            traits += tuple(map(device.attribute, self._attributes))
-        if gates.capacity:
-            traits += (spec.allow_multiple_allocations, encode_part(spec.capacity))
-        if gates.taints:
-            traits += spec.taints
-        if gates.counters:
-            traits += tuple((key[2:], amount) for key, amount in consumption(device))
+    def _traits_of(self, part: OfferedSlice) -> Hashable:
+        """Return the traits of all devices; where slices are alike, those of the first one."""
+        number = None
+        if self._parts is not None:
+            number = self._contents.number(part, self._reading, self._values)
+        traits = self._alike.get(number) if number is not None else None
+        if traits is None:
+            traits = tuple([self._traits(device) for device in part.devices])
+            if number is not None:
+                self._alike[number] = traits
         return traits
+
+    def _traits(self, device: OfferedDevice) -> Hashable:
+        return tuple([_answer(option, device) for option in self._options]), self._own(device)
+
+    def _values(self, device: OfferedDevice) -> Hashable:
+        """Return what the traits of a device follow from; None: that is not known."""
+        values = values_read(self._parts or (), device.id[0], device.spec)
+        return (values, self._own(device)) if values is not None else None
+
+    def _own(self, device: OfferedDevice) -> tuple[Hashable, ...]:
+        """Return what matters of a device beside the answers of expressions."""
+        spec, gates = device.spec, self._gates
+        own: tuple[Hashable, ...] = tuple(map(device.attribute, self._attributes))
+        if gates.capacity:
+            own += (spec.allow_multiple_allocations, encode_part(spec.capacity))
+        if gates.taints:
+            own += spec.taints
+        if gates.counters:
+            own += tuple((key[2:], amount) for key, amount in consumption(device))
+        return own
 
     def _limits(self, pool: Pool) -> Hashable:
         if not self._gates.counters:
             return None
         return tuple(sorted((key[2:], amount) for key, amount in limits_of(pool).items()))
+
+
+def _parts(options: Iterable[RequestOption]) -> tuple[tuple[str, str, str], ...] | None:
+    """Return which parts of devices the selectors of some requests read; None: any."""
+    found: dict[tuple[str, str, str], None] = {}
+    for option in options:
+        for condition in option.conditions:
+            if isinstance(condition.program, CelProgram):
+                parts = parts_read(condition.program)
+                if parts is None:
+                    return None
+                found |= dict.fromkeys(parts)
+    return tuple(sorted(found))
 
 
 def _answer(option: RequestOption, device: OfferedDevice) -> bool | None:

@@ -21,7 +21,7 @@ from koordinator.domain.dynamic_resources.allocator import (
     allocate,
 )
 from koordinator.domain.dynamic_resources.requests import PendingClaim
-from koordinator.domain.dynamic_resources.shapes import ShapeReader
+from koordinator.domain.dynamic_resources.shapes import ShapeReader, SliceContents
 from koordinator.foundation.arrays import extended
 from koordinator.scheduler.plugins.dynamic_resources.device_ledger import DeviceLedger
 from koordinator.scheduler.snapshot import Changed, ClusterState, IntArray, Snapshot
@@ -40,6 +40,7 @@ KNOWN = 1 << 12  # shapes, or verdicts, of one kind
 class ClaimVerdicts:
     """For one kind of claims, by row."""
 
+    contents: SliceContents
     codes: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
     scores: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
     seen: int = -1  # the last change of the ledger that has been looked at
@@ -87,7 +88,7 @@ class ClaimVerdicts:
             return
         if len(self._numbers) > KNOWN:
             self._numbers.clear()  # no number is given twice
-        reader = self._reader = self._reader or ShapeReader(claims, ledger.gates)
+        reader = self._reader = self._reader or ShapeReader(claims, ledger.gates, self.contents)
         reader.begin()
         for row in stale.tolist():
             shape = reader.shape(ledger.pools(row, without))
@@ -114,6 +115,7 @@ class VerdictTable:
 
     def __init__(self, gates: AllocatorGates) -> None:
         self.devices = DeviceLedger(gates)
+        self._contents = SliceContents()
         self._by_kind: dict[Hashable, ClaimVerdicts] = {}
 
     def catch_up(self, state: ClusterState, changed: Changed) -> None:
@@ -125,7 +127,7 @@ class VerdictTable:
     ) -> ClaimVerdicts:
         """Return the verdicts as things are now, for so many rows; without a driver's devices."""
         kind = without, self.devices.classes, tuple(encode_part(claim.spec) for claim in claims)
-        known = self._by_kind.pop(kind, None) or ClaimVerdicts()
+        known = self._by_kind.pop(kind, None) or ClaimVerdicts(self._contents)
         if len(self._by_kind) >= KEPT:
             del self._by_kind[next(iter(self._by_kind))]  # the one not asked about for longest
         self._by_kind[kind] = known
