@@ -8,6 +8,7 @@ the recording is not part of it.
 
 import datetime as dt
 import heapq
+import json
 import subprocess
 import sys
 import tempfile
@@ -71,7 +72,7 @@ def replay(scale: float) -> dict[str, Any]:
         started = time.perf_counter()
         done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
         seconds = time.perf_counter() - started
-        found = msgspec.json.decode(done.stdout)
+        found = json.loads(done.stdout)
         return {
             "s": round(seconds, 1),
             "events": events,

@@ -20,6 +20,7 @@ from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.nesting import TOO_DEEP, check_nesting
 from koordinator.api.registry import find_kind
 from koordinator.api.syntax import join_path
+from koordinator.foundation.decoding import JsonDecoder, convert, decode_json, decoder_of
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import BugError, InputError
 from koordinator.foundation.quantity import Quantity
@@ -74,10 +75,7 @@ def decode_object(
     Raises InputError, also for a kind that is not in the registry.
     """
     try:
-        if isinstance(data, dict):
-            header = msgspec.convert(data, _Header)
-        else:
-            header = _HEADER_DECODER.decode(data)
+        header = convert(data, _Header) if isinstance(data, dict) else _HEADER_DECODER.decode(data)
     except msgspec.ValidationError as error:
         problem, path = _split(str(error))
         expected = _EXPECTED.fullmatch(problem)
@@ -114,7 +112,7 @@ def encode_part(part: object) -> bytes:
 
 def to_manifest(obj: KubeObject) -> JsonObject:
     """Return the object as JSON-like containers, ``apiVersion`` and ``kind`` first."""
-    manifest: JsonObject = msgspec.json.decode(encode(obj))
+    manifest: JsonObject = decode_json(encode(obj))
     return manifest
 
 
@@ -209,17 +207,17 @@ def _to_json(value: Any) -> Any:
 _SPELT = (Quantity, Duration)  # a union would be made anew at every call
 _ENCODER = msgspec.json.Encoder(enc_hook=_to_json)
 _SORTING_ENCODER = msgspec.json.Encoder(enc_hook=_to_json, order="deterministic")
-_HEADER_DECODER = msgspec.json.Decoder(_Header)
+_HEADER_DECODER = decoder_of(_Header)
 
 
 @cache
-def json_decoder(kind: type[ValueT]) -> msgspec.json.Decoder[ValueT]:
+def json_decoder(kind: type[ValueT]) -> JsonDecoder[ValueT]:
     """Return what decodes a type as ``decode`` does, but knows neither nulls nor good messages."""
-    return msgspec.json.Decoder(kind, dec_hook=_from_json)
+    return decoder_of(kind, dec_hook=_from_json)
 
 
 def _convert(tree: JsonObject, kind: type[ValueT]) -> ValueT:
-    obj: ValueT = msgspec.convert(tree, kind, str_keys=True, dec_hook=_from_json)
+    obj: ValueT = convert(tree, kind, str_keys=True, dec_hook=_from_json)
     return obj
 
 
@@ -257,7 +255,7 @@ def _head(kind: type[KubeObject]) -> bytes:
 
 def _parse_micro_time(found: object) -> MicroTime:
     try:
-        time = msgspec.convert(found, _AwareTime)
+        time = convert(found, _AwareTime)
     except msgspec.ValidationError:
         raise ValueError(
             f"found {_show(found)}; accepted is a time such as 2024-01-31T08:00:00.000000Z"
@@ -296,7 +294,7 @@ def _tree(data: JsonObject | bytes | msgspec.Raw) -> Any:
         return data
     check_nesting(bytes(data))
     try:
-        return msgspec.json.decode(data)
+        return decode_json(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _not_json(error) from None
 

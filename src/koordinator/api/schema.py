@@ -34,6 +34,7 @@ from koordinator.api.codec import encode_part
 from koordinator.api.crd import CustomResource
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.registry import KINDS
+from koordinator.foundation.decoding import decode_json
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import BugError
 from koordinator.foundation.quantity import Quantity
@@ -211,7 +212,7 @@ def _field(field: Field) -> JsonObject:
     is_nothing = field.default is NODEFAULT or not field.default
     if is_nothing or isinstance(field.default, msgspec.Struct):
         return schema
-    return {**schema, "default": msgspec.json.decode(encode_part(field.default))}
+    return {**schema, "default": decode_json(encode_part(field.default))}
 
 
 def _present(**limits: object) -> JsonObject:

@@ -28,6 +28,7 @@ from koordinator.domain.audit import (
 )
 from koordinator.domain.audit.entry import LONGEST_LINE_BYTES, from_lines
 from koordinator.foundation.clock import UTC
+from koordinator.foundation.decoding import decode_json
 from koordinator.foundation.errors import ClusterError, InputError
 from koordinator.foundation.files import bounded_lines
 
@@ -165,7 +166,7 @@ def audit(
 
 def _decoded(answer: bytes, wanted: type[AnswerT], server: str) -> AnswerT:
     try:
-        return msgspec.json.decode(answer, type=wanted)
+        return decode_json(answer, wanted)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         text = f"{server} is no scheduler, or of another version: {error}"
         raise ClusterError(text) from None

@@ -17,6 +17,7 @@ import msgspec
 from koordinator.api.kubescheduler import did_you_mean
 from koordinator.api.meta import JsonObject
 from koordinator.api.schema import all_crds
+from koordinator.foundation.decoding import JsonDecoder, convert, decode_json, decoder_of
 from koordinator.foundation.errors import InputError
 
 Types = dict[str, dict[str, str]]
@@ -48,7 +49,7 @@ class UnknownField:
 @cache
 def _table() -> _Table:
     text = files("koordinator.cli").joinpath(_TABLE).read_bytes()
-    return msgspec.json.decode(text, type=_Table)
+    return decode_json(text, _Table)
 
 
 @cache
@@ -110,7 +111,7 @@ def unknown_fields(
     root = table.kinds[name]
     try:
         if isinstance(manifest, dict):
-            msgspec.convert(manifest, _strict(root, json=False), str_keys=True)
+            convert(manifest, _strict(root, json=False), str_keys=True)
         else:
             _decoder(root).decode(manifest)
     except msgspec.ValidationError:
@@ -124,7 +125,7 @@ def _tree(manifest: JsonObject | bytes | msgspec.Raw) -> Any:
     if isinstance(manifest, dict):
         return manifest
     try:
-        return msgspec.json.decode(manifest)
+        return decode_json(manifest)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InputError(f"not valid JSON: {error}") from None
 
@@ -155,8 +156,8 @@ def _optional(kind: str, leaf: Any, *, json: bool) -> Any:
 
 
 @cache
-def _decoder(name: str) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(_strict(name, json=True))
+def _decoder(name: str) -> JsonDecoder[Any]:
+    return decoder_of(_strict(name, json=True))
 
 
 def _unknown(tree: Any, kind: str, path: str) -> Iterator[UnknownField]:

@@ -26,6 +26,7 @@ from koordinator.api.validation import validate
 from koordinator.api.workload import PodController
 from koordinator.cli.input_objects import InputObjects
 from koordinator.cli.known_fields import UnknownField, kinds_of, knows_kind, unknown_fields
+from koordinator.foundation.decoding import convert, decoder_of
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.files import MEBI, read_file, read_stream
 from koordinator.foundation.json_text import check_keys
@@ -188,11 +189,11 @@ class _Header(msgspec.Struct, rename="camel"):
     kind: str | None = None
 
 
-_HEADER_DECODER = msgspec.json.Decoder(_Header)
+_HEADER_DECODER = decoder_of(_Header)
 _Place = tuple[str, JsonObject | bytes | msgspec.Raw, _ListKind]
 _BEGIN = 1024  # bytes in which the first brace of JSON is expected
 _NO_LIST = _ListKind()
-_ENVELOPE_DECODER = msgspec.json.Decoder(_Envelope)
+_ENVELOPE_DECODER = decoder_of(_Envelope)
 
 
 def _read_object(
@@ -222,7 +223,7 @@ def _header(manifest: JsonObject | bytes | msgspec.Raw, list_kind: _ListKind) ->
     """Return version and kind; empty if they can't be read, which is told later."""
     try:
         if isinstance(manifest, dict):
-            header = msgspec.convert(manifest, _Header)
+            header = convert(manifest, _Header)
         else:
             header = _HEADER_DECODER.decode(manifest)
     except (msgspec.DecodeError, UnicodeDecodeError):

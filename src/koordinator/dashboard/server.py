@@ -47,6 +47,7 @@ from koordinator.dashboard.whatif import (
     with_grants,
 )
 from koordinator.foundation.clock import Clock
+from koordinator.foundation.decoding import decode_json
 from koordinator.foundation.errors import InputError, NotFoundError
 from koordinator.foundation.yaml_documents import yaml_document
 from koordinator.process.guard import bearer_token
@@ -325,7 +326,7 @@ async def _body(request: Request, kind: type[Any]) -> Any:
     if request.headers.get("content-type", "").partition(";")[0] != "application/json":
         raise InputError("accepted is application/json", source="content-type")
     try:
-        return msgspec.json.decode(await request.body(), type=kind)
+        return decode_json(await request.body(), kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(str(error), source="body") from None
 

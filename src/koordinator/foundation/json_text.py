@@ -3,8 +3,7 @@
 import json
 import re
 
-import msgspec
-
+from koordinator.foundation.decoding import decode_json
 from koordinator.foundation.errors import InputError
 
 LARGEST_CHECKED_BYTES = 1 << 20  # what people write; to check what programs write takes too long
@@ -47,7 +46,7 @@ def _search(text: bytes, source: str) -> None:
                 objects.pop()
                 path.pop()
             case _ if token["colon"] and objects:
-                keys, key = objects[-1], msgspec.json.decode(token["text"], type=str)
+                keys, key = objects[-1], decode_json(token["text"], str)
                 path[-1] = key
                 if keys is None:
                     continue

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from koordinator.foundation.decoding import decode_json
 from koordinator.hadoop.configuration import Address
 from koordinator.hadoop.port import NotActiveError, YarnError, YarnRefusedError
 
@@ -106,7 +107,7 @@ class WebService:
         if answer is bytes:
             return text  # type: ignore[return-value]  # is what was asked for
         try:
-            return msgspec.json.decode(text, type=answer)
+            return decode_json(text, answer)
         except (msgspec.DecodeError, RecursionError) as error:
             raise YarnError(f"{self.name}: answer not understood: {error}") from None
 

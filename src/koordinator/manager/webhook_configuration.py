@@ -17,6 +17,7 @@ from koordinator.api.webhook_configuration import (
     MutatingWebhookConfiguration,
     ValidatingWebhookConfiguration,
 )
+from koordinator.foundation.decoding import decode_json
 
 MUTATING_NAME: Final = "koordinator-mutating-webhook-configuration"
 VALIDATING_NAME: Final = "koordinator-validating-webhook-configuration"
@@ -56,7 +57,7 @@ def _noted(configuration: Configuration, current: _Entries) -> _Entries | None:
     if not text or is_installed_anew:
         return None
     try:
-        return msgspec.json.decode(text, type=_Entries)
+        return decode_json(text, _Entries)
     except msgspec.MsgspecError:
         return None  # somebody edited it: what is listed now has to do
 

@@ -1,6 +1,5 @@
 """The record of a simulation run."""
 
-import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -17,6 +16,7 @@ from koordinator.domain.run_report import (
     RunSample,
     to_json,
 )
+from koordinator.foundation.decoding import decode_json
 from koordinator.foundation.errors import BugError
 
 GPU_NODES = NodeGroup(name="gpu", nodes=1, cpu_cores=30, memory_bytes=100, gpus=8)
@@ -164,7 +164,7 @@ def test_a_run_without_anything_has_a_report() -> None:
     assert report.decision_rate() is None
     assert report.mean_over_time(()) is None
     assert report.total.waiting is None
-    assert msgspec.json.decode(to_json(report), type=RunReport) == report
+    assert decode_json(to_json(report), RunReport) == report
 
 
 def test_rare_reasons_are_summed_up() -> None:
@@ -269,5 +269,5 @@ def test_json_gives_back_the_report() -> None:
     taker.node_failed(np.float64(1_001.0), "node a failed")
     report = taker.finish(wall_s=1.0)
 
-    assert msgspec.json.decode(to_json(report), type=RunReport) == report
-    assert msgspec.json.decode(to_json(report))["samples"]["podsPending"] == [3]
+    assert decode_json(to_json(report), RunReport) == report
+    assert decode_json(to_json(report))["samples"]["podsPending"] == [3]

@@ -20,6 +20,7 @@ from koordinator.api.kubescheduler import (
 from koordinator.api.pod import Pod
 from koordinator.domain.run_report import RunReport
 from koordinator.foundation.clock import VirtualClock
+from koordinator.foundation.decoding import decode_json
 from koordinator.scheduler.contract import PluginSpec, Reads, Rejections
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 from koordinator.simulator import (
@@ -235,7 +236,7 @@ def test_a_report_survives_its_journey_as_json() -> None:
     """What ``-o json`` prints can be read back."""
     report = run(stream("a", 1, cpu=1)).report
 
-    assert msgspec.json.decode(msgspec.json.encode(report), type=RunReport) == report
+    assert decode_json(msgspec.json.encode(report), RunReport) == report
 
 
 def test_a_pod_may_have_to_go_in_the_moment_in_which_it_gets_its_node() -> None:

@@ -21,6 +21,7 @@ from koordinator.api.codec import without_nulls
 from koordinator.api.kubescheduler.config import KubeSchedulerConfiguration
 from koordinator.api.kubescheduler.structs import API_VERSION, PluginArgs
 from koordinator.api.syntax import join_path
+from koordinator.foundation.decoding import convert
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import BugError, InputError
 from koordinator.foundation.quantity import Quantity
@@ -110,7 +111,7 @@ def _has_fields(args_type: type[PluginArgs]) -> bool:
 def _decode(data: Mapping[str, Any], wanted: type[_T]) -> _T:
     _check(data, _type_of(wanted), "")  # type: ignore[arg-type] # a class is hashable
     try:
-        return msgspec.convert(data, wanted, dec_hook=_parse)
+        return convert(data, wanted, dec_hook=_parse)
     except msgspec.ValidationError as error:
         raise BugError(f"{wanted.__name__} passed the check, but: {error}") from error
 

@@ -24,6 +24,7 @@ from koordinator.cluster.kubernetes.resources import object_path, with_query
 from koordinator.cluster.kubernetes.transport import Request, Transport
 from koordinator.cluster.kubernetes.worker_pool import WorkerPool
 from koordinator.cluster.port import Binding
+from koordinator.foundation.decoding import decode_json
 from koordinator.foundation.errors import ClusterError, ConflictError
 
 _SERVER_S = 5  # how long the server may work on one binding
@@ -161,7 +162,7 @@ class BindingSender:
         """Ask the pod.  Raises ConflictError if somebody else has bound it, NotFoundError."""
         path = object_path(Pod, binding.name, binding.namespace)
         body = await self._transport.call(Request("GET", path), patience_s=patience_s)
-        pod = msgspec.json.decode(body, type=_BoundPod)
+        pod = decode_json(body, _BoundPod)
         if binding.uid and pod.metadata.uid != binding.uid:
             raise ConflictError(
                 f"pod {binding.namespace}/{binding.name}: there is another one of that name now"

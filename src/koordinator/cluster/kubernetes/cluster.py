@@ -51,6 +51,7 @@ from koordinator.cluster.port import (
     Transform,
 )
 from koordinator.foundation.clock import Clock, to_datetime
+from koordinator.foundation.decoding import decode_json
 from koordinator.foundation.errors import (
     BugError,
     ClusterError,
@@ -300,7 +301,7 @@ class KubernetesCluster:
             body = self._get(kind_type, meta.name, meta.namespace)
             stored = _decoded(body, kind_type)
             try:
-                raw = msgspec.json.decode(body)
+                raw = decode_json(body)
             except RecursionError:  # what can't be read can't be kept either
                 raise InvalidError(f"{kind_type.KIND} {obj.key} is {TOO_DEEP}") from None
             whole = writes.replacement(raw, stored, obj, status=status)

@@ -13,6 +13,7 @@ import msgspec
 
 from koordinator.api.meta import JsonObject
 from koordinator.cluster.kubernetes.connection import ExecPlugin
+from koordinator.foundation.decoding import decode_json
 from koordinator.foundation.errors import ClusterError, InputError
 
 _TIMEOUT_S = 60.0
@@ -73,7 +74,7 @@ def run_plugin(plugin: ExecPlugin, environ: Mapping[str, str]) -> PluginCredenti
 
 def _checked(plugin: ExecPlugin, command: str, output: bytes) -> PluginCredentials:
     try:
-        answer = msgspec.json.decode(output, type=_Answer)
+        answer = decode_json(output, _Answer)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:  # the output itself is a secret
         raise ClusterError(
             f"credential plugin {command}: its output is no ExecCredential: {error}"

@@ -7,6 +7,7 @@ from http import HTTPStatus
 
 import msgspec
 
+from koordinator.foundation.decoding import decode_json
 from koordinator.foundation.errors import (
     AlreadyExistsError,
     ClusterError,
@@ -76,7 +77,7 @@ class ServerStatus(msgspec.Struct, frozen=True):
 def read_status(body: bytes) -> ServerStatus:
     """Return the Status object of an answer; of another answer one with its text."""
     try:
-        return msgspec.json.decode(body, type=ServerStatus)
+        return decode_json(body, ServerStatus)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return ServerStatus(message=body[:_SHOWN].decode(errors="replace").strip())
 

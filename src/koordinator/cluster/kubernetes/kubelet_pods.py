@@ -25,6 +25,7 @@ from koordinator.cluster.kubernetes.mailbox import Mailbox
 from koordinator.cluster.kubernetes.pages import Page, read_list_head
 from koordinator.cluster.kubernetes.transport import Request, Transport
 from koordinator.foundation.clock import Clock
+from koordinator.foundation.decoding import decode_json
 from koordinator.foundation.errors import ClusterError, InputError
 
 PATH = "/pods/"
@@ -169,7 +170,7 @@ class KubeletFollower(Follower):
         client = self._client
         body, _ = read_list_head(await client.get(PATH), f"{client.url}{PATH}")
         try:
-            msgspec.json.decode(body, type=_List)
+            decode_json(body, _List)
         except msgspec.DecodeError as error:
             raise ClusterError(f"{client.url}{PATH}: the answer is no list: {error}") from None
         return body
@@ -180,7 +181,7 @@ class KubeletFollower(Follower):
         request = Request("GET", f"/api/v1/nodes/{source.node_name}")
         try:
             body = await self._transport.call(request, patience_s=source.timeout_s)
-            status = msgspec.json.decode(body, type=_Node).status
+            status = decode_json(body, _Node).status
         except msgspec.DecodeError as error:
             raise ClusterError(f"{request}: {error}") from None
         host = _address(status, source.address_type)

@@ -15,6 +15,7 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.nesting import cut_nesting
 from koordinator.cluster.kubernetes.resources import collection_path, with_query
 from koordinator.cluster.kubernetes.transport import Request, Transport
+from koordinator.foundation.decoding import decode_json
 from koordinator.foundation.errors import ClusterError, GoneError, InputError
 
 KindT = TypeVar("KindT", bound=KubeObject)
@@ -131,11 +132,11 @@ def read_list_head(body: bytes, what: str) -> tuple[bytes, _ListMeta]:
     """
     try:
         try:
-            return body, msgspec.json.decode(body, type=_Head).metadata
+            return body, decode_json(body, _Head).metadata
         except RecursionError:  # of one object that none of the others is to suffer from
             log.warning("list with values nested too deep", extra={"list": what})
             body = cut_nesting(body)
-            return body, msgspec.json.decode(body, type=_Head).metadata
+            return body, decode_json(body, _Head).metadata
     except msgspec.DecodeError as error:
         raise ClusterError(f"{what}: the answer is no list: {error}") from None
 

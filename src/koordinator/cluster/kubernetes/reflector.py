@@ -19,6 +19,7 @@ from koordinator.cluster.kubernetes.mailbox import Lines, Mailbox, WatchRefusal
 from koordinator.cluster.kubernetes.pages import Page, Pager, Selection
 from koordinator.cluster.kubernetes.resources import with_query
 from koordinator.cluster.kubernetes.transport import Request, Transport
+from koordinator.foundation.decoding import decode_json
 from koordinator.foundation.errors import (
     ClusterError,
     GoneError,
@@ -171,7 +172,7 @@ class Reflector(Follower):
             await self._mailbox.put(Lines(changes))
 
     def _error_in(self, line: bytes) -> ClusterError:
-        status = msgspec.json.decode(line, type=_Error).object
+        status = decode_json(line, _Error).object
         request = Request("WATCH", self._selection.path)
         return self._transport.error(request, status.code or 500, status)
 
@@ -206,6 +207,6 @@ class Reflector(Follower):
 def _version_of(line: bytes) -> str:
     """Return where the stream can be taken up again; empty, to list anew, if that is unknown."""
     try:
-        return msgspec.json.decode(line, type=_Versioned).object.metadata.resource_version
+        return decode_json(line, _Versioned).object.metadata.resource_version
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ""

@@ -9,6 +9,7 @@ import msgspec
 from koordinator.api.codec import to_manifest
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.cluster.unknown_fields import carried_over
+from koordinator.foundation.decoding import decode_json
 
 Manifest = JsonObject | bytes | msgspec.Raw
 
@@ -39,5 +40,5 @@ class Manifests:
         if kept is None:
             return now
         manifest, decoded = kept
-        tree = manifest if isinstance(manifest, dict) else msgspec.json.decode(manifest)
+        tree = manifest if isinstance(manifest, dict) else decode_json(manifest)
         return carried_over(tree, to_manifest(decoded), now)

@@ -9,7 +9,6 @@ belongs to its job, so that it never outlives it.
 from collections.abc import Sequence
 from typing import Any, Final
 
-import msgspec
 from msgspec.structs import replace
 
 from koordinator.api.codec import decode, encode_part
@@ -32,6 +31,7 @@ from koordinator.api.reservation import (
 )
 from koordinator.descheduler.migration.workloads import controller_of
 from koordinator.domain.placement_trial import OF_ITS_NODE
+from koordinator.foundation.decoding import decode_json
 from koordinator.foundation.errors import InputError
 
 CREATOR: Final = "koord-descheduler"  # as label of its reservations
@@ -205,4 +205,4 @@ def _elsewhere(spec: PodSpec, nodes_left: Sequence[str]) -> PodSpec:
 
 
 def _json(part: object) -> Any:
-    return msgspec.json.decode(encode_part(part))
+    return decode_json(encode_part(part))

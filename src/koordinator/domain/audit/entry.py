@@ -5,6 +5,7 @@ from enum import StrEnum
 
 import msgspec
 
+from koordinator.foundation.decoding import decoder_of
 from koordinator.foundation.errors import InputError
 
 
@@ -69,7 +70,7 @@ class AuditEntry(msgspec.Struct, kw_only=True, omit_defaults=True, rename="camel
     best: tuple[ScoredNode, ...] = ()  # best first; of the attempt's first pod, not of all attempts
 
 
-_DECODER = msgspec.json.Decoder(AuditEntry)
+_DECODER = decoder_of(AuditEntry)
 _ENCODER = msgspec.json.Encoder()
 _BEGIN = b'{"atS":'  # of every entry
 LONGEST_LINE_BYTES = 64 << 20  # all pods of the largest jobs take a tenth of it

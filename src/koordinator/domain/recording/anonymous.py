@@ -22,6 +22,7 @@ from koordinator.api.pod import Pod
 from koordinator.api.registry import find_kind
 from koordinator.domain.devices.templates import DATA_KEY, read_templates
 from koordinator.domain.recording.vocabulary import NUMERIC, annotation_types, vocabulary
+from koordinator.foundation.decoding import decode_json
 from koordinator.foundation.errors import InputError
 
 _SEPARATORS = re.compile(r"(__|[/:@])")
@@ -146,7 +147,7 @@ class Anonymiser:
 
     def _json(self, text: str, kind: Any) -> str:
         try:
-            tree = msgspec.json.decode(text)
+            tree = decode_json(text)
             return msgspec.json.encode(_shape(kind)(self, tree)).decode()
         except (msgspec.DecodeError, RecursionError, _OtherShapeError):
             return self.name(text)  # what can't be read can't be read then, either

@@ -15,6 +15,7 @@ from koordinator.api.codec import decode_object
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.node_metric import NodeMetric
 from koordinator.domain.recording.reports import read_report
+from koordinator.foundation.decoding import decoder_of
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.json_text import check_keys
 
@@ -108,9 +109,9 @@ class Recording:
     batches: Iterator[RecordedBatch]
 
 
-_HEAD = msgspec.json.Decoder(_Head)
-_HEADER = msgspec.json.Decoder(RecordingHeader)
-_BATCH = msgspec.json.Decoder(RecordedBatch)
+_HEAD = decoder_of(_Head)
+_HEADER = decoder_of(RecordingHeader)
+_BATCH = decoder_of(RecordedBatch)
 
 
 def to_line(part: RecordingHeader | RecordedBatch) -> bytes:

@@ -9,6 +9,7 @@ from contextlib import suppress
 import msgspec
 
 from koordinator.api.qos import PriorityBand
+from koordinator.foundation.decoding import decode_json
 from koordinator.foundation.errors import HostError, InputError
 from koordinator.foundation.path_component import path_component
 from koordinator.host.port import Files
@@ -45,7 +46,7 @@ class Forecasts:
         for name in self._files.names(self._folder):
             try:
                 text = self._files.read(f"{self._folder}/{name}")
-                found.append(msgspec.json.decode(text, type=ModelCheckpoint))
+                found.append(decode_json(text, ModelCheckpoint))
             except (HostError, msgspec.DecodeError, msgspec.ValidationError):
                 self._remove(name)
         known = frozenset({*NODE_MODELS, *(pod.uid for pod in pods)})

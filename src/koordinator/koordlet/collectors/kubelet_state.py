@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from koordinator.domain.cpus.cpu_list import parse_cpu_list
+from koordinator.foundation.decoding import decode_json
 from koordinator.foundation.errors import HostError, InputError
 from koordinator.host.port import Files
 
@@ -31,7 +32,7 @@ def read_kubelet_state(files: Files, kubelet_root: str) -> KubeletState:
     """Return the state of the CPU manager; the policy none if there is no readable one."""
     try:
         text = files.read(f"{kubelet_root}/cpu_manager_state")
-        found = msgspec.json.decode(text, type=_Checkpoint)
+        found = decode_json(text, _Checkpoint)
         masks = {uid: _union(containers.values()) for uid, containers in found.entries.items()}
     except (HostError, InputError, msgspec.DecodeError, msgspec.ValidationError):
         return KubeletState()

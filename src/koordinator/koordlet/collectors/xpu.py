@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import msgspec
 
 from koordinator.domain.devices.xpu import Xpu
+from koordinator.foundation.decoding import decode_json
 from koordinator.foundation.errors import HostError, MissingFileError
 from koordinator.host.port import Files
 
@@ -31,7 +32,7 @@ def read_xpus(files: Files, folder: str, before: Sequence[Xpu] = ()) -> Sequence
             continue
         path = f"{folder}/{name}"
         try:
-            described = msgspec.json.decode(files.read(path), type=list[Xpu])
+            described = decode_json(files.read(path), list[Xpu])
         except MissingFileError:
             continue  # a folder, or gone since
         except (HostError, msgspec.DecodeError, msgspec.ValidationError) as error:

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from koordinator.foundation.clock import to_datetime
+from koordinator.foundation.decoding import decode_json
 from koordinator.foundation.errors import HostError
 from koordinator.host.port import Files
 
@@ -111,6 +112,6 @@ def read_events(files: Files, folder: str) -> Iterator[AuditEvent]:
 def _decoded(lines: Sequence[str]) -> Iterator[AuditEvent]:
     for line in reversed(lines):
         try:
-            yield msgspec.json.decode(line, type=AuditEvent)
+            yield decode_json(line, AuditEvent)
         except (msgspec.ValidationError, msgspec.DecodeError):
             continue

@@ -25,6 +25,7 @@ from koordinator.api.slo_config import (
     SystemConfig,
     ThresholdConfig,
 )
+from koordinator.foundation.decoding import decode_json
 from koordinator.foundation.errors import InputError
 from koordinator.manager.configuration.network_qos import check_network_qos
 from koordinator.manager.configuration.node_entries import NodeEntry, check_entries, check_nodes
@@ -150,7 +151,7 @@ def _check_numbers(checked: CheckedKey, text: str, *, one_sided: bool) -> None:
 
 def _number_problems(checked: CheckedKey, text: str, *, one_sided: bool) -> dict[str, str]:
     try:
-        tree = without_nulls(msgspec.json.decode(text))
+        tree = without_nulls(decode_json(text))
     except msgspec.DecodeError:
         return {}
     problems: dict[str, str] = {}

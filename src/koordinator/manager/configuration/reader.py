@@ -37,6 +37,7 @@ from koordinator.api.slo_config import (
 )
 from koordinator.domain.colocation import node_slo
 from koordinator.domain.colocation.overlay import overlaid
+from koordinator.foundation.decoding import decode_json
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
 from koordinator.manager.configuration import defaults
@@ -257,7 +258,7 @@ def cluster_fields(strategy: ColocationStrategy) -> ColocationConfig:
 
 
 def _check_strategy(strategy: msgspec.Struct, path: str) -> None:
-    problems = range_problems(msgspec.json.decode(encode_part(strategy)), path, one_sided=False)
+    problems = range_problems(decode_json(encode_part(strategy)), path, one_sided=False)
     if problems:
         raise refused(INVALID, problems)
 

@@ -13,6 +13,7 @@ import msgspec
 
 from koordinator.api.codec import encode
 from koordinator.api.pod import Pod
+from koordinator.foundation.decoding import decode_json
 from koordinator.foundation.errors import ExtenderError
 from koordinator.scheduler.contract import ExtenderVerdict, ProposedVictims
 
@@ -139,7 +140,7 @@ def check_bound(answer: bytes) -> None:
 
 def _decoded(answer: bytes) -> Any:
     try:
-        return msgspec.json.decode(answer)
+        return decode_json(answer)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ExtenderError(f"answer is no JSON: {error}") from None
 

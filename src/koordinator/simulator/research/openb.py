@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from koordinator.domain.gpu_mix import ANY_MODEL, WHOLE_GPU, GpuClass
+from koordinator.foundation.decoding import decode_json
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.files import read_file, read_stream
 
@@ -205,10 +206,10 @@ def _published(folder: Path, trace: OpenbTrace, seed: int) -> _Published | None:
         return None
     key = f"{trace.name}/{seed}"
     try:
-        raw = msgspec.json.decode(_content(path), type=dict[str, msgspec.Raw])
+        raw = decode_json(_content(path), dict[str, msgspec.Raw])
         if key not in raw:
             return None
-        entry = msgspec.json.decode(raw[key], type=_Published)
+        entry = decode_json(raw[key], _Published)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"must be gzipped JSON. {error}", source=str(path), path=key) from error
     if any(not 0 <= pod < len(trace.pods) for pod in entry.order):

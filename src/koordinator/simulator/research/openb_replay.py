@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from koordinator.api.annotations.devices import ALLOCATED
@@ -41,6 +40,7 @@ from koordinator.api.resource_names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATI
 from koordinator.domain.gpu_expectation import ExpectedPods
 from koordinator.domain.gpu_fragmentation import Fragmentation
 from koordinator.domain.gpu_mix import WHOLE_GPU
+from koordinator.foundation.decoding import convert
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.loop import Bound, SchedulerOptions
@@ -333,7 +333,7 @@ def _gpus(bound: Bound) -> tuple[tuple[int, int], ...]:
 
 def _fragmentation(world: Embedded, trace: OpenbTrace) -> float:
     snapshot = Snapshot(world.state)
-    expected = msgspec.convert(expected_pods(trace), tuple[ExpectedPods, ...])
+    expected = convert(expected_pods(trace), tuple[ExpectedPods, ...])
     mix = expected_mix(snapshot, expected)
     measure = Fragmentation(mix.typical(), node_kinds(snapshot)[0])
     return float(measure.unusable(gpu_nodes(snapshot)).sum()) / max(trace.gpu_milli, 1)

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
-import msgspec
-
 from koordinator.api.annotations.node import (
     AMPLIFICATION_RATIOS,
     CPU_NORMALIZATION_RATIO,
@@ -26,6 +24,7 @@ from koordinator.domain.colocation.device_sums import GPU_LABELS, GPU_RESOURCES
 from koordinator.domain.colocation.difference import is_different
 from koordinator.domain.colocation.normalization import is_another_ratio
 from koordinator.domain.colocation.zones import with_amounts, zone_amounts
+from koordinator.foundation.decoding import decode_json
 from koordinator.foundation.errors import InputError
 from koordinator.manager.configuration.strategies import Strategies
 from koordinator.manager.controllers.node_resource.calculation import (
@@ -248,6 +247,6 @@ def _topology_patch(
         return None
     body = {
         "metadata": {"resourceVersion": topology.metadata.resource_version},
-        "zones": msgspec.json.decode(encode_part(zones)),
+        "zones": decode_json(encode_part(zones)),
     }
     return Patch(NodeResourceTopology, topology.metadata.name, body)

@@ -7,14 +7,13 @@ Source: koordinator pkg/scheduler/plugins/reservation/service.go; frameworkext/r
 from collections.abc import Collection
 from typing import Any
 
-import msgspec
-
 from koordinator.api.codec import encode_part
 from koordinator.domain.pod_requests import pod_requests
 from koordinator.domain.quota.amounts import to_texts
 from koordinator.domain.reservations.fit import remaining
 from koordinator.domain.reservations.offer import Amounts, ReservationOffer, offer_of_pod
 from koordinator.domain.reservations.reserve_pod import is_for_others
+from koordinator.foundation.decoding import decode_json
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.loop.go_amounts import go_amounts
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod
@@ -69,7 +68,7 @@ def _item(
         "allocatedPorts": _ports(*users),
         "availableResource": go_amounts(remaining(offer, used)),
         "allocatedResource": go_amounts(used),
-        "owners": msgspec.json.decode(encode_part(offer.owners)),
+        "owners": decode_json(encode_part(offer.owners)),
         "allocatePolicy": offer.policy.value,
         "assignedPods": sorted(assigned, key=lambda user: str(user["UID"])),
     }
