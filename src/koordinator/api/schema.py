@@ -34,7 +34,7 @@ from koordinator.api.codec import encode_part
 from koordinator.api.crd import CustomResource
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.registry import KINDS
-from koordinator.foundation.decoding import decode_json
+from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import BugError
 from koordinator.foundation.quantity import Quantity

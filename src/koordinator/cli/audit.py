@@ -28,7 +28,7 @@ from koordinator.domain.audit import (
 )
 from koordinator.domain.audit.entry import LONGEST_LINE_BYTES, from_lines
 from koordinator.foundation.clock import UTC
-from koordinator.foundation.decoding import decode_json
+from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import ClusterError, InputError
 from koordinator.foundation.files import bounded_lines
 

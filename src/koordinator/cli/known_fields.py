@@ -17,7 +17,7 @@ import msgspec
 from koordinator.api.kubescheduler import did_you_mean
 from koordinator.api.meta import JsonObject
 from koordinator.api.schema import all_crds
-from koordinator.foundation.decoding import JsonDecoder, convert, decode_json, decoder_of
+from koordinator.foundation.decoders import JsonDecoder, convert, decode_json, decoder_of
 from koordinator.foundation.errors import InputError
 
 Types = dict[str, dict[str, str]]

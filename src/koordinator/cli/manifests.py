@@ -26,7 +26,7 @@ from koordinator.api.validation import validate
 from koordinator.api.workload import PodController
 from koordinator.cli.input_objects import InputObjects
 from koordinator.cli.known_fields import UnknownField, kinds_of, knows_kind, unknown_fields
-from koordinator.foundation.decoding import convert, decoder_of
+from koordinator.foundation.decoders import convert, decoder_of
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.files import MEBI, read_file, read_stream
 from koordinator.foundation.json_text import check_keys

@@ -47,7 +47,7 @@ from koordinator.dashboard.whatif import (
     with_grants,
 )
 from koordinator.foundation.clock import Clock
-from koordinator.foundation.decoding import decode_json
+from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import InputError, NotFoundError
 from koordinator.foundation.yaml_documents import yaml_document
 from koordinator.process.guard import bearer_token

@@ -3,7 +3,7 @@
 import json
 import re
 
-from koordinator.foundation.decoding import decode_json
+from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import InputError
 
 LARGEST_CHECKED_BYTES = 1 << 20  # what people write; to check what programs write takes too long

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from koordinator.foundation.decoding import decode_json
+from koordinator.foundation.decoders import decode_json
 from koordinator.hadoop.configuration import Address
 from koordinator.hadoop.port import NotActiveError, YarnError, YarnRefusedError
 

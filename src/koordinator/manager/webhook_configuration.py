@@ -17,7 +17,7 @@ from koordinator.api.webhook_configuration import (
     MutatingWebhookConfiguration,
     ValidatingWebhookConfiguration,
 )
-from koordinator.foundation.decoding import decode_json
+from koordinator.foundation.decoders import decode_json
 
 MUTATING_NAME: Final = "koordinator-mutating-webhook-configuration"
 VALIDATING_NAME: Final = "koordinator-validating-webhook-configuration"

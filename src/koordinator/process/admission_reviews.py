@@ -20,7 +20,7 @@ from starlette.routing import Route
 
 from koordinator.api.meta import JsonObject
 from koordinator.api.nesting import TOO_DEEP
-from koordinator.foundation.decoding import decoder_of
+from koordinator.foundation.decoders import decoder_of
 from koordinator.foundation.faults import Fault
 from koordinator.process.faults import FirstOfKind
 from koordinator.process.health import Check, HealthEndpoint, Indicators

@@ -16,7 +16,7 @@ from koordinator.domain.run_report import (
     RunSample,
     to_json,
 )
-from koordinator.foundation.decoding import decode_json
+from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import BugError
 
 GPU_NODES = NodeGroup(name="gpu", nodes=1, cpu_cores=30, memory_bytes=100, gpus=8)

@@ -20,7 +20,7 @@ from koordinator.api.kubescheduler import (
 from koordinator.api.pod import Pod
 from koordinator.domain.run_report import RunReport
 from koordinator.foundation.clock import VirtualClock
-from koordinator.foundation.decoding import decode_json
+from koordinator.foundation.decoders import decode_json
 from koordinator.scheduler.contract import PluginSpec, Reads, Rejections
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 from koordinator.simulator import (

@@ -21,7 +21,7 @@ from koordinator.api.codec import without_nulls
 from koordinator.api.kubescheduler.config import KubeSchedulerConfiguration
 from koordinator.api.kubescheduler.structs import API_VERSION, PluginArgs
 from koordinator.api.syntax import join_path
-from koordinator.foundation.decoding import convert
+from koordinator.foundation.decoders import convert
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import BugError, InputError
 from koordinator.foundation.quantity import Quantity

@@ -24,7 +24,7 @@ from koordinator.cluster.kubernetes.resources import object_path, with_query
 from koordinator.cluster.kubernetes.transport import Request, Transport
 from koordinator.cluster.kubernetes.worker_pool import WorkerPool
 from koordinator.cluster.port import Binding
-from koordinator.foundation.decoding import decode_json
+from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import ClusterError, ConflictError
 
 _SERVER_S = 5  # how long the server may work on one binding

@@ -51,7 +51,7 @@ from koordinator.cluster.port import (
     Transform,
 )
 from koordinator.foundation.clock import Clock, to_datetime
-from koordinator.foundation.decoding import decode_json
+from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import (
     BugError,
     ClusterError,

@@ -13,7 +13,7 @@ import msgspec
 
 from koordinator.api.meta import JsonObject
 from koordinator.cluster.kubernetes.connection import ExecPlugin
-from koordinator.foundation.decoding import decode_json
+from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import ClusterError, InputError
 
 _TIMEOUT_S = 60.0

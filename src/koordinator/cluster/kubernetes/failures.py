@@ -7,7 +7,7 @@ from http import HTTPStatus
 
 import msgspec
 
-from koordinator.foundation.decoding import decode_json
+from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import (
     AlreadyExistsError,
     ClusterError,

@@ -25,7 +25,7 @@ from koordinator.cluster.kubernetes.mailbox import Mailbox
 from koordinator.cluster.kubernetes.pages import Page, read_list_head
 from koordinator.cluster.kubernetes.transport import Request, Transport
 from koordinator.foundation.clock import Clock
-from koordinator.foundation.decoding import decode_json
+from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import ClusterError, InputError
 
 PATH = "/pods/"

@@ -15,7 +15,7 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.nesting import cut_nesting
 from koordinator.cluster.kubernetes.resources import collection_path, with_query
 from koordinator.cluster.kubernetes.transport import Request, Transport
-from koordinator.foundation.decoding import decode_json
+from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import ClusterError, GoneError, InputError
 
 KindT = TypeVar("KindT", bound=KubeObject)

@@ -19,7 +19,7 @@ from koordinator.cluster.kubernetes.mailbox import Lines, Mailbox, WatchRefusal
 from koordinator.cluster.kubernetes.pages import Page, Pager, Selection
 from koordinator.cluster.kubernetes.resources import with_query
 from koordinator.cluster.kubernetes.transport import Request, Transport
-from koordinator.foundation.decoding import decode_json
+from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import (
     ClusterError,
     GoneError,

@@ -9,7 +9,7 @@ import msgspec
 from koordinator.api.codec import to_manifest
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.cluster.unknown_fields import carried_over
-from koordinator.foundation.decoding import decode_json
+from koordinator.foundation.decoders import decode_json
 
 Manifest = JsonObject | bytes | msgspec.Raw
 

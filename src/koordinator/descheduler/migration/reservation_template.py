@@ -31,7 +31,7 @@ from koordinator.api.reservation import (
 )
 from koordinator.descheduler.migration.workloads import controller_of
 from koordinator.domain.placement_trial import OF_ITS_NODE
-from koordinator.foundation.decoding import decode_json
+from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import InputError
 
 CREATOR: Final = "koord-descheduler"  # as label of its reservations

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 import msgspec
 
-from koordinator.foundation.decoding import decoder_of
+from koordinator.foundation.decoders import decoder_of
 from koordinator.foundation.errors import InputError
 
 

@@ -22,7 +22,7 @@ from koordinator.api.pod import Pod
 from koordinator.api.registry import find_kind
 from koordinator.domain.devices.templates import DATA_KEY, read_templates
 from koordinator.domain.recording.vocabulary import NUMERIC, annotation_types, vocabulary
-from koordinator.foundation.decoding import decode_json
+from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import InputError
 
 _SEPARATORS = re.compile(r"(__|[/:@])")

@@ -15,7 +15,7 @@ from koordinator.api.codec import decode_object
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.node_metric import NodeMetric
 from koordinator.domain.recording.reports import read_report
-from koordinator.foundation.decoding import decoder_of
+from koordinator.foundation.decoders import decoder_of
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.json_text import check_keys
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 import msgspec
 
 from koordinator.api.qos import PriorityBand
-from koordinator.foundation.decoding import decode_json
+from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import HostError, InputError
 from koordinator.foundation.path_component import path_component
 from koordinator.host.port import Files

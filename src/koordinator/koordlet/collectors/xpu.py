@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import msgspec
 
 from koordinator.domain.devices.xpu import Xpu
-from koordinator.foundation.decoding import decode_json
+from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import HostError, MissingFileError
 from koordinator.host.port import Files
 

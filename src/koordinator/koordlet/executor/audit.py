@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from koordinator.foundation.clock import to_datetime
-from koordinator.foundation.decoding import decode_json
+from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import HostError
 from koordinator.host.port import Files
 

@@ -25,7 +25,7 @@ from koordinator.api.slo_config import (
     SystemConfig,
     ThresholdConfig,
 )
-from koordinator.foundation.decoding import decode_json
+from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import InputError
 from koordinator.manager.configuration.network_qos import check_network_qos
 from koordinator.manager.configuration.node_entries import NodeEntry, check_entries, check_nodes

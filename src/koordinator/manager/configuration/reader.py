@@ -37,7 +37,7 @@ from koordinator.api.slo_config import (
 )
 from koordinator.domain.colocation import node_slo
 from koordinator.domain.colocation.overlay import overlaid
-from koordinator.foundation.decoding import decode_json
+from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
 from koordinator.manager.configuration import defaults

@@ -13,7 +13,7 @@ import msgspec
 
 from koordinator.api.codec import encode
 from koordinator.api.pod import Pod
-from koordinator.foundation.decoding import decode_json
+from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import ExtenderError
 from koordinator.scheduler.contract import ExtenderVerdict, ProposedVictims
 

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from koordinator.domain.gpu_mix import ANY_MODEL, WHOLE_GPU, GpuClass
-from koordinator.foundation.decoding import decode_json
+from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.files import read_file, read_stream
 

@@ -40,7 +40,7 @@ from koordinator.api.resource_names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATI
 from koordinator.domain.gpu_expectation import ExpectedPods
 from koordinator.domain.gpu_fragmentation import Fragmentation
 from koordinator.domain.gpu_mix import WHOLE_GPU
-from koordinator.foundation.decoding import convert
+from koordinator.foundation.decoders import convert
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.loop import Bound, SchedulerOptions

@@ -247,7 +247,7 @@ def test_a_node_that_does_not_tell_where_its_kubelet_is(
     told = Told()
     with watching(server, kubelet, told, **options):
         server.on(NODE, reply(stated))
-        server.wait_for(NODE, 3)
+        server.wait_for(NODE, server.count(NODE) + 3)
     assert any(said in problem for problem in told.problems), told.problems
 
 

@@ -24,7 +24,7 @@ from koordinator.domain.colocation.device_sums import GPU_LABELS, GPU_RESOURCES
 from koordinator.domain.colocation.difference import is_different
 from koordinator.domain.colocation.normalization import is_another_ratio
 from koordinator.domain.colocation.zones import with_amounts, zone_amounts
-from koordinator.foundation.decoding import decode_json
+from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import InputError
 from koordinator.manager.configuration.strategies import Strategies
 from koordinator.manager.controllers.node_resource.calculation import (

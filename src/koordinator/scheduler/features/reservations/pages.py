@@ -13,7 +13,7 @@ from koordinator.domain.quota.amounts import to_texts
 from koordinator.domain.reservations.fit import remaining
 from koordinator.domain.reservations.offer import Amounts, ReservationOffer, offer_of_pod
 from koordinator.domain.reservations.reserve_pod import is_for_others
-from koordinator.foundation.decoding import decode_json
+from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.loop.go_amounts import go_amounts
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod

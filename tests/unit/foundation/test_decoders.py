@@ -7,13 +7,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from koordinator.foundation.decoding import convert, decode_json, decoder_of
+from koordinator.foundation.decoders import convert, decode_json, decoder_of
 
 #: Classes that share others are decoded for the first time by four threads at the same moment.
 FIRST_TIMES = """
 import sys, threading
 from msgspec import defstruct
-from koordinator.foundation.decoding import convert, decode_json, decoder_of
+from koordinator.foundation.decoders import convert, decode_json, decoder_of
 
 sys.setswitchinterval(1e-5)
 for round_ in range(100):
