@@ -168,13 +168,12 @@ class DeviceWorld:
         return iter(self.cluster.list(ResourceSlice).items)
 
     def republish(self) -> None:
-        """Publish something anew; what claims hold of partitions stays offered."""
+        """Publish something anew, perhaps without what claims hold of it."""
         match self.draw.choice(("gpus", "parts", "net", "withdraw")):
             case "gpus":
                 self.report(self.draw.choice("ab"))
             case "parts":
-                held = {name for driver, _, name in self.held_by_claims() if driver == PARTS}
-                devices = [d for d in _parts() if d["name"] in held or self.draw.random() < 0.8]
+                devices = [part for part in _parts() if self.draw.random() < 0.8]
                 self.draw.shuffle(devices)
                 self.offer(PARTS, "c", devices, nodeName="c", sharedCounters=_COUNTERS)
             case "net":
@@ -282,10 +281,6 @@ class DeviceWorld:
 
     # -- what was given ----------------------------------------------------------------------
 
-    def held_by_claims(self) -> Counter[tuple[str, str, str]]:
-        """Return how often each device is in a claim."""
-        return Counter(device for device, _ in self._results())
-
     def _results(self) -> Iterator[tuple[tuple[str, str, str], Any]]:
         for claim in self.cluster.list(ResourceClaim).items:
             allocation = claim.status.allocation
@@ -306,7 +301,7 @@ class DeviceWorld:
                 continue
             given[device] += 1
             assert given[device] <= 1, f"{device} is in two claims"
-            if device[0] == PARTS and "DRAPartitionableDevices" in self.gates:
+            if device[0] == PARTS:
                 given["units",] += PART_SIZES[device[2]]
                 assert given["units",] <= COUNTED, f"partitions take {given['units',]} units"
         for each in self.cluster.list(Pod).items:

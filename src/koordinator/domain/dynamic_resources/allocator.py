@@ -337,6 +337,8 @@ class _Search:
 
     def _consumed(self, option: RequestOption, device: OfferedDevice) -> Mapping[str, int] | None:
         """Return what is taken of the device's capacity; None: counters or capacity lack."""
+        if needs_gate(device, self._gates):
+            return None
         consumed: Mapping[str, int] = {}
         if self._gates.capacity and not option.admin_access:
             found = consumed_capacity(device, option.capacity)
@@ -351,7 +353,8 @@ class _Search:
         if self._gates.counters and not option.admin_access and not self._is_counted(device):
             for counter, amount in consumption(device):
                 used = self._use.counters[counter] + self._counters.get(counter, 0)
-                if used + amount > self._limits.get(counter, 0):
+                is_known = not self._use.withdrawn[device.id[:2]]
+                if not is_known or used + amount > self._limits.get(counter, 0):
                     return None
         return consumed
 
@@ -390,6 +393,7 @@ class _Search:
                 any(device in devices for devices in self._whole.values()),
                 device.id if self._is_shared(device) or self._whole else None,
                 (device.id[:2], tuple(consumption(device))) if self._gates.counters else None,
+                needs_gate(device, self._gates),
                 spec.taints if self._gates.taints else None,
                 tuple(spec.capacity.items()) and device.id if self._gates.capacity else None,
             )
@@ -401,6 +405,11 @@ class _Search:
             return option.selects(device)
         except AllocationError as fault:
             return str(fault)
+
+
+def needs_gate(device: OfferedDevice, gates: AllocatorGates) -> bool:
+    """Return whether a device takes counters, and nobody counts these."""
+    return bool(device.spec.consumes_counters) and not gates.counters
 
 
 def is_tolerated(option: RequestOption, device: OfferedDevice) -> bool:

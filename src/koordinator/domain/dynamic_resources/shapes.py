@@ -10,7 +10,7 @@ from itertools import chain, count
 from typing import Final
 
 from koordinator.api.codec import encode_part
-from koordinator.domain.dynamic_resources.allocator import AllocatorGates
+from koordinator.domain.dynamic_resources.allocator import AllocatorGates, needs_gate
 from koordinator.domain.dynamic_resources.constraints import AttributeConstraint
 from koordinator.domain.dynamic_resources.inventory import OfferedDevice, OfferedSlice, Pool
 from koordinator.domain.dynamic_resources.requests import (
@@ -138,6 +138,7 @@ class ShapeReader:
         """Return what matters of a device beside the answers of expressions."""
         spec, gates = device.spec, self._gates
         own: tuple[Hashable, ...] = tuple(map(device.attribute, self._attributes))
+        own += (needs_gate(device, gates),)
         if gates.capacity:
             own += (spec.allow_multiple_allocations, encode_part(spec.capacity))
         if gates.taints:
@@ -189,6 +190,7 @@ def usage_of(pools: Sequence[Pool], use: DevicesInUse) -> Hashable:
                 if device.id in use.devices:
                     amounts = tuple(use.capacity[device.id, name] for name in device.spec.capacity)
                     found.append((number, place, device.id in use.whole, amounts))
-        if use.counters and pool.counter_sets:
-            found.append(tuple(use.counters[key] for key in sorted(limits_of(pool))))
+        if pool.counter_sets and (use.counters or use.withdrawn):
+            is_known = not use.withdrawn[pool.driver, pool.name]
+            found.append((is_known, *(use.counters[key] for key in sorted(limits_of(pool)))))
     return tuple(found)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from koordinator.api.dynamic_resources import CapacityRequestPolicy, DeviceCapacity
-from koordinator.domain.dynamic_resources.inventory import DeviceId, OfferedDevice, Pool
+from koordinator.domain.dynamic_resources.inventory import DeviceId, OfferedDevice, Pool, PoolKey
 from koordinator.foundation.quantity import Quantity
 
 KeyT = TypeVar("KeyT", bound=Hashable)
@@ -27,6 +27,8 @@ class DevicesInUse:
     devices: Counter[DeviceId] = field(default_factory=Counter)  # allocations; not by admins
     whole: Counter[DeviceId] = field(default_factory=Counter)  # those of them that share nothing
     counters: Counter[CounterKey] = field(default_factory=Counter)
+    #: devices that nobody offers any more: what they take of the pool's counters is not known
+    withdrawn: Counter[PoolKey] = field(default_factory=Counter)
     capacity: Counter[tuple[DeviceId, str]] = field(default_factory=Counter)
 
     def charge(self, device: DeviceId, consumed: Mapping[str, int] | None, sign: int) -> None:
@@ -37,6 +39,16 @@ class DevicesInUse:
             return
         for name, amount in consumed.items():
             _count(self.capacity, (device, name), sign * amount)
+
+    def charge_counters(
+        self, pool: PoolKey, taken: Iterable[tuple[CounterKey, int]] | None, sign: int
+    ) -> None:
+        """Note what a device of a pool takes of counters.  None: it is offered no more."""
+        if taken is None:
+            _count(self.withdrawn, pool, sign)
+            return
+        for key, amount in taken:
+            _count(self.counters, key, sign * amount)
 
 
 def _count(counts: Counter[KeyT], key: KeyT, more: int) -> None:

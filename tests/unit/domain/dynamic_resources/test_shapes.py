@@ -36,6 +36,9 @@ DEVICES = st.fixed_dictionaries(
             st.just("m"), st.sampled_from([{"value": "1"}, {"value": "2"}]), max_size=1
         ),
         "allowMultipleAllocations": st.sampled_from([None, True]),
+        "consumesCounters": st.sampled_from(
+            [[], [{"counterSet": "s", "counters": {"c": {"value": "1"}}}]]
+        ),
         "taints": st.sampled_from([[], [{"key": "k", "effect": "NoSchedule"}]]),
     }
 )

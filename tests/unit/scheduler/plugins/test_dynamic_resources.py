@@ -21,7 +21,7 @@ from koordinator.api.dynamic_resources import (
     ResourceClaim,
     ResourceClaimConsumerReference,
 )
-from koordinator.api.kubescheduler import FeatureGates
+from koordinator.api.kubescheduler import NO_GATES, FeatureGates
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.foundation.errors import ClusterError
@@ -200,15 +200,21 @@ def test_explanations_name_the_device_and_the_selector(embedded: NewEmbedded) ->
         user("p", "c"), user("q", "d"),
     )  # fmt: skip
     places(one)
-    state, profile = one.state, one.scheduler.cycles["default-scheduler"].profile
-    (plugin,) = [a.plugin for a in profile.filter if a.name == "DynamicResources"]
-    waiting = one.cluster.get(Pod, "q", "default")
-
-    said = plugin.detail(Snapshot(state)[np.array([0])], state.classes.of(waiting))
+    said = explained(one, "q")
     assert said == (
         "claim default/d, request r: 1 wanted, 0 free, n/gpu-0: allocated to claim default/c, "
         f"n/gpu-1: not selected by claim default/d: selector #0 ({wants})"
     )
+
+
+def explained(one: Embedded, name: str) -> str:
+    """Return what is said of the first node to a pod that waits."""
+    profile = one.scheduler.cycles["default-scheduler"].profile
+    (plugin,) = [a.plugin for a in profile.filter if a.name == "DynamicResources"]
+    waiting = one.cluster.get(Pod, name, "default")
+    said = plugin.detail(Snapshot(one.state)[np.array([0])], one.state.classes.of(waiting))
+    assert isinstance(said, str)
+    return said
 
 
 def test_a_node_whose_pool_breaks_a_selector_does_not_keep_pods_from_others(
@@ -268,12 +274,49 @@ def test_a_partition_that_is_withdrawn_keeps_its_counters(embedded: NewEmbedded)
     assert devices(stored(one, "d")) == ["n/b"]
 
 
-def offer_of_parts(*names: str) -> KubeObject:
-    """Return a slice of partitions, of which each takes the one unit that there is."""
-    counters = {"units": {"value": "1"}}
-    takes = [{"counterSet": "units", "counters": counters}]
-    parts = [{"name": name, "consumesCounters": takes} for name in names]
-    shared = [{"name": "units", "counters": counters}]
+@pytest.mark.parametrize("restarts", [False, True])
+def test_what_a_withdrawn_partition_takes_is_known_to_nobody(
+    embedded: NewEmbedded, restarts: bool
+) -> None:
+    """So no counter of its pool is given until it is free or offered again, restart or not."""
+    gates = FeatureGates.parse("DRAPartitionableDevices=true")
+    every = ("a", "b", "plain")
+    one = embedded(
+        node("n"), offer_of_parts(*every, units=2), GPUS, claim("c"), user("p", "c"), gates=gates
+    )
+    assert places(one) == {"p": "n"}
+    one.cluster.update(offer_of_parts("b", "plain", units=2))
+    one.cluster.create(claim("d", 2))
+    one.cluster.create(user("q", "d"))
+    if restarts:
+        one = restarted(one, gates)
+
+    assert places(one) == {}
+    assert "n/b: counters of its pool may be taken by n/a, offered no more" in explained(one, "q")
+    one.cluster.update(offer_of_parts(*every, units=2))
+    assert places(one) == {"q": "n"}
+    assert devices(stored(one, "d")) == ["n/b", "n/plain"]
+
+
+def test_partitions_are_not_given_where_nobody_counts(embedded: NewEmbedded) -> None:
+    """Without the gate, of partitions of one device none is given, and others are."""
+    offer = offer_of_parts("a", "b", "plain")
+    one = embedded(node("n"), offer, GPUS, claim("c"), claim("d"), user("p", "c"))
+
+    assert places(one) == {"p": "n"}
+    assert devices(stored(one, "c")) == ["n/plain"]
+    one.cluster.create(user("q", "d"))
+    assert places(one) == {}
+    assert "n/a n/b: takes counters, which needs the gate" in explained(one, "q")
+
+
+def offer_of_parts(*names: str, units: int = 1) -> KubeObject:
+    """Return a slice of partitions, of which each but ``plain`` takes one of so many units."""
+    takes = [{"counterSet": "units", "counters": {"units": {"value": "1"}}}]
+    parts = [
+        {"name": name} | ({} if name == "plain" else {"consumesCounters": takes}) for name in names
+    ]
+    shared = [{"name": "units", "counters": {"units": {"value": str(units)}}}]
     return slice_of("n", 0, devices=parts, sharedCounters=shared)
 
 
@@ -355,9 +398,9 @@ def lose(one: Embedded, fates: Iterator[int]) -> None:
     one.scheduler.handle.binder._cluster = LossyCluster(one.cluster, fates)
 
 
-def restarted(one: Embedded) -> Embedded:
+def restarted(one: Embedded, gates: FeatureGates = NO_GATES) -> Embedded:
     """Return a new scheduler on the same cluster."""
-    again = new_embedded()
+    again = new_embedded(gates=gates)
     again.load(
         item
         for kind in ("Node", "DeviceClass", "ResourceSlice", "ResourceClaimTemplate")

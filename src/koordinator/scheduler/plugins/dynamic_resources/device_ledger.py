@@ -25,6 +25,8 @@ from koordinator.scheduler.snapshot import Changed, ClusterState, IntArray
 _ALL = ""  # among names of nodes: every one may be concerned
 USAGES = 1 << 14  # ways in which devices of a node are used; bounds memory
 Consumed = dict[str, int] | None  # of its capacity, in nanos; None: nothing is left of a device
+#: By a device that is in use; None: it is offered no more, so that is not known.
+CountersTaken = tuple[tuple[CounterKey, int], ...] | None
 
 
 class DeviceLedger:
@@ -47,8 +49,8 @@ class DeviceLedger:
         self._held: dict[str, list[tuple[DeviceId, Consumed]]] = {}  # by key of a claim
         self._pods_have: dict[str, dict[DeviceId, Consumed]] = {}  # by name of a node
         self._doubtful: set[str] = set()  # nodes of which pods may have other GPUs by now
-        self._holders: dict[DeviceId, set[str]] = {}  # keys of claims
-        self._counted: dict[DeviceId, tuple[tuple[CounterKey, int], ...]] = {}
+        self._holders: dict[PoolKey, dict[DeviceId, set[str]]] = {}  # keys of claims
+        self._counted: dict[DeviceId, CountersTaken] = {}
         self._pools: dict[int, tuple[Pool, ...]] = {}
         self._nodes: dict[int, Node] = {}  # what of them slices can select
         self._rows: dict[str, int] = {}
@@ -58,9 +60,8 @@ class DeviceLedger:
     def catch_up(self, state: ClusterState, changed: Changed) -> None:
         """Take in what changed since the last time."""
         self._take_nodes(state)
-        # Claims first: what they take is known from slices as they were.  Then by name: a set has
-        # another order each time.
-        for kind, key in sorted(changed.objects, key=lambda c: (c[0] is not ResourceClaim, c[1])):
+        # By name: a set has another order each time.
+        for kind, key in sorted(changed.objects, key=lambda c: (c[0].KIND, c[1])):
             if kind is ResourceSlice:
                 self._take_slice(key, state.objects.get(ResourceSlice, key))
             elif kind is ResourceClaim:
@@ -93,7 +94,11 @@ class DeviceLedger:
 
     def holders(self, device: DeviceId) -> list[str]:
         """Return the claims that have a device."""
-        return sorted(self._holders.get(device, ()))
+        return sorted(self._holders.get(device[:2], {}).get(device, ()))
+
+    def withdrawn(self, pool: PoolKey) -> list[DeviceId]:
+        """Return the devices of a pool that claims have, and nobody offers any more."""
+        return [one for one in self._holders.get(pool, ()) if self._counted.get(one, ()) is None]
 
     def is_with_pods(self, device: DeviceId) -> bool:
         """Return whether pods that request resources have some of a device."""
@@ -179,8 +184,9 @@ class DeviceLedger:
         self._touch(self._rows_of(seen_by))
         self._doubtful.update(pool for driver, pool in pools if driver == DRIVER)
         if self.gates.counters:
-            for device in [device for device in self._holders if device[:2] in pools]:
-                self._count(device)
+            for pool in pools:
+                for device in self._holders.get(pool, ()):
+                    self._count(device)
 
     # -- claims ------------------------------------------------------------------------------
 
@@ -194,20 +200,19 @@ class DeviceLedger:
             return
         for device, consumed in before:
             self.use.charge(device, consumed, -1)
-            self._holders[device].discard(key)
+            self._holders[device[:2]][device].discard(key)
         for device, consumed in after:
             self.use.charge(device, consumed, 1)
-            self._holders.setdefault(device, set()).add(key)
+            self._holders.setdefault(device[:2], {}).setdefault(device, set()).add(key)
         if after:
             self._held[key] = after
         else:
             self._held.pop(key, None)
         concerned = {device for device, _ in (*before, *after)}
         for device in concerned:
-            if not self._holders[device]:
-                del self._holders[device]
             if self.gates.counters:
                 self._count(device)
+            self._forget_if_free(device)
         pools = {device[:2] for device in concerned}
         self._touch_allocated({name for pool in pools for name in self._slices.nodes_of(pool)})
 
@@ -245,19 +250,23 @@ class DeviceLedger:
     def _touch_allocated(self, names: set[str]) -> None:
         self._touch_use(self._rows_of(names))
 
+    def _forget_if_free(self, device: DeviceId) -> None:
+        held = self._holders[device[:2]]
+        if not held[device]:
+            del held[device]
+        if not held:
+            del self._holders[device[:2]]
+
     def _count(self, device: DeviceId) -> None:
         """Charge what a device takes of counters, once, as long as any claim has it.
 
-        One that is offered no more takes what it took.
+        What it took when it was still offered is not remembered: who begins anew can't know.
         """
-        offered = self._slices.device(device) if device in self._holders else None
-        if offered is None and device in self._holders:
-            return
-        for key, amount in self._counted.pop(device, ()):
-            self.use.counters[key] -= amount
-            if not self.use.counters[key]:
-                del self.use.counters[key]
-        if offered is not None:
-            taken = self._counted[device] = tuple(consumption(offered))
-            for key, amount in taken:
-                self.use.counters[key] += amount
+        pool = device[:2]
+        if device in self._counted:
+            self.use.charge_counters(pool, self._counted.pop(device), -1)
+        if self.holders(device):
+            offered = self._slices.device(device)
+            taken = tuple(consumption(offered)) if offered is not None else None
+            self._counted[device] = taken
+            self.use.charge_counters(pool, taken, 1)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from koordinator.domain.dynamic_resources.allocator import is_tolerated
+from koordinator.domain.dynamic_resources.allocator import is_tolerated, needs_gate
 from koordinator.domain.dynamic_resources.inventory import OfferedDevice, Pool
 from koordinator.domain.dynamic_resources.requests import (
     AllocationError,
@@ -54,17 +54,38 @@ def _device_problem(ledger: DeviceLedger, option: RequestOption, device: Offered
                 return f"not selected by {condition.label} ({condition.expression})"
         except AllocationError as fault:
             return str(fault)
-    holders = ledger.holders(device.id)
-    can_share = ledger.gates.capacity and device.spec.allow_multiple_allocations
-    if not option.admin_access and (ledger.use.whole[device.id] or not can_share):
-        if holders:
-            return f"allocated to claim {', '.join(holders)}"
-        if ledger.is_with_pods(device.id):
-            return "allocated to pods that request resources"
+    taken = _taken_by(ledger, option, device)
+    if taken:
+        return f"allocated to {taken}"
     if ledger.gates.taints and not is_tolerated(option, device):
         taints = ", ".join(f"{taint.key}:{taint.effect}" for taint in device.spec.taints)
         return f"tainted {taints}"
-    return ""
+    if needs_gate(device, ledger.gates):
+        return "takes counters, which needs the gate DRAPartitionableDevices"
+    return _withdrawn_problem(ledger, device) if device.spec.consumes_counters else ""
+
+
+def _taken_by(ledger: DeviceLedger, option: RequestOption, device: OfferedDevice) -> str:
+    """Return who keeps the request from the device; empty: nobody."""
+    can_share = ledger.gates.capacity and device.spec.allow_multiple_allocations
+    if option.admin_access or (can_share and not ledger.use.whole[device.id]):
+        return ""
+    holders = ledger.holders(device.id)
+    if holders:
+        return f"claim {', '.join(holders)}"
+    return "pods that request resources" if ledger.is_with_pods(device.id) else ""
+
+
+def _withdrawn_problem(ledger: DeviceLedger, device: OfferedDevice) -> str:
+    withdrawn = ledger.withdrawn(device.id[:2])
+    if not withdrawn:
+        return ""
+    claims = sorted({holder for one in withdrawn for holder in ledger.holders(one)})
+    names = _listed(["/".join(one[1:]) for one in withdrawn])
+    return (
+        f"counters of its pool may be taken by {names}, offered no more, of claim "
+        f"{', '.join(claims[:TOLD])}"
+    )
 
 
 def _listed(names: Sequence[str]) -> str:
