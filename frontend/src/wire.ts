@@ -63,7 +63,26 @@ export interface TimelineData {
   gpu: number[]
   placed: number[]
   causes: Record<string, number[]>
-  marks?: { atS: number; text: string }[]
+  marks?: Mark[]
+}
+
+export interface BarJob {
+  name: string
+  namespace: string
+  quota: string
+  priority: number
+}
+
+/** Lane, number of the job, pod, start, end or null, percent of the device, why it had to go. */
+export type DeviceBar = [number, number, string, number, number | null, number, string]
+
+export interface DeviceLanes {
+  first: number
+  count: number
+  sinceS: number | null
+  lanes: [string, number][]
+  jobs: BarJob[]
+  bars: DeviceBar[]
 }
 
 export interface FullFrame {
@@ -214,6 +233,7 @@ export interface ResultSection {
   charts?: ChartData[]
   tables?: ResultTable[]
   marks?: Mark[]
+  devices?: DeviceLanes
   isFolded?: boolean
 }
 

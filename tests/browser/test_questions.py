@@ -221,3 +221,14 @@ def test_what_changed_in_the_last_10_minutes(open_page: OpenPage) -> None:
         reader.open("Time")
         reader.choose("in", "600")
         reader.reads("node new is there")
+
+
+def test_who_has_held_the_gpus_of_a_node(reader: Reader) -> None:
+    """Each GPU is a lane; those of a node, a pod or a job are found by its name."""
+    reader.open("Time")
+    reader.page.get_by_placeholder("node, pod or job").fill("gpu-1")
+    reader.reads("coloured by")
+    chart = reader.page.get_by_role("application", name="GPUs over time: 8 GPUs")
+    chart.focus()
+    reader.page.keyboard.press("Home")
+    reader.reads("gpu-1 GPU 3: default/train")

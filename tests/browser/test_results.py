@@ -10,6 +10,7 @@ import pytest
 from koordinator.dashboard.offline import offline_page
 from koordinator.domain.run_report import Allocation, NodeGroup, RunRecorder, RunReport, RunSample
 from koordinator.simulator import Simulation, demo_workload
+from koordinator.simulator.device_bars import BarJob, BarLanes, DeviceBar
 from koordinator.simulator.report import run_page
 
 pytestmark = pytest.mark.slow
@@ -46,13 +47,29 @@ def report(*, gpus: int = 16, title: str = "A day", waiting: int = 5) -> RunRepo
     return taker.finish(wall_s=3.0)
 
 
+def lanes() -> BarLanes:
+    """Return two GPUs: a job of both, of which one pod had to go, and two that share one."""
+    train, half = BarJob("red/train", "red", "", 9), BarJob(f"blue/{HOSTILE}", "blue", "q", 0)
+    bars = (
+        DeviceBar(0, 0, "red/train-0", 0.0, 1200.0, 100, "PreemptionByScheduler: for another"),
+        DeviceBar(0, 1, "blue/half-0", 1800.0, None, 50, ""),
+        DeviceBar(0, 1, f"blue/{HOSTILE}", 2400.0, 3000.0, 50, ""),
+        DeviceBar(1, 0, "red/train-1", 0.0, 3600.0, 100, ""),
+    )
+    both = (("gpu-0", 0), ("gpu-0", 1))
+    return BarLanes(first=0, count=3, since_s=None, lanes=both, jobs=(train, half), bars=bars)
+
+
 @pytest.fixture
 def open_report(open_page: OpenPage, tmp_path: Path) -> OpenPage:
     """Write a report and open the file."""
 
     def show(of: RunReport, **given: Any) -> Any:
         path = tmp_path / f"{of.title}.html"
-        path.write_text(offline_page(run_page(of)), encoding="utf-8")
+        path.write_text(
+            offline_page(run_page(of, None, lanes() if of.groups[0].gpus else None)),
+            encoding="utf-8",
+        )
         page = open_page(path.as_uri(), **given)
         page.get_by_role("heading", level=1, name=of.title).wait_for()
         return page
@@ -103,15 +120,53 @@ def test_curves_are_read_out_and_hidden_by_keyboard(open_report: OpenPage) -> No
     assert hides.get_attribute("aria-pressed") == "false"
 
 
+def test_who_held_which_gpu_is_read_out_by_keyboard(open_report: OpenPage) -> None:
+    """Arrow keys go along a lane and to the next one; what had to go says why."""
+    page = open_report(report())
+    chart = page.get_by_role("application", name="GPUs over time: 2 GPUs, 4 bars")
+    chart.focus()
+    told = page.locator(".bars .told")
+    for key, said in (
+        ("Home", "gpu-0 GPU 0: red/train-0, of red/train, from 00:00:00 to 00:20:00 (20 min); "),
+        ("ArrowRight", "gpu-0 GPU 0: blue/half-0"),
+        ("ArrowRight", f"blue/{HOSTILE}, 50 % of it, from 00:40:00 to 00:50:00 (10 min)"),
+        ("ArrowDown", "gpu-0 GPU 1: red/train-1, of red/train"),
+        ("ArrowUp", "gpu-0 GPU 0: red/train-0"),
+    ):
+        page.keyboard.press(key)
+        assert said in told.inner_text()
+    assert "it had to go: PreemptionByScheduler: for another" in told.inner_text()
+    assert page.get_by_text("and 1 more GPUs").is_visible()
+
+
+def test_who_held_which_gpu_is_told_under_the_mouse(open_report: OpenPage) -> None:
+    """Two that share a GPU lie beside each other in its lane; colours are of who is chosen."""
+    page = open_report(report())
+    page.set_viewport_size({"width": 1280, "height": 2400})
+    over = page.locator(".bars .u-over")
+    over.scroll_into_view_if_needed()
+    box = over.bounding_box()
+    at = {"x": box["width"] * 2700 / 3540, "y": box["height"] * 0.12}
+    over.hover(position=at)
+    assert "blue/half-0" in page.locator(".bars .told").inner_text()
+    over.hover(position={**at, "y": box["height"] * 0.37})
+    assert HOSTILE in page.locator(".bars .told").inner_text()
+    assert page.locator(".bars .legend").inner_text().split() == ["red", "blue"]
+    page.locator(".bars select").select_option("priority")
+    assert page.locator(".bars .legend li").first.inner_text() == "priority 9"
+
+
 def test_two_runs_are_compared(open_report: OpenPage, tmp_path: Path) -> None:
     """Another report's curves are laid over these; what is no report is refused."""
     other = tmp_path / "other.html"
-    other.write_text(offline_page(run_page(report(title="Another", waiting=9))), encoding="utf-8")
+    page_of_other = run_page(report(title="Another", waiting=9), None, lanes())
+    other.write_text(offline_page(page_of_other), encoding="utf-8")
     page = open_report(report())
     page.get_by_label("compare with another report").set_input_files(other)
     page.get_by_text("dashed: Another").wait_for()
     page.get_by_role("button", name="all, the other 12").wait_for()
     assert page.get_by_text("the other: 90.0%").is_visible()  # of the GPUs
+    assert page.get_by_role("application", name="GPUs over time").count() == 2
     nonsense = tmp_path / "n.html"
     nonsense.write_text("<p>no report")
     page.get_by_label("compare with another report").set_input_files(nonsense)

@@ -1,16 +1,18 @@
 // The page of a run, or of a plan, that is over: a file of its own, which loads nothing.
 import type { JSX } from 'preact'
 import { useState } from 'preact/hooks'
+import { Bars } from '../bars'
 import { Chart } from '../chart'
 import { count } from '../format'
 import { Happened } from '../happened'
 import { Bar, Problem, Table, ThemeSwitch } from '../parts'
-import type { ResultPage, ResultSection, ResultTable } from '../wire'
+import type { DeviceLanes, ResultPage, ResultSection, ResultTable } from '../wire'
 
 export function Results(props: { page: ResultPage }): JSX.Element {
   const { page } = props
   const [other, setOther] = useState<ResultPage | null>(null)
   const marks = page.sections.flatMap((one) => one.marks ?? [])
+  const atS = page.sections.flatMap((one) => one.charts ?? [])[0]?.atS ?? []
   return (
     <>
       <header class="results">
@@ -39,7 +41,7 @@ export function Results(props: { page: ResultPage }): JSX.Element {
         )}
         {page.sections.some((one) => one.charts) && <Compare other={other} choose={setOther} />}
         {page.sections.map((one) => (
-          <Section section={one} marks={marks} other={other} />
+          <Section section={one} marks={marks} atS={atS} other={other} />
         ))}
       </main>
     </>
@@ -51,7 +53,7 @@ function OtherFigure(props: { of: ResultPage | null; label: string }): JSX.Eleme
   return found ? <dd class="remark">the other: {found.value}</dd> : null
 }
 
-function Section(props: { section: ResultSection; marks: ResultSection['marks']; other: ResultPage | null }): JSX.Element {
+function Section(props: { section: ResultSection; marks: ResultSection['marks']; atS: number[]; other: ResultPage | null }): JSX.Element {
   const { section, other } = props
   const charts = section.charts ?? []
   const inside = (
@@ -66,6 +68,7 @@ function Section(props: { section: ResultSection; marks: ResultSection['marks'];
           })}
         </div>
       )}
+      {section.devices && <Devices devices={section.devices} atS={props.atS} other={other?.sections.find((one) => one.devices)?.devices} />}
       {(section.tables ?? []).map((one) => (
         <ResultRows table={one} />
       ))}
@@ -82,6 +85,24 @@ function Section(props: { section: ResultSection; marks: ResultSection['marks'];
       <h2>{section.title}</h2>
       {inside}
     </section>
+  )
+}
+
+/** The bars of a run, and below them those of another one. */
+function Devices(props: { devices: DeviceLanes; atS: number[]; other?: DeviceLanes | undefined }): JSX.Element {
+  const nowS = props.atS[props.atS.length - 1] ?? 0
+  const left = props.devices.count - props.devices.lanes.length
+  return (
+    <>
+      <Bars devices={props.devices} atS={props.atS} nowS={nowS} isVirtual hasEnded />
+      {left > 0 && <p>and {count(left)} more GPUs</p>}
+      {props.other && (
+        <>
+          <h3>The other run</h3>
+          <Bars devices={props.other} atS={props.atS} nowS={nowS} isVirtual hasEnded />
+        </>
+      )}
+    </>
   )
 }
 

@@ -43,7 +43,7 @@ def demo(
         show(simulation, report)
         return
     found, is_interrupted = run_watched(simulation)
-    print_report(found, Output.TABLE)
+    print_report(found.report, Output.TABLE)
     write_html(found, report)
     if is_interrupted:
         raise typer.Exit(INTERRUPTED)
@@ -79,4 +79,4 @@ def show(simulation: Simulation, report: Path) -> None:
 def _report(source: "SimulationSource", report: Path) -> None:
     if source.result is not None:
         print_report(source.result.report, Output.TABLE)
-        write_html(source.result.report, report)
+        write_html(source.result, report)

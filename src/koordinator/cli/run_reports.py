@@ -11,7 +11,7 @@ from koordinator.cli.output import Output, console, print_data
 from koordinator.dashboard.offline import offline_page
 from koordinator.domain.run_report import RunReport, to_json
 from koordinator.foundation.errors import InputError
-from koordinator.simulator import Simulation
+from koordinator.simulator import Simulation, SimulationResult
 from koordinator.simulator.colocation.comparison import comparison_table, queue_table
 from koordinator.simulator.progress import LiveView
 from koordinator.simulator.report import run_page, summary_table
@@ -19,8 +19,8 @@ from koordinator.simulator.report import run_page, summary_table
 
 def run_watched(
     simulation: Simulation, record: Callable[[bytes], object] | None = None
-) -> tuple[RunReport, bool]:
-    """Run a simulation, shown while it goes on; return its report and whether Ctrl-C ended it.
+) -> tuple[SimulationResult, bool]:
+    """Run a simulation, shown while it goes on; return its result and whether Ctrl-C ended it.
 
     ``record`` takes the lines of a recording.
     """
@@ -33,11 +33,11 @@ def run_watched(
             view.update()
             interruption.check()
 
-        report = simulation.run(on_sample, record=record).report
+        result = simulation.run(on_sample, record=record)
     if interruption.asked:
-        done_h, all_h = report.finished_s / 3600, simulation.ends_s / 3600
+        done_h, all_h = result.report.finished_s / 3600, simulation.ends_s / 3600
         tell_interrupted(f"{done_h:.4g} h of {all_h:.4g} h")
-    return report, interruption.asked
+    return result, interruption.asked
 
 
 def print_report(report: RunReport, output: Output) -> None:
@@ -68,13 +68,15 @@ def _print_queues(report: RunReport) -> None:
         console().print(queue_table(report.colocation.yarn))
 
 
-def write_html(report: RunReport, path: Path, before: RunReport | None = None) -> None:
-    """Write the report as one HTML file, beside one without colocation if given, and say where.
+def write_html(result: SimulationResult, path: Path, before: RunReport | None = None) -> None:
+    """Write a result as one HTML file, beside a run without colocation if given, and say where.
 
     Raises InputError if the file can't be written.
     """
     try:
-        path.write_text(offline_page(run_page(report, before)), encoding="utf-8")
+        path.write_text(
+            offline_page(run_page(result.report, before, result.devices.lanes())), encoding="utf-8"
+        )
     except OSError as error:
         raise InputError(f"can't be written: {error.strerror}", source=str(path)) from None
     console(stderr=True).print(f"Report: {path.resolve().as_uri()}", soft_wrap=True, markup=False)

@@ -22,13 +22,12 @@ from koordinator.cli.interruption import INTERRUPTED
 from koordinator.cli.output import Output, check_writable
 from koordinator.cli.replay import Replay, replay
 from koordinator.cli.run_reports import print_comparison, print_report, run_watched, write_html
-from koordinator.domain.run_report import RunReport
 from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError
 from koordinator.process.rotated_file import RotatedFile
 from koordinator.scheduler.features.audit import AUDIT_FILE, Audit
-from koordinator.simulator import Simulation, read_workload
+from koordinator.simulator import Simulation, SimulationResult, read_workload
 from koordinator.simulator.recorder import RecordingFile
 from koordinator.simulator.run import MoveSettings, default_profile
 from koordinator.simulator.workload import Workload
@@ -258,21 +257,21 @@ def _run(
         record = None
         if files.record is not None:
             record = cleanup.enter_context(RecordingFile(files.record, SystemClock())).write
-        before: RunReport | None = None
+        before: SimulationResult | None = None
         if compare:
             before, is_interrupted = run_watched(simulation_of(colocates=False))
             if is_interrupted:
-                print_report(before, output)
+                print_report(before.report, output)
                 if report is not None:
                     write_html(before, report)
                 return True
         after, is_interrupted = run_watched(simulation, record)
     if before is None:
-        print_report(after, output)
+        print_report(after.report, output)
     else:
-        print_comparison(before, after, output)
+        print_comparison(before.report, after.report, output)
     if report is not None:
-        write_html(after, report, before)
+        write_html(after, report, before.report if before is not None else None)
     return is_interrupted
 
 

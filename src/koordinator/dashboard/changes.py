@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from koordinator.dashboard.node_facts import NodeHealth
 from koordinator.dashboard.overview import COLUMNS, ClusterOverview
 from koordinator.dashboard.sources import TimelineMark
-from koordinator.scheduler.snapshot import ClusterState
+from koordinator.domain.disruptions import why_disrupted
+from koordinator.scheduler.snapshot import ClusterState, PlacedPod
 
 MOST_MARKS = 2000
 NAMED = 20  # pods or nodes of a kind, each time
@@ -33,7 +34,7 @@ class ClusterChanges:
 
     _marks: deque[TimelineMark] = field(default_factory=lambda: deque(maxlen=MOST_MARKS))
     _nodes: dict[str, NodeHealth] = field(default_factory=dict)
-    _pods: dict[str, str] = field(default_factory=dict)  # node by key
+    _pods: dict[str, PlacedPod] = field(default_factory=dict)  # by key, as seen last
     _turns: dict[str, deque[float]] = field(default_factory=dict)  # ready or not, by node
     _looked_s: float | None = None
 
@@ -65,8 +66,7 @@ class ClusterChanges:
                 overview.nodes.facts, overview.nodes.values[:, _STATE], strict=True
             )
         }
-        names = state.nodes.names
-        placed = {key: names[one.row] for key, one in state.pods.by_key.items()} if pods else {}
+        placed = dict(state.pods.by_key) if pods else {}
         if is_first:
             self._marks.clear()
             self._turns.clear()
@@ -81,25 +81,41 @@ class ClusterChanges:
         self._tell(now_s, "node {} is gone", sorted(old.keys() - nodes.keys()))
         for health, words in _HEALTH.items():
             new = [n for n, h in nodes.items() if h is health and old.get(n, h) is not health]
-            self._tell(now_s, f"node {{}} {words}", new)
+            is_lost = health is NodeHealth.NOT_READY
+            self._tell(now_s, f"node {{}} {words}", new, is_failure=is_lost)
         for name, health in nodes.items():
             before = old.get(name, health)
             if (before is NodeHealth.NOT_READY) is not (health is NodeHealth.NOT_READY):
                 self._turns.setdefault(name, deque(maxlen=4 * FLAPS)).append(now_s)
         self._turns = {name: turns for name, turns in self._turns.items() if name in nodes}
 
-    def _compare_pods(self, placed: Mapping[str, str], state: ClusterState, now_s: float) -> None:
+    def _compare_pods(
+        self, placed: Mapping[str, PlacedPod], state: ClusterState, now_s: float
+    ) -> None:
+        names = state.nodes.names
         came = [key for key in placed if key not in self._pods]
-        went = [key for key in self._pods if key not in placed]
-        self._tell(now_s, "pod {}", [f"{key} has got the node {placed[key]}" for key in came])
-        back = [key for key in went if key in state.unbound]
-        self._tell(now_s, "pod {} waits again", back)
-        self._tell(now_s, "pod {} has left", [key for key in went if key not in state.unbound])
+        self._tell(
+            now_s, "pod {}", [f"{key} has got the node {names[placed[key].row]}" for key in came]
+        )
+        left: list[str] = []
+        had_to_go: list[str] = []
+        for key in (key for key in self._pods if key not in placed):
+            why = why_disrupted(self._pods[key].pod)
+            if key in state.unbound:
+                had_to_go.append(f"{key} waits again" + (f": {why}" if why else ""))
+            elif why:
+                had_to_go.append(f"{key} had to go: {why}")
+            else:
+                left.append(key)
+        self._tell(now_s, "pod {}", had_to_go, is_failure=True)
+        self._tell(now_s, "pod {} has left", left)
 
-    def _tell(self, now_s: float, words: str, names: Iterable[str]) -> None:
+    def _tell(
+        self, now_s: float, words: str, names: Iterable[str], *, is_failure: bool = False
+    ) -> None:
         listed = list(names)
         for name in listed[:NAMED]:
-            self._marks.append(TimelineMark(now_s, words.format(name)))
+            self._marks.append(TimelineMark(now_s, words.format(name), is_failure))
         if len(listed) > NAMED:
             others = f"{len(listed) - NAMED} others"
-            self._marks.append(TimelineMark(now_s, words.format(others)))
+            self._marks.append(TimelineMark(now_s, words.format(others), is_failure))

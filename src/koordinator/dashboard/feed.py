@@ -27,6 +27,7 @@ from koordinator.foundation.errors import InputError, KoordinatorError, NotFound
 from koordinator.process.inquiries import Inquiries
 from koordinator.scheduler.features.explanation import explain
 from koordinator.scheduler.loop.handle import SchedulerHandle
+from koordinator.simulator.device_bars import DeviceBars
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,7 @@ class Feed:
         self._ready = threading.Event()
         self.timeline = Timeline()
         self.changes = ClusterChanges()
+        self.devices = source.devices or DeviceBars()
         heading = {"title": source.title, "source": source.kind, "readOnly": True}
         self.broadcast = Broadcast(heading, self.timeline, self._hurry)
         self._builder: tuple[SchedulerHandle, OverviewBuilder] | None = None
@@ -155,6 +157,8 @@ class Feed:
         began_s = time.thread_time()
         overview = self.overview = self._builder[1].build(self.source.status)
         self.timeline.add(overview)
+        if self.source.devices is None:
+            self.devices.look(handle.state, overview.status.now_s)
         # A simulation tells itself what happens; of pods that come and go by the thousand.
         self.changes.look(handle.state, overview, pods=overview.status.speed is None)
         is_watched = self.broadcast.readers > 0

@@ -52,6 +52,7 @@ from koordinator.foundation.errors import InputError, NotFoundError
 from koordinator.foundation.yaml_documents import yaml_document
 from koordinator.process.guard import bearer_token
 from koordinator.scheduler.loop.handle import SchedulerHandle
+from koordinator.simulator.device_bars import MOST_LANES
 
 #: A stream ends so that rights are looked at again, and before a connection has had its time.
 STREAM_LASTS_S = 45.0
@@ -64,6 +65,7 @@ _POLICY = (
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 _TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
+_MOST_DIGITS = 9
 _FILES = ("index.html", "dashboard.js", "dashboard.css")
 
 #: Turns the manifests that a reader wrote into objects.  Raises InputError.
@@ -103,6 +105,7 @@ def dashboard_application(
         Route("/api/gangs", pages.get(pages.gangs)),
         Route("/api/attention", pages.get(pages.attention)),
         Route("/api/timeline", pages.get(pages.timeline)),
+        Route("/api/devices", pages.get(pages.devices)),
         Route("/api/control", pages.control, methods=["POST"]),
         Route("/api/start", pages.get(pages.start)),
         Route("/api/try", pages.what_if, methods=["POST"]),
@@ -246,6 +249,20 @@ class _Pages:
 
         return {**feed.timeline.as_data(), "marks": feed.ask(happened)}
 
+    def devices(self, asked: Mapping[str, str], scope: ViewScope) -> object:
+        """Tell who held which GPU, and when."""
+        if not scope.sees_nodes:
+            raise AccessDeniedError(403, "only who may list nodes sees their GPUs over time")
+        first = _number(asked.get("first", "0"), "first")
+        most = _number(asked.get("most", str(MOST_LANES)), "most")
+        text = asked.get("text", "")
+
+        def look(handle: SchedulerHandle) -> object:
+            found = self._feed.devices.lanes(first, most, text, scope.sees)
+            return Redactor.of(handle.state, scope).data(msgspec.to_builtins(found))
+
+        return self._feed.ask(look)
+
     def start(self, asked: Mapping[str, str], scope: ViewScope) -> object:
         """Tell when a pod would start; a copy of the cluster is run forward for that."""
         name = _required(asked, "name")
@@ -319,6 +336,12 @@ def _required(asked: Mapping[str, str], name: str) -> str:
     if not asked.get(name):
         raise InputError("required, but missing", source=name)
     return asked[name]
+
+
+def _number(text: str, source: str) -> int:
+    if not text.isdecimal() or len(text) > _MOST_DIGITS:
+        raise InputError(f"found {text[:20]!r}; accepted is a whole number from 0", source=source)
+    return int(text)
 
 
 async def _body(request: Request, kind: type[Any]) -> Any:

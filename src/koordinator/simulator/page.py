@@ -5,6 +5,7 @@ The page of the dashboard draws it: see ``koordinator.dashboard.offline``.
 
 import msgspec
 
+from koordinator.simulator.device_bars import BarLanes
 from koordinator.simulator.numerals import NumberUnit
 
 
@@ -70,6 +71,7 @@ class PageSection(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     charts: tuple[PageChart, ...] = ()
     tables: tuple[PageTable, ...] = ()
     marks: tuple[PageMark, ...] = ()
+    devices: BarLanes | None = None
     is_folded: bool = False  # of interest to few
 
 

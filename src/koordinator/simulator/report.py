@@ -7,6 +7,7 @@ from rich.text import Text
 
 from koordinator.domain.run_report import KindTotals, MoveTotals, RunReport
 from koordinator.simulator.colocation.comparison import comparison_page_table, queue_page_table
+from koordinator.simulator.device_bars import BarLanes
 from koordinator.simulator.numerals import UNKNOWN, NumberUnit, count, duration, percent
 from koordinator.simulator.page import (
     PageFigure,
@@ -24,23 +25,32 @@ from koordinator.simulator.run_charts import (
 )
 
 
-def run_page(report: RunReport, before: RunReport | None = None) -> ResultPage:
-    """Return the whole page; ``before`` is the run to compare its colocation with."""
+def run_page(
+    report: RunReport, before: RunReport | None = None, devices: BarLanes | None = None
+) -> ResultPage:
+    """Return the whole page; ``before`` is the run to compare its colocation with.
+
+    ``devices`` tells who held which GPU, and when.
+    """
     return ResultPage(
         title=report.title,
         facts=_facts(report),
         figures=tuple(PageFigure(*one) for one in _figures(report)),
-        sections=tuple(_sections(report, before)),
+        sections=tuple(_sections(report, before, devices)),
     )
 
 
-def _sections(report: RunReport, before: RunReport | None) -> list[PageSection]:
+def _sections(
+    report: RunReport, before: RunReport | None, devices: BarLanes | None
+) -> list[PageSection]:
     sections = [_colocation(report, before)] if report.colocation is not None else []
     has_samples = bool(report.samples.time_s)
     if has_samples:
         sections.append(PageSection(title="Over time", charts=cluster_charts(report)))
         if len(report.groups) > 1:
             sections.append(PageSection(title="Node groups", charts=group_charts(report)))
+        if devices is not None and devices.lanes:
+            sections.append(PageSection(title="GPUs over time", devices=devices))
     sections.append(PageSection(title="Workloads", tables=(_kind_table(report),)))
     marks = tuple(
         PageMark(event.time_s - report.started_s, event.text, event.is_node_failure)

@@ -29,6 +29,7 @@ from koordinator.simulator.colocation.objects import (
     managed_objects,
     unmanaged_objects,
 )
+from koordinator.simulator.device_bars import DeviceBars
 from koordinator.simulator.embedded import DEFAULT_ADMISSION
 from koordinator.simulator.gauge import WorldGauge
 from koordinator.simulator.generation import generate
@@ -78,6 +79,7 @@ class SimulationResult:
     report: RunReport
     placements: tuple[PodPlacement, ...]  # in the order of submission
     cluster: Reader
+    devices: DeviceBars  # who held which GPU, and when
 
 
 class Simulation:
@@ -155,6 +157,8 @@ class Simulation:
             },
         )
         self.world.tell(self.recorder)
+        self.devices = DeviceBars()
+        self.world.watch(self.devices.look)
         self._descheduler = None
         if moves is not None:
             from koordinator.simulator.limited_descheduler import (  # noqa: PLC0415 -- as above
@@ -227,7 +231,7 @@ class Simulation:
         moves = self._descheduler.totals() if self._descheduler is not None else None
         report = self.recorder.finish(self._stopwatch.now_s() - began_s, colocation, moves)
         placements = tuple(_placement(run) for run in self.world.history)
-        return SimulationResult(report, placements, self.world.cluster)
+        return SimulationResult(report, placements, self.world.cluster, self.devices)
 
     def _lots(self, role: str) -> np.random.Generator:
         return np.random.default_rng([self.seed, *role.encode()])

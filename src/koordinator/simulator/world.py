@@ -35,6 +35,7 @@ from koordinator.foundation.errors import BugError
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.features.audit import Audit
 from koordinator.scheduler.loop import Bound, Evicted, Outcome, SchedulerOptions
+from koordinator.scheduler.snapshot import ClusterState
 from koordinator.simulator.embedded import DEFAULT_ADMISSION, STOCK, Embedded
 from koordinator.simulator.ephemeral_claims import create_ephemeral_claims
 from koordinator.simulator.evictions import Eviction
@@ -208,6 +209,7 @@ class World:
         self._mover: Mover | None = None
         self.arrivals = 0  # pods that came so far, without those that take another one's place
         self._recorder: Recorder | None = None
+        self._looks: Callable[[ClusterState, float], None] = lambda *_: None
         self._stopwatch = stopwatch or SystemClock()
         self._grace_period_s = grace_period_s
         self._keep_finished = keep_finished
@@ -227,6 +229,10 @@ class World:
     def tell(self, journal: RunObserver) -> None:
         """Tell this journal, and no other any more, what happens from now on."""
         self._journal = journal
+
+    def watch(self, look: Callable[[ClusterState, float], None]) -> None:
+        """Let somebody look at the scheduler's state whenever it has decided, and at what time."""
+        self._looks = look
 
     def house(self, hosts: Hosts) -> None:
         """Let the hosts decide how fast pods work; without any all work at full speed."""
@@ -322,6 +328,7 @@ class World:
             outcomes = self.scheduler.step()
             self.scheduling_s += self._stopwatch.now_s() - began_s
             self._write_down()
+            self._looks(self.scheduler.state, self.now_s)
             evicted = {outcome.pod for outcome in outcomes if isinstance(outcome, Evicted)}
             for outcome in outcomes:
                 if not (isinstance(outcome, Bound) and outcome.pod in evicted):

@@ -290,7 +290,16 @@ def shared() -> Iterator[Browser]:
 
 
 STOLEN, NOBODY, ADMIN = "stolen", "nobody-token", "admin-token"
-PATHS = ("quotas", "gangs", "attention", "pod?name=blue/next", "node?name=n", "timeline", "events")
+PATHS = (
+    "quotas",
+    "gangs",
+    "attention",
+    "pod?name=blue/next",
+    "node?name=n",
+    "timeline",
+    "devices",
+    "events",
+)
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -316,6 +325,7 @@ def test_a_tenant_sees_its_own_pods_and_nothing_of_the_other(shared: Browser) ->
             assert other not in text
         assert f"{user}/{own}" in first
         assert shared.get("/api/node?name=n", token=token).status == 404
+        assert shared.get("/api/devices", token=token).status == 403
         hidden = {"blue": "red/own", "red": "blue/next"}[user]
         assert shared.get(f"/api/pod?name={hidden}", token=token).status == 404
         assert shared.post("/api/try", {}, token).status == 403
@@ -329,6 +339,18 @@ def test_who_may_list_everything_sees_everything(shared: Browser) -> None:
     frames.close()  # type: ignore[attr-defined]  # a generator
     assert first["nodes"]["names"] == ["n"]
     assert shared.get("/api/node?name=n", token=ADMIN).status == 200
+
+
+def test_who_held_which_gpu_is_asked_by_page_and_name() -> None:
+    """What is no number is refused; more than a page has is not sent."""
+    objects = [*gpu_node("g", 4), gpu_pod("p", "g", minors=[2], gpu_core=100, gpu_memory_ratio=100)]
+    with served(manifests(objects)) as found:
+        told = found.get("/api/devices?first=1&most=2").json
+        assert (told["count"], told["lanes"]) == (4, [["g", 1], ["g", 2]])
+        assert [(lane, pod) for lane, _, pod, *_ in told["bars"]] == [(1, "default/p")]
+        assert found.get("/api/devices?text=default/p").json["lanes"] == [["g", 2]]
+        for wrong in ("first=-1", "first=x", "most=1e9", f"first={'9' * 5000}"):
+            assert found.get(f"/api/devices?{wrong}").status == 400
 
 
 def test_hostile_names_are_text_everywhere() -> None:

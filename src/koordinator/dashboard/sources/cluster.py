@@ -88,6 +88,10 @@ class LiveClusterSource:
             problem=self._problem,
         )
 
+    @property
+    def devices(self) -> None:
+        """Nothing: it is seen by whoever looks now and then."""
+
     def marks(self) -> Sequence[TimelineMark]:
         """Return nothing: events of the cluster are not read."""
         return ()

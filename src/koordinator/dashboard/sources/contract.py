@@ -10,6 +10,7 @@ import msgspec
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.loop.handle import SchedulerHandle
+from koordinator.simulator.device_bars import DeviceBars
 
 #: Lets whoever reads work for at least so many seconds; False: it is time to end.
 Pause = Callable[[float], bool]
@@ -79,11 +80,12 @@ class Pace:
             self.is_paused = wanted.is_paused
 
 
-class TimelineMark(msgspec.Struct, frozen=True, rename="camel"):
+class TimelineMark(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Something that has happened at one moment, in words."""
 
     at_s: float
     text: str
+    is_failure: bool = False  # something was lost: a node, or the place of a pod
 
 
 class ClusterSource(Protocol):
@@ -106,6 +108,10 @@ class ClusterSource(Protocol):
     @property
     def configuration(self) -> KubeSchedulerConfiguration:
         """By what pods are placed there, or would be."""
+
+    @property
+    def devices(self) -> DeviceBars | None:
+        """Who held which GPU, and when; None where nobody but the reader looks at that."""
 
     def marks(self) -> Sequence[TimelineMark]:
         """Return what has happened so far that people will want to see, oldest first."""

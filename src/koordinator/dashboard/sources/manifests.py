@@ -64,6 +64,10 @@ class ManifestSource:
             problem=self._problem,
         )
 
+    @property
+    def devices(self) -> None:
+        """Nothing: it is seen by whoever looks now and then."""
+
     def marks(self) -> Sequence[TimelineMark]:
         """Return nothing: manifests don't say what was before."""
         return ()

@@ -79,6 +79,10 @@ class RecordingSource:
             can_seek=True,
         )
 
+    @property
+    def devices(self) -> None:
+        """Nothing: it is seen by whoever looks now and then."""
+
     def marks(self) -> Sequence[TimelineMark]:
         """Return the evictions of the replay so far."""
         return [TimelineMark(*one) for one in self._run.evictions] if self._run is not None else ()

@@ -16,6 +16,7 @@ from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.simulator import Simulation, SimulationResult
+from koordinator.simulator.device_bars import DeviceBars
 from koordinator.simulator.interruption import RunInterrupted
 
 _SLICE_S = 0.05
@@ -64,9 +65,17 @@ class SimulationSource:
             is_virtual=True,
         )
 
+    @property
+    def devices(self) -> DeviceBars:
+        """Every GPU at every moment."""
+        return self._simulation.devices
+
     def marks(self) -> Sequence[TimelineMark]:
         """Return what the report will tell: nodes that failed, pods that made room."""
-        return [TimelineMark(one.time_s, one.text) for one in self._simulation.recorder.events]
+        return [
+            TimelineMark(one.time_s, one.text, one.is_node_failure)
+            for one in self._simulation.recorder.events
+        ]
 
     def control(self, wanted: SourceControl) -> None:
         """Pause, go on, or change the speed.  Raises InputError: time does not go back here."""

@@ -1,0 +1,204 @@
+"""Who held which GPU, and when: bars over time, as far as somebody has looked; bounded.
+
+For reports of runs and for the dashboard.  A look costs only what has changed since the last one.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+
+import msgspec
+import numpy as np
+
+from koordinator.api.device import DeviceType
+from koordinator.api.labels import QUOTA_NAME
+from koordinator.api.pod import Pod
+from koordinator.domain.devices.amounts import RATIO
+from koordinator.domain.disruptions import why_disrupted
+from koordinator.domain.gangs import gang_id
+from koordinator.scheduler.snapshot import ClusterState, PlacedPod
+
+MOST_BARS = 20_000  # that have ended; the oldest ones go
+MOST_LANES = 256  # in one answer
+_WHOLE_S = 1.0  # pods say in whole seconds when they got their nodes
+LOST = "lost its place"
+
+
+class BarJob(msgspec.Struct, frozen=True, rename="camel"):
+    """To what pods belong that are drawn alike: their gang, their owner, or the pod alone."""
+
+    name: str  # namespace/name
+    namespace: str
+    quota: str
+    priority: int
+
+
+class DeviceBar(msgspec.Struct, frozen=True, array_like=True):
+    """A pod on a device.  ``lane``, ``job`` are places in the lists beside it."""
+
+    lane: int
+    job: int
+    pod: str
+    start_s: float
+    end_s: float | None  # None: it is there still
+    percent: int  # of the device
+    why: str  # it had to go; empty if it ended, or nobody knows
+
+
+class BarLanes(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Lanes from ``first`` on, of ``count`` in all; ``since_s``: what ended before is forgotten."""
+
+    first: int
+    count: int
+    since_s: float | None
+    lanes: tuple[tuple[str, int], ...]  # node and minor
+    jobs: tuple[BarJob, ...]
+    bars: tuple[DeviceBar, ...]
+
+
+@dataclass(slots=True)
+class _Held:
+    """A device that a pod holds, or has held; ``placed`` is the pod as it was seen last."""
+
+    node: str
+    minor: int
+    percent: int
+    start_s: float
+    placed: PlacedPod
+    end_s: float | None = None
+    why: str = ""
+
+
+class DeviceBars:
+    """Belongs to the thread that owns the scheduler."""
+
+    def __init__(self, most: int = MOST_BARS) -> None:
+        self._ended: deque[_Held] = deque()
+        self._most = most
+        self._open: dict[int, dict[tuple[str, int], _Held]] = {}  # by row, then by pod and minor
+        self._forgotten_s: float | None = None
+        self._state: ClusterState | None = None
+        self._position = 0
+        self._looked_s = -inf
+
+    def look(self, state: ClusterState, now_s: float) -> None:
+        """Take down what has changed; another state, or time that goes back, begins anew."""
+        rows = state.usage_log.since(self._position) if state is self._state else None
+        if state is not self._state or now_s < self._looked_s:
+            self._ended.clear()
+            self._open.clear()
+            self._forgotten_s, self._state, self._looked_s, rows = None, state, -inf, None
+        every = range(len(state.nodes)) if rows is None else np.unique(rows).tolist()
+        for row in every:
+            self._look_at(state, row, now_s)
+        self._position, self._looked_s = state.usage_log.position, now_s
+        while len(self._ended) > self._most:
+            self._forgotten_s = self._ended.popleft().end_s
+
+    def lanes(
+        self,
+        first: int = 0,
+        most: int = MOST_LANES,
+        text: str = "",
+        sees: Callable[[str], bool] = lambda _: True,
+    ) -> BarLanes:
+        """Return the bars of devices from ``first`` on.
+
+        With a ``text`` only of those whose node, or one of whose pods or jobs, has it in its name.
+        What is in a namespace that is not to be seen is a bar without names.
+        """
+        held = [*self._ended, *(each for row in self._open.values() for each in row.values())]
+        lanes = [lane for lane in self._lanes() if not text or text in lane[0]]
+        if text:
+            named = {
+                (each.node, each.minor)
+                for each in held
+                if sees(each.placed.pod.metadata.namespace)
+                and (text in each.placed.key or text in _job_of(each.placed.pod).name)
+            }
+            lanes = [lane for lane in self._lanes() if lane in named or text in lane[0]]
+        shown = lanes[first : first + min(most, MOST_LANES)]
+        place = {lane: number for number, lane in enumerate(shown)}
+        jobs: dict[BarJob, int] = {}
+        bars = [
+            _bar(each, place[each.node, each.minor], jobs, sees)
+            for each in held
+            if (each.node, each.minor) in place
+        ]
+        return BarLanes(
+            first=first,
+            count=len(lanes),
+            since_s=self._forgotten_s,
+            lanes=tuple(shown),
+            jobs=tuple(jobs),
+            bars=tuple(sorted(bars, key=lambda bar: (bar.lane, bar.start_s, bar.pod))),
+        )
+
+    def _look_at(self, state: ClusterState, row: int, now_s: float) -> None:
+        known = self._open.get(row, {})
+        found: dict[tuple[str, int], _Held] = {}
+        for placed in state.pods.on_row[row].values():
+            for taken in placed.pod_allocation.devices.get(DeviceType.GPU, ()):
+                key = placed.key, taken.minor
+                old = known.get(key)
+                if old is not None and old.placed.pod.metadata.uid == placed.pod.metadata.uid:
+                    old.placed = placed
+                    found[key] = old
+                    continue
+                percent = int(taken.amounts[RATIO])
+                start_s = self._start_s(placed, now_s)
+                name = state.nodes.names[row]
+                found[key] = _Held(name, taken.minor, percent, start_s, placed)
+        for key, old in known.items():
+            if found.get(key) is not old:
+                old.end_s = now_s
+                old.why = why_disrupted(old.placed.pod) or (LOST if key[0] in state.unbound else "")
+                self._ended.append(old)
+        if found:
+            self._open[row] = found
+        else:
+            self._open.pop(row, None)
+
+    def _start_s(self, placed: PlacedPod, now_s: float) -> float:
+        """Return when a pod that is seen for the first time got its node, after the last look."""
+        since_s = placed.since_s
+        return now_s if now_s - since_s < _WHOLE_S else max(since_s, self._looked_s)
+
+    def _lanes(self) -> Iterator[tuple[str, int]]:
+        """Yield all GPUs, those also that nobody holds."""
+        state = self._state
+        if state is None:
+            return
+        gone = {(each.node, each.minor) for each in self._ended}
+        for row, report in sorted(state.nodes.devices.reports.items()):
+            name = state.nodes.names[row]
+            if state.nodes.objects[row] is None:
+                continue
+            for group in report.model.groups:
+                if group.kind is DeviceType.GPU:
+                    for device in group.devices:
+                        gone.discard((name, device.minor))
+                        yield name, device.minor
+        yield from sorted(gone)
+
+
+def _bar(held: _Held, lane: int, jobs: dict[BarJob, int], sees: Callable[[str], bool]) -> DeviceBar:
+    pod = held.placed.pod
+    bar = partial(DeviceBar, start_s=held.start_s, end_s=held.end_s, percent=held.percent)
+    if not sees(pod.metadata.namespace):
+        hidden = BarJob("", "", "", 0)
+        return bar(lane=lane, job=jobs.setdefault(hidden, len(jobs)), pod="", why="")
+    number = jobs.setdefault(_job_of(pod), len(jobs))
+    return bar(lane=lane, job=number, pod=held.placed.key, why=held.why)
+
+
+def _job_of(pod: Pod) -> BarJob:
+    meta = pod.metadata
+    owners = [owner.name for owner in meta.owner_references if owner.controller]
+    name = gang_id(meta, pod.spec.workload_ref)
+    if not name:
+        name = f"{meta.namespace}/{owners[0] if owners else meta.name}"
+    quota = meta.labels.get(QUOTA_NAME, "")
+    return BarJob(name, meta.namespace, quota, pod.spec.priority or 0)
