@@ -116,9 +116,9 @@ class _Process:
         self._kubelet_problem = ""
         self._watched = self._connect(self._find_kubelet(gauges))
         self._device_holders = self._make_device_holders()
+        self._gpu_claims = self._make_gpu_claims()
         hooks = self._make_runtime_hooks(own, gauges)
         self._pod_resources = self._make_pod_resources()
-        self._gpu_claims = self._make_gpu_claims()
         self._agent = Koordlet(
             self._watched,
             self._clock,
@@ -220,6 +220,7 @@ class _Process:
                 hami_core,
                 LinuxRegionFolders(hami_core.regions),
                 check_devices=self._device_holders.check,
+                claimed_gpus=self._gpu_claims.gpus_of if self._gpu_claims else lambda _: (),
             ),
             observer=gauges,
         )

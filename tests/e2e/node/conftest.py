@@ -5,14 +5,32 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.e2e.conftest import running_controlplane
 from tests.e2e.controlplane import ControlPlane
 from tests.e2e.controlplane.endpoint import free_port
 from tests.e2e.koord_process import KOORD, KoordProcess
+from tests.e2e.leftovers import Leftovers
 from tests.e2e.real_node import RealNode
 from tests.e2e.waiting import eventually
 
 CONNECTED = 'koordlet_nri_connected{node="real-node"}'
 _GATES = ("AuditEvents", "AuditEventsHTTPHandler", "CPUNormalization")
+
+
+@pytest.fixture(scope="session")
+def controlplane(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ControlPlane]:
+    """Run a control plane whose claims may have shares of devices."""
+    flags = ("--feature-gates=DRAConsumableCapacity=true",)
+    with running_controlplane(request, tmp_path_factory.mktemp("machine"), flags) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def leftovers(controlplane: ControlPlane) -> Leftovers:
+    """Find what tests leave; this one knows the cluster of these tests."""
+    return Leftovers(controlplane.api)
 
 
 class NodeAgent(KoordProcess):

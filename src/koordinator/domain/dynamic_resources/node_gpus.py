@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 
 from koordinator.api.device import DeviceType
 from koordinator.api.dynamic_resources import ResourceClaim
-from koordinator.domain.devices.allocation import Allocation, Taken
+from koordinator.api.resource_names import WHOLE_DEVICE
+from koordinator.domain.devices.allocation import Allocation, Taken, completed
 from koordinator.domain.devices.amounts import CORE, MEMORY, NAMES, RATIO
 from koordinator.domain.devices.masks import MAX_MINOR
 from koordinator.domain.dynamic_resources.allocation import devices_of
@@ -52,23 +53,45 @@ class ClaimedGpu(NamedTuple):
         """Return it in terms of pods that request resources, of a GPU with so much in all."""
         if not self.consumed:
             return Taken(self.minor, tuple(total))
-        asked = dict(self.consumed)
-        core, memory = (_units(asked.get(name, 0)) for name in (CORE_CAPACITY, MEMORY_CAPACITY))
+        core, memory = self._asked
         # Rounded up: a GPU of which anything is taken is not free as a whole.
         ratio = -(-memory * 100 // total[MEMORY]) if total[MEMORY] else 0
         return Taken(self.minor, (core, memory, ratio, *_EXTRA))
+
+    def granted(self, total: Sequence[int]) -> Taken:
+        """Return what a pod is told that requests as much core and memory of such a GPU.
+
+        A share of less than a percent, or of a GPU with no memory known, has one percent: it is
+        a share all the same.
+        """
+        if not self.consumed:
+            return Taken(self.minor, (*total[:RATIO], WHOLE_DEVICE, *_EXTRA))
+        core, memory = self._asked
+        told = (core, memory, 0, *_EXTRA)
+        ratio = completed(told, total)[RATIO] if total[MEMORY] else 0
+        return Taken(self.minor, (core, memory, max(ratio, 1), *_EXTRA))
+
+    @property
+    def _asked(self) -> tuple[int, int]:
+        """Core and memory, rounded up."""
+        asked = dict(self.consumed)
+        return _units(asked.get(CORE_CAPACITY, 0)), _units(asked.get(MEMORY_CAPACITY, 0))
 
 
 def _units(nanos: int) -> int:
     return -(-nanos // NANOS)
 
 
-def claimed_gpus(claim: ResourceClaim) -> Mapping[str, tuple[ClaimedGpu, ...]]:
-    """Return what a claim keeps of the GPUs of nodes, by name of the node."""
+def claimed_gpus(claim: ResourceClaim, request: str = "") -> Mapping[str, tuple[ClaimedGpu, ...]]:
+    """Return what a claim keeps of the GPUs of nodes, by name of the node.
+
+    If a ``request`` is named, that of this request alone.
+    """
     found: dict[str, list[ClaimedGpu]] = {}
     for (driver, pool, name), result in devices_of(claim):
         minor = minor_of(name) if driver == DRIVER else None
-        if minor is not None:
+        is_meant = not request or result.request.partition("/")[0] == request
+        if minor is not None and is_meant:
             consumed = tuple((n, amount.nanos) for n, amount in result.consumed_capacity.items())
             found.setdefault(pool, []).append(ClaimedGpu(minor, consumed))
     return {node: tuple(gpus) for node, gpus in found.items()}

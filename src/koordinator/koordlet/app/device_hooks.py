@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 
+from koordinator.api.annotations.devices import DeviceAllocation
 from koordinator.foundation.errors import HostError
 from koordinator.host.port import Files
 from koordinator.host.roots import Roots
@@ -16,6 +17,7 @@ from koordinator.koordlet.hooks.gpu_sharing import (
     HamiCoreSettings,
     gpu_adjustment,
     region_folder,
+    wants_limits,
 )
 from koordinator.koordlet.hooks.pod_hooks import CreationHook
 from koordinator.koordlet.hooks.rdma_devices import rdma_adjustment
@@ -23,6 +25,8 @@ from koordinator.koordlet.view.container_creation import ContainerCreation
 from koordinator.koordlet.view.pods import PodView
 
 log = logging.getLogger(__name__)
+#: What a container has of GPUs for claims, as ``GpuClaims.gpus_of`` says.
+ClaimedGpus = Callable[[ContainerCreation], tuple[DeviceAllocation, ...]]
 
 
 def device_hooks(
@@ -33,11 +37,12 @@ def device_hooks(
     regions: RegionFolders,
     *,
     check_devices: Callable[[PodView], None],
+    claimed_gpus: ClaimedGpus,
 ) -> dict[str, CreationHook]:
     """Return the hooks that are switched on, by the names that the original gives them.
 
     ``regions`` are the folders below ``hami_core.regions``; ``check_devices`` raises InputError for
-    a pod whose devices are another's.
+    a pod whose devices are another's; ``claimed_gpus`` says what a container has for claims.
     """
 
     def checked(hook: CreationHook) -> CreationHook:
@@ -49,7 +54,13 @@ def device_hooks(
 
     found: dict[str, CreationHook] = {}
     if "GPUEnvInject" in gates:
-        adjust_gpus = partial(_adjust_gpus, files=files, settings=hami_core, regions=regions)
+        adjust_gpus = partial(
+            _adjust_gpus,
+            files=files,
+            settings=hami_core,
+            regions=regions,
+            claimed_gpus=claimed_gpus,
+        )
         found["GPUEnvInject"] = checked(adjust_gpus)
     if "RDMADeviceInject" in gates:
         verbs = SysfsVerbs(files, roots.sys)
@@ -62,8 +73,11 @@ def _adjust_gpus(
     files: Files,
     settings: HamiCoreSettings,
     regions: RegionFolders,
+    claimed_gpus: ClaimedGpus,
 ) -> ContainerAdjustment:
     """Return the adjustment; without a region of its own where there can be no folder for it."""
+    if wants_limits(creation.pod.pod):
+        creation = replace(creation, claimed_gpus=claimed_gpus(creation))
     name = region_folder(creation, settings)
     if name is not None:
         try:

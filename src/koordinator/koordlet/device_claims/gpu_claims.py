@@ -1,17 +1,29 @@
 """Answers the kubelet that prepares claims: which devices of the runtime a claim's GPUs are.
 
-Nothing is kept: an answer follows from the claim and from the devices of the node, so a restart
-forgets nothing, and there is nothing to undo when a claim is given back.  The runtime knows GPUs by
-the CDI specification that the vendor's toolkit has written.
+An answer follows from the claim and from the devices of the node, so a restart forgets nothing, and
+there is nothing to undo when a claim is given back.  The runtime knows GPUs by the CDI
+specification that the vendor's toolkit has written; what a container has of them it is told when it
+is made, by the same hook as one whose pod requests a share.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from koordinator.api.device import Device, DeviceType
+from koordinator.api.annotations.devices import DeviceAllocation
+from koordinator.api.device import Device, DeviceInfo, DeviceType
 from koordinator.api.dynamic_resources import DeviceRequestAllocationResult, ResourceClaim
+from koordinator.api.pod import Container, Pod
 from koordinator.cluster.port import Cluster
-from koordinator.domain.dynamic_resources.node_gpus import CDI_KIND, DRIVER, minor_of
+from koordinator.domain.devices.allocation import Taken, to_annotation
+from koordinator.domain.devices.amounts import RATIO, amounts_of
+from koordinator.domain.dynamic_resources.allocation import claim_names
+from koordinator.domain.dynamic_resources.node_gpus import (
+    CDI_KIND,
+    DRIVER,
+    ClaimedGpu,
+    claimed_gpus,
+    minor_of,
+)
 from koordinator.foundation.errors import ClusterError, HostError
 from koordinator.foundation.protobuf import decode_message, encode_message
 from koordinator.koordlet.device_claims.messages import (
@@ -25,9 +37,11 @@ from koordinator.koordlet.device_claims.messages import (
     PreparedClaim,
     PreparedDevice,
 )
+from koordinator.koordlet.view.container_creation import ContainerCreation
 
 Answer = Callable[[bytes], bytes]
 _NOTHING: Final = b""
+_GPU: Final = DeviceType.GPU
 
 
 class GpuClaims:
@@ -40,7 +54,9 @@ class GpuClaims:
         """
         self._cluster, self._node = cluster, node
         self._on_registered = on_registered
-        self._ids: Mapping[int, str] = {}  # by minor; replaced, never changed
+        self._gpus: Mapping[int, DeviceInfo] = {}  # by minor; replaced, never changed
+        #: By key, from preparing to unpreparing: containers start again while no server answers.
+        self._prepared_claims: dict[str, ResourceClaim] = {}
         # Without an endpoint: the kubelet calls on the socket on which it has asked.
         self._info = PluginInfo(type=PLUGIN_TYPE, name=DRIVER, versions=(SERVICE,))
 
@@ -56,10 +72,10 @@ class GpuClaims:
 
     def publish(self, device: Device) -> None:
         """Take in what devices the node has; those that are not healthy can be in claims, too."""
-        self._ids = {
-            info.minor: info.id
+        self._gpus = {
+            info.minor: info
             for info in device.spec.devices
-            if info.type == DeviceType.GPU and info.minor is not None and info.id
+            if info.type == _GPU and info.minor is not None and info.id
         }
 
     def _registered(self, _: bytes) -> bytes:
@@ -71,15 +87,21 @@ class GpuClaims:
         answers = tuple(ClaimAnswer(uid=each.uid, prepared=self._prepared(each)) for each in asked)
         return encode_message(ClaimAnswers(claims=answers))
 
-    @staticmethod
-    def _unprepare(request: bytes) -> bytes:
+    def _unprepare(self, request: bytes) -> bytes:
         asked = decode_message(ClaimReferences, request).claims
+        for each in asked:
+            known = self._prepared_claims.get(f"{each.namespace}/{each.name}")
+            if known is not None and known.metadata.uid == each.uid:
+                self._prepared_claims.pop(known.key, None)
         return encode_message(ClaimAnswers(claims=tuple(ClaimAnswer(uid=e.uid) for e in asked)))
 
     def _prepared(self, asked: ClaimReference) -> PreparedClaim:
         try:
             claim = self._cluster.get(ResourceClaim, asked.name, asked.namespace)
-            return PreparedClaim(devices=tuple(self._devices(claim, asked.uid)))
+            devices = tuple(self._devices(claim, asked.uid))
+            if devices:
+                self._prepared_claims[claim.key] = claim
+            return PreparedClaim(devices=devices)
         except (ClusterError, HostError) as error:
             return PreparedClaim(error=str(error))
 
@@ -96,12 +118,54 @@ class GpuClaims:
 
     def _device(self, result: DeviceRequestAllocationResult) -> PreparedDevice:
         minor = minor_of(result.device)
-        known = self._ids.get(minor) if minor is not None else None
+        known = self._gpus.get(minor) if minor is not None else None
         if result.pool != self._node or known is None:
             raise HostError(f"node {self._node} has no GPU {result.pool}/{result.device}")
         return PreparedDevice(
             requests=(result.request,),
             pool=result.pool,
             device=result.device,
-            cdi_ids=(f"{CDI_KIND}={known}",),
+            cdi_ids=(f"{CDI_KIND}={known.id}",),
         )
+
+    # -- what a container has of them --------------------------------------------------------
+
+    def gpus_of(self, creation: ContainerCreation) -> tuple[DeviceAllocation, ...]:
+        """Return what the claims of a container have of GPUs here, the smallest share first.
+
+        As the annotation says it of pods that request as much.  Raises ClusterError where a pod or
+        claim can't be read that was not known before, HostError for a pod that is another one.
+        """
+        pod, container = self._stated(creation)
+        claims = claim_names(pod.spec.resource_claims, pod.status.resource_claim_statuses)
+        names = {entry.name: name for entry, name in claims if name is not None}
+        shares = [
+            self._granted(gpu)
+            for used in container.resources.claims
+            if used.name in names
+            for gpu in self._gpus_in(pod.metadata.namespace, names[used.name], used.request)
+        ]
+        shares.sort(key=lambda share: share.amounts[RATIO::-1])  # ratio, memory, core
+        ids = {minor: info.id for minor, info in self._gpus.items()}
+        return to_annotation({_GPU: tuple(shares)}, {_GPU: ids})[_GPU]
+
+    def _stated(self, creation: ContainerCreation) -> tuple[Pod, Container]:
+        """Return pod and container with their claims, which the runtime does not know."""
+        pod, container = creation.pod.pod, creation.container.spec
+        if pod.spec.containers:
+            return pod, container
+        found = self._cluster.get(Pod, pod.metadata.name, pod.metadata.namespace)
+        if found.metadata.uid != pod.metadata.uid:
+            raise HostError(f"pod {creation.pod.key} is another one by now")
+        every = (*found.spec.containers, *found.spec.init_containers)
+        return found, next((each for each in every if each.name == container.name), container)
+
+    def _gpus_in(self, namespace: str, name: str, request: str) -> tuple[ClaimedGpu, ...]:
+        claim = self._prepared_claims.get(f"{namespace}/{name}")
+        if claim is None:
+            claim = self._cluster.get(ResourceClaim, name, namespace)
+        return claimed_gpus(claim, request).get(self._node, ())
+
+    def _granted(self, gpu: ClaimedGpu) -> Taken:
+        known = self._gpus.get(gpu.minor)
+        return gpu.granted(amounts_of(_GPU, known.resources if known is not None else {}))

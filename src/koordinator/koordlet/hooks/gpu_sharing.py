@@ -14,6 +14,7 @@ from typing import Final
 from koordinator.api.annotations.devices import ALLOCATED, DeviceAllocation
 from koordinator.api.device import DeviceType
 from koordinator.api.labels import GPU_ISOLATION_PROVIDER, HAMI_CORE
+from koordinator.api.pod import Pod
 from koordinator.api.resource_names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, WHOLE_DEVICE
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.path_component import PathComponent, path_component
@@ -70,13 +71,16 @@ class HamiCoreSettings:
 def gpu_adjustment(creation: ContainerCreation, settings: HamiCoreSettings) -> ContainerAdjustment:
     """Return the GPUs that a container sees, and the limits of one that shares them.
 
-    Every container of a pod gets all GPUs of the pod, and the limits of the first of them.
+    Every container of a pod gets all GPUs of the pod, and the limits of the first of them.  One
+    that claims GPUs has them from the runtime already, and gets the limits alone.
     Raises InputError for an allocation that can't be read, or has no amounts to hold anybody to.
     """
     gpus = _gpus(creation)
     if not gpus:
         return ContainerAdjustment()
-    env = {VISIBLE_DEVICES: ",".join(str(gpu.minor) for gpu in gpus)}
+    env = {}
+    if not creation.claimed_gpus:
+        env[VISIBLE_DEVICES] = ",".join(str(gpu.minor) for gpu in gpus)
     if not _is_shared(creation, gpus):
         return ContainerAdjustment(env=env)
     limits = _limits(gpus[0])
@@ -120,7 +124,14 @@ def region_name(creation: ContainerCreation) -> PathComponent:
     return path_component(f"{uid}_{creation.container.name}", path="spec.containers[].name")
 
 
+def wants_limits(pod: Pod) -> bool:
+    """Return whether a pod says that HAMi-core is to hold it to its shares."""
+    return pod.metadata.labels.get(GPU_ISOLATION_PROVIDER) == HAMI_CORE
+
+
 def _gpus(creation: ContainerCreation) -> Sequence[DeviceAllocation]:
+    if creation.claimed_gpus:  # an annotation that anybody may write lifts no limit of a claim
+        return creation.claimed_gpus
     allocated = ALLOCATED.read(creation.pod.pod.metadata) or {}
     gpus = allocated.get(DeviceType.GPU, ())
     if len(gpus) > MOST_DEVICES:
@@ -137,8 +148,7 @@ def _gpus(creation: ContainerCreation) -> Sequence[DeviceAllocation]:
 
 
 def _is_shared(creation: ContainerCreation, gpus: Sequence[DeviceAllocation]) -> bool:
-    labels = creation.pod.pod.metadata.labels
-    if labels.get(GPU_ISOLATION_PROVIDER) != HAMI_CORE:
+    if not wants_limits(creation.pod.pod):
         return False
     return _amount(gpus[0], GPU_MEMORY_RATIO) < WHOLE_DEVICE
 

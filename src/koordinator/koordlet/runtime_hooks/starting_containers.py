@@ -105,7 +105,7 @@ def _resources(container: Container, limits: LinuxResources) -> ResourceRequirem
         most["cpu"] = _milli(limits.cpu_quota_us * 1000 // CFS_PERIOD_US)
     if limits.cpu_shares is not None and "cpu" not in requests:
         requests["cpu"] = _milli(limits.cpu_shares * 1000 // _SHARES_OF_A_CPU)
-    return ResourceRequirements(requests=requests, limits=most)
+    return ResourceRequirements(requests=requests, limits=most, claims=stated.claims)
 
 
 def _milli(amount: int) -> Quantity:

@@ -28,22 +28,30 @@ def hook_of(tmp_path: Path, settings: HamiCoreSettings) -> CreationHook:
     trees = Trees((Tree(str(tmp_path)), Tree(LOCK_FOLDER.rpartition("/")[0])))
     host = LinuxHost(kept_open=0, trees=trees)
     regions = LinuxRegionFolders(settings.regions)
-    return device_hooks(GATES, host, Roots(), settings, regions, check_devices=anything)[
-        "GPUEnvInject"
-    ]
+    return hooks(GATES, host, settings, regions)["GPUEnvInject"]
+
+
+def hooks(
+    gates: set[str], host: LinuxHost, settings: HamiCoreSettings, regions: LinuxRegionFolders
+) -> dict[str, CreationHook]:
+    """Return the hooks of a node whose pods claim nothing."""
+    return device_hooks(
+        gates,
+        host,
+        Roots(),
+        settings,
+        regions,
+        check_devices=anything,
+        claimed_gpus=lambda _: (),
+    )
 
 
 def test_only_what_is_switched_on_is_asked(tmp_path: Path) -> None:
     """Each has a gate of its own."""
     host, settings = LinuxHost(), HamiCoreSettings(f"{tmp_path}/libvgpu.so")
     regions = LinuxRegionFolders(settings.regions)
-    assert list(
-        device_hooks(GATES, host, Roots(), settings, regions, check_devices=anything)
-    ) == sorted(GATES)
-    off = device_hooks(
-        {"CPUSetAllocator"}, host, Roots(), settings, regions, check_devices=anything
-    )
-    assert list(off) == []
+    assert list(hooks(GATES, host, settings, regions)) == sorted(GATES)
+    assert list(hooks({"CPUSetAllocator"}, host, settings, regions)) == []
 
 
 def test_a_container_that_starts_again_finds_no_region_of_before(tmp_path: Path) -> None:

@@ -1,17 +1,25 @@
 """GPUs offered to claims: slices as the devices are, and what the kubelet is told of claims."""
 
+import json
 from collections.abc import Sequence
+from dataclasses import replace as clone
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.nodes import GIB
+from tests.nodes import GIB, LAYOUT
 from tests.unit.koordlet.app.world import World
 from tests.worlds import made
 
+from koordinator.api.annotations.devices import ALLOCATED
+from koordinator.api.codec import decode
 from koordinator.api.dynamic_resources import PoolDevice, ResourceClaim, ResourceSlice
-from koordinator.foundation.errors import HostError
+from koordinator.api.meta import ObjectMeta
+from koordinator.api.pod import Container, Pod, PodSpec
+from koordinator.foundation.errors import HostError, NotFoundError
 from koordinator.foundation.protobuf import decode_message, encode_message
 from koordinator.host.gpus import Gpu, GpuProblem, NoGpus
+from koordinator.koordlet.adjustments import ContainerAdjustment
 from koordinator.koordlet.app.gates import gates_of
 from koordinator.koordlet.device_claims.gpu_claims import GpuClaims
 from koordinator.koordlet.device_claims.messages import (
@@ -20,6 +28,9 @@ from koordinator.koordlet.device_claims.messages import (
     ClaimReferences,
     PreparedClaim,
 )
+from koordinator.koordlet.hooks.gpu_sharing import HamiCoreSettings, gpu_adjustment
+from koordinator.koordlet.view.container_creation import ContainerCreation
+from koordinator.koordlet.view.pods import ContainerView, pod_view
 
 DRIVER = "gpu.koordinator.sh"
 
@@ -232,6 +243,152 @@ def test_claims_that_are_not_what_was_asked_for_are_refused() -> None:
     assert prepared(claims, claim, "other").error == "claim default/c is another one by now"
     world.cluster.delete(ResourceClaim, "c", "default")
     assert "not found" in prepared(claims, claim).error
+
+
+# -- shares ---------------------------------------------------------------------------------------
+
+LIMITED = {"koordinator.sh/gpu-isolation-provider": "HAMi-core"}
+WATCHED = HamiCoreSettings(keeps_regions=True)
+
+
+def share(request: str, minor: int, core: int, memory: str) -> dict[str, Any]:
+    """Return a part of a GPU, as a claim's status says it."""
+    amounts = {"core": str(core), "memory": memory}
+    return {
+        "request": request,
+        "driver": DRIVER,
+        "pool": "n1",
+        "device": f"gpu-{minor}",
+        "shareID": "7b1e5f9a-8a0e-4d8e-9d5b-2f6f6a1c0e11",
+        "consumedCapacity": amounts,
+    }
+
+
+def sharing(*results: dict[str, Any]) -> tuple[World, GpuClaims, ResourceClaim]:
+    """Return a node of 16 GiB GPUs, and a claim that has shares of them."""
+    world, driver = offering(DRAConsumableCapacity=True)
+    claims = claims_of(world, driver)
+    claim = allocated(world, "gpu-0")
+    status = {"allocation": {"devices": {"results": list(results)}}}
+    wanted = made("ResourceClaim", "c", "resource.k8s.io/v1", status=status)
+    assert isinstance(wanted, ResourceClaim)
+    return world, claims, world.cluster.update_status(replace(claim, status=wanted.status))
+
+
+def claiming(
+    *used: dict[str, str], labels: dict[str, str] = LIMITED, annotation: str = ""
+) -> ContainerCreation:
+    """Return a container that uses entries of its pod's claims, of which gpu is the claim c."""
+    pod = decode(
+        {
+            "metadata": {
+                "name": "p",
+                "namespace": "default",
+                "uid": "0a-1b",
+                "labels": labels,
+                "annotations": {ALLOCATED.key: annotation} if annotation else {},
+            },
+            "spec": {
+                "resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}],
+                "containers": [{"name": "main", "resources": {"claims": list(used)}}],
+            },
+        },
+        Pod,
+    )
+    container = ContainerView("main", "containerd://1", "folder", pod.spec.containers[0])
+    return ContainerCreation(pod_view(pod, LAYOUT), container, {"CUDA_DEVICE_SM_LIMIT_0": "100"})
+
+
+def limits(claims: GpuClaims, creation: ContainerCreation) -> ContainerAdjustment:
+    """Return what the container gets for its claims."""
+    return gpu_adjustment(clone(creation, claimed_gpus=claims.gpus_of(creation)), WATCHED)
+
+
+@pytest.mark.parametrize(
+    ("core", "memory", "ratio"),
+    [(25, "4Gi", 25), (100, "8Gi", 50), (1, "1Mi", 1), (50, "16Gi", 100)],
+)
+def test_a_share_that_is_claimed_is_limited_as_one_that_is_requested(
+    core: int, memory: str, ratio: int
+) -> None:
+    """The same variables and mounts; which GPU it is the runtime knows from the claim."""
+    _, claims, claim = sharing(share("r", 1, core, memory))
+    assert prepared(claims, claim).error == ""
+    amounts = {"gpu-core": str(core), "gpu-memory": memory, "gpu-memory-ratio": str(ratio)}
+    resources = {f"koordinator.sh/{name}": amount for name, amount in amounts.items()}
+    requested = claiming(annotation=json.dumps({"gpu": [{"minor": 1, "resources": resources}]}))
+
+    wanted = gpu_adjustment(requested, WATCHED)
+    found = limits(claims, claiming({"name": "gpu"}))
+    assert {**found.env, "NVIDIA_VISIBLE_DEVICES": "1"} == wanted.env
+    assert found.mounts == wanted.mounts
+    assert bool(found.mounts) is (ratio < 100)
+
+
+def test_limits_are_those_of_the_container_s_own_claims() -> None:
+    """Of the request that it names, if it does; of several GPUs those of the smallest share."""
+    _, claims, _ = sharing(share("big", 0, 50, "8Gi"), share("small/s1", 1, 25, "4Gi"))
+
+    def memory(*used: dict[str, str]) -> str | None:
+        return limits(claims, claiming(*used)).env.get("CUDA_DEVICE_MEMORY_LIMIT")
+
+    assert memory({"name": "gpu"}) == str(4 * GIB)
+    assert memory({"name": "gpu", "request": "big"}) == str(8 * GIB)
+    assert memory({"name": "gpu", "request": "small"}) == str(4 * GIB)
+    assert memory({"name": "other"}) is None
+    assert memory() is None
+
+
+def test_no_annotation_lifts_the_limits_of_a_claim() -> None:
+    """Anybody may write one."""
+    _, claims, _ = sharing(share("r", 0, 25, "4Gi"))
+    lie = json.dumps(
+        {"gpu": [{"minor": 0, "resources": {"koordinator.sh/gpu-memory-ratio": "100"}}]}
+    )
+
+    found = limits(claims, claiming({"name": "gpu"}, annotation=lie))
+    assert found.env["CUDA_DEVICE_MEMORY_LIMIT"] == str(4 * GIB)
+
+
+def test_whole_gpus_of_a_claim_are_not_limited() -> None:
+    """Nor is anything done where the pod does not ask for limits."""
+    world, driver = offering()
+    claims, _ = claims_of(world, driver), allocated(world, "gpu-0")
+    assert limits(claims, claiming({"name": "gpu"})).is_empty
+
+    _, claims, _ = sharing(share("r", 0, 25, "4Gi"))
+    assert limits(claims, claiming({"name": "gpu"}, labels={})).is_empty
+
+
+def test_a_share_is_known_before_the_pod_is_and_while_no_server_answers() -> None:
+    """The runtime asks within milliseconds; and containers start again at any time."""
+    world, claims, claim = sharing(share("r", 0, 25, "4Gi"))
+    known = claiming({"name": "gpu"})
+    pod = world.cluster.create(
+        replace(known.pod.pod, metadata=ObjectMeta(name="p", namespace="default"))
+    )
+    meta = replace(known.pod.pod.metadata, uid=pod.metadata.uid)
+    bare = Pod(metadata=meta, spec=PodSpec(containers=()))
+    unknown = clone(
+        known,
+        pod=clone(known.pod, pod=bare),
+        container=clone(known.container, spec=Container(name="main")),
+    )
+
+    wanted = {"CUDA_DEVICE_MEMORY_LIMIT": str(4 * GIB), "CUDA_DEVICE_SM_LIMIT": "25"}
+    assert wanted.items() <= limits(claims, unknown).env.items()
+    assert prepared(claims, claim).error == ""
+    world.cluster.delete(ResourceClaim, "c", "default")
+    assert wanted.items() <= limits(claims, known).env.items()
+    asked = ClaimReference(namespace="default", name="c", uid=claim.metadata.uid)
+    claims.methods["NodeUnprepareResources"](encode_message(ClaimReferences(claims=(asked,))))
+    with pytest.raises(NotFoundError):
+        limits(claims, known)
+    other = clone(
+        unknown, pod=clone(unknown.pod, pod=replace(bare, metadata=replace(meta, uid="x")))
+    )
+    with pytest.raises(HostError, match="another one"):
+        limits(claims, other)
 
 
 def test_a_driver_that_fails_is_no_reason_to_offer_less() -> None:
