@@ -64,6 +64,7 @@ export interface TimelineData {
   placed: number[]
   causes: Record<string, number[]>
   marks?: Mark[]
+  other?: TimelineData & { title: string }
 }
 
 export interface BarJob {

@@ -238,6 +238,32 @@ def test_the_map_is_zoomed_by_keys_and_buttons(open_page: OpenPage, url: str) ->
 # -- everybody -------------------------------------------------------------------------------
 
 
+def test_a_run_is_compared_with_one_that_was_saved(open_page: OpenPage, tmp_path: Path) -> None:
+    """What is saved in one page is laid over the curves of another, with the means of both."""
+    with served(manifests(cluster(), CONFIG)) as busy, served(manifests(gpu_node("g", 8))) as idle:
+        page = open_page(f"http://127.0.0.1:{busy.port}/#/time")
+        with page.expect_download() as saved:
+            page.get_by_role("button", name="Save this run").click()
+        saved.value.save_as(tmp_path / "saved.json")
+        page = open_page(f"http://127.0.0.1:{idle.port}/#/time")
+        chosen = page.get_by_label("compare with a report or a saved run")
+        chosen.set_input_files(tmp_path / "saved.json")
+        page.get_by_text("dashed: test (saved").wait_for()
+        page.get_by_role("button", name="GPU, the other").wait_for()
+        page.get_by_role("rowheader", name="GPU allocation").wait_for()
+
+
+def test_two_policies_are_beside_each_other(open_page: OpenPage) -> None:
+    """The same with another configuration has dashed curves and bars of its own."""
+    busy = [*gpu_node("g", 8), gpu_pod("p", "g", minors=[0], gpu_core=100, gpu_memory_ratio=100)]
+    with served(manifests(gpu_node("g", 8)), other=manifests(busy)) as found:
+        page = open_page(f"http://127.0.0.1:{found.port}/#/time")
+        page.get_by_text("dashed: the same with policy.yaml").wait_for()
+        page.get_by_role("button", name="GPU, policy.yaml 12.5%").wait_for()
+        page.get_by_role("heading", name="Who held what with policy.yaml").wait_for()
+        page.get_by_role("application", name="GPUs over time: 8 GPUs, 1 bars").wait_for()
+
+
 def test_names_of_the_cluster_are_text(open_page: OpenPage) -> None:
     """A pod called like a script is shown as such, and runs nothing."""
     objects = [

@@ -167,6 +167,8 @@ def test_two_runs_are_compared(open_report: OpenPage, tmp_path: Path) -> None:
     page.get_by_role("button", name="all, the other 12").wait_for()
     assert page.get_by_text("the other: 90.0%").is_visible()  # of the GPUs
     assert page.get_by_role("application", name="GPUs over time").count() == 2
+    row = page.get_by_role("row", name="GPU allocation")
+    assert row.get_by_role("cell").all_inner_texts() == ["90.0%", "90.0%", "0.0%"]
     nonsense = tmp_path / "n.html"
     nonsense.write_text("<p>no report")
     page.get_by_label("compare with another report").set_input_files(nonsense)

@@ -3,15 +3,17 @@ import type { JSX } from 'preact'
 import { useState } from 'preact/hooks'
 import { Bars } from '../bars'
 import { Chart } from '../chart'
+import { Choose, Means, type OtherRun, runOf } from '../compare'
 import { count } from '../format'
 import { Happened } from '../happened'
-import { Bar, Problem, Table, ThemeSwitch } from '../parts'
+import { Bar, Table, ThemeSwitch } from '../parts'
 import type { DeviceLanes, ResultPage, ResultSection, ResultTable } from '../wire'
 
 export function Results(props: { page: ResultPage }): JSX.Element {
   const { page } = props
   const [other, setOther] = useState<ResultPage | null>(null)
   const marks = page.sections.flatMap((one) => one.marks ?? [])
+  const run = other && runOf(other)
   const atS = page.sections.flatMap((one) => one.charts ?? [])[0]?.atS ?? []
   return (
     <>
@@ -39,9 +41,10 @@ export function Results(props: { page: ResultPage }): JSX.Element {
             ))}
           </dl>
         )}
-        {page.sections.some((one) => one.charts) && <Compare other={other} choose={setOther} />}
+        {page.sections.some((one) => one.charts) && <Choose what="compare with another report" other={run} choose={setOther} />}
+        {run && <Means title={run.title} own={runOf(page).charts} other={run.charts} />}
         {page.sections.map((one) => (
-          <Section section={one} marks={marks} atS={atS} other={other} />
+          <Section section={one} marks={marks} atS={atS} other={run} />
         ))}
       </main>
     </>
@@ -53,7 +56,7 @@ function OtherFigure(props: { of: ResultPage | null; label: string }): JSX.Eleme
   return found ? <dd class="remark">the other: {found.value}</dd> : null
 }
 
-function Section(props: { section: ResultSection; marks: ResultSection['marks']; atS: number[]; other: ResultPage | null }): JSX.Element {
+function Section(props: { section: ResultSection; marks: ResultSection['marks']; atS: number[]; other: OtherRun | null }): JSX.Element {
   const { section, other } = props
   const charts = section.charts ?? []
   const inside = (
@@ -62,13 +65,13 @@ function Section(props: { section: ResultSection; marks: ResultSection['marks'];
       {charts.length > 0 && (
         <div class={charts.some((one) => one.isSmall) ? 'charts small' : 'charts'}>
           {charts.map((one) => {
-            const theirs = other?.sections.flatMap((each) => each.charts ?? []).find((each) => each.title === one.title)
+            const theirs = other?.charts.find((each) => each.title === one.title)
             const compared = other && theirs ? { name: 'the other', chart: theirs } : undefined
             return <Chart key={one.title} {...one} isVirtual marks={props.marks ?? []} other={compared} />
           })}
         </div>
       )}
-      {section.devices && <Devices devices={section.devices} atS={props.atS} other={other?.sections.find((one) => one.devices)?.devices} />}
+      {section.devices && <Devices devices={section.devices} atS={props.atS} other={other?.devices} />}
       {(section.tables ?? []).map((one) => (
         <ResultRows table={one} />
       ))}
@@ -137,40 +140,4 @@ function Change(props: { before: number; after: number }): JSX.Element {
       ))}
     </>
   )
-}
-
-/** Lays the curves of another report over these: another policy, configuration or seed. */
-function Compare(props: { other: ResultPage | null; choose: (page: ResultPage | null) => void }): JSX.Element {
-  const [problem, setProblem] = useState('')
-  const read = async (file: File | undefined): Promise<void> => {
-    setProblem('')
-    try {
-      props.choose(file ? pageIn(await file.text()) : null)
-    } catch {
-      props.choose(null)
-      setProblem(`${file?.name ?? ''} is not a report of koord simulate or koord demo`)
-    }
-  }
-  return (
-    <div class="tools compare">
-      <label>
-        compare with another report{' '}
-        <input type="file" accept=".html,text/html" onChange={(event) => void read(event.currentTarget.files?.[0])} />
-      </label>
-      {props.other && (
-        <span class="dim">
-          dashed: {props.other.title} ({props.other.facts.join(' · ')})
-        </span>
-      )}
-      <Problem text={problem} />
-    </div>
-  )
-}
-
-/** Return the data that a report carries; nothing of the other file runs.  Throws on anything else. */
-function pageIn(html: string): ResultPage {
-  const text = new DOMParser().parseFromString(html, 'text/html').getElementById('results')?.textContent
-  const found = JSON.parse(text ?? '') as ResultPage
-  if (!Array.isArray(found.sections) || !Array.isArray(found.figures)) throw new TypeError('no report')
-  return found
 }

@@ -2,37 +2,53 @@
 import type { JSX } from 'preact'
 import { useState } from 'preact/hooks'
 import { Bars } from '../bars'
-import { Chart, type Series } from '../chart'
+import { Chart, type ChartData, type Series } from '../chart'
+import { Choose, Means, type OtherRun, runOf, save } from '../compare'
 import { count } from '../format'
 import { Happened } from '../happened'
 import { model } from '../model'
 import { Empty, Problem, useAnswer } from '../parts'
 import { go } from '../route'
-import type { DeviceLanes, TimelineData } from '../wire'
+import type { DeviceLanes, ResultPage, TimelineData } from '../wire'
 
 export function Time(): JSX.Element {
   const [within, setWithin] = useState(0)
+  const [chosen, setChosen] = useState<ResultPage | null>(null)
   const { answer, problem } = useAnswer<TimelineData>('timeline', {}, 1000)
   if (!answer) return <section aria-label="Time"><h1>Time</h1><Problem text={problem} /></section>
   const { isVirtual, nowS } = model.status
   const marks = (answer.marks ?? []).filter((one) => !within || one.atS >= nowS - within)
-  const shared = { atS: answer.atS, isVirtual, marks }
-  const allocated: Series[] = [
-    { name: 'CPU', tone: 0, values: answer.cpu.map(shareOf) },
-    { name: 'memory', tone: 1, values: answer.memory.map(shareOf) },
-    ...(answer.gpu.some((value) => value >= 0) ? [{ name: 'GPU', tone: 2, values: answer.gpu.map(shareOf) }] : []),
-  ]
-  const waiting = Object.entries(answer.causes).map(([name, values], tone) => ({ name, values, tone }))
+  const live = answer.other
+  const other = live ? { title: live.title, facts: [], charts: chartsOf(live) } : chosen && shifted(runOf(chosen), isVirtual ? 0 : (answer.atS[0] ?? 0))
+  const charts = chartsOf(answer)
+  const kept = (): ResultPage => ({
+    title: model.title,
+    facts: [`saved ${new Date().toLocaleString()}`],
+    figures: [],
+    sections: [{ title: 'Over time', charts: isVirtual ? charts : shifted({ title: '', facts: [], charts }, -(answer.atS[0] ?? 0)).charts }],
+  })
   return (
     <section aria-label="Time">
       <h1>Time</h1>
       {answer.atS.length < 2 && <Empty>There is nothing before this moment yet.</Empty>}
-      <h2>Over time</h2>
-      <div class="charts">
-        <Chart title="Allocated" unit="share" series={allocated} {...shared} />
-        {waiting.length > 0 ? <Chart title="Pods that wait, by cause" unit="count" series={waiting} isStacked {...shared} /> : <Empty>Nobody has waited.</Empty>}
+      <div class="tools">
+        <h2>Over time</h2>
+        <button type="button" onClick={() => save(kept())}>
+          Save this run
+        </button>
       </div>
-      <Devices atS={answer.atS} nowS={nowS} isVirtual={isVirtual} />
+      {live ? <p class="dim">dashed: the same with {live.title}</p> : <Choose what="compare with a report or a saved run" other={other} choose={setChosen} />}
+      {other && <Means title={other.title} own={charts} other={other.charts} />}
+      <div class="charts">
+        {charts.map((one) => {
+          const theirs = other?.charts.find((each) => each.title === one.title)
+          return <Chart key={one.title} {...one} isVirtual={isVirtual} marks={marks} other={other && theirs ? { name: live ? live.title : 'the other', chart: theirs } : undefined} />
+        })}
+        {charts.length < 2 && <Empty>Nobody has waited.</Empty>}
+      </div>
+      <Devices atS={answer.atS} nowS={nowS} isVirtual={isVirtual} of="" />
+      {live && <Devices atS={answer.atS} nowS={nowS} isVirtual={isVirtual} of="other" title={`Who held what with ${live.title}`} />}
+      {!live && other?.devices && <Bars devices={other.devices} atS={answer.atS} nowS={nowS} isVirtual={isVirtual} hasEnded />}
       <div class="tools">
         <h2>What happened</h2>
         <label>
@@ -51,11 +67,30 @@ export function Time(): JSX.Element {
 
 const PER_PAGE = 64
 
+/** Return the charts of a timeline, called as those of a report. */
+function chartsOf(data: TimelineData): ChartData[] {
+  const { atS } = data
+  const allocated: Series[] = [
+    { name: 'CPU', tone: 0, values: data.cpu.map(shareOf) },
+    { name: 'memory', tone: 1, values: data.memory.map(shareOf) },
+    ...(data.gpu.some((value) => value >= 0) ? [{ name: 'GPU', tone: 2, values: data.gpu.map(shareOf) }] : []),
+  ]
+  const waiting = Object.entries(data.causes).map(([name, values], tone) => ({ name, values, tone }))
+  const found: ChartData[] = [{ title: 'Allocation', unit: 'share', atS, series: allocated }]
+  if (waiting.length > 0) found.push({ title: 'Pods that wait, by cause', unit: 'count', atS, series: waiting, isStacked: true })
+  return found
+}
+
+/** Return a run as if it had begun so much later. */
+function shifted(run: OtherRun, bySeconds: number): OtherRun {
+  return { ...run, charts: run.charts.map((one) => ({ ...one, atS: one.atS.map((at) => at + bySeconds) })) }
+}
+
 /** Who held which GPU: some of them at a time, or those that a text names. */
-function Devices(props: { atS: number[]; nowS: number; isVirtual: boolean }): JSX.Element | null {
+function Devices(props: { atS: number[]; nowS: number; isVirtual: boolean; of: string; title?: string }): JSX.Element | null {
   const [first, setFirst] = useState(0)
   const [text, setText] = useState('')
-  const asked = { first: String(first), most: String(PER_PAGE), text }
+  const asked = { first: String(first), most: String(PER_PAGE), text, of: props.of }
   const { answer, problem } = useAnswer<DeviceLanes>('devices', asked, 2000)
   const [known, setKnown] = useState<DeviceLanes | null>(null)
   if (answer && answer !== known) setKnown(answer)
@@ -66,7 +101,7 @@ function Devices(props: { atS: number[]; nowS: number; isVirtual: boolean }): JS
   return (
     <>
       <div class="tools">
-        <h2>Who held what</h2>
+        <h2>{props.title ?? 'Who held what'}</h2>
         <label>
           only of{' '}
           <input

@@ -5,6 +5,7 @@ import os
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from koordinator.cluster.port import Cluster
 from koordinator.dashboard.access import AccessPolicy, ReviewedAccess
 from koordinator.dashboard.components import ComponentHealth
 from koordinator.dashboard.feed import Feed
-from koordinator.dashboard.server import dashboard_application
+from koordinator.dashboard.server import ComparedRun, dashboard_application
 from koordinator.dashboard.sources import ClusterSource
 from koordinator.dashboard.sources.cluster import LiveClusterSource
 from koordinator.dashboard.sources.manifests import ManifestSource
@@ -55,7 +56,15 @@ def dashboard(flags: DashboardFlags) -> None:
     clock, stopping = SystemClock(), stop_on_signals()
     with ExitStack() as cleanup:
         source, reviewer, components = _source(flags, clock, stopping, cleanup)
-        serve(flags, source, clock, cleanup, reviewer=reviewer, components=components)
+        serve(
+            flags,
+            source,
+            clock,
+            cleanup,
+            reviewer=reviewer,
+            components=components,
+            other=_other_source(flags, clock),
+        )
         while not stopping.wait(0.5):
             pass
 
@@ -68,16 +77,23 @@ def serve(
     *,
     reviewer: Callable[[], Cluster] | None = None,
     components: ComponentHealth | None = None,
+    other: ClusterSource | None = None,
 ) -> Feed:
     """Follow a source and serve it from now on until ``cleanup``.
 
-    ``reviewer`` connects to the API server that says who may see what.
+    ``reviewer`` connects to the API server that says who may see what; ``other`` is what readers
+    compare the source with.
     Raises InputError for an address that can't be listened on, or may not.
     """
     feed = Feed(source, clock, components)
+    compared = None
+    if other is not None:
+        compared = ComparedRun(flags.compare_config, Feed(other, clock))
+        compared.feed.start()
+        cleanup.callback(compared.feed.stop)
     feed.start()
     cleanup.callback(feed.stop)
-    for server, url in _servers(flags, feed, clock, reviewer):
+    for server, url in _servers(flags, feed, clock, reviewer, compared):
         server.start()
         cleanup.callback(server.stop)
         shown = url.format(port=server.port)
@@ -92,9 +108,10 @@ def _servers(
     feed: Feed,
     clock: Clock,
     reviewer: Callable[[], Cluster] | None,
+    compared: ComparedRun | None,
 ) -> list[tuple[HttpServer, str]]:
     found: list[tuple[HttpServer, str]] = []
-    application = partial(dashboard_application, feed, read_text, clock)
+    application = partial(dashboard_application, feed, read_text, clock, other=compared)
     address = flags.address
     if address is not None:
         host, port = address
@@ -141,6 +158,16 @@ def _source(
     if flags.recording is not None:
         return _recording(flags, flags.recording, clock), None, None
     return _cluster(flags, clock, stopping, cleanup)
+
+
+def _other_source(flags: DashboardFlags, clock: Clock) -> ClusterSource | None:
+    """Return what is shown with the other configuration; None without one."""
+    if not flags.compare_config:
+        return None
+    changed = replace(flags, config=flags.compare_config)
+    if flags.recording is not None:
+        return _recording(changed, flags.recording, clock)
+    return _simulation(changed, clock)
 
 
 def _manifests(paths: Sequence[str], config: str, clock: Clock) -> ManifestSource:

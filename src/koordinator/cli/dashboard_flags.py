@@ -62,6 +62,14 @@ class DashboardFlags:
             help=f"{WHAT_NAMES_MEAN} Default: that of the recording or simulation, or both.",
         ),
     ] = ""
+    compare_config: Annotated[
+        str,
+        typer.Option(
+            metavar=NAMED_CONFIGURATION,
+            help="The same simulation or recording with this configuration, too: the Time view "
+            "shows both.",
+        ),
+    ] = ""
     speed: Annotated[
         float | None,
         typer.Option(
@@ -118,6 +126,9 @@ class DashboardFlags:
         if self.secure_port and not self.reads_cluster:
             text = "accepted with a cluster only, whose API server says who may see what"
             raise InputError(text, source="--secure-port")
+        if self.compare_config and not (self.workload or self.recording):
+            text = "accepted with --workload or --recording only, which can be run twice"
+            raise InputError(text, source="--compare-config")
         asked: Sequence[tuple[str, object]] = (
             ("-f", self.files),
             ("--workload", self.workload),

@@ -33,7 +33,7 @@ def demo(
 ) -> None:
     """Simulate a day of an AI and services cluster and write an HTML report.
 
-    On a desktop the day is shown in the browser while it runs.
+    On a desktop the day is shown in the browser while it runs, and then the report.
     """
     from koordinator.cli.browser import has_browser  # noqa: PLC0415 -- pipes need no server
 
@@ -54,7 +54,8 @@ def show(simulation: Simulation, report: Path) -> None:
 
     Raises typer.Exit if Ctrl-C ends it early; the report is then of what there is.
     """
-    from koordinator.cli.dashboard import serve  # noqa: PLC0415 -- as above
+    from koordinator.cli.browser import open_browser  # noqa: PLC0415 -- as above
+    from koordinator.cli.dashboard import serve  # noqa: PLC0415
     from koordinator.cli.dashboard_flags import DashboardFlags  # noqa: PLC0415
     from koordinator.dashboard.sources.simulation import SimulationSource  # noqa: PLC0415
     from koordinator.foundation.clock import SystemClock  # noqa: PLC0415
@@ -68,6 +69,7 @@ def show(simulation: Simulation, report: Path) -> None:
             pass
         if source.result is not None:
             _report(source, report)
+            open_browser(report.resolve().as_uri())
             console(stderr=True).print("The day is over; Ctrl-C ends the dashboard.")
             while not stopping.wait(0.5):
                 pass

@@ -39,6 +39,7 @@ SHARE_OF_TIME = 20  # an overview may take one part in so many
 UNWATCHED_INTERVAL_S = 5.0  # for the timeline, while nobody looks
 REMEDY_LASTS_S = 10.0
 LONGEST_NAP_S = 0.5
+SAMPLES_OF_A_RUN = 400  # at least, however fast it goes
 
 
 class Feed:
@@ -146,21 +147,15 @@ class Feed:
         now_s = self._clock.now_s()
         handle = self.source.handle
         if now_s < self._due_s:
+            if handle is not None and self._has_gone_far():
+                self._look(handle)
             return
         if handle is None:
             self.broadcast.publish(nothing_yet(self.source.status), {})
             self._due_s = now_s + LEAST_INTERVAL_S
             return
-        if self._builder is None or self._builder[0] is not handle:
-            self._builder = (handle, OverviewBuilder(handle))
-            self._remedies.clear()
         began_s = time.thread_time()
-        overview = self.overview = self._builder[1].build(self.source.status)
-        self.timeline.add(overview)
-        if self.source.devices is None:
-            self.devices.look(handle.state, overview.status.now_s)
-        # A simulation tells itself what happens; of pods that come and go by the thousand.
-        self.changes.look(handle.state, overview, pods=overview.status.speed is None)
+        overview = self._look(handle)
         is_watched = self.broadcast.readers > 0
         if is_watched:
             self._find_remedy(handle, overview, now_s)
@@ -173,6 +168,26 @@ class Feed:
             pause_s = LEAST_INTERVAL_S  # virtual hours pass within seconds
         self._earliest_s = now_s + max(LEAST_INTERVAL_S, SHARE_OF_TIME * self.cost_s)
         self._due_s = max(now_s + pause_s, self._earliest_s)
+
+    def _has_gone_far(self) -> bool:
+        """Whether time has passed, of a run or recording, that its timeline would not show."""
+        last, now = self.overview, self.source.status
+        if last is None or now.from_s is None or now.to_s is None:
+            return False
+        return abs(now.now_s - last.status.now_s) >= (now.to_s - now.from_s) / SAMPLES_OF_A_RUN
+
+    def _look(self, handle: SchedulerHandle) -> ClusterOverview:
+        """Take down what the cluster is like now."""
+        if self._builder is None or self._builder[0] is not handle:
+            self._builder = (handle, OverviewBuilder(handle))
+            self._remedies.clear()
+        overview = self.overview = self._builder[1].build(self.source.status)
+        self.timeline.add(overview)
+        if self.source.devices is None:
+            self.devices.look(handle.state, overview.status.now_s)
+        # A simulation tells itself what happens; of pods that come and go by the thousand.
+        self.changes.look(handle.state, overview, pods=overview.status.speed is None)
+        return overview
 
     def _hurry(self) -> None:
         """Make the next overview as soon as may be: somebody has come who has none."""

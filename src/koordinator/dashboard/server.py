@@ -9,6 +9,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
@@ -58,6 +59,7 @@ from koordinator.simulator.device_bars import MOST_LANES
 STREAM_LASTS_S = 45.0
 KEEP_ALIVE_S = 10.0
 LONGEST_BODY_BYTES = 4 << 20
+OTHER = "other"  # the run that is compared with
 NAMESPACES_LAST_S = 10.0
 
 _POLICY = (
@@ -70,6 +72,14 @@ _FILES = ("index.html", "dashboard.js", "dashboard.css")
 
 #: Turns the manifests that a reader wrote into objects.  Raises InputError.
 ManifestReader = Callable[[str], Sequence[KubeObject]]
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedRun:
+    """The same run with another configuration, which ``title`` names."""
+
+    title: str
+    feed: Feed
 
 
 class _WhatIfRequest(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
@@ -86,13 +96,16 @@ def dashboard_application(
     policy: AccessPolicy | None = None,
     *,
     hosts: Sequence[str] = (),
+    other: ComparedRun | None = None,
 ) -> Starlette:
     """Return the ASGI application.
+
+    ``other`` goes at the same pace, to be compared with over time.
 
     ``hosts`` are the names by which it may be called, any if there are none: a page of somebody
     else that has its own name point to this machine gets nothing.
     """
-    pages = _Pages(feed, read_manifests, clock, policy or OpenAccess())
+    pages = _Pages(feed, read_manifests, clock, policy or OpenAccess(), other)
     routes = [
         Route("/", _static("index.html")),
         *(Route(f"/{name}", _static(name)) for name in _FILES[1:]),
@@ -147,9 +160,15 @@ class _Headers:
 
 class _Pages:
     def __init__(
-        self, feed: Feed, read_manifests: ManifestReader, clock: Clock, policy: AccessPolicy
+        self,
+        feed: Feed,
+        read_manifests: ManifestReader,
+        clock: Clock,
+        policy: AccessPolicy,
+        other: ComparedRun | None,
     ) -> None:
         self._feed, self._read_manifests, self._clock = feed, read_manifests, clock
+        self._other = other
         self._policy = policy
         self._reviews = ThreadPoolExecutor(1, "reviews")  # who reviews has no locks
         self._namespaces: tuple[float, frozenset[str]] | None = None
@@ -247,21 +266,34 @@ class _Pages:
             marks = [*feed.source.marks(), *feed.changes.marks()]
             return sorted(marks, key=lambda mark: mark.at_s)[-MOST_MARKS:]
 
-        return {**feed.timeline.as_data(), "marks": feed.ask(happened)}
+        told = {**feed.timeline.as_data(), "marks": feed.ask(happened)}
+        if self._other is not None:
+            told[OTHER] = {
+                "title": self._other.title,
+                **self._other.feed.timeline.as_data(),
+            }
+        return told
 
     def devices(self, asked: Mapping[str, str], scope: ViewScope) -> object:
         """Tell who held which GPU, and when."""
         if not scope.sees_nodes:
             raise AccessDeniedError(403, "only who may list nodes sees their GPUs over time")
+        if asked.get("of") == OTHER:
+            if self._other is None:
+                raise NotFoundError("there is no other run")
+            return self._lanes(self._other.feed, asked, scope)
+        return self._lanes(self._feed, asked, scope)
+
+    def _lanes(self, feed: Feed, asked: Mapping[str, str], scope: ViewScope) -> object:
         first = _number(asked.get("first", "0"), "first")
         most = _number(asked.get("most", str(MOST_LANES)), "most")
         text = asked.get("text", "")
 
         def look(handle: SchedulerHandle) -> object:
-            found = self._feed.devices.lanes(first, most, text, scope.sees)
+            found = feed.devices.lanes(first, most, text, scope.sees)
             return Redactor.of(handle.state, scope).data(msgspec.to_builtins(found))
 
-        return self._feed.ask(look)
+        return feed.ask(look)
 
     def start(self, asked: Mapping[str, str], scope: ViewScope) -> object:
         """Tell when a pod would start; a copy of the cluster is run forward for that."""
@@ -293,6 +325,8 @@ class _Pages:
         if not scope.is_everything:
             raise AccessDeniedError(403, "only who sees everything may choose the time")
         wanted = await _body(request, SourceControl)
+        if self._other is not None:
+            await run_in_threadpool(self._other.feed.control, wanted)
         return _json(await run_in_threadpool(self._feed.control, wanted))
 
     async def what_if(self, request: Request) -> Response:

@@ -60,7 +60,7 @@ def signals() -> Iterator[None]:
 def test_the_run_is_reported_when_it_has_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The dashboard stays until Ctrl-C; the report is there before that."""
+    """The dashboard stays until Ctrl-C; the report is there, and shown, before that."""
     monkeypatch.setattr(demo, "SHOWN_SPEED", 0.0)
     report = tmp_path / "report.html"
     told: Any = output.console
@@ -70,7 +70,10 @@ def test_the_run_is_reported_when_it_has_ended(
         return told(**given)
 
     monkeypatch.setattr("koordinator.cli.demo.console", interrupt)
+    opened: list[str] = []
+    monkeypatch.setattr("koordinator.cli.browser.webbrowser.open", opened.append)
     demo.show(Simulation(read_workload(WORKLOAD), until_s=3600.0), report)
 
     assert "<html" in report.read_text()
+    assert opened == [report.as_uri()]
     assert "Dashboard: http://localhost:" in capfd.readouterr().err

@@ -3,7 +3,7 @@
 import http.client
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from tests.unit.process.clients import Reply, ask
@@ -15,7 +15,7 @@ from koordinator.cli.dashboard import read_text
 from koordinator.dashboard.access import AccessPolicy
 from koordinator.dashboard.feed import Feed
 from koordinator.dashboard.overview import ClusterOverview, OverviewBuilder
-from koordinator.dashboard.server import dashboard_application
+from koordinator.dashboard.server import ComparedRun, dashboard_application
 from koordinator.dashboard.sources import ClusterSource, SourcePhase, SourceStatus
 from koordinator.dashboard.sources.manifests import ManifestSource
 from koordinator.foundation.clock import SystemClock
@@ -79,11 +79,20 @@ def followed(source: ClusterSource) -> Iterator[Feed]:
 
 @contextmanager
 def served(
-    source: ClusterSource, policy: AccessPolicy | None = None, hosts: Sequence[str] = ()
+    source: ClusterSource,
+    policy: AccessPolicy | None = None,
+    hosts: Sequence[str] = (),
+    other: ClusterSource | None = None,
 ) -> Iterator["Browser"]:
-    """Serve a source."""
-    with followed(source) as feed:
-        app = dashboard_application(feed, read_text, SystemClock(), policy, hosts=hosts)
+    """Serve a source, beside an ``other`` one if there is one."""
+    with ExitStack() as running:
+        feed = running.enter_context(followed(source))
+        compared = None
+        if other is not None:
+            compared = ComparedRun("policy.yaml", running.enter_context(followed(other)))
+        app = dashboard_application(
+            feed, read_text, SystemClock(), policy, hosts=hosts, other=compared
+        )
         server = HttpServer(app, "127.0.0.1", 0)
         server.start()
         try:

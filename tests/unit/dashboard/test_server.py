@@ -353,6 +353,20 @@ def test_who_held_which_gpu_is_asked_by_page_and_name() -> None:
             assert found.get(f"/api/devices?{wrong}").status == 400
 
 
+def test_another_run_is_beside_it() -> None:
+    """Its curves come with the timeline, its GPUs on their own; without one there is none."""
+    busy = [*gpu_node("g", 2), gpu_pod("p", "g", minors=[0], gpu_core=100, gpu_memory_ratio=100)]
+    with served(manifests(gpu_node("g", 2)), other=manifests(busy)) as found:
+        told = found.get("/api/timeline").json
+        assert (told["gpu"][-1], told["other"]["gpu"][-1]) == (0, 500)
+        assert told["other"]["title"] == "policy.yaml"
+        assert found.get("/api/devices").json["bars"] == []
+        assert len(found.get("/api/devices?of=other").json["bars"]) == 1
+    with served(manifests(busy)) as found:
+        assert "other" not in found.get("/api/timeline").json
+        assert found.get("/api/devices?of=other").status == 404
+
+
 def test_hostile_names_are_text_everywhere() -> None:
     """Whatever a pod, node or label is called, answers are JSON and say so."""
     objects = [

@@ -1,12 +1,13 @@
 """What a dashboard looks at: manifests, a simulation, a recording, a cluster."""
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.dashboard.dashboards import crowded
+from tests.unit.dashboard.dashboards import crowded, followed
 from tests.worlds import START_S, node, pod
 
 from koordinator.api.meta import KubeObject
@@ -121,6 +122,14 @@ def test_a_simulation_runs_to_its_end_and_stays() -> None:
     assert source.status.is_virtual
     assert source.result is not None
     assert overview_of(source).totals.nodes == 4
+
+
+def test_a_run_that_is_over_at_once_has_been_seen_all_along() -> None:
+    """As often as the simulation itself has looked: every five minutes of two hours."""
+    with followed(simulation()) as feed:
+        while feed.source.status.phase is not SourcePhase.ENDED:
+            time.sleep(0.01)
+    assert feed.timeline.as_data()["atS"][:24] == [300.0 * number for number in range(24)]
 
 
 def test_a_simulation_is_ended_early() -> None:
