@@ -3,7 +3,10 @@
 ``python -m tests.fuzz.devices [--worlds N] [--seed FIRST]`` plays worlds in which pods, claims,
 slices, classes, reports and nodes come and go in any order, schedulers begin anew, events come
 late, and requests and answers get lost.  What was given is added up from what the cluster has
-stored, by nothing that the scheduler uses.
+stored, by nothing that the scheduler uses.  At the end a scheduler that begins anew sees the same
+in use as the one that was there; and when all pods have gone, nothing is held by anybody.
+
+In crowded worlds pods have priorities, gangs, quotas and reservations as well.
 """
 
 import argparse
@@ -20,18 +23,23 @@ from typing import Any
 import msgspec
 from tests.equipped_nodes import CORE, MEMORY, RATIO, machine
 from tests.fuzz.late_events import FarCluster
+from tests.reservations import reservation
+from tests.unit.domain.quota.quotas import PREFIX, quota
 from tests.worlds import START_S, configuration, made, node, pod
 
 from koordinator.api.annotations.devices import ALLOCATED
+from koordinator.api.annotations.reservation import ALLOCATED as FROM_RESERVATION
 from koordinator.api.device import Device
 from koordinator.api.dynamic_resources import DeviceClass, ResourceClaim, ResourceSlice
 from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.labels import GPU_VENDOR, GpuVendor
-from koordinator.api.meta import JsonObject, KubeObject
+from koordinator.api.meta import JsonObject, KubeObject, ObjectMeta
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
+from koordinator.api.reservation import Reservation
 from koordinator.domain.dynamic_resources.allocator import allocate
 from koordinator.domain.dynamic_resources.node_gpus import DRIVER as GPUS
+from koordinator.domain.dynamic_resources.shares import DevicesInUse
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import ClusterError, NotFoundError
 from koordinator.foundation.quantity import NANOS
@@ -39,7 +47,11 @@ from koordinator.koordlet.report.gpu_slices import gpu_slices, renewed
 from koordinator.scheduler.assembly import build_scheduler
 from koordinator.scheduler.loop import Scheduler, SchedulerOptions
 from koordinator.scheduler.plugins.dynamic_resources.claims import PodDeviceClaims, read_claims
-from koordinator.scheduler.plugins.dynamic_resources.verdicts import verdict_of, verdict_table
+from koordinator.scheduler.plugins.dynamic_resources.verdicts import (
+    VerdictTable,
+    verdict_of,
+    verdict_table,
+)
 from koordinator.scheduler.profile import WATCHED, build_profiles
 from koordinator.scheduler.snapshot import ClusterState, Snapshot
 from koordinator.simulator.device_claims import DeviceClaimController
@@ -48,6 +60,19 @@ from koordinator.simulator.embedded import DEFAULT_ADMISSION
 V1 = "resource.k8s.io/v1"
 PARTS, NET = "parts.example.com", "net.example.com"
 CONFIG = configuration(plugins={"multiPoint": {"enabled": [{"name": "DeviceShare"}]}})
+CROWDED = configuration(
+    plugins={
+        "multiPoint": {
+            "enabled": [
+                {"name": name}
+                for name in ("DeviceShare", "Reservation", "Coscheduling", "ElasticQuota")
+            ]
+        },
+        "queueSort": {"disabled": [{"name": "*"}], "enabled": [{"name": "Coscheduling"}]},
+    },
+    pluginConfig=[{"name": "Coscheduling", "args": {"enablePreemption": True}}],
+)
+GROUP = "pod-group.scheduling.sigs.k8s.io"
 DEVICE_GATES = ("DRAPartitionableDevices", "DRAConsumableCapacity", "DRADeviceTaints")
 NVIDIA: JsonObject = {"labels": {GPU_VENDOR: GpuVendor.NVIDIA.value}}
 GPUS_PER_NODE, NET_CAPACITY, COUNTED = 3, 10, 4
@@ -96,6 +121,7 @@ class DeviceWorld:
         self.gates = FeatureGates.parse(",".join(f"{name}=true" for name in on))
         self.shares = draw.random() < 0.6
         self.lost = draw.choice((0.0, 0.2, 0.5))
+        self.is_crowded = draw.random() < 0.5
         self.clock = VirtualClock(START_S)
         self.cluster = FarCluster(
             self.clock, admission=DEFAULT_ADMISSION, immediate_pod_deletion=True
@@ -113,6 +139,9 @@ class DeviceWorld:
         self.put(node("c"), *(made("DeviceClass", name, V1, spec={}) for name in ("any", "gone")))
         self.put(*(_class(name, driver) for name, driver in _CLASSES.items()))
         self.put(*(_template(draw, f"t{i}") for i in range(3)))
+        if self.is_crowded:
+            most = {"cpu": 24, "memory": "64Gi"}
+            self.put(quota("q0", most=most), quota("q1", most=most, least={"cpu": 8}))
         for name in ("a", "b"):
             self.offer_gpus(name)
         self.offer(PARTS, "c", _parts(), nodeName="c", sharedCounters=_COUNTERS)
@@ -122,7 +151,8 @@ class DeviceWorld:
     def started(self) -> Scheduler:
         """Return a scheduler that knows nothing yet."""
         state = ClusterState()
-        profiles = build_profiles(CONFIG, state.axis, gates=self.gates).profiles
+        config = CROWDED if self.is_crowded else CONFIG
+        profiles = build_profiles(config, state.axis, gates=self.gates).profiles
         options = SchedulerOptions().with_gates(self.gates)
         with self.cluster.told_at_once():
             scheduler = build_scheduler(
@@ -200,8 +230,8 @@ class DeviceWorld:
         """Let one thing happen, the scheduler work, and look."""
         happens = self.draw.choices(
             (self.ask, self.end, self.republish, self.restart, self.drop_claim, self.reclass,
-             self.lose_node, self.wait),
-            (8, 4, 2, 1, 1, 0.5, 0.5, 2),
+             self.lose_node, self.wait, self.crowd),
+            (8, 4, 2, 1, 1, 0.5, 0.5, 2, 3 if self.is_crowded else 0),
         )[0]  # fmt: skip
         happens()
         for _ in range(self.draw.randint(0, 3)):
@@ -211,15 +241,42 @@ class DeviceWorld:
             if self.draw.random() < 0.7:
                 self.control()
 
-    def control(self) -> None:
+    def control(self) -> bool:
         """Let claims be made and released, by who hears of everything at once."""
         with self.cluster.told_at_once():
-            self.controller.step()
+            return self.controller.step()
 
-    def ask(self) -> None:
-        """Add a pod that asks by requests, by claims, or both."""
+    def crowd(self) -> None:
+        """Add a gang, or reserve something, or take a reservation away."""
+        self.made += 1
+        name = f"g{self.made}"
+        match self.draw.choice(("gang", "gang", "reservation", "unreserve")):
+            case "gang":
+                least = self.draw.randint(1, 3)
+                api = "scheduling.sigs.k8s.io/v1alpha1"
+                about = {"namespace": "default"}
+                self.put(made("PodGroup", name, api, metadata=about, spec={"minMember": least}))
+                for _ in range(least + self.draw.choice((-1, 0, 0, 1))):
+                    self.ask(name)
+            case "reservation":
+                wanted = self.draw.choice(({}, {CORE: 50, RATIO: 50}, {CORE: 100, RATIO: 100}))
+                held = reservation(name, self.draw.choice((1, 8)), requests=wanted, ttl="300s")
+                self.put(held)
+            case "unreserve":
+                known = self.cluster.list(Reservation).items
+                if known:
+                    self.cluster.delete(Reservation, self.draw.choice(known).metadata.name)
+
+    def ask(self, group: str = "") -> None:
+        """Add a pod that asks by requests, by claims, or both; perhaps one of a gang."""
         self.made += 1
         name, spec = f"p{self.made}", dict[str, Any]()
+        if self.is_crowded:
+            labels = {"app": self.draw.choice(("web", "batch"))} | ({GROUP: group} if group else {})
+            if self.draw.random() < 0.5:
+                labels[f"{PREFIX}name"] = self.draw.choice(("q0", "q1"))
+            spec |= {"labels": labels, "priority": self.draw.choice((0, 10, 100))}
+            spec["cpu"] = self.draw.choice((1, 4, 12))
         kind = self.draw.choice(("requests", "claims", "claims", "template", "both"))
         if kind in ("requests", "both"):
             spec["requests"] = self.draw.choice(REQUESTS)
@@ -304,29 +361,35 @@ class DeviceWorld:
             if device[0] == PARTS:
                 given["units",] += PART_SIZES[device[2]]
                 assert given["units",] <= COUNTED, f"partitions take {given['units',]} units"
-        for each in self.cluster.list(Pod).items:
+        pods = self.cluster.list(Pod).items
+        for each in pods:
             if each.spec.node_name and each.status.phase not in ("Succeeded", "Failed"):
-                for gpu in (ALLOCATED.read(each.metadata) or {}).get("gpu", ()):
-                    has = {name: amount.nanos for name, amount in gpu.resources.items()}
-                    mine = {"core": has.get(CORE, 0), "memory": has.get(MEMORY, 0)}
-                    self._charge_gpu(given, (GPUS, each.spec.node_name, f"gpu-{gpu.minor}"), mine)
+                self._charge_requested(given, each.spec.node_name, each.metadata)
+        users = {name for each in pods if (name := _reservation_of(each))}
+        for held in self.cluster.list(Reservation).items:
+            if held.status.phase == "Available" and held.metadata.name not in users:
+                self._charge_requested(given, held.status.node_name, held.metadata)
+
+    def _charge_requested(
+        self, given: Counter[tuple[str, ...]], node_name: str, meta: ObjectMeta
+    ) -> None:
+        for gpu in (ALLOCATED.read(meta) or {}).get("gpu", ()):
+            has = {name: amount.nanos for name, amount in gpu.resources.items()}
+            mine = {"core": has.get(CORE, 0), "memory": has.get(MEMORY, 0)}
+            self._charge_gpu(given, (GPUS, node_name, f"gpu-{gpu.minor}"), mine)
 
     def compare(self) -> None:
         """Judge every node for every pod that waits, quickly and plainly: the answers are equal."""
-        handle = self.scheduler.handle
-        filters = self.scheduler.cycles["default-scheduler"].profile.filter
-        plugin: Any = next(a.plugin for a in filters if a.name == "DynamicResources")
-        snapshot = Snapshot(handle.state)
-        for each, pod_class in list(handle.state.unbound.values()):
+        snapshot, table = tables(self.scheduler)
+        for each, pod_class in list(self.scheduler.handle.state.unbound.values()):
             claims = read_claims(snapshot, pod_class) if each.spec.resource_claims else None
             if not isinstance(claims, PodDeviceClaims) or not claims.pending:
                 continue
-            table = verdict_table(snapshot, plugin.gates)
             asked = (claims.pending, len(snapshot), claims.avoids)
-            quick = table.of_claims(*asked)
+            quick, ledger = table.of_claims(*asked), table.devices
             for row in range(len(snapshot)):
-                pools = table.devices.pools(row, claims.avoids)
-                found = allocate(pools, claims.pending, table.devices.use, plugin.gates)
+                pools = ledger.pools(row, claims.avoids)
+                found = allocate(pools, claims.pending, ledger.use, ledger.gates)
                 assert (quick.codes[row], quick.scores[row]) == verdict_of(found), (row, found)
 
     @staticmethod
@@ -343,14 +406,52 @@ class DeviceWorld:
     def rest(self) -> None:
         """Let everything that was written be seen, and look at the sums of the scheduler, too."""
         self.cluster.draw = None
+        lossy: Any = self.scheduler.handle.binder._cluster
+        lossy._share = 0.0
         for _ in range(60):
-            self.scheduler.step()
-            self.control()
+            moved = bool(self.scheduler.step()) | self.control()
             self.look()
             late = self.cluster.late
-            if late is None or not late.has_more:
+            if not moved and (late is None or not late.has_more):
                 break
+            self.clock.advance_to(self.clock.now_s() + 20)
         self.scheduler.validate()
+        self.compare_with_a_new_one()
+
+    def compare_with_a_new_one(self) -> None:
+        """Raise AssertionError if a scheduler that begins now knows other devices in use."""
+        anew = self.started()
+        anew.step(0)
+        (_, old), (_, new) = tables(self.scheduler), tables(anew)
+        assert old.devices.use == new.devices.use, f"{old.devices.use} or {new.devices.use}"
+        anew.finish()
+
+    def clear(self) -> None:
+        """Let everybody go.  Raises AssertionError if something is held by nobody then."""
+        for each in self.cluster.list(Pod).items:
+            self.cluster.delete(Pod, each.metadata.name, each.metadata.namespace)
+        for held in self.cluster.list(Reservation).items:
+            self.cluster.delete(Reservation, held.metadata.name)
+        self.rest()
+        for claim in self.cluster.list(ResourceClaim).items:
+            assert claim.status.allocation is None, f"{claim.key} keeps its devices"
+            assert not claim.status.reserved_for, f"{claim.key} is kept for {claim.status}"
+        _, table = tables(self.scheduler)
+        assert table.devices.use == DevicesInUse()
+
+
+def _reservation_of(each: Pod) -> str:
+    """Return the reservation that a pod has been given, and may leave unused."""
+    used = FROM_RESERVATION.read(each.metadata)
+    return used.name if used is not None else ""
+
+
+def tables(scheduler: Scheduler) -> tuple[Snapshot, VerdictTable]:
+    """Return what a scheduler sees, and what it knows of devices."""
+    filters = scheduler.cycles["default-scheduler"].profile.filter
+    plugin: Any = next(a.plugin for a in filters if a.name == "DynamicResources")
+    snapshot = Snapshot(scheduler.handle.state)
+    return snapshot, verdict_table(snapshot, plugin.gates)
 
 
 _CLASSES = {"gpu": GPUS, "part": PARTS, "net": NET}
@@ -422,6 +523,7 @@ def play(seed: int, steps: int = 40) -> None:
     for _ in range(steps):
         world.step()
     world.rest()
+    world.clear()
 
 
 def main() -> int:

@@ -117,6 +117,27 @@ def test_devices_are_given_once(embedded: NewEmbedded) -> None:
     assert devices(stored(one, "c2")) == ["n/gpu-0"]
 
 
+def test_a_claim_of_own_and_shared_devices_changes_what_its_node_has_left(
+    embedded: NewEmbedded,
+) -> None:
+    """Nodes of one shape differ from then on, though a pool that all see has changed, too."""
+    network = slice_of("net", 4, nodeName=None, allNodes=True, driver="net.example.com")
+    own = made("DeviceClass", "own", V1, spec=_of_driver(DRIVER))
+    net = made("DeviceClass", "net", V1, spec=_of_driver("net.example.com"))
+    asked = [{"name": n, "exactly": {"deviceClassName": n, "count": 1}} for n in ("own", "net")]
+    claims = [
+        made("ResourceClaim", name, V1, spec={"devices": {"requests": asked}}) for name in "cd"
+    ]
+    nodes = (node("a"), node("b"), slice_of("a", 1), slice_of("b", 1))
+    one = embedded(*nodes, network, own, net, *claims, user("p", "c"), user("q", "d"))
+
+    assert sorted(places(one).values()) == ["a", "b"]
+
+
+def _of_driver(driver: str) -> dict[str, Any]:
+    return {"selectors": [{"cel": {"expression": f'device.driver == "{driver}"'}}]}
+
+
 def test_pods_share_a_claim_on_the_nodes_that_reach_its_devices(embedded: NewEmbedded) -> None:
     """The second one follows the first, though other nodes are as good."""
     one = embedded(

@@ -248,7 +248,12 @@ class DeviceLedger:
         self._touch_allocated(set(self._slices.nodes_of((DRIVER, name))))
 
     def _touch_allocated(self, names: set[str]) -> None:
-        self._touch_use(self._rows_of(names))
+        """Note that devices are used in another way, nodes' own or those that several see."""
+        own = self._rows_of(names - {_ALL})
+        if own:
+            self._touch_use(own)
+        if _ALL in names:
+            self._touch_use(None)
 
     def _forget_if_free(self, device: DeviceId) -> None:
         held = self._holders[device[:2]]
