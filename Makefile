@@ -25,9 +25,11 @@ check: $(READY)
 
 # Random mixed worlds through the whole scheduler, for so many seconds; SEED is the first of them.
 FUZZ_SECONDS ?= 180
+DEVICE_WORLDS ?= 150 # of devices and claims; about a minute
 SEED ?= 0
 fuzz: $(READY)
 	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS) --seed $(SEED)
+	$(BIN)/python -m tests.fuzz.devices --worlds $(DEVICE_WORLDS) --seed $(SEED)
 
 # On a real Kubernetes control plane. It is built once, in some minutes, with the go of PATH or
 # /usr/local/go; or KUBEBUILDER_ASSETS names a folder that has kube-apiserver, etcd and kubectl.

@@ -231,7 +231,7 @@ class DeviceWorld:
         happens = self.draw.choices(
             (self.ask, self.end, self.republish, self.restart, self.drop_claim, self.reclass,
              self.lose_node, self.wait, self.crowd),
-            (8, 4, 2, 1, 1, 0.5, 0.5, 2, 3 if self.is_crowded else 0),
+            (8, 4, 2, 1, 1, 0.5, 0.5, 2, 5 if self.is_crowded else 0),
         )[0]  # fmt: skip
         happens()
         for _ in range(self.draw.randint(0, 3)):
@@ -260,7 +260,7 @@ class DeviceWorld:
                     self.ask(name)
             case "reservation":
                 wanted = self.draw.choice(({}, {CORE: 50, RATIO: 50}, {CORE: 100, RATIO: 100}))
-                held = reservation(name, self.draw.choice((1, 8)), requests=wanted, ttl="300s")
+                held = reservation(name, self.draw.choice((1, 8)), requests=wanted, ttl="3000s")
                 self.put(held)
             case "unreserve":
                 known = self.cluster.list(Reservation).items

@@ -1,7 +1,7 @@
 """Claims of devices between pods: made from templates, and free again when their pods end.
 
-In a cluster kube-controller-manager does it.  A reservation for a pod that was never seen here is
-left alone: what is known may be a part of a cluster.
+In a cluster kube-controller-manager does it.  A reservation that was there from the start for a pod
+that was never seen here is left alone: what is known may be a part of a cluster.
 
 Source: kubernetes pkg/controller/resourceclaim/controller.go ``syncPod``, ``syncClaim``.
 """
@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from koordinator.api.dynamic_resources import (
     POD_CLAIM_NAME,
     ResourceClaim,
+    ResourceClaimConsumerReference,
     ResourceClaimTemplate,
 )
 from koordinator.api.meta import ObjectMeta, OwnerReference
@@ -40,6 +41,7 @@ class DeviceClaimController:
         self._claims_watch = cluster.watch([ResourceClaimTemplate, ResourceClaim])
         self._pods_watch: Watch | None = None
         self._claims: dict[str, ResourceClaim] = {}
+        self._new_users: list[tuple[ResourceClaim, ResourceClaimConsumerReference]] = []
         self._waiting: dict[str, Pod] = {}  # for a template
 
     def step(self) -> bool:
@@ -58,6 +60,8 @@ class DeviceClaimController:
             did.append(made)
             if made or not _lacks(pod):
                 del self._waiting[key]
+        did += [self._end_late_use(claim, user) for claim, user in self._new_users]
+        self._new_users.clear()
         return any(did)
 
     def _hear_claims(self) -> bool:
@@ -69,8 +73,29 @@ class DeviceClaimController:
                 if event.type is EventType.DELETED:
                     self._claims.pop(event.object.key, None)
                 else:
-                    self._claims[event.object.key] = event.object
+                    self._take_claim(event.object)
         return has_news
+
+    def _take_claim(self, claim: ResourceClaim) -> None:
+        known = self._claims.get(claim.key)
+        self._claims[claim.key] = claim
+        if known is not None:
+            self._new_users += [
+                (claim, user)
+                for user in claim.status.reserved_for
+                if not is_reserved_for(known, user.uid)
+            ]
+
+    def _end_late_use(self, claim: ResourceClaim, user: ResourceClaimConsumerReference) -> bool:
+        """Take a claim from a pod that had gone before it was reserved for it."""
+        meta = claim.metadata
+        with suppress(NotFoundError):
+            pod = self._cluster.get(Pod, user.name, meta.namespace)
+            if pod.metadata.uid == user.uid and pod.status.phase not in _OVER:
+                return False
+        with suppress(NotFoundError):
+            self._end_use(claim, user.uid)
+        return True
 
     def _hear_pod(self, pod: Pod, *, gone: bool) -> bool:
         """Return whether something was released."""
@@ -113,17 +138,17 @@ class DeviceClaimController:
             ):
                 continue
             with suppress(NotFoundError):
-                self._end_use(claim, pod)
+                self._end_use(claim, pod.metadata.uid)
                 if is_made_for_pod(claim, pod.metadata) and gone:
                     meta = claim.metadata
                     self._cluster.delete(ResourceClaim, meta.name, meta.namespace)
                 did = True
         return did
 
-    def _end_use(self, claim: ResourceClaim, pod: Pod) -> None:
+    def _end_use(self, claim: ResourceClaim, uid: str) -> None:
         meta = claim.metadata
         stored = self._cluster.get(ResourceClaim, meta.name, meta.namespace)
-        free = without_consumer(stored, pod.metadata.uid)
+        free = without_consumer(stored, uid)
         if not free.status.reserved_for and free.status.allocation is not None:
             free = without_allocation(free)
         if free is stored:

@@ -1,0 +1,57 @@
+"""Claims between pods, as a cluster's controller keeps them."""
+
+from msgspec.structs import replace
+from tests.worlds import START_S, made, pod
+
+from koordinator.api.dynamic_resources import (
+    ClaimAllocation,
+    ResourceClaim,
+    ResourceClaimConsumerReference,
+    ResourceClaimStatus,
+)
+from koordinator.api.pod import Pod
+from koordinator.cluster.memory.server import MemoryCluster
+from koordinator.foundation.clock import VirtualClock
+from koordinator.simulator.device_claims import DeviceClaimController
+
+
+def use_of(name: str, uid: str) -> ResourceClaimStatus:
+    """Return the status of a claim that a pod uses."""
+    user = ResourceClaimConsumerReference(resource="pods", name=name, uid=uid)
+    return ResourceClaimStatus(allocation=ClaimAllocation(), reserved_for=(user,))
+
+
+def claim_in(cluster: MemoryCluster, name: str, status: ResourceClaimStatus) -> ResourceClaim:
+    """Store a claim."""
+    made_here = made("ResourceClaim", name, ResourceClaim.API_VERSION)
+    assert isinstance(made_here, ResourceClaim)
+    created = cluster.create(made_here)
+    return cluster.update_status(replace(created, status=status))
+
+
+def test_a_claim_that_is_reserved_for_a_pod_that_has_gone_is_free_again() -> None:
+    """A scheduler may hear late that the pod is gone; one that is there keeps its claim."""
+    cluster = MemoryCluster(VirtualClock(START_S), immediate_pod_deletion=True)
+    here, gone = cluster.create(pod("here")), cluster.create(pod("gone"))
+    first, second = (claim_in(cluster, name, ResourceClaimStatus()) for name in ("c", "d"))
+    controller = DeviceClaimController(cluster)
+    controller.step()
+    cluster.delete(Pod, "gone", "default")
+    controller.step()
+
+    cluster.update_status(replace(first, status=use_of("gone", gone.metadata.uid)))
+    kept = cluster.update_status(replace(second, status=use_of("here", here.metadata.uid)))
+    controller.step()
+    free = cluster.get(ResourceClaim, "c", "default").status
+    assert (free.allocation, free.reserved_for) == (None, ())
+    assert cluster.get(ResourceClaim, "d", "default").status == kept.status
+
+
+def test_what_was_reserved_from_the_start_is_left_alone() -> None:
+    """Its pod may be in a part of the cluster that is not known here."""
+    cluster = MemoryCluster(VirtualClock(START_S))
+    kept = claim_in(cluster, "c", use_of("elsewhere", "uid"))
+    controller = DeviceClaimController(cluster)
+    controller.step()
+    controller.step()
+    assert cluster.get(ResourceClaim, "c", "default").status == kept.status
