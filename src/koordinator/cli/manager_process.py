@@ -36,7 +36,7 @@ from koordinator.manager.admission.hooks import Hook, HookOptions, enabled_hooks
 from koordinator.manager.admission.request import AdmissionRequest, Denial
 from koordinator.manager.app import Manager, ManagerOptions
 from koordinator.manager.lookups import WatchLookup
-from koordinator.manager.metrics import BindingMetrics, ManagerMetrics
+from koordinator.manager.metrics import BindingMetrics, ManagerMetrics, QuotaWeights
 from koordinator.manager.quota_record import QuotaRecord
 from koordinator.manager.webhook_configuration import (
     MUTATING_NAME,
@@ -226,6 +226,7 @@ class Webhooks:
             record,
             on_fault=on_fault,
             charge_attempts=settings.flags.quotas.quota_update_max_retries,
+            weights=QuotaWeights(registry),
         )
         self._care_cluster = connect()
         namespace = settings.options.config_namespace

@@ -21,6 +21,7 @@ from koordinator.foundation.clock import Clock, SystemClock
 from koordinator.foundation.errors import ConflictError, InputError, NotFoundError
 from koordinator.foundation.faults import FaultHandler, fault_of, raise_fault
 from koordinator.manager.admission.lookup import QuotaDecision, ResultT
+from koordinator.manager.metrics import QuotaWeights
 from koordinator.manager.quota_record import QuotaRecord
 from koordinator.manager.quota_view import QuotaView
 
@@ -138,11 +139,13 @@ class WatchLookup(ReaderLookup):
         *,
         on_fault: FaultHandler = raise_fault,
         charge_attempts: int = CHARGE_ATTEMPTS,
+        weights: QuotaWeights | None = None,
     ) -> None:
         super().__init__(cluster, percent)
         self._cluster, self._clock, self._record = cluster, clock, record
         self._on_fault = on_fault
         self._charge_attempts = max(charge_attempts, CHARGE_ATTEMPTS)
+        self._weights = weights
         self._watch: Watch | None = None
         self._known: dict[type[KubeObject], dict[str, KubeObject]] = {k: {} for k in FOLLOWED}
         self._quotas = QuotaView()
@@ -175,6 +178,9 @@ class WatchLookup(ReaderLookup):
         obj = event.object
         if isinstance(obj, ElasticQuota):
             self._quotas.take_event(event.type, obj)
+            if self._weights is not None:
+                is_gone = event.type is EventType.DELETED
+                (self._weights.forget if is_gone else self._weights.show)(obj)
         elif event.type is EventType.DELETED:
             self._known[type(obj)].pop(obj.key, None)
         else:

@@ -7,7 +7,10 @@ from contextlib import suppress
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from koordinator.api.annotations.quota import shared_weight
+from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.domain.colocation.amounts import milli, units
+from koordinator.foundation.quantity import NANOS
 from koordinator.manager.controllers.node_resource import NodeOutcome
 from koordinator.manager.switches import Controller
 
@@ -34,6 +37,38 @@ class BindingMetrics:
     def decided(self, decision: str) -> None:
         """Count a decision, a ``BindingDecision``."""
         self._decisions.labels(decision).inc()
+
+
+class QuotaWeights:
+    """Shows the shared weight of each quota while it is there."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._weight = Gauge(
+            "koord_manager_webhook_quota_shared_weight",
+            "The shared weight of a quota, in cores, bytes or pieces.",
+            ("elasticquota_name", "resource_name"),
+            registry=registry,
+        )
+        self._shown: dict[str, frozenset[str]] = {}  # resources by quota
+
+    def show(self, quota: ElasticQuota) -> None:
+        """Show what a quota says by now."""
+        name = quota.metadata.name
+        weights = shared_weight(quota)
+        self._keep_only(name, frozenset(weights))
+        for resource, weight in weights.items():
+            self._weight.labels(name, resource).set(weight.nanos / NANOS)
+
+    def forget(self, quota: ElasticQuota) -> None:
+        """Show a quota no more."""
+        self._keep_only(quota.metadata.name, frozenset())
+
+    def _keep_only(self, name: str, resources: frozenset[str]) -> None:
+        for resource in self._shown.pop(name, frozenset()) - resources:
+            with suppress(KeyError):
+                self._weight.remove(name, resource)
+        if resources:
+            self._shown[name] = resources
 
 
 class ManagerMetrics:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 from tests.unit.manager.admission.requests import namespace, pod, priority_class, profile
 from tests.unit.manager.admission.test_validation import quota
 
@@ -12,6 +13,7 @@ from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import VirtualClock
 from koordinator.manager.lookups import ReaderLookup, WatchLookup
+from koordinator.manager.metrics import QuotaWeights
 
 OBJECTS: tuple[Any, ...] = (
     namespace("default", tier="x"),
@@ -62,3 +64,27 @@ def test_what_changes_is_known_at_the_next_request() -> None:
 
     assert not list(lookup.profiles())
     assert lookup.quotas().get("team") is None
+
+
+def test_the_shared_weight_of_a_quota_is_shown_while_it_is_there() -> None:
+    """The maximum where it says none; a resource that it drops, and a quota that goes, go too."""
+    world, registry = cluster(), CollectorRegistry()
+    lookup = WatchLookup(world, lambda: 0, VirtualClock(), weights=QuotaWeights(registry))
+
+    def weight(resource: str) -> float | None:
+        labels = {"elasticquota_name": "team", "resource_name": resource}
+        lookup.follow()
+        return registry.get_sample_value("koord_manager_webhook_quota_shared_weight", labels)
+
+    def write(weights: str) -> None:
+        annotations = {"quota.scheduling.koordinator.sh/shared-weight": weights}
+        world.patch(ElasticQuota, "team", "default", {"metadata": {"annotations": annotations}})
+
+    most = world.get(ElasticQuota, "team", "default").spec.max
+    assert weight("cpu") == float(str(most["cpu"]))
+    write('{"cpu": "1500m", "example.com/gpu": 3}')
+    assert (weight("cpu"), weight("example.com/gpu")) == (1.5, 3.0)
+    write('{"cpu": 7}')
+    assert (weight("cpu"), weight("example.com/gpu")) == (7.0, None)
+    world.delete(ElasticQuota, "team", "default")
+    assert weight("cpu") is None
