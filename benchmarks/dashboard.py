@@ -5,10 +5,13 @@ readers in another process, over real connections.  Costs are CPU time: of makin
 the feed does in a twentieth of its time at most, and of the server's thread.
 """
 
+import os
 import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +41,16 @@ READERS = 50
 MOVE_THE_MAP = Path(__file__).parents[1] / "tests/browser/move_the_map.js"
 STATUS = SourceStatus(phase=SourcePhase.LIVE, now_s=NOW_S)
 
+_LOOK_AT_THE_MAP = """async () => {
+  const between = []
+  let before = await new Promise(requestAnimationFrame)
+  for (let n = 0; n < 180; n += 1) {
+    const now = await new Promise(requestAnimationFrame)
+    between.push(now - before)
+    before = now
+  }
+  return between
+}"""
 _READER = """
 import selectors, socket, sys
 port, count = int(sys.argv[1]), int(sys.argv[2])
@@ -150,7 +163,10 @@ def readers(scale: float) -> dict[str, Any]:
 
 
 def frames(scale: float) -> dict[str, Any]:
-    """Return the time between frames of a Chromium that zooms the map while the cluster changes."""
+    """Return the frames a second of a Chromium whose map changes: looked at only, and zoomed.
+
+    Where there are several cores one is for the cluster and the server, the others for Chromium.
+    """
     try:
         from playwright.sync_api import sync_playwright  # noqa: PLC0415 -- of few machines
     except ImportError:
@@ -159,23 +175,35 @@ def frames(scale: float) -> dict[str, Any]:
     if path is None:
         return {"skipped": "needs a Chromium on PATH"}
     world = _World(scale)
-    feed = Feed(_Changing(world), SystemClock())
+    source = _Changing(world)
+    feed = Feed(source, SystemClock())
     server = HttpServer(dashboard_application(feed, lambda _: (), SystemClock()), "127.0.0.1", 0)
-    feed.start()
-    server.start()
+    cores = sorted(os.sched_getaffinity(0))
     try:
-        with sync_playwright() as playwright:
+        with sync_playwright() as playwright, ExitStack() as cleanup:
             browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+            cleanup.callback(browser.close)
+            if len(cores) > 1:
+                _keep_to(os.getpid(), {cores[0]})
+                for child in _descendants(os.getpid()):
+                    _keep_to(child, set(cores[1:]))
+            feed.start()
+            server.start()
             page = browser.new_page(viewport={"width": 1600, "height": 1000})
             page.goto(f"http://127.0.0.1:{server.port}/#/map")
             page.get_by_text("live", exact=True).wait_for(timeout=120_000)
-            page.wait_for_timeout(2000)
+            _wait_for_overviews(feed, 5)  # all is derived, and frames follow each other
+            before, began_s = source.rounds, time.monotonic()
+            looked_at = page.evaluate(_LOOK_AT_THE_MAP)
             shown = page.evaluate(MOVE_THE_MAP.read_text())
-            browser.close()
+            changes = CHANGES * (source.rounds - before) / (time.monotonic() - began_s)
     finally:
+        _keep_to(os.getpid(), set(cores))
         server.stop()
         feed.stop()
     return {
+        "changes": f"{changes:.0f} a second",
+        "looked at": f"{1000 * len(looked_at) / sum(looked_at):.0f} a second",
         "frames": f"{1000 * len(shown) / sum(shown):.0f} a second",
         "median": f"{shown[len(shown) // 2]:.1f} ms",
         "95 of 100": f"{shown[len(shown) * 19 // 20]:.1f} ms",
@@ -188,10 +216,38 @@ class _Changing(LiveClusterSource):
     def __init__(self, world: "_World") -> None:
         self.__dict__.update(world.source.__dict__)
         self._world = world
+        self.rounds = 0  # of ``CHANGES`` each
 
     def follow(self, pause: Pause) -> None:
-        while pause(1 / FRAMES_PER_S):
+        due_s = time.monotonic()
+        while pause(max(due_s - time.monotonic(), 0.0)):
             self._world.change()
+            self.rounds += 1
+            due_s = max(due_s, time.monotonic() - 1.0) + 1 / FRAMES_PER_S
+
+
+def _wait_for_overviews(feed: Feed, wanted: int) -> None:
+    """Return once so many different ones were made.  Raises TimeoutError after two minutes."""
+    seen, until_s = feed.overview, time.monotonic() + 120
+    while wanted:
+        if time.monotonic() > until_s:
+            raise TimeoutError("the dashboard makes no overviews")
+        time.sleep(0.02)
+        if feed.overview is not seen:
+            seen, wanted = feed.overview, wanted - 1
+
+
+def _keep_to(pid: int, cores: set[int]) -> None:
+    """Let all threads of a process run on some cores only."""
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        os.sched_setaffinity(int(thread.name), cores)
+
+
+def _descendants(pid: int) -> Iterator[int]:
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        for child in (thread / "children").read_text().split():
+            yield int(child)
+            yield from _descendants(int(child))
 
 
 class _ThreadTime:

@@ -1,6 +1,6 @@
 // Small parts that several views have.
 import type { ComponentChildren, JSX } from 'preact'
-import { useEffect, useState } from 'preact/hooks'
+import { useEffect, useLayoutEffect, useState } from 'preact/hooks'
 import { get, Refused } from './client'
 
 /** Ask again every few seconds while the view is open. */
@@ -94,7 +94,7 @@ function keptTheme(): string {
 
 export function ThemeSwitch(): JSX.Element {
   const [theme, setTheme] = useState(keptTheme())
-  useEffect(() => {
+  useLayoutEffect(() => {
     try {
       localStorage.setItem(THEME, theme)
     } catch {

@@ -31,7 +31,6 @@ from koordinator.dashboard.sources.recording import RecordingSource
 from koordinator.dashboard.sources.simulation import SimulationSource
 from koordinator.foundation.clock import Clock, SystemClock
 from koordinator.foundation.errors import ClusterError, InputError
-from koordinator.process.authorization import Authorizer
 from koordinator.process.certificates import context_of_files, self_signed_context
 from koordinator.process.connections import ConnectionLimits
 from koordinator.process.http_server import HttpServer, is_loopback
@@ -44,7 +43,7 @@ DEMO = "demo"
 SIMULATED_SPEED, RECORDED_SPEED = 600.0, 60.0
 LIMITS = ConnectionLimits(connections=256)  # browsers keep one for the stream and some for queries
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
-REVIEWS_PER_S = 20.0
+REVIEWS_PER_S = 100.0
 ASK_EVERY_S, ASK_TIMEOUT_S = 5.0, 5.0  # whether the API server is still there
 LOOK_EVERY_S = 30.0  # how components are
 
@@ -142,7 +141,7 @@ def _servers(
 
 
 def _reviewed(reviewer: Callable[[], Cluster] | None, clock: Clock) -> AccessPolicy | None:
-    return None if reviewer is None else ReviewedAccess(Authorizer(reviewer(), clock))
+    return None if reviewer is None else ReviewedAccess(reviewer(), clock)
 
 
 # -- sources ---------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ AnswerT = TypeVar("AnswerT")
 
 LEAST_INTERVAL_S = 0.25
 READERS_AT_FULL_RATE = 25  # twice as many are sent half as many frames
-SHARE_OF_TIME = 20  # an overview may take one part in so many
+SHARE_OF_TIME = 20  # overviews may take one part in so many, and so may remedies
 UNWATCHED_INTERVAL_S = 5.0  # for the timeline, while nobody looks
 REMEDY_LASTS_S = 10.0
 LONGEST_NAP_S = 0.5
@@ -62,6 +62,7 @@ class Feed:
         self.broadcast = Broadcast(heading, self.timeline, self._hurry)
         self._builder: tuple[SchedulerHandle, OverviewBuilder] | None = None
         self._due_s = self._earliest_s = 0.0
+        self._remedy_due_s: float | None = None  # None: none has been looked for
         self._remedies: dict[str, tuple[float, str]] = {}  # by pod: since when, and what
         self.overview: ClusterOverview | None = None  # the last one
         self.cost_s = 0.0  # what that took
@@ -158,10 +159,11 @@ class Feed:
         overview = self._look(handle)
         is_watched = self.broadcast.readers > 0
         if is_watched:
-            self._find_remedy(handle, overview, now_s)
             self.broadcast.publish(overview, self._known_remedies(), handle.state)
         self._ready.set()
         self.cost_s = time.thread_time() - began_s
+        if is_watched:
+            self._find_remedy(handle, overview, now_s)
         crowd = max(1.0, self.broadcast.readers / READERS_AT_FULL_RATE)
         pause_s = LEAST_INTERVAL_S * crowd if is_watched else UNWATCHED_INTERVAL_S
         if overview.status.speed is not None:
@@ -181,6 +183,7 @@ class Feed:
         if self._builder is None or self._builder[0] is not handle:
             self._builder = (handle, OverviewBuilder(handle))
             self._remedies.clear()
+            self._remedy_due_s = None
         overview = self.overview = self._builder[1].build(self.source.status)
         self.timeline.add(overview)
         if self.source.devices is None:
@@ -202,8 +205,12 @@ class Feed:
     ) -> None:
         """Find out what would help one pod: the first of the cause that was looked at longest ago.
 
-        One each time, since it takes some milliseconds to try things on a copy.
+        One each time, since it takes some milliseconds to try things on a copy.  The first is not
+        counted: with it everything is derived that a scheduler derives once, for seconds where
+        100,000 pods are all different.
         """
+        if self._remedy_due_s is not None and now_s < self._remedy_due_s:
+            return
         firsts: dict[str, str] = {}
         for one in overview.waiting:
             firsts.setdefault(one.cause, one.key)
@@ -213,7 +220,11 @@ class Feed:
         since_s, key = min(due, default=(now_s, ""))
         if not key or now_s - since_s < REMEDY_LASTS_S:
             return
+        began_s = time.thread_time()
         self._remedies[key] = (now_s, _remedy(handle, key))
+        took_s = time.thread_time() - began_s
+        is_first = self._remedy_due_s is None
+        self._remedy_due_s = now_s if is_first else now_s + SHARE_OF_TIME * took_s
 
 
 def _remedy(handle: SchedulerHandle, key: str) -> str:

@@ -28,6 +28,7 @@ from koordinator.api.meta import KubeObject
 from koordinator.dashboard import queries
 from koordinator.dashboard.access import (
     EVERYTHING,
+    RIGHTS_LAST_S,
     AccessDeniedError,
     AccessPolicy,
     OpenAccess,
@@ -56,11 +57,12 @@ from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.simulator.device_bars import MOST_LANES
 
 #: A stream ends so that rights are looked at again, and before a connection has had its time.
-STREAM_LASTS_S = 45.0
+STREAM_LASTS_S = RIGHTS_LAST_S
 KEEP_ALIVE_S = 10.0
 LONGEST_BODY_BYTES = 4 << 20
 OTHER = "other"  # the run that is compared with
 NAMESPACES_LAST_S = 10.0
+USERS_AT_ONCE = 4  # whose rights are asked about, so that one with many namespaces delays nobody
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -170,7 +172,7 @@ class _Pages:
         self._feed, self._read_manifests, self._clock = feed, read_manifests, clock
         self._other = other
         self._policy = policy
-        self._reviews = ThreadPoolExecutor(1, "reviews")  # who reviews has no locks
+        self._reviews = ThreadPoolExecutor(USERS_AT_ONCE, "reviews")
         self._namespaces: tuple[float, frozenset[str]] | None = None
         self._answers = AnswerCache(clock)
         self._trying = threading.Lock()

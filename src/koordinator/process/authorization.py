@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from threading import Lock
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
@@ -83,8 +84,9 @@ class PathPatterns:
 
 
 class Authorizer:
-    """Decides about requests.  Belongs to one thread, and so does its ``reviewer``.
+    """Decides about requests; threads may share one if they may share its ``reviewer``.
 
+    Two that ask the same at the same time may both ask the API server.
     What the API server said counts for ``cached_s`` seconds, a refusal for 30 s at most.
     """
 
@@ -146,13 +148,13 @@ class Authorizer:
 
     def _user(self, token: str) -> UserInfo | None:
         key = hashlib.sha256(token.encode()).digest()  # keeps tokens out of memory
-        if key not in self._users:
-            review = self._reviewer.create(TokenReview(spec=TokenReviewSpec(token=token)))
-            status = review.status
-            if status.error:
-                log.info("token refused", extra={"error": status.error})
-            self._users.put(key, status.user if status.authenticated else None)
-        return self._users.get(key)
+        known = self._users.get(key)
+        if known is not None:
+            return known.value
+        status = self._reviewer.create(TokenReview(spec=TokenReviewSpec(token=token))).status
+        if status.error:
+            log.info("token refused", extra={"error": status.error})
+        return self._users.put(key, status.user if status.authenticated else None)
 
     def _permission(
         self, user: UserInfo, asked: NonResourceAttributes | ResourceAttributes
@@ -166,28 +168,41 @@ class Authorizer:
             uid=user.uid,
         )
         key = msgspec.json.encode(spec)
-        if key not in self._permissions:
-            self._permissions.put(key, self._reviewer.create(SubjectAccessReview(spec=spec)).status)
-        return self._permissions.get(key)
+        known = self._permissions.get(key)
+        if known is not None:
+            return known.value
+        status = self._reviewer.create(SubjectAccessReview(spec=spec)).status
+        return self._permissions.put(key, status)
+
+
+@dataclass(frozen=True, slots=True)
+class _Learnt(Generic[ValueT]):
+    at_s: float
+    value: ValueT
 
 
 class _Recent(Generic[ValueT]):
-    """What was learnt not long ago; ``lasts_s`` says how long a value counts."""
+    """What was learnt not long ago; ``lasts_s`` says how long a value counts.  For many threads."""
 
     def __init__(self, clock: Clock, lasts_s: Callable[[ValueT], float]) -> None:
         self._clock = clock
         self._lasts_s = lasts_s
-        self._values: dict[Hashable, tuple[float, ValueT]] = {}  # in the order of their age
+        self._lock = Lock()
+        self._learnt: dict[Hashable, _Learnt[ValueT]] = {}  # in the order of their age
 
-    def __contains__(self, key: Hashable) -> bool:
-        learnt = self._values.get(key)
-        return learnt is not None and self._clock.now_s() < learnt[0] + self._lasts_s(learnt[1])
+    def get(self, key: Hashable) -> _Learnt[ValueT] | None:
+        """Return what is known and still counts."""
+        with self._lock:
+            found = self._learnt.get(key)
+        if found is None or self._clock.now_s() >= found.at_s + self._lasts_s(found.value):
+            return None
+        return found
 
-    def get(self, key: Hashable) -> ValueT:
-        return self._values[key][1]
-
-    def put(self, key: Hashable, value: ValueT) -> None:
-        self._values.pop(key, None)
-        if len(self._values) >= CACHED_ANSWERS:
-            del self._values[next(iter(self._values))]
-        self._values[key] = (self._clock.now_s(), value)
+    def put(self, key: Hashable, value: ValueT) -> ValueT:
+        """Remember and return a value."""
+        with self._lock:
+            self._learnt.pop(key, None)
+            if len(self._learnt) >= CACHED_ANSWERS:
+                del self._learnt[next(iter(self._learnt))]
+            self._learnt[key] = _Learnt(self._clock.now_s(), value)
+        return value

@@ -14,7 +14,6 @@ from koordinator.api.authorization import SubjectAccessReview, SubjectAccessRevi
 from koordinator.api.meta import KubeObject
 from koordinator.dashboard.access import ReviewedAccess
 from koordinator.foundation.clock import SystemClock, to_datetime
-from koordinator.process.authorization import Authorizer
 
 KindT = TypeVar("KindT", bound=KubeObject)
 
@@ -284,7 +283,7 @@ class Rights:
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Browser]:
     """Show a cluster that two tenants share."""
-    policy = ReviewedAccess(Authorizer(Rights(), SystemClock()))
+    policy = ReviewedAccess(Rights(), SystemClock())
     with served(manifests(tenants(), QUOTAS), policy) as found:
         yield found
 
