@@ -15,7 +15,7 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,6 +37,8 @@ from koordinator.api.meta import JsonObject, KubeObject, ObjectMeta
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
+from koordinator.cluster.memory.server import EndedBinds
+from koordinator.cluster.port import Binding
 from koordinator.domain.dynamic_resources.allocator import allocate
 from koordinator.domain.dynamic_resources.node_gpus import DRIVER as GPUS
 from koordinator.domain.dynamic_resources.shares import DevicesInUse
@@ -73,7 +75,12 @@ CROWDED = configuration(
     pluginConfig=[{"name": "Coscheduling", "args": {"enablePreemption": True}}],
 )
 GROUP = "pod-group.scheduling.sigs.k8s.io"
-DEVICE_GATES = ("DRAPartitionableDevices", "DRAConsumableCapacity", "DRADeviceTaints")
+DEVICE_GATES = (
+    "DRAPartitionableDevices",
+    "DRAConsumableCapacity",
+    "DRADeviceTaints",
+    "DRADeviceBindingConditions",
+)
 NVIDIA: JsonObject = {"labels": {GPU_VENDOR: GpuVendor.NVIDIA.value}}
 GPUS_PER_NODE, NET_CAPACITY, COUNTED = 3, 10, 4
 REQUESTS: tuple[dict[str, Any], ...] = (
@@ -104,6 +111,19 @@ class LossyCluster:
         if fate < self._share:
             raise ClusterError("the answer was lost")
         return done
+
+    def bind(self, bindings: Sequence[Binding]) -> EndedBinds:
+        """Lose requests and answers; what is not sent is bound to nothing."""
+        results: list[ClusterError | None] = []
+        for each in bindings:
+            fate = self._draw.random()
+            if fate < self._share / 2:
+                results.append(ClusterError("the request was lost"))
+                continue
+            (result,) = self._cluster.bind([each]).results()
+            lost = ClusterError("the answer was lost") if fate < self._share else None
+            results.append(lost or result)
+        return EndedBinds(results)
 
 
 @dataclass
@@ -230,8 +250,8 @@ class DeviceWorld:
         """Let one thing happen, the scheduler work, and look."""
         happens = self.draw.choices(
             (self.ask, self.end, self.republish, self.restart, self.drop_claim, self.reclass,
-             self.lose_node, self.wait, self.crowd),
-            (8, 4, 2, 1, 1, 0.5, 0.5, 2, 5 if self.is_crowded else 0),
+             self.lose_node, self.wait, self.crowd, self.prepare),
+            (8, 4, 2, 1, 1, 0.5, 0.5, 2, 5 if self.is_crowded else 0, 2),
         )[0]  # fmt: skip
         happens()
         for _ in range(self.draw.randint(0, 3)):
@@ -309,6 +329,23 @@ class DeviceWorld:
         """Delete a claim; its finalizer keeps one that has devices."""
         with suppress(NotFoundError):
             self.cluster.delete(ResourceClaim, self.draw.choice(("c0", "c1", "c2")), "default")
+
+    def prepare(self) -> None:
+        """Report of some devices that they are ready, or never will be."""
+        self.tell_of_devices(0.5, ("Ready", "Ready", "Broken"))
+
+    def tell_of_devices(self, share: float, kinds: Sequence[str]) -> None:
+        """Report one of these conditions of a share of the devices that others wait for."""
+        for claim in self.cluster.list(ResourceClaim).items:
+            allocation = claim.status.allocation
+            for result in allocation.devices.results if allocation else ():
+                if result.binding_conditions and self.draw.random() < share:
+                    kind = self.draw.choice(kinds)
+                    about = {"driver": result.driver, "pool": result.pool, "device": result.device}
+                    said = [{"type": kind, "status": "True", "reason": "Told"}]
+                    over = {"status": {"devices": [{**about, "conditions": said}]}}
+                    meta = claim.metadata
+                    self.cluster.patch(ResourceClaim, meta.name, meta.namespace, over, "status")
 
     def reclass(self) -> None:
         """Take a class away, or bring it back."""
@@ -409,6 +446,7 @@ class DeviceWorld:
         lossy: Any = self.scheduler.handle.binder._cluster
         lossy._share = 0.0
         for _ in range(60):
+            self.tell_of_devices(1.0, ("Ready",))
             moved = bool(self.scheduler.step()) | self.control()
             self.look()
             late = self.cluster.late
@@ -481,7 +519,12 @@ def _net() -> list[dict[str, Any]]:
     taint = [{"key": "k", "effect": "NoSchedule"}]
     return [
         {"name": "shared", "allowMultipleAllocations": True, "capacity": capacity},
-        {"name": "own", "capacity": {"slots": {"value": str(NET_CAPACITY)}}},
+        {
+            "name": "own",
+            "capacity": {"slots": {"value": str(NET_CAPACITY)}},
+            "bindingConditions": ["Ready"],
+            "bindingFailureConditions": ["Broken"],
+        },
         {"name": "tainted", "taints": taint},
     ]
 
