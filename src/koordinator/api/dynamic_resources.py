@@ -304,7 +304,7 @@ class DeviceTaint(ApiStruct, frozen=True, kw_only=True):
     """Keeps claims away from a device.  Gate DRADeviceTaints."""
 
     key: str
-    effect: str  # NoSchedule or NoExecute
+    effect: str  # None, NoSchedule or NoExecute
     value: str = ""
     time_added: dt.datetime | None = None
 
@@ -358,4 +358,34 @@ class ResourceSlice(KubeObject, frozen=True, kw_only=True):
     spec: ResourceSliceSpec
 
 
-KINDS = (ResourceClaim, ResourceClaimTemplate, DeviceClass, ResourceSlice)
+class DeviceTaintSelector(ApiStruct, frozen=True, kw_only=True):
+    """Which devices: those for which all that is said holds; all, if nothing is said."""
+
+    driver: str | None = None
+    pool: str | None = None
+    device: str | None = None
+
+
+class DeviceTaintRuleSpec(ApiStruct, frozen=True, kw_only=True):
+    """A taint, and the devices that get it.  No selector selects every device."""
+
+    taint: DeviceTaint
+    device_selector: DeviceTaintSelector | None = None
+
+
+class DeviceTaintRule(KubeObject, frozen=True, kw_only=True):
+    """Taints devices beside what their drivers say.  Alpha in 1.35, gate DRADeviceTaintRules.
+
+    What its status tells, of evictions, is for people.
+    Source: k8s.io/api resource/v1alpha3/types.go.
+    """
+
+    API_VERSION: ClassVar[str] = "resource.k8s.io/v1alpha3"
+    KIND: ClassVar[str] = "DeviceTaintRule"
+    PLURAL: ClassVar[str] = "devicetaintrules"
+    NAMESPACED: ClassVar[bool] = False
+
+    spec: DeviceTaintRuleSpec
+
+
+KINDS = (ResourceClaim, ResourceClaimTemplate, DeviceClass, DeviceTaintRule, ResourceSlice)

@@ -12,7 +12,12 @@ from typing import Any
 from koordinator.api.cluster_network_topology import ClusterNetworkTopology
 from koordinator.api.config_map import ConfigMap
 from koordinator.api.device import Device
-from koordinator.api.dynamic_resources import DeviceClass, ResourceClaim, ResourceSlice
+from koordinator.api.dynamic_resources import (
+    DeviceClass,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceSlice,
+)
 from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.kubescheduler import (
     NO_GATES,
@@ -184,6 +189,7 @@ WATCHED: tuple[type[KubeObject], ...] = (
     PersistentVolume,
     PersistentVolumeClaim,
     DeviceClass,
+    DeviceTaintRule,
     ResourceSlice,
     ResourceClaim,
 )

@@ -23,6 +23,8 @@ _PATHS = {
     "ElasticQuotaProfile": (
         "/apis/quota.koordinator.sh/v1alpha1/namespaces/{namespace}/elasticquotaprofiles"
     ),
+    "DeviceClass": "/apis/resource.k8s.io/v1/deviceclasses",
+    "DeviceTaintRule": "/apis/resource.k8s.io/v1alpha3/devicetaintrules",
     "Device": "/apis/scheduling.koordinator.sh/v1alpha1/devices",
     "LimitRange": "/api/v1/namespaces/{namespace}/limitranges",
     "Node": "/api/v1/nodes",
@@ -36,6 +38,8 @@ _PATHS = {
     "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
     "ReplicaSet": "/apis/apps/v1/namespaces/{namespace}/replicasets",
     "Reservation": "/apis/scheduling.koordinator.sh/v1alpha1/reservations",
+    "ResourceClaim": "/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims",
+    "ResourceSlice": "/apis/resource.k8s.io/v1/resourceslices",
     "RuntimeClass": "/apis/node.k8s.io/v1/runtimeclasses",
     "Service": "/api/v1/namespaces/{namespace}/services",
     "Workload": "/apis/scheduling.k8s.io/v1alpha1/namespaces/{namespace}/workloads",

@@ -1,7 +1,7 @@
 """One control plane, one scheduler and one manager for all scenarios of the originals' own suites.
 
-The API server has the alpha API of Workloads.  The scheduler has two profiles: kube-scheduler's own
-and the one that the chart installs.
+The API server has the alpha APIs of Workloads and of rules that taint devices.  The scheduler has
+two profiles: kube-scheduler's own and the one that the chart installs.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from tests.e2e.leftovers import Leftovers
 from tests.e2e.scheduler_process import SchedulerProcess
 from tests.e2e.suites.cluster import SuiteCluster
 
-GATES = "GenericWorkload=true,GangScheduling=true"
+GATES = "GenericWorkload=true,GangScheduling=true,DRADeviceTaints=true,DRADeviceTaintRules=true"
 CHART = Path(__file__).parents[3] / "charts/koordinator"
 
 
@@ -24,10 +24,10 @@ CHART = Path(__file__).parents[3] / "charts/koordinator"
 def controlplane(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ControlPlane]:
-    """Run a control plane with the alpha API of Workloads."""
+    """Run a control plane with alpha APIs."""
     flags = (
-        "--feature-gates=GenericWorkload=true",
-        "--runtime-config=scheduling.k8s.io/v1alpha1=true",
+        "--feature-gates=GenericWorkload=true,DRADeviceTaints=true,DRADeviceTaintRules=true",
+        "--runtime-config=scheduling.k8s.io/v1alpha1=true,resource.k8s.io/v1alpha3=true",
     )
     with running_controlplane(request, tmp_path_factory.mktemp("suites"), flags) as running:
         yield running

@@ -40,6 +40,7 @@ PRIORITY_TRANSFORMER: Final = "PriorityTransformer"
 REPLACE_RESOURCES_TRANSFORMER: Final = "ReplaceResourcesTransformer"
 #: Of Kubernetes, off there, too: what of dynamic resource allocation is not settled yet.
 DRA_DEVICE_TAINTS: Final = "DRADeviceTaints"
+DRA_DEVICE_TAINT_RULES: Final = "DRADeviceTaintRules"
 DRA_PARTITIONABLE_DEVICES: Final = "DRAPartitionableDevices"
 DRA_CONSUMABLE_CAPACITY: Final = "DRAConsumableCapacity"
 DRA_BINDING_CONDITIONS: Final = "DRADeviceBindingConditions"
@@ -74,6 +75,7 @@ GATES: Final = frozenset(
         PRIORITY_TRANSFORMER,
         REPLACE_RESOURCES_TRANSFORMER,
         DRA_DEVICE_TAINTS,
+        DRA_DEVICE_TAINT_RULES,
         DRA_PARTITIONABLE_DEVICES,
         DRA_CONSUMABLE_CAPACITY,
         DRA_BINDING_CONDITIONS,
@@ -82,6 +84,10 @@ GATES: Final = frozenset(
     )
 )
 
+_NEEDS: Final = {
+    GANG_SCHEDULING: GENERIC_WORKLOAD,
+    DRA_DEVICE_TAINT_RULES: DRA_DEVICE_TAINTS,
+}
 ON_BY_DEFAULT: Final = frozenset((POD_DISRUPTION_BUDGET, GANG_PENDING_PODS_CONDITION))
 
 
@@ -108,12 +114,13 @@ class FeatureGates:
                     source="--feature-gates",
                 )
             said[name.strip()] = value.lower() == "true"
-        if said.get(GANG_SCHEDULING) and not said.get(GENERIC_WORKLOAD):
-            raise InputError(
-                f"{GANG_SCHEDULING} is on, but {GENERIC_WORKLOAD}, which it needs, is off; "
-                f"accepted is {GENERIC_WORKLOAD}=true,{GANG_SCHEDULING}=true",
-                source="--feature-gates",
-            )
+        for gate, needed in _NEEDS.items():
+            if said.get(gate) and not said.get(needed):
+                raise InputError(
+                    f"{gate} is on, but {needed}, which it needs, is off; "
+                    f"accepted is {needed}=true,{gate}=true",
+                    source="--feature-gates",
+                )
         return cls(
             frozenset(name for name in GATES if said.get(name, name in ON_BY_DEFAULT)),
             tuple(sorted(said.keys() - GATES)),

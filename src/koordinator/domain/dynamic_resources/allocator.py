@@ -50,6 +50,7 @@ class AllocatorGates:
     """Feature gates that are off by default in Kubernetes 1.35."""
 
     taints: bool = False
+    taint_rules: bool = False
     counters: bool = False
     capacity: bool = False  # also constraints of distinct attributes
     binding_conditions: bool = False

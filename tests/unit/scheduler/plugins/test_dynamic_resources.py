@@ -18,13 +18,14 @@ from tests.worlds import embedded as new_embedded
 
 from koordinator.api.dynamic_resources import (
     DELETE_PROTECTION,
+    DeviceTaintRule,
     ResourceClaim,
     ResourceClaimConsumerReference,
 )
 from koordinator.api.kubescheduler import NO_GATES, FeatureGates
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
-from koordinator.foundation.errors import ClusterError
+from koordinator.foundation.errors import ClusterError, InputError
 from koordinator.scheduler.loop import Bound, Unschedulable
 from koordinator.scheduler.queue import QueueState
 from koordinator.scheduler.snapshot import ObjectChange, ObjectTable, Snapshot
@@ -258,6 +259,106 @@ def test_gates_switch_on_what_is_not_settled_yet(embedded: NewEmbedded) -> None:
 
     assert places(embedded(*objects)) == {"p": "n"}
     assert places(embedded(*objects, gates=FeatureGates.parse("DRADeviceTaints=true"))) == {}
+
+
+RULES = FeatureGates.parse("DRADeviceTaints=true,DRADeviceTaintRules=true")
+
+
+def rule(name: str, effect: str = "NoSchedule", key: str = "k", **selector: str) -> KubeObject:
+    """Return a rule that taints devices; without a selector all of them."""
+    spec = {"taint": {"key": key, "effect": effect}, "deviceSelector": selector or None}
+    return made("DeviceTaintRule", name, "resource.k8s.io/v1alpha3", spec=spec)
+
+
+@pytest.mark.parametrize(
+    ("selector", "left"),
+    [
+        ({}, []),
+        ({"driver": DRIVER}, []),
+        ({"driver": "other"}, ["n/gpu-0"]),
+        ({"pool": "n"}, []),
+        ({"pool": "m"}, ["n/gpu-0"]),
+        ({"device": "gpu-0"}, ["n/gpu-1"]),
+        ({"driver": DRIVER, "pool": "n", "device": "gpu-1"}, ["n/gpu-0"]),
+    ],
+)
+def test_a_rule_taints_the_devices_that_it_selects(
+    embedded: NewEmbedded, selector: dict[str, str], left: list[str]
+) -> None:
+    """By driver, pool and device, those that are given; without its gate it does nothing."""
+    objects = (node("n"), slice_of("n", 2), GPUS, claim("c"), user("p", "c"), rule("r", **selector))
+    one = embedded(*objects, gates=RULES)
+    one.run_to_fixed_point()
+    assert devices(stored(one, "c")) == left
+
+    without = embedded(*objects, gates=FeatureGates.parse("DRADeviceTaints=true"))
+    without.run_to_fixed_point()
+    assert devices(stored(without, "c")) == ["n/gpu-0"]
+
+
+def test_a_pod_is_tried_again_when_a_rule_lets_its_devices_go(embedded: NewEmbedded) -> None:
+    """Because it is another one by now, or gone; what is not seen needs no toleration."""
+    one = embedded(
+        node("n"), slice_of("n", 2), GPUS, claim("c"), claim("d"), user("p", "c"), user("q", "d"),
+        rule("r"), rule("seen", "None"), gates=RULES,
+    )  # fmt: skip
+    assert places(one) == {}
+    one.cluster.update(rule("r", device="gpu-0"))
+    assert len(places(one)) == 1
+    one.cluster.delete(DeviceTaintRule, "r")
+    assert list(places(one)) == ["q"]
+
+
+def test_a_rule_needs_the_gate_of_taints() -> None:
+    with pytest.raises(InputError, match="DRADeviceTaintRules is on, but DRADeviceTaints"):
+        FeatureGates.parse("DRADeviceTaintRules=true")
+
+
+_selectors = st.fixed_dictionaries(
+    {},
+    optional={
+        "driver": st.sampled_from([DRIVER, "other"]),
+        "pool": st.sampled_from(["n", "m"]),
+        "device": st.sampled_from(["gpu-0", "gpu-1"]),
+    },
+)
+
+
+@settings(max_examples=25)
+@given(
+    rules=st.lists(st.tuples(_selectors, st.sampled_from(["None", "NoSchedule", "NoExecute"]))),
+    late=st.booleans(),
+)
+def test_rules_are_as_taints_in_the_slices(
+    rules: list[tuple[dict[str, str], str]], late: bool
+) -> None:
+    """Whether they were there before the slices or came after them."""
+    objects = [node("n"), node("m"), GPUS, *(claim(f"c{i}") for i in range(4))]
+    given_rules = [rule(f"r{i}", effect, **which) for i, (which, effect) in enumerate(rules)]
+    slices = [slice_of("n", 2), slice_of("m", 2)]
+    by_rules = new_embedded(*objects, gates=RULES)
+    for batch in (slices, given_rules) if late else (given_rules, slices):
+        by_rules.load(batch)
+
+    def taints_of(pool: str, name: str) -> list[dict[str, str]]:
+        said = {"driver": DRIVER, "pool": pool, "device": name}.items()
+        return [{"key": "k", "effect": effect} for which, effect in rules if which.items() <= said]
+
+    tainted = [
+        slice_of(
+            pool,
+            2,
+            devices=[{"name": n, "taints": taints_of(pool, n)} for n in ("gpu-0", "gpu-1")],
+        )
+        for pool in ("n", "m")
+    ]
+    by_slices = new_embedded(*objects, *tainted, gates=RULES)
+    found = []
+    for one in (by_rules, by_slices):
+        one.load(user(f"p{i}", f"c{i}") for i in range(4))
+        one.run_to_fixed_point()
+        found.append([devices(stored(one, f"c{i}")) for i in range(4)])
+    assert found[0] == found[1]
 
 
 def test_a_bind_waits_for_the_conditions_of_its_devices(embedded: NewEmbedded) -> None:

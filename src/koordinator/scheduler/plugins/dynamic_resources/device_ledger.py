@@ -10,7 +10,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from koordinator.api.dynamic_resources import DeviceClass, ResourceClaim, ResourceSlice
+from koordinator.api.dynamic_resources import (
+    DeviceClass,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceSlice,
+)
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.node import Node
 from koordinator.domain.dynamic_resources.allocation import devices_of
@@ -19,8 +24,9 @@ from koordinator.domain.dynamic_resources.inventory import DeviceId, Pool, PoolK
 from koordinator.domain.dynamic_resources.node_gpus import DRIVER, device_id, held_by_pods
 from koordinator.domain.dynamic_resources.shapes import usage_of
 from koordinator.domain.dynamic_resources.shares import CounterKey, DevicesInUse, consumption
+from koordinator.domain.dynamic_resources.taint_rules import concerns, with_taints
 from koordinator.foundation.arrays import extended
-from koordinator.scheduler.snapshot import Changed, ClusterState, IntArray
+from koordinator.scheduler.snapshot import Changed, ClusterState, IntArray, ObjectTable
 
 _ALL = ""  # among names of nodes: every one may be concerned
 USAGES = 1 << 14  # ways in which devices of a node are used; bounds memory
@@ -32,7 +38,7 @@ CountersTaken = tuple[tuple[CounterKey, int], ...] | None
 class DeviceLedger:
     """Slices and allocations, kept in step with a ``ClusterState`` as its ledgers are."""
 
-    kinds: ClassVar = (ResourceSlice, ResourceClaim, DeviceClass)
+    kinds: ClassVar = (ResourceSlice, ResourceClaim, DeviceClass, DeviceTaintRule)
 
     def __init__(self, gates: AllocatorGates) -> None:
         self.gates = gates
@@ -46,6 +52,7 @@ class DeviceLedger:
         self._usage_numbers: dict[Hashable, int] = {}
         self._next_usage = count()
         self._slices = SliceIndex()
+        self._rules: dict[str, DeviceTaintRule] = {}
         self._held: dict[str, list[tuple[DeviceId, Consumed]]] = {}  # by key of a claim
         self._pods_have: dict[str, dict[DeviceId, Consumed]] = {}  # by name of a node
         self._doubtful: set[str] = set()  # nodes of which pods may have other GPUs by now
@@ -66,6 +73,8 @@ class DeviceLedger:
                 self._take_slice(key, state.objects.get(ResourceSlice, key))
             elif kind is ResourceClaim:
                 self._take_claim(key, state.objects.get(ResourceClaim, key))
+            elif kind is DeviceTaintRule:
+                self._take_rule(key, state.objects)
             else:
                 self.classes += 1
         self._take_pods(state)
@@ -179,7 +188,7 @@ class DeviceLedger:
         if item is None:
             self._slices.drop(name)
         else:
-            self._slices.put(item)
+            self._slices.put(with_taints(item, self._rules.values()))
         seen_by |= {name for pool in pools for name in self._slices.nodes_of(pool)}
         self._touch(self._rows_of(seen_by))
         self._doubtful.update(pool for driver, pool in pools if driver == DRIVER)
@@ -187,6 +196,18 @@ class DeviceLedger:
             for pool in pools:
                 for device in self._holders.get(pool, ()):
                     self._count(device)
+
+    def _take_rule(self, name: str, objects: ObjectTable) -> None:
+        """Look again at slices of which a rule taints devices, or has tainted them."""
+        if not self.gates.taint_rules:
+            return
+        old, new = self._rules.pop(name, None), objects.get(DeviceTaintRule, name)
+        if new is not None:
+            self._rules[name] = new
+            self._rules = dict(sorted(self._rules.items()))
+        for item in objects.all(ResourceSlice):
+            if any(rule is not None and concerns(rule, item.spec) for rule in (old, new)):
+                self._take_slice(item.metadata.name, item)
 
     # -- claims ------------------------------------------------------------------------------
 

@@ -56,5 +56,6 @@ EVENTS = (
     EventHint("Pod", Action.UPDATE_GENERATED_CLAIMS),
     EventHint("ResourceClaim", Action.ALL, _on_claim),
     EventHint("DeviceClass", Action.ADD | Action.UPDATE),
+    EventHint("DeviceTaintRule", Action.UPDATE | Action.DELETE),
     EventHint("ResourceSlice", Action.ADD | Action.UPDATE | Action.DELETE),
 )

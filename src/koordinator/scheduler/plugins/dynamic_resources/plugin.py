@@ -19,6 +19,7 @@ from koordinator.api.kubescheduler import DynamicResourcesArgs, FeatureGates
 from koordinator.api.kubescheduler.gates import (
     DRA_BINDING_CONDITIONS,
     DRA_CONSUMABLE_CAPACITY,
+    DRA_DEVICE_TAINT_RULES,
     DRA_DEVICE_TAINTS,
     DRA_PARTITIONABLE_DEVICES,
 )
@@ -97,6 +98,7 @@ class DynamicResources:
         """Return the plugin with those parts that Kubernetes has off by default."""
         on = AllocatorGates(
             taints=DRA_DEVICE_TAINTS in gates,
+            taint_rules=DRA_DEVICE_TAINT_RULES in gates,
             counters=DRA_PARTITIONABLE_DEVICES in gates,
             capacity=DRA_CONSUMABLE_CAPACITY in gates,
             binding_conditions=DRA_BINDING_CONDITIONS in gates,

@@ -1,0 +1,42 @@
+"""Taints that an administrator gives devices, beside what their drivers say.
+
+Source: k8s.io/dynamic-resource-allocation resourceslice/tracker/tracker.go ``applyPatches``.
+"""
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from koordinator.api.dynamic_resources import (
+    DeviceTaintRule,
+    DeviceTaintSelector,
+    PoolDevice,
+    ResourceSlice,
+    ResourceSliceSpec,
+)
+
+_EVERY = DeviceTaintSelector()
+
+
+def concerns(rule: DeviceTaintRule, spec: ResourceSliceSpec) -> bool:
+    """Return whether a rule may select a device of a slice."""
+    wanted = rule.spec.device_selector or _EVERY
+    return wanted.driver in {None, spec.driver} and wanted.pool in {None, spec.pool.name}
+
+
+def with_taints(item: ResourceSlice, rules: Iterable[DeviceTaintRule]) -> ResourceSlice:
+    """Return a slice whose devices have the taints of the rules, too, in the order of these."""
+    those = [rule for rule in rules if concerns(rule, item.spec)]
+    if not those:
+        return item
+    devices = tuple(_tainted(device, those) for device in item.spec.devices)
+    return replace(item, spec=replace(item.spec, devices=devices))
+
+
+def _tainted(device: PoolDevice, rules: Iterable[DeviceTaintRule]) -> PoolDevice:
+    added = tuple(
+        rule.spec.taint
+        for rule in rules
+        if (rule.spec.device_selector or _EVERY).device in {None, device.name}
+    )
+    return replace(device, taints=(*device.taints, *added)) if added else device
