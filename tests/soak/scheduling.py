@@ -102,8 +102,10 @@ class SchedulerChurn:
 
     @property
     def others(self) -> tuple[object, ...]:
-        """What belongs to the cluster; and the audit, a ring whose scores follow the time."""
-        return self.world.cluster, self.world.scheduler.handle.watch, self._audit
+        """What belongs to the cluster; and rings: the audit, and the logs of changed rows."""
+        state = self.world.state
+        logs = state.usage_log, state.node_log, state.holds.log
+        return self.world.cluster, self.world.scheduler.handle.watch, self._audit, *logs
 
     def round(self, number: int) -> None:
         """Let one of everything come, be decided, and go."""

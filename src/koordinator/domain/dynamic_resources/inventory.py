@@ -105,6 +105,13 @@ class OfferedDevice:
         return spec.node_selector is not None and matches_node_selector(spec.node_selector, node)
 
 
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class SliceContent:
+    """What some parts of a slice's devices say, by a number that slices of the same have."""
+
+    number: int
+
+
 @dataclass(slots=True, eq=False)
 class OfferedSlice:
     """The devices of one slice, in its order."""
@@ -112,7 +119,7 @@ class OfferedSlice:
     name: str
     spec: ResourceSliceSpec
     devices: tuple[OfferedDevice, ...]
-    contents: dict[Hashable, int | None] = field(default_factory=dict)  # see SliceContents
+    contents: dict[Hashable, SliceContent | None] = field(default_factory=dict)  # by reading
 
     @classmethod
     def of(cls, item: ResourceSlice) -> "OfferedSlice":

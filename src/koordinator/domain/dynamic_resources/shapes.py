@@ -8,11 +8,17 @@ their devices: how these are used is no matter of one node.
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import chain, count
 from typing import Final
+from weakref import WeakValueDictionary
 
 from koordinator.api.codec import encode_part
 from koordinator.domain.dynamic_resources.allocator import AllocatorGates, needs_gate
 from koordinator.domain.dynamic_resources.constraints import AttributeConstraint
-from koordinator.domain.dynamic_resources.inventory import OfferedDevice, OfferedSlice, Pool
+from koordinator.domain.dynamic_resources.inventory import (
+    OfferedDevice,
+    OfferedSlice,
+    Pool,
+    SliceContent,
+)
 from koordinator.domain.dynamic_resources.requests import (
     AllocationError,
     PendingClaim,
@@ -23,7 +29,6 @@ from koordinator.domain.dynamic_resources.shares import DevicesInUse, consumptio
 from koordinator.foundation.cel import CelProgram
 
 NUMBERS: Final = 1 << 12
-CONTENTS: Final = 1 << 15  # of slices; bounds memory
 READINGS: Final = 16  # different parts of its devices for which a slice knows its number
 
 
@@ -34,7 +39,7 @@ class SliceContents:
     """
 
     def __init__(self) -> None:
-        self._numbers: dict[Hashable, int] = {}
+        self._known: WeakValueDictionary[Hashable, SliceContent] = WeakValueDictionary()
         self._next = count()
 
     def number(
@@ -47,18 +52,18 @@ class SliceContents:
         if reading not in part.contents:
             if len(part.contents) >= READINGS:
                 part.contents.clear()
-            part.contents[reading] = self._numbered((reading, tuple(map(read, part.devices))))
-        return part.contents[reading]
+            part.contents[reading] = self._content((reading, tuple(map(read, part.devices))))
+        content = part.contents[reading]
+        return content.number if content is not None else None
 
-    def _numbered(self, content: tuple[Hashable, tuple[Hashable, ...]]) -> int | None:
-        if None in content[1]:
+    def _content(self, values: tuple[Hashable, tuple[Hashable, ...]]) -> SliceContent | None:
+        """Return the content, which lives as long as a slice has it; no number is given twice."""
+        if None in values[1]:
             return None
-        number = self._numbers.get(content)
-        if number is None:
-            if len(self._numbers) >= CONTENTS:
-                self._numbers.clear()  # no number is given twice
-            number = self._numbers[content] = next(self._next)
-        return number
+        content = self._known.get(values)
+        if content is None:
+            content = self._known[values] = SliceContent(next(self._next))
+        return content
 
 
 class ShapeReader:
