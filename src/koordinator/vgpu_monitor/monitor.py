@@ -12,9 +12,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
+from koordinator.api.dynamic_resources import ResourceClaim
 from koordinator.cluster.port import Cluster, EventType
 from koordinator.foundation.clock import Clock
-from koordinator.foundation.errors import HostError, InputError, MissingFileError
+from koordinator.foundation.errors import ClusterError, HostError, InputError, MissingFileError
 from koordinator.host.gpus import Gpu, Gpus
 from koordinator.host.vgpu_regions import RegionFile, RegionFolders
 from koordinator.vgpu_monitor.feedback import WAITING, GpuSharer, orders
@@ -88,7 +89,10 @@ class VgpuMonitor:
         self._gpus = gpus
         self._retention_s = retention_s
         self._watch = cluster.watch((GpuPod,), {GpuPod: f"spec.nodeName={node_name}"})
+        self._cluster = cluster
         self._is_synced = False
+        self._claims: dict[str, Mapping[str, ResourceClaim]] = {}  # by UID, by entry of the pod
+        self._claiming: dict[str, GpuPod] = {}  # by UID: pods whose claims are still to be read
         self._owners: dict[str, dict[str, RegionOwner]] = {}  # by UID and container
         self._unknown_since: dict[str, float] = {}  # folders of pods that are not here
         self._devices: tuple[float, Sequence[Gpu]] = (float("-inf"), ())
@@ -110,6 +114,7 @@ class VgpuMonitor:
         if now_s < self._next_s or not self._is_synced:
             return
         self._next_s = max(self._next_s + ROUND_S, now_s)
+        self._read_claims()
         self._round(now_s)
 
     def close(self) -> None:
@@ -129,14 +134,38 @@ class VgpuMonitor:
             pod = event.object
             if not isinstance(pod, GpuPod):
                 continue
-            self._owners.pop(pod.metadata.uid, None)
+            uid = pod.metadata.uid
+            self._claiming.pop(uid, None)
             if event.type is EventType.DELETED:
+                self._owners.pop(uid, None)
+                self._claims.pop(uid, None)
                 continue
+            if pod.claims and uid not in self._claims:
+                self._claiming[uid] = pod
+            self._take_pod(pod)
+
+    def _take_pod(self, pod: GpuPod) -> None:
+        uid = pod.metadata.uid
+        try:
+            self._owners[uid] = owners_of(pod, self._claims.get(uid, {}))
+        except InputError as error:
+            self._owners[uid] = {}
+            log.warning("pod left alone", extra={"pod": pod.key, "error": str(error)})
+
+    def _read_claims(self) -> None:
+        """Read what pods have claimed, once: a pod that is on its node keeps what it has."""
+        for uid, pod in list(self._claiming.items()):
+            namespace = pod.metadata.namespace
             try:
-                self._owners[pod.metadata.uid] = owners_of(pod)
-            except InputError as error:
-                self._owners[pod.metadata.uid] = {}
-                log.warning("pod left alone", extra={"pod": pod.key, "error": str(error)})
+                self._claims[uid] = {
+                    entry: self._cluster.get(ResourceClaim, name, namespace)
+                    for entry, name in pod.claims.items()
+                }
+            except ClusterError as error:  # the next round asks again
+                log.warning("claims not read", extra={"pod": pod.key, "error": str(error)})
+                continue
+            del self._claiming[uid]
+            self._take_pod(pod)
 
     def _round(self, now_s: float) -> None:
         names = self._regions.names(MOST_REGIONS)

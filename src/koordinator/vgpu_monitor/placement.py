@@ -1,7 +1,8 @@
 """Whose a region is: by the name of its folder, which the agent made, and by what the pod is.
 
 What a region itself says of GPUs and priority could be about somebody else, so both come from the
-pod: its GPUs from the scheduler's annotation, its priority from the environment in its spec.
+pod: its GPUs from its claims or the scheduler's annotation, its priority from the environment in
+its spec.
 Source: HAMi pkg/monitor/nvidia/cudevshr.go; koordinator pkg/koordlet/runtimehooks/hooks/gpu.
 """
 
@@ -10,9 +11,14 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from koordinator.api.annotations.devices import ALLOCATED
+from koordinator.api.core import ResourceClaimReference
 from koordinator.api.device import DeviceType
-from koordinator.api.labels import parse_int32
+from koordinator.api.dynamic_resources import ResourceClaim
+from koordinator.api.labels import GPU_ISOLATION_PROVIDER, HAMI_CORE, parse_int32
 from koordinator.api.meta import ApiStruct, KubeObject
+from koordinator.api.pod import PodResourceClaim, PodResourceClaimStatus
+from koordinator.domain.dynamic_resources.allocation import claim_names
+from koordinator.domain.dynamic_resources.node_gpus import claimed_gpus
 from koordinator.foundation.errors import InputError
 
 PRIORITY: Final = "CUDA_TASK_PRIORITY"
@@ -28,15 +34,21 @@ class EnvironmentVariable(ApiStruct, frozen=True, kw_only=True):
     value: str | None = None
 
 
+class _Resources(ApiStruct, frozen=True, kw_only=True):
+    claims: tuple[ResourceClaimReference, ...] = ()
+
+
 class _Container(ApiStruct, frozen=True, kw_only=True):
     name: str = ""
     env: tuple[EnvironmentVariable, ...] = ()
+    resources: _Resources = _Resources()
 
 
 class _Spec(ApiStruct, frozen=True, kw_only=True):
     containers: tuple[_Container, ...] = ()
     init_containers: tuple[_Container, ...] = ()
     node_name: str = ""
+    resource_claims: tuple[PodResourceClaim, ...] = ()
 
 
 class _Ended(ApiStruct, frozen=True, kw_only=True):
@@ -55,6 +67,7 @@ class _ContainerStatus(ApiStruct, frozen=True, kw_only=True):
 class _Status(ApiStruct, frozen=True, kw_only=True):
     container_statuses: tuple[_ContainerStatus, ...] = ()
     init_container_statuses: tuple[_ContainerStatus, ...] = ()
+    resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
 
 
 class GpuPod(KubeObject, frozen=True, kw_only=True):
@@ -66,6 +79,14 @@ class GpuPod(KubeObject, frozen=True, kw_only=True):
 
     spec: _Spec = _Spec()
     status: _Status = _Status()
+
+    @property
+    def claims(self) -> Mapping[str, str]:
+        """The claims of a pod that is to be held to its shares: names by entry of its spec."""
+        if self.metadata.labels.get(GPU_ISOLATION_PROVIDER) != HAMI_CORE:
+            return {}
+        found = claim_names(self.spec.resource_claims, self.status.resource_claim_statuses)
+        return {entry.name: name for entry, name in found if name is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +101,14 @@ class RegionOwner:
     has_ended: bool
 
 
-def owners_of(pod: GpuPod) -> dict[str, RegionOwner]:
-    """Return the containers of a pod that has GPUs, by name; none without GPUs.
+def owners_of(pod: GpuPod, claims: Mapping[str, ResourceClaim]) -> dict[str, RegionOwner]:
+    """Return the containers of a pod that have GPUs, by name.
 
-    Raises InputError for an allocation that can't be read.
+    ``claims`` are those of ``pod.claims``, by entry; GPUs of a claim go before those of the
+    annotation, as for the agent.  Raises InputError for an allocation that can't be read.
     """
     allocated = (ALLOCATED.read(pod.metadata) or {}).get(DeviceType.GPU, ())
-    if not allocated:
-        return {}
-    gpus = {device.minor: device.id for device in allocated}
+    requested = {device.minor: device.id for device in allocated}
     statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
     ended = {status.name for status in statuses if status.state.terminated is not None}
     return {
@@ -101,6 +121,18 @@ def owners_of(pod: GpuPod) -> dict[str, RegionOwner]:
             each.name in ended,
         )
         for each in (*pod.spec.init_containers, *pod.spec.containers)
+        if (gpus := _claimed(each, claims, pod.spec.node_name) or requested)
+    }
+
+
+def _claimed(
+    container: _Container, claims: Mapping[str, ResourceClaim], node: str
+) -> Mapping[int, str]:
+    return {
+        gpu.minor: ""
+        for used in container.resources.claims
+        if used.name in claims
+        for gpu in claimed_gpus(claims[used.name], used.request).get(node, ())
     }
 
 

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from tests.regions import GPUS, RegionsFolder, recorded, region
 
 from koordinator.api.codec import decode
+from koordinator.api.dynamic_resources import ResourceClaim
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import Clock, VirtualClock
 from koordinator.host.gpus import Gpu, GpuUsage, NoGpus
@@ -87,6 +88,45 @@ class Node:
         self.regions.uids[name] = stored.metadata.uid
         return self.cluster.update_status(replace(stored, status=pod.status))
 
+    def claiming(self, name: str, claim: str, annotations: dict[str, str]) -> None:
+        """Create a pod whose container has what a claim has, and is to be held to that."""
+        used = [{"name": "gpu"}]
+        pod = decode(
+            {
+                "metadata": {
+                    "name": name,
+                    "namespace": "default",
+                    "annotations": annotations,
+                    "labels": {"koordinator.sh/gpu-isolation-provider": "HAMi-core"},
+                },
+                "spec": {
+                    "nodeName": "n1",
+                    "resourceClaims": [{"name": "gpu", "resourceClaimName": claim}],
+                    "containers": [{"name": "main", "resources": {"claims": used}}],
+                },
+            },
+            GpuPod,
+        )
+        self.regions.uids[name] = self.cluster.create(pod).metadata.uid
+
+    def claim(self, name: str, minor: int) -> None:
+        """Create a claim that has a share of a GPU of the node."""
+        result = {
+            "request": "r",
+            "driver": "gpu.koordinator.sh",
+            "pool": "n1",
+            "device": f"gpu-{minor}",
+            "consumedCapacity": {"core": "25", "memory": "4Gi"},
+        }
+        status = {"allocation": {"devices": {"results": [result]}}}
+        meta = {"name": name, "namespace": "default"}
+        stored = self.cluster.create(decode({"metadata": meta}, ResourceClaim))
+        self.cluster.update_status(
+            replace(
+                stored, status=decode({"metadata": meta, "status": status}, ResourceClaim).status
+            )
+        )
+
     def rounds(self, count: int = 1) -> None:
         """Let so many rounds pass."""
         for _ in range(count):
@@ -126,6 +166,31 @@ def test_a_less_important_container_waits_and_goes_on(node: Node) -> None:
     assert [node.regions.switch(uid) for uid in "abc"] == [0, 1, 0]
     node.rounds()  # a has launched nothing since
     assert [node.regions.recent(uid) for uid in "abc"] == [0, 0, 0]
+
+
+def test_containers_that_claim_shares_are_neighbours_as_well(node: Node) -> None:
+    """Of those on the GPU of their claim, which is read as soon as it can be, whatever they say."""
+    node.claiming("little", "c", {ALLOCATED: json.dumps({"gpu": [{"minor": 0}]})})
+    node.claiming("early", "d", {})
+    for uid, minor in (("mine", 1), ("other", 0)):
+        node.pod(uid, "0", gpus={minor: ""})
+    node.claim("c", minor=1)
+    for uid in ("little", "early", "mine", "other"):
+        node.regions.put(uid, region())
+    node.rounds()
+
+    assert [node.regions.recent(uid) for uid in ("little", "mine", "other")] == [-1, 1, 1]
+    assert list(node.monitor.snapshot.refused) == [f"{node.regions.uids['early']}_main"]
+    node.claim("d", minor=0)
+    node.rounds()
+    assert not node.monitor.snapshot.refused
+    assert {each.owner.pod for each in node.monitor.snapshot.regions} >= {"early", "little"}
+
+    for name in ("little", "early"):
+        node.cluster.delete(GpuPod, name, "default")
+    node.rounds()
+    assert not node.monitor._claims
+    assert not node.monitor._claiming
 
 
 def test_neighbours_of_one_priority_are_held_to_their_cores(node: Node) -> None:
