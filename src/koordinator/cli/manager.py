@@ -22,8 +22,8 @@ def manager(flags: ManagerFlags) -> None:
             output=flags.output,
         )
         return
-    if flags.files or flags.now or flags.config:
-        raise InputError("accepted together with --once only", source="--filename, --config, --now")
+    if flags.files or flags.now:
+        raise InputError("accepted together with --once only", source="--filename, --now")
     hooks = flags.hooks()
     flags.webhook.check()
     from koordinator.cli.manager_process import (  # noqa: PLC0415 -- servers and clients take half a

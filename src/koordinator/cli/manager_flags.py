@@ -25,7 +25,7 @@ from koordinator.cli.flags import (
     parse_seconds,
 )
 from koordinator.cli.output import Output
-from koordinator.domain.queue_units.kinds import BY_NAME
+from koordinator.cli.queue_flags import QueueFlags
 from koordinator.foundation.errors import InputError
 from koordinator.manager.admission.gates import ManagerFeature, parse_gates
 from koordinator.manager.rate_limiter import ProfileOptions
@@ -34,12 +34,10 @@ from koordinator.manager.switches import Controller, NodePlugin
 if TYPE_CHECKING:
     from koordinator.manager.admission.hooks import HookOptions
     from koordinator.manager.app import ManagerOptions
-    from koordinator.manager.controllers.queue_units import QueueUnitOptions
 
 _ADMISSION = "Admission"
 _BINDING_TEXT = typer.Option(rich_help_panel=_ADMISSION)
 _PROFILES = "Colocation profiles of pods that exist (gate ColocationProfileController)"
-_QUEUES = "Jobs held back until their quota has room"
 _PROFILE_TIME = typer.Option(metavar="DURATION", rich_help_panel=_PROFILES)
 
 NameT = TypeVar("NameT", bound=StrEnum)
@@ -168,73 +166,6 @@ class WebhookFlags:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueueFlags:
-    """Jobs that wait for room in their quota before they have pods: flags of koord-queue."""
-
-    enabled_extensions: Annotated[
-        str,
-        typer.Option(
-            help=f"Kinds of jobs that are held back, of {', '.join(BY_NAME)}; none by default.",
-            metavar="NAME,NAME",
-            rich_help_panel=_QUEUES,
-        ),
-    ] = ""
-    oversellrate: Annotated[
-        float,
-        typer.Option(
-            help="How many times its maximum a quota lets in.",
-            min=0.001,
-            max=1000,
-            rich_help_panel=_QUEUES,
-        ),
-    ] = 1.0
-    queue_namespace: Annotated[
-        str, typer.Option(help="Where Queues are.", rich_help_panel=_QUEUES)
-    ] = "koord-queue"
-    pods_running_timeout: Annotated[
-        str,
-        typer.Option(
-            help="How long jobs are waited for whose queue waits for pods.",
-            metavar="DURATION",
-            rich_help_panel=_QUEUES,
-        ),
-    ] = "10m"
-    pod_initial_backoff_seconds: Annotated[
-        float,
-        typer.Option(
-            help="Before a job is tried again whose pods did not run in time.",
-            min=0,
-            rich_help_panel=_QUEUES,
-        ),
-    ] = 1.0
-    pod_max_backoff_seconds: Annotated[
-        float, typer.Option(help="At most.", min=0, rich_help_panel=_QUEUES)
-    ] = 20.0
-
-    def options(self) -> "QueueUnitOptions":
-        """Return what the controller works with.  Raises InputError."""
-        from koordinator.manager.controllers.queue_units import (  # noqa: PLC0415 -- takes long to load
-            QueueUnitOptions,
-        )
-
-        names = parse_list(self.enabled_extensions)
-        unknown = [name for name in names if name not in BY_NAME]
-        if unknown:
-            raise InputError(
-                f"found {unknown[0]!r}; accepted are {', '.join(BY_NAME)}",
-                source="--enabled-extensions",
-            )
-        return QueueUnitOptions(
-            kinds=tuple(BY_NAME[name] for name in dict.fromkeys(names)),
-            oversell_rate=self.oversellrate,
-            queue_namespace=self.queue_namespace,
-            pods_ready_s=parse_seconds(self.pods_running_timeout, "--pods-running-timeout"),
-            initial_backoff_s=self.pod_initial_backoff_seconds,
-            longest_backoff_s=self.pod_max_backoff_seconds,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ManagerFlags:
     """What the command line says; no file is read yet."""
 
@@ -280,7 +211,13 @@ class ManagerFlags:
         ),
     ] = False
     files: OnceFiles = None
-    config: Annotated[str, typer.Option(help="File of the ConfigMap.", rich_help_panel=ONCE)] = ""
+    config: Annotated[
+        str,
+        typer.Option(
+            help="File of the ConfigMap; without --once the same as --queue-config.",
+            rich_help_panel=ONCE,
+        ),
+    ] = ""
     now: OnceNow = ""
     output: OncePrint = Output.YAML
 
@@ -312,7 +249,7 @@ class ManagerFlags:
             plugins=_chosen(self.noderesource_plugins, NodePlugin, "--noderesource-plugins"),
             gates=self.gates,
             profiles=self.profiles.options(),
-            queue_units=self.queues.options(),
+            queue_units=self.queues.options("" if self.once else self.config),
         )
 
     def hooks(self) -> "HookOptions":

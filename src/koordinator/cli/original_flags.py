@@ -1,9 +1,9 @@
 """Flags as Go programs take them, so that the original's Deployments run these commands unchanged.
 
 One dash or two, a boolean with or without its value.  Flags of the originals that have nothing to
-act on here are left out, with a warning that says why.
+act on here are left out, with a warning that says why.  Some are spelled in another way here.
 Source: Go flag and spf13/pflag; k8s.io/klog/v2; kube-scheduler, koord-scheduler, koord-manager,
-koordlet and HAMi's vGPUmonitor.
+koordlet, koord-queue with koord-queue-controllers, and HAMi's vGPUmonitor.
 """
 
 import logging
@@ -92,7 +92,38 @@ OF_MANAGER: Final = _by_flag(
         "the ConfigMap is read with each review": ("pod-enhanced-validator-reconcile-interval",),
         "objects are never changed in place": ("disable-no-deepcopy",),
         "all namespaces are followed: the controllers' objects have none": ("namespace",),
+        "queues are looked at when something has changed, all at once": (
+            "admissionCheckControllerWorker",
+            "default-requeue-period",
+            "scheduleSuspendTimeInMillSecond",
+            "workers",
+            "wqqps",
+        ),
+        "what a quota above has no room for is never let in": ("enableParentLimit",),
+        "units that wait stand in the Queue's status": ("enableApiHandler",),
+        "a unit holds its whole room until its job is over": ("enable-pod-reclaim",),
+        "the scheduler reserves for gangs: queues make no Reservations": (
+            "enable-reservation",
+            "enable-network-aware",
+        ),
     },
+)
+#: How flags of koord-queue and koord-queue-controllers are spelled here.
+SPELLED_BY_MANAGER: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "burst": "rest-config-burst",
+        "defaultPreemptible": "default-preemptible",
+        "enableVisibilityServer": "enable-visibility-server",
+        "health-probe-bind-address": "health-probe-addr",
+        "leader-elect": "enable-leader-election",
+        "leader-namespace": "leader-election-namespace",
+        "leaderElection": "enable-leader-election",
+        "metrics-bind-address": "metrics-addr",
+        "podInitialBackoffSeconds": "pod-initial-backoff-seconds",
+        "podMaxBackoffSeconds": "pod-max-backoff-seconds",
+        "qps": "rest-config-qps",
+        "strictDequeueMode": "strict-dequeue-mode",
+    }
 )
 OF_DESCHEDULER: Final = _by_flag(
     _LOGS,
@@ -174,22 +205,27 @@ OF_DEVICE_DAEMON: Final = _by_flag(
 )
 
 
+NOWHERE_ELSE: Final[Mapping[str, str]] = MappingProxyType({})
+
+
 def as_declared(
     args: Sequence[str],
     declared: Mapping[str, Any],
     ignored: IgnoredResources,
     stays: Callable[[str], bool],
+    spelled: Mapping[str, str] = NOWHERE_ELSE,
 ) -> list[str]:
     """Return arguments as click takes them; ``declared`` are its parameters by option.
 
-    What ``stays`` is no value of a flag that is left out.
+    What ``stays`` is no value of a flag that is left out.  ``spelled`` has the names that flags
+    have here, by those that they have in the original.
     """
     taken: list[str] = []
     left = list(args)
     while left:
         arg = left.pop(0)
         name, equals, value = arg.removeprefix("-").removeprefix("-").partition("=")
-        name = name.replace("_", "-")
+        name = spelled.get(name, name.replace("_", "-"))
         option = declared.get(f"--{name}")
         if arg == "--":
             return [*taken, arg, *left]
@@ -225,9 +261,10 @@ def _declared(command: Any) -> Mapping[str, Any]:
 
 class _Command(TyperCommand):
     ignored: ClassVar[IgnoredResources]
+    spelled: ClassVar[Mapping[str, str]] = NOWHERE_ELSE
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        translated = as_declared(args, _declared(self), self.ignored, lambda _: False)
+        translated = as_declared(args, _declared(self), self.ignored, lambda _: False, self.spelled)
         return super().parse_args(ctx, translated)
 
 
@@ -241,6 +278,7 @@ class ManagerCommand(_Command):
     """``koord manager``, for typer."""
 
     ignored = OF_MANAGER
+    spelled = SPELLED_BY_MANAGER
 
 
 class VgpuMonitorCommand(_Command):

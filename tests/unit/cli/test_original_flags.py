@@ -7,7 +7,14 @@ from typer.testing import CliRunner
 
 from koordinator.cli.commands import COMMANDS
 from koordinator.cli.main import app
-from koordinator.cli.original_flags import OF_KOORDLET, OF_MANAGER, OF_SCHEDULER, as_declared
+from koordinator.cli.original_flags import (
+    NOWHERE_ELSE,
+    OF_KOORDLET,
+    OF_MANAGER,
+    OF_SCHEDULER,
+    SPELLED_BY_MANAGER,
+    as_declared,
+)
 from koordinator.foundation.errors import InputError
 
 RUNNER = CliRunner()
@@ -19,7 +26,8 @@ DECLARED = {
 
 
 def taken(command: str, *args: str) -> list[str]:
-    return as_declared(args, DECLARED[command], IGNORED[command], lambda it: it == "audit")
+    spelled = SPELLED_BY_MANAGER if command == "manager" else NOWHERE_ELSE
+    return as_declared(args, DECLARED[command], IGNORED[command], lambda it: it == "audit", spelled)
 
 
 @pytest.mark.parametrize(
@@ -39,6 +47,28 @@ def taken(command: str, *args: str) -> list[str]:
                 "--logtostderr=true --leader-election-namespace=koordinator-system --v=4 "
                 "--feature-gates= --sync-period= --config-namespace=koordinator-system "
                 "--kubeconfig=/none"
+            ),
+        ),
+        (
+            "manager",  # koord-queue
+            (
+                "--v=4 --oversellrate=1 --qps=50 --burst=50 --enableVisibilityServer=false "
+                "--leaderElection=true --podInitialBackoffSeconds=1 --podMaxBackoffSeconds=20 "
+                "--scheduleSuspendTimeInMillSecond=10 --enableApiHandler=false "
+                "--defaultPreemptible=true --enableParentLimit=false --strictDequeueMode=false "
+                "--admissionCheckControllerWorker=2 --default-queue-policy=Priority "
+                "--feature-gates=ElasticQuota=true --kubeconfig=/none"
+            ),
+        ),
+        (
+            "manager",  # koord-queue-controllers
+            (
+                "--leader-elect --enabled-extensions=job,sparkapp,rayjob,tfjob,pytorchjob,workflow "
+                "--qps=300 --burst=300 --metrics-bind-address=:8080 "
+                "--health-probe-bind-address=:8081 --leader-namespace=koord-queue "
+                "--enable-job-extensions=true --manage-all-jobs=false --workers=20 --wqqps=100 "
+                "--enable-pod-reclaim=false --default-requeue-period=1m --enable-reservation=false "
+                "--enable-network-aware=false --kubeconfig=/none"
             ),
         ),
         (
@@ -77,6 +107,17 @@ def test_the_deployments_of_the_original_start_these(
 def test_flags_are_taken_as_go_takes_them(args: Sequence[str], expected: Sequence[str]) -> None:
     """One dash or two; booleans with or without a value; what is unknown stays for click."""
     assert taken("scheduler", *args) == expected
+
+
+def test_flags_of_queues_have_their_effect_in_the_original_s_spelling() -> None:
+    """Each is a flag of the manager."""
+    assert taken("manager", "--qps=7", "--leader-elect", "-defaultPreemptible=false") == [
+        "--rest-config-qps=7",
+        "--enable-leader-election=true",
+        "--default-preemptible=false",
+    ]
+    assert {f"--{name}" for name in SPELLED_BY_MANAGER.values()} <= DECLARED["manager"].keys()
+    assert not SPELLED_BY_MANAGER.keys() & {each[2:] for each in DECLARED["manager"]}
 
 
 def test_what_is_left_out_is_said(caplog: pytest.LogCaptureFixture) -> None:

@@ -9,58 +9,15 @@ Source: koord-queue, plugin Priority and the queue policies of kube-queue.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
-from koordinator.api.labels import is_quota_preemptible
-from koordinator.api.queue_unit import Queue, QueueUnit, UnitPolicy
+from koordinator.api.queue_unit import QueueUnit, UnitPolicy
 from koordinator.domain.queue_units.jobs import WaitingJob
 from koordinator.domain.queue_units.life import LET_IN, held, holds, is_candidate, phase_of
+from koordinator.domain.queue_units.queues import UnitQueue
 from koordinator.domain.queue_units.quotas import UnitQuotas
 from koordinator.foundation.clock import to_epoch_s
 
-POLICY_LABEL: Final = "koord-queue/queue-policy"  # on a quota
-WAITS_FOR_PODS: Final = "kube-queue/wait-for-pods-running"  # on a queue, as all below
-PREEMPTS: Final = "kube-queue/enable-queueunit-preemption"
-DEPTH: Final = "kube-queue/max-depth"
-THRESHOLD: Final = "kube-queue/priority-threshold"
-DEFAULT_THRESHOLD: Final = 4
-
 _Rank = tuple[int, int, bool, float, str]
-
-
-@dataclass(frozen=True, slots=True)
-class UnitQueue:
-    """How the units of a quota wait."""
-
-    name: str
-    priority: int = 0
-    policy: UnitPolicy = UnitPolicy.PRIORITY
-    waits_for_pods: bool = False
-    preempts: bool = False
-    depth: int | None = None  # so many from the first on are looked at
-    threshold: int = DEFAULT_THRESHOLD  # of Intelligent: units below it are passed over
-
-    @classmethod
-    def of(cls, queue: Queue) -> "UnitQueue":
-        """Return the rules of a queue; what makes no sense counts as not said."""
-        marks = queue.metadata.annotations
-        return cls(
-            queue.metadata.name,
-            queue.spec.priority or 0,
-            policy_named(queue.spec.queue_policy),
-            marks.get(WAITS_FOR_PODS) == "true",
-            marks.get(PREEMPTS) == "true",
-            _number(marks.get(DEPTH, "")),
-            _number(marks.get(THRESHOLD, "")) or DEFAULT_THRESHOLD,
-        )
-
-
-def policy_named(name: str) -> UnitPolicy:
-    """Return a policy by its name; Priority for one that nobody knows."""
-    try:
-        return UnitPolicy(name)
-    except ValueError:
-        return UnitPolicy.PRIORITY
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +27,12 @@ class WaitingUnit:
     unit: QueueUnit
     job: WaitingJob
     priority: int = 0
+    is_preemptible: bool = True  # whether it may be sent back for a more important one
 
     @property
     def queue(self) -> str:
         """The name of its queue, which is that of its quota."""
         return self.unit.spec.queue
-
-    @property
-    def is_preemptible(self) -> bool:
-        """Whether it may be sent back for a more important one."""
-        return is_quota_preemptible(self.unit.metadata.labels)
 
 
 @dataclass(slots=True)
@@ -193,8 +146,3 @@ def _worth(one: WaitingUnit) -> tuple[int, float, str]:
     """Return a sort key, the least important first: of equals, who was let in last."""
     let_in_s = to_epoch_s(one.unit.status.last_allocate_time)
     return one.priority, -let_in_s, one.unit.key
-
-
-def _number(text: str) -> int | None:
-    is_number = text.isascii() and text.isdigit() and len(text) < 10  # noqa: PLR2004 -- of 32 bits
-    return int(text) if is_number and int(text) > 0 else None

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from koordinator.api.codec import decode, to_manifest
 from koordinator.api.core import ResourceList
-from koordinator.api.labels import QUOTA_NAME
+from koordinator.api.labels import QUOTA_NAME, QUOTA_PREEMPTIBLE
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.pod import Container, PodTemplateSpec
 from koordinator.api.syntax import refusal
@@ -28,6 +28,7 @@ DEQUEUED_AT: Final = "koord-queue/job-dequeue-timestamp"
 ADMISSION: Final = "koord-queue/job-admission"  # ours: the unit and its attempt
 #: Other labels that name the quota, as koord-queue's plugins ElasticQuotaV2 and ElasticQuota do.
 OTHER_QUOTA_NAMES: Final = ("alibabacloud.com/quota-name", "quota.scheduling.alibabacloud.com/name")
+_PREEMPTIBLE: Final = (QUOTA_PREEMPTIBLE, "quota.scheduling.alibabacloud.com/preemptible")
 MOST_PODS: Final = 1 << 20
 _MOST_SETS: Final = 8
 _TRUE: Final = "true"
@@ -100,6 +101,12 @@ class WaitingJob:
     def is_over(self) -> bool:
         """Whether it has ended, well or badly."""
         return self.state in (QueuedJobState.SUCCEEDED, QueuedJobState.FAILED)
+
+
+def is_unit_preemptible(labels: Mapping[str, str], *, default: bool) -> bool:
+    """Return whether a unit may be sent back for a more important one."""
+    said = [labels[name] for name in _PREEMPTIBLE if labels.get(name)]
+    return _TRUE in said if said else default
 
 
 def read_job(obj: KubeObject, kind: JobKind) -> WaitingJob:

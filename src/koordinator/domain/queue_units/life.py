@@ -56,9 +56,12 @@ class UnitTimes:
     pods_ready_s: float | None = None
     initial_backoff_s: float = 1.0
     longest_backoff_s: float = 20.0
+    steady_backoff_s: float | None = None  # the same after each time-out
 
     def backoff_s(self, count: int) -> float:
         """Return how long a unit waits after so many time-outs, 1 or more."""
+        if self.steady_backoff_s is not None:
+            return self.steady_backoff_s
         backoff_s: float = self.initial_backoff_s * 2 ** min(count - 1, _LONGEST_EXPONENT)
         return min(backoff_s, self.longest_backoff_s)
 

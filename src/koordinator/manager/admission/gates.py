@@ -1,6 +1,6 @@
 """Feature gates of the manager.
 
-Source: koordinator pkg/features/features.go.
+Source: koordinator pkg/features/features.go; koord-queue pkg/features/features.go.
 """
 
 from enum import StrEnum
@@ -59,11 +59,23 @@ DEFAULT_GATES: Final = frozenset(
 #: Gates of the original that switch what does not exist here: this one is of the descheduler.
 NOT_YET: Final = frozenset(("DisablePVCReservation",))
 
+#: Gates of koord-queue for what is always so here.
+ALWAYS_ON: Final = frozenset(
+    (
+        "ElasticQuota",
+        "ElasticQuotaTreeDecoupledQueue",
+        "MaximumExecutionTime",
+        "QueueUnitActive",
+        "QueueUnitConditions",
+        "QueueUnitRequeueState",
+    )
+)
+
 
 def parse_gates(text: str) -> frozenset[ManagerFeature]:
     """Return the gates that are on after ``A=true,B=false``.
 
-    Raises InputError for an unknown gate, a value that is none, and a gate that can't be on yet.
+    Raises InputError for an unknown gate, a value that is none, and one that a gate can't have.
     """
     gates = set(DEFAULT_GATES)
     for part in filter(None, (each.strip() for each in text.split(","))):
@@ -80,10 +92,15 @@ def parse_gates(text: str) -> frozenset[ManagerFeature]:
                 )
                 raise InputError(problem, source="--feature-gates")
             continue
+        if name in ALWAYS_ON:
+            if not is_on:
+                problem = f"{name}: it is always so; accepted is {name}=true"
+                raise InputError(problem, source="--feature-gates")
+            continue
         try:
             gate = ManagerFeature(name)
         except ValueError:
-            accepted = ", ".join(sorted([*ManagerFeature, *NOT_YET]))
+            accepted = ", ".join(sorted([*ManagerFeature, *NOT_YET, *ALWAYS_ON]))
             raise InputError(
                 f"found {name!r}; accepted are {accepted}", source="--feature-gates"
             ) from None

@@ -27,19 +27,15 @@ from koordinator.api.queue_unit import (
     QueueUnitStatus,
     UnitPhase,
     UnitPodSet,
+    UnitPolicy,
     UnitQueueStatus,
 )
-from koordinator.domain.queue_units.admission import (
-    POLICY_LABEL,
-    UnitQueue,
-    WaitingUnit,
-    plan_admission,
-    policy_named,
-)
+from koordinator.domain.queue_units.admission import WaitingUnit, plan_admission
 from koordinator.domain.queue_units.jobs import (
     ENQUEUED,
     ENQUEUED_AT,
     WaitingJob,
+    is_unit_preemptible,
     read_job,
     resumed,
     suspended,
@@ -54,10 +50,17 @@ from koordinator.domain.queue_units.life import (
     let_in,
     step,
 )
+from koordinator.domain.queue_units.queues import (
+    POLICY_LABEL,
+    UnitQueue,
+    marked,
+    policy_named,
+)
 from koordinator.domain.queue_units.quotas import UnitQuotas
 from koordinator.domain.quota.amounts import to_quantities
 from koordinator.foundation.clock import to_datetime
 from koordinator.foundation.errors import InputError
+from koordinator.manager.configuration.queue_configuration import JobTimes, QueueConfiguration
 from koordinator.manager.writes import Create, Delete, Patch, Write
 
 QUEUE_PRIORITY: Final = 1000
@@ -73,7 +76,11 @@ class QueueUnitOptions:
     """Which kinds of jobs are held back, and how."""
 
     kinds: tuple[JobKind, ...] = ()
+    manages_all: bool = False  # counts jobs that don't come suspended, too
+    configuration: QueueConfiguration = field(default_factory=QueueConfiguration)
     oversell_rate: float = 1.0
+    default_preemptible: bool = True
+    default_policy: UnitPolicy = UnitPolicy.PRIORITY
     queue_namespace: str = "koord-queue"
     pods_ready_s: float = 600.0  # where the queue waits for pods
     initial_backoff_s: float = 1.0
@@ -114,7 +121,10 @@ def reconcile_queue_units(world: QueueWorld, options: QueueUnitOptions, now_s: f
         known = jobs.setdefault(job.unit_key, job)
         if known is not job:
             done.problems[obj.key] = f"{known.id} has the unit {job.unit_key} already"
-    queues = {queue.metadata.name: UnitQueue.of(queue) for queue in world.queues.values()}
+    queues = {
+        queue.metadata.name: UnitQueue.of(queue, options.default_policy)
+        for queue in world.queues.values()
+    }
     living = _Pass(world, options, done, now_s)
     units: list[WaitingUnit] = []
     for key, unit in world.units.items():
@@ -125,12 +135,13 @@ def reconcile_queue_units(world: QueueWorld, options: QueueUnitOptions, now_s: f
             continue
         units.append(living.live(unit, job_of_unit, queues.get(unit.spec.queue)))
     for key, job in jobs.items():
-        if key in world.units or not (_is_managed(job) or _is_orphan(job)):
+        is_managed = _is_managed(job, everything=options.manages_all)
+        if key in world.units or not (is_managed or _is_orphan(job)):
             continue
         created = _unit(job, world.priority_classes)
         done.steps.append((key, (Create(created), _marks(job, now_s))))
         if holds(created, job):  # somebody has deleted the unit of a job that runs
-            units.append(WaitingUnit(created, job))
+            units.append(living.waiting(created, job))
     _admit(units, queues, living)
     return done
 
@@ -206,13 +217,7 @@ class _Pass:
     def live(self, unit: QueueUnit, job: WaitingJob, queue: UnitQueue | None) -> WaitingUnit:
         """Let one unit live on; return it as it is stored, or will be."""
         options, done = self.options, self.done
-        waits = queue is not None and queue.waits_for_pods
-        times = UnitTimes(
-            options.pods_ready_s if waits else None,
-            options.initial_backoff_s,
-            options.longest_backoff_s,
-        )
-        result = step(unit, job, times, self.now_s)
+        result = step(unit, job, _times(options, job, queue), self.now_s)
         if result.again_s is not None:
             self.look_again(result.again_s)
         spec = unit.spec
@@ -230,12 +235,35 @@ class _Pass:
             writes.append(_switch(unit, job, self.now_s, resume=result.job == "resume"))
         if writes:
             done.steps.append((unit.key, tuple(writes)))
-        return WaitingUnit(_with(unit, spec, result.status), job, spec.priority or 0)
+        return self.waiting(_with(unit, spec, result.status), job)
+
+    def waiting(self, unit: QueueUnit, job: WaitingJob) -> WaitingUnit:
+        """Return a unit with what admission goes by."""
+        preemptible = is_unit_preemptible(
+            unit.metadata.labels, default=self.options.default_preemptible
+        )
+        return WaitingUnit(unit, job, unit.spec.priority or 0, preemptible)
 
     def look_again(self, at_s: float) -> None:
         """Look at everything again then, if not earlier."""
         again_s = self.done.again_s
         self.done.again_s = at_s if again_s is None else min(again_s, at_s)
+
+
+def _times(options: QueueUnitOptions, job: WaitingJob, queue: UnitQueue | None) -> UnitTimes:
+    """Return how long a unit waits: as its kind of jobs, its queue or the flags say."""
+    stated = options.configuration.times.get(job.kind.name, JobTimes())
+    queue = queue or UnitQueue("")
+    ready_s = stated.running_s
+    if ready_s is None and queue.waits_for_pods:
+        ready_s = options.pods_ready_s
+    initial_s, longest_s = queue.initial_backoff_s, queue.longest_backoff_s
+    return UnitTimes(
+        ready_s,
+        options.initial_backoff_s if initial_s is None else initial_s,
+        options.longest_backoff_s if longest_s is None else longest_s,
+        stated.backoff_s,
+    )
 
 
 def _merged(spec: QueueUnitSpec, wanted: QueueUnitSpec) -> QueueUnitSpec:
@@ -296,7 +324,7 @@ def _show_queues(
         if name in by_name or name in _NO_QUEUE or quota.is_parent:
             continue
         meta = ObjectMeta(name=name, namespace=options.queue_namespace)
-        policy = policy_named(quota.metadata.labels.get(POLICY_LABEL, ""))
+        policy = policy_named(marked(quota.metadata.labels, POLICY_LABEL), options.default_policy)
         spec = QueueSpec(queue_policy=policy, priority=QUEUE_PRIORITY)
         done.steps.append((name, (Create(Queue(metadata=meta, spec=spec)),)))
     for name, queue in by_name.items():
@@ -323,12 +351,12 @@ def _show_queues(
 # -- writes ---------------------------------------------------------------------------------------
 
 
-def _is_managed(job: WaitingJob) -> bool:
-    """Return whether a job comes suspended, for us: nobody else decides about it."""
+def _is_managed(job: WaitingJob, *, everything: bool) -> bool:
+    """Return whether a job comes suspended, or may come otherwise, and nobody else decides."""
     owners = job.obj.metadata.owner_references
     owned = any(it.controller and it.kind != "CronJob" for it in owners)
     return (
-        job.is_suspended
+        (job.is_suspended or everything)
         and not job.is_over
         and not owned
         and job.obj.metadata.deletion_timestamp is None

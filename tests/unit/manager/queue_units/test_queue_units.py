@@ -18,8 +18,8 @@ from koordinator.api.queue_unit import Queue, QueueUnit
 from koordinator.api.workload import Job
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.cluster.port import KindT
-from koordinator.domain.queue_units.admission import POLICY_LABEL
 from koordinator.domain.queue_units.kinds import BATCH_JOB
+from koordinator.domain.queue_units.queues import POLICY_LABEL
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import ClusterError
 from koordinator.manager.app import Manager, ManagerOptions
@@ -147,7 +147,7 @@ def test_only_the_first_of_a_queue_are_looked_at() -> None:
 
 def test_each_quota_gets_a_queue_that_shows_who_waits() -> None:
     """In order, with places from 1; its label chooses the policy."""
-    world = World(quota(cpu=1, **{POLICY_LABEL: "Block"}))
+    world = World(quota(cpu=1, **{f"koord-queue/{POLICY_LABEL}": "Block"}))
     world.settle()
     world.add(*(job(name, priority=n) for n, name in enumerate("abc")))
     world.settle()
