@@ -26,6 +26,8 @@ _TEXT, _NULL, _BOOL = f"{_TAG}str", f"{_TAG}null", f"{_TAG}bool"
 _INTEGER, _FLOATING = f"{_TAG}int", f"{_TAG}float"
 _MERGE, _PLAIN = f"{_TAG}merge", f"{_TAG}value"
 _MAP, _SEQUENCE = f"{_TAG}map", f"{_TAG}seq"
+_TOO_DEEP = f"not usable YAML: nested too deep, or in itself; accepted are {DEEPEST} levels"
+_LIBRARYS_OWN_BOUND = "maximum nesting depth"  # libyaml reads ahead, and ends at 1,000 brackets
 _ACCEPTED = "accepted are maps, sequences, text, numbers, true, false and null"
 
 
@@ -43,12 +45,11 @@ def yaml_documents(text: str | bytes, source: str) -> Iterator[Any]:
             loader.dispose()
     except yaml.YAMLError as error:
         problem = " ".join(str(error).split())
+        if _LIBRARYS_OWN_BOUND in problem:
+            raise InputError(_TOO_DEEP, source=source) from None
         raise InputError(f"not valid YAML: {problem}", source=source) from None
     except _TooDeepError:
-        raise InputError(
-            f"not usable YAML: nested too deep, or in itself; accepted are {DEEPEST} levels",
-            source=source,
-        ) from None
+        raise InputError(_TOO_DEEP, source=source) from None
     except InputError as error:
         raise error.within(source=source) from None
 
