@@ -141,6 +141,7 @@ class _Search:
         """Return the first solution."""
         for index, claim in enumerate(self._claims):
             self._check_size(index, claim)
+            self._check_constraints(claim)
         if self._next(_Slot(0, 0)):
             return NodeAllocation(tuple(map(tuple, self._results)), self._score())
         if any(not pool.is_valid for pool in self._pools):
@@ -193,6 +194,17 @@ class _Search:
                 f"of {RESULTS_MAX}"
             )
 
+    def _check_constraints(self, claim: PendingClaim) -> None:
+        """Raise AllocationError for a constraint that would be ignored."""
+        for index, each in enumerate(claim.spec.constraints):
+            if each.match_attribute is None and not (
+                each.distinct_attribute and self._gates.capacity
+            ):
+                raise AllocationError(
+                    f"claim {claim.key}, constraint #{index}: empty constraint (unsupported "
+                    "constraint type?)"
+                )
+
     def _all_devices(self, claim: PendingClaim, option: RequestOption) -> tuple[OfferedDevice, ...]:
         found: list[OfferedDevice] = []
         for pool in self._pools:
@@ -202,8 +214,17 @@ class _Search:
                     f"claim {claim.key}, request {option.short_name}: asks for all devices, but "
                     f"resource pool {pool.driver}/{pool.name} is {state}"
                 )
-            found += filter(option.selects, pool.devices)
+            found += (one for one in pool.devices if self._is_meant(option, one))
         return tuple(found)
+
+    def _is_meant(self, option: RequestOption, device: OfferedDevice) -> bool:
+        """Return whether a request means a device, and enough of it is left.
+
+        Raises AllocationError.
+        """
+        if not is_offered(device, self._gates) or not option.selects(device):
+            return False
+        return not self._gates.capacity or self._capacity_taken(option, device) is not None
 
     # -- the search --------------------------------------------------------------------------
 
@@ -260,7 +281,7 @@ class _Search:
                 raise _OutOfStepsError
             if self._is_taken(slot.claim, option, device):
                 continue
-            if not self._is_tolerated(option, device) or not option.selects(device):
+            if not self._is_meant(option, device) or not self._is_tolerated(option, device):
                 continue
             alike = self._signature(device), device.id in self._mine
             if alike in failed:
@@ -280,9 +301,10 @@ class _Search:
 
     def _is_taken(self, claim: int, option: RequestOption, device: OfferedDevice) -> bool:
         mine = self._mine.get(device.id, ())
+        is_shared = self._is_shared(device)
         if option.admin_access:
-            return claim in mine
-        if self._is_shared(device):
+            return claim in mine and not is_shared
+        if is_shared:
             return self._use.whole[device.id] > 0  # since before it could be shared
         return bool(mine) or self._use.devices[device.id] > 0
 
@@ -315,8 +337,7 @@ class _Search:
                     "a claim constraint would not be satisfied"
                 )
             return False
-        if not option.admin_access:
-            self._charge(device, consumed, 1)
+        self._charge(device, consumed, 1)
         self._mine.setdefault(device.id, []).append(claim)
         self._results[claim].append(AllocatedDevice(option, device, consumed))
         return True
@@ -328,8 +349,7 @@ class _Search:
         users.pop()
         if not users:
             del self._mine[result.device.id]
-        if not option.admin_access:
-            self._charge(result.device, result.consumed, -1)
+        self._charge(result.device, result.consumed, -1)
         for constraint in self._constraints[claim]:
             if constraint.concerns(option):
                 constraint.take_back()
@@ -340,18 +360,8 @@ class _Search:
         """Return what is taken of the device's capacity; None: counters or capacity lack."""
         if needs_gate(device, self._gates):
             return None
-        consumed: Mapping[str, int] = {}
-        if self._gates.capacity and not option.admin_access:
-            found = consumed_capacity(device, option.capacity)
-            if found is None:
-                return None
-            consumed = found
-            for name, amount in consumed.items():
-                key = device.id, name
-                used = self._use.capacity[key] + self._capacity.get(key, 0)
-                if used + amount > device.spec.capacity[name].value.nanos:
-                    return None
-        if self._gates.counters and not option.admin_access and not self._is_counted(device):
+        consumed = self._capacity_taken(option, device) if self._gates.capacity else {}
+        if self._gates.counters and not self._is_counted(device):
             for counter, amount in consumption(device):
                 used = self._use.counters[counter] + self._counters.get(counter, 0)
                 is_known = not self._use.withdrawn[device.id[:2]]
@@ -359,9 +369,22 @@ class _Search:
                     return None
         return consumed
 
+    def _capacity_taken(
+        self, option: RequestOption, device: OfferedDevice
+    ) -> Mapping[str, int] | None:
+        """Return what a request takes of a device's capacity; None: not so much is left."""
+        consumed = consumed_capacity(device, option.capacity)
+        for name, amount in (consumed or {}).items():
+            key = device.id, name
+            used = self._use.capacity[key] + self._capacity.get(key, 0)
+            if used + amount > device.spec.capacity[name].value.nanos:
+                return None
+        return consumed
+
     def _is_counted(self, device: OfferedDevice) -> bool:
         """Return whether a device that is shared has its counters already."""
-        return bool(self._use.devices[device.id] or self._mine.get(device.id))
+        in_use = self._use.devices[device.id] or self._mine.get(device.id)
+        return self._is_shared(device) and bool(in_use)
 
     def _charge(self, device: OfferedDevice, consumed: Mapping[str, int], sign: int) -> None:
         for name, amount in consumed.items():
@@ -411,6 +434,11 @@ class _Search:
 def needs_gate(device: OfferedDevice, gates: AllocatorGates) -> bool:
     """Return whether a device takes counters, and nobody counts these."""
     return bool(device.spec.consumes_counters) and not gates.counters
+
+
+def is_offered(device: OfferedDevice, gates: AllocatorGates) -> bool:
+    """Return whether somebody would wait for a device that has to be made ready."""
+    return gates.binding_conditions or not device.spec.binding_conditions
 
 
 def is_tolerated(option: RequestOption, device: OfferedDevice) -> bool:

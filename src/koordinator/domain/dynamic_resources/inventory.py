@@ -1,14 +1,17 @@
 """ResourceSlices as the pools of devices that a node reaches.
 
 Of a pool only the newest generation that the node sees counts.  It is complete when there are as
-many slices of that generation, for whichever nodes, as it says it has.
+many slices of that generation, for whichever nodes, as it says it has.  A pool of which the node
+sees a part is left out while there is a newer generation elsewhere.
 
-Source: k8s.io/dynamic-resource-allocation structured/internal/incubating/pools_incubating.go.
+Slices and pools with devices that have to be made ready come after those without.
+
+Source: k8s.io/dynamic-resource-allocation structured/internal/experimental/pools_experimental.go.
 """
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 from koordinator.api.dynamic_resources import (
@@ -119,6 +122,8 @@ class OfferedSlice:
     name: str
     spec: ResourceSliceSpec
     devices: tuple[OfferedDevice, ...]
+    has_conditions: bool  # some device has to be made ready
+    counters_taken: frozenset[tuple[str, str]]  # set and name, by its devices
     contents: dict[Hashable, SliceContent | None] = field(default_factory=dict)  # by reading
 
     @classmethod
@@ -132,6 +137,13 @@ class OfferedSlice:
                 OfferedDevice((spec.driver, spec.pool.name, device.name), device, spec)
                 for device in spec.devices
             ),
+            any(device.binding_conditions for device in spec.devices),
+            frozenset(
+                (part.counter_set, name)
+                for device in spec.devices
+                for part in device.consumes_counters
+                for name in part.counters
+            ),
         )
 
     @property
@@ -144,7 +156,7 @@ class OfferedSlice:
         spec = self.spec
         if spec.per_device_node_selection:
             devices = tuple(device for device in self.devices if device.reaches(node))
-            return OfferedSlice(self.name, spec, devices)
+            return replace(self, devices=devices, contents={}) if devices else None
         if (
             spec.all_nodes
             or spec.node_name == node.metadata.name
@@ -162,7 +174,7 @@ class Pool:
     name: str
     slices: tuple[OfferedSlice, ...]
     is_complete: bool
-    is_valid: bool  # no name of a device comes twice
+    is_valid: bool  # no name comes twice, and there are all counters that devices take
     counter_sets: Mapping[str, CounterSet] = field(default_factory=dict)  # of all its slices
 
     @property
@@ -176,9 +188,14 @@ GroupT = TypeVar("GroupT", bound=Hashable)
 
 
 class SliceIndex:
-    """All slices, and the pools that a node sees, in the order in which slices became known."""
+    """All slices, and the pools that a node sees, in the order in which slices became known.
 
-    def __init__(self) -> None:
+    Without ``partitions`` no node sees slices that say by device who can use it, and nobody asks
+    whether there are the counters that devices take.
+    """
+
+    def __init__(self, *, partitions: bool = True) -> None:
+        self._partitions = partitions
         self._slices: dict[str, OfferedSlice] = {}
         self._order: dict[str, int] = {}
         self._of_node: dict[str, dict[str, OfferedSlice]] = {}
@@ -196,7 +213,8 @@ class SliceIndex:
             place, self._next = self._next, self._next + 1
         offered = OfferedSlice.of(item)
         self._order[name], self._slices[name] = place, offered
-        self._visible(offered)[name] = offered
+        if self._partitions or not offered.spec.per_device_node_selection:
+            self._visible(offered)[name] = offered
         self._by_pool.setdefault(_pool_key(offered), {})[name] = offered
         self._of_driver[offered.spec.driver] += 1
 
@@ -258,7 +276,7 @@ class SliceIndex:
             part = shared.seen_from(node)
             if part is not None:
                 seen.append(part)
-        seen.sort(key=lambda part: self._order[part.name])
+        seen.sort(key=lambda part: (part.has_conditions, self._order[part.name]))
         return self.pools_of(seen)
 
     def pools_of(self, seen: Sequence[OfferedSlice]) -> tuple[Pool, ...]:
@@ -271,22 +289,40 @@ class SliceIndex:
                     continue
                 known.clear()
             known.append(one)
-        return tuple(self._pool(key, parts) for key, parts in newest.items())
+        found = [self._pool(key, parts) for key, parts in newest.items()]
+        pools = [pool for pool in found if pool is not None]
+        return tuple(sorted(pools, key=lambda pool: any(p.has_conditions for p in pool.slices)))
 
-    def _pool(self, key: tuple[str, str], parts: Sequence[OfferedSlice]) -> Pool:
-        generation = parts[0].spec.pool.generation
-        everywhere = [
-            part for part in self._by_pool[key].values() if part.spec.pool.generation == generation
-        ]
+    def _pool(self, key: PoolKey, parts: Sequence[OfferedSlice]) -> Pool | None:
+        about = parts[0].spec.pool
+        everywhere: Iterable[OfferedSlice] = parts
+        if len(parts) != about.resource_slice_count:
+            known = self._by_pool[key].values()
+            if any(part.spec.pool.generation > about.generation for part in known):
+                return None
+            everywhere = [p for p in known if p.spec.pool.generation == about.generation]
+        everywhere = tuple(everywhere)
+        is_complete = len(everywhere) == about.resource_slice_count
         names = [device.spec.name for part in parts for device in part.devices]
         return Pool(
             *key,
             tuple(parts),
-            is_complete=len(everywhere) == parts[0].spec.pool.resource_slice_count,
-            is_valid=len(names) == len(set(names)),
+            is_complete=is_complete,
+            is_valid=not is_complete
+            or (len(names) == len(set(names)) and self._has_counters(everywhere)),
             counter_sets={
                 each.name: each for part in everywhere for each in part.spec.shared_counters
             },
+        )
+
+    def _has_counters(self, parts: Sequence[OfferedSlice]) -> bool:
+        """Return whether the devices of a pool take counters that there are, and are unique."""
+        if not self._partitions:
+            return True
+        sets = [each for part in parts for each in part.spec.shared_counters]
+        known = {(each.name, name) for each in sets for name in each.counters}
+        return len({each.name for each in sets}) == len(sets) and all(
+            part.counters_taken <= known for part in parts
         )
 
 

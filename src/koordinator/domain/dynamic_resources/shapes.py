@@ -11,7 +11,7 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 from koordinator.api.codec import encode_part
-from koordinator.domain.dynamic_resources.allocator import AllocatorGates, needs_gate
+from koordinator.domain.dynamic_resources.allocator import AllocatorGates, is_offered, needs_gate
 from koordinator.domain.dynamic_resources.constraints import AttributeConstraint
 from koordinator.domain.dynamic_resources.inventory import (
     OfferedDevice,
@@ -143,7 +143,7 @@ class ShapeReader:
         """Return what matters of a device beside the answers of expressions."""
         spec, gates = device.spec, self._gates
         own: tuple[Hashable, ...] = tuple(map(device.attribute, self._attributes))
-        own += (needs_gate(device, gates),)
+        own += (needs_gate(device, gates), is_offered(device, gates))
         if gates.capacity:
             own += (spec.allow_multiple_allocations, encode_part(spec.capacity))
         if gates.taints:

@@ -432,6 +432,24 @@ def test_partitions_are_not_given_where_nobody_counts(embedded: NewEmbedded) -> 
     assert "n/a n/b: takes counters, which needs the gate" in explained(one, "q")
 
 
+def test_explanations_name_the_amount_that_lacks(embedded: NewEmbedded) -> None:
+    """Capacity that is gone, counters that others have, a gate that is off."""
+    gates = FeatureGates.parse("DRAPartitionableDevices=true,DRAConsumableCapacity=true")
+    full = {"name": "full", "allowMultipleAllocations": True, "capacity": {"mem": {"value": "2"}}}
+    slow = {"name": "slow", "bindingConditions": ["Up"], "bindingFailureConditions": ["Down"]}
+    other = slice_of("n-net", 0, nodeName="n", driver="net.example.com", devices=[full, slow])
+    claims = [claim("c", 1), claim("d", 1, 'device.driver == "net.example.com"'), claim("e", 3)]
+    users = [user("p", "c"), user("q", "d"), user("r", "e")]
+    one = embedded(node("n"), offer_of_parts("a", "b"), other, GPUS, *claims, *users, gates=gates)
+
+    assert places(one) == {"p": "n", "q": "n"}
+    assert explained(one, "r") == (
+        "claim default/e, request r: 3 wanted, 0 free, n/a: allocated to claim default/c, n/b: its "
+        "pool has too little units left in units, n-net/full: has too little mem left, "
+        "n-net/slow: has to be made ready, which needs the gate DRADeviceBindingConditions"
+    )
+
+
 def offer_of_parts(*names: str, units: int = 1) -> KubeObject:
     """Return a slice of partitions, of which each but ``plain`` takes one of so many units."""
     takes = [{"counterSet": "units", "counters": {"units": {"value": "1"}}}]

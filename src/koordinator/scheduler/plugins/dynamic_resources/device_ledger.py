@@ -51,7 +51,7 @@ class DeviceLedger:
         self._usages: IntArray = np.zeros(0, np.int64)  # by row, by number; -1: to be looked at
         self._usage_numbers: dict[Hashable, int] = {}
         self._next_usage = count()
-        self._slices = SliceIndex()
+        self._slices = SliceIndex(partitions=gates.counters)
         self._rules: dict[str, DeviceTaintRule] = {}
         self._held: dict[str, list[tuple[DeviceId, Consumed]]] = {}  # by key of a claim
         self._pods_have: dict[str, dict[DeviceId, Consumed]] = {}  # by name of a node

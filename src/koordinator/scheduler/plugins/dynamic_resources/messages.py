@@ -2,11 +2,20 @@
 
 from collections.abc import Iterable, Sequence
 
-from koordinator.domain.dynamic_resources.allocator import is_tolerated, needs_gate
+from koordinator.domain.dynamic_resources.allocator import (
+    is_offered,
+    is_tolerated,
+    needs_gate,
+)
 from koordinator.domain.dynamic_resources.inventory import OfferedDevice, Pool
 from koordinator.domain.dynamic_resources.requests import (
     AllocationError,
     RequestOption,
+)
+from koordinator.domain.dynamic_resources.shares import (
+    consumed_capacity,
+    consumption,
+    limits_of,
 )
 from koordinator.scheduler.plugins.dynamic_resources.claims import PodDeviceClaims
 from koordinator.scheduler.plugins.dynamic_resources.device_ledger import DeviceLedger
@@ -32,7 +41,12 @@ def _of_option(ledger: DeviceLedger, pools: Sequence[Pool], option: RequestOptio
     good, bad = 0, dict[str, list[str]]()
     for pool in pools:
         for device in pool.devices:
-            problem = _pool_problem(pool) or _device_problem(ledger, option, device)
+            problem = (
+                _pool_problem(pool)
+                or _device_problem(ledger, option, device)
+                or _gate_problem(ledger, device)
+                or _amount_problem(ledger, pool, option, device)
+            )
             if problem:
                 bad.setdefault(problem, []).append("/".join(device.id[1:]))
             else:
@@ -60,9 +74,36 @@ def _device_problem(ledger: DeviceLedger, option: RequestOption, device: Offered
     if ledger.gates.taints and not is_tolerated(option, device):
         taints = ", ".join(f"{taint.key}:{taint.effect}" for taint in device.spec.taints)
         return f"tainted {taints}"
+    return ""
+
+
+def _gate_problem(ledger: DeviceLedger, device: OfferedDevice) -> str:
+    if not is_offered(device, ledger.gates):
+        return "has to be made ready, which needs the gate DRADeviceBindingConditions"
     if needs_gate(device, ledger.gates):
         return "takes counters, which needs the gate DRAPartitionableDevices"
     return _withdrawn_problem(ledger, device) if device.spec.consumes_counters else ""
+
+
+def _amount_problem(
+    ledger: DeviceLedger, pool: Pool, option: RequestOption, device: OfferedDevice
+) -> str:
+    """Return what there is too little of; empty: nothing."""
+    use, gates = ledger.use, ledger.gates
+    consumed = consumed_capacity(device, option.capacity) if gates.capacity else {}
+    if consumed is None:
+        return "has not the capacity that is asked for"
+    capacity = device.spec.capacity
+    for name, amount in consumed.items():
+        if use.capacity[device.id, name] + amount > capacity[name].value.nanos:
+            return f"has too little {name} left"
+    if not gates.counters or use.devices[device.id]:
+        return ""
+    limits = limits_of(pool)
+    for key, amount in consumption(device):
+        if use.counters[key] + amount > limits.get(key, 0):
+            return f"its pool has too little {key[-1]} left in {key[-2]}"
+    return ""
 
 
 def _taken_by(ledger: DeviceLedger, option: RequestOption, device: OfferedDevice) -> str:
