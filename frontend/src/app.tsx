@@ -99,7 +99,7 @@ function Open(props: { view: View; name: string }): JSX.Element {
     case 'attention':
       return <NeedsAttention />
     case 'time':
-      return <Time />
+      return <Time text={props.name} />
     case 'try':
       return <TryIt />
     default:

@@ -214,6 +214,44 @@ export interface WhatIf {
   differ: number
 }
 
+/** One decision about pods that were decided together: name, node, number of the try of each. */
+export interface Decision {
+  atS: number
+  outcome: string
+  pods: [string, string, number][]
+  morePods: number
+  node?: string
+  plugin?: string
+  reason?: string
+  job?: string
+  by?: string
+  best?: { node: string; total: number; scores: Record<string, number> }[]
+}
+
+export interface DecisionSummary {
+  entries: number
+  fromS: number
+  toS: number
+  pods: Record<string, number>
+  decisive: Record<string, number>
+  slowest: { plugin: string; point: string; seconds: number; share: number; pods: number }[]
+  rejected: { job: string; rejections: number; pods: number; plugin: string; reason: string }[]
+  flapping: { node: string; closed: number; reason: string }[]
+}
+
+export interface Decisions {
+  isKept: boolean
+  title: string // where they come from, or why there are none
+  count: number
+  entries: Decision[]
+  summary?: DecisionSummary
+}
+
+export interface FoundPods {
+  pods: { pod: string; node: string }[]
+  count: number
+}
+
 export interface Gangs {
   gangs: Gang[]
   count: number

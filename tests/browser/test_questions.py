@@ -81,6 +81,7 @@ def cluster() -> list[KubeObject]:
             for n in range(3)
         ),
         pod("capped", cpu=3, namespace="green", labels={QUOTA: "green"}),
+        pod("new-1", cpu=1),
         reservation("left-over", cpu=1, on="cpu-0"),
     ]
 
@@ -232,3 +233,31 @@ def test_who_has_held_the_gpus_of_a_node(reader: Reader) -> None:
     chart.focus()
     reader.page.keyboard.press("Home")
     reader.reads("gpu-1 GPU 3: default/train")
+
+
+def test_what_was_decided_about_a_pod_and_which_nodes_came_next(reader: Reader) -> None:
+    """Also of a pod that has its node: it is found by its name."""
+    reader.type("Find a cause, namespace or pod", "new-1")
+    reader.click(reader.page.get_by_role("link", name="default/new-1"))
+    reader.reads("got a node")
+    reader.click(reader.page.get_by_text("Next best:"))
+    reader.page.get_by_role("region", name="Scores of the best nodes").wait_for()
+    assert reader.clicks <= MOST_CLICKS
+
+
+def test_which_jobs_were_refused_most_often(reader: Reader) -> None:
+    """What was decided says it, above the decisions themselves."""
+    reader.open("Time")
+    reader.click(reader.page.get_by_text("Jobs that were refused most often"))
+    reader.page.get_by_role("button", name="red/ring").wait_for()
+    assert reader.clicks <= MOST_CLICKS
+
+
+def test_what_was_decided_about_a_whole_job(reader: Reader) -> None:
+    """From one of its pods to all decisions about it."""
+    reader.click(reader.page.get_by_role("link", name="red/ring-").first)
+    reader.click(reader.page.get_by_role("link", name="All that was decided about red/ring"))
+    told = reader.page.get_by_role("region", name="Decisions, newest first")
+    told.get_by_role("cell", name="found no node").first.wait_for()
+    assert told.get_by_role("link", name="red/ring-").count() >= 1
+    assert reader.clicks <= MOST_CLICKS

@@ -113,7 +113,7 @@ function Inside(props: { node: NodeDetails }): JSX.Element {
           <tr>
             <td>
               {(one.cpus || Object.keys(one.devices).length > 0) && <i class="dot" style={{ background: holderColour(place) }} />}
-              {one.pod}
+              <a href={`#/waiting/${encodeURIComponent(one.pod)}`}>{one.pod}</a>
             </td>
             <td>{Object.entries(one.requests).map(([name, amount]) => `${name} ${amount}`).join(', ')}</td>
             <td>

@@ -5,13 +5,14 @@ import { Bars } from '../bars'
 import { Chart, type ChartData, type Series } from '../chart'
 import { Choose, Means, type OtherRun, runOf, save } from '../compare'
 import { count } from '../format'
+import { AllDecisions } from '../decisions'
 import { Happened } from '../happened'
 import { model } from '../model'
 import { Empty, Problem, useAnswer } from '../parts'
 import { go } from '../route'
 import type { DeviceLanes, ResultPage, TimelineData } from '../wire'
 
-export function Time(): JSX.Element {
+export function Time(props: { text: string }): JSX.Element {
   const [within, setWithin] = useState(0)
   const [chosen, setChosen] = useState<ResultPage | null>(null)
   const { answer, problem } = useAnswer<TimelineData>('timeline', {}, 1000)
@@ -61,6 +62,7 @@ export function Time(): JSX.Element {
         </label>
       </div>
       {marks.length > 0 ? <Happened marks={marks} isVirtual={isVirtual} /> : <Empty>Nothing that was seen here.</Empty>}
+      <AllDecisions text={props.text} />
     </section>
   )
 }

@@ -1,11 +1,12 @@
 // What waits: by cause, and the whole explanation of one pod.
 import type { JSX } from 'preact'
-import { useState } from 'preact/hooks'
+import { useEffect, useState } from 'preact/hooks'
+import { PodDecisions } from '../decisions'
 import { age, count, moment } from '../format'
 import { model } from '../model'
 import { Empty, Problem, Table, useAnswer } from '../parts'
 import { go } from '../route'
-import type { Cause, Explanation, Forecast, NamedPod } from '../wire'
+import type { Cause, Explanation, Forecast, FoundPods, NamedPod } from '../wire'
 
 export function Waiting(props: { pod: string }): JSX.Element {
   const [filter, setFilter] = useState('')
@@ -35,11 +36,40 @@ export function Waiting(props: { pod: string }): JSX.Element {
         {causes.map((one) => (
           <CauseCard key={one.cause} cause={one} chosen={props.pod} wanted={wanted} />
         ))}
+        {wanted && <OtherPods wanted={wanted} chosen={props.pod} isAlone={causes.length === 0} />}
       </section>
       <section aria-label="Explanation" class="detail">
         {props.pod ? <Told pod={props.pod} /> : <Empty>Choose a pod to see all that is known of its waiting.</Empty>}
       </section>
     </div>
+  )
+}
+
+/** Pods that don't wait, by a part of their names; asked for once somebody has stopped typing. */
+function OtherPods(props: { wanted: string; chosen: string; isAlone: boolean }): JSX.Element | null {
+  const [asked, setAsked] = useState('')
+  useEffect(() => {
+    const timer = window.setTimeout(() => setAsked(props.wanted), 200)
+    return () => window.clearTimeout(timer)
+  }, [props.wanted])
+  const { answer } = useAnswer<FoundPods>('find', asked ? { text: asked } : null, 10_000)
+  const found = answer?.pods.filter((one) => one.node) ?? []
+  if (found.length === 0) return answer && props.isAlone ? <Empty>No cause, namespace or pod is called so.</Empty> : null
+  return (
+    <article class="card">
+      <h2>Pods with a node that are called so</h2>
+      <ul class="pods">
+        {found.map((one) => (
+          <li key={one.pod}>
+            <a href={`#/waiting/${encodeURIComponent(one.pod)}`} aria-current={one.pod === props.chosen ? 'true' : undefined}>
+              <span class="name">{one.pod}</span>
+              <span class="dim">{one.node}</span>
+            </a>
+          </li>
+        ))}
+      </ul>
+      {answer && answer.count > answer.pods.length && <p class="dim">{count(answer.count)} pods are called so.</p>}
+    </article>
   )
 }
 
@@ -101,6 +131,7 @@ function Told(props: { pod: string }): JSX.Element {
       </div>
       <Problem text={problem} />
       {told && <Explained told={told} />}
+      {(told || problem) && <PodDecisions key={props.pod} pod={props.pod} />}
       {!told && !problem && <Empty>Asking the scheduler …</Empty>}
     </>
   )

@@ -3,7 +3,7 @@
 import datetime as dt
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -38,7 +38,9 @@ _SERVER = "Asking a server"
 _NAME = re.compile(r"audit\.jsonl(\.[0-9]+)?")
 
 
-class _Entries(msgspec.Struct):
+class AuditEntries(msgspec.Struct):
+    """What a scheduler answers that is asked for its trail."""
+
     entries: list[AuditEntry]
 
 
@@ -153,9 +155,9 @@ def audit(
         path = "/apis/v1/audit" if list_entries else "/apis/v1/audit/summary"
         answer = of.ask(path, _parameters(choice, most))
         if list_entries:
-            _show_entries(_decoded(answer, _Entries, of.server).entries, output)
+            _show_entries(decode_answer(answer, AuditEntries, of.server).entries, output)
         else:
-            _show_summary(_decoded(answer, AuditSummary, of.server), output)
+            _show_summary(decode_answer(answer, AuditSummary, of.server), output)
         return
     entries = filter(choice.takes, read_entries(paths or []))
     if list_entries:
@@ -164,7 +166,8 @@ def audit(
         _show_summary(summarise(entries, most), output)
 
 
-def _decoded(answer: bytes, wanted: type[AnswerT], server: str) -> AnswerT:
+def decode_answer(answer: bytes, wanted: type[AnswerT], server: str) -> AnswerT:
+    """Decode what a scheduler has answered.  Raises ClusterError if it is none."""
     try:
         return decode_json(answer, wanted)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -182,21 +185,35 @@ def read_entries(paths: Iterable[Path]) -> Iterator[AuditEntry]:
             lines = bounded_lines(sys.stdin.buffer, "-", LONGEST_LINE_BYTES)
             yield from from_lines(lines, "-", warn)
             continue
-        files = [path]
-        if path.is_dir():
-            files = [file for file in path.iterdir() if _NAME.fullmatch(file.name)]
-            files.sort(key=_age, reverse=True)
-            if not files:
-                text = "found no audit.jsonl; accepted is a folder of --audit-dir"
-                raise InputError(text, source=str(path))
-        for file in files:
-            try:
-                with file.open("rb") as opened:
-                    lines = bounded_lines(opened, str(file), LONGEST_LINE_BYTES)
-                    yield from from_lines(lines, str(file), warn)
-            except OSError as error:
-                text = f"can't be read: {error.strerror}"
-                raise InputError(text, source=str(file)) from None
+        for file in trail_files(path):
+            yield from read_trail(file, warn)
+
+
+def trail_files(path: Path) -> list[Path]:
+    """Return the files of a folder, the oldest first, or a file itself.
+
+    Raises InputError for a folder without any, or that can't be read.
+    """
+    if not path.is_dir():
+        return [path]
+    try:
+        files = [file for file in path.iterdir() if _NAME.fullmatch(file.name)]
+    except OSError as error:
+        raise InputError(f"can't be read: {error.strerror}", source=str(path)) from None
+    if not files:
+        text = "found no audit.jsonl; accepted is a folder of --audit-dir"
+        raise InputError(text, source=str(path))
+    return sorted(files, key=_age, reverse=True)
+
+
+def read_trail(file: Path, complain: Callable[[str], object]) -> Iterator[AuditEntry]:
+    """Yield the entries of one file.  Raises InputError if it can't be read, or has none."""
+    try:
+        with file.open("rb") as opened:
+            lines = bounded_lines(opened, str(file), LONGEST_LINE_BYTES)
+            yield from from_lines(lines, str(file), complain)
+    except OSError as error:
+        raise InputError(f"can't be read: {error.strerror}", source=str(file)) from None
 
 
 def _age(file: Path) -> int:

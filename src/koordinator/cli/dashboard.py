@@ -16,12 +16,14 @@ from koordinator.cli.browser import has_browser, open_browser
 from koordinator.cli.configuration import plugins_for, read_configuration
 from koordinator.cli.dashboard_flags import DashboardFlags
 from koordinator.cli.dataclass_flags import with_flags
+from koordinator.cli.decision_archives import FileArchive, ServerArchive
 from koordinator.cli.manifests import STDIN, files_below, read_manifests
 from koordinator.cli.output import console
 from koordinator.cli.recording import opened_recording, recorded_configuration
 from koordinator.cluster.port import Cluster
 from koordinator.dashboard.access import AccessPolicy, ReviewedAccess
 from koordinator.dashboard.components import ComponentHealth
+from koordinator.dashboard.decisions import DecisionArchive
 from koordinator.dashboard.feed import Feed
 from koordinator.dashboard.server import ComparedRun, dashboard_application
 from koordinator.dashboard.sources import ClusterSource
@@ -35,6 +37,7 @@ from koordinator.process.certificates import context_of_files, self_signed_conte
 from koordinator.process.connections import ConnectionLimits
 from koordinator.process.http_server import HttpServer, is_loopback
 from koordinator.process.termination import stop_on_signals
+from koordinator.scheduler.features.audit import Audit
 from koordinator.simulator import Simulation, demo_workload, read_workload
 from koordinator.simulator.replay import ReplayRun
 from koordinator.simulator.run import default_profile
@@ -42,6 +45,7 @@ from koordinator.simulator.run import default_profile
 DEMO = "demo"
 SIMULATED_SPEED, RECORDED_SPEED = 600.0, 60.0
 LIMITS = ConnectionLimits(connections=256)  # browsers keep one for the stream and some for queries
+SCORES_SHARE = 0.25  # of the time, to tell which nodes came next
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 REVIEWS_PER_S = 100.0
 ASK_EVERY_S, ASK_TIMEOUT_S = 5.0, 5.0  # whether the API server is still there
@@ -110,7 +114,9 @@ def _servers(
     compared: ComparedRun | None,
 ) -> list[tuple[HttpServer, str]]:
     found: list[tuple[HttpServer, str]] = []
-    application = partial(dashboard_application, feed, read_text, clock, other=compared)
+    application = partial(
+        dashboard_application, feed, read_text, clock, other=compared, archive=_archive(flags)
+    )
     address = flags.address
     if address is not None:
         host, port = address
@@ -138,6 +144,29 @@ def _servers(
         )
         found.append((server, "https://localhost:{port}/"))
     return found
+
+
+def _archive(flags: DashboardFlags) -> DecisionArchive | None:
+    if flags.audit:
+        archive = FileArchive(flags.audit)
+        archive.newest(1)  # what can't be read is told here, not in the browser
+        return archive
+    if not flags.audit_server:
+        return None
+    from koordinator.cli.http_client import ComponentClient  # noqa: PLC0415 -- as of clusters
+
+    own = (flags.audit_token, flags.audit_certificate_authority)
+    if flags.audit_server.startswith("http:") and not any(own):  # nobody's credentials go there
+        return ServerArchive(flags.audit_server, partial(ComponentClient().ask, flags.audit_server))
+    client = ComponentClient(
+        kubeconfig=flags.kubeconfig,
+        context=flags.context,
+        in_cluster=flags.in_cluster,
+        token=flags.audit_token,
+        certificate_authority=flags.audit_certificate_authority,
+        verifies=not flags.audit_insecure_skip_tls_verify,
+    )
+    return ServerArchive(flags.audit_server, partial(client.ask, flags.audit_server))
 
 
 def _reviewed(reviewer: Callable[[], Cluster] | None, clock: Clock) -> AccessPolicy | None:
@@ -202,15 +231,17 @@ def _version(paths: Sequence[str]) -> Hashable:
 def _simulation(flags: DashboardFlags, clock: Clock) -> SimulationSource:
     workload = demo_workload() if flags.workload == DEMO else read_workload(flags.workload)
     configuration = read_configuration(flags.config, default_profile())
+    trail = Audit(scores_share=SCORES_SHARE)
     simulation = Simulation(
         workload,
         configuration,
         seed=flags.seed,
         out_of_tree=plugins_for(configuration),
         source=flags.config,
+        audit=trail,
     )
     speed = SIMULATED_SPEED if flags.speed is None else flags.speed
-    return SimulationSource(simulation, configuration, clock, speed=speed)
+    return SimulationSource(simulation, configuration, clock, speed=speed, trail=trail)
 
 
 def _recording(flags: DashboardFlags, path: Path, clock: Clock) -> RecordingSource:
@@ -224,6 +255,7 @@ def _recording(flags: DashboardFlags, path: Path, clock: Clock) -> RecordingSour
             configuration,
             out_of_tree=plugins_for(configuration),
             source=flags.config or str(path),
+            audit=Audit(scores_share=SCORES_SHARE),
         )
 
     begin()  # what can't be meant is told here, not in the browser

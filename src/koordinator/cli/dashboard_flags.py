@@ -13,6 +13,7 @@ from koordinator.foundation.errors import InputError
 
 _SOURCE = "What is shown: one of these"
 _TIME = "Time, of simulations and recordings"
+_DECISIONS = "What a scheduler elsewhere has decided: of a cluster or manifests"
 LOCAL = "127.0.0.1:8765"
 
 
@@ -83,6 +84,35 @@ class DashboardFlags:
         int | None,
         typer.Option(min=0, help="Of a workload; default: the file's.", rich_help_panel=_TIME),
     ] = None
+    audit: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Files or folders of its --audit-dir; repeatable.", rich_help_panel=_DECISIONS
+        ),
+    ] = None
+    audit_server: Annotated[
+        str,
+        typer.Option(
+            help="The scheduler that leads, such as https://127.0.0.1:10259 (its --secure-port); "
+            "it is asked as the cluster is.",
+            rich_help_panel=_DECISIONS,
+        ),
+    ] = ""
+    audit_token: Annotated[
+        str, typer.Option(help="Who asks it: a bearer token.", rich_help_panel=_DECISIONS)
+    ] = ""
+    audit_certificate_authority: Annotated[
+        Path | None,
+        typer.Option(help="Who certifies it, PEM.", rich_help_panel=_DECISIONS),
+    ] = None
+    audit_insecure_skip_tls_verify: Annotated[
+        bool,
+        typer.Option(
+            "--audit-insecure-skip-tls-verify",
+            help="Take any certificate, such as its own.",
+            rich_help_panel=_DECISIONS,
+        ),
+    ] = False
     listen: Annotated[
         str,
         typer.Option(
@@ -129,6 +159,7 @@ class DashboardFlags:
         if self.compare_config and not (self.workload or self.recording):
             text = "accepted with --workload or --recording only, which can be run twice"
             raise InputError(text, source="--compare-config")
+        self._check_audit()
         asked: Sequence[tuple[str, object]] = (
             ("-f", self.files),
             ("--workload", self.workload),
@@ -140,3 +171,13 @@ class DashboardFlags:
         if len(given) != 1:
             found = " and ".join(given) or "none"
             raise InputError(f"found {found}; accepted is one of {accepted}", source="dashboard")
+
+    def _check_audit(self) -> None:
+        if (self.audit or self.audit_server) and (self.workload or self.recording):
+            text = "accepted with a cluster or manifests only: others show what they decide"
+            raise InputError(text, source="--audit" if self.audit else "--audit-server")
+        if self.audit and self.audit_server:
+            raise InputError("accepted is one of both", source="--audit, --audit-server")
+        asked_as = (self.audit_token, self.audit_certificate_authority)
+        if (any(asked_as) or self.audit_insecure_skip_tls_verify) and not self.audit_server:
+            raise InputError("accepted together with --audit-server only", source="--audit-token …")

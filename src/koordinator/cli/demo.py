@@ -1,6 +1,8 @@
 """``koord demo``: a generated cluster of GPU and CPU servers, a day of work, one report."""
 
+from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -38,10 +40,10 @@ def demo(
     from koordinator.cli.browser import has_browser  # noqa: PLC0415 -- pipes need no server
 
     check_writable(report)
-    simulation = Simulation(demo_workload(), seed=seed)
     if not no_browser and has_browser():
-        show(simulation, report)
+        show(partial(Simulation, demo_workload(), seed=seed), report)
         return
+    simulation = Simulation(demo_workload(), seed=seed)
     found, is_interrupted = run_watched(simulation)
     print_report(found.report, Output.TABLE)
     write_html(found, report)
@@ -49,20 +51,24 @@ def demo(
         raise typer.Exit(INTERRUPTED)
 
 
-def show(simulation: Simulation, report: Path) -> None:
+def show(simulate: Callable[..., Simulation], report: Path) -> None:
     """Run a simulation in the browser; report it when it has ended, and go on showing its end.
 
     Raises typer.Exit if Ctrl-C ends it early; the report is then of what there is.
     """
     from koordinator.cli.browser import open_browser  # noqa: PLC0415 -- as above
-    from koordinator.cli.dashboard import serve  # noqa: PLC0415
+    from koordinator.cli.dashboard import SCORES_SHARE, serve  # noqa: PLC0415
     from koordinator.cli.dashboard_flags import DashboardFlags  # noqa: PLC0415
     from koordinator.dashboard.sources.simulation import SimulationSource  # noqa: PLC0415
     from koordinator.foundation.clock import SystemClock  # noqa: PLC0415
     from koordinator.process.termination import stop_on_signals  # noqa: PLC0415
+    from koordinator.scheduler.features.audit import Audit  # noqa: PLC0415
 
     clock, stopping = SystemClock(), stop_on_signals()
-    source = SimulationSource(simulation, default_profile(), clock, speed=SHOWN_SPEED)
+    trail = Audit(scores_share=SCORES_SHARE)
+    source = SimulationSource(
+        simulate(audit=trail), default_profile(), clock, speed=SHOWN_SPEED, trail=trail
+    )
     with ExitStack() as cleanup:
         serve(DashboardFlags(listen=ANY_PORT), source, clock, cleanup)
         while source.result is None and not stopping.wait(0.2):

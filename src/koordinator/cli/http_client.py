@@ -40,6 +40,7 @@ class ComponentClient:
 
     kubeconfig: str = ""
     context: str = ""
+    in_cluster: bool = False
     token: str = ""
     certificate_authority: Path | None = None
     verifies: bool = True
@@ -79,7 +80,7 @@ class ComponentClient:
                 source="--server",
             )
         found = Connection(ApiServer(server), Identity(), "--server")
-        if self.kubeconfig or self.context:
+        if self.kubeconfig or self.context or self.in_cluster:
             found = find_connection(self.kubeconfig, self.context)
         identity = Identity(token=self.token) if self.token else found.identity
         authority = self.certificate_authority or found.server.ca

@@ -30,6 +30,7 @@ from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin
 
 SCORED_NODES = 5
 MOST_LISTED = 500  # pods or gangs in one answer
+MOST_FOUND = 20  # pods by a part of their names
 
 
 def objects_of(handle: SchedulerHandle) -> list[KubeObject]:
@@ -129,6 +130,23 @@ def waiting_pods(overview: ClusterOverview, redactor: Redactor, cause: str) -> l
         if one.cause == cause
     )
     return [one for one, _ in zip(found, range(MOST_LISTED), strict=False)]
+
+
+def find(handle: SchedulerHandle, text: str, scope: ViewScope) -> dict[str, Any]:
+    """Return pods whose ``namespace/name`` has a text, in lower case, in it; with their nodes."""
+    state = handle.state
+    keys = (key for key in (*state.pods.by_key, *state.unbound) if text in key.lower())
+    seen = dict.fromkeys(key for key in keys if scope.sees(key.partition("/")[0]))
+    found = sorted(seen)[:MOST_FOUND]
+    nodes = {
+        key: state.nodes.names[placed.row]
+        for key in found
+        if (placed := state.pods.by_key.get(key)) is not None and scope.sees_nodes
+    }
+    return {
+        "pods": [{"pod": key, "node": nodes.get(key, "")} for key in found],
+        "count": len(seen),
+    }
 
 
 # -- shares ----------------------------------------------------------------------------------

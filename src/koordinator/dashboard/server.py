@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from starlette.applications import Starlette
@@ -37,6 +37,13 @@ from koordinator.dashboard.access import (
 from koordinator.dashboard.answers import AnswerCache
 from koordinator.dashboard.attention import attention
 from koordinator.dashboard.changes import MOST_MARKS
+from koordinator.dashboard.decisions import (
+    MOST_REMEMBERED,
+    DecisionArchive,
+    DecisionQuestion,
+    decisions,
+    nothing_kept,
+)
 from koordinator.dashboard.feed import Feed
 from koordinator.dashboard.node_details import node_details
 from koordinator.dashboard.redaction import Redactor
@@ -48,9 +55,10 @@ from koordinator.dashboard.whatif import (
     what_if,
     with_grants,
 )
+from koordinator.domain.audit import AuditChoice, AuditEntry
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.decoders import decode_json
-from koordinator.foundation.errors import InputError, NotFoundError
+from koordinator.foundation.errors import ClusterError, InputError, NotFoundError
 from koordinator.foundation.yaml_documents import yaml_document
 from koordinator.process.guard import bearer_token
 from koordinator.scheduler.loop.handle import SchedulerHandle
@@ -99,15 +107,19 @@ def dashboard_application(
     *,
     hosts: Sequence[str] = (),
     other: ComparedRun | None = None,
+    archive: DecisionArchive | None = None,
 ) -> Starlette:
     """Return the ASGI application.
 
-    ``other`` goes at the same pace, to be compared with over time.
+    ``other`` goes at the same pace, to be compared with over time.  ``archive`` has the decisions
+    of the scheduler that counts; None: those of the source's own are shown, if it decides.
 
     ``hosts`` are the names by which it may be called, any if there are none: a page of somebody
     else that has its own name point to this machine gets nothing.
     """
-    pages = _Pages(feed, read_manifests, clock, policy or OpenAccess(), other)
+    pages = _Pages(
+        feed, read_manifests, clock, policy or OpenAccess(), other=other, archive=archive
+    )
     routes = [
         Route("/", _static("index.html")),
         *(Route(f"/{name}", _static(name)) for name in _FILES[1:]),
@@ -121,6 +133,8 @@ def dashboard_application(
         Route("/api/attention", pages.get(pages.attention)),
         Route("/api/timeline", pages.get(pages.timeline)),
         Route("/api/devices", pages.get(pages.devices)),
+        Route("/api/decisions", pages.get(pages.decisions)),
+        Route("/api/find", pages.get(pages.find)),
         Route("/api/control", pages.control, methods=["POST"]),
         Route("/api/start", pages.get(pages.start)),
         Route("/api/try", pages.what_if, methods=["POST"]),
@@ -132,6 +146,7 @@ def dashboard_application(
             NotFoundError: _problem(404),
             InputError: _problem(400),
             TimeoutError: _problem(503),
+            ClusterError: _problem(502),
             AccessDeniedError: _denied,
         },
         max_body_size=LONGEST_BODY_BYTES,
@@ -167,10 +182,12 @@ class _Pages:
         read_manifests: ManifestReader,
         clock: Clock,
         policy: AccessPolicy,
+        *,
         other: ComparedRun | None,
+        archive: DecisionArchive | None,
     ) -> None:
         self._feed, self._read_manifests, self._clock = feed, read_manifests, clock
-        self._other = other
+        self._other, self._archive = other, archive
         self._policy = policy
         self._reviews = ThreadPoolExecutor(USERS_AT_ONCE, "reviews")
         self._namespaces: tuple[float, frozenset[str]] | None = None
@@ -296,6 +313,40 @@ class _Pages:
             return Redactor.of(handle.state, scope).data(msgspec.to_builtins(found))
 
         return feed.ask(look)
+
+    def decisions(self, asked: Mapping[str, str], scope: ViewScope) -> object:
+        """Tell what was decided, and what that says together."""
+        question = DecisionQuestion.of(asked)
+        archive = self._archive
+        if archive is None and self._feed.source.trail is None:
+            return nothing_kept(
+                "This dashboard decides nothing. Where the scheduler keeps its decisions is told "
+                "by --audit-server or --audit."
+            )
+        title = archive.title if archive is not None else "the scheduler of this dashboard"
+
+        def look() -> object:
+            entries = self._answers.get("decisions", self._newest_decisions)
+            redactor = self._feed.ask(lambda handle: Redactor.of(handle.state, scope))
+            told = decisions(cast(Sequence[AuditEntry], entries), question, redactor, title)
+            return msgspec.Raw(msgspec.json.encode(told))
+
+        return self._answers.get(("decisions", scope, question), look)
+
+    def _newest_decisions(self) -> Sequence[AuditEntry]:
+        if self._archive is not None:
+            return self._archive.newest(MOST_REMEMBERED)
+
+        def newest(_: SchedulerHandle) -> Sequence[AuditEntry]:
+            trail = self._feed.source.trail
+            return trail.entries(AuditChoice(), MOST_REMEMBERED) if trail is not None else ()
+
+        return self._feed.ask(newest)
+
+    def find(self, asked: Mapping[str, str], scope: ViewScope) -> object:
+        """Find pods by a part of their names, also those that don't wait."""
+        text = _required(asked, "text").strip().lower()
+        return self._kept(f"find {text}", scope, lambda handle: queries.find(handle, text, scope))
 
     def start(self, asked: Mapping[str, str], scope: ViewScope) -> object:
         """Tell when a pod would start; a copy of the cluster is run forward for that."""

@@ -38,6 +38,7 @@ from koordinator.domain.volume_claims import SELECTED_NODE
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import NotFoundError
 from koordinator.scheduler.contract import PluginSpec
+from koordinator.scheduler.features.audit import Audit
 from koordinator.scheduler.ingest import is_over
 from koordinator.scheduler.loop import Bound, Evicted, Outcome, SchedulerOptions
 from koordinator.scheduler.loop.handle import SchedulerHandle
@@ -136,8 +137,9 @@ def replay(
 class ReplayRun:
     """A replay under way: batches are taken in one after the other, as the recording has them."""
 
-    def __init__(self, world: Embedded) -> None:
-        """``world`` is one in which nothing is yet."""
+    def __init__(self, world: Embedded, audit: Audit | None = None) -> None:
+        """``world`` is one in which nothing is yet; ``audit`` is told what is decided there."""
+        self.audit = audit
         self._world, self._cluster, self._scheduler = world, world.cluster, world.scheduler
         self._names = frozenset(world.scheduler.cycles)
         self.stories: list[_Story] = []
@@ -164,6 +166,7 @@ class ReplayRun:
         out_of_tree: Iterable[PluginSpec[Any]] = (),
         source: str = "",
         gates: FeatureGates = NO_GATES,
+        audit: Audit | None = None,
     ) -> Self:
         """Return a replay of a recording of which nothing has happened yet.
 
@@ -183,7 +186,9 @@ class ReplayRun:
                 out_of_tree=out_of_tree,
                 source=source,
                 gates=gates,
-            )
+                audit=audit,
+            ),
+            audit,
         )
 
     @property

@@ -3,6 +3,7 @@
 import signal
 import webbrowser
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -72,7 +73,7 @@ def test_the_run_is_reported_when_it_has_ended(
     monkeypatch.setattr("koordinator.cli.demo.console", interrupt)
     opened: list[str] = []
     monkeypatch.setattr("koordinator.cli.browser.webbrowser.open", opened.append)
-    demo.show(Simulation(read_workload(WORKLOAD), until_s=3600.0), report)
+    demo.show(partial(Simulation, read_workload(WORKLOAD), until_s=3600.0), report)
 
     assert "<html" in report.read_text()
     assert opened == [report.as_uri()]

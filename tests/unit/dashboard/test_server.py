@@ -297,6 +297,8 @@ PATHS = (
     "node?name=n",
     "timeline",
     "devices",
+    "decisions",
+    "find?text=e",
     "events",
 )
 
@@ -318,7 +320,15 @@ def test_a_tenant_sees_its_own_pods_and_nothing_of_the_other(shared: Browser) ->
         first = json.dumps(next(frames))
         frames.close()  # type: ignore[attr-defined]  # a generator
         own = {"blue": "next", "red": "own"}[user]
-        paths = ("quotas", "gangs", "attention", f"pod?name={user}/{own}")
+        paths = (
+            "quotas",
+            "gangs",
+            "attention",
+            "decisions",
+            f"decisions?text={other}",
+            "find?text=e",
+            f"pod?name={user}/{own}",
+        )
         texts = [first, *(shared.get(f"/api/{path}", token=token).text for path in paths)]
         for text in texts:
             assert other not in text

@@ -92,6 +92,10 @@ class LiveClusterSource:
     def devices(self) -> None:
         """Nothing: it is seen by whoever looks now and then."""
 
+    @property
+    def trail(self) -> None:
+        """Nothing: a standby decides nothing."""
+
     def marks(self) -> Sequence[TimelineMark]:
         """Return nothing: events of the cluster are not read."""
         return ()

@@ -9,6 +9,7 @@ import msgspec
 
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration
 from koordinator.foundation.errors import InputError
+from koordinator.scheduler.features.audit.pages import AuditTrail
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.simulator.device_bars import DeviceBars
 
@@ -112,6 +113,10 @@ class ClusterSource(Protocol):
     @property
     def devices(self) -> DeviceBars | None:
         """Who held which GPU, and when; None where nobody but the reader looks at that."""
+
+    @property
+    def trail(self) -> AuditTrail | None:
+        """What its scheduler has decided so far; None where somebody else decides."""
 
     def marks(self) -> Sequence[TimelineMark]:
         """Return what has happened so far that people will want to see, oldest first."""

@@ -14,10 +14,12 @@ from koordinator.dashboard.sources.contract import (
 )
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.contract import PluginSpec
+from koordinator.scheduler.features.audit import Audit
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.simulator.embedded import Embedded
 
 LOOK_EVERY_S = 1.0
+SCORES_SHARE = 0.5  # of the time, to tell which nodes came next
 
 
 class ManifestSource:
@@ -45,6 +47,7 @@ class ManifestSource:
         self._read, self._version, self._now_s = read, version, now_s
         self._out_of_tree, self._config_name = tuple(out_of_tree), config_name
         self._world: Embedded | None = None
+        self.trail = Audit()  # of the objects that were read last
         self._seen: Hashable = None
         self._problem = ""
 
@@ -74,15 +77,17 @@ class ManifestSource:
 
     def load(self) -> None:
         """Read and schedule.  Raises InputError."""
+        trail = Audit(scores_share=SCORES_SHARE)
         world = Embedded(
             self.configuration,
             now_s=self._now_s(),
             out_of_tree=self._out_of_tree,
             source=self._config_name,
+            audit=trail,
         )
         world.load(self._read())
         world.run_to_fixed_point()
-        self._world = world
+        self._world, self.trail = world, trail
 
     def follow(self, pause: Pause) -> None:
         """Read again whenever the files have changed."""

@@ -19,6 +19,7 @@ from koordinator.dashboard.sources.contract import (
 from koordinator.domain.recording import RecordedBatch, Recording
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import InputError
+from koordinator.scheduler.features.audit import Audit
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.simulator.replay import ReplayRun
 
@@ -82,6 +83,11 @@ class RecordingSource:
     @property
     def devices(self) -> None:
         """Nothing: it is seen by whoever looks now and then."""
+
+    @property
+    def trail(self) -> Audit | None:
+        """What was decided in the replay, from its beginning to the moment that is shown."""
+        return self._run.audit if self._run is not None else None
 
     def marks(self) -> Sequence[TimelineMark]:
         """Return the evictions of the replay so far."""

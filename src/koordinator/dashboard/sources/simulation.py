@@ -14,6 +14,7 @@ from koordinator.dashboard.sources.contract import (
 )
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import InputError
+from koordinator.scheduler.features.audit.pages import AuditTrail
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.simulator import Simulation, SimulationResult
 from koordinator.simulator.device_bars import DeviceBars
@@ -34,8 +35,13 @@ class SimulationSource:
         clock: Clock,
         *,
         speed: float = 0.0,
+        trail: AuditTrail | None = None,
     ) -> None:
-        """``speed`` is virtual seconds in one of readers; 0 is as fast as it can be computed."""
+        """``speed`` is virtual seconds in one of readers; 0 is as fast as it can be computed.
+
+        ``trail`` is told what the simulation's scheduler decides.
+        """
+        self.trail = trail
         self.configuration = configuration
         self.result: SimulationResult | None = None
         self._simulation, self._clock = simulation, clock

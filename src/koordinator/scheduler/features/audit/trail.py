@@ -2,7 +2,7 @@
 
 Told by the scheduler's thread only.  What costs next to nothing is noted of every pod.  The scores
 of the best nodes cost as much as many decisions: they are computed for as many attempts as fit into
-``SCORES_SHARE`` of the time, which is every attempt of a scheduler that is not busy.
+``scores_share`` of the time, which is every attempt of a scheduler that is not busy.
 """
 
 import math
@@ -79,9 +79,10 @@ class Audit(Feature):
         sink: Callable[[bytes], None] | None = None,
         *,
         capacity: int = CAPACITY,
+        scores_share: float = SCORES_SHARE,
     ) -> None:
         self._sink = sink
-        self._capacity = capacity
+        self._capacity, self._scores_share = capacity, scores_share
         self.now_s: Callable[[], float] = perf_counter  # a stopwatch
         self._ring: deque[AuditEntry] = deque()
         self._pods = 0  # in the ring; an outcome of a node counts as one
@@ -178,7 +179,7 @@ class Audit(Feature):
         open_entry.best = best_nodes(card)
         open_entry.plugin = _decisive(open_entry.best)
         ended_s = self.now_s()
-        self._scores_from_s = ended_s + (ended_s - began_s) / SCORES_SHARE
+        self._scores_from_s = ended_s + (ended_s - began_s) * (1.0 / self._scores_share - 1.0)
 
     def bound(self, at_s: float, bound: Sequence[Assumed]) -> None:
         """Note pods that have their nodes."""
