@@ -191,7 +191,7 @@ class ControlPlane:
         arguments = command_lines.controller_manager(self.authority, self.kubeconfig(), controllers)
         self._start_client_program("kube-controller-manager", arguments)
 
-    def start_scheduler(self, configuration: Mapping[str, Any]) -> None:
+    def start_scheduler(self, configuration: Mapping[str, Any], flags: Sequence[str] = ()) -> None:
         """Run the stock kube-scheduler; returns when it is healthy.
 
         ``configuration`` is a KubeSchedulerConfiguration, to which its kubeconfig is added.
@@ -200,7 +200,7 @@ class ControlPlane:
         connection["kubeconfig"] = str(self.kubeconfig())
         config_path = self.state_dir / "kube-scheduler.json"
         config_path.write_text(json.dumps({**configuration, "clientConnection": connection}))
-        self._start_client_program("kube-scheduler", [f"--config={config_path}"])
+        self._start_client_program("kube-scheduler", [f"--config={config_path}", *flags])
 
     def stop_program(self, name: str) -> None:
         """Stop kube-controller-manager or kube-scheduler."""

@@ -57,7 +57,8 @@ class Endpoint:
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
         try:
-            content = None if body is None else json.dumps(body)
+            # As Go writes it: a server keeps opaque parts as they came, and patches compare them.
+            content = None if body is None else json.dumps(body, separators=(",", ":"))
             connection.request(method, path, content, headers)
             response = connection.getresponse()
             text = response.read().decode()
