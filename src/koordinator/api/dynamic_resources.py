@@ -26,6 +26,10 @@ RESULTS_MAX: Final = 32  # devices of a claim
 SUBREQUESTS_MAX: Final = 8  # of one ``firstAvailable``
 DELETE_PROTECTION: Final = "resource.kubernetes.io/delete-protection"  # finalizer while allocated
 POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"  # annotation of a template's claim
+#: annotation of a claim that a scheduler made for extended resources
+EXTENDED_RESOURCE_CLAIM: Final = "resource.kubernetes.io/extended-resource-claim"
+#: with the name of a class after it: the extended resource that every class has
+DEVICE_CLASS_RESOURCES: Final = "deviceclass.resource.kubernetes.io/"
 EXACT_COUNT, ALL = "ExactCount", "All"  # values of ``allocationMode``
 
 
@@ -229,7 +233,7 @@ class ResourceClaimTemplate(KubeObject, frozen=True, kw_only=True):
 class DeviceClassSpec(ApiStruct, frozen=True, kw_only=True):
     """Which devices are of the class.
 
-    ``extended_resource_name`` is behind the gate DRAExtendedResource.
+    Pods may ask for them by ``extended_resource_name``, too.  Gate DRAExtendedResource.
     """
 
     selectors: tuple[DeviceSelector, ...] = ()

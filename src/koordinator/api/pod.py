@@ -134,6 +134,24 @@ class PodResourceClaimStatus(ApiStruct, frozen=True, kw_only=True):
     resource_claim_name: str | None = None
 
 
+class ContainerExtendedResourceRequest(ApiStruct, frozen=True, kw_only=True):
+    """Which request of the claim serves what a container asks for of an extended resource."""
+
+    container_name: str
+    resource_name: str
+    request_name: str
+
+
+class PodExtendedResourceClaimStatus(ApiStruct, frozen=True, kw_only=True):
+    """The claim that the scheduler made for extended resources of the pod.
+
+    Gate DRAExtendedResource.
+    """
+
+    resource_claim_name: str
+    request_mappings: tuple[ContainerExtendedResourceRequest, ...] = ()
+
+
 class PodStatus(ApiStruct, frozen=True, kw_only=True):
     """``phase`` is Pending, Running, Succeeded, Failed or Unknown."""
 
@@ -149,6 +167,7 @@ class PodStatus(ApiStruct, frozen=True, kw_only=True):
     init_container_statuses: tuple[ContainerStatus, ...] = ()
     ephemeral_container_statuses: tuple[ContainerStatus, ...] = ()
     resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
+    extended_resource_claim_status: PodExtendedResourceClaimStatus | None = None
 
 
 class Pod(KubeObject, frozen=True, kw_only=True):

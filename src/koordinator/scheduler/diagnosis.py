@@ -83,8 +83,9 @@ def never_fits(diagnosis: Diagnosis, state: ClusterState, pod: PodClass) -> str:
         return ""
     nodes = state.nodes
     largest = nodes.allocatable[:, nodes.alive].max(axis=1)
+    served = {column for column, _ in pod.served}
     for column, amount in pod.demand:
-        if amount > largest[column]:
+        if amount > largest[column] and column not in served:
             name, most = state.axis.names[column], int(largest[column])
             asked, there = (quantity(name, number) for number in (amount, most))
             return f"no node can ever hold it: it asks for {asked} of {name}, the most is {there}"

@@ -25,6 +25,7 @@ from koordinator.domain.dynamic_resources.allocation import (
     without_allocation,
     without_consumer,
 )
+from koordinator.domain.dynamic_resources.extended_resources import owner_of
 from koordinator.foundation.errors import NotFoundError
 
 _OVER = ("Succeeded", "Failed")
@@ -41,7 +42,9 @@ class DeviceClaimController:
         self._claims_watch = cluster.watch([ResourceClaimTemplate, ResourceClaim])
         self._pods_watch: Watch | None = None
         self._claims: dict[str, ResourceClaim] = {}
+        self._owners: dict[str, str] = {}  # uids of pods: claims made for extended resources
         self._new_users: list[tuple[ResourceClaim, ResourceClaimConsumerReference]] = []
+        self._new_made: list[ResourceClaim] = []  # for extended resources
         self._waiting: dict[str, Pod] = {}  # for a template
 
     def step(self) -> bool:
@@ -53,7 +56,7 @@ class DeviceClaimController:
         did = [
             self._hear_pod(event.object, gone=event.type is EventType.DELETED)
             for event in self._pods_watch.poll()
-            if isinstance(event.object, Pod) and event.object.spec.resource_claims
+            if isinstance(event.object, Pod) and self._has_claims(event.object)
         ]
         for key, pod in list(self._waiting.items()):
             made = self._make(pod)
@@ -62,7 +65,12 @@ class DeviceClaimController:
                 del self._waiting[key]
         did += [self._end_late_use(claim, user) for claim, user in self._new_users]
         self._new_users.clear()
+        did += [self._drop_orphan(claim) for claim in self._new_made]
+        self._new_made.clear()
         return any(did)
+
+    def _has_claims(self, pod: Pod) -> bool:
+        return bool(pod.spec.resource_claims) or pod.metadata.uid in self._owners
 
     def _hear_claims(self) -> bool:
         """Return whether there is news of claims or templates."""
@@ -72,13 +80,18 @@ class DeviceClaimController:
             if isinstance(event.object, ResourceClaim):
                 if event.type is EventType.DELETED:
                     self._claims.pop(event.object.key, None)
+                    self._owners.pop(owner_of(event.object), None)
                 else:
                     self._take_claim(event.object)
         return has_news
 
     def _take_claim(self, claim: ResourceClaim) -> None:
-        known = self._claims.get(claim.key)
+        known, owner = self._claims.get(claim.key), owner_of(claim)
         self._claims[claim.key] = claim
+        if owner:
+            self._owners[owner] = claim.key
+            if known is None:
+                self._new_made.append(claim)
         if known is not None:
             self._new_users += [
                 (claim, user)
@@ -95,6 +108,18 @@ class DeviceClaimController:
                 return False
         with suppress(NotFoundError):
             self._end_use(claim, user.uid)
+        return True
+
+    def _drop_orphan(self, claim: ResourceClaim) -> bool:
+        """Delete a claim for extended resources of a pod that had gone before it was made."""
+        meta = claim.metadata
+        owner = next(one for one in meta.owner_references if one.controller)
+        with suppress(NotFoundError):
+            if self._cluster.get(Pod, owner.name, meta.namespace).metadata.uid == owner.uid:
+                return False
+        with suppress(NotFoundError):
+            self._end_use(claim, owner.uid)
+            self._cluster.delete(ResourceClaim, meta.name, meta.namespace, uid=meta.uid)
         return True
 
     def _hear_pod(self, pod: Pod, *, gone: bool) -> bool:

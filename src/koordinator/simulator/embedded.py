@@ -263,15 +263,18 @@ def schedule(
 def _allocations(world: Embedded, key: str) -> dict[str, ClaimAllocation]:
     """Return what the claims of a placed pod have got."""
     placed = world.state.placed(key)
-    if placed is None or not placed.pod.spec.resource_claims:
+    if placed is None:
         return {}
-    spec, status = placed.pod.spec, placed.pod.status
-    found = {}
-    for _, name in claim_names(spec.resource_claims, status.resource_claim_statuses):
-        claim = world.state.objects.get(ResourceClaim, f"{placed.pod.metadata.namespace}/{name}")
-        if name and claim is not None and claim.status.allocation is not None:
-            found[name] = claim.status.allocation
-    return found
+    meta, spec, status = placed.pod.metadata, placed.pod.spec, placed.pod.status
+    named = claim_names(spec.resource_claims, status.resource_claim_statuses)
+    keys = [f"{meta.namespace}/{name}" for _, name in named if name]
+    made = world.state.extended.claims.get(meta.uid)
+    claims = (world.state.objects.get(ResourceClaim, key) for key in (*keys, made or ""))
+    return {
+        claim.metadata.name: claim.status.allocation
+        for claim in claims
+        if claim is not None and claim.status.allocation is not None
+    }
 
 
 def _never_tried(world: Embedded) -> Iterable[Unschedulable]:

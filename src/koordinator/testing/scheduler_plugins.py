@@ -392,8 +392,9 @@ def check_arithmetic_says_the_same(exam: Exam) -> None:
     state, plugin, classes = exam.sit()
     active, snapshot = ActivePlugin.of("", plugin), Snapshot(state)
     for pod in classes:
-        if active.speed.compares is not None:
-            fits, asked = np.ones(len(snapshot), bool), judgements([active.speed.compares(pod)], ())
+        compared = active.speed.compares(pod) if active.speed.compares is not None else None
+        if compared is not None:
+            fits, asked = np.ones(len(snapshot), bool), judgements([compared], ())
             snapshot.judge(asked, fits, np.zeros(len(snapshot), np.int64))
             assert np.array_equal(fits, plugin.filter(snapshot, pod).codes == 0)
         formula = active.formula(snapshot, pod)

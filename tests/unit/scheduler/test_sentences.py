@@ -109,6 +109,7 @@ NO_REASONS = frozenset(
         "No victims found for preemptor pod x",
         "no new claims to deallocate",
         "deallocation of ResourceClaim completed",
+        "deletion of ResourceClaim completed",
         "still not schedulable",
         "preemption: x",
     )

@@ -44,6 +44,7 @@ DRA_DEVICE_TAINT_RULES: Final = "DRADeviceTaintRules"
 DRA_PARTITIONABLE_DEVICES: Final = "DRAPartitionableDevices"
 DRA_CONSUMABLE_CAPACITY: Final = "DRAConsumableCapacity"
 DRA_BINDING_CONDITIONS: Final = "DRADeviceBindingConditions"
+DRA_EXTENDED_RESOURCE: Final = "DRAExtendedResource"
 
 #: Of Kubernetes, off there, too: the Workloads that pods name count, and their gangs.
 GENERIC_WORKLOAD: Final = "GenericWorkload"
@@ -79,6 +80,7 @@ GATES: Final = frozenset(
         DRA_PARTITIONABLE_DEVICES,
         DRA_CONSUMABLE_CAPACITY,
         DRA_BINDING_CONDITIONS,
+        DRA_EXTENDED_RESOURCE,
         GENERIC_WORKLOAD,
         GANG_SCHEDULING,
     )

@@ -7,13 +7,14 @@ than the answer: a pod that is seen on its node is bound.
 """
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
 from msgspec import Struct
 
 from koordinator.api.annotations.codec import annotation_path
-from koordinator.api.codec import merge_patch
+from koordinator.api.codec import merge_patch, spelt_out
 from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
@@ -30,7 +31,7 @@ from koordinator.foundation.errors import (
     NotFoundError,
     TooManyRequestsError,
 )
-from koordinator.scheduler.binding.changes import write_change
+from koordinator.scheduler.binding.changes import create_object, write_change
 from koordinator.scheduler.binding.life import TRANSITIONS, LifeEvent, LifeState, illegal_move
 from koordinator.scheduler.contract import NOTHING, AllocationResult
 from koordinator.scheduler.cycle import NodeChoice, Scorecard
@@ -69,9 +70,16 @@ class Assumed(Struct, eq=False):  # a struct: one is made per pod
     attempt: AttemptRecord | None = None  # in which it was decided
     scorecard: Scorecard | None = None
     transaction: Transaction | None = None  # None: nothing to undo but the place itself
+    created: tuple[tuple[ObjectChange, str], ...] = ()  # what takes back what was made, by uid
     waits_since_s: float = 0.0  # for its permit or its volumes
     deadline_s: float = 0.0  # of that wait; 0: it doesn't wait
     sent_s: float = 0.0  # when its bind was sent; 0: not yet
+
+    @property
+    def names_other_claim(self) -> bool:
+        """Whether the pod's status has to name another claim for extended resources, or none."""
+        named = self.queued.pod.status.extended_resource_claim_status
+        return named != self.allocation.device_claim
 
     def move(self, event: LifeEvent) -> None:
         """Let something happen to the pod.  Raises BugError if it can't, as it is."""
@@ -170,9 +178,16 @@ class Binder:
         self.assumed += assumed
         return assumed
 
-    def forget(self, assumed: Assumed) -> None:
-        """Take back what of it still stands."""
+    def forget(self, assumed: Assumed, *, keeps_created: bool = False) -> None:
+        """Take back what of it still stands.
+
+        ``keeps_created``: the pod may be using the objects that were made for it.  Where one can't
+        be taken back, the next attempt finds it.
+        """
         assumed.move(LifeEvent.UNDO)
+        for undo, uid in () if keeps_created else assumed.created:
+            with suppress(ClusterError):
+                write_change(self._cluster, undo, uid)
         if assumed.transaction is not None:
             assumed.transaction.rollback()
         else:
@@ -193,8 +208,14 @@ class Binder:
                 self._state.objects.put(self._write(item))
             for change in assumed.allocation.changes:
                 writing = change
+                created = create_object(self._cluster, change)
+                if created is not None and change.undo is not None:
+                    assumed.created += ((change.undo, created.metadata.uid),)
                 self._state.objects.put(write_change(self._cluster, change))
                 self._state.objects.withdraw(change)  # it is so now, whatever becomes of the pod
+            writing = None
+            if assumed.names_other_claim:
+                self._name_claim(assumed)
         except ClusterError as error:
             self.forget(assumed)
             if writing is not None and not isinstance(error, _ANSWERS):
@@ -203,6 +224,13 @@ class Binder:
                 self._clear_doubts()
             return error
         return None
+
+    def _name_claim(self, assumed: Assumed) -> None:
+        """Let the pod's status name the claim that was made for its extended resources, or none."""
+        meta, claim = assumed.queued.pod.metadata, assumed.allocation.device_claim
+        named = {"extendedResourceClaimStatus": None if claim is None else spelt_out(claim)}
+        patch = {"metadata": {"uid": meta.uid}, "status": named}
+        self._cluster.patch(Pod, meta.name, meta.namespace, patch, "status")
 
     def _clear_doubts(self) -> None:
         """Ask what became of changes whose answers got lost; what can't be asked stays in doubt."""
@@ -213,7 +241,7 @@ class Binder:
             known = objects.get(change.kind, change.key)
             try:
                 stored = self._cluster.get(change.kind, name, namespace)
-                if known is not None and known.metadata.uid == stored.metadata.uid:
+                if known is not None and known.metadata.uid in (stored.metadata.uid, ""):
                     objects.put(stored)
             except NotFoundError:
                 pass  # an event says so as well
@@ -255,7 +283,7 @@ class Binder:
 
     def _settle(self, assumed: Assumed, error: ClusterError | None) -> Ended:
         if error is not None and not self._is_seen_bound(assumed):
-            self.forget(assumed)
+            self.forget(assumed, keeps_created=not isinstance(error, _ANSWERS))
             return assumed, error
         state = _CONFIRMED.get(assumed.state)
         if state is None:

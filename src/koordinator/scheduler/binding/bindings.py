@@ -242,6 +242,8 @@ class Bindings:
         allocation = assumed.allocation
         if allocation.objects or allocation.changes or allocation.node_lock:
             return True
+        if assumed.names_other_claim:
+            return True
         return bool(self._concerned(assumed).pre_bind)
 
     def _is_prepared(self, assumed: Assumed) -> bool:
@@ -297,8 +299,13 @@ class Bindings:
         return found
 
     def forget(self, key: str, *, gone: bool) -> bool:
-        """Give back the place of a pod that waits; return whether there was one."""
-        assumed = self.withdraw(key)
+        """Give back the place of a pod that waits; return whether there was one.
+
+        One that is not gone has been bound elsewhere, perhaps with what was made for it here.
+        """
+        assumed = self._take_out(key)
+        if assumed is not None:
+            self._binder.forget(assumed, keeps_created=not gone)
         if assumed is not None and gone:
             self._observer.released(assumed)
         return assumed is not None

@@ -7,7 +7,7 @@ from enum import Enum
 import numpy as np
 
 from koordinator.api.meta import KubeObject
-from koordinator.api.pod import Pod
+from koordinator.api.pod import Pod, PodExtendedResourceClaimStatus
 from koordinator.scheduler.snapshot import (
     NO_ALLOCATION,
     BoolArray,
@@ -101,6 +101,8 @@ class AllocationResult:
     #: changes of other objects that are likewise assumed and written, each by itself; they stand
     #: whatever becomes of these objects until then
     changes: tuple[ObjectChange, ...] = ()
+    #: the claim among them that serves extended resources, for the pod's status before the bind
+    device_claim: PodExtendedResourceClaimStatus | None = None
     #: annotations that say when the bind was sent, from nanoseconds since the epoch
     stamps: tuple[Callable[[int], Mapping[str, str]], ...] = ()
     #: annotation by which the node is locked before the bind, until its device plugin has served
@@ -121,6 +123,7 @@ class AllocationResult:
             {**self.labels, **other.labels},
             self.objects + other.objects,
             self.changes + other.changes,
+            self.device_claim or other.device_claim,
             self.stamps + other.stamps,
             self.node_lock or other.node_lock,
             self.takes_over + other.takes_over,

@@ -99,7 +99,13 @@ def compile_program(profile: Profile, snapshot: Snapshot, pod: PodClass) -> Prog
             linear &= active.moves_sums_only(snapshot, pod)
             linear &= which != "relative" or active.plugin.reads is Reads.NODE
     parts = [part for kind in lists.values() for part in kind]
-    compared = [p for p in lists["usage_f"] if p.active.speed.compares is not None]
+    comparisons = [
+        (part, asked)
+        for part in lists["usage_f"]
+        if (compares := part.active.speed.compares) is not None
+        and (asked := compares(pod)) is not None
+    ]
+    compared = [part for part, _ in comparisons]
     said = [(part, part.active.formula(snapshot, pod)) for part in lists["usage_s"]]
     formulas = [(part, found) for part, found in said if found is not None]
     filtering = {part.active.name for part in lists["usage_f"]}
@@ -116,7 +122,7 @@ def compile_program(profile: Profile, snapshot: Snapshot, pod: PodClass) -> Prog
         usage_scores=tuple(lists["usage_s"]),
         arithmetic=Arithmetic(
             judgements(
-                [compares(pod) for part in compared if (compares := part.active.speed.compares)],
+                [asked for _, asked in comparisons],
                 [(formula, part.active.weight) for part, formula in formulas],
             ),
             tuple(part.active.name for part in compared),
@@ -139,8 +145,9 @@ def compared(profile: Profile, state: ClusterState, pod: PodClass) -> IntArray:
     """Return ``(n_columns,)``: the amounts that filters compare with what is free; 0: not one."""
     amounts = np.zeros(len(state.axis), np.int64)
     for active in profile.filter:
-        if active.speed.compares is not None:
-            columns, asked = active.speed.compares(pod)
+        said = active.speed.compares(pod) if active.speed.compares is not None else None
+        if said is not None:
+            columns, asked = said
             amounts[columns] = asked
     return amounts
 

@@ -278,6 +278,19 @@ SENTENCES: Final[tuple[tuple[str, str], ...]] = (
         r"ResourceClaim (\S+) is another one by now",
         "its resource claim {0} was made anew meanwhile",
     ),
+    (
+        r"cannot schedule extended resource claim",
+        "the claim that an earlier attempt made for it has to be deleted first",
+    ),
+    (r"cannot fit resource", "the node has nothing of an extended resource that it asks for"),
+    (
+        r"running PreBind plugin \"DynamicResources\": \S+ names for its claim are taken",
+        "other resource claims have all the names that its own could have",
+    ),
+    (
+        r"ResourceClaim (\S+) was made for something else",
+        "the resource claim {0} has the name that its own would have, and was made for another",
+    ),
     (r"ResourceClaim (\S+) has lost its devices", "its resource claim {0} has lost its devices"),
     (r"ResourceClaim (\S+) has got other devices", "its resource claim {0} has got other devices"),
     (r"ResourceClaim (\S+) is in use", "its resource claim {0} is in use"),

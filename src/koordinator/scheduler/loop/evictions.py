@@ -61,8 +61,12 @@ class PreemptionExecutor:
             except ClusterError as error:
                 return error
             old = self._state.objects.get(change.kind, change.key)
-            self._state.objects.put(new)
-            event = ClusterEvent(change.kind.KIND, Action.UPDATE_OTHER, old, new)
+            if change.deletes and not new.metadata.finalizers:
+                self._state.objects.drop(new)
+                event = ClusterEvent(change.kind.KIND, Action.DELETE, old, None)
+            else:
+                self._state.objects.put(new)
+                event = ClusterEvent(change.kind.KIND, Action.UPDATE_OTHER, old, new)
             self._queue.on_event(event, self._clock.now_s())
         return None
 

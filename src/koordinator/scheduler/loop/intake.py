@@ -50,6 +50,7 @@ class PodIntake:
         self._nominations, self._bindings, self._diagnoses = nominations, bindings, diagnoses
         self._heeds_others, self._transforms = heeds_others, transforms
         self._class_of: dict[str, tuple[Pod, PodClass]] = {}  # of pods not tried yet
+        self._classes_as_of = 0  # version of what DeviceClasses serve
 
     def take(self, event: WatchEvent, pod: Pod) -> None:
         """Take in the events of a pod."""
@@ -120,6 +121,9 @@ class PodIntake:
 
     def class_of(self, queued: QueuedPod) -> PodClass:
         """Return the pod's class; looked up when the pod came, unless it has been tried since."""
+        if self._classes_as_of != self._state.extended.version:
+            self._class_of.clear()
+            self._classes_as_of = self._state.extended.version
         pod, pod_class = self._class_of.pop(queued.key, (None, None))
         is_stale = pod is not queued.pod or bool(self._state.holds.named)
         return self._state.classes.of(queued.pod) if pod_class is None or is_stale else pod_class

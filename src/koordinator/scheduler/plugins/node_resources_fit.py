@@ -4,21 +4,29 @@ Source: kubernetes pkg/scheduler/framework/plugins/noderesources: fit.go, least_
 most_allocated.go, requested_to_capacity_ratio.go.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
 
-from koordinator.api.kubescheduler import NodeResourcesFitArgs
+from koordinator.api.dynamic_resources import DeviceClass
+from koordinator.api.kubescheduler import FeatureGates, NodeResourcesFitArgs
+from koordinator.api.kubescheduler.gates import DRA_EXTENDED_RESOURCE
+from koordinator.api.meta import KubeObject
+from koordinator.api.pod import Pod
 from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
 from koordinator.domain.curves import Curve, piecewise
+from koordinator.domain.dynamic_resources.extended_resources import resources_of
+from koordinator.domain.pod_requests import pod_requests
 from koordinator.domain.usage_kernels import MeanShare, shortfalls
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
     Action,
+    ClusterEvent,
     EventHint,
     PluginSpec,
+    QueueingHint,
     Reads,
     Rejections,
     Speed,
@@ -59,14 +67,24 @@ class NodeResourcesFit:
     axis: ResourceAxis
     ignored: frozenset[str]
     ignored_groups: frozenset[str]
+    delegates: bool = False  # what DeviceClasses serve is left to claims where nodes have none
     _requests: Memo[CheckedRequests] = field(default_factory=Memo, repr=False, compare=False)
     _means: Memo[MeanShare] = field(default_factory=Memo, repr=False, compare=False)
     reads: ClassVar = Reads.USAGE
 
+    def with_gates(self, gates: FeatureGates) -> "NodeResourcesFit":
+        """Leave resources to claims with the gate of extended resources."""
+        return replace(self, delegates=DRA_EXTENDED_RESOURCE in gates)
+
     @property
     def speed(self) -> Speed:
         return Speed(
-            key=lambda pod: (pod.demand, pod.nonzero_cpu, pod.nonzero_memory),
+            key=lambda pod: (
+                pod.demand,
+                pod.nonzero_cpu,
+                pod.nonzero_memory,
+                pod.served if self.delegates else (),
+            ),
             compares=self._compares,
             formula=self._formula,
         )
@@ -77,7 +95,15 @@ class NodeResourcesFit:
         allocatable = snapshot.allocatable
         kernel = shortfalls.compiled if snapshot.is_large else shortfalls.reference
         codes = kernel(snapshot.requested, allocatable, checked.columns, checked.amounts)
-        return Rejections(codes, checked.reasons, lambda: _never(allocatable, checked))
+        delegated = self._delegated(pod)
+        for bit, column in enumerate(checked.columns.tolist() if delegated else ()):
+            if column in delegated:
+                codes[allocatable[:, column] == 0] &= ~(1 << bit)
+        return Rejections(codes, checked.reasons, lambda: _never(allocatable, checked, delegated))
+
+    def _delegated(self, pod: PodClass) -> list[int]:
+        """Return the columns that claims serve on nodes that have none of them."""
+        return [column for column, _ in pod.served] if self.delegates else []
 
     def detail(self, view: Snapshot, pod: PodClass) -> str:
         """Tell of each resource that lacks what is asked for, and what there is."""
@@ -107,15 +133,17 @@ class NodeResourcesFit:
 
     def _short(self, view: Snapshot, pod: PodClass) -> Iterator[tuple[str, int, int, int]]:
         """Yield what the only row has too little of: name, amounts asked for, free, there."""
-        checked = self._checked(pod)
+        checked, delegated = self._checked(pod), self._delegated(pod)
         for column, amount in zip(checked.columns.tolist(), checked.amounts.tolist(), strict=True):
             there = int(view.allocatable[0, column])
             free = max(there - int(view.requested[0, column]), 0)
-            if amount > free:
+            if amount > free and (there or column not in delegated):
                 yield self.axis.names[column], amount, free, there
 
-    def _compares(self, pod: PodClass) -> tuple[IntArray, IntArray]:
+    def _compares(self, pod: PodClass) -> tuple[IntArray, IntArray] | None:
         """Return the columns of the resources that are checked, and the amounts asked."""
+        if self._delegated(pod):
+            return None
         checked = self._checked(pod)
         return checked.columns, checked.amounts
 
@@ -179,12 +207,16 @@ class NodeResourcesFit:
         return name in self.ignored or name.partition("/")[0] in self.ignored_groups
 
 
-def _never(allocatable: IntArray, checked: CheckedRequests) -> BoolArray:
-    """Return where the node has less than is asked for even when it is empty."""
+def _never(allocatable: IntArray, checked: CheckedRequests, delegated: Sequence[int]) -> BoolArray:
+    """Return where the node has less than is asked for even when it is empty.
+
+    Where it has nothing of what is delegated, a claim is asked.
+    """
     never = np.zeros(len(allocatable), bool)
     for column, amount in zip(checked.columns.tolist(), checked.amounts.tolist(), strict=True):
         if column != PODS:
-            never |= allocatable[:, column] < amount
+            there = allocatable[:, column]
+            never |= (there < amount) & ((there > 0) | (column not in delegated))
     return never
 
 
@@ -204,6 +236,17 @@ def build(args: NodeResourcesFitArgs, axis: ResourceAxis) -> NodeResourcesFit:
     )
 
 
+def _on_class(pod: KubeObject, event: ClusterEvent) -> QueueingHint:
+    """Queue where another class, or one at last, serves something that the pod asks for."""
+    old, new = event.old, event.new
+    if not isinstance(pod, Pod):
+        return QueueingHint.QUEUE
+    before = {*resources_of(old)} if isinstance(old, DeviceClass) else set()
+    after = {*resources_of(new)} if isinstance(new, DeviceClass) else set()
+    changed = (before ^ after).intersection(pod_requests(pod.spec))
+    return QueueingHint.QUEUE if changed else QueueingHint.SKIP
+
+
 PLUGIN = PluginSpec(
     "NodeResourcesFit",
     NodeResourcesFitArgs,
@@ -212,5 +255,6 @@ PLUGIN = PluginSpec(
         EventHint("AssignedPod", Action.DELETE | Action.UPDATE_SCALE_DOWN),
         EventHint("Pod", Action.UPDATE_SCALE_DOWN),
         EventHint("Node", Action.ADD | Action.UPDATE_ALLOCATABLE),
+        EventHint("DeviceClass", Action.ALL, _on_class),
     ),
 )

@@ -3,7 +3,8 @@
 A class lives as long as anybody holds it, and for a while after: ``sweep`` ends the idle ones.
 
 The claim of an ephemeral volume is named after its pod, so a pod that has one is a class of its
-own; so is a pod that claims devices, and one that a reservation means by its name.
+own; so is a pod that claims devices, or asks for them by an extended resource, and one that a
+reservation means by its name.
 """
 
 import weakref
@@ -18,8 +19,10 @@ import numpy as np
 from koordinator.api.meta import OwnerReference
 from koordinator.api.pod import Pod, PodResourceClaimStatus, PodSpec
 from koordinator.domain.pod_requests import NONZERO_DEFAULTS, pod_requests
+from koordinator.domain.reservations.reserve_pod import is_reserve_pod
 from koordinator.foundation.memo import Memory
 from koordinator.scheduler.snapshot.axis import PODS, IntArray, ResourceAxis
+from koordinator.scheduler.snapshot.extended_resources import ExtendedResources
 
 #: Annotations with these prefixes tell the scheduler what the pod wants …
 READ_PREFIXES = (
@@ -42,6 +45,7 @@ WRITTEN = frozenset(
 NEW_CLASSES = 1 << 10
 _SHARE = 16
 
+_Served = tuple[tuple[str, str], ...]  # (resource, class)
 _encode = msgspec.msgpack.Encoder(enc_hook=str).encode
 
 
@@ -68,6 +72,8 @@ class PodClass:
     name: str = ""  # of the one pod, if its name matters; empty for all others
     uid: str = ""  # likewise
     claims_made: tuple[PodResourceClaimStatus, ...] = ()  # of templates, for the one pod
+    #: resources asked for that DeviceClasses serve, as (column, class)
+    served: tuple[tuple[int, str], ...] = ()
     memory: Memory = field(default_factory=dict)  # what memos keep with it
     asked_in: int = 0  # the generation in which a pod was last found to be one of it
 
@@ -89,11 +95,13 @@ class PodClasses:
         self,
         axis: ResourceAxis,
         intern_labels: InternLabels,
+        extended: ExtendedResources,
         named: Container[str] = (),
         new_classes: int = NEW_CLASSES,
     ) -> None:
         """``named``: names and uids of pods that somebody means each for itself."""
         self._axis = axis
+        self._extended = extended
         self._named = named
         self._intern_labels = intern_labels
         self._by_key: dict[Any, PodClass] = {}
@@ -110,6 +118,7 @@ class PodClasses:
         if spec.node_name:
             spec = msgspec.structs.replace(spec, node_name="")
         annotations = _relevant(meta.annotations)
+        served = self._served(pod)
         key = (
             meta.namespace,
             _encode(spec),
@@ -117,12 +126,13 @@ class PodClasses:
             meta.deletion_timestamp is not None,
             annotations,
             meta.owner_references,
-            self._identity(pod),
+            self._identity(pod, served),
+            served,
             pod.status.resource_claim_statuses if spec.resource_claims else (),
         )
         known = self._by_key.get(key)
         if known is None:
-            known = self._by_key[key] = self._build(pod, spec, dict(annotations or ()))
+            known = self._by_key[key] = self._build(pod, spec, dict(annotations or ()), served)
         known.asked_in = self.generation
         return known
 
@@ -147,15 +157,30 @@ class PodClasses:
         del recent
         return [*self._by_key.values()]
 
-    def _identity(self, pod: Pod) -> tuple[str, str] | None:
+    def _served(self, pod: Pod) -> _Served:
+        """Return the resources that classes serve, and which ones do.
+
+        Nobody makes a claim for a reservation.
+        """
+        found = self._extended.served(pod.spec)
+        return tuple(sorted(found.items())) if found and not is_reserve_pod(pod.metadata) else ()
+
+    def _identity(self, pod: Pod, served: _Served) -> tuple[str, str] | None:
         """Return the pod's name and uid if a plugin has to know them."""
         meta, spec, named = pod.metadata, pod.spec, self._named
-        its_own = spec.resource_claims or any(volume.ephemeral for volume in spec.volumes)
+        its_own = (
+            spec.resource_claims
+            or served
+            or any(volume.ephemeral for volume in spec.volumes)
+            or meta.uid in self._extended.claims
+        )
         if its_own or meta.name in named or meta.uid in named:
             return meta.name, meta.uid
         return None
 
-    def _build(self, pod: Pod, spec: PodSpec, annotations: dict[str, str]) -> PodClass:
+    def _build(
+        self, pod: Pod, spec: PodSpec, annotations: dict[str, str], served: _Served
+    ) -> PodClass:
         meta = pod.metadata
         owner = next((o for o in meta.owner_references if o.controller), None)
         requests = pod_requests(spec)
@@ -164,7 +189,8 @@ class PodClasses:
         amounts[PODS] = 1
         demand = tuple(sorted(amounts.items()))
         containers = (*spec.init_containers, *spec.containers)
-        name, uid = self._identity(pod) or ("", "")
+        name, uid = self._identity(pod, served) or ("", "")
+        columns = {self._axis.names[column]: column for column in amounts}
         sidecars = [c for c in spec.init_containers if c.restart_policy == "Always"]
         return PodClass(
             id=next(self._numbers),
@@ -193,6 +219,7 @@ class PodClasses:
             name=name,
             uid=uid,
             claims_made=pod.status.resource_claim_statuses if spec.resource_claims else (),
+            served=tuple((columns[each], by) for each, by in served if each in columns),
         )
 
 

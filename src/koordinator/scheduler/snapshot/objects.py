@@ -27,6 +27,10 @@ class ObjectChange:
     key: str
     #: returns the object as it shall be; raises ClusterError where that can't be any more
     amend: Callable[[Any], KubeObject]
+    #: what ``amend`` is made of where there is no such object yet: it is created first
+    created: KubeObject | None = None
+    deletes: bool = False  # what is so amended is deleted then
+    undo: "ObjectChange | None" = None  # what becomes of an object that was created for nothing
 
 
 class ObjectTable:
@@ -56,8 +60,13 @@ class ObjectTable:
 
     def drop(self, item: KubeObject) -> None:
         """Forget an object."""
-        if (type(item), item.key) in self._changes:
-            self._stored[type(item), item.key] = None
+        key = type(item), item.key
+        if key in self._changes:
+            self._stored[key] = None
+            created = self._created(key)
+            if created is not None:
+                self._show(created)
+                return
         self._by_kind[type(item)].pop(item.key, None)
         self._versions[type(item)] += 1
         self._note(item)
@@ -68,8 +77,14 @@ class ObjectTable:
         known = self.get(change.kind, change.key)
         self._stored.setdefault(key, known)
         self._changes.setdefault(key, []).append(change)
-        if known is not None:
-            self._show(self._amended(known))
+        shown = self._amended(known) if known is not None else self._created(key)
+        if shown is not None:
+            self._show(shown)
+
+    def _created(self, key: tuple[type[KubeObject], str]) -> KubeObject | None:
+        """Return an object that is not stored, as it will be once it has been created."""
+        first = next((one.created for one in self._changes[key] if one.created is not None), None)
+        return self._amended(first) if first is not None else None
 
     def withdraw(self, change: ObjectChange) -> None:
         """Assume a change no more; does nothing if it is not assumed."""
@@ -82,8 +97,11 @@ class ObjectTable:
             self._changes[key] = left
         else:
             del self._changes[key], self._stored[key]
+        shown = self.get(change.kind, change.key)
         if stored is not None:
             self._show(self._amended(stored))
+        elif shown is not None:  # it was created here alone
+            self.drop(shown)
 
     def _amended(self, item: KubeObject) -> KubeObject:
         """Return a stored object with what is assumed of it; what can't be any more is left out."""

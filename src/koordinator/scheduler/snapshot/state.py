@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterable
 import numpy as np
 
 from koordinator.api.device import Device
-from koordinator.api.dynamic_resources import ResourceClaim
+from koordinator.api.dynamic_resources import DeviceClass, ResourceClaim
 from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.node_metric import NodeMetric
@@ -24,6 +24,7 @@ from koordinator.foundation.memo import Memo, Memory
 from koordinator.scheduler.snapshot.axis import CPU, BoolArray, IntArray, ResourceAxis
 from koordinator.scheduler.snapshot.claimed_gpus import ClaimedGpus
 from koordinator.scheduler.snapshot.classes import NEW_CLASSES, PodClass, PodClasses
+from koordinator.scheduler.snapshot.extended_resources import ExtendedResources
 from koordinator.scheduler.snapshot.holds import Hold, HoldTable
 from koordinator.scheduler.snapshot.ledgers import Changed, Kinds, Ledgers
 from koordinator.scheduler.snapshot.load import LoadTable
@@ -50,7 +51,10 @@ class ClusterState:
         self.pods = PodTable()
         self.load = LoadTable(self.nodes, self.pods)
         self.holds = HoldTable(self.axis)
-        self.classes = PodClasses(self.axis, self.pods.intern_labels, self.holds.named, new_classes)
+        self.extended = ExtendedResources()
+        self.classes = PodClasses(
+            self.axis, self.pods.intern_labels, self.extended, self.holds.named, new_classes
+        )
         self.ledgers = Ledgers(self, self._everything)
         self.objects = ObjectTable(self._note_object)
         self.usage_log = ChangeLog()
@@ -398,7 +402,11 @@ class ClusterState:
 
     def _note_object(self, item: KubeObject) -> None:
         if isinstance(item, ResourceClaim):
-            self.claimed_gpus.take(item.key, self.objects.get(ResourceClaim, item.key))
+            claim = self.objects.get(ResourceClaim, item.key)
+            self.claimed_gpus.take(item.key, claim)
+            self.extended.take_claim(item.key, claim)
+        elif isinstance(item, DeviceClass):
+            self.extended.take_class(item.key, self.objects.get(DeviceClass, item.key))
         self.ledgers.note_object(item)
 
     def _everything(self, kinds: Kinds) -> Changed:

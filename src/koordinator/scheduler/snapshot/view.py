@@ -18,6 +18,7 @@ from koordinator.foundation.memo import Memory, Remembering
 from koordinator.scheduler.snapshot.axis import BoolArray, IntArray
 from koordinator.scheduler.snapshot.classes import PodClass
 from koordinator.scheduler.snapshot.devices import DeviceTable
+from koordinator.scheduler.snapshot.extended_resources import ExtendedResources
 from koordinator.scheduler.snapshot.holds import Hold, HoldTable
 from koordinator.scheduler.snapshot.load_ledger import LoadLedger
 from koordinator.scheduler.snapshot.loans import Loans, lending, lending_only
@@ -454,6 +455,11 @@ class Snapshot:
     def objects(self) -> ObjectTable:
         """Claims, volumes, services, budgets and so on."""
         return self._state.objects
+
+    @property
+    def extended(self) -> ExtendedResources:
+        """Which classes of devices serve which extended resources.  Not to be written to."""
+        return self._state.extended
 
     @property
     def network(self) -> Network:

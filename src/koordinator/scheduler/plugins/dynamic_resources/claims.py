@@ -4,24 +4,35 @@ Source: kubernetes pkg/scheduler/framework/plugins/dynamicresources/dynamicresou
 ``PreEnqueue``, ``PreFilter``, ``validateDeviceClass``.
 """
 
-from collections.abc import Iterable
+import dataclasses
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
+
+import numpy as np
+from msgspec.structs import replace
 
 from koordinator.api.device import DeviceType
 from koordinator.api.dynamic_resources import DeviceClass, ResourceClaim
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.pod import Pod, PodResourceClaim
+from koordinator.api.resource_validation import is_extended
 from koordinator.domain.devices.requests import names_of
 from koordinator.domain.dynamic_resources.allocation import (
     claim_names,
     is_made_for_pod,
     is_reserved_for,
 )
+from koordinator.domain.dynamic_resources.extended_resources import (
+    UNNAMED,
+    ExtendedRequests,
+    extended_requests,
+    made_claim,
+)
 from koordinator.domain.dynamic_resources.node_gpus import DRIVER
 from koordinator.domain.dynamic_resources.requests import PendingClaim, pending_claim
 from koordinator.scheduler.contract import Refusal
-from koordinator.scheduler.snapshot import ObjectTable, PodClass, Snapshot
+from koordinator.scheduler.snapshot import BoolArray, ObjectTable, PodClass, Snapshot
 
 _GPU_NAMES: Final = names_of(DeviceType.GPU)
 NOT_MADE = "waiting for the resourceclaim of {!r} to be created"
@@ -34,6 +45,10 @@ class PodDeviceClaims:
     claims: tuple[ResourceClaim, ...]
     pending: tuple[PendingClaim, ...]  # those of them that have no devices yet
     avoids: str = ""  # a driver whose devices the pod asks for by its requests, too
+    #: the claim that an earlier attempt has made for extended resources: it has to go first
+    stale: ResourceClaim | None = None
+    #: what the last of the pending ones asks for in place of extended resources
+    extended: ExtendedRequests | None = None
 
     @property
     def allocated(self) -> Iterable[ResourceClaim]:
@@ -79,10 +94,66 @@ def read_claims(snapshot: Snapshot, pod: PodClass) -> PodDeviceClaims | Refusal:
             if isinstance(asked, str):
                 return Refusal(asked)
             pending.append(asked)
+    stale = snapshot.extended.claims.get(pod.uid, "") if pod.uid else ""
+    return PodDeviceClaims(
+        tuple(claims.values()),
+        tuple(pending),
+        _avoided(snapshot, pod, ()),
+        objects.get(ResourceClaim, stale) if stale else None,
+    )
+
+
+def with_extended(
+    snapshot: Snapshot, pod: PodClass, claims: PodDeviceClaims, columns: Collection[int]
+) -> PodDeviceClaims | Refusal:
+    """Return the claims with one more where devices have to serve these extended resources."""
+    if not columns:
+        return claims
+    names, objects = snapshot.resources, snapshot.objects
+    asked = extended_requests(
+        pod.spec, {names[column]: by for column, by in pod.served if column in columns}
+    )
+    meta = ObjectMeta(name=pod.name, namespace=pod.namespace, uid=pod.uid)
+    claim = made_claim(UNNAMED, meta, asked.requests)
+    # Shares of devices are named after the uid, which the claim has not got yet.
+    claim = replace(claim, metadata=replace(claim.metadata, uid=pod.uid))
+    pending = pending_claim(claim, lambda name: objects.get(DeviceClass, name))
+    if isinstance(pending, str):
+        return Refusal(pending)
+    return dataclasses.replace(
+        claims,
+        pending=(*claims.pending, pending),
+        avoids=_avoided(snapshot, pod, columns),
+        extended=asked,
+    )
+
+
+def _avoided(snapshot: Snapshot, pod: PodClass, but: Collection[int]) -> str:
+    """Return the driver whose devices the pod gets by its requests, ``but`` for some columns."""
     names = snapshot.resources
-    asks_for_gpus = any(names[column] in _GPU_NAMES for column, _ in pod.demand)
-    avoids = DRIVER if asks_for_gpus else ""
-    return PodDeviceClaims(tuple(claims.values()), tuple(pending), avoids)
+    asked = (names[column] for column, _ in pod.demand if column not in but)
+    return DRIVER if any(name in _GPU_NAMES for name in asked) else ""
+
+
+def delegations(snapshot: Snapshot, pod: PodClass) -> list[tuple[tuple[int, ...], BoolArray]]:
+    """Return by which columns rows differ that devices have to serve there, and the rows ``(n,)``.
+
+    A node that has something of a resource serves it itself.
+    """
+    columns = np.array([column for column, _ in pod.served], np.int64)
+    missing = snapshot.allocatable[:, columns] == 0
+    kinds, which = np.unique(missing, axis=0, return_inverse=True)
+    return [
+        (tuple(columns[kind].tolist()), which.ravel() == index) for index, kind in enumerate(kinds)
+    ]
+
+
+def unserved(snapshot: Snapshot, pod: PodClass) -> BoolArray:
+    """Return ``(n,)``: the node has nothing of an extended resource that no class serves."""
+    names, served = snapshot.resources, {column for column, _ in pod.served}
+    others = [c for c, _ in pod.demand if c not in served and is_extended(names[c])]
+    found: BoolArray = (snapshot.allocatable[:, others] == 0).any(axis=1)
+    return found
 
 
 def _find(

@@ -5,10 +5,13 @@ Source: kubernetes pkg/scheduler/framework/plugins/dynamicresources/dynamicresou
 """
 
 from koordinator.api.annotations.devices import ALLOCATED
-from koordinator.api.dynamic_resources import ResourceClaim
+from koordinator.api.dynamic_resources import DeviceClass, ResourceClaim
 from koordinator.api.meta import KubeObject
+from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.domain.dynamic_resources.allocation import claim_names, is_made_for_pod
+from koordinator.domain.dynamic_resources.extended_resources import resources_of
+from koordinator.domain.pod_requests import pod_requests
 from koordinator.scheduler.contract import Action, ClusterEvent, EventHint, QueueingHint
 
 
@@ -43,6 +46,28 @@ def _is_of(pod: Pod, claim: ResourceClaim) -> bool:
     )
 
 
+def _on_node(pod: KubeObject, event: ClusterEvent) -> QueueingHint:
+    """Queue unless only amounts have changed: these matter for extended resources alone."""
+    old, new = event.old, event.new
+    if not isinstance(old, Node) or not isinstance(new, Node) or not isinstance(pod, Pod):
+        return QueueingHint.QUEUE
+    if (old.metadata.labels, old.spec) != (new.metadata.labels, new.spec):
+        return QueueingHint.QUEUE
+    extended = (name for name in pod_requests(pod.spec) if "/" in name)
+    before, after = old.status.allocatable, new.status.allocatable
+    differ = any(before.get(name) != after.get(name) for name in extended)
+    return QueueingHint.QUEUE if differ else QueueingHint.SKIP
+
+
+def _on_class(pod: KubeObject, event: ClusterEvent) -> QueueingHint:
+    """Queue for a class that came or changed; one that goes lets another serve its resource."""
+    if event.new is not None or not isinstance(pod, Pod) or not isinstance(event.old, DeviceClass):
+        return QueueingHint.QUEUE
+    names = pod_requests(pod.spec).keys()
+    asks = any(resource in names for resource in resources_of(event.old))
+    return QueueingHint.QUEUE if asks else QueueingHint.SKIP
+
+
 def _on_pod_gone(_pod: KubeObject, event: ClusterEvent) -> QueueingHint:
     """Queue for a pod that had devices which may be claimed, too."""
     gone = event.old
@@ -51,11 +76,15 @@ def _on_pod_gone(_pod: KubeObject, event: ClusterEvent) -> QueueingHint:
 
 
 EVENTS = (
-    EventHint("Node", Action.ADD | Action.UPDATE_LABELS | Action.UPDATE_TAINTS),
+    EventHint(
+        "Node",
+        Action.ADD | Action.UPDATE_LABELS | Action.UPDATE_TAINTS | Action.UPDATE_ALLOCATABLE,
+        _on_node,
+    ),
     EventHint("AssignedPod", Action.DELETE, _on_pod_gone),
     EventHint("Pod", Action.UPDATE_GENERATED_CLAIMS),
     EventHint("ResourceClaim", Action.ALL, _on_claim),
-    EventHint("DeviceClass", Action.ADD | Action.UPDATE),
+    EventHint("DeviceClass", Action.ADD | Action.UPDATE | Action.DELETE, _on_class),
     EventHint("DeviceTaintRule", Action.UPDATE | Action.DELETE),
     EventHint("ResourceSlice", Action.ADD | Action.UPDATE | Action.DELETE),
 )

@@ -11,9 +11,7 @@ import numpy as np
 
 from koordinator.api.dynamic_resources import (
     RESERVATIONS_MAX,
-    ClaimAllocation,
     ResourceClaim,
-    ResourceClaimConsumerReference,
 )
 from koordinator.api.kubescheduler import DynamicResourcesArgs, FeatureGates
 from koordinator.api.kubescheduler.gates import (
@@ -21,27 +19,24 @@ from koordinator.api.kubescheduler.gates import (
     DRA_CONSUMABLE_CAPACITY,
     DRA_DEVICE_TAINT_RULES,
     DRA_DEVICE_TAINTS,
+    DRA_EXTENDED_RESOURCE,
     DRA_PARTITIONABLE_DEVICES,
 )
 from koordinator.api.meta import ObjectMeta
-from koordinator.api.pod import Pod
+from koordinator.api.pod import Pod, PodExtendedResourceClaimStatus
 from koordinator.domain.dynamic_resources.allocation import (
     allocation_of,
     claim_names,
     consumer,
     is_reserved_for,
-    is_same_allocation,
-    with_allocation,
-    with_consumer,
-    without_allocation,
 )
 from koordinator.domain.dynamic_resources.allocator import (
     NO_GATES,
     AllocatorGates,
+    NodeAllocation,
     NotAllocatable,
     allocate,
 )
-from koordinator.foundation.errors import ConflictError, InvalidError
 from koordinator.scheduler.contract import (
     AllocationResult,
     Attempt,
@@ -55,24 +50,37 @@ from koordinator.scheduler.contract import (
     Speed,
     spread_of,
 )
+from koordinator.scheduler.plugins.dynamic_resources.changes import (
+    deletion,
+    find_made_claim,
+    make_claim,
+    release,
+    reservation,
+    too_many,
+)
 from koordinator.scheduler.plugins.dynamic_resources.claims import (
     PodDeviceClaims,
+    delegations,
     read_claims,
+    unserved,
     why_not_ready,
+    with_extended,
 )
 from koordinator.scheduler.plugins.dynamic_resources.hints import EVENTS
 from koordinator.scheduler.plugins.dynamic_resources.messages import device_problems
 from koordinator.scheduler.plugins.dynamic_resources.verdicts import (
     ELSEWHERE,
     FAULT,
+    LEFT_BEHIND,
     NOT_AVAILABLE,
     REASONS,
+    STALE,
+    UNSERVED,
     verdict_table,
 )
 from koordinator.scheduler.snapshot import (
     BoolArray,
     IntArray,
-    ObjectChange,
     ObjectTable,
     PodClass,
     ResourceAxis,
@@ -83,6 +91,7 @@ from koordinator.scheduler.snapshot.selection import matches_selector
 NOTHING_TO_FREE = "no new claims to deallocate"
 STILL_NOT = "still not schedulable"
 FREED = "deallocation of ResourceClaim completed"
+DELETED = "deletion of ResourceClaim completed"
 TRIED = 100  # nodes that would do without an allocation, at most; one is enough
 
 
@@ -92,6 +101,7 @@ class DynamicResources:
 
     binding_timeout_s: float = 600.0
     gates: AllocatorGates = NO_GATES
+    extended: bool = False  # claims are made for extended resources of DeviceClasses
     reads: ClassVar = Reads.CLUSTER
 
     def with_gates(self, gates: FeatureGates) -> Self:
@@ -103,10 +113,16 @@ class DynamicResources:
             capacity=DRA_CONSUMABLE_CAPACITY in gates,
             binding_conditions=DRA_BINDING_CONDITIONS in gates,
         )
-        return replace(self, gates=on)
+        return replace(self, gates=on, extended=DRA_EXTENDED_RESOURCE in gates)
 
     def applies(self, pod: PodClass) -> bool:
-        return bool(pod.spec.resource_claims)
+        # One with a uid may have a claim that was made for it before its class was gone.
+        return bool(pod.spec.resource_claims or (self.extended and (pod.served or pod.uid)))
+
+    def _concerns(self, snapshot: Snapshot, pod: PodClass) -> bool:
+        if pod.spec.resource_claims:
+            return True
+        return self.extended and bool(pod.served or pod.uid in snapshot.extended.claims)
 
     def pre_enqueue(self, pod: Pod, objects: ObjectTable) -> Refusal | None:
         """Return which claim of the pod is not there yet."""
@@ -114,48 +130,79 @@ class DynamicResources:
         return Refusal(why) if why else None
 
     def prefilter(self, snapshot: Snapshot, pod: PodClass) -> Refusal | None:
-        if not pod.spec.resource_claims:
+        if not self._concerns(snapshot, pod):
             return None
         claims = read_claims(snapshot, pod)
         return claims if isinstance(claims, Refusal) else None
 
     @property
     def speed(self) -> Speed:
-        return Speed(filters=lambda _snapshot, pod: self.applies(pod), scores=self._scores)
+        return Speed(filters=self._concerns, scores=self._scores)
 
     def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
         claims = read_claims(snapshot, pod)
         if isinstance(claims, Refusal):
             return Rejections.where(np.ones(len(snapshot), bool), claims.reason, unresolvable=True)
-        codes, _ = self._judge(snapshot, claims)
+        codes, _ = self._judge(snapshot, pod, claims)
         explain = None
         if np.any(codes == FAULT):
-            explain = _Explained(self, snapshot, claims, codes)
+            explain = _Explained(self, snapshot, pod, claims, codes)
         return Rejections(codes, REASONS, True, explain, may_end=True)
 
-    def _judge(self, snapshot: Snapshot, claims: PodDeviceClaims) -> tuple[IntArray, IntArray]:
+    def _judge(
+        self, snapshot: Snapshot, pod: PodClass, claims: PodDeviceClaims
+    ) -> tuple[IntArray, IntArray]:
         """Return reject codes and raw scores of the rows of a view, ``(n,)`` each."""
         cluster = snapshot.cluster
-        codes = scores = np.zeros(len(cluster), np.int64)
-        if claims.pending:
-            table = verdict_table(snapshot, self.gates)
-            found = table.of_claims(claims.pending, len(cluster), claims.avoids)
-            codes, scores = found.codes[: len(cluster)], found.scores[: len(cluster)]
+        if self.extended and claims.stale is not None:
+            return np.full(len(snapshot), STALE), np.zeros(len(snapshot), np.int64)
+        codes, scores = np.zeros(len(cluster), np.int64), np.zeros(len(cluster), np.int64)
+        for columns, rows in self._delegations(cluster, pod):
+            there = with_extended(snapshot, pod, claims, columns)
+            if isinstance(there, Refusal):
+                codes[rows] = FAULT
+            elif there.pending:
+                table = verdict_table(snapshot, self.gates)
+                found = table.of_claims(there.pending, len(cluster), there.avoids)
+                codes[rows] = found.codes[: len(cluster)][rows]
+                scores[rows] = found.scores[: len(cluster)][rows]
+        if self.extended and pod.served:
+            codes[unserved(cluster, pod)] = UNSERVED
         elsewhere = _unavailable(cluster, claims)
         if elsewhere is not None:
             codes = np.where(elsewhere & (codes == 0), ELSEWHERE, codes)
-        if snapshot.rows is None:
-            return codes.copy(), scores.copy()
-        return codes[snapshot.rows], scores[snapshot.rows]
+        return (
+            (codes, scores)
+            if snapshot.rows is None
+            else (codes[snapshot.rows], scores[snapshot.rows])
+        )
 
-    def why_fault(self, snapshot: Snapshot, row: int, claims: PodDeviceClaims) -> str:
+    def _delegations(
+        self, snapshot: Snapshot, pod: PodClass
+    ) -> list[tuple[tuple[int, ...], BoolArray | slice]]:
+        """Return by which columns rows differ that devices have to serve there, and the rows."""
+        if self.extended and pod.served:
+            return [*delegations(snapshot, pod)]
+        return [((), slice(None))]
+
+    def _at(
+        self, view: Snapshot, pod: PodClass, claims: PodDeviceClaims
+    ) -> PodDeviceClaims | Refusal:
+        """Return the claims as they are on the only row of a view."""
+        ((columns, _),) = self._delegations(view, pod)
+        return with_extended(view, pod, claims, columns)
+
+    def why_fault(self, snapshot: Snapshot, row: int, pod: PodClass, known: PodDeviceClaims) -> str:
         """Return why it could not be found out whether a row can serve the claims."""
+        claims = self._at(snapshot.cluster[np.array([row])], pod, known)
+        if isinstance(claims, Refusal):
+            return claims.reason
         ledger = verdict_table(snapshot, self.gates).devices
         found = allocate(ledger.pools(row, claims.avoids), claims.pending, ledger.use, self.gates)
         return found.reason if isinstance(found, NotAllocatable) else ""
 
     def _scores(self, snapshot: Snapshot, pod: PodClass) -> bool:
-        if not pod.spec.resource_claims:
+        if not pod.spec.resource_claims:  # those that are made have no alternatives
             return False
         claims = read_claims(snapshot, pod)
         return not isinstance(claims, Refusal) and claims.has_alternatives
@@ -165,7 +212,7 @@ class DynamicResources:
         claims = read_claims(snapshot, pod)
         if isinstance(claims, Refusal):
             return np.zeros(len(snapshot), np.int64)
-        return self._judge(snapshot, claims)[1]
+        return self._judge(snapshot, pod, claims)[1]
 
     def normalize(self, raw: IntArray) -> IntArray:
         return spread_of(raw)
@@ -174,42 +221,72 @@ class DynamicResources:
         self, view: Snapshot, pod: PodClass, _preference: IntArray | None
     ) -> AllocationResult | Refusal:
         """Take devices for the claims that have none, and all claims for the pod."""
-        if not pod.spec.resource_claims:
+        if not self._concerns(view, pod):
             return AllocationResult()
-        claims = read_claims(view, pod)
+        known = read_claims(view, pod)
+        claims = known if isinstance(known, Refusal) else self._at(view, pod, known)
         if isinstance(claims, Refusal):
             return claims
-        row, node = int(view.names[0][0]), view.node_names[0]
-        elsewhere = _unavailable(view.cluster, claims)
-        if elsewhere is not None and elsewhere[row]:
-            return Refusal(NOT_AVAILABLE)
-        for claim in claims.claims:
-            is_full = len(claim.status.reserved_for) >= RESERVATIONS_MAX
-            if is_full and not is_reserved_for(claim, pod.uid):
-                return Refusal(f'running PreBind plugin "DynamicResources": {too_many(claim)}')
+        row, why = int(view.names[0][0]), self._why_not(view, pod, claims)
+        if why:
+            return Refusal(why)
         ledger = verdict_table(view, self.gates).devices
         found = allocate(ledger.pools(row, claims.avoids), claims.pending, ledger.use, self.gates)
         if isinstance(found, NotAllocatable):
             return Refusal(found.reason)
+        return self._reserved(view, pod, claims, found)
+
+    def _why_not(self, view: Snapshot, pod: PodClass, claims: PodDeviceClaims) -> str:
+        """Return why the pod can't have the claims that are there; empty: it can."""
+        if self.extended and claims.stale is not None:
+            return LEFT_BEHIND
+        elsewhere = _unavailable(view.cluster, claims)
+        if elsewhere is not None and elsewhere[int(view.names[0][0])]:
+            return NOT_AVAILABLE
+        for claim in claims.claims:
+            is_full = len(claim.status.reserved_for) >= RESERVATIONS_MAX
+            if is_full and not is_reserved_for(claim, pod.uid):
+                return f'running PreBind plugin "DynamicResources": {too_many(claim)}'
+        return ""
+
+    def _reserved(
+        self, view: Snapshot, pod: PodClass, claims: PodDeviceClaims, found: NodeAllocation
+    ) -> AllocationResult | Refusal:
+        """Return what is written about the claims; the last one found may have to be made."""
+        node, objects = view.node_names[0], view.objects
         allocations = {
             pending.key: allocation_of(pending, devices, node, self.gates)
             for pending, devices in zip(claims.pending, found.claims, strict=True)
         }
-        who = consumer(ObjectMeta(name=pod.name, uid=pod.uid))
-        return AllocationResult(
-            changes=tuple(
-                _reservation(view.objects, claim, allocations.get(claim.key), who)
-                for claim in claims.claims
-            )
+        meta = ObjectMeta(name=pod.name, namespace=pod.namespace, uid=pod.uid)
+        changes = tuple(
+            reservation(objects, claim, allocations.get(claim.key), consumer(meta))
+            for claim in claims.claims
         )
+        if claims.extended is None:
+            return AllocationResult(changes=changes)
+        allocation = allocations[claims.pending[-1].key]
+        making = make_claim(objects, meta, claims.extended, allocation)
+        if isinstance(making, Refusal):
+            return making
+        change, name = making
+        named = PodExtendedResourceClaimStatus(
+            request_mappings=claims.extended.mappings, resource_claim_name=name
+        )
+        return AllocationResult(changes=(*changes, change), device_claim=named)
 
     def pre_bind(self, objects: ObjectTable, pod: Pod, _node: str) -> Permit:
         """Wait until drivers have made ready the devices that have to be."""
         if not self.gates.binding_conditions:
             return Permit()
-        waits = False
-        for _, name in claim_names(pod.spec.resource_claims, pod.status.resource_claim_statuses):
-            claim = objects.get(ResourceClaim, f"{pod.metadata.namespace}/{name}")
+        waits, spec, status = False, pod.spec, pod.status
+        names = [
+            name for _, name in claim_names(spec.resource_claims, status.resource_claim_statuses)
+        ]
+        found = [objects.get(ResourceClaim, f"{pod.metadata.namespace}/{name}") for name in names]
+        if self.extended:
+            found.append(find_made_claim(objects, pod.metadata))
+        for claim in found:
             answer = _readiness(claim) if claim is not None else True
             if isinstance(answer, str):
                 return Permit(refusal=Refusal(answer))
@@ -220,14 +297,15 @@ class DynamicResources:
         """Free an allocated claim that keeps the pod from nodes, if nobody else has it."""
         if attempt.members:
             return PostFilterResult()
-        pod = attempt.pod_class
-        if not pod.spec.resource_claims or attempt.refused_by:
+        pod, snapshot = attempt.pod_class, attempt.what_if.snapshot
+        if not self._concerns(snapshot, pod) or attempt.refused_by:
             return PostFilterResult(NOTHING_TO_FREE)
-        snapshot = attempt.what_if.snapshot
         claims = read_claims(snapshot, pod)
         if isinstance(claims, Refusal):
             return PostFilterResult(NOTHING_TO_FREE)
-        codes, _ = self._judge(snapshot, claims)
+        if self.extended and claims.stale is not None:
+            return PostFilterResult(DELETED, changes=(deletion(claims.stale.key, pod.uid),))
+        codes, _ = self._judge(snapshot, pod, claims)
         suspects = attempt.rejected[codes[attempt.rejected] == ELSEWHERE][:TRIED]
         rows = [
             row
@@ -239,14 +317,17 @@ class DynamicResources:
             if elsewhere is None or not elsewhere[rows].any():
                 continue
             if all(one.uid == pod.uid for one in claim.status.reserved_for):
-                return PostFilterResult(FREED, changes=(_release(claim, pod.uid),))
+                return PostFilterResult(FREED, changes=(release(claim, pod.uid),))
         return PostFilterResult(STILL_NOT)
 
     def detail(self, view: Snapshot, pod: PodClass) -> str:
         """Return which device of the node failed which selector, and who has which."""
-        claims = read_claims(view, pod)
+        known = read_claims(view, pod)
+        claims = known if isinstance(known, Refusal) else self._at(view, pod, known)
         if isinstance(claims, Refusal):
             return ""
+        if self.extended and claims.stale is not None:
+            return f"claim {claims.stale.key} of an earlier attempt is deleted first"
         row = int(view.names[0][0])
         said = []
         for claim in claims.allocated:
@@ -265,6 +346,7 @@ class _Explained:
 
     plugin: DynamicResources
     snapshot: Snapshot
+    pod: PodClass
     claims: PodDeviceClaims
     codes: IntArray
 
@@ -272,7 +354,7 @@ class _Explained:
         code = int(self.codes[row])
         if code == FAULT:
             number = row if self.snapshot.rows is None else int(self.snapshot.rows[row])
-            return [self.plugin.why_fault(self.snapshot, number, self.claims)]
+            return [self.plugin.why_fault(self.snapshot, number, self.pod, self.claims)]
         return [reason for bit, reason in enumerate(REASONS) if code >> bit & 1]
 
 
@@ -286,63 +368,6 @@ def _unavailable(cluster: Snapshot, claims: PodDeviceClaims) -> BoolArray | None
         elsewhere = ~matches_selector(cluster, allocation.node_selector)
         found = elsewhere if found is None else found | elsewhere
     return found
-
-
-def _reservation(
-    objects: ObjectTable,
-    claim: ResourceClaim,
-    new: ClaimAllocation | None,
-    who: ResourceClaimConsumerReference,
-) -> ObjectChange:
-    """Return the change that lets a pod use a claim, and gives it devices if it has ``new`` ones.
-
-    An allocation that another pod only assumes, too, is written by whoever comes first.
-    """
-    uid, allocation = claim.metadata.uid, new or claim.status.allocation
-    stored = objects.stored(ResourceClaim, claim.key)
-    was_stored = stored is not None and stored.status.allocation is not None
-
-    def amend(now: ResourceClaim) -> ResourceClaim:
-        if now.metadata.uid != uid:
-            raise ConflictError(f"ResourceClaim {now.key} is another one by now")
-        has = now.status.allocation
-        if has is None:
-            if was_stored or allocation is None:
-                raise ConflictError(f"ResourceClaim {now.key} has lost its devices")
-            if now.metadata.deletion_timestamp is not None:
-                raise ConflictError(f"ResourceClaim {now.key} is being deleted")
-            now = with_allocation(now, allocation)
-        elif allocation is None or not is_same_allocation(has, allocation):
-            raise ConflictError(f"ResourceClaim {now.key} has got other devices")
-        reserved = with_consumer(now, who)
-        if len(reserved.status.reserved_for) > RESERVATIONS_MAX:
-            raise InvalidError(too_many(now))
-        return reserved
-
-    return ObjectChange(ResourceClaim, claim.key, amend)
-
-
-def too_many(claim: ResourceClaim) -> str:
-    """Return what the API server says to one consumer more than a claim may have."""
-    return (
-        f"add reservation to claim {claim.key}: ResourceClaim.resource.k8s.io "
-        f'"{claim.metadata.name}" is invalid: status.reservedFor: Too many: '
-        f"{RESERVATIONS_MAX + 1}: must have at most {RESERVATIONS_MAX} items"
-    )
-
-
-def _release(claim: ResourceClaim, pod_uid: str) -> ObjectChange:
-    """Return the change that takes a claim's devices away, unless somebody has come to use it."""
-    uid = claim.metadata.uid
-
-    def amend(now: ResourceClaim) -> ResourceClaim:
-        if now.metadata.uid != uid:
-            raise ConflictError(f"ResourceClaim {now.key} is another one by now")
-        if any(one.uid != pod_uid for one in now.status.reserved_for):
-            raise ConflictError(f"ResourceClaim {now.key} is in use")
-        return without_allocation(now)
-
-    return ObjectChange(ResourceClaim, claim.key, amend)
 
 
 def _readiness(claim: ResourceClaim) -> bool | str:

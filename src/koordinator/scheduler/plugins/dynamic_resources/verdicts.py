@@ -27,9 +27,19 @@ from koordinator.scheduler.plugins.dynamic_resources.device_ledger import Device
 from koordinator.scheduler.snapshot import Changed, ClusterState, IntArray, Snapshot
 
 NOT_AVAILABLE = "resourceclaim not available on the node"
-REASONS = (CANNOT_ALLOCATE, INVALID_POOLS, TIMED_OUT, NOT_AVAILABLE)
+NO_RESOURCE = "cannot fit resource"
+LEFT_BEHIND = "cannot schedule extended resource claim"  # of an earlier attempt
+REASONS = (
+    CANNOT_ALLOCATE,
+    INVALID_POOLS,
+    TIMED_OUT,
+    NOT_AVAILABLE,
+    NO_RESOURCE,
+    LEFT_BEHIND,
+)
 _BITS = {reason: 1 << bit for bit, reason in enumerate(REASONS)}
 ELSEWHERE = _BITS[NOT_AVAILABLE]
+UNSERVED, STALE = _BITS[NO_RESOURCE], _BITS[LEFT_BEHIND]
 FAULT = 1 << len(REASONS)  # another reason, of the row alone
 KEPT = 48  # kinds of claims; bounds memory
 _SHIFT = 32  # bits of the number of a usage

@@ -1,0 +1,147 @@
+"""What is written about claims: who may use them, what they have got, and that they go.
+
+Source: kubernetes pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go
+``bindClaim``, ``PostFilter``; extendeddynamicresources.go ``createExtendedResourceClaimInAPI``,
+``deleteClaim``.
+"""
+
+from msgspec.structs import replace
+
+from koordinator.api.dynamic_resources import (
+    DELETE_PROTECTION,
+    RESERVATIONS_MAX,
+    ClaimAllocation,
+    ResourceClaim,
+    ResourceClaimConsumerReference,
+)
+from koordinator.api.meta import ObjectMeta
+from koordinator.domain.dynamic_resources.allocation import (
+    consumer,
+    is_same_allocation,
+    with_allocation,
+    with_consumer,
+    without_allocation,
+)
+from koordinator.domain.dynamic_resources.extended_resources import (
+    NAMES,
+    ExtendedRequests,
+    claim_names_of,
+    made_claim,
+    owner_of,
+)
+from koordinator.foundation.errors import ConflictError, InvalidError
+from koordinator.scheduler.contract import Refusal
+from koordinator.scheduler.snapshot import ObjectChange, ObjectTable
+
+ALL_TAKEN = f'running PreBind plugin "DynamicResources": {NAMES} names for its claim are taken'
+
+
+def reservation(
+    objects: ObjectTable,
+    claim: ResourceClaim,
+    new: ClaimAllocation | None,
+    who: ResourceClaimConsumerReference,
+) -> ObjectChange:
+    """Return the change that lets a pod use a claim, and gives it devices if it has ``new`` ones.
+
+    An allocation that another pod only assumes, too, is written by whoever comes first.
+    """
+    uid, allocation = claim.metadata.uid, new or claim.status.allocation
+    stored = objects.stored(ResourceClaim, claim.key)
+    was_stored = stored is not None and stored.status.allocation is not None
+
+    def amend(now: ResourceClaim) -> ResourceClaim:
+        if now.metadata.uid != uid:
+            raise ConflictError(f"ResourceClaim {now.key} is another one by now")
+        has = now.status.allocation
+        if has is None:
+            if was_stored or allocation is None:
+                raise ConflictError(f"ResourceClaim {now.key} has lost its devices")
+            if now.metadata.deletion_timestamp is not None:
+                raise ConflictError(f"ResourceClaim {now.key} is being deleted")
+            now = with_allocation(now, allocation)
+        elif allocation is None or not is_same_allocation(has, allocation):
+            raise ConflictError(f"ResourceClaim {now.key} has got other devices")
+        reserved = with_consumer(now, who)
+        if len(reserved.status.reserved_for) > RESERVATIONS_MAX:
+            raise InvalidError(too_many(now))
+        return reserved
+
+    return ObjectChange(ResourceClaim, claim.key, amend)
+
+
+def too_many(claim: ResourceClaim) -> str:
+    """Return what the API server says to one consumer more than a claim may have."""
+    return (
+        f"add reservation to claim {claim.key}: ResourceClaim.resource.k8s.io "
+        f'"{claim.metadata.name}" is invalid: status.reservedFor: Too many: '
+        f"{RESERVATIONS_MAX + 1}: must have at most {RESERVATIONS_MAX} items"
+    )
+
+
+def release(claim: ResourceClaim, pod_uid: str) -> ObjectChange:
+    """Return the change that takes a claim's devices away, unless somebody has come to use it."""
+    uid = claim.metadata.uid
+
+    def amend(now: ResourceClaim) -> ResourceClaim:
+        if now.metadata.uid != uid:
+            raise ConflictError(f"ResourceClaim {now.key} is another one by now")
+        if any(one.uid != pod_uid for one in now.status.reserved_for):
+            raise ConflictError(f"ResourceClaim {now.key} is in use")
+        return without_allocation(now)
+
+    return ObjectChange(ResourceClaim, claim.key, amend)
+
+
+# -- claims that are made for extended resources ---------------------------------------------------
+
+
+def make_claim(
+    objects: ObjectTable, pod: ObjectMeta, asked: ExtendedRequests, allocation: ClaimAllocation
+) -> tuple[ObjectChange, str] | Refusal:
+    """Return the change that makes a claim for a pod and gives it devices, and its name."""
+    names = (n for n in claim_names_of(pod) if objects.get(ResourceClaim, _key(pod, n)) is None)
+    name = next(names, "")
+    if not name:
+        return Refusal(ALL_TAKEN)
+    made = made_claim(name, pod, asked.requests)
+
+    def amend(now: ResourceClaim) -> ResourceClaim:
+        if owner_of(now) != pod.uid or now.spec != made.spec:
+            raise ConflictError(f"ResourceClaim {now.key} was made for something else")
+        if now.metadata.deletion_timestamp is not None:
+            raise ConflictError(f"ResourceClaim {now.key} is being deleted")
+        has = now.status.allocation
+        if has is None:
+            now = with_allocation(now, allocation)
+        elif not is_same_allocation(has, allocation):
+            raise ConflictError(f"ResourceClaim {now.key} has got other devices")
+        return with_consumer(now, consumer(pod))
+
+    undo = deletion(made.key, pod.uid)
+    return ObjectChange(ResourceClaim, made.key, amend, created=made, undo=undo), name
+
+
+def find_made_claim(objects: ObjectTable, pod: ObjectMeta) -> ResourceClaim | None:
+    """Return the claim that was made for a pod; None: there is none."""
+    found = (objects.get(ResourceClaim, _key(pod, name)) for name in claim_names_of(pod))
+    return next((one for one in found if one is not None and owner_of(one) == pod.uid), None)
+
+
+def deletion(key: str, pod_uid: str) -> ObjectChange:
+    """Return the change that deletes the claim of a pod, as it is not protected any more."""
+
+    def amend(now: ResourceClaim) -> ResourceClaim:
+        if owner_of(now) != pod_uid:
+            raise ConflictError(f"ResourceClaim {now.key} is another one by now")
+        if any(one.uid != pod_uid for one in now.status.reserved_for):
+            raise ConflictError(f"ResourceClaim {now.key} is in use")
+        meta = now.metadata
+        finalizers = tuple(name for name in meta.finalizers if name != DELETE_PROTECTION)
+        return replace(now, metadata=replace(meta, finalizers=finalizers))
+
+    return ObjectChange(ResourceClaim, key, amend, deletes=True)
+
+
+def _key(pod: ObjectMeta, name: str) -> str:
+    return f"{pod.namespace}/{name}"

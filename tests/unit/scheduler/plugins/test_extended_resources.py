@@ -1,0 +1,315 @@
+"""Pods that get devices by an extended resource of a DeviceClass.
+
+The scheduler makes a claim for such a pod, and takes it back where nothing came of it.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from tests.unit.scheduler.plugins.test_dynamic_resources import (
+    DRIVER,
+    V1,
+    claim,
+    devices,
+    places,
+    slice_of,
+    user,
+)
+from tests.worlds import embedded as new_embedded
+from tests.worlds import made, node, pod
+
+from koordinator.api.dynamic_resources import (
+    DELETE_PROTECTION,
+    EXTENDED_RESOURCE_CLAIM,
+    DeviceClass,
+    ResourceClaim,
+)
+from koordinator.api.kubescheduler import NO_GATES, FeatureGates
+from koordinator.api.meta import KubeObject
+from koordinator.api.pod import Pod
+from koordinator.foundation.errors import ClusterError
+from koordinator.scheduler.loop import Bound, Unschedulable
+from koordinator.simulator import Embedded
+
+GPU = "example.com/gpu"
+PLUGGED: dict[str, Any] = {GPU: 1}  # of a node with a device plugin
+ON = FeatureGates.parse("DRAExtendedResource=true")
+
+
+def gpu_class(name: str = "gpu", resource: str | None = GPU, **more: Any) -> KubeObject:
+    """Return a class of GPUs that pods may ask for by a resource."""
+    selectors = [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]
+    spec = {"selectors": selectors, "extendedResourceName": resource}
+    return made("DeviceClass", name, V1, spec=spec, **more)
+
+
+def asking(name: str, gpus: int = 1, resource: str = GPU, **more: Any) -> Pod:
+    """Return a pod that asks for so many GPUs by a resource."""
+    return pod(name, requests={resource: gpus}, **more)
+
+
+def world(*objects: KubeObject, gates: FeatureGates = ON, **options: Any) -> Embedded:
+    """Return a world with the gate on."""
+    return new_embedded(*objects, gates=gates, **options)
+
+
+def claims(one: Embedded) -> list[ResourceClaim]:
+    """Return all claims, as the cluster has them."""
+    return list(one.cluster.list(ResourceClaim).items)
+
+
+def given(one: Embedded) -> dict[str, list[str]]:
+    """Return the devices of each claim, by the pod that owns it."""
+    return {c.metadata.owner_references[0].name: devices(c) for c in claims(one)}
+
+
+def why(one: Embedded, name: str = "p") -> str:
+    """Schedule; return why a pod waits."""
+    outcomes = one.run_to_fixed_point()
+    said = [o for o in outcomes if isinstance(o, Unschedulable) and o.pod == f"default/{name}"]
+    return said[-1].message
+
+
+def test_a_claim_is_made_for_the_pod_and_named_in_its_status() -> None:
+    """Owned by the pod, allocated, reserved for it, protected: as kube-scheduler writes it."""
+    one = world(node("bare"), node("n"), slice_of("n", 2), gpu_class(), asking("p", 2))
+
+    assert places(one) == {"p": "n"}
+    (got,), stored = claims(one), one.cluster.get(Pod, "p", "default")
+    assert devices(got) == ["n/gpu-0", "n/gpu-1"]
+    meta, uid = got.metadata, stored.metadata.uid
+    assert meta.name.startswith("p-extended-resources-")
+    assert meta.generate_name == "p-extended-resources-"
+    assert meta.annotations == {EXTENDED_RESOURCE_CLAIM: "true"}
+    assert meta.finalizers == (DELETE_PROTECTION,)
+    (owner,) = meta.owner_references
+    assert (owner.kind, owner.name, owner.uid, owner.controller) == ("Pod", "p", uid, True)
+    assert [(r.resource, r.name, r.uid) for r in got.status.reserved_for] == [("pods", "p", uid)]
+    named = stored.status.extended_resource_claim_status
+    assert named is not None
+    assert named.resource_claim_name == meta.name
+    (mapping,) = named.request_mappings
+    assert mapping.container_name == stored.spec.containers[0].name
+    assert (mapping.resource_name, mapping.request_name) == (GPU, "container-0-request-0")
+
+
+def test_without_the_gate_the_resource_is_missing() -> None:
+    """As with kube-scheduler."""
+    one = world(node("n"), slice_of("n", 2), gpu_class(), asking("p"), gates=NO_GATES)
+
+    assert f"1 Insufficient {GPU}" in why(one)
+    assert claims(one) == []
+
+
+def test_every_class_can_be_asked_for_by_its_name() -> None:
+    """Without a name of a resource in its spec."""
+    resource = "deviceclass.resource.kubernetes.io/gpu"
+    one = world(
+        node("n"), slice_of("n", 1), gpu_class(resource=None), asking("p", resource=resource)
+    )
+
+    assert places(one) == {"p": "n"}
+    assert given(one) == {"p": ["n/gpu-0"]}
+
+
+def test_a_node_with_a_device_plugin_serves_the_pod_itself() -> None:
+    """And needs no claim; its devices are counted by the node."""
+    plugin = node("n", **PLUGGED)
+    one = world(plugin, slice_of("n", 5), gpu_class(), asking("p"), asking("q"))
+
+    assert len(places(one)) == 1
+    assert claims(one) == []
+    (left,) = [p for p in one.cluster.list(Pod).items if not p.spec.node_name]
+    assert left.status.conditions[0].message.startswith(
+        f"0/1 nodes are available: 1 Insufficient {GPU}."
+    )
+
+
+def test_nodes_serve_a_pod_in_different_ways() -> None:
+    """Until neither has anything left."""
+    pods = [asking(f"p{i}") for i in range(4)]
+    one = world(node("n", **PLUGGED), node("m"), slice_of("m", 2), gpu_class(), *pods)
+
+    assert sorted(places(one).values()) == ["m", "m", "n"]
+    assert sorted(map(len, given(one).values())) == [1, 1]
+    (left,) = [p for p in one.cluster.list(Pod).items if not p.spec.node_name]
+    message = left.status.conditions[0].message
+    assert f"1 Insufficient {GPU}, 1 cannot allocate all claims. still not schedulable" in message
+
+
+def test_claims_of_the_pod_are_served_beside_it() -> None:
+    """One device each; another one than that which the resource gets."""
+    both = pod("p", requests={GPU: 1}, resourceClaims=[{"name": "e", "resourceClaimName": "c"}])
+    one = world(node("n"), slice_of("n", 2), gpu_class(), claim("c"), both)
+
+    assert places(one) == {"p": "n"}
+    got = sorted(device for each in claims(one) for device in devices(each))
+    assert got == ["n/gpu-0", "n/gpu-1"]
+
+
+def test_claims_of_the_pod_are_served_where_a_plugin_has_the_resource() -> None:
+    """No empty claim is made, as the original does, whose pod can't be bound then."""
+    both = pod("p", requests={GPU: 1}, resourceClaims=[{"name": "e", "resourceClaimName": "c"}])
+    one = world(node("n", **PLUGGED), slice_of("n", 1), gpu_class(), claim("c"), both)
+
+    assert places(one) == {"p": "n"}
+    assert [c.metadata.name for c in claims(one)] == ["c"]
+
+
+def test_the_newest_class_of_a_resource_counts() -> None:
+    """Of equally old ones the first by name; if it goes, the other one serves."""
+    times = ("2024-01-01T00:00:00Z", "2024-02-01T00:00:00Z")
+    old, new = (
+        made("DeviceClass", name, V1, spec=spec, metadata={"creationTimestamp": at})
+        for name, at, spec in (
+            ("old", times[0], {"extendedResourceName": GPU}),
+            (
+                "new",
+                times[1],
+                {
+                    "extendedResourceName": GPU,
+                    "selectors": [{"cel": {"expression": 'device.driver == "none"'}}],
+                },
+            ),
+        )
+    )
+    one = world(node("n"), slice_of("n", 1), old, new, asking("p"))
+
+    assert "cannot allocate all claims" in why(one)
+    one.cluster.delete(DeviceClass, "new")
+    assert places(one) == {"p": "n"}
+    (got,) = claims(one)
+    request = got.spec.devices.requests[0].exactly
+    assert request is not None
+    assert request.device_class_name == "old"
+
+
+def test_a_pod_waits_for_its_class() -> None:
+    """The class wakes it, and so does one that gets the name later."""
+    one = world(node("n"), slice_of("n", 2), asking("p"), asking("q", resource="example.com/b"))
+
+    assert places(one) == {}
+    one.load([gpu_class()])
+    assert places(one) == {"p": "n"}
+    patch = {"spec": {"extendedResourceName": "example.com/b"}}
+    one.cluster.patch(DeviceClass, "gpu", "", patch)
+    assert places(one) == {"q": "n"}
+
+
+def test_devices_go_back_with_the_pod() -> None:
+    """Its claim goes, too."""
+    one = world(node("n"), slice_of("n", 1), gpu_class(), asking("p"), asking("q"))
+
+    (first,) = places(one)
+    one.cluster.delete(Pod, first, "default")
+    one.step_controllers()
+    (second,) = places(one)
+    assert {first, second} == {"p", "q"}
+    assert given(one) == {second: ["n/gpu-0"]}
+
+
+def test_a_claim_of_an_earlier_attempt_is_deleted_first() -> None:
+    """As after a restart between its writing and the bind; then the pod gets a new one."""
+    waiting = asking("p")
+    one = world(node("n"), gpu_class(), waiting)
+    assert "cannot allocate all claims" in why(one)
+    uid = one.cluster.get(Pod, "p", "default").metadata.uid
+    left = made(
+        "ResourceClaim",
+        "left",
+        V1,
+        metadata={
+            "namespace": "default",
+            "annotations": {EXTENDED_RESOURCE_CLAIM: "true"},
+            "finalizers": [DELETE_PROTECTION],
+            "ownerReferences": [
+                {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": uid, "controller": True}
+            ],
+        },
+        spec={"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}},
+        status={
+            "allocation": {
+                "devices": {
+                    "results": [{"request": "r", "driver": DRIVER, "pool": "n", "device": "gpu-0"}]
+                }
+            },
+            "reservedFor": [{"resource": "pods", "name": "p", "uid": uid}],
+        },
+    )
+    one.load([left, slice_of("n", 1)])
+    outcomes = one.run_to_fixed_point()
+
+    (said,) = [o.message for o in outcomes if isinstance(o, Unschedulable)]
+    assert said.startswith(
+        "0/1 nodes are available: 1 cannot schedule extended resource claim. "
+        "deletion of ResourceClaim completed"
+    )
+    assert [o.node for o in outcomes if isinstance(o, Bound)] == ["n"]
+    (got,) = claims(one)
+    assert got.metadata.name.startswith("p-extended-resources-")
+    assert devices(got) == ["n/gpu-0"]
+
+
+@pytest.mark.parametrize("name", ["long" * 30, "p.with.dots"])
+def test_names_of_pods_may_be_anything(name: str) -> None:
+    """The name of the claim is cut."""
+    one = world(node("n"), slice_of("n", 1), gpu_class(), asking(name))
+    assert places(one) == {name: "n"}
+
+
+def test_a_claim_that_is_not_the_pods_has_the_name() -> None:
+    """Another name is found."""
+    waiting = asking("p")
+    first = world(node("n"), slice_of("n", 1), gpu_class(), waiting)
+    assert places(first) == {"p": "n"}
+    (got,) = claims(first)
+    second = world(node("n"), slice_of("n", 1), gpu_class(), claim(got.metadata.name), waiting)
+    assert places(second) == {"p": "n"}
+    assert sorted(map(devices, claims(second))) == [[], ["n/gpu-0"]]
+
+
+def test_the_class_is_gone_after_the_pod_was_given_a_place_and_lost_it() -> None:
+    """The pod waits for the resource, and holds nothing meanwhile."""
+    one = world(node("n"), slice_of("n", 1), gpu_class(), asking("p"))
+    one.cluster.delete(DeviceClass, "gpu")
+    assert f"Insufficient {GPU}" in why(one)
+    assert claims(one) == []
+
+
+class FailingStatus:
+    """Refuses what is written about the status of a pod; passes everything else on."""
+
+    def __init__(self, cluster: Any, error: ClusterError) -> None:
+        self._cluster, self._error = cluster, error
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cluster, name)
+
+    def patch(
+        self, kind: Any, name: str, namespace: str, patch: Mapping[str, Any], subresource: str = ""
+    ) -> Any:
+        if kind is Pod and subresource == "status":
+            raise self._error
+        return self._cluster.patch(kind, name, namespace, patch, subresource)
+
+
+def test_a_claim_that_was_made_for_nothing_is_taken_back() -> None:
+    """Where the pod's status can't be written; others may have the device at once."""
+    one = world(node("n"), slice_of("n", 1), gpu_class(), asking("p"))
+    binder: Any = one.scheduler.handle.binder
+    cluster = binder._cluster
+    binder._cluster = FailingStatus(cluster, ClusterError("refused"))
+    one.scheduler.step()
+
+    assert claims(one) == []
+    assert one.cluster.get(Pod, "p", "default").spec.node_name == ""
+    binder._cluster = cluster
+    assert places(one) == {"p": "n"}
+    one.scheduler.validate()
+
+
+def test_a_user_of_another_claim_is_not_kept_waiting() -> None:
+    """A pod that asks by a claim and one by a resource share the devices of a node."""
+    one = world(node("n"), slice_of("n", 2), gpu_class(), claim("c"), user("q", "c"), asking("p"))
+    assert places(one) == {"p": "n", "q": "n"}
