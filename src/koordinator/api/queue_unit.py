@@ -35,7 +35,10 @@ class UnitPhase(StrEnum):
     """How far a unit is; empty is Enqueued."""
 
     ENQUEUED = "Enqueued"
-    RESERVED = "Reserved"  # by koord-queue only: here it is the same as Dequeued
+    RESERVED = "Reserved"  # its quota counts it; it waits for admission checks
+    SCHED_READY = "SchedReady"  # likewise, and for what a scheduler says (strict mode)
+    SCHED_SUCCEEDED = "SchedSucceed"  # a scheduler has said that its job may start
+    SCHED_FAILED = "SchedFailed"  # or that it may not: it comes again
     DEQUEUED = "Dequeued"  # its quota counts it, its job may start
     RUNNING = "Running"
     TIMEOUT_BACKOFF = "TimeoutBackoff"  # its pods did not run in time
@@ -44,7 +47,7 @@ class UnitPhase(StrEnum):
 
 
 class AdmissionCheckRef(ApiStruct, frozen=True, kw_only=True):
-    """A check that units must pass; nobody makes any yet."""
+    """A check that units with such labels must pass; without a selector all must."""
 
     name: str = ""
     label_selector: LabelSelector | None = None
@@ -161,7 +164,7 @@ class UnitPodSetUpdate(ApiStruct, frozen=True, kw_only=True):
 
 
 class AdmissionCheckState(ApiStruct, frozen=True, kw_only=True):
-    """What a check says of a unit; kept for whoever reads it, and not waited for."""
+    """What a check says of a unit; ``state`` is Pending, Ready, Retry or Rejected."""
 
     name: str = ""
     state: str = ""

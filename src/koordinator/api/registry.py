@@ -26,8 +26,10 @@ from koordinator.api import (
     priority,
     queue_unit,
     queued_jobs,
+    quota_tree,
     recommendation,
     reservation,
+    resource_quota,
     schedule_explanation,
     scheduling_workload,
     secret,
@@ -71,6 +73,8 @@ KINDS: tuple[type[KubeObject], ...] = (
     *recommendation.KINDS,
     *queue_unit.KINDS,
     *queued_jobs.KINDS,
+    *quota_tree.KINDS,
+    *resource_quota.KINDS,
 )
 
 BY_NAME: dict[tuple[str, str], type[KubeObject]] = {

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.api.priority import PriorityClass
+from koordinator.api.resource_quota import ResourceQuota
 from koordinator.api.workload import PodController
 from koordinator.cli.output import warn
 from koordinator.cluster.memory.admission import SYSTEM_PRIORITY_CLASSES
@@ -38,8 +39,10 @@ class InputObjects:
             texts[0] + (f"; so in {len(texts)} places" if len(texts) > 1 else "")
             for texts in self.unknown.values()
         ]
-        idle = {kind: n for kind, n in self.left_out.items() if kind not in _OF_ADMISSION}
-        admitting = {kind: n for kind, n in self.left_out.items() if kind in _OF_ADMISSION}
+        left_out = self.left_out.copy()
+        left_out["ResourceQuota (v1)"] += sum(isinstance(it, ResourceQuota) for it in self.objects)
+        idle = {kind: n for kind, n in left_out.items() if kind not in _OF_ADMISSION}
+        admitting = {kind: n for kind, n in left_out.items() if n and kind in _OF_ADMISSION}
         if idle:
             told.append(f"left out, because no scheduling depends on them: {_counted(idle)}")
         if admitting:

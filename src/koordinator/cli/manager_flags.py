@@ -249,7 +249,7 @@ class ManagerFlags:
             plugins=_chosen(self.noderesource_plugins, NodePlugin, "--noderesource-plugins"),
             gates=self.gates,
             profiles=self.profiles.options(),
-            queue_units=self.queues.options("" if self.once else self.config),
+            queue_units=self.queues.options(self.gates, "" if self.once else self.config),
         )
 
     def hooks(self) -> "HookOptions":

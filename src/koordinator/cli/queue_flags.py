@@ -1,5 +1,6 @@
 """The flags of ``koord manager`` about jobs that wait: those of koord-queue and its controllers."""
 
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,10 +13,11 @@ from koordinator.domain.queue_units.kinds import BY_NAME
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.files import LARGEST_CONFIGURATION_BYTES, read_file
 from koordinator.foundation.yaml_documents import yaml_document
+from koordinator.manager.admission.gates import ManagerFeature
 
 if TYPE_CHECKING:
     from koordinator.manager.configuration.queue_configuration import QueueConfiguration
-    from koordinator.manager.controllers.queue_units import QueueUnitOptions
+    from koordinator.manager.controllers.queue_units import QueueChoice, QueueUnitOptions
 
 _QUEUES = "Jobs held back until their quota has room"
 _SWITCH = typer.Option(metavar=BOOL, rich_help_panel=_QUEUES)
@@ -74,7 +76,22 @@ class QueueFlags:
         UnitPolicy,
         typer.Option(help="Of queues that name none.", rich_help_panel=_QUEUES),
     ] = UnitPolicy.PRIORITY
-    strict_dequeue_mode: Annotated[str, _SWITCH] = "false"
+    strict_dequeue_mode: Annotated[
+        str,
+        typer.Option(
+            help="A scheduler has the last word: SchedReady, then SchedSucceed or SchedFailed.",
+            metavar=BOOL,
+            rich_help_panel=_QUEUES,
+        ),
+    ] = "false"
+    queue_list: Annotated[
+        str,
+        typer.Option(
+            help="Queues for which that is so; default: all.",
+            metavar="NAME,!NAME",
+            rich_help_panel=_QUEUES,
+        ),
+    ] = ""
     enable_visibility_server: Annotated[str, _SWITCH] = "false"
     queue_namespace: Annotated[
         str, typer.Option(help="Where Queues are.", rich_help_panel=_QUEUES)
@@ -99,7 +116,7 @@ class QueueFlags:
         float, typer.Option(help="At most.", min=0, rich_help_panel=_QUEUES)
     ] = 20.0
 
-    def options(self, config: str = "") -> "QueueUnitOptions":
+    def options(self, gates: AbstractSet[ManagerFeature], config: str = "") -> "QueueUnitOptions":
         """Return what the controller works with; ``config`` is one more file.
 
         Raises InputError.
@@ -108,10 +125,9 @@ class QueueFlags:
             QueueUnitOptions,
         )
 
-        for flag in ("strict_dequeue_mode", "enable_visibility_server"):
-            name = f"--{flag.replace('_', '-')}"
-            if parse_bool(getattr(self, flag), name):
-                raise InputError("found 'true'; accepted is false: it is not there", source=name)
+        name = "--enable-visibility-server"
+        if parse_bool(self.enable_visibility_server, name):
+            raise InputError("found 'true'; accepted is false: it is not there", source=name)
         names = parse_list(self.enabled_extensions)
         unknown = [name for name in names if name not in BY_NAME]
         if unknown:
@@ -127,11 +143,27 @@ class QueueFlags:
             oversell_rate=self.oversellrate,
             default_preemptible=parse_bool(self.default_preemptible, "--default-preemptible"),
             default_policy=self.default_queue_policy,
+            strict_queues=self._strict_queues(),
+            checks_available=ManagerFeature.TREE_AVAILABLE_QUOTAS in gates,
+            makes_queues=ManagerFeature.TREE_QUEUES in gates,
             queue_namespace=self.queue_namespace,
             pods_ready_s=parse_seconds(self.pods_running_timeout, "--pods-running-timeout"),
             initial_backoff_s=self.pod_initial_backoff_seconds,
             longest_backoff_s=self.pod_max_backoff_seconds,
         )
+
+    def _strict_queues(self) -> "QueueChoice":
+        from koordinator.manager.controllers.queue_units import (  # noqa: PLC0415 -- as above
+            NO_QUEUE,
+            QueueChoice,
+        )
+
+        if not parse_bool(self.strict_dequeue_mode, "--strict-dequeue-mode"):
+            return NO_QUEUE
+        names = parse_list(self.queue_list)
+        only = frozenset(name for name in names if not name.startswith("!"))
+        but = frozenset(name.removeprefix("!") for name in names) - only
+        return QueueChoice(only or None, but)
 
     def _configuration(self, config: str) -> "QueueConfiguration":
         from koordinator.manager.configuration.queue_configuration import (  # noqa: PLC0415 -- as above

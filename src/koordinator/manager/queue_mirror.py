@@ -9,8 +9,12 @@ from typing import Any
 
 from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.meta import KubeObject
+from koordinator.api.namespace import Namespace
 from koordinator.api.priority import PriorityClass
 from koordinator.api.queue_unit import Queue, QueueUnit
+from koordinator.api.quota_tree import ElasticQuotaTree
+from koordinator.api.resource_quota import ResourceQuota
+from koordinator.manager.controllers.queue_plugins import watched_by
 from koordinator.manager.controllers.queue_units import QueueUnitOptions, QueueWorld
 
 
@@ -20,7 +24,7 @@ class QueueMirror:
     def __init__(self, options: QueueUnitOptions) -> None:
         self._job_kinds = tuple(kind.type for kind in options.kinds)
         self.kinds: tuple[type[KubeObject], ...] = (
-            ElasticQuota,
+            *watched_by(options.configuration),
             PriorityClass,
             Queue,
             QueueUnit,
@@ -48,7 +52,10 @@ class QueueMirror:
             jobs=[job for kind in self._job_kinds for job in objects[kind].values()],
             units=objects[QueueUnit],
             queues=objects[Queue],
-            quotas=objects[ElasticQuota].values(),
+            quotas=objects.get(ElasticQuota, {}).values(),
+            trees=objects.get(ElasticQuotaTree, {}).values(),
+            namespaces=objects.get(Namespace, {}),
+            resource_quotas=objects.get(ResourceQuota, {}).values(),
             priority_classes=objects[PriorityClass],
         )
 

@@ -18,6 +18,7 @@ NAMES = [
     "devices.scheduling.koordinator.sh",
     "elasticquotaprofiles.quota.koordinator.sh",
     "elasticquotas.scheduling.sigs.k8s.io",
+    "elasticquotatrees.scheduling.sigs.k8s.io",
     "nodemetrics.slo.koordinator.sh",
     "noderesourcetopologies.topology.node.k8s.io",
     "nodeslos.slo.koordinator.sh",
@@ -73,7 +74,7 @@ def at(schema: JsonObject, path: str) -> JsonObject:
 
 
 def test_every_custom_resource_has_a_crd() -> None:
-    """The thirteen CRDs of Koordinator and the two of koord-queue, in a fixed order."""
+    """The thirteen CRDs of Koordinator and the three of koord-queue, in a fixed order."""
     assert list(CRDS) == NAMES
 
 

@@ -6,7 +6,9 @@ the moment it is let in until its pods are gone.
 ``kinds``      which jobs these are, as data
 ``jobs``       a job of any kind, as queues see it
 ``queues``     how units wait, as the object of their queue says
-``quotas``     how much units may ask for in a quota and above it
+``places``     which queue and which quota a unit belongs to
+``accounts``   what units hold of what they share; in a quota and above it (``quotas``), in a tree
+               of quotas (``quota_tree``), in a namespace (``namespace_quotas``)
 ``life``       what becomes of one unit: phases, time-outs, limits
 ``admission``  which of the units that wait are let in, and who has to go for them
 

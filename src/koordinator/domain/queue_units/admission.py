@@ -11,84 +11,155 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from koordinator.api.queue_unit import QueueUnit, UnitPolicy
+from koordinator.domain.queue_units.accounts import UnitAccount, UnitClaim, UnitPlace
 from koordinator.domain.queue_units.jobs import WaitingJob
-from koordinator.domain.queue_units.life import LET_IN, held, holds, is_candidate, phase_of
+from koordinator.domain.queue_units.life import (
+    IN_BETWEEN,
+    LET_IN,
+    UnitGates,
+    held,
+    holds,
+    is_candidate,
+    phase_of,
+)
 from koordinator.domain.queue_units.queues import UnitQueue
-from koordinator.domain.queue_units.quotas import UnitQuotas
+from koordinator.domain.quota.amounts import Amounts
 from koordinator.foundation.clock import to_epoch_s
+from koordinator.foundation.errors import InputError
 
 _Rank = tuple[int, int, bool, float, str]
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingUnit:
-    """A unit with its job and its number of importance."""
+    """A unit with its job, its place and its number of importance."""
 
     unit: QueueUnit
     job: WaitingJob
+    place: UnitPlace
     priority: int = 0
     is_preemptible: bool = True  # whether it may be sent back for a more important one
 
     @property
     def queue(self) -> str:
-        """The name of its queue, which is that of its quota."""
-        return self.unit.spec.queue
+        """The name of its queue."""
+        return self.place.queue
+
+    @property
+    def request(self) -> UnitClaim:
+        """What it asks for."""
+        return self._claim(self.job.request)
+
+    @property
+    def held(self) -> UnitClaim:
+        """What it counts, if it does."""
+        return self._claim(held(self.unit, self.job))
+
+    def _claim(self, amounts: Amounts) -> UnitClaim:
+        return UnitClaim(
+            self.unit.key,
+            self.unit.metadata.namespace,
+            self.place.quota,
+            amounts,
+            self.priority,
+            self.is_preemptible,
+        )
 
 
 @dataclass(slots=True)
 class AdmissionPlan:
     """What to do: first send back, then let in.  Units by key."""
 
-    let_in: list[WaitingUnit] = field(default_factory=list)
+    let_in: list[tuple[WaitingUnit, UnitGates]] = field(default_factory=list)
     sent_back: list[tuple[WaitingUnit, str]] = field(default_factory=list)  # and for whom
     reasons: dict[str, str] = field(default_factory=dict)  # why a unit waits
     order: dict[str, list[WaitingUnit]] = field(default_factory=dict)  # who waits, by queue
 
 
 def plan_admission(
-    units: Iterable[WaitingUnit], queues: Mapping[str, UnitQueue], quotas: UnitQuotas
+    units: Iterable[WaitingUnit], queues: Mapping[str, UnitQueue], account: UnitAccount
 ) -> AdmissionPlan:
     """Return who is let in now.
 
-    ``quotas`` are without usage; what units hold is counted here, so that it can't be forgotten.
+    The account is without usage; what units hold is counted here, so that it can't be forgotten.
     """
-    plan = AdmissionPlan()
     every = list(units)
-    for one in every:
-        if holds(one.unit, one.job):
-            quotas.take(one.queue, held(one.unit, one.job))
+    admission = _Admission(every, queues, account)
     waiting = [one for one in every if is_candidate(one.unit, one.job)]
-    waiting.sort(key=lambda one: _rank(one, queues))
-    blocked: dict[str, str] = {}
     for one in waiting:
-        queue = queues.get(one.queue) or UnitQueue(one.queue)
+        account.expect(one.request)
+    waiting.sort(key=lambda one: _rank(one, queues))
+    for one in waiting:
+        admission.look_at(one)
+    return admission.plan
+
+
+class _Admission:
+    """One walk over the units that wait, in their order."""
+
+    def __init__(
+        self, every: Sequence[WaitingUnit], queues: Mapping[str, UnitQueue], account: UnitAccount
+    ) -> None:
+        self.plan = AdmissionPlan()
+        self._every, self._queues, self._account = every, queues, account
+        self._blocked: dict[UnitPlace, str] = {}
+        self._ahead: dict[str, int] = {}  # the highest priority that waits for a scheduler
+        for one in every:
+            if holds(one.unit, one.job):
+                account.take(one.held)
+            if phase_of(one.unit) in IN_BETWEEN:
+                self._goes_ahead(one)
+
+    def look_at(self, one: WaitingUnit) -> None:
+        """Let a unit in, or note why it waits and who has to go or to wait for it."""
+        plan, key = self.plan, one.unit.key
+        queue = self._queues.get(one.queue) or UnitQueue(one.queue)
         order = plan.order.setdefault(one.queue, [])
         order.append(one)
-        key = one.unit.key
-        if one.queue in blocked:
-            plan.reasons[key] = blocked[one.queue]
-            continue
-        if queue.depth is not None and len(order) > queue.depth:
-            plan.reasons[key] = f"only the first {queue.depth} of its queue are looked at"
-            continue
-        why = quotas.why_not(one.queue, one.job.request)
+        why = self._why_not_its_turn(one, queue, len(order))
+        if why:
+            plan.reasons[key] = why
+            return
+        try:
+            gates = UnitGates(queue.checks_of(one.unit.metadata.labels), queue.is_strict)
+        except InputError as error:
+            plan.reasons[key] = f"queue {one.queue}: {error}"
+            return
+        why = self._account.why_not(one.request)
         if not why:
-            quotas.take(one.queue, one.job.request)
-            plan.let_in.append(one)
+            self._account.take(one.request)
+            plan.let_in.append((one, gates))
+            if gates.first in IN_BETWEEN:
+                self._goes_ahead(one)
             order.pop()
-            continue
+            return
         plan.reasons[key] = why
-        if queue.preempts and isinstance(quotas.path(one.queue), tuple):
-            _make_room(one, every, quotas, plan)
+        preempts = queue.preempts or self._account.preempts(one.request)
+        if preempts and self._account.can_have_room(one.request):
+            _make_room(one, self._every, self._account, plan)
         if queue.policy is UnitPolicy.BLOCK or (
             queue.policy is UnitPolicy.INTELLIGENT and one.priority >= queue.threshold
         ):
-            blocked[one.queue] = f"{key} is before it and does not fit: {why}"
-    return plan
+            self._blocked[one.place] = f"{key} is before it and does not fit: {why}"
+
+    def _why_not_its_turn(self, one: WaitingUnit, queue: UnitQueue, position: int) -> str:
+        if one.place.problem:
+            return one.place.problem
+        if one.place in self._blocked:
+            return self._blocked[one.place]
+        if queue.depth is not None and position > queue.depth:
+            return f"only the first {queue.depth} of its queue are looked at"
+        first = self._ahead.get(one.queue)
+        if queue.is_strict and first is not None and one.priority < first:
+            return f"units of its queue of priority {first} wait for a scheduler"
+        return ""
+
+    def _goes_ahead(self, one: WaitingUnit) -> None:
+        self._ahead[one.queue] = max(one.priority, self._ahead.get(one.queue, one.priority))
 
 
 def _make_room(
-    one: WaitingUnit, every: Sequence[WaitingUnit], quotas: UnitQuotas, plan: AdmissionPlan
+    one: WaitingUnit, every: Sequence[WaitingUnit], account: UnitAccount, plan: AdmissionPlan
 ) -> None:
     """Send back the least important units without which one fits, and keep the room for it.
 
@@ -100,12 +171,12 @@ def _make_room(
         for other in every
         if holds(other.unit, other.job)
         and (phase_of(other.unit) not in LET_IN or other.unit.key in gone)
-        and other.queue == one.queue
+        and other.place == one.place
     ]
     victims = [
         other
         for other in every
-        if other.queue == one.queue
+        if other.place == one.place
         and other.unit.key not in gone
         and phase_of(other.unit) in LET_IN
         and not other.job.is_over
@@ -116,10 +187,10 @@ def _make_room(
 
     def fits_without(others: Sequence[WaitingUnit]) -> bool:
         for other in others:
-            quotas.release(other.queue, held(other.unit, other.job))
-        fits = not quotas.why_not(one.queue, one.job.request)
+            account.release(other.held)
+        fits = not account.why_not(one.request)
         for other in others:
-            quotas.take(other.queue, held(other.unit, other.job))
+            account.take(other.held)
         return fits
 
     chosen: list[WaitingUnit] = []
@@ -132,7 +203,7 @@ def _make_room(
         if fits_without([*leaving, *rest]):
             chosen = rest
     plan.sent_back += [(victim, one.unit.key) for victim in chosen]
-    quotas.take(one.queue, one.job.request)  # nobody less important takes what becomes free
+    account.take(one.request)  # nobody less important takes what becomes free
 
 
 def _rank(one: WaitingUnit, queues: Mapping[str, UnitQueue]) -> _Rank:

@@ -5,10 +5,15 @@ pods any more: whatever is lost or told twice on the way, what runs counts.
 
 | phase          | becomes        | when                                                        |
 |----------------|----------------|-------------------------------------------------------------|
-| Enqueued       | Dequeued       | it is let in (``admission``)                                |
-| Dequeued       | Running        | its job runs as a whole                                     |
+| Enqueued       | Reserved, SchedReady, Dequeued | it is let in (``admission``)                |
+| Reserved       | SchedReady, Dequeued | all its admission checks are Ready                    |
+| Reserved       | TimeoutBackoff | a check says Retry                                          |
+| Reserved       | Enqueued, inactive | a check says Rejected                                   |
+| SchedReady     | SchedSucceed, SchedFailed | a scheduler says so                              |
+| SchedFailed    | Enqueued       | its backoff is over                                         |
+| Dequeued, SchedSucceed | Running | its job runs as a whole                                    |
 | Dequeued       | TimeoutBackoff | its pods do not run in time, if its queue waits for them    |
-| Dequeued, Running | Enqueued    | it is preempted, deactivated, or its job suspended by hand  |
+| any of these   | Enqueued       | it is preempted, deactivated, or its job suspended by hand  |
 | Dequeued, Running | Failed      | it has run as long as it may                                |
 | TimeoutBackoff | Enqueued       | its pods are gone and its backoff is over                   |
 | any            | Succeed, Failed | its job has ended so                                       |
@@ -21,6 +26,7 @@ from msgspec.structs import replace
 
 from koordinator.api.crd import StandardCondition
 from koordinator.api.queue_unit import (
+    AdmissionCheckState,
     QueueUnit,
     QueueUnitStatus,
     UnitAdmission,
@@ -43,8 +49,20 @@ BACKOFF_TIMEOUT: Final = "BackoffTimeout"
 PREEMPTED: Final = "Preempted"
 TOO_LONG: Final = "MaximumExecutionTimeExceeded"
 SUSPENDED: Final = "Suspended"  # ours: somebody has suspended its job
+CHECK_FAILED: Final = "AdmissionCheck"  # as Kueue has it
+REJECTED: Final = "AdmissionCheckRejected"
+NOT_SCHEDULED: Final = "SchedulingFailed"  # ours
 
-LET_IN: Final = frozenset((UnitPhase.RESERVED, UnitPhase.DEQUEUED, UnitPhase.RUNNING))
+PENDING: Final = "Pending"
+READY: Final = "Ready"
+RETRY: Final = "Retry"
+REJECTED_STATE: Final = "Rejected"
+
+#: Phases in which a unit has its room and its job may not start yet.
+IN_BETWEEN: Final = frozenset((UnitPhase.RESERVED, UnitPhase.SCHED_READY))
+LET_IN: Final = IN_BETWEEN | {UnitPhase.SCHED_SUCCEEDED, UnitPhase.DEQUEUED, UnitPhase.RUNNING}
+#: Phases that count only for a unit that has been let in.
+_SAID_BY_SCHEDULERS: Final = frozenset((UnitPhase.SCHED_READY, UnitPhase.SCHED_SUCCEEDED))
 ENDED: Final = frozenset((UnitPhase.SUCCEEDED, UnitPhase.FAILED))
 _LONGEST_EXPONENT: Final = 20
 
@@ -67,6 +85,27 @@ class UnitTimes:
 
 
 @dataclass(frozen=True, slots=True)
+class UnitGates:
+    """What a unit waits for between its room and its start; ``checks`` None: as its status says."""
+
+    checks: tuple[str, ...] | None = ()
+    is_strict: bool = False  # a scheduler has the last word
+
+    @property
+    def first(self) -> UnitPhase:
+        """The phase of a unit that is let in."""
+        return UnitPhase.RESERVED if self.checks else self.after_checks
+
+    @property
+    def after_checks(self) -> UnitPhase:
+        """The phase of a unit that has passed its checks."""
+        return UnitPhase.SCHED_READY if self.is_strict else UnitPhase.DEQUEUED
+
+
+OPEN: Final = UnitGates()
+
+
+@dataclass(frozen=True, slots=True)
 class UnitStep:
     """What a unit is now; whether its job has to be switched, and when to look again."""
 
@@ -76,12 +115,24 @@ class UnitStep:
     deactivate: bool = False  # spec.active becomes false: it must not be tried again
 
 
+@dataclass(frozen=True, slots=True)
+class _Reason:
+    """Why a unit backs off, and its phase meanwhile."""
+
+    reason: str
+    message: str
+    phase: UnitPhase = UnitPhase.TIMEOUT_BACKOFF
+
+
 def phase_of(unit: QueueUnit) -> UnitPhase:
-    """Return the phase; one that nobody knows is Enqueued."""
+    """Return the phase; one that nobody knows is Enqueued, and what others say of who waits."""
     try:
-        return UnitPhase(unit.status.phase or UnitPhase.ENQUEUED)
+        phase = UnitPhase(unit.status.phase or UnitPhase.ENQUEUED)
     except ValueError:
         return UnitPhase.ENQUEUED
+    if phase in _SAID_BY_SCHEDULERS and not _is_reserved(unit.status):
+        return UnitPhase.ENQUEUED
+    return phase
 
 
 def holds(unit: QueueUnit, job: WaitingJob) -> bool:
@@ -116,15 +167,25 @@ def admission_stamp(unit: QueueUnit) -> str:
     return f"{unit.metadata.uid}/{unit.status.attempts}"
 
 
-def let_in(unit: QueueUnit, job: WaitingJob, now_s: float) -> QueueUnitStatus:
-    """Return the status of a unit that is let in now."""
+def let_in(
+    unit: QueueUnit, job: WaitingJob, now_s: float, gates: UnitGates = OPEN
+) -> QueueUnitStatus:
+    """Return the status of a unit that is let in now, as far as its gates."""
     status = with_condition(unit.status, QUOTA_RESERVED, "True", "QuotaReserved", now_s)
-    status = with_condition(status, ADMITTED, "True", "Admitted", now_s)
-    status = with_condition(status, EVICTED, "False", "Admitted", now_s)
+    status = with_condition(status, EVICTED, "False", "QuotaReserved", now_s)
+    at = to_datetime(now_s)
+    checks = tuple(
+        AdmissionCheckState(name=name, state=PENDING, last_transition_time=at)
+        for name in gates.checks or ()
+    )
+    status = replace(status, admission_checks=checks)
+    phase = gates.first
+    if phase is UnitPhase.DEQUEUED:
+        status = _admitted(status, now_s)
     return _changed(
         status,
-        UnitPhase.DEQUEUED,
-        f"let in by quota {unit.spec.queue}",
+        phase,
+        _waits_for(phase, status) or f"let in from queue {unit.spec.queue}",
         now_s,
         attempts=unit.status.attempts + 1,
         last_allocate_time=to_datetime(now_s),
@@ -153,7 +214,9 @@ def evicted(
     )
 
 
-def step(unit: QueueUnit, job: WaitingJob, times: UnitTimes, now_s: float) -> UnitStep:
+def step(
+    unit: QueueUnit, job: WaitingJob, times: UnitTimes, now_s: float, gates: UnitGates = OPEN
+) -> UnitStep:
     """Return what a unit is now, admission apart."""
     phase, status = phase_of(unit), _counted(unit.status, job)
     if job.is_over:
@@ -162,10 +225,22 @@ def step(unit: QueueUnit, job: WaitingJob, times: UnitTimes, now_s: float) -> Un
         return UnitStep(status, "" if job.is_suspended else "suspend")
     if unit.spec.active is False and phase is not UnitPhase.ENQUEUED:
         return UnitStep(evicted(unit, DEACTIVATED, "spec.active is false", now_s), "suspend")
-    if phase is UnitPhase.TIMEOUT_BACKOFF:
-        return _back_off(status, job, now_s)
     unit = replace(unit, status=status)
-    return _run(unit, job, times, now_s) if phase in LET_IN else _wait(unit, job, now_s)
+    if phase in IN_BETWEEN:
+        return _pass_gates(unit, job, times, now_s, gates)
+    if phase in LET_IN:
+        return _run(unit, job, times, now_s)
+    return _stay_out(unit, job, times, now_s)
+
+
+def _stay_out(unit: QueueUnit, job: WaitingJob, times: UnitTimes, now_s: float) -> UnitStep:
+    """Return the step of a unit that has no room."""
+    phase = phase_of(unit)
+    if phase is UnitPhase.TIMEOUT_BACKOFF:
+        return _back_off(unit.status, job, now_s)
+    if phase is UnitPhase.SCHED_FAILED:
+        return _come_again(unit, job, times, now_s)
+    return _wait(unit, job, now_s)
 
 
 def _wait(unit: QueueUnit, job: WaitingJob, now_s: float) -> UnitStep:
@@ -177,8 +252,103 @@ def _wait(unit: QueueUnit, job: WaitingJob, now_s: float) -> UnitStep:
     return UnitStep(_adopted(unit, job, now_s))
 
 
+def _pass_gates(
+    unit: QueueUnit, job: WaitingJob, times: UnitTimes, now_s: float, gates: UnitGates
+) -> UnitStep:
+    """Return the step of a unit that has its room and waits for checks or a scheduler."""
+    status = unit.status
+    if not job.is_suspended:
+        status = _admitted(status, now_s)
+        message = "its job was resumed by others, before it was told to"
+        return UnitStep(_changed(status, UnitPhase.DEQUEUED, message, now_s))
+    if phase_of(unit) is UnitPhase.SCHED_READY:
+        return UnitStep(status)
+    unit = replace(unit, status=_with_checks(status, gates.checks, now_s))
+    status = unit.status
+    told = {check.state: check for check in reversed(status.admission_checks)}
+    if REJECTED_STATE in told:
+        message = f"admission check {_told(told[REJECTED_STATE])} rejected it"
+        return UnitStep(evicted(unit, REJECTED, message, now_s), deactivate=True)
+    if RETRY in told:
+        message = f"admission check {_told(told[RETRY])} wants it to come again"
+        again = _Reason(CHECK_FAILED, message)
+        return _again_later(unit, job, again, times, now_s)
+    phase = UnitPhase.RESERVED
+    if all(check.state == READY for check in status.admission_checks):
+        phase = gates.after_checks
+    message = _waits_for(phase, status) or "all admission checks are Ready"
+    if phase is UnitPhase.DEQUEUED:
+        status = _changed(_admitted(status, now_s), phase, message, now_s)
+        return UnitStep(status, "resume")
+    if (status.phase, status.message) != (phase, message):
+        status = _changed(status, phase, message, now_s)
+    return UnitStep(status)
+
+
+def _come_again(unit: QueueUnit, job: WaitingJob, times: UnitTimes, now_s: float) -> UnitStep:
+    """Return the step of a unit that a scheduler found no place for."""
+    if not _is_reserved(unit.status):
+        return _back_off(unit.status, job, now_s)
+    message = unit.status.message or "the scheduler has no place for it"
+    again = _Reason(NOT_SCHEDULED, message, UnitPhase.SCHED_FAILED)
+    return _again_later(unit, job, again, times, now_s)
+
+
+def _again_later(
+    unit: QueueUnit,
+    job: WaitingJob,
+    again: "_Reason",
+    times: UnitTimes,
+    now_s: float,
+) -> UnitStep:
+    """Return the step of a unit that gives its room back and backs off."""
+    state = unit.status.requeue_state
+    count = (state.count if state is not None else 0) + 1
+    again_s = now_s + times.backoff_s(count)
+    status = evicted(unit, again.reason, again.message, now_s, again.phase)
+    requeue = UnitRequeueState(count=count, requeue_at=to_datetime(again_s))
+    switch: Literal["", "suspend"] = "" if job.is_suspended else "suspend"
+    return UnitStep(replace(status, requeue_state=requeue), switch, again_s)
+
+
+def _with_checks(
+    status: QueueUnitStatus, names: tuple[str, ...] | None, now_s: float
+) -> QueueUnitStatus:
+    """Return the status with the checks that its queue names by now, each as it was or Pending."""
+    if names is None:
+        return status
+    known = {check.name: check for check in status.admission_checks}
+    checks = tuple(
+        known.get(name)
+        or AdmissionCheckState(name=name, state=PENDING, last_transition_time=to_datetime(now_s))
+        for name in names
+    )
+    return status if checks == status.admission_checks else replace(status, admission_checks=checks)
+
+
+def _waits_for(phase: UnitPhase, status: QueueUnitStatus) -> str:
+    """Return what a unit with its room waits for; empty: nothing."""
+    if phase is UnitPhase.SCHED_READY:
+        return "it has its room and waits for a scheduler: SchedSucceed or SchedFailed"
+    if phase is UnitPhase.RESERVED:
+        waiting = [check.name for check in status.admission_checks if check.state != READY]
+        return f"it has its room and waits for admission checks: {', '.join(waiting)}"
+    return ""
+
+
+def _told(check: AdmissionCheckState) -> str:
+    return f"{check.name} ({check.message})" if check.message else check.name
+
+
+def _admitted(status: QueueUnitStatus, now_s: float) -> QueueUnitStatus:
+    return with_condition(status, ADMITTED, "True", "Admitted", now_s)
+
+
 def _run(unit: QueueUnit, job: WaitingJob, times: UnitTimes, now_s: float) -> UnitStep:
     status = unit.status
+    if phase_of(unit) is UnitPhase.SCHED_SUCCEEDED:
+        status = _admitted(status, now_s)
+        unit = replace(unit, status=status)
     if job.is_suspended:
         if job.obj.metadata.annotations.get(ADMISSION) == admission_stamp(unit):
             return UnitStep(evicted(unit, SUSPENDED, "its job was suspended by others", now_s))
@@ -195,12 +365,8 @@ def _run(unit: QueueUnit, job: WaitingJob, times: UnitTimes, now_s: float) -> Un
         return UnitStep(status, "suspend", deactivate=True)
     deadline_s = _deadline(status, times) if phase_of(unit) is not UnitPhase.RUNNING else None
     if deadline_s is not None and now_s >= deadline_s:
-        count = (status.requeue_state.count if status.requeue_state else 0) + 1
-        backoff_s = times.backoff_s(count)
         message = f"its pods did not all run in {times.pods_ready_s:g} s, attempt {status.attempts}"
-        status = evicted(unit, BACKOFF_TIMEOUT, message, now_s, UnitPhase.TIMEOUT_BACKOFF)
-        again = UnitRequeueState(count=count, requeue_at=to_datetime(now_s + backoff_s))
-        return UnitStep(replace(status, requeue_state=again), "suspend", now_s + backoff_s)
+        return _again_later(unit, job, _Reason(BACKOFF_TIMEOUT, message), times, now_s)
     due = [at for at in (ends_s, deadline_s) if at is not None]
     return UnitStep(status, "", min(due, default=None))
 
@@ -239,13 +405,29 @@ def _counted(status: QueueUnitStatus, job: WaitingJob) -> QueueUnitStatus:
 
 
 def _is_evicted(status: QueueUnitStatus) -> bool:
-    return any(it.type == EVICTED and it.status == "True" for it in status.conditions)
+    return _is_true(status, EVICTED)
+
+
+def _is_reserved(status: QueueUnitStatus) -> bool:
+    """Return whether a unit has been let in; who writes for a scheduler may not know conditions."""
+    known = [it.status == "True" for it in status.conditions if it.type == QUOTA_RESERVED]
+    return next(iter(known), bool(status.admissions))
+
+
+def _is_true(status: QueueUnitStatus, kind: str) -> bool:
+    return any(it.type == kind and it.status == "True" for it in status.conditions)
 
 
 def _deadline(status: QueueUnitStatus, times: UnitTimes) -> float | None:
-    if times.pods_ready_s is None or status.last_allocate_time is None:
+    started = [
+        it.last_transition_time
+        for it in status.conditions
+        if it.type == ADMITTED and it.status == "True"
+    ]
+    since = next(iter(started), status.last_allocate_time)
+    if times.pods_ready_s is None or since is None:
         return None
-    return to_epoch_s(status.last_allocate_time) + times.pods_ready_s
+    return to_epoch_s(since) + times.pods_ready_s
 
 
 def _ends_s(unit: QueueUnit, now_s: float) -> float | None:

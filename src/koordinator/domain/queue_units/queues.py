@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from koordinator.api.queue_unit import Queue, UnitPolicy
+from koordinator.api.queue_unit import AdmissionCheckRef, Queue, UnitPolicy
+from koordinator.api.selectors import matches
+from koordinator.api.syntax import refusal
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.yaml_documents import yaml_document
 
@@ -20,6 +22,7 @@ DEPTH: Final = "max-depth"
 THRESHOLD: Final = "priority-threshold"
 ARGUMENTS: Final = "queue-args"  # YAML: times of backing off
 DEFAULT_THRESHOLD: Final = 4
+MOST_CHECKS: Final = 8
 _LONGEST_S: Final = 10**6
 
 
@@ -49,9 +52,17 @@ class UnitQueue:
     threshold: int = DEFAULT_THRESHOLD  # of Intelligent: units below it are passed over
     initial_backoff_s: float | None = None  # None: as everywhere
     longest_backoff_s: float | None = None
+    checks: tuple[AdmissionCheckRef, ...] = ()
+    is_strict: bool = False  # a scheduler has the last word about its units
 
     @classmethod
-    def of(cls, queue: Queue, default_policy: UnitPolicy = UnitPolicy.PRIORITY) -> "UnitQueue":
+    def of(
+        cls,
+        queue: Queue,
+        default_policy: UnitPolicy = UnitPolicy.PRIORITY,
+        *,
+        is_strict: bool = False,
+    ) -> "UnitQueue":
         """Return the rules of a queue; what makes no sense counts as not said."""
         marks = queue.metadata.annotations
         arguments = _arguments(marked(marks, ARGUMENTS))
@@ -65,7 +76,27 @@ class UnitQueue:
             _number(marked(marks, THRESHOLD)) or DEFAULT_THRESHOLD,
             _seconds(arguments.get("podInitialBackoffSeconds")),
             _seconds(arguments.get("podMaxBackoffSeconds")),
+            queue.spec.admission_checks,
+            is_strict,
         )
+
+    def checks_of(self, labels: Mapping[str, str]) -> tuple[str, ...]:
+        """Return the admission checks that a unit with these labels must pass.
+
+        Raises InputError for a selector that can't be read, and for more than a unit can show.
+        """
+        names: dict[str, None] = {}
+        for check in self.checks:
+            try:
+                is_meant = check.label_selector is None or matches(check.label_selector, labels)
+            except InputError as error:
+                path = f"spec.admissionChecks[{check.name}].labelSelector"
+                raise error.within(path=path) from None
+            if is_meant:
+                names[check.name] = None
+        if len(names) > MOST_CHECKS:
+            raise refusal("spec.admissionChecks", f"{len(names)} checks", f"at most {MOST_CHECKS}")
+        return tuple(names)
 
 
 def _arguments(text: str) -> Mapping[str, object]:

@@ -7,11 +7,13 @@ from collections.abc import Iterable
 from typing import Final
 
 from koordinator.api.elastic_quota import ROOT_QUOTA, ElasticQuota
+from koordinator.domain.queue_units.accounts import UnitClaim
 from koordinator.domain.quota.amounts import (
     Amounts,
     add,
     amounts_of,
     exceeded,
+    multiple,
     named_by,
     plus,
     to_text,
@@ -20,13 +22,19 @@ from koordinator.domain.quota.amounts import (
 _PRECISION: Final = 1 << 20
 
 
+def times_rate(amounts: Amounts, rate: float) -> dict[str, int]:
+    """Return so many times the amounts, rounded down; exact for a rate such as 1.5."""
+    factor = round(rate * _PRECISION)
+    return {resource: amount * factor // _PRECISION for resource, amount in amounts.items()}
+
+
 class UnitQuotas:
     """The quotas of a cluster by name, with what units hold of each."""
 
     def __init__(self, quotas: Iterable[ElasticQuota], oversell_rate: float = 1.0) -> None:
         """``oversell_rate``: how many times its maximum a quota lets in."""
         self._quotas: dict[str, ElasticQuota] = {}
-        self._rate = round(oversell_rate * _PRECISION)
+        self._rate = oversell_rate
         self._used: dict[str, dict[str, int]] = {}
         self._twice: set[str] = set()
         for quota in quotas:
@@ -52,15 +60,29 @@ class UnitQuotas:
             path.append(ROOT_QUOTA)
         return tuple(path)
 
-    def take(self, name: str, request: Amounts) -> None:
+    def expect(self, claim: UnitClaim) -> None:
+        """Do nothing: who waits keeps nobody else from his room."""
+
+    def take(self, claim: UnitClaim) -> None:
         """Count what a unit holds, in its quota and above; of a quota that is gone, there alone."""
+        self._count(claim.quota, claim.amounts)
+
+    def release(self, claim: UnitClaim) -> None:
+        """Take back what was counted with ``take``."""
+        self._count(claim.quota, multiple(claim.amounts, -1))
+
+    def can_have_room(self, claim: UnitClaim) -> bool:
+        """Return whether its quota and those above it are there."""
+        return isinstance(self.path(claim.quota), tuple)
+
+    def preempts(self, claim: UnitClaim) -> bool:  # noqa: ARG002 -- of whatever claim
+        """Return False: queues say so."""
+        return False
+
+    def _count(self, name: str, amounts: Amounts) -> None:
         path = self.path(name)
         for level in path if isinstance(path, tuple) else (name,):
-            add(self._used.setdefault(level, {}), request)
-
-    def release(self, name: str, request: Amounts) -> None:
-        """Take back what was counted with ``take``."""
-        self.take(name, {resource: -amount for resource, amount in request.items()})
+            add(self._used.setdefault(level, {}), amounts)
 
     def used(self, name: str) -> Amounts:
         """Return what units hold of a quota."""
@@ -68,12 +90,11 @@ class UnitQuotas:
 
     def limit(self, name: str) -> Amounts:
         """Return what they may hold."""
-        most = amounts_of(self._quotas[name].spec.max)
-        return {resource: amount * self._rate // _PRECISION for resource, amount in most.items()}
+        return times_rate(amounts_of(self._quotas[name].spec.max), self._rate)
 
-    def why_not(self, name: str, request: Amounts) -> str:
+    def why_not(self, claim: UnitClaim) -> str:
         """Return why a unit can't be let in; empty: it can."""
-        path = self.path(name)
+        path, request = self.path(claim.quota), claim.amounts
         if isinstance(path, str):
             return path
         for level in path:

@@ -41,6 +41,8 @@ class ManagerFeature(StrEnum):
     NO_DEFAULT_QUOTA = "DisableDefaultQuota"
     REPLACE_RESOURCES = "ReplaceResourcesTransformer"
     PRIORITY_TRANSFORMER = "PriorityTransformer"  # priorities are looked up so in any case
+    TREE_QUEUES = "ElasticQuotaTreeBuildQueueForQuota"  # of koord-queue, as the next
+    TREE_AVAILABLE_QUOTAS = "ElasticQuotaTreeCheckAvailableQuota"
     PREEMPTION_TRANSFORMER = "PreemptionPolicyTransformer"  # nobody here looks at the policy
 
 
@@ -54,6 +56,7 @@ DEFAULT_GATES: Final = frozenset(
         ManagerFeature.QUOTA_MUTATING,
         ManagerFeature.QUOTA_VALIDATING,
         ManagerFeature.SYNC_GPU_SHARED,
+        ManagerFeature.TREE_QUEUES,
     )
 )
 #: Gates of the original that switch what does not exist here: this one is of the descheduler.

@@ -42,12 +42,6 @@ MAPPING: Final = (
     UnitPlugin.DEFAULT_GROUP,
 )
 DEFAULT_PLUGINS: Final = frozenset((UnitPlugin.PRIORITY, UnitPlugin.ELASTIC_QUOTA_V2))
-#: Plugins that are not there yet.
-_MISSING: Final = (
-    UnitPlugin.ELASTIC_QUOTA,
-    UnitPlugin.RESOURCE_QUOTA,
-    UnitPlugin.DEFAULT_GROUP,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +129,6 @@ def _plugin(name: str, path: str) -> UnitPlugin:
     if found is None or (found is not UnitPlugin.DEFAULT_GROUP and found != name):
         accepted = f"{', '.join(UnitPlugin)}{did_you_mean(name, UnitPlugin)}"
         raise refusal(path, name, accepted)
-    if found in _MISSING:
-        raise refusal(path, name, "a plugin that is there: Priority, ElasticQuotaV2")
     return found
 
 

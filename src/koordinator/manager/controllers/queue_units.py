@@ -14,14 +14,14 @@ from typing import Final
 from msgspec.structs import replace
 
 from koordinator.api.codec import encode_part, merge_patch
-from koordinator.api.elastic_quota import DEFAULT_QUOTA, ROOT_QUOTA, SYSTEM_QUOTA, ElasticQuota
+from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.meta import JsonObject, KubeObject, ObjectMeta, OwnerReference
+from koordinator.api.namespace import Namespace
 from koordinator.api.priority import PriorityClass
 from koordinator.api.queue_unit import (
     ConsumerRef,
     Queue,
     QueueItem,
-    QueueSpec,
     QueueUnit,
     QueueUnitSpec,
     QueueUnitStatus,
@@ -30,7 +30,9 @@ from koordinator.api.queue_unit import (
     UnitPolicy,
     UnitQueueStatus,
 )
-from koordinator.domain.queue_units.admission import WaitingUnit, plan_admission
+from koordinator.api.quota_tree import ElasticQuotaTree
+from koordinator.api.resource_quota import ResourceQuota
+from koordinator.domain.queue_units.admission import AdmissionPlan, WaitingUnit, plan_admission
 from koordinator.domain.queue_units.jobs import (
     ENQUEUED,
     ENQUEUED_AT,
@@ -43,6 +45,7 @@ from koordinator.domain.queue_units.jobs import (
 from koordinator.domain.queue_units.kinds import JobKind
 from koordinator.domain.queue_units.life import (
     PREEMPTED,
+    UnitGates,
     UnitTimes,
     admission_stamp,
     evicted,
@@ -50,25 +53,36 @@ from koordinator.domain.queue_units.life import (
     let_in,
     step,
 )
-from koordinator.domain.queue_units.queues import (
-    POLICY_LABEL,
-    UnitQueue,
-    marked,
-    policy_named,
-)
-from koordinator.domain.queue_units.quotas import UnitQuotas
+from koordinator.domain.queue_units.queues import UnitQueue
 from koordinator.domain.quota.amounts import to_quantities
 from koordinator.foundation.clock import to_datetime
 from koordinator.foundation.errors import InputError
 from koordinator.manager.configuration.queue_configuration import JobTimes, QueueConfiguration
+from koordinator.manager.controllers.queue_plugins import (
+    PluginWorld,
+    QueuePlugins,
+    QueuePluginSettings,
+)
 from koordinator.manager.writes import Create, Delete, Patch, Write
 
-QUEUE_PRIORITY: Final = 1000
 RFC3339: Final = "%Y-%m-%dT%H:%M:%SZ"
 SOON_S: Final = 0.01  # not at once: what was written may have to be read again first
 SHOWN_ITEMS: Final = 100  # of a queue's status
 _ACTIVE: Final = "active"
-_NO_QUEUE: Final = frozenset((ROOT_QUOTA, SYSTEM_QUOTA, DEFAULT_QUOTA))
+
+
+@dataclass(frozen=True, slots=True)
+class QueueChoice:
+    """Queues by name: those named, or, if ``only`` is None, all; never those in ``but``."""
+
+    only: frozenset[str] | None = None
+    but: frozenset[str] = frozenset()
+
+    def __contains__(self, name: str) -> bool:
+        return name not in self.but and (self.only is None or name in self.only)
+
+
+NO_QUEUE: Final = QueueChoice(frozenset())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +95,9 @@ class QueueUnitOptions:
     oversell_rate: float = 1.0
     default_preemptible: bool = True
     default_policy: UnitPolicy = UnitPolicy.PRIORITY
+    strict_queues: QueueChoice = NO_QUEUE  # whose units a scheduler has the last word about
+    checks_available: bool = False  # of a tree only quotas count that the namespace names
+    makes_queues: bool = True  # for each quota of a tree
     queue_namespace: str = "koord-queue"
     pods_ready_s: float = 600.0  # where the queue waits for pods
     initial_backoff_s: float = 1.0
@@ -95,6 +112,9 @@ class QueueWorld:
     units: Mapping[str, QueueUnit]
     queues: Mapping[str, Queue]
     quotas: Iterable[ElasticQuota]
+    trees: Iterable[ElasticQuotaTree]
+    namespaces: Mapping[str, Namespace]
+    resource_quotas: Iterable[ResourceQuota]
     priority_classes: Mapping[str, PriorityClass]
 
 
@@ -121,11 +141,17 @@ def reconcile_queue_units(world: QueueWorld, options: QueueUnitOptions, now_s: f
         known = jobs.setdefault(job.unit_key, job)
         if known is not job:
             done.problems[obj.key] = f"{known.id} has the unit {job.unit_key} already"
+    found = [it for it in world.queues.values() if it.metadata.namespace == options.queue_namespace]
     queues = {
-        queue.metadata.name: UnitQueue.of(queue, options.default_policy)
-        for queue in world.queues.values()
+        queue.metadata.name: UnitQueue.of(
+            queue,
+            options.default_policy,
+            is_strict=queue.metadata.name in options.strict_queues,
+        )
+        for queue in found
     }
-    living = _Pass(world, options, done, now_s)
+    plugins = _plugins(world, found, options)
+    living = _Pass(world, options, done, now_s, plugins, queues)
     units: list[WaitingUnit] = []
     for key, unit in world.units.items():
         job_of_unit = jobs.get(key)
@@ -133,23 +159,45 @@ def reconcile_queue_units(world: QueueWorld, options: QueueUnitOptions, now_s: f
             if unit.spec.consumer_ref is not None and _is_ours(unit, options, done):
                 done.steps.append((key, (_deletion(unit),)))
             continue
-        units.append(living.live(unit, job_of_unit, queues.get(unit.spec.queue)))
+        units.append(living.live(unit, job_of_unit))
     for key, job in jobs.items():
         is_managed = _is_managed(job, everything=options.manages_all)
         if key in world.units or not (is_managed or _is_orphan(job)):
             continue
-        created = _unit(job, world.priority_classes)
+        created = living.created(job)
         done.steps.append((key, (Create(created), _marks(job, now_s))))
         if holds(created, job):  # somebody has deleted the unit of a job that runs
             units.append(living.waiting(created, job))
-    _admit(units, queues, living)
+    plan = _admit(units, living)
+    done.steps += [(about, (write,)) for about, write in plugins.queue_writes()]
+    done.steps += _shown(found, plan.order)
     return done
+
+
+def _plugins(world: QueueWorld, queues: Sequence[Queue], options: QueueUnitOptions) -> QueuePlugins:
+    return QueuePlugins(
+        PluginWorld(
+            queues=queues,
+            quotas=tuple(world.quotas),
+            trees=world.trees,
+            namespaces=world.namespaces,
+            resource_quotas=world.resource_quotas,
+        ),
+        QueuePluginSettings(
+            configuration=options.configuration,
+            oversell_rate=options.oversell_rate,
+            default_policy=options.default_policy,
+            namespace=options.queue_namespace,
+            checks_available=options.checks_available,
+            makes_queues=options.makes_queues,
+        ),
+    )
 
 
 # -- units ----------------------------------------------------------------------------------------
 
 
-def _unit(job: WaitingJob, classes: Mapping[str, PriorityClass]) -> QueueUnit:
+def _unit(job: WaitingJob, spec: QueueUnitSpec) -> QueueUnit:
     """Return the unit of a job that has none."""
     meta = job.obj.metadata
     namespace, _, name = job.unit_key.partition("/")
@@ -169,7 +217,7 @@ def _unit(job: WaitingJob, classes: Mapping[str, PriorityClass]) -> QueueUnit:
             annotations=meta.annotations,
             owner_references=(owner,),
         ),
-        spec=_spec(job, classes),
+        spec=spec,
     )
 
 
@@ -180,7 +228,7 @@ def _marks(job: WaitingJob, now_s: float) -> Patch:
     return Patch(type(job.obj), meta.name, {"metadata": {"annotations": marks}}, meta.namespace)
 
 
-def _spec(job: WaitingJob, classes: Mapping[str, PriorityClass]) -> QueueUnitSpec:
+def _spec(job: WaitingJob, classes: Mapping[str, PriorityClass], queue: str) -> QueueUnitSpec:
     meta = job.obj.metadata
     class_name = next((it.priority_class for it in job.pod_sets if it.priority_class), "")
     found = classes.get(class_name)
@@ -196,7 +244,7 @@ def _spec(job: WaitingJob, classes: Mapping[str, PriorityClass]) -> QueueUnitSpe
         ),
         priority=found.value if found is not None else number or 0,
         priority_class_name=class_name,
-        queue=job.quota,
+        queue=queue,
         resource=amounts,
         request=amounts,
         pod_sets=tuple(
@@ -213,16 +261,27 @@ class _Pass:
     options: QueueUnitOptions
     done: QueuePass
     now_s: float
+    plugins: QueuePlugins
+    queues: dict[str, UnitQueue]
 
-    def live(self, unit: QueueUnit, job: WaitingJob, queue: UnitQueue | None) -> WaitingUnit:
+    def created(self, job: WaitingJob) -> QueueUnit:
+        """Return the unit of a job that has none."""
+        unit = _unit(job, self._spec(job))
+        place = self.plugins.places.place(unit)
+        return _with(unit, replace(unit.spec, queue=place.queue), unit.status)
+
+    def live(self, unit: QueueUnit, job: WaitingJob) -> WaitingUnit:
         """Let one unit live on; return it as it is stored, or will be."""
-        options, done = self.options, self.done
-        result = step(unit, job, _times(options, job, queue), self.now_s)
+        options, done, queue = self.options, self.done, self.queues.get(unit.spec.queue)
+        times, gates = _times(options, job, queue), _gates(options, unit, queue)
+        result = step(unit, job, times, self.now_s, gates)
         if result.again_s is not None:
             self.look_again(result.again_s)
         spec = unit.spec
         if not holds(unit, job) and not job.is_over:
-            spec = _merged(spec, _spec(job, self.world.priority_classes))
+            spec = _merged(spec, self._spec(job))
+            place = self.plugins.places.place(_with(unit, spec, unit.status))
+            spec = replace(spec, queue=place.queue)
         if result.deactivate:
             spec = replace(spec, active=False)
         writes: list[Write] = []
@@ -242,7 +301,12 @@ class _Pass:
         preemptible = is_unit_preemptible(
             unit.metadata.labels, default=self.options.default_preemptible
         )
-        return WaitingUnit(unit, job, unit.spec.priority or 0, preemptible)
+        place = self.plugins.places.place(unit)
+        return WaitingUnit(unit, job, place, unit.spec.priority or 0, preemptible)
+
+    def _spec(self, job: WaitingJob) -> QueueUnitSpec:
+        queue = job.quota if self.plugins.uses_names else ""
+        return _spec(job, self.world.priority_classes, queue)
 
     def look_again(self, at_s: float) -> None:
         """Look at everything again then, if not earlier."""
@@ -266,6 +330,17 @@ def _times(options: QueueUnitOptions, job: WaitingJob, queue: UnitQueue | None) 
     )
 
 
+def _gates(options: QueueUnitOptions, unit: QueueUnit, queue: UnitQueue | None) -> UnitGates:
+    """Return what a unit that has its room must pass; what is unknown is as it was."""
+    is_strict = unit.spec.queue in options.strict_queues
+    if queue is None:
+        return UnitGates(None, is_strict)
+    try:
+        return UnitGates(queue.checks_of(unit.metadata.labels), is_strict)
+    except InputError:
+        return UnitGates(None, is_strict)
+
+
 def _merged(spec: QueueUnitSpec, wanted: QueueUnitSpec) -> QueueUnitSpec:
     """Return what a job asks for by now, with what a user may have said in the unit."""
     return replace(
@@ -277,11 +352,15 @@ def _merged(spec: QueueUnitSpec, wanted: QueueUnitSpec) -> QueueUnitSpec:
     )
 
 
-def _admit(every: Sequence[WaitingUnit], queues: Mapping[str, UnitQueue], living: _Pass) -> None:
+def _admit(every: Sequence[WaitingUnit], living: _Pass) -> AdmissionPlan:
     """Let in who has room, and send back who has to go for others."""
-    world, options, done, now_s = living.world, living.options, living.done, living.now_s
-    quotas = list(world.quotas)
-    plan = plan_admission(every, queues, UnitQuotas(quotas, options.oversell_rate))
+    options, done, now_s = living.options, living.done, living.now_s
+    for one in every:  # what is so of all queues is so of those that have no object yet
+        is_strict = one.queue in options.strict_queues
+        living.queues.setdefault(
+            one.queue, UnitQueue(one.queue, policy=options.default_policy, is_strict=is_strict)
+        )
+    plan = plan_admission(every, living.queues, living.plugins.account)
     busy = {key for key, _ in done.steps}
     for victim, by in plan.sent_back:
         message = f"it had to go for {by}"
@@ -291,44 +370,31 @@ def _admit(every: Sequence[WaitingUnit], queues: Mapping[str, UnitQueue], living
             _switch(victim.unit, victim.job, now_s, resume=False),
         )
         done.steps.append((victim.unit.key, writes))
-    for one in plan.let_in:
+    for one, gates in plan.let_in:
         if one.unit.key in busy:  # it is written in this pass already: it is let in with the next
             living.look_again(now_s + SOON_S)
             continue
-        status = let_in(one.unit, one.job, now_s)
+        status = let_in(one.unit, one.job, now_s, gates)
         admitted = _with(one.unit, one.unit.spec, status)
-        writes = (_status(one.unit, status), _switch(admitted, one.job, now_s, resume=True))
-        done.steps.append((one.unit.key, writes))
+        lets_in: list[Write] = [_status(one.unit, status)]
+        if status.phase == UnitPhase.DEQUEUED:
+            lets_in.append(_switch(admitted, one.job, now_s, resume=True))
+        done.steps.append((one.unit.key, tuple(lets_in)))
     for one in every:
         why = plan.reasons.get(one.unit.key, "")
         if why and why != one.unit.status.message and one.unit.key not in busy:
             status = replace(one.unit.status, message=why, phase=UnitPhase.ENQUEUED)
             done.steps.append((one.unit.key, (_status(one.unit, status),)))
-    _show_queues(quotas, world.queues, plan.order, options, done)
+    return plan
 
 
-# -- queues ---------------------------------------------------------------------------------------
-
-
-def _show_queues(
-    quotas: Iterable[ElasticQuota],
-    queues: Mapping[str, Queue],
-    order: Mapping[str, list[WaitingUnit]],
-    options: QueueUnitOptions,
-    done: QueuePass,
-) -> None:
-    """Make a queue per quota, and show in it who waits."""
-    by_name = {queue.metadata.name: queue for queue in queues.values()}
-    for quota in quotas:
-        name = quota.metadata.name
-        if name in by_name or name in _NO_QUEUE or quota.is_parent:
-            continue
-        meta = ObjectMeta(name=name, namespace=options.queue_namespace)
-        policy = policy_named(marked(quota.metadata.labels, POLICY_LABEL), options.default_policy)
-        spec = QueueSpec(queue_policy=policy, priority=QUEUE_PRIORITY)
-        done.steps.append((name, (Create(Queue(metadata=meta, spec=spec)),)))
-    for name, queue in by_name.items():
-        waiting = order.get(name, [])[:SHOWN_ITEMS]
+def _shown(
+    queues: Iterable[Queue], order: Mapping[str, list[WaitingUnit]]
+) -> list[tuple[str, tuple[Write, ...]]]:
+    """Return writes by which queues show who waits in them."""
+    steps: list[tuple[str, tuple[Write, ...]]] = []
+    for queue in queues:
+        waiting = order.get(queue.metadata.name, [])[:SHOWN_ITEMS]
         items = tuple(
             QueueItem(
                 name=one.unit.metadata.name,
@@ -343,9 +409,8 @@ def _show_queues(
             after = Queue(metadata=queue.metadata, spec=queue.spec, status=status)
             body = merge_patch(queue, after)
             meta = queue.metadata
-            done.steps.append(
-                (queue.key, (Patch(Queue, meta.name, body, meta.namespace, "status"),))
-            )
+            steps.append((queue.key, (Patch(Queue, meta.name, body, meta.namespace, "status"),)))
+    return steps
 
 
 # -- writes ---------------------------------------------------------------------------------------

@@ -8,14 +8,18 @@ from typing import Any, cast
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.unit.manager.queue_units.worlds import World, is_over, job, queue, quota
 
 from koordinator.api.labels import QUOTA_NAME
+from koordinator.api.meta import JsonObject
 from koordinator.api.queue_unit import QueueUnit
 from koordinator.api.workload import Job
 from koordinator.cluster.port import Cluster
 from koordinator.domain.quota.amounts import amounts_of
 from koordinator.foundation.errors import ClusterError, NotFoundError
+from koordinator.manager.configuration.queue_configuration import QueueConfiguration, UnitPlugin
+from koordinator.manager.controllers.queue_units import NO_QUEUE, QueueChoice
 
 MAX = {"top": 5, "left": 4, "right": 3}
 PARENTS = {"left": "top", "right": "top"}
@@ -54,7 +58,10 @@ _ops = st.lists(
             st.tuples(_amounts, st.integers(1, 2), st.sampled_from(["left", "right"]), _amounts),
         ),
         st.tuples(st.sampled_from(["delete", "end", "suspend", "pods", "slow", "unit"]), _names),
+        st.tuples(st.just("check"), _names, st.sampled_from(["Ready", "Retry", "Rejected", "?"])),
+        st.tuples(st.just("say"), _names, st.sampled_from(["SchedSucceed", "SchedFailed"])),
         st.tuples(st.just("step"), st.integers(1, 3)),
+        st.tuples(st.just("other")),
         st.tuples(st.just("restart")),
         st.tuples(st.just("wait"), st.sampled_from([1, 30, 61])),
     ),
@@ -78,39 +85,97 @@ def too_much(world: World) -> dict[str, int]:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=90, deadline=None)
 @given(
     ops=_ops,
     faults=st.lists(st.sampled_from([0, 0, 0, 1, 2]), max_size=30),
     policy=st.sampled_from(["Priority", "Block"]),
-    preempts=st.booleans(),
-    waits=st.booleans(),
+    switches=st.fixed_dictionaries(
+        {name: st.booleans() for name in ("preempts", "waits", "is_strict", "has_checks", "tree")}
+    ),
 )
 def test_no_quota_lets_in_too_much_and_nothing_is_lost(
-    ops: list[Any], faults: list[int], policy: str, preempts: bool, waits: bool
+    ops: list[Any], faults: list[int], policy: str, switches: dict[str, bool]
 ) -> None:
-    """Jobs come, end, go, are suspended; writes fail, answers get lost, the manager restarts."""
-    marks = {
-        "enable_queueunit_preemption": str(preempts).lower(),
-        "wait_for_pods_running": str(waits).lower(),
-    }
+    """Jobs come, end, go, are suspended; checks and schedulers say this and that.
+
+    Writes fail, answers get lost, the manager restarts, and another one works at the same time.
+    """
     world = World(
-        *(quota(name, cpu, PARENTS.get(name, "")) for name, cpu in MAX.items()),
-        queue("left", policy, **marks),
-        queue("right", policy, **marks),
+        *_quotas(tree=switches["tree"]),
+        *(_queue(name, policy, switches) for name in ("left", "right")),
+        configuration=_TREE if switches["tree"] else QueueConfiguration(),
+        strict_queues=QueueChoice() if switches["is_strict"] else NO_QUEUE,
         pods_ready_s=60.0,
     )
     faulty = FaultyCluster(world.cluster, faults)
     world.manager = world.start(cast("Cluster", faulty))
+    other = world.start(cast("Cluster", faulty))
     for op, *args in ops:
-        _do(world, faulty, op, args)
+        if op == "other":
+            other.step()
+        else:
+            _do(world, faulty, op, args)
         assert not too_much(world)
     faults.clear()
     world.pass_time(120)
-    for _ in range(4):  # who waits for pods and backs off comes again
+    for _ in range(8):  # who waits for pods, backs off or is asked about comes again
+        _let_all_pass(world)
         world.pass_time(30)
         assert not too_much(world)
     _check_nothing_is_lost(world)
+
+
+_TREE = QueueConfiguration(frozenset((UnitPlugin.PRIORITY, UnitPlugin.ELASTIC_QUOTA)))
+
+
+def _quotas(*, tree: bool) -> list[JsonObject]:
+    if not tree:
+        return [quota(name, cpu, PARENTS.get(name, "")) for name, cpu in MAX.items()]
+    children = [{"name": name, "max": {"cpu": MAX[name]}} for name in PARENTS]
+    return [
+        {
+            "apiVersion": "scheduling.sigs.k8s.io/v1beta1",
+            "kind": "ElasticQuotaTree",
+            "metadata": {"name": "tree", "namespace": "kube-system"},
+            "spec": {"root": {"name": "root", "max": {"cpu": MAX["top"]}, "children": children}},
+        }
+    ]
+
+
+def _queue(name: str, policy: str, switches: dict[str, bool]) -> JsonObject:
+    made = queue(
+        name,
+        policy,
+        enable_queueunit_preemption=str(switches["preempts"]).lower(),
+        wait_for_pods_running=str(switches["waits"]).lower(),
+        quota_fullname=f"root/{name}",
+    )
+    if switches["has_checks"]:
+        made["spec"]["admissionChecks"] = [{"name": "one"}, {"name": "two"}]
+    return made
+
+
+def _let_all_pass(world: World) -> None:
+    """Let checks and the scheduler have nothing against any unit."""
+    for unit in world.cluster.list(QueueUnit).items:
+        if unit.spec.active is False:
+            patch = {"spec": {"active": True}}
+            world.cluster.patch(QueueUnit, unit.metadata.name, "default", patch)
+        elif unit.status.phase == "SchedReady":
+            _report(world, unit.metadata.name, phase="SchedSucceed")
+        elif unit.status.phase == "Reserved":
+            _check(world, unit.metadata.name, "Ready")
+
+
+def _check(world: World, name: str, state: str) -> None:
+    checks = world.unit(name).status.admission_checks
+    _report(world, name, admission_checks=tuple(replace(it, state=state) for it in checks))
+
+
+def _report(world: World, name: str, **said: Any) -> None:
+    unit = world.unit(name)
+    world.cluster.update_status(replace(unit, status=replace(unit.status, **said)))
 
 
 def _do(world: World, faulty: FaultyCluster, op: str, args: list[Any]) -> None:
@@ -126,6 +191,12 @@ def _do(world: World, faulty: FaultyCluster, op: str, args: list[Any]) -> None:
         if args[0] not in known:
             cpu, pods, name, priority = args[1]
             world.add(job(args[0], cpu, pods=pods, quota=name, priority=priority))
+    elif op in ("check", "say"):
+        with suppress(NotFoundError):
+            if op == "check":
+                _check(world, args[0], args[1])
+            else:
+                _report(world, args[0], phase=args[1])
     elif args[0] in known:
         _do_to(world, op, args[0])
 
