@@ -122,13 +122,19 @@ class ComponentProcess:
         burst: int,
         timeout_s: float = 30.0,
         kubelet: KubeletSource | None = None,
+        kubeconfig: str = "",
     ) -> KubernetesCluster:
         """Return a client of the cluster, closed at the end; ``qps`` 0 is no limit.
 
-        ``kubelet`` is where its watches find pods; None: at the API server.
+        ``kubelet`` is where its watches find pods; None: at the API server.  ``kubeconfig`` names
+        another way to a cluster than the component's own.
+        Raises InputError if there is none.
         """
+        credentials = self._credentials
+        if kubeconfig:
+            credentials = Credentials(find_connection(kubeconfig, ""), self.clock)
         cluster = KubernetesCluster(
-            self._credentials,
+            credentials,
             self.clock,
             may_write=may_write,
             qps=qps if qps > 0 else None,

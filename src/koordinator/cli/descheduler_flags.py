@@ -17,8 +17,6 @@ from koordinator.cli.flags import (
     OncePrint,
     PageFlags,
     ProcessFlags,
-    parse_bool,
-    parse_list,
 )
 from koordinator.cli.output import Output
 from koordinator.cli.scheduler_flags import SchedulerElectionFlags
@@ -29,6 +27,7 @@ from koordinator.descheduler.configuration import (
     decode_descheduler_configuration,
 )
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.feature_gates import SOURCE, parse_feature_gates
 from koordinator.foundation.files import LARGEST_CONFIGURATION_BYTES, read_file
 from koordinator.foundation.yaml_documents import to_yaml, yaml_document
 
@@ -132,12 +131,9 @@ def read_descheduler_configuration(path: Path) -> DeschedulerConfiguration:
 
 def parse_gates(text: str) -> frozenset[str]:
     """Return the feature gates that are on.  Raises InputError."""
-    on = set[str]()
-    for part in parse_list(text):
-        name, _, value = part.partition("=")
-        if name not in GATES:
-            accepted = f"{', '.join(GATES)} with =true or =false"
-            raise InputError(f"found {part!r}; accepted is {accepted}", source="--feature-gates")
-        if parse_bool(value, f"--feature-gates: {name}"):
-            on.add(name)
-    return frozenset(on)
+    said = parse_feature_gates(text, beta=GATES)
+    unknown = [name for name in said if name not in GATES]
+    if unknown:
+        accepted = f"{', '.join(GATES)} with =true or =false"
+        raise InputError(f"found {unknown[0]!r}; accepted is {accepted}", source=SOURCE)
+    return frozenset(name for name, is_on in said.items() if is_on)

@@ -1,6 +1,7 @@
 """The flags of ``koord device-daemon``: those of koord-device-daemon, and its variables."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -38,9 +39,24 @@ class DeviceDaemonFlags:
         ),
     ] = "/var/run/koordlet/xpu-device-infos/ic-device"
     host_root_dir: Annotated[
-        str, typer.Option(help="Tools of vendors are run there.", rich_help_panel=_ROOTS)
-    ] = "/"
-    sys_root_dir: Annotated[str, typer.Option(rich_help_panel=_ROOTS)] = "/sys"
+        str,
+        typer.Option(
+            help="Tools of vendors are run there; default: /hostfs, where the original's "
+            "DaemonSet has it, if it is there, else /.",
+            rich_help_panel=_ROOTS,
+        ),
+    ] = ""
+    sys_root_dir: Annotated[
+        str, typer.Option(help="Default: /host-sys or /sys, likewise.", rich_help_panel=_ROOTS)
+    ] = ""
+
+    def host_root(self, original: Path = Path("/hostfs")) -> str:
+        """Return where the machine is mounted; ``original`` is where the original has it."""
+        return self.host_root_dir or (str(original) if original.is_dir() else "/")
+
+    def sys_root(self, original: Path = Path("/host-sys")) -> str:
+        """Return where its /sys is."""
+        return self.sys_root_dir or (str(original) if original.is_dir() else "/sys")
 
     @property
     def inventory_s(self) -> float:

@@ -29,7 +29,7 @@ def run_device_daemon(flags: DeviceDaemonFlags) -> None:
     set_up_logging(flags.process.logging_format, flags.process.verbosity)
     host, clock = LinuxHost(), SystemClock()
     daemon = DeviceDaemon(
-        LinuxCardMachine(LinuxVendorTools(flags.host_root_dir), host, flags.sys_root_dir),
+        LinuxCardMachine(LinuxVendorTools(flags.host_root()), host, flags.sys_root()),
         host,
         clock,
         output=flags.output,

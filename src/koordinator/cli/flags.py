@@ -5,7 +5,7 @@ Groups of flags are fields of a command's own: see ``dataclass_flags``.
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,6 +23,15 @@ SERVING = "Serving"
 ELECTION = "Leader election"
 _FILES = "File, folder or - for standard input; repeatable."
 BOOL = "true|false"  # of a flag that says one or the other, or nothing at all
+TLS_VERSION: Any = typer.Option(
+    metavar="VersionTLS12|VersionTLS13", help="The oldest.", rich_help_panel=SERVING
+)
+TLS_SUITES: Any = typer.Option(
+    metavar="NAME,NAME",
+    help="Of TLS 1.2, in Go's words such as TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256; default: all "
+    "good ones.",
+    rich_help_panel=SERVING,
+)
 _NOW = "The time it is, RFC 3339; default: "
 
 Files = Annotated[list[str] | None, typer.Option("--filename", "-f", help=_FILES)]
@@ -70,6 +79,8 @@ class PageFlags:
     ] = "::"
     tls_cert_file: Annotated[Path | None, typer.Option(rich_help_panel=SERVING)] = None
     tls_private_key_file: Annotated[Path | None, typer.Option(rich_help_panel=SERVING)] = None
+    tls_min_version: Annotated[str, TLS_VERSION] = ""
+    tls_cipher_suites: Annotated[str, TLS_SUITES] = ""
     authorization_always_allow_paths: Annotated[
         str,
         typer.Option(help="What anybody may read.", metavar="PATH,PATH*", rich_help_panel=SERVING),

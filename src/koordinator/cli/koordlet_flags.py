@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from koordinator.cli.flags import ConnectionFlags, PageFlags, ProcessFlags, parse_bool
+from koordinator.cli.flags import ConnectionFlags, PageFlags, ProcessFlags
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError
 from koordinator.koordlet.failure_policy import FailurePolicy
@@ -393,7 +393,7 @@ class KoordletFlags:
         """Return what the agent works with.  Raises InputError."""
         from koordinator.host.roots import CONTAINER, HOST  # noqa: PLC0415 -- loaded by who runs
         from koordinator.koordlet.app import KoordletOptions  # noqa: PLC0415 -- the agent, not for --help
-        from koordinator.koordlet.app.gates import gates_of  # noqa: PLC0415 -- as above
+        from koordinator.koordlet.app.gates import gates_of, parse_gates  # noqa: PLC0415 -- as above
 
         name = self.node_name or os.environ.get(_NODE_NAME, "")
         if not name:
@@ -402,7 +402,7 @@ class KoordletFlags:
         return KoordletOptions(
             node_name=name,
             roots=self.roots.roots(HOST if mode == "hostMode" else CONTAINER),
-            gates=gates_of(_gates(self.feature_gates)),
+            gates=gates_of(parse_gates(self.feature_gates)),
             ticks_per_s=float(os.sysconf("SC_CLK_TCK")),
             collect_interval_s=self.collect_res_used_interval.total_seconds(),
             system_outdated_s=self.collect_sys_metric_outdated_interval.total_seconds(),
@@ -443,8 +443,3 @@ class KoordletFlags:
             raise InputError(f"found {self.addr!r}; accepted is host:port", source="--addr")
         any_address = "0.0.0.0"  # noqa: S104 -- the default of the original
         return host.strip("[]") or any_address, int(port)
-
-
-def _gates(text: str) -> dict[str, bool]:
-    pairs = [part.partition("=") for part in text.split(",") if part]
-    return {name.strip(): parse_bool(value, "--feature-gates") for name, _, value in pairs}

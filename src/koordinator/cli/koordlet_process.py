@@ -40,6 +40,7 @@ from koordinator.koordlet.app import Koordlet, KoordletOptions, Outbox
 from koordinator.koordlet.app.device_holders import DeviceHolders
 from koordinator.koordlet.app.device_hooks import device_hooks
 from koordinator.koordlet.app.events import KUBELET_SILENT, node_event
+from koordinator.koordlet.app.gates import MEANINGLESS, parse_gates
 from koordinator.koordlet.app.metrics import NodeGauges
 from koordinator.koordlet.cgroup_tree import CgroupTree, find_pod_uids, find_version
 from koordinator.koordlet.device_claims.gpu_claims import GpuClaims
@@ -103,6 +104,10 @@ class _Process:
     def __init__(self, settings: KoordletSettings, parts: ComponentProcess) -> None:
         allow_all_descriptors()
         self._settings, self._parts, self._clock = settings, parts, parts.clock
+        for gate, is_on in parse_gates(settings.flags.feature_gates).items():
+            if is_on and gate in MEANINGLESS:
+                why = MEANINGLESS[gate]
+                log.warning("feature gate without effect", extra={"gate": gate, "why": why})
         self._inquiries = Inquiries()
         self._outbox = Outbox()
         options = settings.options

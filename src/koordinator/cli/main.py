@@ -5,7 +5,9 @@
 
 import gc
 import sys
-from typing import Annotated
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Final
 
 import typer
 
@@ -14,6 +16,17 @@ from koordinator.cli.output import console, one_line
 from koordinator.cli.pipes import stream_to
 from koordinator.foundation.errors import InputError, InvalidError, KoordinatorError
 from koordinator.process.logs import tell_warnings
+
+PROGRAM: Final = "koord"
+#: Commands by the names of the original's programs, which its Deployments call.
+PROGRAMS: Final = {
+    "koord-scheduler": "scheduler",
+    "koord-manager": "manager",
+    "koord-descheduler": "descheduler",
+    "koordlet": "koordlet",
+    "koord-device-daemon": "device-daemon",
+    "koord-yarn-operator": "yarn-operator",
+}
 
 app = typer.Typer(
     name="koord", cls=CommandTable, no_args_is_help=True, pretty_exceptions_enable=False
@@ -56,7 +69,7 @@ def main() -> None:
     sys.stdout = stream_to(sys.stdout)
     try:
         try:
-            app()
+            app(_arguments(sys.argv), prog_name=PROGRAM)
         finally:
             sys.stdout.flush()
     except (InputError, InvalidError) as error:
@@ -65,6 +78,12 @@ def main() -> None:
     except KoordinatorError as error:
         _tell(f"failed: {error}")
         sys.exit(1)
+
+
+def _arguments(argv: Sequence[str]) -> list[str]:
+    """Return the words after ``koord``; a link by a name of the original's stands for a command."""
+    command = PROGRAMS.get(Path(argv[0]).name)
+    return [*([] if command is None else [command]), *argv[1:]]
 
 
 def _tell(text: str) -> None:

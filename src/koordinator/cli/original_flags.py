@@ -40,6 +40,10 @@ _LOGS: Final[Reasons] = {
         "log-file-max-size",
         "log-flush-frequency",
         "logtostderr",
+        "log-json-info-buffer-size",
+        "log-json-split-stream",
+        "log-text-info-buffer-size",
+        "log-text-split-stream",
         "one-output",
         "skip-headers",
         "skip-log-headers",
@@ -47,6 +51,24 @@ _LOGS: Final[Reasons] = {
         "vmodule",
     ),
 }
+_SERVING: Final[Reasons] = {
+    "one certificate is shown, whatever name a client asks for": ("tls-sni-cert-key",),
+    "connections are bounded in number, size and time, and speak HTTP/1.1": (
+        "disable-http2-serving",
+        "http2-max-streams-per-connection",
+    ),
+    "no other process may listen on the same port": (
+        "permit-address-sharing",
+        "permit-port-sharing",
+    ),
+    "all metrics are shown, with all labels; none is hidden": (
+        "allow-metric-labels",
+        "allow-metric-labels-manifest",
+        "disabled-metrics",
+        "show-hidden-metrics-for-version",
+    ),
+}
+_REVIEWED = "who asks is looked up with the API server, by token"
 _RUNTIME = "a container runtime is found by its socket: --containerd-endpoint names another"
 _TSDB = "samples are in memory, for as long as the NodeMetric's windows are"
 _THREADS = "/debug/threads shows what the process is doing"
@@ -54,11 +76,32 @@ _AUDIT = "koord audit and koord explain tell it"
 
 OF_SCHEDULER: Final = _by_flag(
     _LOGS,
+    _SERVING,
     {
-        "who asks is looked up with the API server, by token": (
+        _REVIEWED: (
             "authentication-skip-lookup",
             "authentication-tolerate-lookup-failure",
+            "client-ca-file",
+            "requestheader-allowed-names",
+            "requestheader-client-ca-file",
+            "requestheader-extra-headers-prefix",
+            "requestheader-group-headers",
+            "requestheader-uid-headers",
+            "requestheader-username-headers",
         ),
+        "an answer about who may read what is kept for ten seconds": (
+            "authentication-token-webhook-cache-ttl",
+            "authorization-webhook-cache-authorized-ttl",
+            "authorization-webhook-cache-unauthorized-ttl",
+        ),
+        "clientConnection of the configuration says it": ("kube-api-burst", "kube-api-qps"),
+        "there is one behaviour, that of Kubernetes 1.35": (
+            "emulated-version",
+            "emulation-forward-compatible",
+            "min-compatibility-version",
+            "runtime-config-emulation-forward-compatible",
+        ),
+        "objects are never changed in place": ("disable-no-deepcopy",),
         _THREADS: ("contention-profiling", "profiling"),
         _AUDIT: (
             "debug-diagnosis",
@@ -127,10 +170,12 @@ SPELLED_BY_MANAGER: Final[Mapping[str, str]] = MappingProxyType(
 )
 OF_DESCHEDULER: Final = _by_flag(
     _LOGS,
+    _SERVING,
     {
+        "a certificate of its own making is in memory only": ("cert-dir",),
         _THREADS: ("contention-profiling", "profiling"),
         "addresses stand in the configuration": ("address", "port"),
-        "who asks is looked up with the API server, by token": (
+        _REVIEWED: (
             "authentication-skip-lookup",
             "authentication-tolerate-lookup-failure",
         ),
@@ -206,6 +251,10 @@ OF_DEVICE_DAEMON: Final = _by_flag(
 
 
 NOWHERE_ELSE: Final[Mapping[str, str]] = MappingProxyType({})
+#: What each of them says adds to what was said before; of all other flags the last one counts.
+_LISTS: Final = frozenset(
+    ("controller-plugins", "controllers", "feature-gates", "noderesource-plugins")
+)
 
 
 def as_declared(
@@ -221,6 +270,7 @@ def as_declared(
     have here, by those that they have in the original.
     """
     taken: list[str] = []
+    lists: dict[str, list[str]] = {}
     left = list(args)
     while left:
         arg = left.pop(0)
@@ -228,11 +278,14 @@ def as_declared(
         name = spelled.get(name, name.replace("_", "-"))
         option = declared.get(f"--{name}")
         if arg == "--":
-            return [*taken, arg, *left]
+            taken += [arg, *left]
+            break
         if not arg.startswith("-") or not name:
             taken.append(arg)
         elif name == "v":
             taken += ["-v", value] if equals else ["-v"]
+        elif option is not None and name in _LISTS and (equals or left):
+            lists.setdefault(name, []).append(value if equals else left.pop(0))
         elif option is not None:
             taken += _as_option(option, name, value if equals else None)
         elif name in ignored:
@@ -241,7 +294,7 @@ def as_declared(
             log.warning("flag left out", extra={"flag": f"--{name}", "why": ignored[name]})
         else:
             taken.append(arg)
-    return taken
+    return [*(f"--{name}={','.join(said)}" for name, said in lists.items()), *taken]
 
 
 def _as_option(option: Any, name: str, value: str | None) -> Iterable[str]:

@@ -17,6 +17,7 @@ from koordinator.process.authorization import Authorizer, Reviewer
 from koordinator.process.certificates import context_of_files, self_signed_context
 from koordinator.process.guard import Guard
 from koordinator.process.http_server import HttpServer, is_loopback
+from koordinator.process.tls_terms import DEFAULT_TERMS, TlsTerms
 
 #: As the kubelet has it: every node is scraped, and not every scrape shall ask the API server.
 ANSWERS_CACHED_S = 120.0
@@ -33,6 +34,7 @@ class PageSettings:
     certificate: Path | None
     key: Path | None
     always_allowed: tuple[str, ...]
+    terms: TlsTerms = DEFAULT_TERMS
 
     @staticmethod
     def parse(
@@ -42,6 +44,8 @@ class PageSettings:
         bind_address: str,
         tls_cert_file: Path | None,
         tls_private_key_file: Path | None,
+        tls_min_version: str = "",
+        tls_cipher_suites: str = "",
         authorization_always_allow_paths: str,
     ) -> "PageSettings":
         """Return the settings of flags.  Raises InputError if they contradict each other."""
@@ -54,6 +58,7 @@ class PageSettings:
             certificate=tls_cert_file,
             key=tls_private_key_file,
             always_allowed=tuple(filter(None, authorization_always_allow_paths.split(","))),
+            terms=TlsTerms.parse(tls_min_version, tls_cipher_suites),
         )
 
 
@@ -86,5 +91,5 @@ def page_servers(
 
 def _tls(settings: PageSettings, name: str, clock: Clock) -> ssl.SSLContext:
     if settings.certificate is not None and settings.key is not None:
-        return context_of_files(settings.certificate, settings.key)
-    return self_signed_context(("localhost", "127.0.0.1", name), clock)
+        return context_of_files(settings.certificate, settings.key, settings.terms)
+    return self_signed_context(("localhost", "127.0.0.1", name), clock, settings.terms)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from msgspec.structs import replace
@@ -17,6 +17,8 @@ from koordinator.cli.flags import (
     ELECTION,
     ONCE,
     SERVING,
+    TLS_SUITES,
+    TLS_VERSION,
     ConnectionFlags,
     OnceFiles,
     OnceNow,
@@ -28,6 +30,9 @@ from koordinator.cli.output import Output
 from koordinator.domain.audit.workload_life import AlertLimits
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError
+
+if TYPE_CHECKING:
+    from koordinator.process.tls_terms import TlsTerms
 
 ElectionT = TypeVar("ElectionT", bound=LeaderElectionConfiguration)
 
@@ -98,6 +103,8 @@ class SchedulerServingFlags:
     )
     tls_cert_file: Annotated[Path | None, typer.Option(rich_help_panel=SERVING)] = None
     tls_private_key_file: Annotated[Path | None, typer.Option(rich_help_panel=SERVING)] = None
+    tls_min_version: Annotated[str, TLS_VERSION] = ""
+    tls_cipher_suites: Annotated[str, TLS_SUITES] = ""
     cert_dir: Annotated[
         Path | None,
         typer.Option(
@@ -109,6 +116,30 @@ class SchedulerServingFlags:
         "/healthz,/readyz,/livez"
     )
 
+    authentication_kubeconfig: Annotated[
+        str,
+        typer.Option(
+            help="Which API server is asked who may read what; default: as --kubeconfig.",
+            rich_help_panel=SERVING,
+        ),
+    ] = ""
+    authorization_kubeconfig: Annotated[
+        str,
+        typer.Option(help="The same as --authentication-kubeconfig.", rich_help_panel=SERVING),
+    ] = ""
+
+    @property
+    def reviewing_kubeconfig(self) -> str:
+        """How to reach the API server that says who may read what; empty: as all else."""
+        return self.authentication_kubeconfig or self.authorization_kubeconfig
+
+    @property
+    def terms(self) -> "TlsTerms":
+        """What is asked of the TLS of clients.  Raises InputError."""
+        from koordinator.process.tls_terms import TlsTerms  # noqa: PLC0415 -- not for --help
+
+        return TlsTerms.parse(self.tls_min_version, self.tls_cipher_suites)
+
     @property
     def always_allowed(self) -> tuple[str, ...]:
         """The paths that anybody may read."""
@@ -118,6 +149,13 @@ class SchedulerServingFlags:
         """Raise InputError for a certificate without its key, or a key without its certificate."""
         if bool(self.tls_cert_file) is not bool(self.tls_private_key_file):
             raise InputError("accepted together", source="--tls-cert-file, --tls-private-key-file")
+        stated = {self.authentication_kubeconfig, self.authorization_kubeconfig} - {""}
+        if len(stated) > 1:
+            raise InputError(
+                "accepted is one file for both",
+                source="--authentication-kubeconfig, --authorization-kubeconfig",
+            )
+        self.terms  # noqa: B018 -- raises
 
 
 def _limit(metavar: str, text: str) -> Any:

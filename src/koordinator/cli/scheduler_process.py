@@ -207,7 +207,9 @@ class _Process:
         serving = self._flags.serving
         app, servers = application(self._endpoints()), []
         if serving.secure_port:
-            reviewer = self._connect(qps=REVIEWS_PER_S, timeout_s=10.0)
+            reviewer = self._connect(
+                qps=REVIEWS_PER_S, timeout_s=10.0, kubeconfig=serving.reviewing_kubeconfig
+            )
             guarded = Guard(app, Authorizer(reviewer, self._clock, serving.always_allowed))
             servers.append(
                 HttpServer(guarded, serving.bind_address, serving.secure_port, self._tls())
@@ -219,10 +221,14 @@ class _Process:
     def _tls(self) -> ssl.SSLContext:
         serving, names = self._flags.serving, ("localhost", "127.0.0.1", "koord-scheduler")
         if serving.tls_cert_file is not None and serving.tls_private_key_file is not None:
-            return context_of_files(serving.tls_cert_file, serving.tls_private_key_file)
+            return context_of_files(
+                serving.tls_cert_file, serving.tls_private_key_file, serving.terms
+            )
         if serving.cert_dir is not None:
-            return context_of_directory(serving.cert_dir, "koord-scheduler", names, self._clock)
-        return self_signed_context(names, self._clock)
+            return context_of_directory(
+                serving.cert_dir, "koord-scheduler", names, self._clock, serving.terms
+            )
+        return self_signed_context(names, self._clock, serving.terms)
 
     def _endpoints(self) -> Endpoints:
         configuration = self._configuration

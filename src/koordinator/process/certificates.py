@@ -16,6 +16,7 @@ from pathlib import Path
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import BugError, InputError
 from koordinator.foundation.files import open_private
+from koordinator.process.tls_terms import DEFAULT_TERMS, TlsTerms
 
 _MADE_WITHIN_S = 60.0
 
@@ -32,18 +33,24 @@ class Pair:
     key: bytes
 
 
-def context_of_files(certificate: Path, key: Path) -> ssl.SSLContext:
+def context_of_files(
+    certificate: Path, key: Path, terms: TlsTerms = DEFAULT_TERMS
+) -> ssl.SSLContext:
     """Return a server's context that follows the two PEM files (chain, private key).
 
     They are looked at with every handshake.  What can't be loaded, such as a new certificate whose
     key is still to come, leaves the old pair in use.
     Raises InputError naming the file if they can't be loaded to begin with.
     """
-    return _following(_Files(certificate, key))
+    return _following(_Files(certificate, key, terms), terms)
 
 
 def context_of_directory(
-    directory: Path, pair_name: str, names: Sequence[str], clock: Clock
+    directory: Path,
+    pair_name: str,
+    names: Sequence[str],
+    clock: Clock,
+    terms: TlsTerms = DEFAULT_TERMS,
 ) -> ssl.SSLContext:
     """Return a context of ``<pair_name>.crt`` and ``.key`` in a directory.
 
@@ -56,13 +63,15 @@ def context_of_directory(
         raise InputError(f"missing, although {there} is there", source=str(missing))
     if not key.exists():
         _write_pair(certificate, key, names, clock)
-    return context_of_files(certificate, key)
+    return context_of_files(certificate, key, terms)
 
 
-def self_signed_context(names: Sequence[str], clock: Clock) -> ssl.SSLContext:
+def self_signed_context(
+    names: Sequence[str], clock: Clock, terms: TlsTerms = DEFAULT_TERMS
+) -> ssl.SSLContext:
     """Return a context with a new certificate for the host names and addresses, in memory only."""
     pair = _make(names, clock)
-    return _context_of(pair)
+    return _context_of(pair, terms)
 
 
 class ReplaceableContext:
@@ -75,7 +84,7 @@ class ReplaceableContext:
         """
         self._client_ca = client_ca
         self._current = _context_of(pair)
-        self.context = _server_context()
+        self.context = _server_context(DEFAULT_TERMS)
         for context in (self._current, self.context):
             _ask_clients(context, client_ca)
         self.context.sni_callback = self._choose
@@ -99,8 +108,8 @@ class ReplaceableContext:
         connection.context = self._current
 
 
-def _context_of(pair: Pair) -> ssl.SSLContext:
-    context = _server_context()
+def _context_of(pair: Pair, terms: TlsTerms = DEFAULT_TERMS) -> ssl.SSLContext:
+    context = _server_context(terms)
     # OpenSSL loads files only, and the root file system may be read-only.
     descriptor = os.memfd_create("serving-certificate")
     try:
@@ -127,8 +136,8 @@ def _ask_clients(context: ssl.SSLContext, client_ca: Path | None) -> None:
 class _Files:
     """The two files, and the context made of what they held when they were last good."""
 
-    def __init__(self, certificate: Path, key: Path) -> None:
-        self._certificate, self._key = certificate, key
+    def __init__(self, certificate: Path, key: Path, terms: TlsTerms) -> None:
+        self._certificate, self._key, self._terms = certificate, key, terms
         self._stamp = self._look()
         self._context = self._load()
 
@@ -153,7 +162,7 @@ class _Files:
         return tuple((stat.st_mtime_ns, stat.st_ino, stat.st_size) for stat in found)
 
     def _load(self) -> ssl.SSLContext:
-        context = _server_context()
+        context = _server_context(self._terms)
         try:
             for path in (self._certificate, self._key):
                 path.read_bytes()  # OpenSSL doesn't say which of the two it can't read
@@ -166,18 +175,18 @@ class _Files:
         return context
 
 
-def _following(files: _Files) -> ssl.SSLContext:
+def _following(files: _Files, terms: TlsTerms) -> ssl.SSLContext:
     def choose(connection: ssl.SSLSocket | ssl.SSLObject, _name: str, _: ssl.SSLContext) -> None:
         connection.context = files.current()
 
-    context = _server_context()
+    context = _server_context(terms)
     context.sni_callback = choose  # called with every handshake, whether a server is named or not
     return context
 
 
-def _server_context() -> ssl.SSLContext:
+def _server_context(terms: TlsTerms) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    terms.apply(context)
     context.options |= ssl.OP_NO_RENEGOTIATION  # which costs a server much more than its client
     return context
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from koordinator.cli.device_daemon_flags import DeviceDaemonFlags
 from koordinator.cli.main import app
 from koordinator.foundation.errors import HostError, InputError
 
@@ -51,3 +52,15 @@ def test_a_wrong_flag_is_named(flag: str, problem: str) -> None:
     """With what is accepted."""
     with pytest.raises(InputError, match=problem):
         RUNNER.invoke(app, ["device-daemon", flag], catch_exceptions=False)
+
+
+def test_the_machine_is_where_the_daemonset_of_the_original_has_it(tmp_path: Path) -> None:
+    """Without a flag, if it is mounted there; else it is where this process is."""
+    mounted, missing = tmp_path, tmp_path / "missing"
+
+    assert DeviceDaemonFlags().host_root(mounted) == str(mounted)
+    assert DeviceDaemonFlags().sys_root(mounted) == str(mounted)
+    assert DeviceDaemonFlags().host_root(missing) == "/"
+    assert DeviceDaemonFlags().sys_root(missing) == "/sys"
+    stated = DeviceDaemonFlags(host_root_dir="/a", sys_root_dir="/b")
+    assert (stated.host_root(mounted), stated.sys_root(mounted)) == ("/a", "/b")

@@ -79,8 +79,7 @@ def test_no_audit_is_said_so(tmp_path: Path) -> None:
     [
         ([], "--node-name: required"),
         (["--node-name=n", "--feature-gates=Typo=true"], "found 'Typo'"),
-        (["--node-name=n", "--feature-gates=Libpfm4=true"], "can.t be switched on: counters"),
-        (["--node-name=n", "--feature-gates=BECPUEvict=yes"], "accepted is true or false"),
+        (["--node-name=n", "--feature-gates=BECPUEvict=yes"], "accepted is BECPUEvict=true or"),
     ],
 )
 def test_wrong_flags_are_named(

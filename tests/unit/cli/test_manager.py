@@ -138,7 +138,7 @@ def test_controllers_and_plugins_can_be_left_out(files: tuple[str, str]) -> None
         ),
         (
             ("--feature-gates=DisablePVCReservation=true",),
-            "DisablePVCReservation: .* not exist yet",
+            "DisablePVCReservation: .* gate of the descheduler",
         ),
         (("--leader-elect-resource-lock=configmaps",), "accepted is leases"),
         (("--metrics-addr=8080x",), "--metrics-addr: found '8080x'"),

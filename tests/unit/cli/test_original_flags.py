@@ -1,14 +1,19 @@
 """Command lines of the original's Deployments, as its Helm chart writes them."""
 
+import subprocess
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from koordinator.cli.commands import COMMANDS
-from koordinator.cli.main import app
+from koordinator.cli.main import PROGRAMS, app
 from koordinator.cli.original_flags import (
     NOWHERE_ELSE,
+    OF_DESCHEDULER,
+    OF_DEVICE_DAEMON,
     OF_KOORDLET,
     OF_MANAGER,
     OF_SCHEDULER,
@@ -18,7 +23,13 @@ from koordinator.cli.original_flags import (
 from koordinator.foundation.errors import InputError
 
 RUNNER = CliRunner()
-IGNORED = {"scheduler": OF_SCHEDULER, "manager": OF_MANAGER, "koordlet": OF_KOORDLET}
+IGNORED = {
+    "scheduler": OF_SCHEDULER,
+    "manager": OF_MANAGER,
+    "koordlet": OF_KOORDLET,
+    "descheduler": OF_DESCHEDULER,
+    "device-daemon": OF_DEVICE_DAEMON,
+}
 DECLARED = {
     name: {option: each for each in COMMANDS[name].load().params for option in each.opts}
     for name in IGNORED
@@ -80,6 +91,29 @@ def taken(command: str, *args: str) -> list[str]:
                 "--logtostderr=true --evict-by-copilot-agent=true --v=4 --kubeconfig=/none"
             ),
         ),
+        (
+            "koordlet",
+            (
+                "-cgroup-root-dir=/host-cgroup/ -feature-gates=AllAlpha=true,AllBeta=true "
+                "-runtime-hooks-network=unix "
+                "-runtime-hooks-addr=/host-var-run-koordlet/koordlet.sock --kubeconfig=/none"
+            ),
+        ),
+        (  # as kubeadm runs kube-scheduler
+            "scheduler",
+            (
+                "--authentication-kubeconfig=/none --authorization-kubeconfig=/none "
+                "--bind-address=127.0.0.1 --kubeconfig=/none --leader-elect=true"
+            ),
+        ),
+        (
+            "scheduler",
+            (
+                "--kubeconfig=/none --tls-min-version=VersionTLS13 --profiling=false "
+                "--tls-cipher-suites=TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 --kube-api-qps=100 "
+                "--kube-api-burst=200 --client-ca-file=/etc/kubernetes/pki/ca.crt"
+            ),
+        ),
     ],
 )
 def test_the_deployments_of_the_original_start_these(
@@ -133,6 +167,49 @@ def test_what_is_left_out_is_said(caplog: pytest.LogCaptureFixture) -> None:
         ("--tsdb-path", "samples are in memory, for as long as the NodeMetric's windows are"),
         ("--enable-pprof", "/debug/threads shows what the process is doing"),
     ]
+
+
+def test_gates_add_up() -> None:
+    """As other flags that are lists: each one adds to those before, as in Go."""
+    assert taken(
+        "scheduler", "--feature-gates=A=true", "--port=1", "--feature-gates", "B=false"
+    ) == [
+        "--feature-gates=A=true,B=false",
+        "--port=1",
+    ]
+    assert taken("manager", "--controllers=*", "--controllers=-nodemetric") == [
+        "--controllers=*,-nodemetric"
+    ]
+
+
+FLAGS = Path(__file__).with_name("original_flags.txt").read_text("utf-8").splitlines()[1:]
+
+
+@pytest.mark.parametrize("command", ["scheduler", "manager", "descheduler", "device-daemon"])
+def test_no_flag_of_the_original_is_unknown(command: str) -> None:
+    """Each is there or has a reason why not.  Those of koordlet: see ``test_koordlet``."""
+    lines = [line.split() for line in FLAGS if line.startswith(f"{command}: ")]
+    flags = {f"--{flag}" for _, *words in lines for flag in words}
+    known = {f"--{flag}" for flag in IGNORED[command]} | DECLARED[command].keys()
+    assert len(flags) > 5
+    assert flags - known - {"--v"} == set()
+
+
+def test_two_api_servers_for_reviews_are_refused() -> None:
+    """One is asked for both, who somebody is and what they may."""
+    flags = ["--authentication-kubeconfig=/a", "--authorization-kubeconfig=/b"]
+    with pytest.raises(InputError, match="accepted is one file for both"):
+        RUNNER.invoke(app, ["scheduler", *flags], catch_exceptions=False)
+
+
+def test_programs_of_the_original_are_commands(tmp_path: Path) -> None:
+    """A link by the name that its Deployments call does what they mean."""
+    koord = Path(sys.executable).with_name("koord")
+    for program, command in PROGRAMS.items():
+        link = tmp_path / program
+        link.symlink_to(koord)
+        said = subprocess.run([link, "--help"], capture_output=True, text=True, check=True)
+        assert f"Usage: koord {command} " in said.stdout
 
 
 def test_a_boolean_that_is_neither_is_named() -> None:

@@ -7,6 +7,8 @@ from pathlib import PurePosixPath
 
 from tests.unit.deploy.installed import ROOT, scheduler_container, scheduler_pod
 
+from koordinator.cli.main import PROGRAMS
+
 TEXT = (ROOT / "Containerfile").read_text("utf-8").replace("\\\n", "")
 INSTRUCTIONS = [line.split(maxsplit=1) for line in TEXT.splitlines() if re.match(r"[A-Z]+ ", line)]
 
@@ -55,11 +57,21 @@ def test_the_image_runs_our_command() -> None:
     assert command in project["scripts"]
 
 
+def test_programs_of_the_original_are_there_by_their_names() -> None:
+    """So that its Deployments run with another image and nothing else changed."""
+    (names,) = re.findall(r"for program in (.*); do ln -s", TEXT)
+
+    assert set(names.split()) == set(PROGRAMS)
+
+
 def test_the_user_is_the_one_of_the_pod() -> None:
     """A number: the kubelet can't tell whether a name is root."""
     pod = scheduler_pod()["securityContext"]
 
-    assert only("USER") == f"{pod['runAsUser']}:{pod['runAsGroup']}"
+    default, node = (text for name, text in INSTRUCTIONS if name == "USER")
+    assert default == f"{pod['runAsUser']}:{pod['runAsGroup']}"
+    assert node == "0:0"
+    assert INSTRUCTIONS[-1] == ["FROM", "koordinator"]
 
 
 def test_compiled_kernels_are_kept_where_the_pod_may_write() -> None:

@@ -19,6 +19,7 @@ from koordinator.process.certificates import (
     self_signed_context,
 )
 from koordinator.process.self_signed import self_signed
+from koordinator.process.tls_terms import TlsTerms
 
 NAMES = ("localhost", "127.0.0.1", "::1")
 NOW_S = 1_700_000_000.0
@@ -191,3 +192,49 @@ def test_a_directory_with_one_of_two_files_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(InputError, match=r"koord\.crt: missing, although .*koord\.key is there"):
         context_of_directory(tmp_path, "koord", NAMES, SystemClock())
+
+
+def client_of(version: ssl.TLSVersion, ciphers: str = "") -> ssl.SSLContext:
+    """Return a client that speaks one version of TLS, and trusts anybody."""
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
+    client.minimum_version = client.maximum_version = version
+    if ciphers:
+        client.set_ciphers(ciphers)
+    return client
+
+
+@pytest.mark.parametrize("is_of_files", [False, True])
+def test_a_server_asks_for_the_tls_that_flags_say(is_of_files: bool, tmp_path: Path) -> None:
+    """The oldest version, and the suites of 1.2 in the words of Go, whatever the certificate."""
+
+    def server(minimum: str, *suites: str) -> ssl.SSLContext:
+        terms = TlsTerms.parse(minimum, ",".join(suites))
+        if is_of_files:
+            return context_of_files(*put(pair(), tmp_path), terms)
+        return self_signed_context(NAMES, SystemClock(), terms)
+
+    old, new = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
+    one = server("", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256")
+    assert handshake(one, client_of(old, "ECDHE-ECDSA-AES128-GCM-SHA256"))
+    assert handshake(one, client_of(new))
+    for refused, client in (
+        (one, client_of(old, "ECDHE-ECDSA-AES256-GCM-SHA384")),
+        (server("VersionTLS13"), client_of(old)),
+        (server("VersionTLS12", "TLS_AES_128_GCM_SHA256"), client_of(old)),
+    ):
+        with pytest.raises(ssl.SSLError):
+            handshake(refused, client)
+
+
+@pytest.mark.parametrize(
+    ("minimum", "suites", "problem"),
+    [
+        ("VersionTLS10", "", "--tls-min-version: found 'VersionTLS10'; accepted is VersionTLS12"),
+        ("", "TLS_RSA_WITH_RC4_128_SHA", "--tls-cipher-suites: found 'TLS_RSA_WITH_RC4"),
+    ],
+)
+def test_weak_tls_is_refused(minimum: str, suites: str, problem: str) -> None:
+    """With what is accepted."""
+    with pytest.raises(InputError, match=problem):
+        TlsTerms.parse(minimum, suites)

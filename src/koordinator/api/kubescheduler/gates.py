@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.feature_gates import SOURCE, parse_feature_gates
 
 MULTI_QUOTA_TREE: Final = "MultiQuotaTree"
 GUARANTEE_USAGE: Final = "ElasticQuotaGuaranteeUsage"
@@ -91,6 +92,8 @@ _NEEDS: Final = {
     DRA_DEVICE_TAINT_RULES: DRA_DEVICE_TAINTS,
 }
 ON_BY_DEFAULT: Final = frozenset((POD_DISRUPTION_BUDGET, GANG_PENDING_PODS_CONDITION))
+_BETA: Final = frozenset((GANG_PENDING_PODS_CONDITION,))
+_ALPHA: Final = GATES - ON_BY_DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,21 +110,13 @@ class FeatureGates:
         Raises InputError for a value that is neither true nor false, and for a gate without the
         one that it needs.
         """
-        said: dict[str, bool] = {}
-        for part in filter(None, text.split(",")):
-            name, _, value = part.partition("=")
-            if value.lower() not in ("true", "false"):
-                raise InputError(
-                    f"found {part!r}; accepted is a list such as {MULTI_QUOTA_TREE}=true",
-                    source="--feature-gates",
-                )
-            said[name.strip()] = value.lower() == "true"
+        said = parse_feature_gates(text, alpha=_ALPHA, beta=_BETA)
         for gate, needed in _NEEDS.items():
             if said.get(gate) and not said.get(needed):
                 raise InputError(
                     f"{gate} is on, but {needed}, which it needs, is off; "
                     f"accepted is {needed}=true,{gate}=true",
-                    source="--feature-gates",
+                    source=SOURCE,
                 )
         return cls(
             frozenset(name for name in GATES if said.get(name, name in ON_BY_DEFAULT)),

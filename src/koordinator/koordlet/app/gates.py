@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.feature_gates import SOURCE, parse_feature_gates
 
 ON: Final = frozenset(
     {
@@ -57,25 +58,29 @@ OFF: Final = frozenset(
         "TerwayQoS",
     }
 )
-#: Of the original, and not here: they are accepted where they are off.  Why each is refused.
-ABSENT: Final = MappingProxyType(
+#: What a gate of the original would switch, where there is nothing to be switched here.
+MEANINGLESS: Final = MappingProxyType(
     {
         "Libpfm4": "counters are named by their hardware ids, which needs no library",
     }
 )
+_OWN: Final = frozenset({"GPUResourceSlices", "DRAConsumableCapacity"})
+
+
+def parse_gates(text: str) -> dict[str, bool]:
+    """Return what a flag says; AllAlpha and AllBeta speak for the original's gates.
+
+    Raises InputError.
+    """
+    return parse_feature_gates(text, alpha=OFF - _OWN, beta=ON)
 
 
 def gates_of(stated: Mapping[str, bool]) -> frozenset[str]:
-    """Return what is on.
-
-    Raises InputError for a gate that nobody knows, and for one that can't be switched on here.
-    """
-    for name, is_on in stated.items():
-        if name not in ON | OFF | ABSENT.keys():
+    """Return what is on.  Raises InputError for a gate that nobody knows."""
+    for name in stated:
+        if name not in ON | OFF | MEANINGLESS.keys():
             raise InputError(
-                f"found {name!r}; accepted are {', '.join(sorted(ON | OFF))}", path="feature-gates"
+                f"found {name!r}; accepted are {', '.join(sorted(ON | OFF))}", source=SOURCE
             )
-        if is_on and name in ABSENT:
-            raise InputError(f"{name} can't be switched on: {ABSENT[name]}", path="feature-gates")
     chosen = {**dict.fromkeys(ON, True), **stated}
-    return frozenset(name for name, is_on in chosen.items() if is_on)
+    return frozenset(name for name, is_on in chosen.items() if is_on and name not in MEANINGLESS)

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Final
 
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.feature_gates import SOURCE, parse_feature_gates
 
 
 class ManagerFeature(StrEnum):
@@ -59,8 +60,9 @@ DEFAULT_GATES: Final = frozenset(
         ManagerFeature.TREE_QUEUES,
     )
 )
-#: Gates of the original that switch what does not exist here: this one is of the descheduler.
-NOT_YET: Final = frozenset(("DisablePVCReservation",))
+_ALPHA: Final = frozenset((*ManagerFeature,)) - DEFAULT_GATES | {ManagerFeature.SYNC_GPU_SHARED}
+#: In the original's list, since all its components share one, and of the descheduler alone.
+OF_DESCHEDULER: Final = frozenset(("DisablePVCReservation",))
 
 #: Gates of koord-queue for what is always so here.
 ALWAYS_ON: Final = frozenset(
@@ -81,31 +83,23 @@ def parse_gates(text: str) -> frozenset[ManagerFeature]:
     Raises InputError for an unknown gate, a value that is none, and one that a gate can't have.
     """
     gates = set(DEFAULT_GATES)
-    for part in filter(None, (each.strip() for each in text.split(","))):
-        name, _, value = part.partition("=")
-        is_on = {"true": True, "false": False}.get(value.lower())
-        if is_on is None:
-            raise InputError(
-                f"found {part!r}; accepted is {name}=true or {name}=false", source="--feature-gates"
-            )
-        if name in NOT_YET:
+    for name, is_on in parse_feature_gates(text, alpha=_ALPHA, beta=DEFAULT_GATES - _ALPHA).items():
+        if name in OF_DESCHEDULER:
             if is_on:
                 problem = (
-                    f"{name}: what it switches on does not exist yet; accepted is {name}=false"
+                    f"{name}: this is a gate of the descheduler; accepted here is {name}=false"
                 )
-                raise InputError(problem, source="--feature-gates")
+                raise InputError(problem, source=SOURCE)
             continue
         if name in ALWAYS_ON:
             if not is_on:
                 problem = f"{name}: it is always so; accepted is {name}=true"
-                raise InputError(problem, source="--feature-gates")
+                raise InputError(problem, source=SOURCE)
             continue
         try:
             gate = ManagerFeature(name)
         except ValueError:
-            accepted = ", ".join(sorted([*ManagerFeature, *NOT_YET, *ALWAYS_ON]))
-            raise InputError(
-                f"found {name!r}; accepted are {accepted}", source="--feature-gates"
-            ) from None
+            accepted = ", ".join(sorted([*ManagerFeature, *OF_DESCHEDULER, *ALWAYS_ON]))
+            raise InputError(f"found {name!r}; accepted are {accepted}", source=SOURCE) from None
         (gates.add if is_on else gates.discard)(gate)
     return frozenset(gates)

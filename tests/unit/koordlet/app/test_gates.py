@@ -19,7 +19,7 @@ from koordinator.foundation.errors import HostError, InputError, NotFoundError
 from koordinator.host.gpus import Gpu, NoGpus
 from koordinator.host.linux.core_scheduling import LinuxCoreScheduling
 from koordinator.host.perf_events import Counting, Counts
-from koordinator.koordlet.app.gates import gates_of
+from koordinator.koordlet.app.gates import OFF, ON, gates_of, parse_gates
 from koordinator.koordlet.app.metrics import NodeGauges
 
 
@@ -50,14 +50,20 @@ def scraped(registry: CollectorRegistry, name: str) -> list[str]:
 
 
 def test_feature_gates_are_those_of_the_original() -> None:
-    """One that nobody knows, or that is not here, is refused."""
+    """One that nobody knows is refused; one that switches nothing here changes nothing."""
     assert "BECPUSuppress" in gates_of({})
     assert "BECPUSuppress" not in gates_of({"BECPUSuppress": False})
-    assert gates_of({"Libpfm4": False}) == gates_of({})
+    assert gates_of({"Libpfm4": True}) == gates_of({})
     with pytest.raises(InputError, match="found 'Typo'; accepted are"):
         gates_of({"Typo": True})
-    with pytest.raises(InputError, match=r"Libpfm4 can.t be switched on: .* library"):
-        gates_of({"Libpfm4": True})
+
+
+def test_all_alpha_and_all_beta_speak_for_the_gates_of_the_original() -> None:
+    """As in the manifests of its repository; what is said of one gate wins."""
+    every = gates_of(parse_gates("AllAlpha=true,AllBeta=true,CoreSched=false"))
+
+    assert every == (ON | OFF) - {"CoreSched", "GPUResourceSlices", "DRAConsumableCapacity"}
+    assert gates_of(parse_gates("AllBeta=false,CPUBurst=true")) == {"CPUBurst"}
 
 
 @pytest.mark.parametrize("is_on", [False, True])

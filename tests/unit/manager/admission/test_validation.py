@@ -366,12 +366,17 @@ def test_who_may_bind(rules: BindingRules, user: str, decision: str) -> None:
 
 
 def test_gates_are_switched_by_name() -> None:
-    """One that is unknown, or switches what doesn't exist yet, is refused."""
+    """One that is unknown, or switches what is not the manager's, is refused."""
     assert parse_gates("") == DEFAULT_GATES
     on = parse_gates("MultiQuotaTree=true, PodMutatingWebhook=false")
     assert ManagerFeature.MULTI_QUOTA_TREE in on
     assert ManagerFeature.POD_MUTATING not in on
     assert parse_gates("EnableQuotaAdmission=false") == DEFAULT_GATES
+    assert parse_gates("AllAlpha=true,NodeMutatingWebhook=false") == frozenset(ManagerFeature) - {
+        ManagerFeature.NODE_MUTATING
+    }
+    assert parse_gates("AllAlpha=false") == DEFAULT_GATES - {ManagerFeature.SYNC_GPU_SHARED}
+    assert parse_gates("AllBeta=false") == {ManagerFeature.SYNC_GPU_SHARED}
     for wrong in ("Nothing=true", "MultiQuotaTree", "DisablePVCReservation=true"):
         with pytest.raises(InputError, match="--feature-gates"):
             parse_gates(wrong)

@@ -9,6 +9,7 @@ from tests.worlds import budget, configuration, node, pod
 
 from koordinator.api.elastic_quota import DEFAULT_QUOTA, ElasticQuota
 from koordinator.api.kubescheduler import FeatureGates
+from koordinator.api.kubescheduler.gates import GATES
 from koordinator.api.pod import Pod
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.loop import Bound, Evicted, Outcome, Unschedulable
@@ -252,6 +253,9 @@ def test_gates_are_read_as_the_original_reads_them() -> None:
     on = frozenset({"MultiQuotaTree", "PodDisruptionBudget", "GangPendingPodsConditionPatch"})
     assert (gates.enabled, gates.without_effect) == (on, ("Other",))
     assert "PodDisruptionBudget" not in FeatureGates.parse("PodDisruptionBudget=false")
+    assert FeatureGates.parse("AllAlpha=true,DRADeviceTaints=true").enabled == GATES
+    none = FeatureGates.parse("AllBeta=False,AllAlpha=0")
+    assert none.enabled == {"PodDisruptionBudget"}
     with pytest.raises(InputError, match="found 'MultiQuotaTree'"):
         FeatureGates.parse("MultiQuotaTree")
 

@@ -1,0 +1,39 @@
+"""The text of a flag ``--feature-gates``, as components of Kubernetes take it.
+
+Source: k8s.io/component-base featuregate/feature_gate.go ``Set``, ``setUnsetAlphaGates`` and
+``setUnsetBetaGates``.
+"""
+
+from collections.abc import Collection
+from typing import Final
+
+from koordinator.foundation.errors import InputError
+
+SOURCE: Final = "--feature-gates"
+ALL_ALPHA: Final = "AllAlpha"
+ALL_BETA: Final = "AllBeta"
+
+_VALUES: Final = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": False}
+
+
+def parse_feature_gates(
+    text: str, *, alpha: Collection[str] = (), beta: Collection[str] = ()
+) -> dict[str, bool]:
+    """Return what ``A=true,B=false`` says; the last word about a gate counts.
+
+    AllAlpha and AllBeta speak for the gates of ``alpha`` and ``beta`` about which nothing is said.
+    Raises InputError for a value that is neither true nor false.
+    """
+    said: dict[str, bool] = {}
+    for part in filter(None, (each.strip() for each in text.split(","))):
+        name, _, value = (each.strip() for each in part.partition("="))
+        is_on = _VALUES.get(value.lower())
+        if is_on is None:
+            raise InputError(
+                f"found {part!r}; accepted is {name}=true or {name}=false", source=SOURCE
+            )
+        said[name] = is_on
+    for every, gates in ((ALL_ALPHA, alpha), (ALL_BETA, beta)):
+        if every in said:
+            said = {**dict.fromkeys(gates, said.pop(every)), **said}
+    return said
