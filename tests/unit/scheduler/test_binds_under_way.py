@@ -293,7 +293,7 @@ def test_a_volume_that_never_comes_sends_the_pod_back() -> None:
     clock.advance_to(START_S + 600)
 
     (failed,) = only(Unschedulable, scheduler.step())
-    assert "timed out waiting for its volumes" in failed.message
+    assert "timed out waiting for its volumes or devices" in failed.message
     assert not scheduler.state.pods.by_key
 
 

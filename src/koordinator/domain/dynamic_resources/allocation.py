@@ -25,6 +25,7 @@ from koordinator.api.pod import PodResourceClaim, PodResourceClaimStatus
 from koordinator.domain.dynamic_resources.allocator import AllocatedDevice, AllocatorGates
 from koordinator.domain.dynamic_resources.inventory import DeviceId, OfferedDevice
 from koordinator.domain.dynamic_resources.requests import PendingClaim
+from koordinator.foundation.clock import to_datetime
 from koordinator.foundation.quantity import Quantity
 
 PODS: Final = "pods"  # resource of a consumer that is a pod
@@ -33,9 +34,16 @@ _SHARES: Final = uuid.UUID("5a0f8f7e-2f6c-4c3e-9a6e-5d2d7c9a1b10")  # namespace 
 
 
 def allocation_of(
-    claim: PendingClaim, devices: Sequence[AllocatedDevice], node: str, gates: AllocatorGates
+    claim: PendingClaim,
+    devices: Sequence[AllocatedDevice],
+    node: str,
+    gates: AllocatorGates,
+    now_s: float = 0.0,
 ) -> ClaimAllocation:
-    """Return the allocation of a claim that gets these devices on a node."""
+    """Return the allocation of a claim that gets these devices on a node.
+
+    The time counts for devices that have to be made ready.
+    """
     return ClaimAllocation(
         devices=DeviceAllocationResult(
             results=tuple(
@@ -44,6 +52,7 @@ def allocation_of(
             config=tuple(_configuration(claim, devices)),
         ),
         node_selector=_node_selector([one.device for one in devices], node, gates),
+        allocation_timestamp=to_datetime(now_s) if gates.binding_conditions else None,
     )
 
 

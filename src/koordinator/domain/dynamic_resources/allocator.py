@@ -42,7 +42,7 @@ from koordinator.domain.tolerations import FORBIDDING
 CANNOT_ALLOCATE: Final = "cannot allocate all claims"
 INVALID_POOLS: Final = "invalid resource pools were encountered"
 TIMED_OUT: Final = "timed out trying to allocate devices"
-MAX_STEPS: Final = 50_000  # devices looked at; bounds a search in place of Kubernetes' 10 s
+MAX_STEPS: Final = 100_000  # devices looked at; bounds a search in place of Kubernetes' 10 s
 
 
 @dataclass(frozen=True, slots=True)

@@ -202,7 +202,7 @@ class Bindings:
         for assumed in _taken(self._preparing):
             if now_s >= assumed.deadline_s:
                 self._binder.forget(assumed)
-                self._fail(assumed, "binding failed: timed out waiting for its volumes")
+                self._fail(assumed, "binding failed: timed out waiting for its volumes or devices")
             elif self._go_on(assumed, self._is_ready):
                 self._bind([assumed])
 

@@ -21,10 +21,12 @@ from koordinator.api.dynamic_resources import (
     DeviceTaintRule,
     ResourceClaim,
     ResourceClaimConsumerReference,
+    ResourceSlice,
 )
 from koordinator.api.kubescheduler import NO_GATES, FeatureGates
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
+from koordinator.foundation.clock import to_datetime
 from koordinator.foundation.errors import ClusterError, InputError
 from koordinator.scheduler.loop import Bound, Unschedulable
 from koordinator.scheduler.queue import QueueState
@@ -378,6 +380,31 @@ def test_a_bind_waits_for_the_conditions_of_its_devices(embedded: NewEmbedded) -
     status = {"devices": [{**ready, "conditions": conditions}]}
     one.cluster.patch(ResourceClaim, "c", "default", {"status": status}, "status")
     assert places(one) == {"p": "n"}
+
+
+@pytest.mark.parametrize("ends_by", ["failure", "timeout"])
+def test_a_device_that_is_never_made_ready_is_given_up(embedded: NewEmbedded, ends_by: str) -> None:
+    """The claim loses it, and the pod goes where there is another one."""
+    slow = {"name": "gpu-0", "bindingConditions": ["Up"], "bindingFailureConditions": ["Down"]}
+    gates = FeatureGates.parse("DRADeviceBindingConditions=true")
+    one = embedded(
+        node("a"), slice_of("a", 0, devices=[slow]), GPUS, claim("c"), user("p", "c"), gates=gates
+    )
+    one.scheduler.step()
+    got = stored(one, "c").status.allocation
+    assert got is not None
+    assert got.allocation_timestamp == to_datetime(one.clock.now_s())
+    one.cluster.load([node("b"), slice_of("b", 1)])
+    one.cluster.delete(ResourceSlice, "a")
+    if ends_by == "failure":
+        down = [{"type": "Down", "status": "True", "reason": "Broken"}]
+        about = {"driver": DRIVER, "pool": "a", "device": "gpu-0", "conditions": down}
+        one.cluster.patch(ResourceClaim, "c", "default", {"status": {"devices": [about]}}, "status")
+    else:
+        one.clock.advance_to(one.clock.now_s() + 601)
+
+    assert places(one) == {"p": "b"}
+    assert devices(stored(one, "c")) == ["b/gpu-0"]
 
 
 def test_a_partition_that_is_withdrawn_keeps_its_counters(embedded: NewEmbedded) -> None:

@@ -5,6 +5,7 @@
 ``verdicts``       which rows can serve claims of one kind, brought up to date row by row
 ``hints``          which events may help a rejected pod
 ``messages``       what is wrong with each device of a node
+``readiness``      whether devices of a claim are ready for its pod, or never will be
 ``plugin``         the extension points
 """
 

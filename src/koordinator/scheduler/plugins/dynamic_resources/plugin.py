@@ -68,6 +68,7 @@ from koordinator.scheduler.plugins.dynamic_resources.claims import (
 )
 from koordinator.scheduler.plugins.dynamic_resources.hints import EVENTS
 from koordinator.scheduler.plugins.dynamic_resources.messages import device_problems
+from koordinator.scheduler.plugins.dynamic_resources.readiness import readiness, why_lost
 from koordinator.scheduler.plugins.dynamic_resources.verdicts import (
     ELSEWHERE,
     FAULT,
@@ -168,7 +169,7 @@ class DynamicResources:
                 scores[rows] = found.scores[: len(cluster)][rows]
         if self.extended and pod.served:
             codes[unserved(cluster, pod)] = UNSERVED
-        elsewhere = _unavailable(cluster, claims)
+        elsewhere = self._unavailable(cluster, claims)
         if elsewhere is not None:
             codes = np.where(elsewhere & (codes == 0), ELSEWHERE, codes)
         return (
@@ -240,7 +241,7 @@ class DynamicResources:
         """Return why the pod can't have the claims that are there; empty: it can."""
         if self.extended and claims.stale is not None:
             return LEFT_BEHIND
-        elsewhere = _unavailable(view.cluster, claims)
+        elsewhere = self._unavailable(view.cluster, claims)
         if elsewhere is not None and elsewhere[int(view.names[0][0])]:
             return NOT_AVAILABLE
         for claim in claims.claims:
@@ -255,7 +256,7 @@ class DynamicResources:
         """Return what is written about the claims; the last one found may have to be made."""
         node, objects = view.node_names[0], view.objects
         allocations = {
-            pending.key: allocation_of(pending, devices, node, self.gates)
+            pending.key: allocation_of(pending, devices, node, self.gates, view.now_s)
             for pending, devices in zip(claims.pending, found.claims, strict=True)
         }
         meta = ObjectMeta(name=pod.name, namespace=pod.namespace, uid=pod.uid)
@@ -287,7 +288,7 @@ class DynamicResources:
         if self.extended:
             found.append(find_made_claim(objects, pod.metadata))
         for claim in found:
-            answer = _readiness(claim) if claim is not None else True
+            answer = readiness(claim) if claim is not None else True
             if isinstance(answer, str):
                 return Permit(refusal=Refusal(answer))
             waits |= not answer
@@ -313,12 +314,25 @@ class DynamicResources:
             if NOT_AVAILABLE in attempt.what_if.why_not(attempt.pod_class, row, ())
         ]
         for claim in claims.allocated if rows else ():
-            elsewhere = _unavailable(snapshot, replace(claims, claims=(claim,)))
+            elsewhere = self._unavailable(snapshot, replace(claims, claims=(claim,)))
             if elsewhere is None or not elsewhere[rows].any():
                 continue
             if all(one.uid == pod.uid for one in claim.status.reserved_for):
                 return PostFilterResult(FREED, changes=(release(claim, pod.uid),))
         return PostFilterResult(STILL_NOT)
+
+    def _unavailable(self, cluster: Snapshot, claims: PodDeviceClaims) -> BoolArray | None:
+        """Return ``(n,)``: a claim has devices that a node does not reach; None: none has.
+
+        Devices that nobody will make ready are of use nowhere.
+        """
+        if any(self._why_lost(claim, cluster.now_s) for claim in claims.allocated):
+            return np.ones(len(cluster), bool)
+        return _unreachable(cluster, claims)
+
+    def _why_lost(self, claim: ResourceClaim, now_s: float) -> str:
+        waits = self.gates.binding_conditions
+        return why_lost(claim, now_s, self.binding_timeout_s) if waits else ""
 
     def detail(self, view: Snapshot, pod: PodClass) -> str:
         """Return which device of the node failed which selector, and who has which."""
@@ -331,8 +345,11 @@ class DynamicResources:
         row = int(view.names[0][0])
         said = []
         for claim in claims.allocated:
-            elsewhere = _unavailable(view.cluster, replace(claims, claims=(claim,)))
-            if elsewhere is not None and elsewhere[row]:
+            lost = self._why_lost(claim, view.now_s)
+            elsewhere = self._unavailable(view.cluster, replace(claims, claims=(claim,)))
+            if lost:
+                said.append(lost)
+            elif elsewhere is not None and elsewhere[row]:
                 said.append(f"claim {claim.key} has devices that only other nodes reach")
         if claims.pending and not said:
             ledger = verdict_table(view, self.gates).devices
@@ -358,8 +375,7 @@ class _Explained:
         return [reason for bit, reason in enumerate(REASONS) if code >> bit & 1]
 
 
-def _unavailable(cluster: Snapshot, claims: PodDeviceClaims) -> BoolArray | None:
-    """Return ``(n,)``: a claim has devices that the node does not reach; None: none has."""
+def _unreachable(cluster: Snapshot, claims: PodDeviceClaims) -> BoolArray | None:
     found: BoolArray | None = None
     for claim in claims.allocated:
         allocation = claim.status.allocation
@@ -368,27 +384,6 @@ def _unavailable(cluster: Snapshot, claims: PodDeviceClaims) -> BoolArray | None
         elsewhere = ~matches_selector(cluster, allocation.node_selector)
         found = elsewhere if found is None else found | elsewhere
     return found
-
-
-def _readiness(claim: ResourceClaim) -> bool | str:
-    """Return whether all conditions of the claim's devices hold, or which one says they never will.
-
-    Source: Kubernetes enhancement 5007.
-    """
-    allocation = claim.status.allocation
-    held = {
-        (one.driver, one.pool, one.device): {c.type for c in one.conditions if c.status == "True"}
-        for one in claim.status.devices
-    }
-    is_ready = True
-    for result in allocation.devices.results if allocation is not None else ():
-        known = held.get((result.driver, result.pool, result.device), set())
-        failed = known.intersection(result.binding_failure_conditions)
-        if failed:
-            device = f"{result.driver}/{result.pool}/{result.device}"
-            return f"claim {claim.key}: device {device} reports {', '.join(sorted(failed))}"
-        is_ready &= known.issuperset(result.binding_conditions)
-    return is_ready
 
 
 def build(args: DynamicResourcesArgs, _axis: ResourceAxis) -> DynamicResources:
