@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from msgspec.structs import replace
 
@@ -27,7 +27,7 @@ from koordinator.dashboard.access import EVERYTHING
 from koordinator.dashboard.feed import READERS_AT_FULL_RATE, Feed
 from koordinator.dashboard.frames import FrameEncoder
 from koordinator.dashboard.overview import OverviewBuilder
-from koordinator.dashboard.redaction import Redactor
+from koordinator.dashboard.redaction import NOTHING_PRIVATE
 from koordinator.dashboard.server import dashboard_application
 from koordinator.dashboard.sources import Pause, SourcePhase, SourceStatus
 from koordinator.dashboard.sources.cluster import LiveClusterSource
@@ -111,7 +111,7 @@ def overviews(scale: float) -> dict[str, Any]:
         began_s = time.process_time()
         overview = builder.build(STATUS)
         made_s = time.process_time()
-        published, frame = encoder.next(overview, {}, Redactor(EVERYTHING, frozenset()))
+        published, frame = encoder.next(overview, {}, NOTHING_PRIVATE)
         built_s.append(made_s - began_s)
         encoded_s.append(time.process_time() - made_s)
         sizes.append(len(frame))
@@ -120,7 +120,7 @@ def overviews(scale: float) -> dict[str, Any]:
     return {
         "overview": f"{min(built_s[steady]) * 1e3:.1f} ms",
         "frame": f"{min(encoded_s[steady]) * 1e3:.1f} ms, {sizes[-1] / 1024:.0f} KiB",
-        "whole": f"{len(encoder.full(published, None)) / 1024:.0f} KiB",
+        "whole": f"{len(encoder.full(published)) / 1024:.0f} KiB",
         "share of a core": f"{100 * FRAMES_PER_S * cost_s:.1f} %",
     }
 
@@ -163,9 +163,11 @@ def readers(scale: float) -> dict[str, Any]:
 
 
 def frames(scale: float) -> dict[str, Any]:
-    """Return the frames a second of a Chromium whose map changes: looked at only, and zoomed.
+    """Return what the map costs a Chromium, and its frames a second: looked at only, and zoomed.
 
     Where there are several cores one is for the cluster and the server, the others for Chromium.
+    Costs are CPU time of the page's main thread, for each frame that the server sent, and for each
+    that the browser drew.
     """
     try:
         from playwright.sync_api import sync_playwright  # noqa: PLC0415 -- of few machines
@@ -193,9 +195,14 @@ def frames(scale: float) -> dict[str, Any]:
             page.goto(f"http://127.0.0.1:{server.port}/#/map")
             page.get_by_text("live", exact=True).wait_for(timeout=120_000)
             _wait_for_overviews(feed, 5)  # all is derived, and frames follow each other
+            spent = _MainThread(page)
             before, began_s = source.rounds, time.monotonic()
+            _wait_for_overviews(feed, FRAMES)
+            delta = spent.look(FRAMES)
             looked_at = page.evaluate(_LOOK_AT_THE_MAP)
+            spent.look(1)
             shown = page.evaluate(MOVE_THE_MAP.read_text())
+            moved = spent.look(len(shown))
             changes = CHANGES * (source.rounds - before) / (time.monotonic() - began_s)
     finally:
         _keep_to(os.getpid(), set(cores))
@@ -203,11 +210,35 @@ def frames(scale: float) -> dict[str, Any]:
         feed.stop()
     return {
         "changes": f"{changes:.0f} a second",
+        "a change": delta,
+        "moved": moved,
         "looked at": f"{1000 * len(looked_at) / sum(looked_at):.0f} a second",
         "frames": f"{1000 * len(shown) / sum(shown):.0f} a second",
         "median": f"{shown[len(shown) // 2]:.1f} ms",
         "95 of 100": f"{shown[len(shown) * 19 // 20]:.1f} ms",
     }
+
+
+class _MainThread:
+    """The CPU time of a page's main thread, as Chromium counts it."""
+
+    PARTS: ClassVar = {"ScriptDuration": "script", "LayoutDuration": "layout"}
+
+    def __init__(self, page: Any) -> None:
+        self._session = page.context.new_cdp_session(page)
+        self._session.send("Performance.enable", {"timeDomain": "threadTicks"})
+        self._last = self._read()
+
+    def look(self, count: int) -> str:
+        """Return the milliseconds for each of so many since the last look."""
+        last, self._last = self._last, self._read()
+        spent = {name: 1e3 * (self._last[name] - last[name]) / count for name in self._last}
+        parts = ", ".join(f"{words} {spent[name]:.1f}" for name, words in self.PARTS.items())
+        return f"{spent['TaskDuration']:.1f} ms ({parts})"
+
+    def _read(self) -> dict[str, float]:
+        metrics = self._session.send("Performance.getMetrics")["metrics"]
+        return {one["name"]: one["value"] for one in metrics}
 
 
 class _Changing(LiveClusterSource):

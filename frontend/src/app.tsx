@@ -24,19 +24,33 @@ const TITLES: Record<View, string> = {
 const PHASES = { loading: 'reading', live: 'live', paused: 'paused', ended: 'ended', lost: 'out of reach' }
 
 let changed: () => void = () => undefined
+let isDue = false
 let stream: { restart: () => void } = { restart: () => undefined }
+
+/** Show what has changed: with the next frame of the screen, or, where nobody looks, for the title. */
+function show(): void {
+  if (isDue) return
+  isDue = true
+  const draw = (): void => {
+    isDue = false
+    changed()
+  }
+  if (document.hidden) window.setTimeout(draw, 1000)
+  else window.requestAnimationFrame(draw)
+}
 
 /** Begin to follow the server; call it once. */
 export function followServer(): void {
   stream = follow({
+    open: () => (model.unasked = 0),
     frame: (frame) => {
       if (!apply(frame)) stream.restart()
-      changed()
+      show()
     },
     away: (why) => {
       model.isConnected = false
       model.refused = why
-      changed()
+      show()
     },
   })
 }
@@ -121,7 +135,12 @@ function Header(): JSX.Element {
         {model.number > 0 && <span class="dim">{moment(status.nowS, status.isVirtual)}</span>}
         <ThemeSwitch />
       </div>
-      <Problem text={status.problem} />
+      <Problem text={isAway ? (model.refused?.message ?? '') : status.problem} />
+      {model.unasked > 0 && (
+        <p class="dim" role="status">
+          The API server is being asked what you may see: {count(model.unasked)} namespaces are left, so there may be more than this.
+        </p>
+      )}
       {status.speed !== null && <TimeControl />}
       <dl class="totals">
         <Amount name="nodes" text={count(totals.nodes)} />

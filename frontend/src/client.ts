@@ -49,6 +49,7 @@ export async function post<T>(path: string, body: unknown): Promise<T> {
 }
 
 export interface Listener {
+  open: () => void // what comes from now on is all there is to know
   frame: (frame: Frame) => void
   away: (why: Refused | null) => void // null: nobody is there, or the stream has come to its end
 }
@@ -64,6 +65,7 @@ export function follow(listener: Listener): { restart: () => void } {
         const response = await fetch('api/events', { headers: headers(), signal: abort.signal })
         if (!response.ok || !response.body) throw await refused(response)
         pauseMs = 250
+        listener.open()
         await read(response.body, listener.frame)
       } catch (error) {
         listener.away(error instanceof Refused ? error : null)

@@ -10,7 +10,19 @@ export interface Layout {
   x: Float64Array // by row of the node
   y: Float64Array
   order: number[] // nodes as they are drawn
-  titles: { text: string; x: number; y: number }[]
+  /** Cells by column and line, over all groups: where a node is in a picture with a pixel for each. */
+  column: Uint16Array
+  line: Uint32Array
+  lines: number
+  groups: Group[]
+}
+
+export interface Group {
+  title: string
+  top: number // of its cells
+  line: number // its first
+  lines: number
+  columns: number
 }
 
 const TITLE = 20
@@ -42,17 +54,26 @@ export function layoutOf(nodes: NodeLists, by: string, width: number): Layout {
     x: new Float64Array(count),
     y: new Float64Array(count),
     order: [],
-    titles: [],
+    column: new Uint16Array(count),
+    line: new Uint32Array(count),
+    lines: 0,
+    groups: [],
   }
   let top = 0
   for (const [key, rows] of sorted) {
-    layout.titles.push({ text: `${key || (by === 'none' ? 'all nodes' : 'not said')} (${rows.length})`, x: 0, y: top + 14 })
+    const [line, lines] = [layout.lines, Math.ceil(rows.length / perRow)]
+    const title = `${key || (by === 'none' ? 'all nodes' : 'not said')} (${rows.length})`
+    layout.groups.push({ title, top: top + TITLE, line, lines, columns: Math.min(perRow, rows.length) })
     rows.forEach((row, place) => {
-      layout.x[row] = (place % perRow) * cell
-      layout.y[row] = top + TITLE + Math.floor(place / perRow) * cell
+      const [column, below] = [place % perRow, Math.floor(place / perRow)]
+      layout.column[row] = column
+      layout.line[row] = line + below
+      layout.x[row] = column * cell
+      layout.y[row] = top + TITLE + below * cell
       layout.order.push(row)
     })
-    top += TITLE + Math.ceil(rows.length / perRow) * cell + BETWEEN
+    layout.lines += lines
+    top += TITLE + lines * cell + BETWEEN
   }
   return layout
 }

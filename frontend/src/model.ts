@@ -10,8 +10,10 @@ export interface Model {
   status: Status
   totals: Totals
   columns: Record<string, number>
+  width: number // how many columns there are
   nodes: NodeLists
-  values: number[][]
+  values: Int32Array // a row for each node, as long as there are columns
+  unasked: number // namespaces that may be the reader's, and are not shown yet
   waiting: Cause[]
   isConnected: boolean
   refused: Refused | null
@@ -29,7 +31,7 @@ const NOTHING: Pick<Model, 'status' | 'totals' | 'nodes'> = {
     canSeek: false,
     isVirtual: false,
   },
-  totals: { nodes: 0, placed: 0, waiting: 0, cpu: [0, 0], memory: [0, 0], gpu: [0, 0] },
+  totals: { nodes: 0, placed: 0, waiting: 0, causes: 0, cpu: [0, 0], memory: [0, 0], gpu: [0, 0] },
   nodes: { names: [], pools: [], zones: [], blocks: [], models: [], gpus: [] },
 }
 
@@ -39,7 +41,9 @@ export const model: Model = {
   title: 'Koordinator',
   source: '',
   columns: {},
-  values: [],
+  width: 0,
+  values: new Int32Array(0),
+  unasked: 0,
   waiting: [],
   isConnected: false,
   refused: null,
@@ -48,17 +52,30 @@ export const model: Model = {
 }
 
 export function apply(frame: Frame): boolean {
+  if (frame.kind === 'rights') {
+    model.unasked = frame.unasked
+    return true
+  }
   if (frame.kind === 'full') {
     model.title = frame.title
     model.source = frame.source
     model.columns = Object.fromEntries(frame.columns.map((name, place) => [name, place]))
-    model.nodes = frame.nodes
-    model.values = frame.values
+    // A stream begins anew now and then: what is the same stays where it is, zoomed as it is.
+    if (JSON.stringify(frame.nodes) !== JSON.stringify(model.nodes)) {
+      model.nodes = frame.nodes
+      model.layout += 1
+    }
+    const width = (model.width = frame.columns.length)
+    model.values = new Int32Array(frame.values.length * width)
+    frame.values.forEach((values, row) => model.values.set(values, row * width))
     model.waiting = frame.waiting
-    model.layout += 1
   } else {
     if (frame.number !== model.number + 1) return false // something was lost
-    for (const [row, ...values] of frame.rows) if (row !== undefined) model.values[row] = values
+    const { width } = model
+    for (const changed of frame.rows) {
+      const start = (changed[0] ?? 0) * width
+      for (let place = 0; place < width; place += 1) model.values[start + place] = changed[place + 1] ?? -1
+    }
     if (frame.waiting) model.waiting = frame.waiting
   }
   model.number = frame.number
@@ -72,5 +89,5 @@ export function apply(frame: Frame): boolean {
 /** Return a column of a node; -1: nobody knows. */
 export function valueOf(row: number, column: string): number {
   const place = model.columns[column]
-  return place === undefined ? -1 : (model.values[row]?.[place] ?? -1)
+  return place === undefined ? -1 : (model.values[row * model.width + place] ?? -1)
 }

@@ -21,6 +21,7 @@ export interface Totals {
   nodes: number
   placed: number
   waiting: number
+  causes: number // of waiting; a frame names those of the most pods
   cpu: Pair
   memory: Pair
   gpu: Pair
@@ -108,7 +109,13 @@ export interface DeltaFrame {
   waiting?: Cause[]
 }
 
-export type Frame = FullFrame | DeltaFrame
+/** Of how many namespaces the server does not know yet whether the reader may see them. */
+export interface RightsFrame {
+  kind: 'rights'
+  unasked: number
+}
+
+export type Frame = FullFrame | DeltaFrame | RightsFrame
 
 export interface CauseReport {
   plugin: string

@@ -1,7 +1,8 @@
 // The map: every node a cell, drawn on one canvas; a node opens into what is inside.
 import type { JSX } from 'preact'
-import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
-import { colourOf, UNKNOWN_COLOUR } from '../colours'
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks'
+import { CellPainter, DIM, type Ink } from '../cells'
+import { colourOf, toneOf, UNKNOWN_COLOUR } from '../colours'
 import { percent } from '../format'
 import { inView, layoutOf, nodeAt, seen, WHOLE, zoomed, type Layout, type View } from '../layout'
 import { model, valueOf } from '../model'
@@ -48,18 +49,24 @@ export function NodeMap(props: { node: string }): JSX.Element {
     () => layoutOf(model.nodes, group, width),
     [model.layout, group, width],
   )
+  const lowered = useMemo(() => model.nodes.names.map((name) => name.toLowerCase()), [model.layout])
   const wanted = find.trim().toLowerCase()
-  const isWanted = (row: number): boolean =>
-    (!wanted || (model.nodes.names[row] ?? '').toLowerCase().includes(wanted)) && (!gpus || valueOf(row, isLinked ? 'linkedGpus' : 'freeGpus') >= gpus)
   const filters = Boolean(wanted) || gpus > 0
+  const free = isLinked ? 'linkedGpus' : 'freeGpus'
+  const isWanted = useMemo(
+    () => (filters ? lowered.map((name, row) => name.includes(wanted) && (!gpus || valueOf(row, free) >= gpus)) : null),
+    [model.number, lowered, wanted, gpus, free],
+  )
   const matching = useMemo(
-    () => (filters ? model.nodes.names.filter((_, row) => isWanted(row)) : []),
-    [model.number, wanted, gpus, isLinked],
+    () => (isWanted ? model.nodes.names.filter((_, row) => isWanted[row]) : []),
+    [isWanted],
   )
 
-  useEffect(() => {
+  const ink = useInk(canvas)
+  const painter = useRef(new CellPainter())
+  useLayoutEffect(() => {
     const frame = requestAnimationFrame(() => {
-      if (canvas.current) draw(canvas.current, layout, view, colour, hovered, chosen, filters ? isWanted : null)
+      if (canvas.current) painter.current.paint(canvas.current, layout, view, tonesOf(colour, isWanted), model.nodes.names, ink())
     })
     return () => cancelAnimationFrame(frame)
   })
@@ -191,6 +198,8 @@ export function NodeMap(props: { node: string }): JSX.Element {
             }}
             onKeyDown={keys}
           />
+          <Ring row={hovered} layout={layout} view={view} />
+          <Ring row={chosen} layout={layout} view={view} />
           {model.number > 0 && model.nodes.names.length === 0 && <Empty>There are no nodes that you may see.</Empty>}
         </div>
         <p id="under-cursor" class="dim" aria-live="polite">
@@ -208,16 +217,7 @@ export function NodeMap(props: { node: string }): JSX.Element {
 
 /** The nodes that have most of what is shown. */
 function Most(props: { colour: string }): JSX.Element | null {
-  // Thousands of nodes are sorted when they have changed, not for each frame that is zoomed.
-  const first = useMemo(
-    () =>
-      model.nodes.names
-        .map((name, row) => ({ name, value: valueOf(row, props.colour) }))
-        .filter((one) => one.value > 0)
-        .sort((a, b) => b.value - a.value)
-        .slice(0, 5),
-    [model.number, props.colour],
-  )
+  const first = useMemo(() => theMost(props.colour), [model.number, props.colour])
   return first.length === 0 || props.colour === 'state' ? null : (
     <p class="dim">
       Most:{' '}
@@ -229,6 +229,20 @@ function Most(props: { colour: string }): JSX.Element | null {
       ))}
     </p>
   )
+}
+
+const MOST = 5
+
+function theMost(column: string): { name: string; value: number }[] {
+  const rows: number[] = [] // the first of thousands, without sorting all of them for each frame
+  for (let row = 0; row < model.nodes.names.length; row += 1) {
+    const value = valueOf(row, column)
+    if (value <= 0 || (rows.length === MOST && value <= valueOf(rows[MOST - 1] ?? 0, column))) continue
+    const after = rows.findIndex((other) => valueOf(other, column) < value)
+    rows.splice(after < 0 ? rows.length : after, 0, row)
+    if (rows.length > MOST) rows.pop()
+  }
+  return rows.map((row) => ({ name: model.nodes.names[row] ?? '', value: valueOf(row, column) }))
 }
 
 function LinksUnknown(): JSX.Element | null {
@@ -271,57 +285,44 @@ function Legend(props: { colour: string }): JSX.Element {
   )
 }
 
-function draw(
-  canvas: HTMLCanvasElement,
-  layout: Layout,
-  view: View,
-  colour: string,
-  hovered: number,
-  chosen: number,
-  isWanted: ((row: number) => boolean) | null,
-): void {
-  const ratio = window.devicePixelRatio || 1
-  const [width, height] = [Math.round(layout.width * ratio), Math.round(layout.height * ratio)]
-  if (canvas.width !== width || canvas.height !== height) {
-    canvas.width = width
-    canvas.height = height
-    canvas.style.width = `${layout.width}px`
-    canvas.style.height = `${layout.height}px`
-  }
-  const pen = canvas.getContext('2d')
-  if (!pen) return
-  const style = getComputedStyle(canvas)
-  const { scale } = view
-  pen.setTransform(1, 0, 0, 1, 0, 0)
-  pen.clearRect(0, 0, width, height)
-  pen.setTransform(ratio * scale, 0, 0, ratio * scale, -view.x * ratio * scale, -view.y * ratio * scale)
-  pen.font = `${12 / Math.sqrt(scale)}px ${style.fontFamily}`
-  pen.fillStyle = style.color
-  for (const title of layout.titles) pen.fillText(title.text, title.x, title.y)
-  const side = layout.cell - layout.gap
-  const [right, bottom] = [view.x + layout.width / scale, view.y + layout.height / scale]
-  const isNamed = side * scale >= NAMED_FROM
-  pen.font = `${11 / scale}px ${style.fontFamily}`
-  const column = model.columns[colour] ?? -1
-  let last = ''
-  for (let row = 0; row < layout.x.length; row += 1) {
-    const [x, y] = [layout.x[row] ?? 0, layout.y[row] ?? 0]
-    if (x > right || y > bottom || x + side < view.x || y + side < view.y) continue
-    const value = model.values[row]?.[column] ?? -1
-    if (isWanted) pen.globalAlpha = isWanted(row) ? 1 : 0.12
-    const fill = colourOf(colour, value)
-    if (fill !== last) pen.fillStyle = last = fill
-    pen.fillRect(x, y, side, side)
-    if (isNamed) {
-      pen.fillStyle = last = value > 500 && colour !== 'state' ? '#000' : '#fff'
-      pen.fillText(model.nodes.names[row] ?? '', x + 3 / scale, y + 14 / scale, side - 6 / scale)
-    }
-  }
-  pen.globalAlpha = 1
-  pen.strokeStyle = style.color
-  pen.lineWidth = 2 / scale
-  for (const row of [hovered, chosen])
-    if (row >= 0 && row < layout.x.length) pen.strokeRect((layout.x[row] ?? 0) - 1, (layout.y[row] ?? 0) - 1, side + 2, side + 2)
+function tonesOf(column: string, isWanted: boolean[] | null): Uint8Array {
+  const tones = new Uint8Array(model.nodes.names.length)
+  for (let row = 0; row < tones.length; row += 1)
+    tones[row] = toneOf(column, valueOf(row, column)) + (isWanted && !isWanted[row] ? DIM : 0)
+  return tones
 }
 
-const NAMED_FROM = 60 // pixels of a cell
+/** A frame about a cell: an element of its own, so that the map need not be drawn for a pointer that moves. */
+function Ring(props: { row: number; layout: Layout; view: View }): JSX.Element | null {
+  const { row, layout, view } = props
+  if (row < 0 || row >= layout.x.length) return null
+  const side = (layout.cell - layout.gap) * view.scale
+  const [x, y] = [((layout.x[row] ?? 0) - view.x) * view.scale, ((layout.y[row] ?? 0) - view.y) * view.scale]
+  return <i class="ring" style={{ transform: `translate(${x}px, ${y}px)`, width: `${side}px`, height: `${side}px` }} />
+}
+
+/** Return how texts on the map look; asked of the browser only when the colours may be others. */
+function useInk(canvas: { current: HTMLCanvasElement | null }): () => Ink {
+  const known = useRef<Ink | null>(null)
+  const [, setCount] = useState(0)
+  useEffect(() => {
+    const forget = (): void => {
+      known.current = null
+      setCount((old) => old + 1)
+    }
+    const dark = window.matchMedia('(prefers-color-scheme: dark)')
+    window.addEventListener('koord-theme', forget)
+    dark.addEventListener('change', forget)
+    return () => {
+      window.removeEventListener('koord-theme', forget)
+      dark.removeEventListener('change', forget)
+    }
+  }, [])
+  return () => {
+    if (known.current === null && canvas.current) {
+      const style = getComputedStyle(canvas.current)
+      known.current = { colour: style.color, font: style.fontFamily }
+    }
+    return known.current ?? { colour: '', font: '' }
+  }
+}

@@ -167,7 +167,7 @@ def _gangs(
     handle: SchedulerHandle, scope: ViewScope, overview: ClusterOverview
 ) -> Iterator[AttentionItem]:
     now_s = overview.status.now_s
-    since = {one.gang: one for one in reversed(overview.waiting) if one.gang}
+    since = overview.waiting.first_of_gang
     for gang in gang_summaries(objects_of(handle), GangDefaults()):
         if not scope.sees(gang.gang.partition("/")[0]):
             continue

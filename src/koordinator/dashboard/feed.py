@@ -9,12 +9,17 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import TypeVar
 
+from koordinator.api.elastic_quota import ElasticQuota
+from koordinator.api.reservation import Reservation
 from koordinator.dashboard.broadcast import Broadcast
 from koordinator.dashboard.changes import ClusterChanges
 from koordinator.dashboard.components import ComponentHealth
+from koordinator.dashboard.frames import MOST_CAUSES
 from koordinator.dashboard.overview import ClusterOverview, OverviewBuilder, nothing_yet
+from koordinator.dashboard.redaction import PrivateNames
 from koordinator.dashboard.sources import (
     ClusterSource,
     ControllableSource,
@@ -22,11 +27,13 @@ from koordinator.dashboard.sources import (
     SourceStatus,
 )
 from koordinator.dashboard.timeline import Timeline
+from koordinator.dashboard.waiting_pods import WaitingPods
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import InputError, KoordinatorError, NotFoundError
 from koordinator.process.inquiries import Inquiries
 from koordinator.scheduler.features.explanation import explain
 from koordinator.scheduler.loop.handle import SchedulerHandle
+from koordinator.scheduler.snapshot import ClusterState
 from koordinator.simulator.device_bars import DeviceBars
 
 log = logging.getLogger(__name__)
@@ -34,7 +41,7 @@ log = logging.getLogger(__name__)
 AnswerT = TypeVar("AnswerT")
 
 LEAST_INTERVAL_S = 0.25
-READERS_AT_FULL_RATE = 25  # twice as many are sent half as many frames
+READERS_AT_FULL_RATE = 50  # twice as many are sent half as many frames
 SHARE_OF_TIME = 20  # overviews may take one part in so many, and so may remedies
 UNWATCHED_INTERVAL_S = 5.0  # for the timeline, while nobody looks
 REMEDY_LASTS_S = 10.0
@@ -59,9 +66,10 @@ class Feed:
         self.changes = ClusterChanges()
         self.devices = source.devices or DeviceBars()
         heading = {"title": source.title, "source": source.kind, "readOnly": True}
-        self.broadcast = Broadcast(heading, self.timeline, self._hurry)
+        self.broadcast = Broadcast(heading, self._hurry)
         self._builder: tuple[SchedulerHandle, OverviewBuilder] | None = None
         self._due_s = self._earliest_s = 0.0
+        self._names: tuple[tuple[object, ...], PrivateNames] | None = None  # what they are made of
         self._remedy_due_s: float | None = None  # None: none has been looked for
         self._remedies: dict[str, tuple[float, str]] = {}  # by pod: since when, and what
         self.overview: ClusterOverview | None = None  # the last one
@@ -159,7 +167,8 @@ class Feed:
         overview = self._look(handle)
         is_watched = self.broadcast.readers > 0
         if is_watched:
-            self.broadcast.publish(overview, self._known_remedies(), handle.state)
+            names = self._private_names(handle.state, overview.waiting)
+            self.broadcast.publish(overview, self._known_remedies(), names)
         self._ready.set()
         self.cost_s = time.thread_time() - began_s
         if is_watched:
@@ -197,6 +206,15 @@ class Feed:
         self._due_s = self._earliest_s
         self._wake.set()
 
+    def _private_names(self, state: ClusterState, waiting: WaitingPods) -> PrivateNames:
+        """Return what some readers may not be told; the same as long as nothing has changed."""
+        objects = state.objects
+        versions = (objects.version(ElasticQuota), objects.version(Reservation))
+        made_of = (state, waiting, state.node_log.position, *versions)
+        if self._names is None or not all(map(_is_same, self._names[0], made_of)):
+            self._names = made_of, PrivateNames.of(state, waiting.namespaces.texts)
+        return self._names[1]
+
     def _known_remedies(self) -> Mapping[str, str]:
         return {key: text for key, (_, text) in self._remedies.items()}
 
@@ -211,9 +229,9 @@ class Feed:
         """
         if self._remedy_due_s is not None and now_s < self._remedy_due_s:
             return
-        firsts: dict[str, str] = {}
-        for one in overview.waiting:
-            firsts.setdefault(one.cause, one.key)
+        waiting = overview.waiting
+        causes = islice(waiting.by_cause.items(), MOST_CAUSES)
+        firsts = {cause: waiting[int(places[0])].key for cause, places in causes}
         asked = set(firsts.values())
         self._remedies = {key: known for key, known in self._remedies.items() if key in asked}
         due = [(self._remedies.get(key, (0.0, ""))[0], key) for key in firsts.values()]
@@ -225,6 +243,10 @@ class Feed:
         took_s = time.thread_time() - began_s
         is_first = self._remedy_due_s is None
         self._remedy_due_s = now_s if is_first else now_s + SHARE_OF_TIME * took_s
+
+
+def _is_same(one: object, other: object) -> bool:
+    return one is other or (isinstance(one, int) and one == other)
 
 
 def _remedy(handle: SchedulerHandle, key: str) -> str:

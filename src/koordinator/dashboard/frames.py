@@ -3,19 +3,34 @@
 Texts of the cluster travel as JSON strings only; the page puts them into text nodes.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from koordinator.dashboard.access import ViewScope
-from koordinator.dashboard.overview import COLUMNS, ClusterOverview, WaitingPod
-from koordinator.dashboard.redaction import Redactor, visible
-from koordinator.dashboard.timeline import Timeline
+from koordinator.dashboard.overview import (
+    COLUMNS,
+    ClusterOverview,
+    ClusterTotals,
+    IntColumns,
+    NodeColumns,
+)
+from koordinator.dashboard.redaction import (
+    PrivateNames,
+    Redactor,
+    visible_nodes,
+    visible_pods,
+)
+from koordinator.dashboard.sources import SourceStatus
+from koordinator.dashboard.waiting_pods import IntColumn, WaitingPod, WaitingPods
 
 NAMED_PODS = 12  # of a cause, in a frame; the page asks for the others
+MOST_CAUSES = 100  # in a frame
+CAUSES_BYTES = 8 << 10  # that may go with every frame; twice as many go with every second one, ...
 
 
 class WaitingCause(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -42,41 +57,38 @@ class NamedPod(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     attempts: int = 0
     gang: str = ""
 
+    @classmethod
+    def of(cls, one: WaitingPod) -> "NamedPod":
+        """Return what a frame says of a pod."""
+        said = (one.key, one.since_s, one.position, one.state, one.priority, one.attempts)
+        return cls(*said, one.gang)
+
 
 def by_cause(
-    waiting: Sequence[WaitingPod], remedies: Mapping[str, str], named: int = NAMED_PODS
+    waiting: WaitingPods, remedies: Mapping[str, str], named: int = NAMED_PODS
 ) -> list[WaitingCause]:
-    """Return the causes, that of the most pods first; ``remedies`` are by pod."""
-    groups: dict[str, list[WaitingPod]] = {}
-    for one in waiting:
-        groups.setdefault(one.cause, []).append(one)
-    found = [_cause(cause, pods, remedies, named) for cause, pods in groups.items()]
-    return sorted(found, key=lambda one: (-one.pods, one.cause))
+    """Return up to ``MOST_CAUSES``, that of the most pods first; ``remedies`` are by pod."""
+    causes = islice(waiting.by_cause.items(), MOST_CAUSES)
+    return [_cause(waiting, cause, places, remedies, named) for cause, places in causes]
 
 
 def _cause(
-    cause: str, pods: Sequence[WaitingPod], remedies: Mapping[str, str], named: int
+    waiting: WaitingPods, cause: str, places: IntColumn, remedies: Mapping[str, str], named: int
 ) -> WaitingCause:
+    plugins, namespaces, gangs = (
+        {column.texts[place] for place in np.unique(column.place[places]).tolist()}
+        for column in (waiting.plugins, waiting.namespaces, waiting.gangs)
+    )
+    first = [waiting[place] for place in places[:named].tolist()]
     return WaitingCause(
         cause,
-        sorted({one.plugin for one in pods if one.plugin}),
-        len(pods),
-        pods[0].since_s,
-        sorted({one.namespace for one in pods})[:NAMED_PODS],
-        len({one.gang for one in pods if one.gang}),
-        [
-            NamedPod(
-                one.key,
-                one.since_s,
-                one.position,
-                one.state,
-                one.priority,
-                one.attempts,
-                one.gang,
-            )
-            for one in pods[:named]
-        ],
-        next((remedies[one.key] for one in pods if remedies.get(one.key)), ""),
+        sorted(plugins - {""}),
+        len(places),
+        first[0].since_s,
+        sorted(namespaces)[:NAMED_PODS],
+        len(gangs - {""}),
+        [NamedPod.of(one) for one in first],
+        next((remedies[one.key] for one in first if remedies.get(one.key)), ""),
     )
 
 
@@ -85,53 +97,109 @@ class Published:
     """What has been sent last to the readers of one scope."""
 
     number: int
-    overview: ClusterOverview
-    causes: bytes
+    status: SourceStatus
+    nodes: NodeColumns
+    totals: ClusterTotals
+    waiting: WaitingPods
+    causes: bytes  # as they are now
+    sent: bytes  # as readers have them
+
+
+@dataclass(slots=True)
+class SharedRows:
+    """What has changed of nodes between two overviews, once for all scopes that see nodes."""
+
+    _encoded: list[tuple[IntColumns, msgspec.Raw]] = field(default_factory=list)  # values before
+
+    def between(self, before: NodeColumns, after: NodeColumns) -> msgspec.Raw:
+        """Return the rows that are different now, each led by its number."""
+        if before.values is after.values:
+            return _NO_ROWS
+        for values, encoded in self._encoded:
+            if values is before.values:
+                return encoded
+        changed = np.flatnonzero((before.values != after.values).any(axis=1))
+        rows = np.column_stack((changed, after.values[changed])).tolist()
+        encoded = msgspec.Raw(msgspec.json.encode(rows))
+        self._encoded.append((before.values, encoded))
+        return encoded
+
+
+_NO_ROWS = msgspec.Raw(b"[]")
 
 
 class FrameEncoder:
-    """Makes frames for the readers of one scope; called by the publishing thread only."""
+    """Makes frames for the readers of one scope; ``next`` is the publishing thread's."""
 
     def __init__(self, scope: ViewScope, heading: Mapping[str, Any]) -> None:
         self.scope, self._heading = scope, dict(heading)
         self._last: Published | None = None
+        self._made_of: tuple[object, ...] = ()  # what ``waiting`` and ``causes`` were made of
+        self._next_causes = 0  # the number of the frame that may have them again
 
     def next(
-        self, overview: ClusterOverview, remedies: Mapping[str, str], redactor: Redactor
+        self,
+        overview: ClusterOverview,
+        remedies: Mapping[str, str],
+        names: PrivateNames,
+        shared: SharedRows | None = None,
     ) -> tuple[Published, bytes]:
         """Return what to remember and the frame for whoever has the one before.
 
-        ``redactor`` is that of the scope, as of this overview.
+        ``names`` are those of the cluster as of this overview, ``shared`` is of this overview.
         """
-        seen = visible(overview, redactor)
-        causes = msgspec.json.encode(by_cause(seen.waiting, remedies))
         last = self._last
-        number = last.number + 1 if last is not None else 1
-        self._last = published = Published(number, seen, causes)
-        if last is None or last.overview.nodes.facts is not seen.nodes.facts:
-            return published, self.full(published, None)
-        before, after = last.overview.nodes.values, seen.nodes.values
-        changed = np.flatnonzero((before != after).any(axis=1))
-        rows = np.column_stack((changed, after[changed])).tolist()
+        published = self._last = self._seen(overview, remedies, names)
+        if last is None or last.nodes.facts is not published.nodes.facts:
+            return published, self.full(published)
+        rows = (shared or SharedRows()).between(last.nodes, published.nodes)
         frame: dict[str, Any] = {
             "kind": "delta",
-            "number": number,
-            **_moment(seen),
+            "number": published.number,
+            **_moment(published),
             "rows": rows,
         }
-        if causes != last.causes:
-            frame["waiting"] = msgspec.Raw(causes)
+        if published.sent is not last.sent:
+            frame["waiting"] = msgspec.Raw(published.sent)
         return published, msgspec.json.encode(frame)
 
-    def full(self, published: Published, timeline: Timeline | None) -> bytes:
-        """Return everything that a reader needs who has nothing yet."""
-        seen = published.overview
-        facts = seen.nodes.facts
+    def _seen(
+        self, overview: ClusterOverview, remedies: Mapping[str, str], names: PrivateNames
+    ) -> Published:
+        last, scope = self._last, self.scope
+        number = last.number + 1 if last is not None else 1
+        made_of = (overview.waiting, names, dict(remedies))
+        if last is not None and all(
+            old is new or (isinstance(old, dict) and old == new)
+            for old, new in zip(self._made_of, made_of, strict=True)
+        ):
+            waiting, causes = last.waiting, last.causes
+        else:
+            waiting = visible_pods(overview.waiting, Redactor(scope, names))
+            causes = msgspec.json.encode(by_cause(waiting, remedies))
+        self._made_of = made_of
+        nodes, totals = visible_nodes(overview.nodes, overview.totals, scope)
+        sent = self._sent(number, causes)
+        return Published(number, overview.status, nodes, totals, waiting, causes, sent)
+
+    def _sent(self, number: int, causes: bytes) -> bytes:
+        """Return the causes that readers get now: the larger they are, the rarer."""
+        last = self._last
+        if last is None:
+            return causes
+        if causes == last.sent or number < self._next_causes:
+            return last.sent
+        self._next_causes = number + len(causes) // CAUSES_BYTES
+        return causes
+
+    def full(self, published: Published) -> bytes:
+        """Return everything that a reader needs who has nothing yet; may be called anywhere."""
+        facts = published.nodes.facts
         frame: dict[str, Any] = {
             "kind": "full",
             "number": published.number,
             **self._heading,
-            **_moment(seen),
+            **_moment(published),
             "columns": COLUMNS,
             "nodes": {
                 "names": [one.name for one in facts],
@@ -141,22 +209,21 @@ class FrameEncoder:
                 "models": [one.gpu_model for one in facts],
                 "gpus": [one.gpus for one in facts],
             },
-            "values": seen.nodes.values.tolist(),
-            "waiting": msgspec.Raw(published.causes),
+            "values": published.nodes.values.tolist(),
+            "waiting": msgspec.Raw(published.sent),
         }
-        if timeline is not None and self.scope.is_everything:
-            frame["timeline"] = timeline.as_data()
         return msgspec.json.encode(frame)
 
 
-def _moment(seen: ClusterOverview) -> dict[str, Any]:
-    totals = seen.totals
+def _moment(published: Published) -> dict[str, Any]:
+    totals = published.totals
     return {
-        "status": seen.status,
+        "status": published.status,
         "totals": {
             "nodes": totals.nodes,
             "placed": totals.placed,
-            "waiting": len(seen.waiting),
+            "waiting": len(published.waiting),
+            "causes": len(published.waiting.by_cause),
             "cpu": totals.cpu,
             "memory": totals.memory,
             "gpu": totals.gpu,

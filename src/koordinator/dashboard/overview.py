@@ -4,23 +4,19 @@ Reads a scheduler's state, array by array; made again whenever something has cha
 here may take longer than some milliseconds on thousands of nodes.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from koordinator.api.pod import Pod
 from koordinator.api.resource_names import BATCH_CPU, MID_CPU
 from koordinator.dashboard.node_facts import NodeFacts, NodeRoster
 from koordinator.dashboard.sources import SourceStatus
-from koordinator.domain.gangs import gang_id
-from koordinator.foundation.clock import to_epoch_s
+from koordinator.dashboard.waiting_pods import WaitingPods, WaitingSurvey
 from koordinator.scheduler.loop.handle import SchedulerHandle
-from koordinator.scheduler.queue import QueuedPod
 from koordinator.scheduler.snapshot.axis import CPU, MEMORY
 from koordinator.scheduler.snapshot.nodes import RATIO_OF_GPU
-from koordinator.simulator.gauge import waiting_cause
 
 #: Columns of ``NodeColumns.values``; shares are in thousandths, -1 where nobody knows.
 COLUMNS = (
@@ -28,7 +24,6 @@ COLUMNS = (
     *("pods", "state"),
 )
 UNKNOWN = -1
-UNTRIED = "nobody has tried it yet"
 _WHOLE = 1000
 _GPU_PERCENT = 100
 
@@ -47,27 +42,6 @@ class NodeColumns:
 
     facts: Sequence[NodeFacts]
     values: IntColumns
-
-
-@dataclass(frozen=True, slots=True)
-class WaitingPod:
-    """A pod without a node."""
-
-    namespace: str
-    name: str
-    cause: str  # in words, the one of the most nodes
-    plugin: str
-    since_s: float
-    position: int  # 1: nobody is tried before it; 0: it is in no queue
-    state: str  # of the queue; empty: it is in none
-    priority: int
-    attempts: int
-    gang: str
-
-    @property
-    def key(self) -> str:
-        """``namespace/name``."""
-        return f"{self.namespace}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,29 +71,16 @@ class ClusterOverview:
     status: SourceStatus
     nodes: NodeColumns
     totals: ClusterTotals
-    waiting: Sequence[WaitingPod]  # the longest first
+    waiting: WaitingPods
+
+
+NO_NODES = NodeColumns((), np.empty((0, len(COLUMNS)), np.int32))
+NO_TOTALS = ClusterTotals(0, 0, (0, 0), (0, 0), (0, 0))
 
 
 def nothing_yet(status: SourceStatus) -> ClusterOverview:
     """Return the overview of a cluster of which nothing has been read."""
-    nodes = NodeColumns((), np.empty((0, len(COLUMNS)), np.int32))
-    return ClusterOverview(status, nodes, ClusterTotals(0, 0, (0, 0), (0, 0), (0, 0)), ())
-
-
-@dataclass(frozen=True, slots=True)
-class _Remembered:
-    pod: Pod
-    heard: tuple[object, ...]  # what the queue had to say of it
-    told: WaitingPod
-
-
-def _heard(queued: QueuedPod | None) -> tuple[object, ...]:
-    """Return all that a ``WaitingPod`` takes from the queue, but for the place."""
-    if queued is None:
-        return ()
-    one = queued
-    said = (one.message, one.rejected_by, one.pending_on, one.gated_by)
-    return (*said, one.state, one.attempts, one.first_attempt_s, one.queued_at_s)
+    return ClusterOverview(status, NO_NODES, NO_TOTALS, WaitingPods.nobody())
 
 
 class OverviewBuilder:
@@ -128,13 +89,18 @@ class OverviewBuilder:
     def __init__(self, handle: SchedulerHandle) -> None:
         self._handle = handle
         self._roster = NodeRoster(handle.state)
-        self._known: dict[str, _Remembered] = {}  # of the pods of the last overview, by key
+        self._survey = WaitingSurvey(handle)
 
     def build(self, status: SourceStatus) -> ClusterOverview:
-        """Return the cluster as it is now."""
+        """Return the cluster as it is now.
+
+        Where more than some thousand pods wait those of a real cluster are as of some seconds ago.
+        """
         rows, facts = self._roster.refresh()
-        values = self._values(rows)
-        return ClusterOverview(status, NodeColumns(facts, values), self._totals(rows), self._wait())
+        nodes = NodeColumns(facts, self._values(rows))
+        # Hours may pass between two moments of a run: its timeline wants them all.
+        waiting = self._survey.look(is_whole=status.speed is not None)
+        return ClusterOverview(status, nodes, self._totals(rows), waiting)
 
     # -- nodes -------------------------------------------------------------------------------
 
@@ -181,95 +147,9 @@ class OverviewBuilder:
         )
         return ClusterTotals(len(rows), len(state.pods.by_key), cpu, memory, gpu)
 
-    # -- pods --------------------------------------------------------------------------------
-
-    def _wait(self) -> Sequence[WaitingPod]:
-        state, queue = self._handle.state, self._handle.queue
-        waiting: list[tuple[Pod, QueuedPod | None]] = [
-            (pod, queue.get(key))
-            for key, (pod, _) in state.unbound.items()
-            if key not in state.pods.by_key
-        ]
-        places = _places(queued for _, queued in waiting if queued is not None)
-        known, self._known = self._known, {}
-        told = [self._remembered(pod, queued, places, known) for pod, queued in waiting]
-        found = _with_their_gangs(told)
-        found.sort(key=lambda one: (one.since_s, one.position, one.key))
-        return found
-
-    def _remembered(
-        self,
-        pod: Pod,
-        queued: QueuedPod | None,
-        places: Mapping[str, int],
-        known: Mapping[str, "_Remembered"],
-    ) -> WaitingPod:
-        """Return what is told of a pod, from before unless something of it is different now."""
-        key, heard = pod.key, _heard(queued)
-        before, place = known.get(key), places.get(key, 0)
-        if before is None or before.pod is not pod or before.heard != heard:
-            told = self._waiting_pod(pod, queued, place)
-        elif before.told.position != place:
-            told = replace(before.told, position=place)
-        else:
-            told = before.told
-        self._known[key] = _Remembered(pod, heard, told)
-        return told
-
-    def _waiting_pod(self, pod: Pod, queued: QueuedPod | None, place: int) -> WaitingPod:
-        message, plugin = self._why(pod, queued)
-        meta = pod.metadata
-        first_s = queued.first_attempt_s or queued.queued_at_s if queued is not None else 0.0
-        return WaitingPod(
-            meta.namespace,
-            meta.name,
-            waiting_cause(message) if message else UNTRIED,
-            plugin,
-            to_epoch_s(meta.creation_timestamp, first_s),
-            place,
-            str(queued.state or "") if queued is not None else "",
-            pod.spec.priority or 0,
-            queued.attempts if queued is not None else 0,
-            gang_id(meta, pod.spec.workload_ref),
-        )
-
-    def _why(self, pod: Pod, queued: QueuedPod | None) -> tuple[str, str]:
-        """Return the scheduler's words, or those of the one that decides on this cluster."""
-        if queued is not None and queued.message:
-            plugins = queued.rejectors or ((queued.gated_by,) if queued.gated_by else ())
-            return queued.message, ", ".join(sorted(plugins))
-        for condition in pod.status.conditions:
-            if condition.type == "PodScheduled" and condition.status == "False":
-                return condition.message or condition.reason, ""
-        if queued is None and pod.metadata.deletion_timestamp is not None:
-            return "it is being deleted", ""
-        if queued is None and pod.spec.scheduler_name not in self._handle.cycles:
-            return f"no profile schedules it: its schedulerName is {pod.spec.scheduler_name}", ""
-        return "", ""
-
-
-def _with_their_gangs(waiting: list[WaitingPod]) -> list[WaitingPod]:
-    """Let members that wait for the one that stands for all of them wait for what that waits for.
-
-    What they were told when they came, such as that members are missing, may be long untrue.
-    """
-    tried = {one.gang: one for one in waiting if one.gang and one.attempts}
-    return [
-        replace(one, cause=tried[one.gang].cause, plugin=tried[one.gang].plugin)
-        if one.gang in tried and not one.attempts
-        else one
-        for one in waiting
-    ]
-
 
 def _shares(part: npt.NDArray[np.int64], whole: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return thousandths, UNKNOWN where there is no whole; large amounts lose what none can see."""
     known = whole > 0
     ratio = np.divide(part, whole, out=np.zeros(len(whole)), where=known)
     return np.where(known, np.rint(np.clip(ratio, 0, 30) * _WHOLE), UNKNOWN).astype(np.int64)
-
-
-def _places(queued: Iterator[QueuedPod]) -> dict[str, int]:
-    """Return who would be tried when, if all of them were ready."""
-    ranked = sorted(queued, key=lambda one: (-one.priority, one.queued_at_s, one.sequence))
-    return {one.key: place for place, one in enumerate(ranked, 1)}

@@ -18,7 +18,7 @@ from koordinator.api.registry import KINDS
 from koordinator.dashboard.access import ViewScope
 from koordinator.dashboard.frames import NamedPod
 from koordinator.dashboard.overview import ClusterOverview
-from koordinator.dashboard.redaction import Redactor, visible
+from koordinator.dashboard.redaction import Redactor, visible_pods
 from koordinator.domain.gangs import GangDefaults, GangSummary, gang_summaries
 from koordinator.domain.quota import QuotaRules
 from koordinator.domain.quota.tree_report import counted_quotas, quotas_as_data
@@ -122,14 +122,9 @@ def _scores(handle: SchedulerHandle, key: str) -> list[dict[str, Any]]:
 
 def waiting_pods(overview: ClusterOverview, redactor: Redactor, cause: str) -> list[NamedPod]:
     """Return the pods that wait for one cause, the longest first, up to ``MOST_LISTED``."""
-    found = (
-        NamedPod(
-            one.key, one.since_s, one.position, one.state, one.priority, one.attempts, one.gang
-        )
-        for one in visible(overview, redactor).waiting
-        if one.cause == cause
-    )
-    return [one for one, _ in zip(found, range(MOST_LISTED), strict=False)]
+    waiting = visible_pods(overview.waiting, redactor)
+    places = waiting.by_cause.get(cause, ())
+    return [NamedPod.of(waiting[place]) for place in places[:MOST_LISTED]]
 
 
 def find(handle: SchedulerHandle, text: str, scope: ViewScope) -> dict[str, Any]:

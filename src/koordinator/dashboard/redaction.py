@@ -5,14 +5,17 @@ first, which quota lends.  What a reader may not list is replaced there, whoever
 """
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.reservation import Reservation
 from koordinator.dashboard.access import ViewScope
-from koordinator.dashboard.overview import ClusterOverview, ClusterTotals, NodeColumns
+from koordinator.dashboard.overview import NO_NODES, NO_TOTALS, ClusterTotals, NodeColumns
+from koordinator.dashboard.waiting_pods import WaitingPods
 from koordinator.scheduler.snapshot import ClusterState
 
 SOMEBODY = "somebody else's"
@@ -24,33 +27,62 @@ _COUNT = re.compile(r"\d+/\d+")
 
 
 @dataclass(frozen=True, slots=True)
+class PrivateNames:
+    """What sentences name without a namespace, the same for all readers: whose it is decides.
+
+    ``owners`` are of quotas, and of namespaces: those in which something is called so.
+    """
+
+    owners: Mapping[str, frozenset[str]]
+    reservations: frozenset[str]
+    nodes: frozenset[str]
+
+    @classmethod
+    def of(cls, state: ClusterState, namespaces: Iterable[str] | None = None) -> "PrivateNames":
+        """Return those of a cluster; ``namespaces`` are of pods that wait, if they are known.
+
+        Sentences about pods name them with their namespace; that of a pod with a node is never told
+        alone, and there are too many of those to look at for each frame.
+        """
+        if namespaces is None:
+            namespaces = {key.partition("/")[0] for key in state.unbound}
+        owners: dict[str, set[str]] = {name: {name} for name in namespaces}
+        for quota in state.objects.all(ElasticQuota):
+            for name in (quota.metadata.name, quota.metadata.namespace):
+                owners.setdefault(name, set()).add(quota.metadata.namespace)
+        return cls(
+            {name: frozenset(own) for name, own in owners.items()},
+            frozenset(one.metadata.name for one in state.objects.all(Reservation)),
+            frozenset(state.nodes.rows),
+        )
+
+    def hide(self, name: str, scope: ViewScope) -> bool:
+        """Whether a reader may not be told this name."""
+        if name in self.nodes and not scope.sees_nodes:
+            return True
+        if scope.namespaces is None:
+            return False
+        return name in self.reservations or not self.owners.get(name, _NOBODY) <= scope.namespaces
+
+
+_NOBODY: frozenset[str] = frozenset()
+NOTHING_PRIVATE = PrivateNames({}, _NOBODY, _NOBODY)
+
+
+@dataclass(frozen=True, slots=True)
 class Redactor:
-    """Replaces names in texts; ``hidden`` are those of objects that are named without a namespace.
+    """Replaces names in texts for one reader.
 
     A resource is no name: its first part has a dot, which a namespace never has.
     """
 
     scope: ViewScope
-    hidden: frozenset[str]
+    names: PrivateNames = NOTHING_PRIVATE
 
     @classmethod
     def of(cls, state: ClusterState, scope: ViewScope) -> "Redactor":
-        """Return one for a reader who does not see everything."""
-        if scope.is_everything:
-            return cls(scope, frozenset())
-        hidden = set[str]()
-        if scope.namespaces is not None:
-            for quota in state.objects.all(ElasticQuota):
-                if not scope.sees(quota.metadata.namespace):
-                    hidden |= {quota.metadata.name, quota.metadata.namespace}
-            hidden |= {one.metadata.name for one in state.objects.all(Reservation)}
-            # Sentences about pods name them with their namespace; that of a pod with a node is
-            # never told alone, and there are too many of those to look at for each frame.
-            named = {key.partition("/")[0] for key in state.unbound}
-            hidden |= {namespace for namespace in named if not scope.sees(namespace)}
-        if not scope.sees_nodes:
-            hidden |= set(state.nodes.rows)
-        return cls(scope, frozenset(hidden))
+        """Return one for a reader, who need not see everything."""
+        return cls(scope, NOTHING_PRIVATE if scope.is_everything else PrivateNames.of(state))
 
     def text(self, text: str) -> str:
         """Return a text with the names replaced."""
@@ -70,7 +102,7 @@ class Redactor:
 
     def _told(self, found: re.Match[str]) -> str:
         name = found[0]
-        if name in self.hidden:
+        if self.names.hide(name, self.scope):
             return SOMEBODY
         namespace, slash, _ = name.partition("/")
         is_object = bool(slash) and "." not in namespace and namespace == namespace.lower()
@@ -79,20 +111,23 @@ class Redactor:
         return name if self.scope.sees(namespace) else SOMEBODY
 
 
-def visible(overview: ClusterOverview, redactor: Redactor) -> ClusterOverview:
-    """Return what somebody may see: pods of their namespaces, nodes if they may list those."""
+def visible_pods(waiting: WaitingPods, redactor: Redactor) -> WaitingPods:
+    """Return the pods of the namespaces that somebody may see, their causes without names."""
     scope = redactor.scope
     if scope.is_everything:
-        return overview
-    told: dict[str, str] = {}
-    waiting = []
-    for one in overview.waiting:
-        if scope.sees(one.namespace):
-            if one.cause not in told:
-                told[one.cause] = redactor.text(one.cause)
-            waiting.append(replace(one, cause=told[one.cause]))
-    nodes, totals = overview.nodes, overview.totals
-    if not scope.sees_nodes:
-        nodes = NodeColumns((), nodes.values[:0])
-        totals = ClusterTotals(0, 0, (0, 0), (0, 0), (0, 0))
-    return replace(overview, waiting=waiting, nodes=nodes, totals=totals)
+        return waiting
+    if scope.namespaces is not None:
+        own = [namespace in scope.namespaces for namespace in waiting.namespaces.texts]
+        waiting = waiting.only(np.array(own, np.bool_)[waiting.namespaces.place])
+    used = set(waiting.causes.used().tolist())
+    texts = enumerate(waiting.causes.texts)
+    return waiting.with_causes([redactor.text(text) if n in used else "" for n, text in texts])
+
+
+def visible_nodes(
+    nodes: NodeColumns, totals: ClusterTotals, scope: ViewScope
+) -> tuple[NodeColumns, ClusterTotals]:
+    """Return the nodes, and their sums, of whoever may list nodes; nothing for anybody else."""
+    if scope.sees_nodes:
+        return nodes, totals
+    return NO_NODES, NO_TOTALS

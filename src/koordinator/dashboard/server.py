@@ -6,7 +6,7 @@ the cluster reach it as JSON.  Nothing here writes to a cluster.
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -27,15 +27,17 @@ from koordinator.api.kubescheduler import KubeSchedulerConfiguration, decode_con
 from koordinator.api.meta import KubeObject
 from koordinator.dashboard import queries
 from koordinator.dashboard.access import (
-    EVERYTHING,
+    EVERY_RIGHT,
     RIGHTS_LAST_S,
     AccessDeniedError,
     AccessPolicy,
     OpenAccess,
+    ViewRights,
     ViewScope,
 )
 from koordinator.dashboard.answers import AnswerCache
 from koordinator.dashboard.attention import attention
+from koordinator.dashboard.broadcast import OverviewReader
 from koordinator.dashboard.changes import MOST_MARKS
 from koordinator.dashboard.decisions import (
     MOST_REMEMBERED,
@@ -69,8 +71,9 @@ STREAM_LASTS_S = RIGHTS_LAST_S
 KEEP_ALIVE_S = 10.0
 LONGEST_BODY_BYTES = 4 << 20
 OTHER = "other"  # the run that is compared with
-NAMESPACES_LAST_S = 10.0
-USERS_AT_ONCE = 4  # whose rights are asked about, so that one with many namespaces delays nobody
+#: While rights are still being asked about, so that who has more of them soon sees more.
+STREAM_OF_SOME_RIGHTS_LASTS_S = 2.0
+USERS_AT_ONCE = 32  # who may wait for what the API server says about their rights
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -175,6 +178,50 @@ class _Headers:
         await self._app(scope, receive, send_with_headers)
 
 
+class _EventStream(Response):
+    """Sends a reader its frames until it leaves, or rights have to be looked at again.
+
+    As little as can be for each frame, since there may be very many readers.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self, reader: OverviewReader, first: bytes, lasts_s: float, close: Callable[[], None]
+    ) -> None:
+        super().__init__()
+        del self.headers["content-length"]
+        self._reader, self._first, self._lasts_s, self._close = reader, first, lasts_s, close
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 -- ASGI
+        reader, loop = self._reader, asyncio.get_running_loop()
+        until_s = loop.time() + self._lasts_s
+
+        async def leave_with_client() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            reader.leave()
+
+        leaving = loop.create_task(leave_with_client())
+        try:
+            head = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+            await send(head)
+            frame: bytes | None = self._first
+            while not reader.is_gone:
+                body = _KEEP_ALIVE if frame is None else frame
+                await send({"type": "http.response.body", "body": body, "more_body": True})
+                if (left_s := until_s - loop.time()) <= 0:
+                    break
+                frame = await reader.next(min(KEEP_ALIVE_S, left_s))
+            await send({"type": "http.response.body", "body": b""})
+        finally:
+            self._close()
+            leaving.cancel()
+
+
+_KEEP_ALIVE = b":\n\n"
+
+
 class _Pages:
     def __init__(
         self,
@@ -190,47 +237,44 @@ class _Pages:
         self._other, self._archive = other, archive
         self._policy = policy
         self._reviews = ThreadPoolExecutor(USERS_AT_ONCE, "reviews")
-        self._namespaces: tuple[float, frozenset[str]] | None = None
         self._answers = AnswerCache(clock)
         self._trying = threading.Lock()
 
     # -- rights ------------------------------------------------------------------------------
 
-    async def _scope(self, request: Request) -> ViewScope:
+    async def _rights(self, request: Request) -> ViewRights:
         if isinstance(self._policy, OpenAccess):
-            return EVERYTHING
+            return EVERY_RIGHT
         token = bearer_token(request.headers.get("authorization", ""))
         return await asyncio.get_running_loop().run_in_executor(
-            self._reviews, lambda: self._policy.scope_of(token, self._known_namespaces())
+            self._reviews, lambda: self._policy.rights_of(token, self._known_namespaces())
         )
 
-    def _known_namespaces(self) -> frozenset[str]:
-        now_s = self._clock.now_s()
-        if self._namespaces is None or now_s - self._namespaces[0] > NAMESPACES_LAST_S:
-            self._namespaces = (now_s, self._feed.ask(_namespaces_of))
-        return self._namespaces[1]
+    async def _scope(self, request: Request) -> ViewScope:
+        return (await self._rights(request)).scope
+
+    def _known_namespaces(self) -> Sequence[str]:
+        found = self._answers.get("namespaces", lambda: self._feed.ask(_namespaces_of))
+        return cast(Sequence[str], found)
 
     # -- the stream --------------------------------------------------------------------------
 
     async def events(self, request: Request) -> Response:
-        scope = await self._scope(request)
-        reader = self._feed.broadcast.open(scope)
+        rights = await self._rights(request)
+        reader = self._feed.broadcast.open(rights.scope, rights.owner)
         if reader is None:
-            return PlainTextResponse("too many readers with different rights\n", 503)
-        opened = reader
+            text = "there are too many readers, or you have this page open too often\n"
+            return PlainTextResponse(text, 503)
+        lasts_s = STREAM_OF_SOME_RIGHTS_LASTS_S if rights.unasked else STREAM_LASTS_S
+        first = b"retry: 500\n\n"
+        if rights.unasked:
+            told = msgspec.json.encode({"kind": "rights", "unasked": rights.unasked})
+            first += b"data: " + told + b"\n\n"
 
-        async def stream() -> AsyncIterator[bytes]:
-            loop = asyncio.get_running_loop()
-            until_s = loop.time() + STREAM_LASTS_S
-            try:
-                yield b"retry: 500\n\n"
-                while (left_s := until_s - loop.time()) > 0:
-                    frame = await opened.next(min(KEEP_ALIVE_S, left_s))
-                    yield b":\n\n" if frame is None else b"data: " + frame + b"\n\n"
-            finally:
-                self._feed.broadcast.close(scope, opened)
+        def close() -> None:
+            self._feed.broadcast.close(rights.scope, reader)
 
-        return StreamingResponse(stream(), media_type="text/event-stream")
+        return _EventStream(reader, first, lasts_s, close)
 
     # -- queries -----------------------------------------------------------------------------
 
@@ -410,9 +454,10 @@ class _Pages:
             self._trying.release()
 
 
-def _namespaces_of(handle: SchedulerHandle) -> frozenset[str]:
-    keys = (*handle.state.pods.by_key, *handle.state.unbound)
-    return frozenset(key.partition("/")[0] for key in keys)
+def _namespaces_of(handle: SchedulerHandle) -> Sequence[str]:
+    """Return namespaces with pods, those first in which some wait: their readers come first."""
+    keys = (*handle.state.unbound, *handle.state.pods.by_key)
+    return list(dict.fromkeys(key.partition("/")[0] for key in keys))
 
 
 def _configuration(text: str) -> KubeSchedulerConfiguration:

@@ -2,12 +2,16 @@
 
 from collections import Counter
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from koordinator.dashboard.overview import ClusterOverview
+from koordinator.dashboard.waiting_pods import WaitingPods
 
 MOST_SAMPLES = 1200  # when there are more, every second one is forgotten
 MOST_CAUSES = 8
+MOST_COUNTED = 32  # causes of a sample
+OTHERS = "other causes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +50,9 @@ class Timeline:
         if before and (is_close or before[-1].at_s == at_s):
             self._samples.pop()  # the newest is always there; it makes room for the next one
         cpu, memory, gpu = overview.totals.shares
-        waiting = Counter(one.cause for one in overview.waiting)
+        waiting = _counted(overview.waiting)
         self._samples.append(
-            TimelineSample(at_s, cpu, memory, gpu, overview.totals.placed, dict(waiting))
+            TimelineSample(at_s, cpu, memory, gpu, overview.totals.placed, waiting)
         )
         if len(self._samples) > self._most:
             span_s = self._samples[-1].at_s - self._samples[0].at_s
@@ -67,7 +71,10 @@ class Timeline:
         ]
         causes = {cause: [one.waiting.get(cause, 0) for one in samples] for cause in named}
         if any(others):
-            causes["other causes"] = others
+            causes[OTHERS] = [
+                before + more
+                for before, more in zip(causes.get(OTHERS, [0] * len(others)), others, strict=True)
+            ]
         return {
             "atS": [one.at_s for one in samples],
             "cpu": [one.cpu for one in samples],
@@ -76,3 +83,10 @@ class Timeline:
             "placed": [one.placed for one in samples],
             "causes": causes,
         }
+
+
+def _counted(waiting: WaitingPods) -> dict[str, int]:
+    """Return how many wait for what; where there are very many causes, for others than the most."""
+    counts = {cause: len(pods) for cause, pods in islice(waiting.by_cause.items(), MOST_COUNTED)}
+    left = len(waiting) - sum(counts.values())
+    return {**counts, OTHERS: left} if left else counts

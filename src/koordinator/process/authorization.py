@@ -124,11 +124,27 @@ class Authorizer:
         where = f' in namespace "{asked.namespace}"' if asked.namespace else ""
         return self._decide(token, asked, f'resource "{asked.resource}"{where}')
 
+    def user_of(self, token: str) -> UserInfo | None:
+        """Return the owner of a token, anonymous without one; None if it is no good.
+
+        Asks the API server, unless it said so not long ago.  Raises ClusterError if it can't.
+        """
+        return self._user(token) if token else ANONYMOUS
+
+    def permits(self, user: UserInfo, asked: ResourceAttributes, *, anew: bool = False) -> bool:
+        """Return whether a user may do something to API objects.
+
+        Asks the API server, unless it said so not long ago; ``anew``: in any case, and remembers
+        nothing.  Raises ClusterError if it can't.
+        """
+        status = self._review(_spec(user, asked)) if anew else self._permission(user, asked)
+        return status.allowed and not status.denied
+
     def _decide(
         self, token: str, asked: NonResourceAttributes | ResourceAttributes, what: str
     ) -> Decision:
         try:
-            user = self._user(token) if token else ANONYMOUS
+            user = self.user_of(token)
         except ClusterError as error:
             log.warning("token not reviewed", extra={"error": error})
             user = None
@@ -159,20 +175,28 @@ class Authorizer:
     def _permission(
         self, user: UserInfo, asked: NonResourceAttributes | ResourceAttributes
     ) -> SubjectAccessReviewStatus:
-        spec = SubjectAccessReviewSpec(
-            non_resource_attributes=asked if isinstance(asked, NonResourceAttributes) else None,
-            resource_attributes=asked if isinstance(asked, ResourceAttributes) else None,
-            user=user.username,
-            groups=user.groups,
-            extra=user.extra,
-            uid=user.uid,
-        )
+        spec = _spec(user, asked)
         key = msgspec.json.encode(spec)
         known = self._permissions.get(key)
         if known is not None:
             return known.value
-        status = self._reviewer.create(SubjectAccessReview(spec=spec)).status
-        return self._permissions.put(key, status)
+        return self._permissions.put(key, self._review(spec))
+
+    def _review(self, spec: SubjectAccessReviewSpec) -> SubjectAccessReviewStatus:
+        return self._reviewer.create(SubjectAccessReview(spec=spec)).status
+
+
+def _spec(
+    user: UserInfo, asked: NonResourceAttributes | ResourceAttributes
+) -> SubjectAccessReviewSpec:
+    return SubjectAccessReviewSpec(
+        non_resource_attributes=asked if isinstance(asked, NonResourceAttributes) else None,
+        resource_attributes=asked if isinstance(asked, ResourceAttributes) else None,
+        user=user.username,
+        groups=user.groups,
+        extra=user.extra,
+        uid=user.uid,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,7 @@ from koordinator.dashboard.access import EVERYTHING, ViewScope
 from koordinator.dashboard.broadcast import WAITING_FRAMES, Broadcast, OverviewReader
 from koordinator.dashboard.frames import FrameEncoder
 from koordinator.dashboard.overview import ClusterOverview
-from koordinator.dashboard.redaction import Redactor
-from koordinator.dashboard.timeline import Timeline
-
-ALL = Redactor(EVERYTHING, frozenset())
+from koordinator.dashboard.redaction import NOTHING_PRIVATE
 
 
 def applied(frames: Sequence[bytes]) -> Any:
@@ -32,6 +29,11 @@ def applied(frames: Sequence[bytes]) -> Any:
                 values[row] = cells
         causes = frame.get("waiting", causes)
     return values, causes
+
+
+def told(event: bytes | None) -> Any:
+    """Return the frame of an event."""
+    return json.loads((event or b"").removeprefix(b"data: "))
 
 
 def worlds(steps: Sequence[Sequence[int]]) -> list[ClusterOverview]:
@@ -52,8 +54,8 @@ def worlds(steps: Sequence[Sequence[int]]) -> list[ClusterOverview]:
 def test_frames_add_up_to_the_last_overview(steps: list[list[int]]) -> None:
     """Whoever applies what has changed has what a new reader is given as a whole."""
     encoder = FrameEncoder(EVERYTHING, {})
-    found = [encoder.next(each, {}, ALL) for each in worlds(steps)]
-    whole = encoder.full(found[-1][0], None)
+    found = [encoder.next(each, {}, NOTHING_PRIVATE) for each in worlds(steps)]
+    whole = encoder.full(found[-1][0])
 
     assert applied([frame for _, frame in found]) == applied([whole])
 
@@ -62,8 +64,8 @@ def test_a_frame_without_changes_has_no_rows() -> None:
     """What has not changed is not sent again."""
     (first,) = worlds([[1, 2]])
     encoder = FrameEncoder(EVERYTHING, {})
-    encoder.next(first, {}, ALL)
-    frame = json.loads(encoder.next(first, {}, ALL)[1])
+    encoder.next(first, {}, NOTHING_PRIVATE)
+    frame = json.loads(encoder.next(first, {}, NOTHING_PRIVATE)[1])
 
     # The roster is one of its builder, so only an overview of another world has other facts.
     assert frame["kind"] == "delta"
@@ -75,7 +77,7 @@ def test_a_slow_reader_gets_the_whole_again_and_delays_nobody() -> None:
     """Frames wait for a reader up to a bound; beyond it they make way for the whole."""
 
     async def run() -> tuple[OverviewReader, OverviewReader, list[bytes]]:
-        broadcast = Broadcast({}, Timeline())
+        broadcast = Broadcast({})
         slow, quick = broadcast.open(), broadcast.open()
         assert slow is not None
         assert quick is not None
@@ -91,18 +93,18 @@ def test_a_slow_reader_gets_the_whole_again_and_delays_nobody() -> None:
     slow, _, got = asyncio.run(run())
 
     assert len(got) == 5 * WAITING_FRAMES
-    waiting = list(slow._frames)
-    assert len(waiting) <= WAITING_FRAMES
-    assert json.loads(waiting[0])["kind"] == "full"
-    numbers = [json.loads(frame)["number"] for frame in waiting]
-    assert numbers == list(range(numbers[0], 5 * WAITING_FRAMES + 1))
+    assert len(slow.waiting) <= WAITING_FRAMES
+    whole = asyncio.run(slow.next(5.0))
+    assert told(whole)["kind"] == "full"
+    assert told(whole)["number"] == 5 * WAITING_FRAMES
+    assert [told(frame)["number"] for frame in got] == list(range(1, 5 * WAITING_FRAMES + 1))
 
 
 def test_readers_who_may_see_the_same_share_a_frame() -> None:
     """A frame is encoded once for each scope, and the scope goes with its last reader."""
 
     async def run() -> None:
-        broadcast = Broadcast({}, Timeline())
+        broadcast = Broadcast({})
         blue = ViewScope(frozenset({"blue"}), sees_nodes=False)
         readers = [broadcast.open(blue) for _ in range(3)]
         everything = broadcast.open()
@@ -125,6 +127,8 @@ def test_readers_who_may_see_the_same_share_a_frame() -> None:
 def test_names_travel_as_json_only() -> None:
     """A pod may be called as it likes: what is sent is a string of JSON."""
     world = settled(node("a", cpu=1), pod("p", cpu=9, namespace=HOSTILE))
-    frame = FrameEncoder(EVERYTHING, {"title": HOSTILE}).next(overview(world), {}, ALL)[1]
+    frame = FrameEncoder(EVERYTHING, {"title": HOSTILE}).next(overview(world), {}, NOTHING_PRIVATE)[
+        1
+    ]
 
     assert json.loads(frame)["waiting"][0]["named"][0]["pod"] == f"{HOSTILE}/p"

@@ -14,7 +14,7 @@ from koordinator.cli.decision_archives import FileArchive, ServerArchive
 from koordinator.cli.main import app
 from koordinator.dashboard.access import EVERYTHING, ViewScope
 from koordinator.dashboard.decisions import DecisionQuestion, decisions
-from koordinator.dashboard.redaction import Redactor
+from koordinator.dashboard.redaction import PrivateNames, Redactor
 from koordinator.domain.audit import AuditedPod, AuditEntry, AuditOutcome, ScoredNode
 from koordinator.domain.audit.entry import to_lines
 from koordinator.foundation.errors import InputError
@@ -51,9 +51,9 @@ TRAIL = [
 
 
 def told(scope: ViewScope = EVERYTHING, asked: Mapping[str, str] | None = None) -> dict[str, Any]:
-    hidden = frozenset() if scope.is_everything else frozenset({"red", "n1"})
+    names = PrivateNames({"red": frozenset({"red"})}, frozenset(), frozenset({"n1"}))
     question = DecisionQuestion.of(asked or {})
-    return decisions(TRAIL, question, Redactor(scope, hidden), "somebody")
+    return decisions(TRAIL, question, Redactor(scope, names), "somebody")
 
 
 def test_the_newest_decision_comes_first() -> None:

@@ -17,7 +17,7 @@ from koordinator.dashboard.frames import FrameEncoder
 from koordinator.dashboard.node_details import node_details
 from koordinator.dashboard.overview import OverviewBuilder
 from koordinator.dashboard.queries import explanation, gangs, quotas, waiting_pods
-from koordinator.dashboard.redaction import SOMEBODY, Redactor
+from koordinator.dashboard.redaction import SOMEBODY, PrivateNames, Redactor
 from koordinator.dashboard.sources import SourcePhase, SourceStatus
 from koordinator.simulator.embedded import STOCK, Embedded
 
@@ -42,8 +42,8 @@ def answers(world: Embedded, scope: ViewScope, pods: Sequence[str]) -> str:
     overview = OverviewBuilder(handle).build(NOW)
     redactor = Redactor.of(handle.state, scope)
     encoder = FrameEncoder(scope, {})
-    published, frame = encoder.next(overview, {}, redactor)
-    causes = {one.cause for one in published.overview.waiting}
+    published, frame = encoder.next(overview, {}, redactor.names)
+    causes = {one.cause for one in published.waiting}
     told: list[Any] = [
         frame.decode(),
         [[one.pod for one in waiting_pods(overview, redactor, cause)] for cause in causes],
@@ -137,7 +137,8 @@ def test_who_stands_in_the_way_is_not_told() -> None:
 )
 def test_names_are_replaced_and_words_are_not(text: str, told: str) -> None:
     """Resources, counts of nodes and domains of the network are no names of objects."""
-    assert Redactor(OWN, frozenset({"zebra-q"})).text(text) == told
+    names = PrivateNames({"zebra-q": frozenset({"zebra-ns"})}, frozenset(), frozenset())
+    assert Redactor(OWN, names).text(text) == told
 
 
 NAMES = st.from_regex(r"[a-z]([a-z0-9-]{0,8}[a-z0-9])?", fullmatch=True)
@@ -152,5 +153,5 @@ def test_no_object_of_another_namespace_is_left_in_a_text(
     text = f"x{mark}{namespace}/{name}{mark}y"
     words = {"affinity/selector", "and/or"}
     if f"{namespace}/{name}" not in words:
-        assert f"{namespace}/{name}" not in Redactor(OWN, frozenset()).text(text)
-    assert Redactor(ViewScope(), frozenset()).text(text) == text
+        assert f"{namespace}/{name}" not in Redactor(OWN).text(text)
+    assert Redactor(ViewScope()).text(text) == text
