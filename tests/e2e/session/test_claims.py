@@ -1,5 +1,6 @@
 """Claims of devices on a real API server, with Kubernetes' own controller of claims beside us."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,7 +17,7 @@ from koordinator.foundation.errors import InputError
 
 V1 = "resource.k8s.io/v1"
 DRIVER = "gpu.test.example"
-UNPROCESSABLE = 422
+CREATED, UNPROCESSABLE = 201, 422
 
 
 @pytest.fixture(autouse=True)
@@ -112,6 +113,44 @@ def test_a_claim_by_name_is_allocated_and_reserved_before_the_bind(user: User) -
     claim = user.get("resourceclaims", "c", PREFIX)
     assert devices(claim) == ["gpu-1"]
     assert claim["metadata"]["finalizers"] == ["resource.kubernetes.io/delete-protection"]
+
+
+@pytest.mark.usefixtures("controllers")
+def test_a_claim_of_a_python_client_is_used_like_any_other(
+    controlplane: ControlPlane, user: User
+) -> None:
+    """Opaque parameters with spaces, which the API server does not let a patch rewrite."""
+    config = [{"opaque": {"driver": DRIVER, "parameters": {"mode": "fast", "parts": [1, 2]}}}]
+    spec = one_gpu()
+    spec["devices"]["config"] = config
+    user.apply(node("n"), gpus("n", 1))
+    class_ = made("DeviceClass", "gpu", {"config": config})
+    post(controlplane, f"{PREFIX}/deviceclasses", class_)
+    post(controlplane, user.path("resourceclaims", prefix=PREFIX), made("ResourceClaim", "c", spec))
+
+    entries = [{"name": "gpu", "resourceClaimName": "c"}]
+    user.apply(pod("a", resourceClaims=entries), pod("b", resourceClaims=entries))
+    assert user.nodes_of("a", "b") == ["n", "n"]
+    claim = user.get("resourceclaims", "c", PREFIX)
+    assert claim["metadata"]["finalizers"] == ["resource.kubernetes.io/delete-protection"]
+    given = claim["status"]["allocation"]["devices"]["config"]
+    assert [each["opaque"] for each in given] == [config[0]["opaque"]] * 2
+
+    user.kubectl("delete", "pod", "a", "b", "--grace-period=0", "--force")
+    user.kubectl("delete", "resourceclaim", "c", "--timeout=60s")  # a patch could not free it
+
+
+def post(controlplane: ControlPlane, path: str, manifest: Manifest) -> None:
+    """Create an object as Python's json writes it."""
+    connection = controlplane.api.connect(10)
+    token = {"Authorization": f"Bearer {controlplane.api.token}"}
+    try:
+        headers = {"Content-Type": "application/json", **token}
+        connection.request("POST", path, json.dumps(manifest), headers)
+        answer = connection.getresponse()
+        assert answer.status == CREATED, answer.read()
+    finally:
+        connection.close()
 
 
 def devices(claim: Manifest) -> list[str]:

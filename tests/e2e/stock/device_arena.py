@@ -159,7 +159,7 @@ class DeviceArena:
         if theirs.node:
             return self._other_place(before, created, ours, theirs)
         self._api.request("DELETE", _path_of(created), _FORCED)
-        return _other_refusal(ours, theirs)
+        return self._other_refusal(before, created, ours, theirs)
 
     def _objects(self) -> list[Manifest]:
         return [
@@ -234,6 +234,22 @@ class DeviceArena:
         return len(self._claims(pod)) == len({each.get("resourceClaimName") for each in entries})
 
     # -- differences -------------------------------------------------------------------------
+
+    def _other_refusal(
+        self, before: list[Manifest], pod: Manifest, ours: DecidedHere, theirs: DeviceDecision
+    ) -> str:
+        """Return how a refusal differs; one node's error ends the attempt there, and not here."""
+        if SCORE_FAILS in theirs.message and ours.bound:
+            return ""
+        difference = f"ours {ours.told}\n  theirs {theirs.message}"
+        if not theirs.message.startswith(ERROR):
+            return "" if ours.bound is None and ours.told == theirs.message else difference
+        wanted = _in_general(theirs.message.removeprefix(ERROR))
+        for node in self._world.nodes:  # each alone: what one node serves changes what others can
+            there = self._ours(before, pod, node["metadata"]["name"])
+            if wanted in map(_in_general, there.rejections()):
+                return ""
+        return difference
 
     def _other_place(
         self, before: list[Manifest], pod: Manifest, ours: DecidedHere, theirs: DeviceDecision
@@ -361,19 +377,6 @@ def _comparable(allocation: Manifest) -> Manifest:
         results.append(shown)
     config = [{k: v for k, v in each.items() if v} for each in devices.get("config", ())]
     return {"results": results, "config": config, "on": allocation.get("nodeSelector")}
-
-
-def _other_refusal(ours: DecidedHere, theirs: DeviceDecision) -> str:
-    """Return how a refusal differs; one node's error ends the attempt there, and not here."""
-    if SCORE_FAILS in theirs.message and ours.bound:
-        return ""
-    if theirs.message.startswith(ERROR):
-        wanted = _in_general(theirs.message.removeprefix(ERROR))
-        said = [_in_general(reason) for reason in ours.rejections()]
-        return "" if wanted in said else f"ours {ours.told}\n  theirs {theirs.message}"
-    if ours.bound is None and ours.told == theirs.message:
-        return ""
-    return f"ours {ours.told}\n  theirs {theirs.message}"
 
 
 def _in_general(error: str) -> str:

@@ -18,10 +18,11 @@ import numpy as np
 from msgspec.structs import replace
 
 from koordinator.api.codec import decode, encode
+from koordinator.api.dynamic_resources import ResourceClaim
 from koordinator.api.meta import JsonObject, KubeObject, LabelSelector
 from koordinator.api.nesting import TOO_DEEP
 from koordinator.api.pod import Pod
-from koordinator.cluster.kubernetes import writes
+from koordinator.cluster.kubernetes import opaque_parts, writes
 from koordinator.cluster.kubernetes.background import Background
 from koordinator.cluster.kubernetes.binding import BindingSender, KubernetesBinds
 from koordinator.cluster.kubernetes.credentials import Credentials
@@ -209,7 +210,12 @@ class KubernetesCluster:
             raise NotFoundError(f"subresource: found {subresource!r}; accepted is none or 'status'")
         path = object_path(kind_type, name, namespace, subresource)
         body = writes.status_part(merge_patch, kind_type) if subresource else merge_patch
-        answer = self._write("PATCH", path, msgspec.json.encode(body), writes.MERGE_PATCH)
+        try:
+            answer = self._write("PATCH", path, msgspec.json.encode(body), writes.MERGE_PATCH)
+        except InvalidError as error:
+            if kind_type is not ResourceClaim or opaque_parts.REFUSAL not in str(error):
+                raise
+            answer = self._put_claim(name, namespace, path, body, error)
         return _decoded(answer, kind_type)
 
     def delete(
@@ -313,6 +319,18 @@ class KubernetesCluster:
                 if last or meta.resource_version:
                     raise
         raise BugError("the last try raises or returns")
+
+    def _put_claim(
+        self, name: str, namespace: str, path: str, patch: JsonObject, refused: InvalidError
+    ) -> bytes:
+        """Put a claim as a patch changes it, its opaque parts as they are."""
+        path_of = object_path(ResourceClaim, name, namespace)
+        request = Request("GET", path_of, accept=opaque_parts.PROTOBUF)
+        stored = self._background.run(self._transport.call(request))
+        amended = opaque_parts.amended_claim(stored, patch)
+        if amended is None:
+            raise refused
+        return self._write("PUT", path, amended, opaque_parts.PROTOBUF)
 
     def _timed(self, report: PodReport) -> PodReport:
         condition = report.condition

@@ -60,6 +60,7 @@ class Request:
     path: str
     body: bytes = b""
     content_type: str = "application/json"
+    accept: str = "application/json"
 
     def __str__(self) -> str:
         return f"{self.verb} {self.path.partition('?')[0]}"
@@ -118,7 +119,6 @@ class Transport:
         }
         self._headers = [
             ("User-Agent", user_agent),
-            ("Accept", "application/json"),
             # Lists would be compressed: that costs both sides more time than a cluster's network.
             ("Accept-Encoding", "identity"),
         ]
@@ -262,7 +262,7 @@ class Transport:
         timeout: aiohttp.ClientTimeout,
         buffer: int = 1 << 16,
     ) -> Any:
-        headers = [*self._headers, *access.headers]
+        headers = [*self._headers, ("Accept", request.accept), *access.headers]
         if request.body:
             headers.append(("Content-Type", request.content_type))
         return self._session.request(
