@@ -9,7 +9,7 @@ from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -68,8 +68,14 @@ class Answer:
 Reviewer = Callable[[Review], Answer]
 
 
+_VERSION: Final = "admission.k8s.io/v1"
+#: The API server understands the version in which it asks, and no other.
+_VERSIONS: Final = frozenset({_VERSION, "admission.k8s.io/v1beta1"})
+
+
 class _Envelope(msgspec.Struct):
     request: Review | None = None
+    api_version: str = msgspec.field(name="apiVersion", default=_VERSION)
 
 
 _DECODER = decoder_of(_Envelope)
@@ -153,16 +159,21 @@ class _Endpoint:
         body = await request.body()
         began_s = perf_counter()
         try:
-            review = _DECODER.decode(body).request
+            envelope = _DECODER.decode(body)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             return PlainTextResponse(f"not an AdmissionReview: {error}\n", _BAD_REQUEST)
         except RecursionError:
             return PlainTextResponse(f"not an AdmissionReview: {TOO_DEEP}\n", _BAD_REQUEST)
+        review, version = envelope.request, envelope.api_version
+        if version not in _VERSIONS:
+            accepted = ", ".join(sorted(_VERSIONS))
+            problem = f"not an AdmissionReview: found {version[:100]!r}; accepted are {accepted}\n"
+            return PlainTextResponse(problem, _BAD_REQUEST)
         if review is None:
             return PlainTextResponse("not an AdmissionReview: it has no request\n", _BAD_REQUEST)
         if problem := self._not_ready():
             return PlainTextResponse(f"{problem}\n", _UNAVAILABLE)
-        answer, text = self._answer(review)
+        answer, text = self._answer(review, version)
         if self._metrics is not None:
             seconds = perf_counter() - began_s
             self._metrics.observe(
@@ -170,11 +181,11 @@ class _Endpoint:
             )
         return Response(text, media_type="application/json")
 
-    def _answer(self, review: Review) -> tuple[Answer, bytes]:
+    def _answer(self, review: Review, version: str) -> tuple[Answer, bytes]:
         """Return the answer, and as it is sent; what a hook did not expect refuses the request."""
         try:
             answer = self._reviewer(review)
-            return answer, msgspec.json.encode(_response(review, answer))
+            return answer, msgspec.json.encode(_response(review, answer, version))
         except RecursionError:
             answer = Answer(allowed=False, message=f"the object is {TOO_DEEP}")
         except MemoryError:
@@ -184,10 +195,10 @@ class _Endpoint:
             if self._metrics is not None:
                 self._metrics.failed(self._path, error)
             answer = Answer(allowed=False, message="internal error, see the log", code=500)
-        return answer, msgspec.json.encode(_response(review, answer))
+        return answer, msgspec.json.encode(_response(review, answer, version))
 
 
-def _response(review: Review, answer: Answer) -> dict[str, Any]:
+def _response(review: Review, answer: Answer, version: str) -> dict[str, Any]:
     response: dict[str, Any] = {"uid": review.uid, "allowed": answer.allowed}
     if not answer.allowed:
         response["status"] = {"code": answer.code, "message": answer.message}
@@ -197,7 +208,7 @@ def _response(review: Review, answer: Answer) -> dict[str, Any]:
             response["patchType"] = "JSONPatch"
             response["patch"] = b64encode(msgspec.json.encode(patch)).decode()
     return {
-        "apiVersion": "admission.k8s.io/v1",
+        "apiVersion": version,
         "kind": "AdmissionReview",
         "response": response,
     }

@@ -242,6 +242,7 @@ def test_a_configuration_that_cannot_be_meant_is_refused(
     url = f"https://127.0.0.1:{manager.webhook_port}/validate-configmap"
     label = "koordinator.sh/configmap-type"
     made = hook("validating", "vconfigmap.koordinator.sh", url, "configmaps", label)
+    made["webhooks"][0]["admissionReviewVersions"] = ["v1beta1"]  # as the original's chart has it
     api.request("POST", f"{HOOKS}/validatingwebhookconfigurations", made)
 
     def refusal() -> str:

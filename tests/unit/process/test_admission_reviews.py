@@ -82,6 +82,16 @@ def test_a_change_is_answered_as_a_patch() -> None:
     assert registry.get_sample_value(name, labels) == 1
 
 
+@pytest.mark.parametrize("version", ["v1", "v1beta1"])
+def test_an_answer_has_the_version_of_the_question(version: str) -> None:
+    """The original's webhook of ConfigMaps is asked in v1beta1 only, and v1 is not understood."""
+    with serving() as port:
+        answer = post(port, review() | {"apiVersion": f"admission.k8s.io/{version}"}).json
+
+    assert answer["apiVersion"] == f"admission.k8s.io/{version}"
+    assert answer["response"]["patchType"] == "JSONPatch"
+
+
 def test_a_refusal_has_code_and_message() -> None:
     """A bug of ours is a refusal, too, and does not end the server."""
     with serving() as port:
@@ -96,7 +106,10 @@ def test_a_refusal_has_code_and_message() -> None:
     assert (bug["allowed"], bug["status"]["code"]) == (False, 500)
 
 
-@pytest.mark.parametrize("body", ["{", "[]", "{}", '{"request": {"uid": 7}}'])
+@pytest.mark.parametrize(
+    "body",
+    ["{", "[]", "{}", '{"request": {"uid": 7}}', '{"apiVersion": "v2", "request": {"uid": "u"}}'],
+)
 def test_what_is_no_review_is_a_bad_request(body: str) -> None:
     """The API server then goes by the failure policy."""
     with serving() as port:
