@@ -47,7 +47,7 @@ from koordinator.scheduler.features.audit import AUDIT_FILE, Audit
 from koordinator.scheduler.features.auditor import AuditorMetrics, WorkloadAuditor
 from koordinator.scheduler.features.metrics import SchedulerMetrics
 from koordinator.scheduler.loop import Scheduler, SchedulerOptions
-from koordinator.scheduler.profile import WATCHED, build_profiles
+from koordinator.scheduler.profile import build_profiles, watched_kinds
 from koordinator.scheduler.snapshot import ClusterState
 
 log = logging.getLogger(__name__)
@@ -167,7 +167,7 @@ class _Process:
             self._clock,
             built.profiles,
             state,
-            WATCHED,
+            watched_kinds(self._gates),
             field_selectors={**SELECTORS, **built.selectors},
             options=options,
             metrics=SchedulerMetrics(self._parts.registry),

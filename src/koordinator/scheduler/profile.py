@@ -7,6 +7,7 @@ Out-of-tree plugins are ``PluginSpec`` objects behind the entry point group
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import entry_points
+from types import MappingProxyType
 from typing import Any
 
 from koordinator.api.cluster_network_topology import ClusterNetworkTopology
@@ -26,6 +27,7 @@ from koordinator.api.kubescheduler import (
     decode_args,
 )
 from koordinator.api.kubescheduler.gates import (
+    DRA_DEVICE_TAINT_RULES,
     GANG_SCHEDULING,
     GENERIC_WORKLOAD,
     PREEMPTION_POLICY_TRANSFORMER,
@@ -193,6 +195,20 @@ WATCHED: tuple[type[KubeObject], ...] = (
     ResourceSlice,
     ResourceClaim,
 )
+
+
+#: Of these the ones that count only with a gate, which is off by default.
+_GATED: Mapping[type[KubeObject], str] = MappingProxyType(
+    {DeviceTaintRule: DRA_DEVICE_TAINT_RULES, SchedulingWorkload: GENERIC_WORKLOAD}
+)
+
+
+def watched_kinds(gates: FeatureGates = NO_GATES) -> tuple[type[KubeObject], ...]:
+    """Return the kinds of ``WATCHED`` that count with these gates.
+
+    Others are not even asked for: who may not list them could never begin to schedule.
+    """
+    return tuple(kind for kind in WATCHED if kind not in _GATED or _GATED[kind] in gates)
 
 
 @dataclass(frozen=True, slots=True)

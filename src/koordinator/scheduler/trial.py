@@ -32,11 +32,11 @@ from koordinator.scheduler.features.explanation import ExplanationFeature
 from koordinator.scheduler.features.gangs import GangFeature
 from koordinator.scheduler.features.nodes import NodePagesFeature
 from koordinator.scheduler.loop import Scheduler, SchedulerOptions
-from koordinator.scheduler.profile import WATCHED, build_profiles
+from koordinator.scheduler.profile import WATCHED, build_profiles, watched_kinds
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod, PodAllocation, PodClass
 from koordinator.scheduler.transaction import Transaction
 
-#: What it reads besides nodes, pods and namespaces.
+#: What it reads besides nodes, pods and namespaces, with all gates on.
 FOLLOWED: Final[tuple[type[KubeObject], ...]] = tuple(
     kind for kind in WATCHED if kind is not ScheduleExplanation
 )
@@ -312,7 +312,7 @@ def follow_cluster(
         clock,
         built.profiles,
         state,
-        FOLLOWED,
+        tuple(kind for kind in watched_kinds(gates) if kind in FOLLOWED),
         field_selectors=built.selectors,
         options=options,
         on_fault=on_fault,

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.scheduler.test_gangs import condition, config, group, placed
 from tests.worlds import configuration, embedded, made, node, pod
 
+from koordinator.api.dynamic_resources import DeviceTaintRule
 from koordinator.api.kubescheduler import FeatureGates, KubeSchedulerConfiguration
 from koordinator.api.kubescheduler.gates import GANG_SCHEDULING, GENERIC_WORKLOAD
 from koordinator.api.meta import KubeObject
@@ -17,7 +18,7 @@ from koordinator.api.pod import Pod
 from koordinator.api.pod_group import PodGroup
 from koordinator.api.scheduling_workload import SchedulingWorkload
 from koordinator.foundation.errors import InputError
-from koordinator.scheduler.profile import build_profiles
+from koordinator.scheduler.profile import WATCHED, build_profiles, watched_kinds
 from koordinator.scheduler.snapshot import ResourceAxis
 from koordinator.simulator import Embedded
 
@@ -209,6 +210,15 @@ def test_with_the_gates_off_nobody_heeds_a_workload() -> None:
     one = world(STOCK, node("n", 1), *workers(2), gates=FeatureGates())
 
     assert len(placed(one)) == 1
+
+
+def test_with_the_gates_off_nobody_asks_for_workloads() -> None:
+    """A scheduler with the rights of the original's has none to list them, and needs none."""
+    rules = FeatureGates.parse("DRADeviceTaints=true,DRADeviceTaintRules=true")
+
+    assert set(WATCHED) - set(watched_kinds()) == {SchedulingWorkload, DeviceTaintRule}
+    assert set(WATCHED) - set(watched_kinds(ON)) == {DeviceTaintRule}
+    assert set(WATCHED) - set(watched_kinds(rules)) == {SchedulingWorkload}
 
 
 def test_a_gate_without_the_one_that_it_needs_is_refused() -> None:

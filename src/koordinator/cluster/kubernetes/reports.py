@@ -23,7 +23,7 @@ from koordinator.api.event import CoreEvent, Event
 from koordinator.api.meta import Condition, JsonObject, KubeObject
 from koordinator.api.pod import Pod
 from koordinator.cluster.kubernetes.backoff import Backoff
-from koordinator.cluster.kubernetes.failures import FencedError
+from koordinator.cluster.kubernetes.failures import FencedError, ForbiddenError
 from koordinator.cluster.kubernetes.limiter import TokenBucket
 from koordinator.cluster.kubernetes.resources import collection_path, object_path
 from koordinator.cluster.kubernetes.transport import Request, Transport
@@ -122,6 +122,7 @@ class Reports:
         self._patches_in_flight: set[_PatchKey] = set()
         self._notes_in_flight: set[_Key] = set()
         self._worker_pool = WorkerPool(self._work)
+        self._lacks_rights = False  # and it was said so
         self._resume_s = 0.0  # on the clock of the loop; the server failed
 
     def add(self, reports: Sequence[Report]) -> None:
@@ -291,12 +292,19 @@ class Reports:
                     await self._transport.call(if_exists, rate_limited=False)
         except ClusterError as error:
             if isinstance(error, _FINAL) or report.tries >= _TRIES:
-                log.debug("report dropped", extra={"error": str(error)})
+                self._tell_dropped(error)
                 return True
             self._resume_s = asyncio.get_running_loop().time() + self._backoff.next_s()
             return False
         self._backoff.reset()
         return True
+
+    def _tell_dropped(self, error: ClusterError) -> None:
+        """Log why nothing came of a report; that a right is missing is worth a warning, once."""
+        is_news = isinstance(error, ForbiddenError) and not self._lacks_rights
+        self._lacks_rights = self._lacks_rights or is_news
+        level = logging.WARNING if is_news else logging.DEBUG
+        log.log(level, "report dropped", extra={"error": str(error)})
 
 
 def _status_patch(status: _Status) -> JsonObject:

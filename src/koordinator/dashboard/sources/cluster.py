@@ -22,7 +22,7 @@ from koordinator.scheduler.assembly import build_scheduler
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.loop import SchedulerOptions
 from koordinator.scheduler.loop.handle import SchedulerHandle
-from koordinator.scheduler.profile import WATCHED, build_profiles
+from koordinator.scheduler.profile import build_profiles, watched_kinds
 from koordinator.scheduler.snapshot import ClusterState
 
 log = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ class LiveClusterSource:
             clock,
             built.profiles,
             state,
-            WATCHED,
+            watched_kinds(),
             field_selectors={**SELECTORS, **built.selectors},
             options=SchedulerOptions(report=False, answers_explanations=False),
             on_fault=_log_fault,

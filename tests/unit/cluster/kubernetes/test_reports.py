@@ -228,6 +228,19 @@ def test_what_the_server_refuses_is_dropped(server: ScriptedServer) -> None:
     assert server.count(STATUS) == 1
 
 
+def test_a_right_that_is_missing_is_told_once(
+    server: ScriptedServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever looks for events in vain finds out why."""
+    server.on(EVENTS, fail(403, "Forbidden"))
+    with server.cluster() as cluster:
+        cluster.report([note("one"), note("two")])
+        server.wait_for(EVENTS, 2)
+
+    told = [(it.levelname, it.message) for it in caplog.records if it.message == "report dropped"]
+    assert told.count(("WARNING", "report dropped")) == 1
+
+
 def test_an_event_that_exists_is_changed(server: ScriptedServer) -> None:
     """In the core API, which allows that; what it has no more is taken away."""
     patch = "PATCH /api/v1/namespaces/default/events/x"
