@@ -8,6 +8,7 @@ import { Bar, Problem, ThemeSwitch } from './parts'
 import { go, route, VIEWS, type View } from './route'
 import { NeedsAttention } from './views/attention'
 import { NodeMap } from './views/map'
+import { Report } from './views/results'
 import { Shares } from './views/shares'
 import { Time } from './views/time'
 import { TryIt } from './views/try'
@@ -20,6 +21,7 @@ const TITLES: Record<View, string> = {
   attention: 'Needs a person',
   time: 'Time',
   try: 'Try it',
+  report: 'Report',
 }
 const PHASES = { loading: 'reading', live: 'live', paused: 'paused', ended: 'ended', lost: 'out of reach' }
 
@@ -55,6 +57,11 @@ export function followServer(): void {
   })
 }
 
+/** All views, the report only of a run that is over. */
+function views(): View[] {
+  return VIEWS.filter((one) => one !== 'report' || model.status.hasReport)
+}
+
 export function App(): JSX.Element {
   const [, setCount] = useState(0)
   const [where, setWhere] = useState(route())
@@ -64,7 +71,7 @@ export function App(): JSX.Element {
     const pressed = (event: KeyboardEvent): void => {
       const isWriting = event.target instanceof HTMLElement && event.target.matches('input, textarea, select')
       if (isWriting || event.ctrlKey || event.metaKey || event.altKey) return
-      const view = VIEWS[Number(event.key) - 1]
+      const view = views()[Number(event.key) - 1]
       if (view) go(view)
       else if (event.key === '/') {
         event.preventDefault()
@@ -86,7 +93,7 @@ export function App(): JSX.Element {
       </a>
       <Header />
       <nav aria-label="Views">
-        {VIEWS.map((view, place) => (
+        {views().map((view, place) => (
           <a href={`#/${view}`} aria-current={view === where.view ? 'page' : undefined}>
             <kbd>{place + 1}</kbd> {TITLES[view]}
             {view === 'waiting' && model.totals.waiting > 0 && <span class="badge">{count(model.totals.waiting)}</span>}
@@ -114,6 +121,8 @@ function Open(props: { view: View; name: string }): JSX.Element {
       return <NeedsAttention />
     case 'time':
       return <Time text={props.name} />
+    case 'report':
+      return <Report />
     case 'try':
       return <TryIt />
     default:

@@ -19,27 +19,48 @@ const OUTCOMES: Record<string, string> = {
 }
 const MOST_OF_A_POD = 20
 
-/** What follows on one another and says the same: tries of one pod, say. */
+/** What says the same: tries of one pod, say. */
 interface Run {
   newest: Decision
   oldest: Decision
   many: number
 }
 
-function runsOf(entries: Decision[]): Run[] {
-  const found: Run[] = []
+/** Put together what says the same of one pod or job but for numbers, the newest first; `inOrder`: only what follows on one another. */
+function runsOf(entries: Decision[], inOrder: boolean): Run[] {
+  const found = new Map<string, Run>()
+  let [last, turn] = ['', 0]
   for (const one of entries) {
-    const last = found[found.length - 1]
-    if (last && said(last.newest) === said(one)) {
-      last.oldest = one
-      last.many += 1
-    } else found.push({ newest: one, oldest: one, many: 1 })
+    const words = said(one)
+    if (inOrder && words !== last) turn += 1
+    last = words
+    const known = found.get(`${turn} ${words}`)
+    if (known) {
+      known.oldest = one
+      known.many += 1
+    } else found.set(`${turn} ${words}`, { newest: one, oldest: one, many: 1 })
   }
-  return found
+  return [...found.values()]
 }
 
 function said(one: Decision): string {
-  return [one.outcome, one.job || one.pods.map(([pod]) => pod).join(), one.node ?? '', one.plugin ?? '', one.reason ?? '', one.by ?? '', one.pods[0]?.[1] ?? ''].join('\n')
+  const reason = (one.reason ?? '').replace(/\d+/g, '#')
+  return [one.outcome, one.job || one.pods.map(([pod]) => pod).join(), one.node ?? '', one.plugin ?? '', reason, one.by ?? '', one.pods[0]?.[1] ?? ''].join('\n')
+}
+
+const SHORT = 160 // characters of a reason
+
+/** A long reason is cut, and opens. */
+function Reason(props: { text: string }): JSX.Element {
+  const { text } = props
+  return text.length <= SHORT ? (
+    <>{text}</>
+  ) : (
+    <details>
+      <summary>{text.slice(0, SHORT)} …</summary>
+      {text}
+    </details>
+  )
 }
 
 /** The decisions about one pod, newest first. */
@@ -54,7 +75,7 @@ export function PodDecisions(props: { pod: string }): JSX.Element {
       {answer?.isKept && answer.entries.length === 0 && <p class="dim">Nothing yet, as far as {answer.title} remembers.</p>}
       <ol class="decisions">
         {answer &&
-          runsOf(answer.entries)
+          runsOf(answer.entries, true)
             .slice(0, MOST_OF_A_POD)
             .map((run) => <OneDecision run={run} pod={props.pod} />)}
       </ol>
@@ -88,7 +109,8 @@ function OneDecision(props: { run: Run; pod: string }): JSX.Element {
       )}
       {attempt > 1 && many === 1 && `, at try ${attempt}`}
       {newest.by && `, for ${newest.by}`}
-      {newest.reason && `: ${newest.reason}`}
+      {newest.reason && ': '}
+      <Reason text={newest.reason ?? ''} />
       {newest.plugin && <span class="dim"> decided by {newest.plugin}</span>}
       {together > 1 && <span class="dim"> together with {count(together - 1)} others</span>}
       {newest.best && newest.best.length > 0 && <RunnersUp best={newest.best} node={node} isFirst={newest.pods[0]?.[0] === props.pod} />}
@@ -180,11 +202,12 @@ export function AllDecisions(props: { text: string }): JSX.Element {
 }
 
 function Entries(props: { entries: Decision[]; count: number }): JSX.Element {
-  const runs = runsOf(props.entries)
+  const [isOpen, setOpen] = useState(false)
+  const runs = runsOf(props.entries, false)
   return (
     <>
       <Table label="Decisions, newest first" heads={['When', 'What', 'Who', 'Node', 'Decided by', 'Why']}>
-        {runs.map(({ newest, oldest, many }) => (
+        {runs.slice(0, isOpen ? runs.length : FIRST).map(({ newest, oldest, many }) => (
           <tr>
             <td data-label="When">
               {many > 1 && `${when(oldest)} – `}
@@ -203,13 +226,18 @@ function Entries(props: { entries: Decision[]; count: number }): JSX.Element {
             <td data-label="Decided by">{newest.plugin || '–'}</td>
             <td data-label="Why">
               {newest.by && `for ${newest.by} `}
-              {newest.reason}
+              <Reason text={newest.reason ?? ''} />
               {!newest.reason && newest.best && newest.best.length > 1 && `best of ${newest.best.map((one) => `${one.node} ${one.total}`).join(', ')}`}
             </td>
           </tr>
         ))}
       </Table>
-      {props.count > props.entries.length && (
+      {runs.length > FIRST && (
+        <button type="button" class="link" aria-expanded={isOpen} onClick={() => setOpen(!isOpen)}>
+          {isOpen ? 'fewer' : `all ${count(runs.length)} lines`}
+        </button>
+      )}
+      {isOpen && props.count > props.entries.length && (
         <p class="dim">
           The newest {count(props.entries.length)} of {count(props.count)}.
         </p>
@@ -219,6 +247,7 @@ function Entries(props: { entries: Decision[]; count: number }): JSX.Element {
 }
 
 const NAMED = 3
+const FIRST = 20
 
 function Who(props: { one: Decision }): JSX.Element {
   const { pods, morePods } = props.one

@@ -30,6 +30,7 @@ const NOTHING: Pick<Model, 'status' | 'totals' | 'nodes'> = {
     speed: null,
     canSeek: false,
     isVirtual: false,
+    hasReport: false,
   },
   totals: { nodes: 0, placed: 0, waiting: 0, causes: 0, cpu: [0, 0], memory: [0, 0], gpu: [0, 0] },
   nodes: { names: [], pools: [], zones: [], blocks: [], models: [], gpus: [] },

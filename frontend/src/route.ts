@@ -1,6 +1,6 @@
 // Which view is open: in the address, so that it can be sent to somebody.
 
-export const VIEWS = ['waiting', 'map', 'shares', 'attention', 'time', 'try'] as const
+export const VIEWS = ['waiting', 'map', 'shares', 'attention', 'time', 'try', 'report'] as const
 export type View = (typeof VIEWS)[number]
 
 export interface Route {

@@ -13,6 +13,7 @@ export interface Status {
   speed: number | null
   canSeek: boolean
   isVirtual: boolean
+  hasReport: boolean
 }
 
 export type Pair = [number, number] // used, all there is
@@ -252,6 +253,21 @@ export interface Decisions {
   count: number
   entries: Decision[]
   summary?: DecisionSummary
+}
+
+export interface QueuedPod extends NamedPod {
+  quota: string
+  cause: string
+}
+
+export interface Queue {
+  pods: QueuedPod[]
+  count: number
+}
+
+export interface Policy {
+  policy: string
+  origin: string
 }
 
 export interface FoundPods {

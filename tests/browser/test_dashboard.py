@@ -12,7 +12,11 @@ from tests.worlds import START_S, configuration, gpu_pod, made, node, pod
 
 from koordinator.api.meta import KubeObject
 from koordinator.dashboard.sources.manifests import ManifestSource
+from koordinator.dashboard.sources.simulation import SimulationSource
+from koordinator.foundation.clock import SystemClock
+from koordinator.simulator import Simulation, read_workload
 from koordinator.simulator.embedded import STOCK
+from koordinator.simulator.run import default_profile
 
 pytestmark = pytest.mark.slow
 
@@ -262,6 +266,18 @@ def test_two_policies_are_beside_each_other(open_page: OpenPage) -> None:
         page.get_by_role("button", name="GPU, policy.yaml 12.5%").wait_for()
         page.get_by_role("heading", name="Who held what with policy.yaml").wait_for()
         page.get_by_role("application", name="GPUs over time: 8 GPUs, 1 bars").wait_for()
+
+
+def test_the_report_of_a_run_that_is_over(open_page: OpenPage) -> None:
+    """It is the last view, and nothing has to be opened for it."""
+    run = Simulation(read_workload("examples/small-gpu-cluster.yaml"), until_s=7200.0)
+    with served(SimulationSource(run, default_profile(), SystemClock())) as found:
+        page = open_page(f"http://127.0.0.1:{found.port}/")
+        page.get_by_role("navigation").get_by_role("link", name="Report").click()
+        page.get_by_text("Pods scheduled").wait_for()
+        assert page.locator("figure canvas").count() >= 6
+        page.keyboard.press("7")
+        page.get_by_role("heading", level=1, name="Report").wait_for()
 
 
 def test_names_of_the_cluster_are_text(open_page: OpenPage) -> None:

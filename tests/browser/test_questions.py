@@ -261,3 +261,19 @@ def test_what_was_decided_about_a_whole_job(reader: Reader) -> None:
     told.get_by_role("cell", name="found no node").first.wait_for()
     assert told.get_by_role("link", name="red/ring-").count() >= 1
     assert reader.clicks <= MOST_CLICKS
+
+
+def test_who_is_tried_next(reader: Reader) -> None:
+    """The queue in its order; a gang is one line of it."""
+    reader.open("Shares")
+    queue = reader.page.get_by_role("region", name="Queue, in the order")
+    queue.get_by_role("link", name="red/ring", exact=True).wait_for()
+    assert "3 pods" in queue.inner_text()
+    assert reader.clicks <= MOST_CLICKS
+
+
+def test_what_would_a_descheduler_move(reader: Reader) -> None:
+    """Nothing has to be written for that either, and nothing is."""
+    reader.open("Try it")
+    reader.click(reader.page.get_by_role("button", name="What would move?"))
+    reader.reads("Nothing moves.")

@@ -71,10 +71,17 @@ function Inside(props: { node: NodeDetails }): JSX.Element {
                     <i style={{ width: `${Math.min(100, by.percent)}%`, background: holderColour(by.pod) }} />
                   ))}
                 </span>
-                <span class="dim">
+                <span class="dim holders">
                   {!one.isHealthy
                     ? 'unhealthy'
-                    : one.holders.map((by) => `${node.pods[by.pod]?.pod ?? ''} ${by.percent} %`).join(', ') || 'free'}
+                    : one.holders.length === 0
+                      ? 'free'
+                      : one.holders.map((by) => (
+                          <span>
+                            <i class="dot" style={{ background: holderColour(by.pod) }} />
+                            {node.pods[by.pod]?.pod ?? ''} {by.percent} %
+                          </span>
+                        ))}
                 </span>
               </li>
             ))}

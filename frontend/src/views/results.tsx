@@ -3,13 +3,62 @@ import type { JSX } from 'preact'
 import { useState } from 'preact/hooks'
 import { Bars } from '../bars'
 import { Chart } from '../chart'
-import { Choose, Means, type OtherRun, runOf } from '../compare'
+import { Choose, Means, type OtherRun, runOf, save } from '../compare'
 import { count } from '../format'
 import { Happened } from '../happened'
-import { Bar, Table, ThemeSwitch } from '../parts'
+import { Bar, Problem, Table, ThemeSwitch, useAnswer } from '../parts'
 import type { DeviceLanes, ResultPage, ResultSection, ResultTable } from '../wire'
 
 export function Results(props: { page: ResultPage }): JSX.Element {
+  return (
+    <>
+      <header class="results">
+        <div class="tools">
+          <h1 class="title">{props.page.title}</h1>
+          <ThemeSwitch />
+        </div>
+        <Facts page={props.page} />
+      </header>
+      <main class="results">
+        <ResultBody page={props.page} />
+      </main>
+    </>
+  )
+}
+
+/** The report of a run, in the live page. */
+export function Report(): JSX.Element {
+  const { answer, problem } = useAnswer<ResultPage>('report', {}, 3_600_000)
+  return (
+    <section class="results" aria-label="Report">
+      <h1>Report</h1>
+      <Problem text={problem} />
+      {answer && (
+        <>
+          <div class="tools">
+            <Facts page={answer} />
+            <button type="button" onClick={() => save(answer)}>
+              Save it
+            </button>
+          </div>
+          <ResultBody page={answer} />
+        </>
+      )}
+    </section>
+  )
+}
+
+function Facts(props: { page: ResultPage }): JSX.Element {
+  return (
+    <ul class="facts">
+      {props.page.facts.map((text) => (
+        <li>{text}</li>
+      ))}
+    </ul>
+  )
+}
+
+function ResultBody(props: { page: ResultPage }): JSX.Element {
   const { page } = props
   const [other, setOther] = useState<ResultPage | null>(null)
   const marks = page.sections.flatMap((one) => one.marks ?? [])
@@ -17,36 +66,23 @@ export function Results(props: { page: ResultPage }): JSX.Element {
   const atS = page.sections.flatMap((one) => one.charts ?? [])[0]?.atS ?? []
   return (
     <>
-      <header class="results">
-        <div class="tools">
-          <h1 class="title">{page.title}</h1>
-          <ThemeSwitch />
-        </div>
-        <ul class="facts">
-          {page.facts.map((text) => (
-            <li>{text}</li>
+      {page.figures.length > 0 && (
+        <dl class="figures">
+          {page.figures.map((one) => (
+            <div>
+              <dt>{one.label}</dt>
+              <dd>{one.value}</dd>
+              <dd class="remark">{one.remark ?? ''}</dd>
+              <OtherFigure of={other} label={one.label} />
+            </div>
           ))}
-        </ul>
-      </header>
-      <main class="results">
-        {page.figures.length > 0 && (
-          <dl class="figures">
-            {page.figures.map((one) => (
-              <div>
-                <dt>{one.label}</dt>
-                <dd>{one.value}</dd>
-                <dd class="remark">{one.remark ?? ''}</dd>
-                <OtherFigure of={other} label={one.label} />
-              </div>
-            ))}
-          </dl>
-        )}
-        {page.sections.some((one) => one.charts) && <Choose what="compare with another report" other={run} choose={setOther} />}
-        {run && <Means title={run.title} own={runOf(page).charts} other={run.charts} />}
-        {page.sections.map((one) => (
-          <Section section={one} marks={marks} atS={atS} other={run} />
-        ))}
-      </main>
+        </dl>
+      )}
+      {page.sections.some((one) => one.charts) && <Choose what="compare with another report" other={run} choose={setOther} />}
+      {run && <Means title={run.title} own={runOf(page).charts} other={run.charts} />}
+      {page.sections.map((one) => (
+        <Section section={one} marks={marks} atS={atS} other={run} />
+      ))}
     </>
   )
 }
@@ -56,7 +92,7 @@ function OtherFigure(props: { of: ResultPage | null; label: string }): JSX.Eleme
   return found ? <dd class="remark">the other: {found.value}</dd> : null
 }
 
-function Section(props: { section: ResultSection; marks: ResultSection['marks']; atS: number[]; other: OtherRun | null }): JSX.Element {
+export function Section(props: { section: ResultSection; marks: ResultSection['marks']; atS: number[]; other: OtherRun | null }): JSX.Element {
   const { section, other } = props
   const charts = section.charts ?? []
   const inside = (

@@ -1,19 +1,22 @@
 // Shares: quotas with what they use and borrow, gangs with their members.
 import type { JSX } from 'preact'
 import { useState } from 'preact/hooks'
-import { quantity } from '../format'
+import { age, count, quantity } from '../format'
+import { model } from '../model'
 import { Bar, Empty, Problem, Table, useAnswer } from '../parts'
-import type { Gang, Gangs, Quota, Quotas } from '../wire'
+import type { Gang, Gangs, Queue, QueuedPod, Quota, Quotas } from '../wire'
 
 const NO_LIMIT = 1e15 // more than any cluster has: such a limit is none
 
 export function Shares(): JSX.Element {
   const quotas = useAnswer<Quotas>('quotas', {}, 2000)
   const gangs = useAnswer<Gangs>('gangs', {}, 2000)
-  const [resource, setResource] = useState('cpu')
-  const trees = quotas.answer?.trees ?? []
+  const [resource, setResource] = useState('')
+  const trees = (quotas.answer?.trees ?? []).map((tree) => ({ ...tree, quotas: tree.quotas.filter((one) => !isBuiltIn(one) || isOfInterest(one)) }))
+  const own = trees.flatMap((tree) => tree.quotas.flatMap(flat)).filter((one) => !isBuiltIn(one))
   const resources = [...new Set(trees.flatMap((tree) => tree.quotas.flatMap(resourcesOf)))].sort()
-  const shown = resources.includes(resource) ? resource : (resources[0] ?? 'cpu')
+  const limited = resources.find((name) => own.some((one) => quantity(one.min[name]) > 0 || one.max[name] !== undefined))
+  const shown = resources.includes(resource) ? resource : (limited ?? resources[0] ?? 'cpu')
   return (
     <>
       <section aria-label="Quotas">
@@ -29,10 +32,10 @@ export function Shares(): JSX.Element {
           </label>
         </div>
         <Problem text={quotas.problem} />
-        {quotas.answer && !quotas.answer.isOn && <Empty>No profile has the plugin ElasticQuota: quotas would count as shown, and nothing enforces them.</Empty>}
+        {quotas.answer && !quotas.answer.isOn && own.length > 0 && <Empty>No profile has the plugin ElasticQuota: quotas would count as shown, and nothing enforces them.</Empty>}
         {quotas.answer?.warnings.map((text) => <Problem text={text} />)}
-        <Over quotas={trees.flatMap((tree) => tree.quotas.flatMap(flat))} />
-        {trees.map((tree) => (
+        <Over quotas={own} />
+        {own.length > 0 && trees.map((tree) => (
           <>
             {tree.id && <h2>Tree {tree.id}</h2>}
             <Table label={tree.id ? `Quotas of tree ${tree.id}` : "Quotas of the cluster"} heads={['Quota', 'Used, of what it may', 'Used', 'Guaranteed (min)', 'May use now', 'Limit (max)', 'Borrows', 'Waiting']}>
@@ -42,8 +45,9 @@ export function Shares(): JSX.Element {
             </Table>
           </>
         ))}
-        {quotas.answer && trees.every((tree) => tree.quotas.length === 0) && <Empty>There are no quotas.</Empty>}
+        {quotas.answer && own.length === 0 && <Empty>There are no quotas: whoever comes first has all there is.</Empty>}
       </section>
+      <QueueOrder />
       <section aria-label="Gangs">
         <h1>Gangs</h1>
         <Problem text={gangs.problem} />
@@ -52,6 +56,63 @@ export function Shares(): JSX.Element {
         {gangs.answer?.gangs.map((one) => <GangCard key={one.gang} gang={one} />)}
       </section>
     </>
+  )
+}
+
+/** Quotas that nobody has made: what belongs to no other is counted there. */
+function isBuiltIn(quota: Quota): boolean {
+  return quota.name === 'koordinator-default-quota' || quota.name === 'koordinator-system-quota'
+}
+
+function isOfInterest(quota: Quota): boolean {
+  return quota.waitingPods > 0 || Object.values(quota.used).some((amount) => quantity(amount) > 0)
+}
+
+const FIRST = 10
+
+/** Who is tried next. */
+function QueueOrder(): JSX.Element {
+  const { answer, problem } = useAnswer<Queue>('queue', {}, 2000)
+  const [isOpen, setOpen] = useState(false)
+  const pods = answer?.pods ?? []
+  const rows: { first: QueuedPod; many: number }[] = []
+  for (const one of pods) {
+    const last = rows[rows.length - 1]
+    if (last && one.gang && last.first.gang === one.gang) last.many += 1
+    else rows.push({ first: one, many: 1 })
+  }
+  const hasQuotas = pods.some((one) => one.quota)
+  return (
+    <section aria-label="Queue">
+      <h1>Queue</h1>
+      <Problem text={problem} />
+      {answer && answer.count === 0 && <Empty>Nobody waits in it.</Empty>}
+      {pods.length > 0 && (
+        <Table label="Queue, in the order in which pods are tried" heads={['Place', 'Pod', ...(hasQuotas ? ['Quota'] : []), 'Priority', 'Waits', 'Tried', 'For what']}>
+          {rows.slice(0, isOpen ? rows.length : FIRST).map(({ first: one, many }) => (
+            <tr key={one.pod}>
+              <td data-label="Place">{count(one.position)}</td>
+              <td data-label="Pod">
+                <span>
+                  <a href={`#/waiting/${encodeURIComponent(one.pod)}`}>{many > 1 ? one.gang : one.pod}</a>
+                  {many > 1 && ` (${count(many)} pods)`}
+                </span>
+              </td>
+              {hasQuotas && <td data-label="Quota">{one.quota || '–'}</td>}
+              <td data-label="Priority">{one.priority ?? 0}</td>
+              <td data-label="Waits">{age(model.status.nowS - one.sinceS)}</td>
+              <td data-label="Tried">{one.attempts ?? 0}×</td>
+              <td data-label="For what">{one.cause}</td>
+            </tr>
+          ))}
+        </Table>
+      )}
+      {rows.length > FIRST && (
+        <button type="button" class="link" aria-expanded={isOpen} onClick={() => setOpen(!isOpen)}>
+          {isOpen ? 'fewer' : (answer?.count ?? 0) > pods.length ? `the first ${count(pods.length)} pods of ${count(answer?.count ?? 0)}` : 'all'}
+        </button>
+      )}
+    </section>
   )
 }
 
@@ -102,14 +163,14 @@ function QuotaRows(props: { quota: Quota; level: number; resource: string; total
         </td>
         <td>{quota.used[resource] ?? '0'}</td>
         <td>{quota.min[resource] ?? '0'}</td>
-        <td>{quota.runtime[resource] ?? '0'}</td>
+        <td>{(may ?? 0) > Math.max(NO_LIMIT, 1000 * total) ? 'unlimited' : (quota.runtime[resource] ?? '0')}</td>
         <td>{isUnlimited ? 'unlimited' : (quota.max[resource] ?? '–')}</td>
         <td>
           {borrowed.map((one) => `${one.amount} ${one.from ? `from ${one.from}` : 'that nobody has'}`).join(', ') || '–'}
         </td>
         <td>
           {quota.waitingPods}
-          {quota.queuePolicy && quota.queuePolicy !== 'None' && quota.waitingPods > 0 ? ` (${quota.queuePolicy})` : ''}
+          {quota.queuePolicy && quota.queuePolicy.toLowerCase() !== 'none' && quota.waitingPods > 0 ? ` (${quota.queuePolicy})` : ''}
         </td>
       </tr>
       {quota.children.map((one) => (

@@ -4,6 +4,7 @@ import { useState } from 'preact/hooks'
 import { post, Refused } from '../client'
 import { Empty, Problem, Table, useAnswer } from '../parts'
 import type { Quotas, WhatIf } from '../wire'
+import { MovePlan } from './plan'
 import { flat } from './shares'
 
 function resourceOf(wanted: string, known: string[]): string {
@@ -38,6 +39,7 @@ export function TryIt(): JSX.Element {
   }
 
   return (
+    <>
     <section aria-label="Try it">
       <h1>Try it</h1>
       <p>What would be different? Two schedulers decide about copies of this cluster, one of them with your changes. Nothing is written.</p>
@@ -107,5 +109,7 @@ export function TryIt(): JSX.Element {
         </div>
       )}
     </section>
+    <MovePlan />
+    </>
   )
 }

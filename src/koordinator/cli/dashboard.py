@@ -5,7 +5,7 @@ import os
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +17,8 @@ from koordinator.cli.configuration import plugins_for, read_configuration
 from koordinator.cli.dashboard_flags import DashboardFlags
 from koordinator.cli.dataclass_flags import with_flags
 from koordinator.cli.decision_archives import FileArchive, ServerArchive
+from koordinator.cli.descheduler_flags import read_descheduler_configuration
+from koordinator.cli.descheduler_plugins import descheduler_plugins_for
 from koordinator.cli.manifests import STDIN, files_below, read_manifests
 from koordinator.cli.output import console
 from koordinator.cli.recording import opened_recording, recorded_configuration
@@ -25,6 +27,7 @@ from koordinator.dashboard.access import AccessPolicy, ReviewedAccess
 from koordinator.dashboard.components import ComponentHealth
 from koordinator.dashboard.decisions import DecisionArchive
 from koordinator.dashboard.feed import Feed
+from koordinator.dashboard.move_planner import ClusterReader, MovePlanner, example_policy
 from koordinator.dashboard.server import ComparedRun, dashboard_application
 from koordinator.dashboard.sources import ClusterSource
 from koordinator.dashboard.sources.cluster import LiveClusterSource
@@ -52,22 +55,30 @@ ASK_EVERY_S, ASK_TIMEOUT_S = 5.0, 5.0  # whether the API server is still there
 LOOK_EVERY_S = 30.0  # how components are
 
 
+@dataclass(frozen=True, slots=True)
+class RealCluster:
+    """What a dashboard of a real cluster needs beside what it follows.
+
+    ``reviewer`` connects to the API server that says who may see what.
+    """
+
+    reviewer: Callable[[], Cluster]
+    components: ComponentHealth
+    read: ClusterReader
+
+
 @with_flags
 def dashboard(flags: DashboardFlags) -> None:
     """Show a cluster in the browser, live: who waits and why, every node, shares, and time."""
     flags.check()
     clock, stopping = SystemClock(), stop_on_signals()
     with ExitStack() as cleanup:
-        source, reviewer, components = _source(flags, clock, stopping, cleanup)
-        serve(
-            flags,
-            source,
-            clock,
-            cleanup,
-            reviewer=reviewer,
-            components=components,
-            other=_other_source(flags, clock),
-        )
+        if flags.reads_cluster:
+            live, cluster = _cluster(flags, clock, stopping, cleanup)
+            serve(flags, live, clock, cleanup, cluster=cluster)
+        else:
+            other = _other_source(flags, clock)
+            serve(flags, _source(flags, clock), clock, cleanup, other=other)
         while not stopping.wait(0.5):
             pass
 
@@ -78,17 +89,16 @@ def serve(
     clock: Clock,
     cleanup: ExitStack,
     *,
-    reviewer: Callable[[], Cluster] | None = None,
-    components: ComponentHealth | None = None,
+    cluster: RealCluster | None = None,
     other: ClusterSource | None = None,
 ) -> Feed:
     """Follow a source and serve it from now on until ``cleanup``.
 
-    ``reviewer`` connects to the API server that says who may see what; ``other`` is what readers
+    ``cluster`` is what there is beside the source, if that is a real one; ``other`` is what readers
     compare the source with.
     Raises InputError for an address that can't be listened on, or may not.
     """
-    feed = Feed(source, clock, components)
+    feed = Feed(source, clock, cluster.components if cluster is not None else None)
     compared = None
     if other is not None:
         compared = ComparedRun(flags.compare_config, Feed(other, clock))
@@ -96,7 +106,7 @@ def serve(
         cleanup.callback(compared.feed.stop)
     feed.start()
     cleanup.callback(feed.stop)
-    for server, url in _servers(flags, feed, clock, reviewer, compared):
+    for server, url in _servers(flags, feed, clock, cluster, compared):
         server.start()
         cleanup.callback(server.stop)
         shown = url.format(port=server.port)
@@ -110,12 +120,19 @@ def _servers(
     flags: DashboardFlags,
     feed: Feed,
     clock: Clock,
-    reviewer: Callable[[], Cluster] | None,
+    cluster: RealCluster | None,
     compared: ComparedRun | None,
 ) -> list[tuple[HttpServer, str]]:
     found: list[tuple[HttpServer, str]] = []
+    reviewer = cluster.reviewer if cluster is not None else None
     application = partial(
-        dashboard_application, feed, read_text, clock, other=compared, archive=_archive(flags)
+        dashboard_application,
+        feed,
+        read_text,
+        clock,
+        other=compared,
+        archive=_archive(flags),
+        planner=_planner(flags, feed.source, cluster.read if cluster is not None else None),
     )
     address = flags.address
     if address is not None:
@@ -144,6 +161,18 @@ def _servers(
         )
         found.append((server, "https://localhost:{port}/"))
     return found
+
+
+def _planner(
+    flags: DashboardFlags, source: ClusterSource, read: ClusterReader | None
+) -> MovePlanner:
+    policy, origin = example_policy(source.configuration), "an example"
+    if flags.descheduler_config is not None:
+        origin = str(flags.descheduler_config)
+        configuration = read_descheduler_configuration(flags.descheduler_config)
+        descheduler_plugins_for(configuration)  # what can't be had is told here
+        policy = flags.descheduler_config.read_text("utf-8")
+    return MovePlanner(policy, origin, descheduler_plugins_for, plugins_for, read)
 
 
 def _archive(flags: DashboardFlags) -> DecisionArchive | None:
@@ -176,16 +205,12 @@ def _reviewed(reviewer: Callable[[], Cluster] | None, clock: Clock) -> AccessPol
 # -- sources ---------------------------------------------------------------------------------
 
 
-def _source(
-    flags: DashboardFlags, clock: Clock, stopping: threading.Event, cleanup: ExitStack
-) -> tuple[ClusterSource, Callable[[], Cluster] | None, ComponentHealth | None]:
+def _source(flags: DashboardFlags, clock: Clock) -> ClusterSource:
     if flags.files:
-        return _manifests(flags.files, flags.config, clock), None, None
-    if flags.workload:
-        return _simulation(flags, clock), None, None
+        return _manifests(flags.files, flags.config, clock)
     if flags.recording is not None:
-        return _recording(flags, flags.recording, clock), None, None
-    return _cluster(flags, clock, stopping, cleanup)
+        return _recording(flags, flags.recording, clock)
+    return simulation_source(flags, clock)
 
 
 def _other_source(flags: DashboardFlags, clock: Clock) -> ClusterSource | None:
@@ -195,7 +220,7 @@ def _other_source(flags: DashboardFlags, clock: Clock) -> ClusterSource | None:
     changed = replace(flags, config=flags.compare_config)
     if flags.recording is not None:
         return _recording(changed, flags.recording, clock)
-    return _simulation(changed, clock)
+    return simulation_source(changed, clock)
 
 
 def _manifests(paths: Sequence[str], config: str, clock: Clock) -> ManifestSource:
@@ -228,7 +253,8 @@ def _version(paths: Sequence[str]) -> Hashable:
     return tuple(found)
 
 
-def _simulation(flags: DashboardFlags, clock: Clock) -> SimulationSource:
+def simulation_source(flags: DashboardFlags, clock: Clock) -> SimulationSource:
+    """Return the workload of the flags, ready to begin.  Raises InputError."""
     workload = demo_workload() if flags.workload == DEMO else read_workload(flags.workload)
     configuration = read_configuration(flags.config, default_profile())
     trail = Audit(scores_share=SCORES_SHARE)
@@ -239,6 +265,7 @@ def _simulation(flags: DashboardFlags, clock: Clock) -> SimulationSource:
         out_of_tree=plugins_for(configuration),
         source=flags.config,
         audit=trail,
+        times_plugins=False,  # that the plugins themselves are asked costs nothing
     )
     speed = SIMULATED_SPEED if flags.speed is None else flags.speed
     return SimulationSource(simulation, configuration, clock, speed=speed, trail=trail)
@@ -267,7 +294,7 @@ def _recording(flags: DashboardFlags, path: Path, clock: Clock) -> RecordingSour
 
 def _cluster(
     flags: DashboardFlags, clock: Clock, stopping: threading.Event, cleanup: ExitStack
-) -> tuple[LiveClusterSource, Callable[[], Cluster], ComponentHealth]:
+) -> tuple[LiveClusterSource, RealCluster]:
     from koordinator.cluster.kubernetes.cluster import (  # noqa: PLC0415 -- loading it takes a
         KubernetesCluster,  # quarter of a second that manifests should not pay
     )
@@ -307,7 +334,8 @@ def _cluster(
     )
     # A review is a question, but it is put by creating an object.
     reviewer = partial(connect, may_write=True, qps=REVIEWS_PER_S, timeout_s=10.0)
-    return source, reviewer, components
+    reader = connect()
+    return source, RealCluster(reviewer, components, lambda kind: reader.list(kind).items)
 
 
 class _Contact:

@@ -113,6 +113,13 @@ class DashboardFlags:
             rich_help_panel=_DECISIONS,
         ),
     ] = False
+    descheduler_config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="DeschedulerConfiguration by which Try it plans moves, to begin with.",
+        ),
+    ] = None
     listen: Annotated[
         str,
         typer.Option(

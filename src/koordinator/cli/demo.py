@@ -66,9 +66,8 @@ def show(simulate: Callable[..., Simulation], report: Path) -> None:
 
     clock, stopping = SystemClock(), stop_on_signals()
     trail = Audit(scores_share=SCORES_SHARE)
-    source = SimulationSource(
-        simulate(audit=trail), default_profile(), clock, speed=SHOWN_SPEED, trail=trail
-    )
+    simulation = simulate(audit=trail, times_plugins=False)
+    source = SimulationSource(simulation, default_profile(), clock, speed=SHOWN_SPEED, trail=trail)
     with ExitStack() as cleanup:
         serve(DashboardFlags(listen=ANY_PORT), source, clock, cleanup)
         while source.result is None and not stopping.wait(0.2):

@@ -11,6 +11,7 @@ import numpy as np
 
 from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.kubescheduler import ElasticQuotaArgs
+from koordinator.api.labels import QUOTA_NAME
 from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
@@ -30,6 +31,7 @@ from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin
 
 SCORED_NODES = 5
 MOST_LISTED = 500  # pods or gangs in one answer
+MOST_QUEUED = 100  # pods that wait, in the order in which they are tried
 MOST_FOUND = 20  # pods by a part of their names
 
 
@@ -142,6 +144,35 @@ def find(handle: SchedulerHandle, text: str, scope: ViewScope) -> dict[str, Any]
         "pods": [{"pod": key, "node": nodes.get(key, "")} for key in found],
         "count": len(seen),
     }
+
+
+def queue(handle: SchedulerHandle, overview: ClusterOverview, scope: ViewScope) -> dict[str, Any]:
+    """Return who is tried next, in order; of others' pods only how many there are before."""
+    waiting = visible_pods(overview.waiting, Redactor.of(handle.state, scope))
+    order = np.argsort(waiting.positions, kind="stable")
+    order = order[waiting.positions[order] > 0]
+    listed = [
+        {
+            "pod": one.key,
+            "sinceS": one.since_s,
+            "position": one.position,
+            "state": one.state,
+            "priority": one.priority,
+            "attempts": one.attempts,
+            "gang": one.gang,
+            "quota": _quota_of(handle, one.key),
+            "cause": one.cause,
+        }
+        for one in (waiting[place] for place in order[:MOST_QUEUED].tolist())
+    ]
+    return {"pods": listed, "count": len(order)}
+
+
+def _quota_of(handle: SchedulerHandle, key: str) -> str:
+    plugin, waiting = _quota_plugin(handle), handle.state.unbound.get(key)
+    if plugin is None or waiting is None:
+        return ""
+    return waiting[0].metadata.labels.get(QUOTA_NAME, "")
 
 
 # -- shares ----------------------------------------------------------------------------------

@@ -47,9 +47,15 @@ from koordinator.dashboard.decisions import (
     nothing_kept,
 )
 from koordinator.dashboard.feed import Feed
+from koordinator.dashboard.move_planner import MovePlanner, unfollowed_objects
 from koordinator.dashboard.node_details import node_details
 from koordinator.dashboard.redaction import Redactor
-from koordinator.dashboard.sources import SourceControl, TimelineMark
+from koordinator.dashboard.sources import (
+    ReportedSource,
+    SourceControl,
+    SourceKind,
+    TimelineMark,
+)
 from koordinator.dashboard.whatif import (
     QuotaGrant,
     changed_objects,
@@ -65,6 +71,7 @@ from koordinator.foundation.yaml_documents import yaml_document
 from koordinator.process.guard import bearer_token
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.simulator.device_bars import MOST_LANES
+from koordinator.simulator.limited_descheduler import owned_by_jobs
 
 #: A stream ends so that rights are looked at again, and before a connection has had its time.
 STREAM_LASTS_S = RIGHTS_LAST_S
@@ -102,6 +109,10 @@ class _WhatIfRequest(msgspec.Struct, rename="camel", forbid_unknown_fields=True)
     grants: list[QuotaGrant] = []
 
 
+class _PlanRequest(msgspec.Struct, forbid_unknown_fields=True):
+    policy: str
+
+
 def dashboard_application(
     feed: Feed,
     read_manifests: ManifestReader,
@@ -111,17 +122,25 @@ def dashboard_application(
     hosts: Sequence[str] = (),
     other: ComparedRun | None = None,
     archive: DecisionArchive | None = None,
+    planner: MovePlanner | None = None,
 ) -> Starlette:
     """Return the ASGI application.
 
     ``other`` goes at the same pace, to be compared with over time.  ``archive`` has the decisions
     of the scheduler that counts; None: those of the source's own are shown, if it decides.
+    ``planner`` plans what a descheduler would move; None: nobody can.
 
     ``hosts`` are the names by which it may be called, any if there are none: a page of somebody
     else that has its own name point to this machine gets nothing.
     """
     pages = _Pages(
-        feed, read_manifests, clock, policy or OpenAccess(), other=other, archive=archive
+        feed,
+        read_manifests,
+        clock,
+        policy or OpenAccess(),
+        other=other,
+        archive=archive,
+        planner=planner,
     )
     routes = [
         Route("/", _static("index.html")),
@@ -138,9 +157,13 @@ def dashboard_application(
         Route("/api/devices", pages.get(pages.devices)),
         Route("/api/decisions", pages.get(pages.decisions)),
         Route("/api/find", pages.get(pages.find)),
+        Route("/api/queue", pages.get(pages.queue)),
         Route("/api/control", pages.control, methods=["POST"]),
         Route("/api/start", pages.get(pages.start)),
         Route("/api/try", pages.what_if, methods=["POST"]),
+        Route("/api/report", pages.get(pages.report)),
+        Route("/api/policy", pages.get(pages.policy)),
+        Route("/api/plan", pages.plan, methods=["POST"]),
     ]
     return Starlette(
         routes=routes,
@@ -232,9 +255,10 @@ class _Pages:
         *,
         other: ComparedRun | None,
         archive: DecisionArchive | None,
+        planner: MovePlanner | None,
     ) -> None:
         self._feed, self._read_manifests, self._clock = feed, read_manifests, clock
-        self._other, self._archive = other, archive
+        self._other, self._archive, self._planner = other, archive, planner
         self._policy = policy
         self._reviews = ThreadPoolExecutor(USERS_AT_ONCE, "reviews")
         self._answers = AnswerCache(clock)
@@ -387,6 +411,17 @@ class _Pages:
 
         return self._feed.ask(newest)
 
+    def queue(self, _: Mapping[str, str], scope: ViewScope) -> object:
+        """Tell who is tried next."""
+
+        def look(handle: SchedulerHandle) -> object:
+            overview = self._feed.overview
+            if overview is None:
+                raise NotFoundError("nothing has been read yet")
+            return queries.queue(handle, overview, scope)
+
+        return self._kept("queue", scope, look)
+
     def find(self, asked: Mapping[str, str], scope: ViewScope) -> object:
         """Find pods by a part of their names, also those that don't wait."""
         text = _required(asked, "text").strip().lower()
@@ -442,6 +477,46 @@ class _Pages:
         changed = with_grants(changed, wanted.grants)
         with self._only_one():
             return what_if(objects, changed, before, after, self._feed.status().now_s)
+
+    def report(self, _: Mapping[str, str], scope: ViewScope) -> object:
+        """Tell what came of a run, once it has ended."""
+        source = self._feed.source
+        if not scope.is_everything:
+            raise AccessDeniedError(403, "only who sees everything sees the report")
+        page = self._feed.ask(
+            lambda _: source.report() if isinstance(source, ReportedSource) else None
+        )
+        if page is None:
+            raise NotFoundError("there is no report, or not yet")
+        return page
+
+    def policy(self, _: Mapping[str, str], scope: ViewScope) -> object:
+        """Tell by which policy a plan of moves begins."""
+        planner = self._may_plan(scope)
+        return {"policy": planner.policy, "origin": planner.origin}
+
+    async def plan(self, request: Request) -> Response:
+        scope = await self._scope(request)
+        planner = self._may_plan(scope)
+        wanted = await _body(request, _PlanRequest)
+        return _json(await run_in_threadpool(self._plan, planner, wanted.policy))
+
+    def _may_plan(self, scope: ViewScope) -> MovePlanner:
+        if not scope.is_everything:
+            raise AccessDeniedError(403, "only who sees everything is told what would move")
+        if self._planner is None:
+            raise NotFoundError("nobody plans moves here")
+        return self._planner
+
+    def _plan(self, planner: MovePlanner, policy: str) -> object:
+        objects = self._feed.ask(queries.objects_of)
+        if planner.read is None:
+            objects = [*self._feed.ask(unfollowed_objects), *objects]
+        source = self._feed.source
+        if source.kind is SourceKind.SIMULATION:
+            objects = owned_by_jobs(objects)
+        with self._only_one():
+            return planner.plan(objects, policy, source.configuration, self._feed.status().now_s)
 
     @contextmanager
     def _only_one(self) -> Iterator[None]:

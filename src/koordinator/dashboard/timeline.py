@@ -1,12 +1,14 @@
 """What a cluster was like over time, as far as a dashboard has watched it; bounded."""
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from koordinator.dashboard.overview import ClusterOverview
 from koordinator.dashboard.waiting_pods import WaitingPods
+from koordinator.scheduler.explain.sentences import without_names
 
 MOST_SAMPLES = 1200  # when there are more, every second one is forgotten
 MOST_CAUSES = 8
@@ -60,16 +62,22 @@ class Timeline:
             self._samples = self._samples[::2]
 
     def as_data(self) -> dict[str, Any]:
-        """Return columns; waiting pods by the causes of the most, all others together."""
+        """Return columns; waiting pods by the causes of the most, all others together.
+
+        Causes that differ by names or numbers only, such as those of many gangs, are one.
+        """
         samples = self._samples
+        kinds = _kinds({cause for one in samples for cause in one.waiting})
+        waiting = [Counter[str]() for _ in samples]
+        for counted, one in zip(waiting, samples, strict=True):
+            for cause, pods in one.waiting.items():
+                counted[kinds[cause]] += pods
         summed: Counter[str] = Counter()
-        for one in samples:
-            summed.update(one.waiting)
+        for counted in waiting:
+            summed.update(counted)
         named = [cause for cause, _ in summed.most_common(MOST_CAUSES)]
-        others = [
-            sum(n for cause, n in one.waiting.items() if cause not in named) for one in samples
-        ]
-        causes = {cause: [one.waiting.get(cause, 0) for one in samples] for cause in named}
+        others = [sum(n for cause, n in one.items() if cause not in named) for one in waiting]
+        causes = {cause: [one[cause] for one in waiting] for cause in named}
         if any(others):
             causes[OTHERS] = [
                 before + more
@@ -90,3 +98,10 @@ def _counted(waiting: WaitingPods) -> dict[str, int]:
     counts = {cause: len(pods) for cause, pods in islice(waiting.by_cause.items(), MOST_COUNTED)}
     left = len(waiting) - sum(counts.values())
     return {**counts, OTHERS: left} if left else counts
+
+
+def _kinds(causes: Iterable[str]) -> dict[str, str]:
+    """Return what each cause is called: itself, or what it has in common with those like it."""
+    kind_of = {cause: without_names(cause) for cause in causes}
+    alike = Counter(kind_of.values())
+    return {cause: kind if alike[kind] > 1 else cause for cause, kind in kind_of.items()}

@@ -162,8 +162,8 @@ def _own_words(message: str) -> str:
 
 @lru_cache(maxsize=1 << 12)
 def waiting_cause(message: str) -> str:
-    """Return the main reason of a pod's condition in words."""
-    return sentence(main_reason(message))
+    """Return the main reason of a pod's condition in words, without how near it is to be met."""
+    return sentence(main_reason(message)).partition("; the best, ")[0]
 
 
 def main_reason(message: str) -> str:

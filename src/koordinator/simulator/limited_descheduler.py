@@ -124,6 +124,28 @@ def owned_by_streams(
     return found, owners
 
 
+def owned_by_jobs(objects: Iterable[KubeObject]) -> list[KubeObject]:
+    """Return objects of a simulation whose pods without an owner have the Job of their stream.
+
+    A simulated cluster has nobody who makes pods anew, and a descheduler leaves such pods alone.
+    """
+    version, kind = _JOB
+    found: list[KubeObject] = []
+    for obj in objects:
+        meta = obj.metadata
+        if isinstance(obj, Pod) and not meta.owner_references:
+            name = meta.labels.get(APP, meta.name)
+            uid = _uid(kind, meta.namespace, name)
+            owner = OwnerReference(
+                api_version=version, kind=kind, name=name, uid=uid, controller=True
+            )
+            meta = structs.replace(meta, owner_references=(owner,))
+            found.append(structs.replace(obj, metadata=meta))
+        else:
+            found.append(obj)
+    return found
+
+
 def _uid(kind: str, namespace: str, name: str) -> str:
     return f"stream-{kind}-{namespace}-{name}"
 

@@ -54,12 +54,16 @@ def _facts(plan: MovePlan) -> tuple[str, ...]:
     for move in plan.moves:
         by_plugin[move.plugin] = by_plugin.get(move.plugin, 0.0) + move.gain
     return (
-        f"{count(len(plan.moves))} moves",
-        f"{count(len(plan.stays))} pods that stay although a plugin wants them to go",
-        "each move proven by the scheduler" if plan.is_proven else "moves not proven",
+        f"{count(len(plan.moves))} {'move' if len(plan.moves) == 1 else 'moves'}",
+        *_if(plan.stays, f"stay although a plugin wants them to go: {count(len(plan.stays))}"),
+        *_if(plan.moves, "proven by the scheduler" if plan.is_proven else "not proven"),
         *(f"gain of {name}: {gain:.2f}" for name, gain in sorted(by_plugin.items())),
         *plan.problems,
     )
+
+
+def _if(there_are: Sequence[object], text: str) -> tuple[str, ...]:
+    return (text,) if there_are else ()
 
 
 def _section(

@@ -88,7 +88,8 @@ class Simulation:
     Without a configuration the packaged one is used (``default_profile``); pods that name no
     scheduler are for ``default-scheduler``, or else for the first profile.  ``seed`` and
     ``until_s`` stand for those of the workload.  With ``colocates`` false its colocation is only
-    measured: no manager, no profile, no node agent.  ``audit`` is told what the scheduler decides.
+    measured: no manager, no profile, no node agent.  ``audit`` is told what the scheduler decides,
+    and what its plugins take unless ``times_plugins`` is false.
     With ``moves`` a descheduler is at work, which proves its moves by the same configuration.
 
     Raises InputError for a configuration or a workload that names what isn't there.
@@ -106,6 +107,7 @@ class Simulation:
         source: str = "",
         colocates: bool = True,
         audit: Audit | None = None,
+        times_plugins: bool = True,
         moves: MoveSettings | None = None,
     ) -> None:
         self.seed = workload.seed if seed is None else seed
@@ -125,6 +127,7 @@ class Simulation:
             source=source,
             admission=admission,
             audit=audit,
+            times_plugins=times_plugins,
             reports=is_managed and workload.yarn is not None,  # its operator heeds who waits
         )
         self._configuration = configuration

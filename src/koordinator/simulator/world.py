@@ -165,7 +165,8 @@ class World:
     ``keep_finished``   pods that are done stay as objects, marked Succeeded; else they are deleted
     ``source``          names the configuration in errors
     ``admission``       what becomes of objects before they are stored
-    ``audit``           remembers what the scheduler decides, and what plugins take
+    ``audit``           remembers what the scheduler decides
+    ``times_plugins``   and what plugins take
     ``reports``         the scheduler writes conditions of pods and events, as in a cluster
 
     Raises InputError for a configuration that names what isn't there.
@@ -182,6 +183,7 @@ class World:
         source: str = "",
         admission: Sequence[Admission] = DEFAULT_ADMISSION,
         audit: Audit | None = None,
+        times_plugins: bool = True,
         reports: bool = False,
     ) -> None:
         options = SchedulerOptions(
@@ -195,7 +197,7 @@ class World:
             admission=admission,
             out_of_tree=out_of_tree,
             source=source,
-            metrics=_metrics() if audit is not None else None,
+            metrics=_metrics() if audit is not None and times_plugins else None,
             audit=audit,
         )
         self.cluster = self.embedded.cluster

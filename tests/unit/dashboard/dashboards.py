@@ -14,6 +14,7 @@ from koordinator.api.meta import KubeObject
 from koordinator.cli.dashboard import read_text
 from koordinator.dashboard.access import AccessPolicy
 from koordinator.dashboard.feed import Feed
+from koordinator.dashboard.move_planner import MovePlanner, example_policy
 from koordinator.dashboard.overview import ClusterOverview, OverviewBuilder
 from koordinator.dashboard.server import ComparedRun, dashboard_application
 from koordinator.dashboard.sources import ClusterSource, SourcePhase, SourceStatus
@@ -83,6 +84,7 @@ def served(
     policy: AccessPolicy | None = None,
     hosts: Sequence[str] = (),
     other: ClusterSource | None = None,
+    policy_of_moves: str = example_policy(STOCK),
 ) -> Iterator["Browser"]:
     """Serve a source, beside an ``other`` one if there is one."""
     with ExitStack() as running:
@@ -91,7 +93,13 @@ def served(
         if other is not None:
             compared = ComparedRun("policy.yaml", running.enter_context(followed(other)))
         app = dashboard_application(
-            feed, read_text, SystemClock(), policy, hosts=hosts, other=compared
+            feed,
+            read_text,
+            SystemClock(),
+            policy,
+            hosts=hosts,
+            other=compared,
+            planner=MovePlanner(policy_of_moves, "a test", lambda _: (), lambda _: ()),
         )
         server = HttpServer(app, "127.0.0.1", 0)
         server.start()

@@ -3,6 +3,7 @@
 import json
 from contextlib import suppress
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -17,7 +18,9 @@ from koordinator.dashboard.node_facts import NodeHealth
 from koordinator.dashboard.overview import COLUMNS, UNKNOWN, ClusterOverview, OverviewBuilder
 from koordinator.dashboard.sources import SourcePhase, SourceStatus
 from koordinator.dashboard.timeline import Timeline
+from koordinator.dashboard.waiting_pods import WaitingPods
 from koordinator.foundation.errors import AlreadyExistsError, NotFoundError
+from koordinator.simulator.gauge import waiting_cause
 
 
 def column(found: ClusterOverview, name: str) -> list[int]:
@@ -108,6 +111,33 @@ def test_the_timeline_has_a_bound_and_time_may_go_back() -> None:
     assert data["atS"] == sorted(data["atS"])
     assert max(data["atS"]) == START_S + 500
     assert set(data["causes"]) == {"too little cpu is free"}
+
+
+def test_causes_that_differ_by_names_and_numbers_are_one_curve() -> None:
+    """Otherwise the legend would have one for each gang; a cause of its own keeps its words."""
+    base = overview(settled(*crowded()))
+    first = base.waiting[0]
+    causes = [f"its gang red/job-{n} starts with 4 members, and there are {n}" for n in range(3)]
+    causes.append("too little cpu is free")
+    timeline = Timeline()
+    waiting = WaitingPods.of(
+        [replace(first, cause=cause) for cause in causes], np.arange(len(causes))
+    )
+    timeline.add(ClusterOverview(base.status, base.nodes, base.totals, waiting))
+    assert timeline.as_data()["causes"] == {
+        "its gang … starts with … members, and there are …": [3],
+        "too little cpu is free": [1],
+    }
+
+
+def test_how_near_the_network_comes_is_no_cause_of_its_own() -> None:
+    """Gangs that wait for the same wait together, however much room the best part has."""
+    tried = "no candidate topology nodes can accommodate job, it has; best was {} with room for {}"
+    told = {
+        waiting_cause(tried.format(where, many))
+        for where, many in (("Spine/s0", "7 of 12"), ("Spine/s1", "0 of 4"))
+    }
+    assert told == {"no part of the network has room for its gang"}
 
 
 def test_gpus_that_are_linked_are_those_of_a_free_partition() -> None:

@@ -256,6 +256,24 @@ def test_when_a_pod_would_start() -> None:
         assert bool(told.get("why")) is not bool(at)
 
 
+def test_who_is_tried_next() -> None:
+    """By priority, then by who came first; with the quota of each."""
+    label = {"quota.scheduling.koordinator.sh/name": "blue-quota"}
+    objects = [
+        node("n", cpu=1),
+        pod("low", cpu=9, labels=label),
+        pod("high", cpu=9, priority=100),
+    ]
+    with served(manifests(objects, QUOTAS)) as found:
+        told = found.get("/api/queue").json
+    assert told["count"] == 2
+    assert [(one["position"], one["pod"]) for one in told["pods"]] == [
+        (1, "default/high"),
+        (2, "default/low"),
+    ]
+    assert [one["quota"] for one in told["pods"]] == ["", "blue-quota"]
+
+
 # -- rights ----------------------------------------------------------------------------------
 
 
@@ -324,6 +342,7 @@ def test_a_tenant_sees_its_own_pods_and_nothing_of_the_other(shared: Browser) ->
             "quotas",
             "gangs",
             "attention",
+            "queue",
             "decisions",
             f"decisions?text={other}",
             "find?text=e",

@@ -7,19 +7,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.dashboard.dashboards import crowded, followed
+from tests.unit.dashboard.dashboards import crowded, followed, manifests, served
 from tests.worlds import START_S, node, pod
 
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
+from koordinator.cli.dashboard import simulation_source
+from koordinator.cli.dashboard_flags import DashboardFlags
 from koordinator.cli.recording import opened_recording, recorded_configuration
 from koordinator.cluster.memory.server import MemoryCluster
+from koordinator.dashboard import queries
+from koordinator.dashboard.access import EVERYTHING
 from koordinator.dashboard.overview import OverviewBuilder
 from koordinator.dashboard.sources import ClusterSource, SourceControl, SourceKind, SourcePhase
 from koordinator.dashboard.sources.cluster import LOST_AFTER_S, LiveClusterSource
 from koordinator.dashboard.sources.manifests import ManifestSource
 from koordinator.dashboard.sources.recording import RecordingSource
 from koordinator.dashboard.sources.simulation import SimulationSource
+from koordinator.domain.audit import AuditChoice
 from koordinator.domain.recording import Recording
 from koordinator.foundation.clock import SystemClock, VirtualClock
 from koordinator.foundation.errors import BugError, InputError
@@ -130,6 +135,30 @@ def test_a_run_that_is_over_at_once_has_been_seen_all_along() -> None:
         while feed.source.status.phase is not SourcePhase.ENDED:
             time.sleep(0.01)
     assert feed.timeline.as_data()["atS"][:24] == [300.0 * number for number in range(24)]
+
+
+def test_a_run_that_is_over_has_a_report() -> None:
+    """The page of koord simulate --report; before that, and of manifests, there is none."""
+    with served(simulation()) as found:
+        while found.feed.source.status.phase is not SourcePhase.ENDED:
+            time.sleep(0.01)
+        assert found.feed.source.status.has_report
+        page = found.get("/api/report").json
+        assert page["figures"][0]["label"] == "Pods scheduled"
+    with served(manifests(crowded())) as found:
+        assert found.get("/api/report").status == 404
+
+
+def test_quotas_of_a_simulation_are_on_and_its_decisions_kept() -> None:
+    """What remembers decisions does not stand between the page and the plugins."""
+    flags = DashboardFlags(
+        workload="examples/training-jobs.yaml", config="examples/training-profile.yaml", speed=0.0
+    )
+    source = simulation_source(flags, SystemClock())
+    source.follow(Looks(source, *[nothing] * 200))
+    assert queries.quotas(source.handle, EVERYTHING)["isOn"]
+    assert source.trail is not None
+    assert source.trail.entries(AuditChoice(), 5)
 
 
 def test_a_simulation_is_ended_early() -> None:

@@ -12,12 +12,12 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
-from koordinator.api.priority import PriorityClass
 from koordinator.api.webhook_configuration import (
     MutatingWebhookConfiguration,
     ValidatingWebhookConfiguration,
 )
 from koordinator.cli.commands import COMMANDS
+from koordinator.dashboard.move_planner import UNFOLLOWED
 from koordinator.scheduler.profile import WATCHED
 
 TEMPLATE: Path = CHART / "templates/koord-dashboard/dashboard.yaml"
@@ -34,7 +34,8 @@ def test_the_cluster_role_reads_what_the_dashboard_follows_and_writes_nothing() 
     (rules,) = re.findall(r"^rules:\n(.*?)^---", TEMPLATE.read_text(), re.DOTALL | re.MULTILINE)
     read: tuple[type[KubeObject], ...] = (Namespace, Node, Pod, *WATCHED)
     needed: Rights = {resource_of(kind): set(READ) for kind in read}
-    needed[resource_of(PriorityClass)] = {"list"}
+    for kind in UNFOLLOWED:  # for plans of moves
+        needed[resource_of(kind)] = {"list"}
     for kind in (Lease, MutatingWebhookConfiguration, ValidatingWebhookConfiguration):
         needed[resource_of(kind)] = {"get"}  # those of the chart, by name
     needed["authentication.k8s.io", "tokenreviews"] = {"create"}

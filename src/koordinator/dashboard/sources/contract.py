@@ -12,6 +12,7 @@ from koordinator.foundation.errors import InputError
 from koordinator.scheduler.features.audit.pages import AuditTrail
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.simulator.device_bars import DeviceBars
+from koordinator.simulator.page import ResultPage
 
 #: Lets whoever reads work for at least so many seconds; False: it is time to end.
 Pause = Callable[[float], bool]
@@ -50,6 +51,7 @@ class SourceStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     to_s: float | None = None
     speed: float | None = None
     can_seek: bool = False
+    has_report: bool = False  # of a run that is over
     is_virtual: bool = False  # times count from the beginning of a run, not from 1970
 
 
@@ -123,6 +125,14 @@ class ClusterSource(Protocol):
 
     def follow(self, pause: Pause) -> None:
         """Take in what happens until ``pause`` returns False."""
+
+
+@runtime_checkable
+class ReportedSource(Protocol):
+    """A source that comes to an end of which there is a report."""
+
+    def report(self) -> ResultPage | None:
+        """Return the report's page; None as long as there is none."""
 
 
 @runtime_checkable

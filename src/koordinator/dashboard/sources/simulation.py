@@ -19,6 +19,8 @@ from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.simulator import Simulation, SimulationResult
 from koordinator.simulator.device_bars import DeviceBars
 from koordinator.simulator.interruption import RunInterrupted
+from koordinator.simulator.page import ResultPage
+from koordinator.simulator.report import run_page
 
 _SLICE_S = 0.05
 
@@ -69,6 +71,7 @@ class SimulationSource:
             to_s=self._simulation.ends_s,
             speed=self._pace.speed,
             is_virtual=True,
+            has_report=self.result is not None,
         )
 
     @property
@@ -82,6 +85,12 @@ class SimulationSource:
             TimelineMark(one.time_s, one.text, one.is_node_failure)
             for one in self._simulation.recorder.events
         ]
+
+    def report(self) -> ResultPage | None:
+        """Return what ``koord simulate --report`` writes, once the run has ended."""
+        if self.result is None:
+            return None
+        return run_page(self.result.report, None, self.result.devices.lanes())
 
     def control(self, wanted: SourceControl) -> None:
         """Pause, go on, or change the speed.  Raises InputError: time does not go back here."""

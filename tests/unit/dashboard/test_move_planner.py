@@ -1,0 +1,102 @@
+"""What would move now, as the dashboard tells it: by which policy, to whom, and nothing written."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.unit.cli.test_descheduler_plan import policy
+from tests.unit.dashboard.dashboards import Browser, manifests, served
+from tests.unit.dashboard.test_server import Rights
+from tests.unit.descheduler.migration.world import replicas
+from tests.worlds import metric, node, used
+
+from koordinator.api.meta import KubeObject
+from koordinator.cli.configuration import read_configuration
+from koordinator.dashboard.access import ReviewedAccess
+from koordinator.dashboard.move_planner import UNFOLLOWED, MovePlanner, example_policy
+from koordinator.foundation.clock import SystemClock
+from koordinator.foundation.errors import ClusterError
+
+POLICY = json.dumps(policy())
+SCHEDULER = read_configuration("koordinator")
+
+
+def hot() -> list[KubeObject]:
+    """Return a node that is hot, a cool one, and a pod that may go from one to the other."""
+    return [
+        node("n1", 10),
+        node("n2", 10),
+        *replicas("web", on=["n1"], cpu=1),
+        metric("n1", pods={"web-0": used(1)}, system=used(6)),
+        metric("n2"),
+    ]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with served(manifests(hot(), SCHEDULER), policy_of_moves=POLICY) as found:
+        yield found
+
+
+def section(page: Any, title: str) -> Any:
+    (found,) = [one for one in page["sections"] if one["title"] == title]
+    return found
+
+
+def test_a_plan_says_what_moves_where_and_why(browser: Browser) -> None:
+    """As koord descheduler plan does; the cluster stays as it is."""
+    begun = browser.get("/api/policy").json
+    assert begun == {"policy": POLICY, "origin": "a test"}
+
+    page = browser.post("/api/plan", {"policy": begun["policy"]}).json
+    (row,) = section(page, "Moves")["tables"][0]["rows"]
+    assert row[1:4] == ["default/web-0", "n1", "n2"]
+    assert "1 move" in page["facts"]
+    assert [one["pod"] for one in browser.get("/api/node?name=n1").json["pods"]] == [
+        "default/web-0"
+    ]
+
+
+def test_by_the_example_nothing_moves_here(browser: Browser) -> None:
+    """It is a policy that can be meant, whatever the cluster."""
+    page = browser.post("/api/plan", {"policy": example_policy(SCHEDULER)}).json
+    assert section(page, "Moves")["text"] == "Nothing moves."
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"policy": "kind: Pod"},
+        {"policy": "nonsense: ["},
+        {"policy": ""},
+        {},
+        {"x": ""},
+    ],
+)
+def test_what_can_not_be_meant_is_refused_with_a_sentence(browser: Browser, body: object) -> None:
+    reply = browser.post("/api/plan", body)
+    assert reply.status == 400
+    assert reply.json["message"]
+
+
+def test_only_who_sees_everything_is_told_what_would_move() -> None:
+    """A plan names pods and nodes of everybody."""
+    with served(manifests(hot(), SCHEDULER), ReviewedAccess(Rights(), SystemClock())) as found:
+        tenant, admin = "blue-token", "admin-token"
+        assert found.post("/api/plan", {"policy": POLICY}, tenant).status == 403
+        assert found.get("/api/policy", tenant).status == 403
+        assert found.post("/api/plan", {"policy": POLICY}, admin).status == 200
+
+
+def test_what_of_a_cluster_can_not_be_read_is_told() -> None:
+    """The plan is made without it."""
+
+    def read(kind: type[KubeObject]) -> list[KubeObject]:
+        if kind is UNFOLLOWED[0]:
+            raise ClusterError("forbidden")
+        return []
+
+    planner = MovePlanner(POLICY, "a test", lambda _: (), lambda _: (), read)
+    page = planner.plan(hot(), POLICY, SCHEDULER, 0.0)
+    assert page.facts[-1] == "without objects of kind PriorityClass, which can't be read: forbidden"
