@@ -178,6 +178,13 @@ ACCEPTED = (
     f"sets.contains([1, 2], [{A}.index])",
     f"{A}.index",
     f"size({A}.model) == 2 || [1, 2].sum() == 3",
+    "ip('127.0.0.1').isLoopback() && isIP('::1') && ip.isCanonical('::1')",
+    f"cidr('10.0.0.0/8').containsIP({A}.address) && isCIDR('::/0')",
+    f"{A}.exists(name, value, name == 'ecc' && value)",
+    "{'a': 1}.transformMap(k, v, v > 0, v + 1).a == 2",
+    "[2, 1].transformList(i, v, i + v).sort() == [2, 2]",
+    "[[1], [2]].flatten().slice(0, 1).reverse() == [1] && lists.range(2).size() == 2",
+    "['aa', 'b'].sortBy(t, size(t)).first().value() == strings.quote('b')",
 )
 REFUSED = (
     "",
@@ -193,12 +200,18 @@ REFUSED = (
     "1 == 1.0",
     "device.driver.matches('(a')",
     "has(device)",
+    "[1].all(i, i, true)",
+    "[1].transformMapEntry(i, v, v)",
+    "[[1]].sort() == []",
+    "ip(3).isLoopback()",
+    "[1].existsOne(v, v == 1)",
 )
 #: The API server knows these; here they are undeclared.
 BEYOND = (
     "duration('1s') < duration('2s')",
     "url('https://a').getHost() == 'a'",
-    "ip('127.0.0.1').isLoopback()",
+    "format.dns1123Label().value().validate('a').hasValue()",
+    "'%d'.format([1]) == '1'",
 )
 
 

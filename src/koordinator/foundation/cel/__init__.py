@@ -3,13 +3,14 @@
 An exact subset of what Kubernetes evaluates; whatever is missing is refused when the expression is
 compiled, as a reference that is not declared (``library`` names it).
 
-``syntax``   text to tree, macros included
-``types``    types, and values that Python has none for
-``checker``  static types
-``library``  the functions of every environment
-``visitor``  a tree, node by node
-``reads``    what of its variables an expression depends on
-``program``  the tree as nested functions, evaluated within a number of steps
+``syntax``     text to tree, macros included
+``types``      types, and values that Python has none for
+``checker``    static types
+``library``    the functions of every environment
+``addresses``  those of IP addresses and their ranges
+``visitor``    a tree, node by node
+``reads``      what of its variables an expression depends on
+``program``    the tree as nested functions, evaluated within a number of steps
 """
 
 from koordinator.foundation.cel.program import TOO_DEAR, CelEnvironment, CelProgram

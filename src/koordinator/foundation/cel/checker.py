@@ -7,6 +7,7 @@ Source: https://github.com/google/cel-spec doc/langdef.md, "Gradual Type Checkin
 
 from collections.abc import Mapping
 
+from koordinator.foundation.cel.library import SORTED
 from koordinator.foundation.cel.syntax import (
     Bind,
     Call,
@@ -145,23 +146,24 @@ class Checker(NodeVisitor[CelType]):
 
     def _of_fold(self, node: Fold) -> CelType:
         operand = self.type_of(node.operand)
-        if operand.name in ("list", "map"):
-            item = operand.params[0]
-        elif operand == DYN:
-            item = DYN
-        else:
-            raise InputError(
-                f"expression of type '{operand}' cannot be range of a comprehension "
-                "(must be list, map, or dynamic)"
-            )
-        with_item = {node.variable: item}
+        items = _items_of(operand, in_pairs=bool(node.second))
+        with_item = dict(zip(node.names, items, strict=True))
         body = self._within(with_item, node.body)
         if node.condition is not None:
             self._require_bool(self._within(with_item, node.condition))
-        if node.kind == "map":
+        if node.kind in ("map", "transformList"):
             return CelType("list", (body,))
+        if node.kind == "transformMap":
+            return CelType("map", (items[0], body))
+        if node.kind == "transformMapEntry":
+            _require("cel.@mapInsert", body, ("map",))
+            return body
+        if node.kind == "sortBy":
+            _require("@sortByAssociatedKeys", operand, ("list",))
+            _require("@sortByAssociatedKeys", body, SORTED)
+            return operand
         self._require_bool(body)
-        return CelType("list", (item,)) if node.kind == "filter" else BOOL
+        return CelType("list", (items[0],)) if node.kind == "filter" else BOOL
 
     def _of_bind(self, node: Bind) -> CelType:
         value = self.type_of(node.value)
@@ -183,6 +185,25 @@ class Checker(NodeVisitor[CelType]):
     def _require_bool(found: CelType) -> None:
         if found not in (BOOL, DYN):
             raise InputError(f"expected type 'bool' but found '{found}'")
+
+
+def _items_of(operand: CelType, *, in_pairs: bool) -> tuple[CelType, ...]:
+    """Return the types of what a macro goes over: elements, keys, or pairs."""
+    if operand == DYN:
+        return (DYN, DYN) if in_pairs else (DYN,)
+    if operand.name == "list":
+        return (INT, *operand.params) if in_pairs else operand.params
+    if operand.name == "map":
+        return operand.params if in_pairs else operand.params[:1]
+    raise InputError(
+        f"expression of type '{operand}' cannot be range of a comprehension "
+        "(must be list, map, or dynamic)"
+    )
+
+
+def _require(function: str, found: CelType, accepted: tuple[str, ...]) -> None:
+    if found.name not in (*accepted, "dyn"):
+        raise InputError(f"found no matching overload for '{function}' applied to '{found}'")
 
 
 def qualified_name(node: Node | None) -> str:

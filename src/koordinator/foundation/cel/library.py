@@ -1,7 +1,7 @@
 """Functions that every environment has: operators, conversions, text, lists, sets, optionals.
 
-Left out of what Kubernetes offers, and so an undeclared reference: times and durations, URLs, IP
-addresses, ``format`` and the authorizer.  A regular expression is matched in linear time.
+Left out of what Kubernetes offers, and so an undeclared reference: times and durations, URLs,
+``format`` and the authorizer.  A regular expression is matched in linear time.
 
 Source: https://github.com/google/cel-spec doc/langdef.md, "List of Standard Definitions";
 https://pkg.go.dev/github.com/google/cel-go/ext; k8s.io/apiserver pkg/cel/library.
@@ -240,6 +240,8 @@ def _split(text: str, by: str, most: int = -1) -> list[str]:
 def _joined(parts: Sequence[Any], by: str = "") -> str:
     if not all(isinstance(part, str) for part in parts):
         raise CelError("no such overload")
+    if sum(map(len, parts)) + len(by) * len(parts) > _MAX_TEXT:
+        raise CelError(_TOO_MUCH)
     return by.join(parts)
 
 
@@ -274,6 +276,90 @@ def _is_sorted(items: Sequence[Any]) -> bool:
 def _place(items: Sequence[Any], item: Any, *, last: bool = False) -> int:
     found = [index for index, other in enumerate(items) if equal(item, other)]
     return (found[-1] if last else found[0]) if found else -1
+
+
+def sorted_values(items: Sequence[Any], key: Callable[[Any], Any] = lambda item: item) -> list[Any]:
+    """Return items in the order of their keys, which are of one type.  Raises CelError."""
+    kinds = {kind_of(key(item)) for item in items}
+    if not kinds.issubset(SORTED):
+        raise CelError("list elements must be comparable")
+    if len(kinds) > 1:
+        raise CelError("list elements must have the same type")
+    return sorted(items, key=key)
+
+
+#: Types whose values have an order that sort() and sortBy() know.
+SORTED = ("int", "uint", "double", "bool", "string", "bytes")
+
+
+def _optional_at(items: Sequence[Any], place: int) -> OptionalValue:
+    return OptionalValue(items[place], is_present=True) if items else ABSENT
+
+
+def _slice(items: Sequence[Any], start: int, end: int) -> list[Any]:
+    if start < 0 or end < 0:
+        raise CelError(f"cannot slice({start}, {end}), negative indexes not supported")
+    if start > end:
+        raise CelError(
+            f"cannot slice({start}, {end}), start index must be less than or equal to end index"
+        )
+    if len(items) < end:
+        raise CelError(f"cannot slice({start}, {end}), list is length {len(items)}")
+    return list(items[start:end])
+
+
+def _flatten(items: Sequence[Any], depth: int = 1) -> list[Any]:
+    if depth < 0:
+        raise CelError("level must be non-negative")
+    flat: list[Any] = []
+    for item in items:
+        flat += _flatten(item, depth - 1) if depth and kind_of(item) == "list" else [item]
+        if len(flat) > _MAX_ITEMS:
+            raise CelError(_TOO_MUCH)
+    return flat
+
+
+def _counted(number: int) -> list[int]:
+    if number > _MAX_ITEMS:
+        raise CelError(_TOO_MUCH)
+    return list(range(number))
+
+
+def _distinct(items: Sequence[Any]) -> list[Any]:
+    """Return items without those that are equal to an earlier one; lists and maps may be few."""
+    found: list[Any] = []
+    known: set[tuple[str, Any]] = set()
+    others: list[Any] = []
+    for item in items:
+        kind = kind_of(item)
+        if kind in SORTED:
+            key = "number" if kind in _NUMBERS else kind, item
+            is_new = key not in known
+            known.add(key)
+        else:
+            is_new = not _is_in(item, others)
+            if is_new:
+                others.append(item)
+        if is_new:
+            found.append(item)
+        if len(others) > _MAX_OTHERS:
+            raise CelError(_TOO_MUCH)
+    return found
+
+
+_TOO_MUCH = "operation cancelled: actual cost limit exceeded"
+_MAX_ITEMS, _MAX_OTHERS = 10_000, 32  # elements that one operation may make, or compare by pairs
+
+
+def _quoted(text: str) -> str:
+    return '"' + "".join(_QUOTED.get(char, char) for char in text) + '"'
+
+
+_QUOTED = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"} | {
+    "\v": "\\v",
+    "\\": "\\\\",
+    '"': '\\"',
+}
 
 
 def _contains_all(items: Sequence[Any], others: Sequence[Any]) -> bool:
@@ -383,6 +469,16 @@ STANDARD: tuple[Overload, ...] = (
     overload("list(A).max() -> A", lambda a: _extreme(a, max, "max")),
     overload("list(A).indexOf(A) -> int", _place),
     overload("list(A).lastIndexOf(A) -> int", lambda a, b: _place(a, b, last=True)),
+    overload("list(A).slice(int, int) -> list(A)", _slice),
+    overload("list(list(A)).flatten() -> list(A)", _flatten),
+    overload("list(dyn).flatten(int) -> list(dyn)", _flatten),
+    *(overload(f"list({kind}).sort() -> list({kind})", sorted_values) for kind in SORTED),
+    overload("list(A).first() -> optional_type(A)", lambda a: _optional_at(a, 0)),
+    overload("list(A).last() -> optional_type(A)", lambda a: _optional_at(a, -1)),
+    overload("list(A).reverse() -> list(A)", lambda a: list(reversed(a))),
+    overload("list(A).distinct() -> list(A)", _distinct),
+    overload("`lists.range`(int) -> list(int)", _counted),
+    overload("`strings.quote`(string) -> string", _quoted),
     overload("`sets.contains`(list(A), list(A)) -> bool", _contains_all),
     overload(
         "`sets.equivalent`(list(A), list(A)) -> bool",

@@ -6,12 +6,13 @@ call and each round of a macro costs one step, operations on text their length.
 Source: https://github.com/google/cel-spec doc/langdef.md, "Evaluation".
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from koordinator.foundation.cel.addresses import ADDRESSES
 from koordinator.foundation.cel.checker import TYPE_NAMES, Checker, qualified_name
-from koordinator.foundation.cel.library import STANDARD, pattern_of
+from koordinator.foundation.cel.library import STANDARD, pattern_of, sorted_values
 from koordinator.foundation.cel.reads import Path, reads_of
 from koordinator.foundation.cel.syntax import (
     Bind,
@@ -86,7 +87,7 @@ class CelEnvironment:
     def compile(self, text: str) -> CelProgram:
         """Return the program.  Raises InputError for what can't be parsed or can't be meant."""
         tree = parse(text)
-        functions = Functions((*STANDARD, *self.overloads))
+        functions = Functions((*STANDARD, *ADDRESSES, *self.overloads))
         result = Checker(functions, self.variables, self.records).type_of(tree)
         code = _Compiler(functions, self.variables).visit(tree)
         return CelProgram(text, result, code, reads_of(tree, self.variables))
@@ -183,41 +184,16 @@ class _Compiler(NodeVisitor[_Code]):
         return make
 
     def _of_fold(self, node: Fold) -> _Code:
-        operand, variable, kind = self.visit(node.operand), node.variable, node.kind
+        operand, names, end = self.visit(node.operand), node.names, _ENDS[node.kind]
+        body = self._scoped(names, node.body)
         condition = None
-        body = self._scoped(variable, node.body)
         if node.condition is not None:
-            condition = self._scoped(variable, node.condition)
-
-        def values(activation: Activation) -> Any:
-            items = operand(activation)
-            if not isinstance(items, list | tuple | dict):
-                raise CelError("no such overload")
-            before = activation.variables.get(variable, _MISSING)
-            try:
-                for item in items:
-                    activation.spend(1)
-                    activation.variables[variable] = item
-                    yield item, activation
-            finally:
-                if before is _MISSING:
-                    activation.variables.pop(variable, None)
-                else:
-                    activation.variables[variable] = before
-
-        if kind == "map":
-            return lambda a: [
-                body(b) for _, b in values(a) if condition is None or _bool(condition(b))
-            ]
-        if kind == "filter":
-            return lambda a: [item for item, b in values(a) if _bool(body(b))]
-        if kind == "exists_one":
-            return lambda a: sum(_bool(body(b)) for _, b in values(a)) == 1
-        return lambda a: _quantified(values(a), body, is_any=kind == "exists")
+            condition = self._scoped(names, node.condition)
+        return lambda activation: end(_rounds(operand, names, condition, activation), body)
 
     def _of_bind(self, node: Bind) -> _Code:
         value, variable, kind = self.visit(node.value), node.variable, node.kind
-        body = self._scoped(variable, node.body)
+        body = self._scoped((variable,), node.body)
 
         def bind(activation: Activation) -> Any:
             found = value(activation)
@@ -238,8 +214,8 @@ class _Compiler(NodeVisitor[_Code]):
 
         return bind
 
-    def _scoped(self, variable: str, body: Node) -> _Code:
-        outer, self._names = self._names, {*self._names, variable}
+    def _scoped(self, names: Iterable[str], body: Node) -> _Code:
+        outer, self._names = self._names, {*self._names, *names}
         try:
             return self.visit(body)
         finally:
@@ -301,6 +277,56 @@ def _optional(value: object) -> OptionalValue:
     return value
 
 
+_Rounds = Iterator[tuple[Any, Activation]]  # the item, with the variables set to it
+
+
+def _rounds(
+    operand: _Code, names: Sequence[str], condition: _Code | None, activation: Activation
+) -> _Rounds:
+    """Set the variables to one item after the other for which the condition holds."""
+    items = operand(activation)
+    if not isinstance(items, list | tuple | dict):
+        raise CelError("no such overload")
+    before = {name: activation.variables.get(name, _MISSING) for name in names}
+    try:
+        for given in _singles(items) if len(names) == 1 else _pairs(items):
+            activation.spend(1)
+            activation.variables.update(zip(names, given, strict=True))
+            if condition is None or _bool(condition(activation)):
+                yield given[0], activation
+    finally:
+        for name, value in before.items():
+            if value is _MISSING:
+                activation.variables.pop(name, None)
+            else:
+                activation.variables[name] = value
+
+
+def _singles(items: Any) -> Iterable[tuple[Any, ...]]:
+    return ((item,) for item in items)
+
+
+def _pairs(items: Any) -> Iterable[tuple[Any, ...]]:
+    return items.items() if isinstance(items, dict) else enumerate(items)
+
+
+def _merged(parts: Iterable[Any]) -> dict[Any, Any]:
+    made: dict[Any, Any] = {}
+    for part in parts:
+        if not isinstance(part, dict):
+            raise CelError("no such overload")
+        for key, value in part.items():
+            if key in made:
+                raise CelError(f"insert failed: key {key} already exists")
+            made[key] = value
+    return made
+
+
+def _sorted_by(rounds: _Rounds, key: _Code) -> list[Any]:
+    keyed = [(key(activation), item) for item, activation in rounds]
+    return [item for _, item in sorted_values(keyed, key=lambda pair: pair[0])]
+
+
 def _quantified(values: Any, body: _Code, *, is_any: bool) -> bool:
     """Return all or any; an element that decides it makes up for others' errors."""
     error: CelError | None = None
@@ -313,6 +339,20 @@ def _quantified(values: Any, body: _Code, *, is_any: bool) -> bool:
     if error is not None:
         raise error
     return not is_any
+
+
+#: What becomes of the rounds of a macro, by its kind.
+_ENDS: Mapping[str, Callable[[_Rounds, _Code], Any]] = {
+    "map": lambda rounds, body: [body(activation) for _, activation in rounds],
+    "transformList": lambda rounds, body: [body(activation) for _, activation in rounds],
+    "transformMap": lambda rounds, body: {key: body(activation) for key, activation in rounds},
+    "transformMapEntry": lambda rounds, body: _merged(body(each) for _, each in rounds),
+    "sortBy": _sorted_by,
+    "filter": lambda rounds, body: [item for item, each in rounds if _bool(body(each))],
+    "exists_one": lambda rounds, body: sum(_bool(body(each)) for _, each in rounds) == 1,
+    "exists": lambda rounds, body: _quantified(rounds, body, is_any=True),
+    "all": lambda rounds, body: _quantified(rounds, body, is_any=False),
+}
 
 
 def _either(left: _Code, right: _Code, decisive: bool) -> _Code:

@@ -31,7 +31,9 @@ def reads_of(tree: Node, variables: Container[str]) -> frozenset[Path] | None:
         if path:
             found.add(path)
             continue
-        if isinstance(node, Fold | Bind) and node.variable in variables:
+        if isinstance(node, Bind) and node.variable in variables:
+            return None  # the name means something else in there
+        if isinstance(node, Fold) and any(name in variables for name in node.names):
             return None  # the name means something else in there
         open_nodes += _children(node)
     return frozenset(found)

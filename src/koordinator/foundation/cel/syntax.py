@@ -67,7 +67,9 @@ class MapOf:
 class Fold:
     """A macro over a list, or over the keys of a map.
 
-    ``kind`` is all, exists, exists_one, map or filter; ``body`` is its last argument.
+    ``kind`` is all, exists, exists_one, map, filter or sortBy; ``body`` is its last argument.  With
+    a ``second`` variable it is over the indices and elements of a list, or the keys and values of a
+    map, and may be transformList, transformMap or transformMapEntry.
     """
 
     kind: str
@@ -75,6 +77,12 @@ class Fold:
     variable: str
     body: "Node"
     condition: "Node | None" = None  # of a map with three arguments
+    second: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The variables of the body."""
+        return (self.variable, self.second) if self.second else (self.variable,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +98,9 @@ class Bind:
 Node = Literal | Identifier | Select | Call | ListOf | MapOf | Fold | Bind
 
 _MAX_NESTING = 40  # of brackets; each costs a dozen calls
-_FOLDS = ("all", "exists", "exists_one", "map", "filter")
+_FOLDS = ("all", "exists", "exists_one", "map", "filter", "sortBy")
+_QUANTIFIERS = ("all", "exists", "exists_one", "existsOne")
+_TRANSFORMS = ("transformList", "transformMap", "transformMapEntry")
 _RESERVED = frozenset(
     [
         "as",
@@ -362,11 +372,23 @@ class _Parser:
             variable = self._variable(args[0], at)
             condition = args[1] if len(args) == 3 else None  # noqa: PLR2004 -- map(x, if, what)
             return Fold(function, target, variable, args[-1], condition)
+        if (function in _QUANTIFIERS and len(args) == 3) or (  # noqa: PLR2004 -- index, item, body
+            function in _TRANSFORMS and len(args) in (3, 4)
+        ):
+            return self._fold_of_pairs(function, target, args, at)
         if function in ("optMap", "optFlatMap") and len(args) == 2:  # noqa: PLR2004 -- name, body
             return Bind(self._variable(args[0], at), target, args[1], function)
         if function == "bind" and target == Identifier("cel") and len(args) == 3:  # noqa: PLR2004 -- likewise
             return Bind(self._variable(args[0], at), args[1], args[2])
         return Call(function, args, target)
+
+    def _fold_of_pairs(self, function: str, target: Node, args: tuple[Node, ...], at: int) -> Node:
+        first, second = self._variable(args[0], at), self._variable(args[1], at)
+        if first == second:
+            raise _broken(self._text, at, f"duplicate variable name: {first}")
+        condition = args[2] if len(args) == 4 else None  # noqa: PLR2004 -- (k, v, if, what)
+        kind = "exists_one" if function == "existsOne" else function
+        return Fold(kind, target, first, args[-1], condition, second)
 
     def _variable(self, node: Node, at: int) -> str:
         if not isinstance(node, Identifier):
