@@ -6,16 +6,13 @@ Source: koordinator pkg/util/transformer/pod_transformer.go; apis/extension/prio
 ``GetPodPriorityValueWithDefault``; apis/extension/resource.go, ``GetPodReplaceResourcesConfig``.
 """
 
-from typing import Final
-
 from msgspec.structs import replace
 
+from koordinator.api.annotations.pod_qos import REPLACE_RESOURCES
 from koordinator.api.core import ResourceList, ResourceRequirements
 from koordinator.api.pod import Container, Pod
 from koordinator.api.qos import priority_of
 from koordinator.foundation.quantity import Quantity
-
-REPLACE_RESOURCES: Final = "scheduling.koordinator.sh/replace-resources"
 
 
 def with_priority(pod: Pod) -> Pod:
@@ -29,13 +26,15 @@ def with_priority(pod: Pod) -> Pod:
 def replaced_resources(pod: Pod) -> Pod:
     """Return the pod with resources renamed (``a:b``) and removed (``a:``) as its annotation says.
 
-    A resource is not renamed to one that is asked for already; CPU becomes a number of milli.
-    Parts of the annotation that are neither are skipped.
+    What is to be removed goes first.  A resource is not renamed to one that is asked for already;
+    CPU becomes a number of milli.  Parts of the annotation that are neither are skipped, and of
+    two new names the last one counts.
     """
     text = pod.metadata.annotations.get(REPLACE_RESOURCES, "")
     pairs = [part.split(":") for part in text.split(",")]
-    renamed = [(pair[0].strip(), pair[1].strip()) for pair in pairs if len(pair) == 2]  # noqa: PLR2004 -- from and to
-    changes = [(old, new) for old, new in renamed if old]
+    stated = [(pair[0].strip(), pair[1].strip()) for pair in pairs if len(pair) == 2]  # noqa: PLR2004 -- from and to
+    removed = [(old, "") for old, new in stated if old and not new]
+    changes = [*removed, *{old: new for old, new in stated if old and new}.items()]
     if not changes:
         return pod
     spec = pod.spec

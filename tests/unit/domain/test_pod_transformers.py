@@ -3,7 +3,9 @@
 from tests.worlds import pod
 
 from koordinator.domain.pod_requests import pod_requests
-from koordinator.domain.pod_transformers import REPLACE_RESOURCES, replaced_resources, with_priority
+from koordinator.domain.pod_transformers import replaced_resources, with_priority
+
+REPLACE_RESOURCES = "pod.koordinator.sh/replace-resources"
 
 
 def test_resources_are_renamed_and_removed() -> None:
@@ -16,6 +18,14 @@ def test_resources_are_renamed_and_removed() -> None:
         "kubernetes.io/batch-cpu": 1500,
         "x": 1 << 30,
     }
+
+
+def test_what_is_removed_goes_first_and_the_last_of_two_names_counts() -> None:
+    """Whatever the order in the annotation."""
+    text = "cpu:x,x:,memory:y,memory:z"
+    one = pod("p", 1, "1Gi", requests={"x": 2}, annotations={REPLACE_RESOURCES: text})
+
+    assert pod_requests(replaced_resources(one).spec) == {"x": 1000, "z": 1 << 30}
 
 
 def test_a_resource_that_is_there_is_not_replaced() -> None:

@@ -6,7 +6,6 @@ from tests.worlds import START_S, node, pod
 
 from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.pod import Pod
-from koordinator.domain.pod_transformers import REPLACE_RESOURCES
 from koordinator.simulator import Embedded
 
 
@@ -18,7 +17,7 @@ def test_replaced_resources_count_before_and_after_the_bind() -> None:
     """A node of 4 CPUs takes pods of 3 whose CPU is renamed; one that asks for CPU comes on top."""
     one = world("ReplaceResourcesTransformer=true")
     extended: dict[str, Any] = {"example.com/cpu": 6000}
-    renames = {REPLACE_RESOURCES: "cpu:example.com/cpu"}
+    renames = {"pod.koordinator.sh/replace-resources": "cpu:example.com/cpu"}
     one.load([node("a", 4, **extended)])
     one.load([pod(f"p-{n}", 3, annotations=renames) for n in range(3)])
     one.load([pod("plain", 4)])

@@ -147,9 +147,7 @@ def test_overhead_and_replaced_resources_count_as_gates_say() -> None:
     ignoring = ON | {ManagerFeature.QUOTA_IGNORES_OVERHEAD}
     assert World(quota()).admit("3", **overhead)
     assert not World(quota()).admit("3", gates=ignoring, **overhead)
-    erased: dict[str, Any] = {
-        "annotations": {"scheduling.koordinator.sh/replace-resources": "cpu:"}
-    }
+    erased: dict[str, Any] = {"annotations": {"pod.koordinator.sh/replace-resources": "cpu:"}}
     transforming = ON | {ManagerFeature.QUOTA_TRANSFORMS_POD}
     assert World(quota()).admit("9", **erased)
     assert not World(quota()).admit("9", gates=transforming, **erased)
