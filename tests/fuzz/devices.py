@@ -30,7 +30,12 @@ from tests.worlds import START_S, configuration, made, node, pod
 from koordinator.api.annotations.devices import ALLOCATED
 from koordinator.api.annotations.reservation import ALLOCATED as FROM_RESERVATION
 from koordinator.api.device import Device
-from koordinator.api.dynamic_resources import DeviceClass, ResourceClaim, ResourceSlice
+from koordinator.api.dynamic_resources import (
+    DEVICE_CLASS_RESOURCES,
+    DeviceClass,
+    ResourceClaim,
+    ResourceSlice,
+)
 from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.labels import GPU_VENDOR, GpuVendor
 from koordinator.api.meta import JsonObject, KubeObject, ObjectMeta
@@ -39,7 +44,9 @@ from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
 from koordinator.cluster.memory.server import EndedBinds
 from koordinator.cluster.port import Binding
+from koordinator.domain.dynamic_resources.allocation import is_reserved_for
 from koordinator.domain.dynamic_resources.allocator import allocate
+from koordinator.domain.dynamic_resources.extended_resources import owner_of
 from koordinator.domain.dynamic_resources.node_gpus import DRIVER as GPUS
 from koordinator.domain.dynamic_resources.shares import DevicesInUse
 from koordinator.foundation.clock import VirtualClock
@@ -80,7 +87,11 @@ DEVICE_GATES = (
     "DRAConsumableCapacity",
     "DRADeviceTaints",
     "DRADeviceBindingConditions",
+    "DRAExtendedResource",
 )
+PART = "example.com/part"  # extended resources: one that the node a has, too, and others
+EXTENDED = (PART, PART, f"{DEVICE_CLASS_RESOURCES}gpu", f"{DEVICE_CLASS_RESOURCES}net")
+PLUGGED = 2  # of the one, on that node
 NVIDIA: JsonObject = {"labels": {GPU_VENDOR: GpuVendor.NVIDIA.value}}
 GPUS_PER_NODE, NET_CAPACITY, COUNTED = 3, 10, 4
 REQUESTS: tuple[dict[str, Any], ...] = (
@@ -108,6 +119,16 @@ class LossyCluster:
         if fate < self._share / 2:
             raise ClusterError("the request was lost")
         done = self._cluster.patch(kind, *args, **more)
+        if fate < self._share:
+            raise ClusterError("the answer was lost")
+        return done
+
+    def create(self, obj: Any) -> Any:
+        """Lose the request, the answer or nothing."""
+        fate = self._draw.random()
+        if fate < self._share / 2:
+            raise ClusterError("the request was lost")
+        done = self._cluster.create(obj)
         if fate < self._share:
             raise ClusterError("the answer was lost")
         return done
@@ -159,6 +180,8 @@ class DeviceWorld:
         self.put(node("c"), *(made("DeviceClass", name, V1, spec={}) for name in ("any", "gone")))
         self.put(*(_class(name, driver) for name, driver in _CLASSES.items()))
         self.put(*(_template(draw, f"t{i}") for i in range(3)))
+        plugged = {"status": {"allocatable": {PART: str(PLUGGED)}}}
+        self.cluster.patch(Node, "a", "", plugged, "status")
         if self.is_crowded:
             most = {"cpu": 24, "memory": "64Gi"}
             self.put(quota("q0", most=most), quota("q1", most=most, least={"cpu": 8}))
@@ -297,10 +320,14 @@ class DeviceWorld:
                 labels[f"{PREFIX}name"] = self.draw.choice(("q0", "q1"))
             spec |= {"labels": labels, "priority": self.draw.choice((0, 10, 100))}
             spec["cpu"] = self.draw.choice((1, 4, 12))
-        kind = self.draw.choice(("requests", "claims", "claims", "template", "both"))
+        kind = self.draw.choice(
+            ("requests", "claims", "claims", "template", "both", "extended", "extended", "mixed")
+        )
         if kind in ("requests", "both"):
             spec["requests"] = self.draw.choice(REQUESTS)
-        if kind in ("claims", "both"):
+        if kind in ("extended", "mixed"):
+            spec["requests"] = {self.draw.choice(EXTENDED): self.draw.choice((1, 1, 2))}
+        if kind in ("claims", "both", "mixed"):
             names = self.draw.sample(("c0", "c1", "c2"), self.draw.randint(1, 2))
             for each in names:
                 with suppress(ClusterError):
@@ -327,8 +354,9 @@ class DeviceWorld:
 
     def drop_claim(self) -> None:
         """Delete a claim; its finalizer keeps one that has devices."""
-        with suppress(NotFoundError):
-            self.cluster.delete(ResourceClaim, self.draw.choice(("c0", "c1", "c2")), "default")
+        claims = self.cluster.list(ResourceClaim).items
+        if claims:
+            self.cluster.delete(ResourceClaim, self.draw.choice(claims).metadata.name, "default")
 
     def prepare(self) -> None:
         """Report of some devices that they are ready, or never will be."""
@@ -352,7 +380,8 @@ class DeviceWorld:
         try:
             self.cluster.delete(DeviceClass, "gone")
         except NotFoundError:
-            self.put(made("DeviceClass", "gone", V1, spec={}))
+            spec = self.draw.choice(({}, {"extendedResourceName": PART}))
+            self.put(made("DeviceClass", "gone", V1, spec=spec))
 
     def lose_node(self) -> None:
         """Let a node go and come back."""
@@ -401,11 +430,26 @@ class DeviceWorld:
         pods = self.cluster.list(Pod).items
         for each in pods:
             if each.spec.node_name and each.status.phase not in ("Succeeded", "Failed"):
+                self._look_for_devices(each)
                 self._charge_requested(given, each.spec.node_name, each.metadata)
         users = {name for each in pods if (name := _reservation_of(each))}
         for held in self.cluster.list(Reservation).items:
             if held.status.phase == "Available" and held.metadata.name not in users:
                 self._charge_requested(given, held.status.node_name, held.metadata)
+
+    def _look_for_devices(self, running: Pod) -> None:
+        """Raise AssertionError if a pod runs without the devices of its extended resources."""
+        asked = running.spec.containers[0].resources.requests
+        count = sum(asked[name].value() for name in set(EXTENDED) if name in asked)
+        if not count or (running.spec.node_name == "a" and PART in asked):
+            return
+        named = running.status.extended_resource_claim_status
+        assert named is not None, f"{running.key} has no claim"
+        claim = self.cluster.get(ResourceClaim, named.resource_claim_name, "default")
+        assert owner_of(claim) == running.metadata.uid, f"{claim.key} is not of {running.key}"
+        assert is_reserved_for(claim, running.metadata.uid), f"{running.key} may not use its claim"
+        got = claim.status.allocation.devices.results if claim.status.allocation else ()
+        assert len(got) == count, f"{running.key} has {len(got)} of {count} devices"
 
     def _charge_requested(
         self, given: Counter[tuple[str, ...]], node_name: str, meta: ObjectMeta
@@ -474,6 +518,7 @@ class DeviceWorld:
         for claim in self.cluster.list(ResourceClaim).items:
             assert claim.status.allocation is None, f"{claim.key} keeps its devices"
             assert not claim.status.reserved_for, f"{claim.key} is kept for {claim.status}"
+            assert not owner_of(claim), f"{claim.key} is of nobody"
         _, table = tables(self.scheduler)
         assert table.devices.use == DevicesInUse()
 
@@ -498,7 +543,10 @@ _COUNTERS = [{"name": "units", "counters": {"units": {"value": str(COUNTED)}}}]
 
 def _class(name: str, driver: str) -> KubeObject:
     selectors = [{"cel": {"expression": f'device.driver == "{driver}"'}}]
-    return made("DeviceClass", name, V1, spec={"selectors": selectors})
+    spec: dict[str, Any] = {"selectors": selectors}
+    if driver == PARTS:
+        spec["extendedResourceName"] = PART
+    return made("DeviceClass", name, V1, spec=spec)
 
 
 def _parts() -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from koordinator.api.dynamic_resources import (
+    DELETE_PROTECTION,
     POD_CLAIM_NAME,
     ResourceClaim,
     ResourceClaimConsumerReference,
@@ -164,17 +165,18 @@ class DeviceClaimController:
                 continue
             with suppress(NotFoundError):
                 self._end_use(claim, pod.metadata.uid)
+                did = True  # one that was being deleted may be gone by now
                 if is_made_for_pod(claim, pod.metadata) and gone:
                     meta = claim.metadata
                     self._cluster.delete(ResourceClaim, meta.name, meta.namespace)
-                did = True
         return did
 
     def _end_use(self, claim: ResourceClaim, uid: str) -> None:
         meta = claim.metadata
         stored = self._cluster.get(ResourceClaim, meta.name, meta.namespace)
         free = without_consumer(stored, uid)
-        if not free.status.reserved_for and free.status.allocation is not None:
+        is_protected = DELETE_PROTECTION in free.metadata.finalizers
+        if not free.status.reserved_for and (free.status.allocation is not None or is_protected):
             free = without_allocation(free)
         if free is stored:
             return

@@ -392,11 +392,12 @@ def check_arithmetic_says_the_same(exam: Exam) -> None:
     state, plugin, classes = exam.sit()
     active, snapshot = ActivePlugin.of("", plugin), Snapshot(state)
     for pod in classes:
-        compared = active.speed.compares(pod) if active.speed.compares is not None else None
-        if compared is not None:
-            fits, asked = np.ones(len(snapshot), bool), judgements([compared], ())
+        if active.speed.compares is not None:
+            fits, asked = np.ones(len(snapshot), bool), judgements([active.speed.compares(pod)], ())
             snapshot.judge(asked, fits, np.zeros(len(snapshot), np.int64))
-            assert np.array_equal(fits, plugin.filter(snapshot, pod).codes == 0)
+            accepted, more = plugin.filter(snapshot, pod).codes == 0, active.speed.rejects_more
+            both = fits & accepted if more is not None and more(pod) else fits
+            assert np.array_equal(both, accepted)
         formula = active.formula(snapshot, pod)
         if formula is not None and active.speed.scores(snapshot, pod):
             assert np.array_equal(snapshot.score(formula), plugin.score(snapshot, pod))

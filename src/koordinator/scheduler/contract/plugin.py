@@ -29,7 +29,7 @@ from koordinator.scheduler.snapshot import (
     PodClass,
     Snapshot,
 )
-from koordinator.scheduler.snapshot.objects import ObjectTable
+from koordinator.scheduler.snapshot.objects import ObjectChange, ObjectTable
 
 
 class ConfiguredPlugin(Protocol):
@@ -211,6 +211,13 @@ class PostFilterPlugin(Protocol):
 
     def postfilter(self, attempt: Attempt) -> PostFilterResult:
         """Return what could be done about a pod, or about a gang of which too few members fit."""
+        ...
+
+    def left_behind(self, snapshot: Snapshot, pod: PodClass) -> ObjectChange | None:
+        """Return how to take away what an earlier attempt has left, and a new one can't go on with.
+
+        Asked about members of a gang before they are tried; of others ``postfilter`` takes it away.
+        """
         ...
 
     def may_preempt(self, pod: Pod, victim: PlacedPod) -> bool:

@@ -41,9 +41,10 @@ class Speed:
     filters: Callable[[Snapshot, PodClass], bool] = _always
     #: False leaves the plugin's score out (kube: PreScore returns Skip)
     scores: Callable[[Snapshot, PodClass], bool] = _always
-    #: columns and amounts: ``filter`` rejects exactly where one is more than is free; None where
-    #: there is more to it for such a pod
-    compares: Callable[[PodClass], tuple[IntArray, IntArray] | None] | None = None
+    #: columns and amounts: ``filter`` rejects where one is more than is free
+    compares: Callable[[PodClass], tuple[IntArray, IntArray]] | None = None
+    #: whether ``filter`` rejects such pods elsewhere, too; by default it does not
+    rejects_more: Callable[[PodClass], bool] | None = None
     #: what ``score`` computes, if that is arithmetic on amounts and no more; may look at what
     #: ``scores`` may look at
     formula: Callable[[Snapshot, PodClass], Formula | None] | None = None

@@ -99,13 +99,8 @@ def compile_program(profile: Profile, snapshot: Snapshot, pod: PodClass) -> Prog
             linear &= active.moves_sums_only(snapshot, pod)
             linear &= which != "relative" or active.plugin.reads is Reads.NODE
     parts = [part for kind in lists.values() for part in kind]
-    comparisons = [
-        (part, asked)
-        for part in lists["usage_f"]
-        if (compares := part.active.speed.compares) is not None
-        and (asked := compares(pod)) is not None
-    ]
-    compared = [part for part, _ in comparisons]
+    compared = [p for p in lists["usage_f"] if p.active.speed.compares is not None]
+    more = [p for p in compared if (asks := p.active.speed.rejects_more) is not None and asks(pod)]
     said = [(part, part.active.formula(snapshot, pod)) for part in lists["usage_s"]]
     formulas = [(part, found) for part, found in said if found is not None]
     filtering = {part.active.name for part in lists["usage_f"]}
@@ -122,7 +117,7 @@ def compile_program(profile: Profile, snapshot: Snapshot, pod: PodClass) -> Prog
         usage_scores=tuple(lists["usage_s"]),
         arithmetic=Arithmetic(
             judgements(
-                [asked for _, asked in comparisons],
+                [compares(pod) for part in compared if (compares := part.active.speed.compares)],
                 [(formula, part.active.weight) for part, formula in formulas],
             ),
             tuple(part.active.name for part in compared),
@@ -130,7 +125,7 @@ def compile_program(profile: Profile, snapshot: Snapshot, pod: PodClass) -> Prog
         ),
         judge=profile.judge,
         joint=tuple(joint.values()),
-        other_filters=tuple(part for part in others if part not in compared),
+        other_filters=tuple(part for part in others if part not in compared or part in more),
         other_scores=tuple(p for p, found in said if found is None and p.active.name not in joint),
         relative=tuple(lists["relative"]),
         linear=linear,
@@ -145,9 +140,8 @@ def compared(profile: Profile, state: ClusterState, pod: PodClass) -> IntArray:
     """Return ``(n_columns,)``: the amounts that filters compare with what is free; 0: not one."""
     amounts = np.zeros(len(state.axis), np.int64)
     for active in profile.filter:
-        said = active.speed.compares(pod) if active.speed.compares is not None else None
-        if said is not None:
-            columns, asked = said
+        if active.speed.compares is not None:
+            columns, asked = active.speed.compares(pod)
             amounts[columns] = asked
     return amounts
 

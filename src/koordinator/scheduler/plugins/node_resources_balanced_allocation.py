@@ -3,17 +3,24 @@
 Source: kubernetes pkg/scheduler/framework/plugins/noderesources/balanced_allocation.go.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
 
-from koordinator.api.kubescheduler import NodeResourcesBalancedAllocationArgs
+from koordinator.api.kubescheduler import FeatureGates, NodeResourcesBalancedAllocationArgs
+from koordinator.api.kubescheduler.gates import DRA_EXTENDED_RESOURCE
 from koordinator.domain.usage_kernels import Balance
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import PluginExample, PluginSpec, Reads, Speed
+from koordinator.scheduler.contract.devices import (
+    DeviceCounter,
+    find_device_counter,
+    served_usage,
+)
 from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
-from koordinator.scheduler.snapshot.axis import CPU, EPHEMERAL_STORAGE, MEMORY
+from koordinator.scheduler.snapshot.axis import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 
 ALWAYS_COUNTED = (CPU, MEMORY, EPHEMERAL_STORAGE)  # others only if the pod requests them
 
@@ -23,15 +30,46 @@ class NodeResourcesBalancedAllocation:
     """100 minus the standard deviation (in percent) of the used fractions."""
 
     columns: tuple[int, ...]
+    delegates: bool = False  # devices of DeviceClasses count where nodes have nothing themselves
+    counters: list[DeviceCounter] = field(default_factory=list, repr=False, compare=False)
     _balance: Memo[Balance] = field(default_factory=Memo, repr=False, compare=False)
     reads: ClassVar = Reads.USAGE
 
+    def with_gates(self, gates: FeatureGates) -> "NodeResourcesBalancedAllocation":
+        """Count devices with the gate of extended resources."""
+        return replace(self, delegates=DRA_EXTENDED_RESOURCE in gates)
+
+    def meet(self, plugins: Sequence[object]) -> None:
+        """Learn which plugin of the profile counts devices."""
+        found = find_device_counter(plugins) if self.delegates else None
+        self.counters[:] = [found] if found is not None else []
+
     @property
     def speed(self) -> Speed:
-        return Speed(key=lambda pod: pod.demand, scores=self._scores, formula=self._formula)
+        counts = self.delegates and any(column > PODS for column in self.columns)
+        return Speed(
+            key=lambda pod: (pod.demand, pod.served if self.delegates else ()),
+            version=self._device_version if counts else None,
+            scores=self._scores,
+            formula=self._formula,
+        )
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
-        return snapshot.score(self._formula(snapshot, pod))
+        usage = None
+        if self._by_devices(pod):
+            usage = served_usage(snapshot, pod, self.columns, self.counters[0])
+        return snapshot.score(self._balance.of(pod, self._work_out, pod), usage)
+
+    def _by_devices(self, pod: PodClass) -> bool:
+        """Return whether devices count for something that is scored of the pod."""
+        return bool(self.counters) and any(column in self.columns for column, _ in pod.served)
+
+    def _device_version(self, snapshot: Snapshot) -> Hashable:
+        """Return what changes with the devices that count for any pod."""
+        served, names = snapshot.extended.classes, snapshot.resources
+        if not self.counters or not any(names[column] in served for column in self.columns):
+            return None
+        return self.counters[0].device_version(snapshot)
 
     def _scores(self, _snapshot: Snapshot, pod: PodClass) -> bool:
         """Leave out pods that request none of the resources.
@@ -40,9 +78,9 @@ class NodeResourcesBalancedAllocation:
         """
         return any(pod.amount(column) for column in self.columns)
 
-    def _formula(self, _snapshot: Snapshot, pod: PodClass) -> Balance:
+    def _formula(self, _snapshot: Snapshot, pod: PodClass) -> Balance | None:
         """Count what judges every node, and what else the pod asks for."""
-        return self._balance.of(pod, self._work_out, pod)
+        return None if self._by_devices(pod) else self._balance.of(pod, self._work_out, pod)
 
     def _work_out(self, pod: PodClass) -> Balance:
         columns = [c for c in self.columns if c in ALWAYS_COUNTED or pod.amount(c)]

@@ -4,7 +4,7 @@ Source: kubernetes pkg/scheduler/framework/plugins/noderesources: fit.go, least_
 most_allocated.go, requested_to_capacity_ratio.go.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -19,7 +19,7 @@ from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID
 from koordinator.domain.curves import Curve, piecewise
 from koordinator.domain.dynamic_resources.extended_resources import resources_of
 from koordinator.domain.pod_requests import pod_requests
-from koordinator.domain.usage_kernels import MeanShare, shortfalls
+from koordinator.domain.usage_kernels import MeanShare, RowUsage, shortfalls
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
     Action,
@@ -30,6 +30,11 @@ from koordinator.scheduler.contract import (
     Reads,
     Rejections,
     Speed,
+)
+from koordinator.scheduler.contract.devices import (
+    DeviceCounter,
+    find_device_counter,
+    served_usage,
 )
 from koordinator.scheduler.diagnosis import spoken
 from koordinator.scheduler.snapshot import BoolArray, IntArray, PodClass, ResourceAxis, Snapshot
@@ -68,6 +73,7 @@ class NodeResourcesFit:
     ignored: frozenset[str]
     ignored_groups: frozenset[str]
     delegates: bool = False  # what DeviceClasses serve is left to claims where nodes have none
+    counters: list[DeviceCounter] = field(default_factory=list, repr=False, compare=False)
     _requests: Memo[CheckedRequests] = field(default_factory=Memo, repr=False, compare=False)
     _means: Memo[MeanShare] = field(default_factory=Memo, repr=False, compare=False)
     reads: ClassVar = Reads.USAGE
@@ -76,9 +82,16 @@ class NodeResourcesFit:
         """Leave resources to claims with the gate of extended resources."""
         return replace(self, delegates=DRA_EXTENDED_RESOURCE in gates)
 
+    def meet(self, plugins: Sequence[object]) -> None:
+        """Learn which plugin of the profile counts devices."""
+        found = find_device_counter(plugins) if self.delegates else None
+        self.counters[:] = [found] if found is not None else []
+
     @property
     def speed(self) -> Speed:
+        counts = self.delegates and any(column > PODS for column, _ in self.weights)
         return Speed(
+            version=self._device_version if counts else None,
             key=lambda pod: (
                 pod.demand,
                 pod.nonzero_cpu,
@@ -86,6 +99,7 @@ class NodeResourcesFit:
                 pod.served if self.delegates else (),
             ),
             compares=self._compares,
+            rejects_more=lambda pod: bool(self._delegated(pod)),
             formula=self._formula,
         )
 
@@ -140,22 +154,28 @@ class NodeResourcesFit:
             if amount > free and (there or column not in delegated):
                 yield self.axis.names[column], amount, free, there
 
-    def _compares(self, pod: PodClass) -> tuple[IntArray, IntArray] | None:
-        """Return the columns of the resources that are checked, and the amounts asked."""
-        if self._delegated(pod):
-            return None
-        checked = self._checked(pod)
-        return checked.columns, checked.amounts
+    def _compares(self, pod: PodClass) -> tuple[IntArray, IntArray]:
+        """Return the columns of resources that are checked on every node, and the amounts asked."""
+        checked, delegated = self._checked(pod), self._delegated(pod)
+        if not delegated:
+            return checked.columns, checked.amounts
+        surely = ~np.isin(checked.columns, delegated)
+        return checked.columns[surely], checked.amounts[surely]
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         """Return the weighted mean over the resources that the node has."""
+        usage = self._served_usage(snapshot, pod)
         if self.curve is None:
-            return snapshot.score(self._mean(pod))
+            return snapshot.score(self._mean(pod), usage)
         requested, nonzero = snapshot.requested, snapshot.nonzero_requested
+        allocatable = snapshot.allocatable
+        if usage is not None:
+            rows = snapshot.row_numbers
+            requested, allocatable = usage.requested.T[rows], usage.allocatable.T[rows]
         total = np.zeros(len(snapshot), np.int64)
         weights = np.zeros(len(snapshot), np.int64)
         for column, amount, weight in self._scored(pod):
-            capacity = snapshot.allocatable[:, column]
+            capacity = allocatable[:, column]
             used = (nonzero if column in (CPU, MEMORY) else requested)[:, column] + amount
             score = self.curve(used, capacity)
             counted = (capacity > 0) & (score > 0)
@@ -165,7 +185,25 @@ class NodeResourcesFit:
         return mean.astype(np.int64)
 
     def _formula(self, _snapshot: Snapshot, pod: PodClass) -> MeanShare | None:
-        return self._mean(pod) if self.curve is None else None
+        return self._mean(pod) if self.curve is None and not self._by_devices(pod) else None
+
+    def _by_devices(self, pod: PodClass) -> bool:
+        """Return whether devices count for something that is scored of the pod."""
+        scored = {column for column, _ in self.weights}
+        return bool(self.counters) and any(column in scored for column, _ in pod.served)
+
+    def _served_usage(self, snapshot: Snapshot, pod: PodClass) -> RowUsage | None:
+        if not self._by_devices(pod):
+            return None
+        columns = [column for column, _ in self.weights]
+        return served_usage(snapshot, pod, columns, self.counters[0])
+
+    def _device_version(self, snapshot: Snapshot) -> Hashable:
+        """Return what changes with the devices that count for any pod."""
+        served, names = snapshot.extended.classes, snapshot.resources
+        if not self.counters or not any(names[c] in served for c, _ in self.weights):
+            return None
+        return self.counters[0].device_version(snapshot)
 
     def _checked(self, pod: PodClass) -> CheckedRequests:
         return self._requests.of(pod, self._find_checked, pod)

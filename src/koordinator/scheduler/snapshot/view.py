@@ -209,15 +209,24 @@ class Snapshot:
             each_nonzero,
         )
 
-    def judge(self, asked: Judgements, fits: BoolArray, total: IntArray) -> None:
-        """Note in ``fits`` where amounts are not free; add formulas to ``total`` elsewhere."""
-        kernel = judge.compiled if self.is_large else judge.reference
-        kernel(*self.usage, *asked, fits, total)
+    def judge(
+        self,
+        asked: Judgements,
+        fits: BoolArray,
+        total: IntArray,
+        usage: RowUsage | None = None,
+    ) -> None:
+        """Note in ``fits`` where amounts are not free; add formulas to ``total`` elsewhere.
 
-    def score(self, formula: Formula) -> IntArray:
-        """Return ``(n,)``: what a formula comes to."""
+        ``usage`` in place of that of the view.
+        """
+        kernel = judge.compiled if self.is_large else judge.reference
+        kernel(*(usage or self.usage), *asked, fits, total)
+
+    def score(self, formula: Formula, usage: RowUsage | None = None) -> IntArray:
+        """Return ``(n,)``: what a formula comes to; ``usage`` in place of that of the view."""
         total = np.zeros(len(self), np.int64)
-        self.judge(judgements((), ((formula, 1),)), np.ones(len(self), bool), total)
+        self.judge(judgements((), ((formula, 1),)), np.ones(len(self), bool), total, usage)
         return total
 
     def _rows_of(self, amounts: IntArray) -> IntArray:

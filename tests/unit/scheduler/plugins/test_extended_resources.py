@@ -16,8 +16,8 @@ from tests.unit.scheduler.plugins.test_dynamic_resources import (
     slice_of,
     user,
 )
+from tests.worlds import configuration, made, node, pod
 from tests.worlds import embedded as new_embedded
-from tests.worlds import made, node, pod
 
 from koordinator.api.dynamic_resources import (
     DELETE_PROTECTION,
@@ -313,3 +313,60 @@ def test_a_user_of_another_claim_is_not_kept_waiting() -> None:
     """A pod that asks by a claim and one by a resource share the devices of a node."""
     one = world(node("n"), slice_of("n", 2), gpu_class(), claim("c"), user("q", "c"), asking("p"))
     assert places(one) == {"p": "n", "q": "n"}
+
+
+def scoring(strategy: str, plugin: str = "NodeResourcesFit") -> Any:
+    """Return a configuration in which GPUs count, and nothing else does."""
+    resources = [{"name": GPU, "weight": 1}]
+    args: dict[str, Any] = {"scoringStrategy": {"type": strategy, "resources": resources}}
+    if strategy == "RequestedToCapacityRatio":
+        shape = [{"utilization": 0, "score": 0}, {"utilization": 100, "score": 10}]
+        args["scoringStrategy"]["requestedToCapacityRatio"] = {"shape": shape}
+    if plugin != "NodeResourcesFit":
+        args = {"resources": [{"name": name, "weight": 1} for name in ("cpu", GPU)]}
+    others = ("NodeResourcesFit", "NodeResourcesBalancedAllocation", "ImageLocality")
+    off = [{"name": name} for name in (*others, "PodTopologySpread") if name != plugin]
+    plugins = {"score": {"disabled": off}}
+    return configuration(plugins=plugins, pluginConfig=[{"name": plugin, "args": args}])
+
+
+@pytest.mark.parametrize(
+    ("strategy", "expected"),
+    [
+        ("LeastAllocated", ["large", "large", "large", "small"]),  # of equal ones the first
+        ("MostAllocated", ["small", "small", "large", "large"]),
+        ("RequestedToCapacityRatio", ["small", "small", "large", "large"]),
+    ],
+)
+def test_devices_count_for_the_score(strategy: str, expected: list[str]) -> None:
+    """Those of the class that the node reaches as its amount, the allocated ones as used."""
+    nodes = (node("large"), node("small"))
+    slices = (slice_of("large", 6), slice_of("small", 2))
+    one = world(*nodes, *slices, gpu_class(), config=scoring(strategy))
+    got: list[str] = []
+    for number in range(4):
+        one.load([asking(f"p{number}")])
+        got += places(one).values()
+
+    assert got == expected
+
+
+def test_devices_count_for_the_balance_of_a_node() -> None:
+    """As much of the CPU as of the devices: kube-scheduler crashes there."""
+    nodes = (node("even", cpu=4), node("odd", cpu=64))
+    slices = (slice_of("even", 4), slice_of("odd", 4))
+    config = scoring("", "NodeResourcesBalancedAllocation")
+    one = world(*nodes, *slices, gpu_class(), asking("p", cpu=1), config=config)
+
+    assert places(one) == {"p": "even"}
+
+
+def test_devices_that_claims_take_count_for_the_score() -> None:
+    """And those of a slice that comes later, though no pod has come or gone."""
+    config = scoring("MostAllocated")
+    on_m = {"kubernetes.io/hostname": "m"}
+    one = world(node("n"), node("m"), slice_of("n", 4), gpu_class(), claim("c"), config=config)
+    one.load([slice_of("m", 4), user("q", "c", nodeSelector=on_m)])
+    assert places(one) == {"q": "m"}
+    one.load([asking("p")])
+    assert places(one) == {"p": "m"}

@@ -39,7 +39,7 @@ from koordinator.scheduler.features.gangs.waiting_gangs import WaitingGangs
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.loop.outcomes import RoomSought
 from koordinator.scheduler.queue import Need, QueuedPod, QueueState
-from koordinator.scheduler.snapshot import PodClass
+from koordinator.scheduler.snapshot import PodClass, Snapshot
 
 if TYPE_CHECKING:  # what measures is not loaded where nobody asks for figures
     from koordinator.scheduler.features.gangs.metrics import GangMetrics
@@ -122,6 +122,7 @@ class GangScheduler:
             for key in attempt.members
             if key in here
         ]
+        self._clear(cycle, members)
         members.sort(key=lambda member: not self._handle.nominator.node_of(member[0].key))
         self._nominations = self._handle.diagnoses.nominated(but=attempt.members)
         merges = len(cycle.profile.permit) == 1 and self._handle.options.merges
@@ -153,6 +154,15 @@ class GangScheduler:
         else:
             self._start_gang(cycle, gangs, group_attempt, decision, demand)
         return len(members)
+
+    def _clear(self, cycle: SchedulingCycle, members: Sequence[Wanted]) -> None:
+        """Take away what earlier attempts for the members have left; where it stays, they wait."""
+        snapshot = Snapshot(self._handle.state)
+        for _, pod_class in members:
+            for active in cycle.concerning(pod_class).post_filter:
+                if "left_behind" in active.has:
+                    change = active.plugin.left_behind(snapshot, pod_class)
+                    self._handle.evictions.change([change] if change is not None else [])
 
     def why_not_together(self, cycle: SchedulingCycle, queued: QueuedPod) -> ReserveRefusal | None:
         """Return why a member's gang finds no domain of the network; None: it does or needs none.

@@ -15,7 +15,11 @@ from koordinator.api.config_map import ConfigMap
 from koordinator.api.device import DeviceType
 from koordinator.api.dynamic_resources import ResourceClaim
 from koordinator.api.kubescheduler import NO_GATES, DeviceShareArgs, FeatureGates
-from koordinator.api.kubescheduler.gates import DEVICE_PLUGIN_ADAPTION, RESIZE_POD
+from koordinator.api.kubescheduler.gates import (
+    DEVICE_PLUGIN_ADAPTION,
+    DRA_EXTENDED_RESOURCE,
+    RESIZE_POD,
+)
 from koordinator.api.labels import (
     GPU_ISOLATION_PROVIDER,
     GPU_MODEL,
@@ -30,6 +34,7 @@ from koordinator.domain.devices.choice import Ranking
 from koordinator.domain.devices.free_devices import FreeDevices
 from koordinator.domain.devices.parts import DevicePart
 from koordinator.domain.devices.plan import DevicePlan
+from koordinator.domain.devices.requests import DEVICE_NAMES
 from koordinator.domain.devices.scorer import Scorer, scorer_of
 from koordinator.domain.devices.share_restrictions import sharing_shortage
 from koordinator.domain.devices.shortage import NOT_TOGETHER, DeviceShortage
@@ -73,7 +78,13 @@ from koordinator.scheduler.plugins.device_share.rows import (
     hints_of,
     scores_of,
 )
-from koordinator.scheduler.snapshot import PodAllocation, PodClass, ResourceAxis, Snapshot
+from koordinator.scheduler.snapshot import (
+    BoolArray,
+    PodAllocation,
+    PodClass,
+    ResourceAxis,
+    Snapshot,
+)
 
 _LABELS = (GPU_ISOLATION_PROVIDER, POD_QOS_CLASS, POD_PRIORITY_CLASS)
 _KEY: Memo[Hashable] = Memo()
@@ -136,7 +147,21 @@ class DeviceShare:
         if self.aligns and self.aligner is not None and self.aligner.aligns(snapshot, pod):
             zones = partial(self.aligner.numa_nodes, snapshot, pod)
             add_unplaced(verdicts, snapshot, claimed, self.scorer, zones)
+        served = self._served(snapshot, pod)
+        if served is not None:
+            verdicts.codes[served] = 0
         return verdicts.rejections()
+
+    def _served(self, snapshot: Snapshot, pod: PodClass) -> BoolArray | None:
+        """Return ``(n,)``: all that the pod asks for is left to DeviceClasses; None: nowhere."""
+        if DRA_EXTENDED_RESOURCE not in self.gates or not pod.served:
+            return None
+        names, served = snapshot.resources, {column for column, _ in pod.served}
+        asked = [column for column, _ in pod.demand if names[column] in DEVICE_NAMES]
+        if not served.issuperset(asked):
+            return None
+        found: BoolArray = (snapshot.allocatable[:, asked] == 0).all(axis=1)
+        return found
 
     def detail(self, view: Snapshot, pod: PodClass) -> str:
         claimed = self.templates.claim(view, pod)
@@ -173,7 +198,11 @@ class DeviceShare:
         zones = None
         if self.aligner is not None and self.aligner.aligns(snapshot, pod):
             zones = self.aligner.numa_nodes(snapshot, pod)
-        return scores_of(snapshot, claimed, self.scorer, zones)
+        scores, served = (
+            scores_of(snapshot, claimed, self.scorer, zones),
+            self._served(snapshot, pod),
+        )
+        return scores if served is None else np.where(served, 0, scores)
 
     def normalize(self, raw: IntArray) -> IntArray:
         """Return 0..MAX_SCORE: the highest raw score becomes the highest score."""
@@ -236,8 +265,10 @@ class DeviceShare:
         The preference is not asked about GPUs where some are kept.
         """
         claimed, row = self.templates.claim(node, pod), int(node.row_numbers[0])
-        report = node.devices.reports.get(row)
+        report, served = node.devices.reports.get(row), self._served(node, pod)
         if not isinstance(claimed, ClaimEntry) or report is None:
+            return NOTHING
+        if served is not None and served[0]:
             return NOTHING
         zones = 0
         if self.aligner is not None and self.aligns and self.aligner.aligns(node, pod):
@@ -329,7 +360,7 @@ def _key(pod: PodClass) -> Hashable:
     """Return the part of a class that is read."""
     annotations = frozenset(pod.annotations.items()) if pod.annotations else None
     labels = tuple(pod.labels.get(name) for name in _LABELS)
-    return pod.demand, annotations, labels, pod.spec.priority
+    return pod.demand, annotations, labels, pod.spec.priority, pod.served
 
 
 def _headrooms(node: Snapshot, row: int, plan: DevicePlan) -> dict[DeviceType, FreeDevices]:

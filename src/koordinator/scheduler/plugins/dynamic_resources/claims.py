@@ -13,7 +13,12 @@ import numpy as np
 from msgspec.structs import replace
 
 from koordinator.api.device import DeviceType
-from koordinator.api.dynamic_resources import DeviceClass, ResourceClaim
+from koordinator.api.dynamic_resources import (
+    DeviceClaimRequest,
+    DeviceClass,
+    ExactDeviceRequest,
+    ResourceClaim,
+)
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.pod import Pod, PodResourceClaim
 from koordinator.api.resource_validation import is_extended
@@ -126,6 +131,14 @@ def with_extended(
         avoids=_avoided(snapshot, pod, columns),
         extended=asked,
     )
+
+
+def one_of_class(snapshot: Snapshot, device_class: str) -> PendingClaim | str:
+    """Return a claim of one device of a class, or why there can be none."""
+    exactly = ExactDeviceRequest(device_class_name=device_class, count=1)
+    asked = DeviceClaimRequest(name=device_class, exactly=exactly)
+    claim = made_claim(UNNAMED, ObjectMeta(), (asked,))
+    return pending_claim(claim, lambda name: snapshot.objects.get(DeviceClass, name))
 
 
 def _avoided(snapshot: Snapshot, pod: PodClass, but: Collection[int]) -> str:

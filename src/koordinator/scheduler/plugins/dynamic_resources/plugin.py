@@ -3,7 +3,7 @@
 Source: kubernetes pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
@@ -61,6 +61,7 @@ from koordinator.scheduler.plugins.dynamic_resources.changes import (
 from koordinator.scheduler.plugins.dynamic_resources.claims import (
     PodDeviceClaims,
     delegations,
+    one_of_class,
     read_claims,
     unserved,
     why_not_ready,
@@ -82,6 +83,7 @@ from koordinator.scheduler.plugins.dynamic_resources.verdicts import (
 from koordinator.scheduler.snapshot import (
     BoolArray,
     IntArray,
+    ObjectChange,
     ObjectTable,
     PodClass,
     ResourceAxis,
@@ -215,6 +217,18 @@ class DynamicResources:
             return np.zeros(len(snapshot), np.int64)
         return self._judge(snapshot, pod, claims)[1]
 
+    def device_counts(self, cluster: Snapshot, device_class: str) -> tuple[IntArray, IntArray]:
+        """Return ``(n,)`` by row: devices of a class that it reaches, those that are allocated."""
+        wanted = one_of_class(cluster, device_class)
+        if isinstance(wanted, str):
+            return np.zeros(len(cluster), np.int64), np.zeros(len(cluster), np.int64)
+        counts = verdict_table(cluster, self.gates).of_class(wanted, len(cluster))
+        return counts.offered[: len(cluster)], counts.taken[: len(cluster)]
+
+    def device_version(self, snapshot: Snapshot) -> Hashable:
+        ledger = verdict_table(snapshot, self.gates).devices
+        return ledger.changes, ledger.classes
+
     def normalize(self, raw: IntArray) -> IntArray:
         return spread_of(raw)
 
@@ -294,6 +308,11 @@ class DynamicResources:
             waits |= not answer
         return Permit(wait_s=self.binding_timeout_s) if waits else Permit()
 
+    def left_behind(self, snapshot: Snapshot, pod: PodClass) -> ObjectChange | None:
+        """Return the deletion of a claim that an earlier attempt made for extended resources."""
+        key = snapshot.extended.claims.get(pod.uid) if self.extended and pod.uid else None
+        return deletion(key, pod.uid) if key is not None else None
+
     def postfilter(self, attempt: Attempt) -> PostFilterResult:
         """Free an allocated claim that keeps the pod from nodes, if nobody else has it."""
         if attempt.members:
@@ -304,8 +323,9 @@ class DynamicResources:
         claims = read_claims(snapshot, pod)
         if isinstance(claims, Refusal):
             return PostFilterResult(NOTHING_TO_FREE)
-        if self.extended and claims.stale is not None:
-            return PostFilterResult(DELETED, changes=(deletion(claims.stale.key, pod.uid),))
+        left = self.left_behind(snapshot, pod)
+        if left is not None:
+            return PostFilterResult(DELETED, changes=(left,))
         codes, _ = self._judge(snapshot, pod, claims)
         suspects = attempt.rejected[codes[attempt.rejected] == ELSEWHERE][:TRIED]
         rows = [

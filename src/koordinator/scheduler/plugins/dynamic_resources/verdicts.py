@@ -20,7 +20,11 @@ from koordinator.domain.dynamic_resources.allocator import (
     NotAllocatable,
     allocate,
 )
-from koordinator.domain.dynamic_resources.requests import PendingClaim
+from koordinator.domain.dynamic_resources.requests import (
+    AllocationError,
+    PendingClaim,
+    RequestOption,
+)
 from koordinator.domain.dynamic_resources.shapes import ShapeReader, SliceContents
 from koordinator.foundation.arrays import extended
 from koordinator.scheduler.plugins.dynamic_resources.device_ledger import DeviceLedger
@@ -108,6 +112,37 @@ class ClaimVerdicts:
             self.shapes[row] = number
 
 
+@dataclass(slots=True)
+class ClassCounts:
+    """Devices of one class, by row."""
+
+    offered: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
+    taken: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
+    seen: int = -1  # the last change of the ledger that has been looked at
+
+    def refresh(self, ledger: DeviceLedger, wanted: RequestOption, rows: int) -> None:
+        """Count again on the rows that have changed."""
+        if len(self.offered) < rows:
+            more = rows - len(self.offered)
+            self.offered, self.taken = extended(self.offered, more), extended(self.taken, more)
+        for row in np.flatnonzero(ledger.changed_at[:rows] > self.seen).tolist():
+            self.offered[row], self.taken[row] = _count_devices(ledger, wanted, row)
+        self.seen = ledger.changes
+
+
+def _count_devices(ledger: DeviceLedger, wanted: RequestOption, row: int) -> tuple[int, int]:
+    """Return how many devices are meant that a row reaches, and those that are allocated.
+
+    None where that can't be found out for one of them.
+    """
+    devices = [device for pool in ledger.pools(row) for device in pool.devices]
+    try:
+        meant = [device.id for device in devices if wanted.selects(device)]
+    except AllocationError:
+        return 0, 0
+    return len(meant), sum(device in ledger.use.devices for device in meant)
+
+
 def verdict_of(found: NodeAllocation | NotAllocatable) -> tuple[int, int]:
     """Return the code and the score of what a search has found."""
     if isinstance(found, NodeAllocation):
@@ -127,10 +162,22 @@ class VerdictTable:
         self.devices = DeviceLedger(gates)
         self._contents = SliceContents()
         self._by_kind: dict[Hashable, ClaimVerdicts] = {}
+        self._by_class: dict[str, ClassCounts] = {}
+        self._counted_as_of = -1  # the last change of classes
 
     def catch_up(self, state: ClusterState, changed: Changed) -> None:
         """Take in what changed since the last time."""
         self.devices.catch_up(state, changed)
+
+    def of_class(self, wanted: PendingClaim, rows: int) -> "ClassCounts":
+        """Return how many devices of the class that a claim names there are, as things are now."""
+        name = wanted.requests[0].options[0].device_class.metadata.name
+        if self._counted_as_of != self.devices.classes or len(self._by_class) >= KEPT:
+            self._by_class.clear()
+            self._counted_as_of = self.devices.classes
+        counts = self._by_class.setdefault(name, ClassCounts())
+        counts.refresh(self.devices, wanted.requests[0].options[0], rows)
+        return counts
 
     def of_claims(
         self, claims: Sequence[PendingClaim], rows: int, without: str = ""

@@ -1,0 +1,276 @@
+"""Claims for extended resources beside gangs, quotas, priorities, restarts and lost answers.
+
+No device is given twice, and no claim is left behind.
+"""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from tests.equipped_nodes import machine
+from tests.reservations import reservation
+from tests.unit.domain.quota.quotas import PREFIX, quota
+from tests.unit.scheduler.plugins.test_dynamic_resources import devices, places, slice_of
+from tests.unit.scheduler.plugins.test_extended_resources import (
+    GPU,
+    ON,
+    asking,
+    claims,
+    given,
+    gpu_class,
+    world,
+)
+from tests.worlds import START_S, configuration, made, node
+
+from koordinator.api.annotations.devices import ALLOCATED
+from koordinator.api.dynamic_resources import DeviceClass, ResourceClaim
+from koordinator.api.meta import KubeObject
+from koordinator.api.node import Node
+from koordinator.api.pod import Pod
+from koordinator.api.reservation import Reservation
+from koordinator.cluster.memory.server import MemoryCluster
+from koordinator.foundation.clock import VirtualClock
+from koordinator.foundation.errors import ClusterError
+from koordinator.scheduler.assembly import build_scheduler
+from koordinator.scheduler.loop import Scheduler
+from koordinator.scheduler.profile import WATCHED, build_profiles
+from koordinator.scheduler.snapshot import ClusterState
+
+CROWD = configuration(
+    plugins={
+        "multiPoint": {
+            "enabled": [
+                {"name": name}
+                for name in ("DeviceShare", "Reservation", "Coscheduling", "ElasticQuota")
+            ]
+        },
+        "queueSort": {"disabled": [{"name": "*"}], "enabled": [{"name": "Coscheduling"}]},
+    }
+)
+GROUP = "pod-group.scheduling.sigs.k8s.io"
+
+
+def gang(name: str, count: int) -> list[KubeObject]:
+    """Return a gang of pods that ask for a GPU each."""
+    about = {"namespace": "default"}
+    spec = {"minMember": count}
+    group = made("PodGroup", name, "scheduling.sigs.k8s.io/v1alpha1", metadata=about, spec=spec)
+    return [group, *(asking(f"{name}{n}", labels={GROUP: name}) for n in range(count))]
+
+
+def test_a_gang_gets_all_its_devices_or_none() -> None:
+    """A gang that is too large keeps none of them from others."""
+    nodes = (node("n"), node("m"), slice_of("n", 2), slice_of("m", 1), gpu_class())
+    one = world(*nodes, *gang("g", 4), config=CROWD)
+    assert places(one) == {}
+    assert claims(one) == []
+
+    one.load(gang("h", 3))
+    assert sorted(places(one)) == ["h0", "h1", "h2"]
+    assert sorted(device for got in given(one).values() for device in got) == [
+        "m/gpu-0",
+        "n/gpu-0",
+        "n/gpu-1",
+    ]
+    one.scheduler.validate()
+
+
+def test_many_equal_pods_share_no_device() -> None:
+    """Until all are given."""
+    nodes = [each for n in "abcd" for each in (node(n), slice_of(n, 3))]
+    pods = [asking(f"p{number}") for number in range(20)]
+    one = world(*nodes, gpu_class(), *pods)
+
+    assert len(places(one)) == 12
+    got = [device for each in given(one).values() for device in each]
+    assert len(got) == len(set(got)) == 12
+    one.scheduler.validate()
+
+
+def test_a_quota_counts_the_resource() -> None:
+    """Whoever serves it."""
+    most = {"cpu": 64, "memory": "640Gi", GPU: 2}
+    labels = {f"{PREFIX}name": "q"}
+    pods, nine = [asking(f"p{n}", labels=labels) for n in range(4)], dict[str, Any]({GPU: 9})
+    nodes = (node("n"), slice_of("n", 9), node("m", **nine))
+    one = world(*nodes, gpu_class(), quota("q", most=most), *pods, config=CROWD)
+
+    assert len(places(one)) == 2
+
+
+def test_a_pod_is_evicted_where_a_plugin_has_the_resource_only() -> None:
+    """As with kube-scheduler: devices come free with the claim, not with the pod."""
+    plugged: dict[str, Any] = {GPU: 1}
+    nodes = (node("n", **plugged), node("m"), slice_of("m", 1), gpu_class())
+    one = world(*nodes, asking("low0"), asking("low1"))
+    assert sorted(places(one).values()) == ["m", "n"]
+    one.load([asking("high", priority=100)])
+
+    assert places(one) == {"high": "n"}
+
+
+def test_a_reservation_gets_no_claim() -> None:
+    """It takes place where a device plugin has the resource."""
+    held = reservation("r", 1, requests={GPU: 1})
+    one = world(node("n"), slice_of("n", 4), gpu_class(), held, config=CROWD)
+    one.run_to_fixed_point()
+    assert one.cluster.get(Reservation, "r").status.node_name == ""
+
+    plugged: dict[str, Any] = {GPU: 1}
+    one.load([node("m", **plugged)])
+    one.run_to_fixed_point()
+    assert one.cluster.get(Reservation, "r").status.node_name == "m"
+    assert claims(one) == []
+
+
+def test_device_share_leaves_a_resource_to_its_class() -> None:
+    """On a node that reports GPUs, and has none of the resource itself."""
+    name = "nvidia.com/gpu"
+    host, *about = machine("n", gpus=2)
+    assert isinstance(host, Node)
+    amounts = {key: n for key, n in host.status.allocatable.items() if key != name}
+    host = replace(host, status=replace(host.status, allocatable=amounts))
+    asks = asking("p", 1, name)
+    one = world(host, *about, slice_of("n", 1), gpu_class(resource=name), asks, config=CROWD)
+
+    assert places(one) == {"p": "n"}
+    assert given(one) == {"p": ["n/gpu-0"]}
+    assert ALLOCATED.read(one.cluster.get(Pod, "p", "default").metadata) is None
+
+
+def test_the_name_of_a_class_is_changed_while_a_pod_waits_for_devices() -> None:
+    """The pod waits for the resource from then on, and gets it where it comes."""
+    one = world(node("n"), gpu_class(), asking("p"))
+    assert places(one) == {}
+    one.cluster.patch(DeviceClass, "gpu", "", {"spec": {"extendedResourceName": "example.com/x"}})
+    one.run_to_fixed_point()
+    one.load([slice_of("n", 1)])
+    assert places(one) == {}
+    one.load([gpu_class("later")])
+    assert places(one) == {"p": "n"}
+
+
+# -- restarts and lost answers --------------------------------------------------------------------
+
+
+class LossyCluster(MemoryCluster):
+    """Loses one request or answer of a kind of write."""
+
+    loses = ""  # such as "create answer", "patch request", "bind request"
+
+    def create(self, obj: Any) -> Any:
+        if not isinstance(obj, ResourceClaim):
+            return super().create(obj)
+        return self._perhaps("create", lambda: super(LossyCluster, self).create(obj))
+
+    def patch(
+        self, kind_type: Any, name: str, namespace: str, merge_patch: Any, subresource: str = ""
+    ) -> Any:
+        def write() -> Any:
+            return super(LossyCluster, self).patch(
+                kind_type, name, namespace, merge_patch, subresource
+            )
+
+        verb = f"{kind_type.PLURAL}/{subresource}".rstrip("/")
+        return self._perhaps(verb, write)
+
+    def _perhaps(self, verb: str, write: Any) -> Any:
+        lost, _, what = self.loses.partition(" ")
+        if lost != verb:
+            return write()
+        self.loses = ""
+        if what == "answer":
+            write()
+        raise ClusterError("connection lost")
+
+
+def started(cluster: MemoryCluster, clock: VirtualClock) -> Scheduler:
+    """Return a scheduler that begins now."""
+    state = ClusterState()
+    profiles = build_profiles(CROWD, state.axis, gates=ON).profiles
+    return build_scheduler(cluster, clock, profiles, state, WATCHED)
+
+
+def settle(clock: VirtualClock, *schedulers: Scheduler) -> None:
+    """Let time pass until nothing moves."""
+    for _ in range(40):
+        for scheduler in schedulers:
+            scheduler.step()
+        clock.advance_to(clock.now_s() + 15)
+
+
+def outcome(cluster: MemoryCluster) -> dict[str, list[str]]:
+    """Return the devices of each claim by its owner.
+
+    Raises AssertionError if a pod that runs has no claim, or one that is not named in its status.
+    """
+    found = {c.metadata.owner_references[0].name: c for c in cluster.list(ResourceClaim).items}
+    for one in cluster.list(Pod).items:
+        if one.spec.node_name:
+            named = one.status.extended_resource_claim_status
+            assert named is not None
+            assert named.resource_claim_name == found[one.metadata.name].metadata.name
+    return {owner: devices(one) for owner, one in found.items()}
+
+
+@pytest.mark.parametrize("what", ["request", "answer"])
+@pytest.mark.parametrize(
+    "verb", ["create", "resourceclaims", "resourceclaims/status", "pods/status"]
+)
+@pytest.mark.parametrize("members", [0, 2])
+def test_a_lost_answer_gives_nothing_twice(verb: str, what: str, members: int) -> None:
+    """Every pod has its device in the end, each another one; of a gang all members."""
+    clock = VirtualClock(START_S)
+    cluster = LossyCluster(clock)
+    pods = gang("g", members) if members else [asking("p"), asking("q")]
+    cluster.load([node("n"), slice_of("n", 2), gpu_class()])
+    scheduler = started(cluster, clock)
+    scheduler.step()
+    cluster.loses = f"{verb} {what}"
+    cluster.load(pods)
+    settle(clock, scheduler)
+
+    got = outcome(cluster)
+    assert cluster.loses == ""
+    assert sorted(device for each in got.values() for device in each) == ["n/gpu-0", "n/gpu-1"]
+    assert all(one.spec.node_name == "n" for one in cluster.list(Pod).items)
+    scheduler.validate()
+
+
+@pytest.mark.parametrize("members", [0, 2])
+def test_a_scheduler_that_begins_anew_takes_back_what_was_left(members: int) -> None:
+    """A claim that was written before the bind, of a pod or of a member of a gang."""
+    clock = VirtualClock(START_S)
+    cluster = LossyCluster(clock)
+    pods = gang("g", members) if members else [asking("p"), asking("q")]
+    cluster.load([node("n"), slice_of("n", 2), gpu_class(), *pods])
+    first = started(cluster, clock)
+    cluster.loses = "pods/status request"
+    binder: Any = first.handle.binder
+    binder.forget = _die
+    with pytest.raises(SystemExit):
+        first.step()
+    assert len(cluster.list(ResourceClaim).items) >= 1
+    settle(clock, started(cluster, clock))
+
+    got = outcome(cluster)
+    assert sorted(device for each in got.values() for device in each) == ["n/gpu-0", "n/gpu-1"]
+    assert all(one.spec.node_name == "n" for one in cluster.list(Pod).items)
+
+
+def _die(*_args: object, **_more: object) -> None:
+    raise SystemExit
+
+
+def test_two_schedulers_at_once_give_one_claim() -> None:
+    """Whoever comes second finds the claim of the first, or the pod bound."""
+    clock = VirtualClock(START_S)
+    cluster = LossyCluster(clock)
+    cluster.load([node("n"), node("m"), slice_of("n", 1), slice_of("m", 1), gpu_class()])
+    cluster.load([asking("p"), asking("q")])
+    settle(clock, started(cluster, clock), started(cluster, clock))
+
+    assert sorted(device for each in outcome(cluster).values() for device in each) == [
+        "m/gpu-0",
+        "n/gpu-0",
+    ]
