@@ -21,7 +21,10 @@ class ResourceAttributes(ApiStruct, frozen=True, kw_only=True):
     namespace: str = ""
     verb: str = ""
     group: str = ""
+    version: str = ""
     resource: str = ""  # the plural, such as pods
+    subresource: str = ""
+    name: str = ""
 
 
 class SubjectAccessReviewSpec(ApiStruct, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@ A module of ``koordinator.api`` that declares kinds ends in ``KINDS``; it gets o
 """
 
 from koordinator.api import (
+    api_service,
     authentication,
     authorization,
     cluster_colocation_profile,
@@ -57,6 +58,7 @@ KINDS: tuple[type[KubeObject], ...] = (
     *config_map.KINDS,
     *secret.KINDS,
     *webhook_configuration.KINDS,
+    *api_service.KINDS,
     *device.KINDS,
     *dynamic_resources.KINDS,
     *reservation.KINDS,

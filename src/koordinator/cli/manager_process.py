@@ -28,6 +28,7 @@ from koordinator.cli.flags import parse_list
 from koordinator.cli.leader_loop import run_leader_loop
 from koordinator.cli.manager_flags import ManagerFlags
 from koordinator.cli.page_servers import REVIEWS_PER_S, PageSettings, page_servers
+from koordinator.cli.visibility_server import VisibilityServer
 from koordinator.cluster.port import Cluster
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import ClusterError, NotFoundError
@@ -38,6 +39,7 @@ from koordinator.manager.app import Manager, ManagerOptions
 from koordinator.manager.lookups import WatchLookup
 from koordinator.manager.metrics import BindingMetrics, ManagerMetrics, QuotaWeights
 from koordinator.manager.quota_record import QuotaRecord
+from koordinator.manager.switches import Controller
 from koordinator.manager.webhook_configuration import (
     MUTATING_NAME,
     VALIDATING_NAME,
@@ -56,6 +58,7 @@ from koordinator.process.connections import ConnectionLimits
 from koordinator.process.endpoints import Endpoints, application, probes, thread_stacks
 from koordinator.process.health import PING, Check, shutdown_check
 from koordinator.process.http_server import STOPPED_WITHIN_S, HttpServer
+from koordinator.process.inquiries import Inquiries
 from koordinator.process.logs import set_verbosity
 from koordinator.process.serving_secret import ServingSecret
 
@@ -90,6 +93,7 @@ class ManagerSettings:
     pages: PageSettings
     health_address: tuple[str, int] | None
     liveness_deadline_s: float
+    visibility_port: int | None  # None: nothing is served there
 
     @staticmethod
     def of(flags: ManagerFlags, options: ManagerOptions, hooks: HookOptions) -> "ManagerSettings":
@@ -103,7 +107,17 @@ class ManagerSettings:
             pages=flags.controller.page_settings,
             health_address=flags.controller.health_address,
             liveness_deadline_s=flags.process.liveness_deadline_s,
+            visibility_port=_visibility_port(flags, options),
         )
+
+
+def _visibility_port(flags: ManagerFlags, options: ManagerOptions) -> int | None:
+    if not flags.queues.shows_queues:
+        return None
+    if Controller.QUEUE_UNITS not in options.working:
+        log.warning("nothing to be seen of queues: no kind of jobs is held back")
+        return None
+    return flags.queues.visibility_port
 
 
 def run(settings: ManagerSettings) -> None:
@@ -125,6 +139,7 @@ class _Process:
     def __init__(self, settings: ManagerSettings, parts: ComponentProcess) -> None:
         self._settings, self._parts, self._clock = settings, parts, parts.clock
         flags = settings.flags
+        self._inquiries = Inquiries()
         self._connect = partial(parts.connect, burst=flags.rest_config_burst)
         lease = LeaseTerms.of_controller(flags.controller.leader_election_namespace, LEASE)
         self._election = Election(
@@ -149,8 +164,10 @@ class _Process:
         )
 
     def run(self) -> None:
+        self._parts.cleanup.callback(self._inquiries.close)
         self._serve()
         self._webhooks.start()
+        self._show_queues()
         self._election.start()
         run_leader_loop(
             self._parts,
@@ -161,7 +178,21 @@ class _Process:
         )
         self._election.leave()
 
+    def _show_queues(self) -> None:
+        port = self._settings.visibility_port
+        if port is not None:
+            server = VisibilityServer(
+                port,
+                self._settings.options.config_namespace,
+                lambda: self._connect(qps=REVIEWS_PER_S, timeout_s=10.0),
+                self._clock,
+                visibility=self._manager.queue_visibility,
+                ask=self._inquiries.ask,
+            )
+            server.start(self._parts.cleanup)
+
     def _turn(self, leads: bool) -> None:
+        self._inquiries.answer()
         if not self._manager.step(limit=STEP if leads else 0):
             wakeup_s = self._manager.next_wakeup_s() if leads else None
             self._cluster.wait(self._parts.wait_s(wakeup_s))

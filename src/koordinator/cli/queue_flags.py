@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from koordinator.manager.controllers.queue_units import QueueChoice, QueueUnitOptions
 
 _QUEUES = "Jobs held back until their quota has room"
-_SWITCH = typer.Option(metavar=BOOL, rich_help_panel=_QUEUES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +91,18 @@ class QueueFlags:
             rich_help_panel=_QUEUES,
         ),
     ] = ""
-    enable_visibility_server: Annotated[str, _SWITCH] = "false"
+    enable_visibility_server: Annotated[
+        str,
+        typer.Option(
+            help="Answer the API server for visibility.koord-queue.x-k8s.io.",
+            metavar=BOOL,
+            rich_help_panel=_QUEUES,
+        ),
+    ] = "false"
+    visibility_port: Annotated[
+        int,
+        typer.Option(help="HTTPS, for that.", min=1, max=65535, rich_help_panel=_QUEUES),
+    ] = 8082
     queue_namespace: Annotated[
         str, typer.Option(help="Where Queues are.", rich_help_panel=_QUEUES)
     ] = "koord-queue"
@@ -116,6 +126,11 @@ class QueueFlags:
         float, typer.Option(help="At most.", min=0, rich_help_panel=_QUEUES)
     ] = 20.0
 
+    @property
+    def shows_queues(self) -> bool:
+        """Whether the aggregated API is served.  Raises InputError."""
+        return parse_bool(self.enable_visibility_server, "--enable-visibility-server")
+
     def options(self, gates: AbstractSet[ManagerFeature], config: str = "") -> "QueueUnitOptions":
         """Return what the controller works with; ``config`` is one more file.
 
@@ -125,9 +140,6 @@ class QueueFlags:
             QueueUnitOptions,
         )
 
-        name = "--enable-visibility-server"
-        if parse_bool(self.enable_visibility_server, name):
-            raise InputError("found 'true'; accepted is false: it is not there", source=name)
         names = parse_list(self.enabled_extensions)
         unknown = [name for name in names if name not in BY_NAME]
         if unknown:

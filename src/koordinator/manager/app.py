@@ -55,6 +55,7 @@ from koordinator.manager.events import warning
 from koordinator.manager.metrics import ManagerMetrics
 from koordinator.manager.mirror import Key, Mirror
 from koordinator.manager.queue_mirror import QueueMirror
+from koordinator.manager.queue_visibility import QueueVisibility
 from koordinator.manager.rate_limiter import ProfileOptions, RateLimiter
 from koordinator.manager.switches import Controller, NodePlugin
 from koordinator.manager.writes import Create, Delete, Patch, Write
@@ -166,6 +167,15 @@ class Manager:
     def is_synced(self) -> bool:
         """Whether everything that existed when last asked has been taken in."""
         return self._watch.is_synced
+
+    def queue_visibility(self) -> QueueVisibility:
+        """Return what is to be seen of queues now; for the thread of the loop.
+
+        Raises ClusterError before everything has been taken in, or without queues.
+        """
+        if self._queue_mirror is None or not self.is_synced:
+            raise ClusterError("the cluster has not been taken in yet")
+        return QueueVisibility(self._queue_mirror.world(), self.options.queue_units)
 
     def sync(self) -> None:
         """Take in the whole cluster and watch it from there.

@@ -121,8 +121,19 @@ class Authorizer:
 
         Asks the API server, unless it said so not long ago.
         """
-        where = f' in namespace "{asked.namespace}"' if asked.namespace else ""
-        return self._decide(token, asked, f'resource "{asked.resource}"{where}')
+        return self._decide(token, asked, _described(asked))
+
+    def decide_token(
+        self, token: str, asked: NonResourceAttributes | ResourceAttributes
+    ) -> Decision:
+        """Decide whether the owner of a token may do what is asked, of whatever kind it is."""
+        return self._decide(token, asked, _described(asked))
+
+    def decide_user(
+        self, user: UserInfo, asked: NonResourceAttributes | ResourceAttributes
+    ) -> Decision:
+        """Decide whether somebody may do what is asked whom others have authenticated."""
+        return self._permit(user, asked, _described(asked))
 
     def user_of(self, token: str) -> UserInfo | None:
         """Return the owner of a token, anonymous without one; None if it is no good.
@@ -150,6 +161,11 @@ class Authorizer:
             user = None
         if user is None:
             return Decision(AuthorizationOutcome.UNAUTHENTICATED, "Unauthorized")
+        return self._permit(user, asked, what)
+
+    def _permit(
+        self, user: UserInfo, asked: NonResourceAttributes | ResourceAttributes, what: str
+    ) -> Decision:
         try:
             permission = self._permission(user, asked)
         except ClusterError as error:
@@ -197,6 +213,14 @@ def _spec(
         extra=user.extra,
         uid=user.uid,
     )
+
+
+def _described(asked: NonResourceAttributes | ResourceAttributes) -> str:
+    if isinstance(asked, NonResourceAttributes):
+        return f'"{asked.path}"'
+    resource = f"{asked.resource}/{asked.subresource}" if asked.subresource else asked.resource
+    where = f' in namespace "{asked.namespace}"' if asked.namespace else ""
+    return f'resource "{resource}"{where}'
 
 
 @dataclass(frozen=True, slots=True)

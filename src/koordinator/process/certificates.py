@@ -77,9 +77,10 @@ def self_signed_context(
 class ReplaceableContext:
     """A context whose pair can be replaced while it serves; the next handshake has the new one."""
 
-    def __init__(self, pair: Pair, client_ca: Path | None = None) -> None:
+    def __init__(self, pair: Pair, client_ca: Path | None = None, *, proxy_ca: bytes = b"") -> None:
         """Let in only clients with a certificate of ``client_ca`` (PEM), if there is one.
 
+        ``proxy_ca`` (PEM) are authorities of certificates that a client may show, or show none.
         Raises InputError naming the file if it can't be loaded.
         """
         self._client_ca = client_ca
@@ -87,9 +88,10 @@ class ReplaceableContext:
         self.context = _server_context(DEFAULT_TERMS)
         for context in (self._current, self.context):
             _ask_clients(context, client_ca)
+            _welcome_proxies(context, proxy_ca)
         self.context.sni_callback = self._choose
 
-    def replace(self, pair: Pair) -> None:
+    def replace(self, pair: Pair, *, proxy_ca: bytes = b"") -> None:
         """Show this certificate from now on, and read the file of ``client_ca`` again.
 
         One that can't be loaded, such as a file that is being written, leaves all as it was.
@@ -97,6 +99,7 @@ class ReplaceableContext:
         context = _context_of(pair)
         try:
             _ask_clients(context, self._client_ca)
+            _welcome_proxies(context, proxy_ca)
         except InputError as error:
             log.warning("certificates of clients not reloaded", extra={"error": error})
         else:
@@ -131,6 +134,17 @@ def _ask_clients(context: ssl.SSLContext, client_ca: Path | None) -> None:
     except OSError as error:
         raise InputError(f"can't be read: {error.strerror}", source=str(client_ca)) from None
     context.verify_mode = ssl.CERT_REQUIRED
+
+
+def _welcome_proxies(context: ssl.SSLContext, proxy_ca: bytes) -> None:
+    if not proxy_ca:
+        return
+    try:
+        context.load_verify_locations(cadata=proxy_ca.decode("ascii", "replace"))
+    except ssl.SSLError as error:
+        problem = f"no PEM certificates: {error.reason}"
+        raise InputError(problem, source="the authorities of front proxies") from None
+    context.verify_mode = ssl.CERT_OPTIONAL
 
 
 class _Files:

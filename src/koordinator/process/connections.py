@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 _ACCEPT_AGAIN_S = 1.0  # after running out of file descriptors
 _WARN_AGAIN_S = 60.0
+#: Among the ``extensions`` of an ASGI scope: names in the client's verified certificate.
+CLIENT_NAMES = "koordinator.client_names"
 _FAREWELL_S = 5.0  # for a client to agree to the end of TLS
 
 
@@ -90,11 +92,13 @@ class BoundedConnection(HttpToolsProtocol):
         self._header_count = 0
         self._refusal = HTTPStatus.BAD_REQUEST
         self._stops = False
+        self._client_names: frozenset[str] = frozenset()
 
     # -- events of the transport
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._client_names = names_of_client(transport)
         if not self._listener.admits(transport):
             transport.abort()
 
@@ -131,6 +135,8 @@ class BoundedConnection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        if self._client_names:
+            self.scope["extensions"] = {CLIENT_NAMES: {"names": self._client_names}}
         self._header_count = 0
         self._refusal = HTTPStatus.BAD_REQUEST
         if self.phase is Phase.IDLE:
@@ -224,6 +230,14 @@ class BoundedConnection(HttpToolsProtocol):
             self.transport.close()
 
 
+def names_of_client(transport: asyncio.BaseTransport) -> frozenset[str]:
+    """Return what the client is called in a certificate that was verified; nothing without one."""
+    shown = transport.get_extra_info("peercert") or {}
+    return frozenset(
+        value for part in shown.get("subject", ()) for key, value in part if key == "commonName"
+    )
+
+
 class Listener:
     """Accepts the connections of one listening socket, in the thread of its event loop.
 
@@ -280,8 +294,7 @@ class Listener:
         """Whether the certificate that the client showed has a name that is let in."""
         if not self._client_names:
             return True
-        shown = transport.get_extra_info("peercert") or {}
-        names = {value for part in shown.get("subject", ()) for key, value in part}
+        names = names_of_client(transport)
         if names & self._client_names:
             return True
         extra = {"found": sorted(names), "accepted": sorted(self._client_names)}

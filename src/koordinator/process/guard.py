@@ -41,7 +41,7 @@ class Guard:
                 path,
             )
             if decision.outcome is not AuthorizationOutcome.ALLOWED:
-                await _refusal(decision)(scope, receive, send)
+                await refusal_response(decision)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
@@ -52,7 +52,8 @@ def bearer_token(authorization: str) -> str:
     return rest.partition(" ")[0] if scheme.lower() == "bearer" else ""
 
 
-def _refusal(decision: Decision) -> Response:
+def refusal_response(decision: Decision) -> Response:
+    """Return what somebody is told who is not let through."""
     if decision.outcome is AuthorizationOutcome.UNKNOWN:
         return PlainTextResponse(f"{decision.message}\n", 500)
     code, reason = _STATUS[decision.outcome]

@@ -101,6 +101,11 @@ class QueuePlugins:
             accounts.append(NamespaceAccount(world.resource_quotas))
         self.account = JointAccount(accounts)
 
+    def quota_names(self) -> set[str]:
+        """Return the names of all quotas, as jobs spell them."""
+        named = {quota.metadata.name for quota in self._world.quotas}
+        return named | {quota.name for quota in self._tree.quotas.values()}
+
     def queue_writes(self) -> list[tuple[str, Write]]:
         """Return the Queues to be made and deleted, and what namespaces are told of them."""
         plugins = self._rules.configuration.plugins

@@ -141,7 +141,7 @@ def reconcile_queue_units(world: QueueWorld, options: QueueUnitOptions, now_s: f
         known = jobs.setdefault(job.unit_key, job)
         if known is not job:
             done.problems[obj.key] = f"{known.id} has the unit {job.unit_key} already"
-    found = [it for it in world.queues.values() if it.metadata.namespace == options.queue_namespace]
+    found = _queues_of(world, options)
     queues = {
         queue.metadata.name: UnitQueue.of(
             queue,
@@ -150,7 +150,7 @@ def reconcile_queue_units(world: QueueWorld, options: QueueUnitOptions, now_s: f
         )
         for queue in found
     }
-    plugins = _plugins(world, found, options)
+    plugins = plugins_over(world, options)
     living = _Pass(world, options, done, now_s, plugins, queues)
     units: list[WaitingUnit] = []
     for key, unit in world.units.items():
@@ -174,10 +174,11 @@ def reconcile_queue_units(world: QueueWorld, options: QueueUnitOptions, now_s: f
     return done
 
 
-def _plugins(world: QueueWorld, queues: Sequence[Queue], options: QueueUnitOptions) -> QueuePlugins:
+def plugins_over(world: QueueWorld, options: QueueUnitOptions) -> QueuePlugins:
+    """Return the plugins that are on, over what exists."""
     return QueuePlugins(
         PluginWorld(
-            queues=queues,
+            queues=_queues_of(world, options),
             quotas=tuple(world.quotas),
             trees=world.trees,
             namespaces=world.namespaces,
@@ -192,6 +193,11 @@ def _plugins(world: QueueWorld, queues: Sequence[Queue], options: QueueUnitOptio
             makes_queues=options.makes_queues,
         ),
     )
+
+
+def _queues_of(world: QueueWorld, options: QueueUnitOptions) -> list[Queue]:
+    """Return the queues that count: not those that a tenant has made elsewhere."""
+    return [it for it in world.queues.values() if it.metadata.namespace == options.queue_namespace]
 
 
 # -- units ----------------------------------------------------------------------------------------

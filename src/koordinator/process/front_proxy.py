@@ -1,0 +1,150 @@
+"""Whom the API server vouches for when it passes a request on to an aggregated API.
+
+It shows a certificate of its own, and says in headers who asks.  Which certificates and headers
+these are stands in the ConfigMap ``extension-apiserver-authentication``; the headers of anybody
+else mean nothing.  Whoever comes without that certificate is asked for a token, as everywhere.
+Source: k8s.io/apiserver pkg/authentication/request/headerrequest,
+pkg/server/options/authentication.go.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import unquote
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from koordinator.api.authentication import UserInfo
+from koordinator.api.authorization import NonResourceAttributes, ResourceAttributes
+from koordinator.api.codec import decode
+from koordinator.api.config_map import ConfigMap
+from koordinator.foundation.errors import InputError
+from koordinator.process.authorization import AuthorizationOutcome, Authorizer
+from koordinator.process.connections import CLIENT_NAMES
+from koordinator.process.guard import bearer_token, refusal_response
+
+CONFIG_NAMESPACE: Final = "kube-system"
+CONFIG_NAME: Final = "extension-apiserver-authentication"
+AUTHENTICATED: Final = "system:authenticated"
+_CA: Final = "requestheader-client-ca-file"
+_LONGEST_PATH: Final = 3  # resource, name, subresource
+
+
+@dataclass(frozen=True, slots=True)
+class FrontProxy:
+    """How the API server is known; without ``names`` by any certificate of ``ca``."""
+
+    ca: bytes
+    names: frozenset[str] = frozenset()
+    user_headers: tuple[str, ...] = ()
+    group_headers: tuple[str, ...] = ()
+    uid_headers: tuple[str, ...] = ()
+    extra_prefixes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, config: ConfigMap) -> "FrontProxy":
+        """Return what the ConfigMap says.  Raises InputError with the key of what it lacks."""
+        ca = config.data.get(_CA, "")
+        if not ca.strip():
+            raise InputError("required, but missing: the API server proxies nothing", path=_CA)
+        return cls(
+            ca.encode(),
+            frozenset(_listed(config, "requestheader-allowed-names")),
+            _listed(config, "requestheader-username-headers"),
+            _listed(config, "requestheader-group-headers"),
+            _listed(config, "requestheader-uid-headers"),
+            _listed(config, "requestheader-extra-headers-prefix"),
+        )
+
+    def user_of(self, client_names: Collection[str], headers: Headers) -> UserInfo | None:
+        """Return who asks, if somebody who may says so; ``client_names`` are verified."""
+        if not client_names or (self.names and not self.names & frozenset(client_names)):
+            return None
+        name = next(filter(None, (headers.get(each) for each in self.user_headers)), None)
+        if name is None:
+            return None
+        groups = [value for each in self.group_headers for value in headers.getlist(each)]
+        extra: dict[str, tuple[str, ...]] = {}
+        for prefix in self.extra_prefixes:
+            for key in dict.fromkeys(headers.keys()):
+                if key.startswith(prefix.lower()):
+                    extra[unquote(key[len(prefix) :])] = tuple(headers.getlist(key))
+        if AUTHENTICATED not in groups:
+            groups.append(AUTHENTICATED)
+        uid = next(filter(None, (headers.get(each) for each in self.uid_headers)), "")
+        return UserInfo(username=name, uid=uid, groups=tuple(groups), extra=extra)
+
+
+class FrontProxyGuard:
+    """An ASGI application in front of an aggregated API: lets through whom the API server lets."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        authorizer: Authorizer,
+        front_proxy: Callable[[], FrontProxy],
+        group_version: str,
+    ) -> None:
+        """``group_version`` is what is served, such as ``metrics.k8s.io/v1beta1``."""
+        self._app, self._authorizer, self._front_proxy = app, authorizer, front_proxy
+        self._group_version = group_version
+        self._thread = ThreadPoolExecutor(1, "authorization")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path, headers = scope["path"], Headers(scope=scope)
+        if path in self._authorizer.always_allowed:
+            await self._app(scope, receive, send)
+            return
+        asked = request_attributes(scope["method"], path, self._group_version)
+        names = scope.get("extensions", {}).get(CLIENT_NAMES, {}).get("names", ())
+        user = self._front_proxy().user_of(names, headers)
+        loop = asyncio.get_running_loop()
+        if user is not None:
+            decision = await loop.run_in_executor(
+                self._thread, self._authorizer.decide_user, user, asked
+            )
+        else:
+            token = bearer_token(headers.get("authorization", ""))
+            decision = await loop.run_in_executor(
+                self._thread, self._authorizer.decide_token, token, asked
+            )
+        if decision.outcome is not AuthorizationOutcome.ALLOWED:
+            await refusal_response(decision)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+
+def request_attributes(
+    method: str, path: str, group_version: str
+) -> ResourceAttributes | NonResourceAttributes:
+    """Return what a request wants to do, to which objects or to which other path."""
+    verb = method.lower()
+    below = path.removeprefix(f"/apis/{group_version}/")
+    parts = below.split("/")
+    if below == path or not all(parts) or len(parts) > _LONGEST_PATH:
+        return NonResourceAttributes(path=path, verb=verb)
+    resource, name, subresource = (*parts, "", "")[:_LONGEST_PATH]
+    reads = "get" if name else "list"
+    verbs = {"get": reads, "head": reads, "post": "create", "put": "update"}
+    group, _, version = group_version.partition("/")
+    return ResourceAttributes(
+        verb=verbs.get(verb, verb),
+        group=group,
+        version=version,
+        resource=resource,
+        subresource=subresource,
+        name=name,
+    )
+
+
+def _listed(config: ConfigMap, key: str) -> tuple[str, ...]:
+    text = config.data.get(key, "")
+    if not text:
+        return ()
+    try:
+        return decode(text.encode(), tuple[str, ...])
+    except InputError as error:
+        raise error.within(path=key) from None

@@ -1,0 +1,101 @@
+"""Whom the API server vouches for, and what he wants to do."""
+
+import pytest
+from starlette.datastructures import Headers
+
+from koordinator.api.authorization import NonResourceAttributes, ResourceAttributes
+from koordinator.api.config_map import ConfigMap
+from koordinator.api.meta import ObjectMeta
+from koordinator.foundation.errors import InputError
+from koordinator.process.front_proxy import AUTHENTICATED, FrontProxy, request_attributes
+
+DATA = {
+    "requestheader-client-ca-file": "-----BEGIN CERTIFICATE-----",
+    "requestheader-allowed-names": '["front-proxy-client"]',
+    "requestheader-username-headers": '["X-Remote-User"]',
+    "requestheader-group-headers": '["X-Remote-Group"]',
+    "requestheader-extra-headers-prefix": '["X-Remote-Extra-"]',
+}
+NAMES = frozenset({"front-proxy-client"})
+
+
+def proxy(**data: str) -> FrontProxy:
+    meta = ObjectMeta(name="extension-apiserver-authentication", namespace="kube-system")
+    return FrontProxy.of(ConfigMap(metadata=meta, data=DATA | data))
+
+
+def headers(*pairs: tuple[str, str]) -> Headers:
+    return Headers(raw=[(key.lower().encode(), value.encode()) for key, value in pairs])
+
+
+def test_the_api_server_says_who_asks() -> None:
+    """With groups and whatever else it knows."""
+    user = proxy().user_of(
+        NAMES,
+        headers(
+            ("X-Remote-User", "jane"),
+            ("X-Remote-Group", "dev"),
+            ("X-Remote-Group", "ops"),
+            ("X-Remote-Extra-Example.com%2fscope", "a"),
+        ),
+    )
+    assert user is not None
+    assert (user.username, user.groups) == ("jane", ("dev", "ops", AUTHENTICATED))
+    assert user.extra == {"example.com/scope": ("a",)}
+
+
+@pytest.mark.parametrize("names", [frozenset(), frozenset({"kubelet"})])
+def test_nobody_else_says_who_asks(names: frozenset[str]) -> None:
+    """Whatever his headers are."""
+    assert proxy().user_of(names, headers(("X-Remote-User", "admin"))) is None
+
+
+def test_any_certificate_of_the_authority_will_do_if_no_name_is_asked_for() -> None:
+    """As the API server is configured; without a user in the headers nobody asks."""
+    anyone = proxy(**{"requestheader-allowed-names": "[]"})
+    assert anyone.user_of({"x"}, headers(("X-Remote-User", "jane"))) is not None
+    assert anyone.user_of({"x"}, headers(("X-Remote-Group", "dev"))) is None
+    assert anyone.user_of((), headers(("X-Remote-User", "jane"))) is None
+
+
+def test_a_config_that_can_t_be_read_is_told() -> None:
+    """With the key."""
+    with pytest.raises(InputError, match="requestheader-client-ca-file: required"):
+        proxy(**{"requestheader-client-ca-file": ""})
+    with pytest.raises(InputError, match="requestheader-allowed-names"):
+        proxy(**{"requestheader-allowed-names": "{"})
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/apis/g/v1/queues", ("list", "queues", "", "")),
+        ("/apis/g/v1/queues/a", ("get", "queues", "a", "")),
+        ("/apis/g/v1/queues/a/queueunits", ("get", "queues", "a", "queueunits")),
+        ("/apis/g/v1", None),
+        ("/apis/g/v1/queues/", None),
+        ("/apis/g/v1/queues//queueunits", None),
+        ("/apis/g/v1/a/b/c/d", None),
+        ("/openapi/v2", None),
+    ],
+)
+def test_what_is_asked_for_is_a_resource_or_a_path(
+    path: str, expected: tuple[str, str, str, str] | None
+) -> None:
+    """As the API server would ask about it; what is no resource is judged as a path."""
+    found = request_attributes("GET", path, "g/v1")
+    if expected is None:
+        assert found == NonResourceAttributes(path=path, verb="get")
+        return
+    verb, resource, name, subresource = expected
+    assert found == ResourceAttributes(
+        verb=verb, group="g", version="v1", resource=resource, name=name, subresource=subresource
+    )
+
+
+def test_other_methods_are_other_verbs() -> None:
+    """Whoever may read may not write."""
+    for method, verb in (("HEAD", "get"), ("POST", "create"), ("DELETE", "delete")):
+        found = request_attributes(method, "/apis/g/v1/queues/a", "g/v1")
+        assert isinstance(found, ResourceAttributes)
+        assert found.verb == verb
