@@ -27,6 +27,7 @@ from koordinator.domain.dynamic_resources.constraints import AttributeConstraint
 from koordinator.domain.dynamic_resources.inventory import DeviceId, OfferedDevice, Pool
 from koordinator.domain.dynamic_resources.requests import (
     AllocationError,
+    BrokenSelectorError,
     PendingClaim,
     RequestOption,
 )
@@ -78,10 +79,14 @@ class NodeAllocation:
 
 @dataclass(frozen=True, slots=True)
 class NotAllocatable:
-    """The node can't serve the claims; ``is_fault``: that could not be found out."""
+    """The node can't serve the claims.
+
+    ``is_fault``: that could not be found out; ``is_broken``: because a selector breaks on a device.
+    """
 
     reason: str
     is_fault: bool = False
+    is_broken: bool = False
 
 
 def allocate(
@@ -95,7 +100,8 @@ def allocate(
     try:
         return _Search(pools, claims, use, gates, max_steps).run()
     except AllocationError as fault:
-        return NotAllocatable(str(fault), is_fault=True)
+        is_broken = isinstance(fault, BrokenSelectorError)
+        return NotAllocatable(str(fault), is_fault=True, is_broken=is_broken)
     except _OutOfStepsError:
         return NotAllocatable(TIMED_OUT)
 

@@ -31,6 +31,10 @@ class AllocationError(Exception):
     """A claim can't be judged on a node, as where an expression breaks or a pool is changed."""
 
 
+class BrokenSelectorError(AllocationError):
+    """An expression breaks on a device, as where that has no such attribute."""
+
+
 @dataclass(frozen=True, slots=True)
 class SelectorCondition:
     """A selector, and how errors call it."""
@@ -46,7 +50,7 @@ class SelectorCondition:
         try:
             return device.matches(self.program)
         except CelError as error:
-            raise AllocationError(f"{self.label}: CEL runtime error: {error}") from None
+            raise BrokenSelectorError(f"{self.label}: CEL runtime error: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)

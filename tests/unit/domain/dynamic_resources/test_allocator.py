@@ -158,7 +158,9 @@ def test_a_broken_selector_is_an_error_and_names_itself() -> None:
     found = allocate(pools(*MIXED), [claim(ask(1, f"{A}.none == 1"))], DevicesInUse())
 
     assert found == NotAllocatable(
-        "claim default/c: selector #0: CEL runtime error: no such key: none", is_fault=True
+        "claim default/c: selector #0: CEL runtime error: no such key: none",
+        is_fault=True,
+        is_broken=True,
     )
 
 

@@ -27,12 +27,14 @@ MANY = "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]"
 ENDLESS = "".join(f"{MANY}.all({c}, " for c in "abcdefgh") + "true" + ")" * 8
 ODD: list[dict[str, Any]] = [
     {"attributes": {"": {"int": 1}, "/": {"int": 1}, "a/b/c": {"string": "x"}}},
-    {"attributes": {"none": {}, "index": {"int": 0}}},
-    {"attributes": {"index": {"version": "1.2"}}},
     {"attributes": {"index": {"string": "0"}, f"{DRIVER}/index": {"int": 0}}},
     {"capacity": {"memory": {"value": "-1"}, "x/y/z": {"value": "1e30"}}},
     {"consumesCounters": [{"counterSet": "nobody", "counters": {"has": {"value": "1"}}}]},
     {"nodeName": "elsewhere", "allNodes": False},
+]
+UNREADABLE: list[dict[str, Any]] = [  # no selector can be asked about them
+    {"attributes": {"none": {}, "index": {"int": 0}}},
+    {"attributes": {"index": {"version": "1.2"}}},
 ]
 
 
@@ -45,14 +47,15 @@ def test_a_slice_of_two_thousand_devices_is_searched(embedded: NewEmbedded) -> N
     assert devices(stored(one, "c")) == ["n/gpu-1999"]
 
 
-@pytest.mark.parametrize("odd", ODD, ids=range(len(ODD)))
+@pytest.mark.parametrize("odd", [*ODD, *UNREADABLE], ids=range(len(ODD) + len(UNREADABLE)))
 def test_odd_devices_keep_nobody_from_others(embedded: NewEmbedded, odd: dict[str, Any]) -> None:
-    """Neither on the node, if the claim asks for nothing of them, nor on others."""
+    """Neither on the node, if the claim asks for nothing of them, nor who asks for other nodes."""
     strange = slice_of("n", 0, devices=[{"name": "odd", **odd}, {"name": "gpu-0"}])
     wants = f'device.attributes["{DRIVER}"].index == 0'
     one = embedded(
         node("n"), node("m"), strange, slice_of("m", 2), GPUS, claim("c", 1, wants),
-        claim("d", 1, "true"), user("p", "c"), user("q", "d"),
+        claim("d", 1, "true"), user("p", "c", nodeSelector={"kubernetes.io/hostname": "m"}),
+        user("q", "d", nodeSelector={"kubernetes.io/hostname": "m" if odd in UNREADABLE else "n"}),
     )  # fmt: skip
 
     assert set(places(one)) == {"p", "q"}

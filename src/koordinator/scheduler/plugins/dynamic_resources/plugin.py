@@ -71,6 +71,7 @@ from koordinator.scheduler.plugins.dynamic_resources.hints import EVENTS
 from koordinator.scheduler.plugins.dynamic_resources.messages import device_problems
 from koordinator.scheduler.plugins.dynamic_resources.readiness import readiness, why_lost
 from koordinator.scheduler.plugins.dynamic_resources.verdicts import (
+    BROKEN,
     ELSEWHERE,
     FAULT,
     LEFT_BEHIND,
@@ -89,7 +90,7 @@ from koordinator.scheduler.snapshot import (
     ResourceAxis,
     Snapshot,
 )
-from koordinator.scheduler.snapshot.selection import matches_selector
+from koordinator.scheduler.snapshot.selection import matches_required, matches_selector
 
 NOTHING_TO_FREE = "no new claims to deallocate"
 STILL_NOT = "still not schedulable"
@@ -136,7 +137,21 @@ class DynamicResources:
         if not self._concerns(snapshot, pod):
             return None
         claims = read_claims(snapshot, pod)
-        return claims if isinstance(claims, Refusal) else None
+        return claims if isinstance(claims, Refusal) else self._broken(snapshot, pod, claims)
+
+    def _broken(self, snapshot: Snapshot, pod: PodClass, claims: PodDeviceClaims) -> Refusal | None:
+        """Return which selector breaks on a node that the pod would be allowed on.
+
+        That other nodes would do does not help: nobody would find out that it is wrong.
+        """
+        cluster = snapshot.cluster
+        codes, _ = self._judge(cluster, pod, claims)
+        rows = np.flatnonzero((codes == BROKEN) & matches_required(cluster, pod))
+        if not len(rows):
+            return None
+        row = int(rows[0])
+        why = self.why_fault(cluster, row, pod, claims)
+        return Refusal(f"node {cluster.node_names[row]}: {why}")
 
     @property
     def speed(self) -> Speed:
@@ -148,7 +163,7 @@ class DynamicResources:
             return Rejections.where(np.ones(len(snapshot), bool), claims.reason, unresolvable=True)
         codes, _ = self._judge(snapshot, pod, claims)
         explain = None
-        if np.any(codes == FAULT):
+        if np.any(codes >= FAULT):
             explain = _Explained(self, snapshot, pod, claims, codes)
         return Rejections(codes, REASONS, True, explain, may_end=True)
 
@@ -389,7 +404,7 @@ class _Explained:
 
     def __call__(self, row: int) -> Sequence[str]:
         code = int(self.codes[row])
-        if code == FAULT:
+        if code >= FAULT:
             number = row if self.snapshot.rows is None else int(self.snapshot.rows[row])
             return [self.plugin.why_fault(self.snapshot, number, self.pod, self.claims)]
         return [reason for bit, reason in enumerate(REASONS) if code >> bit & 1]

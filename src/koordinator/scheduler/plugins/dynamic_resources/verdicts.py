@@ -45,6 +45,7 @@ _BITS = {reason: 1 << bit for bit, reason in enumerate(REASONS)}
 ELSEWHERE = _BITS[NOT_AVAILABLE]
 UNSERVED, STALE = _BITS[NO_RESOURCE], _BITS[LEFT_BEHIND]
 FAULT = 1 << len(REASONS)  # another reason, of the row alone
+BROKEN = FAULT << 1  # likewise: a selector breaks there
 KEPT = 48  # kinds of claims; bounds memory
 _SHIFT = 32  # bits of the number of a usage
 KNOWN = 1 << 12  # shapes, or verdicts, of one kind
@@ -147,6 +148,8 @@ def verdict_of(found: NodeAllocation | NotAllocatable) -> tuple[int, int]:
     """Return the code and the score of what a search has found."""
     if isinstance(found, NodeAllocation):
         return 0, found.score
+    if found.is_broken:
+        return BROKEN, 0
     return (FAULT if found.is_fault else _BITS[found.reason]), 0
 
 
