@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready
 READY_E2E := $(VENV)/.ready-e2e
 READY_BROWSER := $(VENV)/.ready-browser
 
-.PHONY: demo test check fuzz e2e browser page bench soak changelog clean
+.PHONY: demo test check fuzz e2e suites browser page bench soak changelog clean
 
 demo: $(READY)
 	$(BIN)/koord demo --report demo-report.html
@@ -36,6 +36,19 @@ fuzz: $(READY)
 # Two workers, each with a control plane of its own: most of the time servers are waited for.
 e2e: $(READY_E2E)
 	$(BIN)/python -m pytest -q tests/e2e -n 2
+
+# The originals' own suites, run against ours: tests/originals/README.md.  An hour, and building them
+# takes some minutes, once.  KOORDINATOR is a checkout of the original, whose suite is only there.
+KOORDINATOR ?=
+suites: $(READY_E2E)
+	$(BIN)/python -m tests.originals kubernetes
+	$(BIN)/python -m tests.originals claims
+ifneq ($(KOORDINATOR),)
+	$(BIN)/python -m tests.originals koordinator --checkout $(KOORDINATOR)
+	$(BIN)/python -m tests.originals devices --checkout $(KOORDINATOR)
+else
+	@echo "suite of Koordinator: left out; KOORDINATOR=FOLDER names a checkout of it"
+endif
 
 # The dashboard in a real browser: the Chromium of PATH, or KOORD_CHROMIUM.  SCREENSHOTS=docs/images
 # draws those of the documentation anew.

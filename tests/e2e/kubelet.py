@@ -25,6 +25,7 @@ _LEASE_DURATION_S = 40  # this and the renewal are the kubelet's defaults
 _RENEW_EVERY_S = 10
 _RETRY_AFTER_S = 0.2
 _LONGEST_EVENT_BYTES = 16 << 20
+_HOST_IP = "192.0.2.1"
 _FIRST_POD_IP = IPv4Address("10.64.0.1")
 _STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 _APPLY = "application/apply-patch+yaml"
@@ -36,10 +37,21 @@ class FakeKubelet:
 
     Runs in a thread of its own from ``start`` to ``stop``; ``stop`` is a power cut: nodes and pods
     stay as they are.  A request that the API server refuses ends it; ``stop`` then raises why.
+    If it ``keeps_allocatable``, extended resources are allocatable as the capacity has them.  A pod
+    that is deleted ``ends_after_s``, or when its hooks are through.
     """
 
-    def __init__(self, api: Endpoint, nodes: Collection[str] | None = None) -> None:
+    def __init__(
+        self,
+        api: Endpoint,
+        nodes: Collection[str] | None = None,
+        *,
+        keeps_allocatable: bool = False,
+        ends_after_s: float = 0.0,
+    ) -> None:
         self._api = api
+        self._keeps_allocatable = keeps_allocatable
+        self._ends_after_s = ends_after_s
         self._chosen = nodes
         self._nodes: dict[str, str] = {}  # name to uid, of those played that exist
         self._early: defaultdict[str, list[Manifest]] = defaultdict(list)  # pods seen before node
@@ -138,7 +150,11 @@ class FakeKubelet:
                     "reason": "KubeletReady",
                     "lastHeartbeatTime": _now(),
                 }
-                status = {"status": {"conditions": [ready]}}
+                status: Manifest = {"status": {"conditions": [ready]}}
+                self._todo.put_nowait(self._send("PATCH", path, status, _STRATEGIC_PATCH))
+            if self._keeps_allocatable and (change := _allocatable_change(node)):
+                path = f"/api/v1/nodes/{name}/status"
+                status = {"status": {"allocatable": change}}
                 self._todo.put_nowait(self._send("PATCH", path, status, _STRATEGIC_PATCH))
 
     async def _renew_leases(self) -> None:
@@ -190,7 +206,10 @@ class FakeKubelet:
         path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
         if verb == "end":
             body = {"gracePeriodSeconds": 0, "preconditions": {"uid": metadata["uid"]}}
-            self._todo.put_nowait(self._send("DELETE", path, body))
+            self._loop.call_later(
+                max(self._ends_after_s, _stopping_s(pod)),
+                lambda: self._todo.put_nowait(self._send("DELETE", path, body)),
+            )
         else:
             self._pod_ip += 1
             running = {"metadata": {"uid": metadata["uid"]}, "status": _running(pod, self._pod_ip)}
@@ -244,6 +263,24 @@ class FakeKubelet:
                 await asyncio.sleep(_RETRY_AFTER_S)
 
 
+def _allocatable_change(node: Manifest) -> dict[str, str | None]:
+    """Return what has to change so that extended resources can be had as they are there."""
+    capacity, allocatable = (
+        {key: amount for key, amount in node["status"].get(each, {}).items() if "/" in key}
+        for each in ("capacity", "allocatable")
+    )
+    gone: dict[str, str | None] = dict.fromkeys(allocatable.keys() - capacity.keys())
+    changed = {k: amount for k, amount in capacity.items() if allocatable.get(k) != amount}
+    return gone | changed
+
+
+def _stopping_s(pod: Manifest) -> float:
+    """Return how long the hooks of a pod hold up its end."""
+    hooks = [it.get("lifecycle", {}).get("preStop", {}) for it in pod["spec"]["containers"]]
+    asked = max((hook.get("sleep", {}).get("seconds", 0) for hook in hooks), default=0)
+    return float(min(asked, pod["metadata"]["deletionGracePeriodSeconds"]))
+
+
 def _cut(response: aiohttp.ClientResponse) -> None:
     """Close without TLS's farewells, for which the loop would have to live on."""
     if response.connection is not None and response.connection.transport is not None:
@@ -264,6 +301,8 @@ def _running(pod: Manifest, pod_ip: IPv4Address) -> Manifest:
     return {
         "phase": "Running",
         "startTime": now,
+        "hostIP": _HOST_IP,
+        "hostIPs": [{"ip": _HOST_IP}],
         "podIP": str(pod_ip),
         "podIPs": [{"ip": str(pod_ip)}],
         "conditions": [_condition(it) for it in ("Initialized", "ContainersReady", "Ready")],

@@ -64,9 +64,15 @@ def required_version(module: Path, dependency: str) -> str:
 
 
 def go_build(
-    module: Path, package: str, output: Path, flags: Sequence[str], tags: Sequence[str] = ()
+    module: Path,
+    package: str,
+    output: Path,
+    flags: Sequence[str],
+    tags: Sequence[str] = (),
+    *,
+    tests: bool = False,
 ) -> None:
-    """Build a program of a Go module; ``flags`` are the linker's.
+    """Build a program of a Go module, or of its ``tests``; ``flags`` are the linker's.
 
     Raises ControlPlaneError without Go, and if it fails.
     """
@@ -78,7 +84,8 @@ def go_build(
             "the program, such as setup-envtest downloads."
         )
     link_flags = " ".join(["-s", "-w", *flags])  # without symbols: two thirds of the size
-    command = [go, "build", "-mod=readonly", "-trimpath", f"-ldflags={link_flags}"]
+    verb = ["test", "-c", "-vet=off"] if tests else ["build"]
+    command = [go, *verb, "-mod=readonly", "-trimpath", f"-ldflags={link_flags}"]
     if tags:
         command.append(f"-tags={','.join(tags)}")
     built = subprocess.run(

@@ -186,10 +186,12 @@ class ControlPlane:
 
     # Further programs
 
-    def start_controller_manager(self, controllers: Sequence[str] = CONTROLLERS) -> None:
+    def start_controller_manager(
+        self, controllers: Sequence[str] = CONTROLLERS, flags: Sequence[str] = ()
+    ) -> None:
         """Run these controllers of kube-controller-manager; returns when it is healthy."""
         arguments = command_lines.controller_manager(self.authority, self.kubeconfig(), controllers)
-        self._start_client_program("kube-controller-manager", arguments)
+        self._start_client_program("kube-controller-manager", [*arguments, *flags])
 
     def start_scheduler(self, configuration: Mapping[str, Any], flags: Sequence[str] = ()) -> None:
         """Run the stock kube-scheduler; returns when it is healthy.

@@ -6,19 +6,31 @@ import io
 import json
 import subprocess
 import tarfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 PAUSE = "node.test/pause:1"  #: sleeps for ever: the sandbox's container
 BUSYBOX = "node.test/busybox:1"  #: the usual small tools of a shell
 
 _MEDIA = "application/vnd.oci.image"
-_COMMANDS = {PAUSE: ["/bin/busybox", "sleep", "2147483647"], BUSYBOX: ["/bin/sh"]}
+FOREVER = ("/bin/busybox", "sleep", "2147483647")
+SHELL = ("/bin/sh",)
+_COMMANDS: Mapping[str, Sequence[str]] = MappingProxyType({PAUSE: FOREVER, BUSYBOX: SHELL})
 _FOLDERS = ("bin", "etc", "tmp", "root", "var", "dev", "proc", "sys")
 
 
-def pack_images(busybox: Path, archive: Path) -> None:
-    """Write the archive of both images."""
+def pack_images(
+    busybox: Path,
+    archive: Path,
+    commands: Mapping[str, Sequence[str]] = _COMMANDS,
+    further: Mapping[str, Path] = MappingProxyType({}),
+) -> None:
+    """Write an archive of images by name, with what each runs: of both, unless told otherwise.
+
+    All have the same files: busybox, and ``further`` programs by their path.
+    """
     blobs: dict[str, bytes] = {}
 
     def put(data: bytes, media: str) -> dict[str, Any]:
@@ -29,11 +41,11 @@ def pack_images(busybox: Path, archive: Path) -> None:
     def put_json(value: object, kind: str) -> dict[str, Any]:
         return put(json.dumps(value, sort_keys=True).encode(), f"{_MEDIA}.{kind}.v1+json")
 
-    root = _root_file_system(busybox)
+    root = _root_file_system(busybox, further)
     layer = put(gzip.compress(root, mtime=0), f"{_MEDIA}.layer.v1.tar+gzip")
     platform = {"architecture": "amd64", "os": "linux"}
     manifests = []
-    for name, command in _COMMANDS.items():
+    for name, command in commands.items():
         config = {
             **platform,
             "config": {"Cmd": command, "Env": ["PATH=/bin"]},
@@ -65,7 +77,7 @@ def pack_images(busybox: Path, archive: Path) -> None:
             _add(tar, name, data)
 
 
-def _root_file_system(busybox: Path) -> bytes:
+def _root_file_system(busybox: Path, further: Mapping[str, Path]) -> bytes:
     """Return a tar of busybox, a link for each of its tools and the usual folders."""
     listed = subprocess.run([busybox, "--list"], capture_output=True, text=True, check=True)
     buffer = io.BytesIO()
@@ -80,6 +92,8 @@ def _root_file_system(busybox: Path) -> bytes:
                 link = tarfile.TarInfo(f"bin/{tool}")
                 link.type, link.linkname = tarfile.SYMTYPE, "busybox"
                 tar.addfile(link)
+        for path, program in further.items():
+            _add(tar, path, program.read_bytes(), 0o755)
         _add(tar, "etc/passwd", b"root:x:0:0:root:/root:/bin/sh\n")
     return buffer.getvalue()
 

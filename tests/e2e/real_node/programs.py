@@ -35,12 +35,13 @@ _CGROUPS = Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """Folders of programs, and an archive of images for containers."""
+    """Folders of programs, a static busybox, and an archive of images for containers."""
 
     kubelet: Path
     containerd: Path
     runc: Path
     cni: Path
+    busybox: Path
     images: Path
 
     @property
@@ -72,6 +73,7 @@ def find_programs() -> Programs:
         containerd=cached("containerd", folder_key(_CONTAINERD), _build_containerd),
         runc=debian / "usr/sbin/runc",
         cni=debian / "usr/lib/cni",
+        busybox=debian / "bin/busybox",
         images=debian / "images.tar",
     )
 

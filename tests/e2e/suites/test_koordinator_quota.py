@@ -182,11 +182,12 @@ def test_what_a_tree_has_given_away(managed: SuiteCluster) -> None:
     eventually(lambda: told(managed, "child", "allocated") == POD)
 
 
-def test_what_is_guaranteed(managed: SuiteCluster) -> None:
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_what_is_guaranteed(managed: SuiteCluster, nodes: int) -> None:
     """Source: Q, quota guaranteed: what is used is guaranteed, and others get no more than that
-    leaves.
+    leaves, however much the cluster has.
     """  # noqa: D205 -- a title
-    managed.create(node("n0"))
+    managed.create(*(node(f"n{number}") for number in range(nodes)))
     rest = {"cpu": "7", "memory": "30Gi"}
     eventually(lambda: managed.refusal(quota("parent", TOTAL, TOTAL, is_parent="true")) == "")
     managed.create(quota("child-1", {}, TOTAL, parent="parent"))

@@ -1,0 +1,3 @@
+module koordinator.test/proxy
+
+go 1.25.0
