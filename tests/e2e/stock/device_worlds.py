@@ -9,6 +9,7 @@ which ends its process, All as a later alternative, partitions that constraints,
 are against, and distinct attributes of several devices of one request.
 """
 
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,12 +23,8 @@ GPU, NIC, PART = "gpu.example.com", "nic.example.com", "part.example.com"
 ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 ADMIN = "resource.kubernetes.io/admin-access"  # label of a namespace whose users are admins
 NAMESPACE = "main"  # to be made unique
-GATES = (
-    "DRADeviceTaints",
-    "DRAPartitionableDevices",
-    "DRAConsumableCapacity",
-    "DRADeviceBindingConditions",
-)
+BINDING = "DRADeviceBindingConditions"
+GATES = ("DRADeviceTaints", "DRAPartitionableDevices", "DRAConsumableCapacity", BINDING)
 READY, BROKEN = "example.com/Ready", "example.com/Broken"
 A, C = f'device.attributes["{GPU}"]', f'device.capacity["{GPU}"]'
 SELECTORS = (
@@ -286,7 +283,8 @@ class _Maker:
                 claim = self.pick(*known)
             else:
                 claim = f"{name.replace('p', 'c')}{letter}"
-                self._made.claims.append(self.claim(claim))
+                made = self.allocated if self.often(0.1) else self.claim
+                self._made.claims.append(made(claim))
             if claim not in names:
                 names.append(claim)
         claims = [{"name": f"d{index}"} for index in range(len(names))]
@@ -313,6 +311,30 @@ class _Maker:
             devices["config"] = [{"requests": some, **_config(GPU, "claim")}]
         made = _headed("ResourceClaim", name, {"devices": devices})
         made["metadata"]["namespace"] = NAMESPACE
+        return made
+
+    def allocated(self, name: str) -> Manifest:
+        """Return a claim that somebody has had, and left; perhaps of what is offered no more."""
+        exactly = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}
+        requests = [{"name": "r0", "exactly": exactly}]
+        made = _headed("ResourceClaim", name, {"devices": {"requests": requests}})
+        made["metadata"]["namespace"] = NAMESPACE
+        offered = [each["spec"] for each in self._made.slices if each["spec"]["driver"] == GPU]
+        spec = self.pick(*offered)
+        device = self.pick(*spec["devices"], {"name": "gone"})
+        result = {"request": "r0", "driver": GPU, "pool": spec["pool"]["name"]}
+        result["device"] = device["name"]
+        if device.get("allowMultipleAllocations"):
+            result["shareID"] = str(uuid.UUID(int=self.number(1, 1 << 60)))
+            result["consumedCapacity"] = {"memory": self.pick("1Gi", "5Gi", "20Gi")}
+        only = {"key": "metadata.name", "operator": "In", "values": [spec["nodeName"]]}
+        allocation: Manifest = {
+            "devices": {"results": [result]},
+            "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [only]}]},
+        }
+        if BINDING in self._made.gates:  # else the original can't reserve it
+            allocation["allocationTimestamp"] = "2026-01-01T00:00:00Z"
+        made["status"] = {"allocation": allocation}
         return made
 
     def request(self, name: str) -> Manifest:

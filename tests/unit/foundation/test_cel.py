@@ -89,6 +89,14 @@ def evaluated(text: str) -> Any:
             "10.0.0.1/810.0.0.0/8",
         ),
         ("cidr('10.0.0.1/8').ip() == ip('10.0.0.1') && cidr('::/9').prefixLength() == 9", True),
+        # Numbers as Go writes and reads them.
+        ("string(100000.0) + string(1234567.0) + string(0.00001)", "1000001.234567e+061e-05"),
+        ("string(-0.0) + string(1.0 / 0.0) + string(0.0 / 0.0)", "-0+InfNaN"),
+        ("double('0x1p-2') + double('1e2')", 100.25),
+        # A place behind the end is none, but of nothing.
+        ("['abc'.indexOf('c', 4), 'abc'.indexOf('', 7), 'abc'.lastIndexOf('c', 3)]", [-1, 7, -1]),
+        (r"'\t\u00a0a\u001c'.trim() == 'a\u001c'", True),
+        ("{s: 1, 'abc': 2}.abc", 2),
         ("isCIDR('1.2.3.4') || isCIDR('1.2.3.4/08') || isCIDR('1.2.3.4/255.0.0.0')", False),
     ],
 )
@@ -114,6 +122,9 @@ def test_expressions_have_the_value_of_the_specification(text: str, value: objec
         ("[dyn(1), dyn('a')].sort()", "list elements must have the same type"),
         ("[x].sortBy(i, x)", "list elements must be comparable"),
         ("{'a': 1, 'b': 1}.transformMapEntry(k, v, {v: k})", "insert failed: key 1 already exists"),
+        ("double(' 1')", "type conversion error from 'string' to 'double'"),
+        ("double('1e400')", "type conversion error from 'string' to 'double'"),
+        ("'abc'.indexOf('a', -1)", "index out of range: -1"),
         ("lists.range(10000000)", "actual cost limit exceeded"),
         ("lists.range(200).map(i, lists.range(9999)).flatten()", "actual cost limit exceeded"),
         ("lists.range(99).map(i, [i]).distinct()", "actual cost limit exceeded"),

@@ -23,6 +23,7 @@ from koordinator.foundation.cel import (
     CelProgram,
     CelType,
     RecordType,
+    kind_of,
     overload,
     register_kind,
 )
@@ -104,7 +105,7 @@ def _compared(a: Any, b: Any) -> int:
 _OVERLOADS = (
     overload("quantity(string) -> quantity", _quantity),
     overload("isQuantity(string) -> bool", _is_quantity),
-    overload("quantity.sign() -> int", lambda a: _sign(a.nanos)),
+    overload("sign(quantity) -> int", lambda a: _sign(a.nanos)),
     overload("quantity.isInteger() -> bool", _is_integer),
     overload("quantity.asInteger() -> int", _as_integer),
     overload("quantity.asApproximateFloat() -> double", lambda a: a.nanos / NANOS),
@@ -251,6 +252,12 @@ def _is_sound(attribute: DeviceAttribute) -> bool:
     return (attribute.int_value, attribute.bool_value, attribute.string_value) != (None, None, None)
 
 
+_NOT_BOOL: Final = {
+    "int": ": unsupported type conversion from 'int' to bool",
+    "string": ": unsupported native conversion from string to 'bool'",
+}
+
+
 def matches(program: CelProgram, variables: Mapping[str, Any]) -> bool:
     """Return whether the expression is true of a device.  Raises CelError."""
     if program.text in _TOO_DEAR:  # nor is it tried on other devices: there may be thousands
@@ -264,5 +271,7 @@ def matches(program: CelProgram, variables: Mapping[str, Any]) -> bool:
             _TOO_DEAR.add(program.text)
         raise
     if not isinstance(value, bool):
-        raise CelError(f"CEL expression result of type {type(value).__name__} is not bool")
+        kind = kind_of(value)
+        why = _NOT_BOOL.get(kind, "")
+        raise CelError(f"CEL result of type {kind} could not be converted to bool{why}")
     return value

@@ -22,6 +22,7 @@ from koordinator.foundation.cel.types import (
     CelError,
     CelType,
     RecordType,
+    kind_of,
     overload,
     register_kind,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "CelProgram",
     "CelType",
     "RecordType",
+    "kind_of",
     "overload",
     "register_kind",
 ]

@@ -7,8 +7,10 @@ Source: https://github.com/google/cel-spec doc/langdef.md, "List of Standard Def
 https://pkg.go.dev/github.com/google/cel-go/ext; k8s.io/apiserver pkg/cel/library.
 """
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
@@ -126,10 +128,24 @@ def _to_uint(value: Any) -> UInt:
 
 
 def _to_double(value: Any) -> float:
+    found = _parsed(value) if isinstance(value, str) else float(value)
+    if found is None:
+        raise CelError("type conversion error from 'string' to 'double'")
+    return found
+
+
+def _parsed(text: str) -> float | None:
+    """Return a number as Go's strconv.ParseFloat reads it; None if it is none, or too large."""
+    if not _FLOATING.fullmatch(text):
+        return None
     try:
-        return float(value)
+        found = float.fromhex(text) if "x" in text.lower() else float(text)
     except (ValueError, OverflowError):
-        raise CelError("type conversion error from 'string' to 'double'") from None
+        return None
+    return None if math.isinf(found) and any(map(str.isdigit, text)) else found
+
+
+_FLOATING = re.compile(r"[+-]?[0-9a-zA-Z.][0-9a-zA-Z.+_-]{0,400}")
 
 
 _TRUE, _FALSE = ("1", "t", "true", "TRUE", "True"), ("0", "f", "false", "FALSE", "False")
@@ -147,7 +163,7 @@ def _to_string(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
-        return f"{value:.0f}" if value.is_integer() and abs(value) < _LARGE else repr(value)
+        return _shortest(value)
     if isinstance(value, bytes):
         try:
             return value.decode()
@@ -156,7 +172,20 @@ def _to_string(value: Any) -> str:
     return str(int(value)) if isinstance(value, int) else str(value)
 
 
-_LARGE = 1e21
+def _shortest(value: float) -> str:
+    """Return a number as Go's strconv.FormatFloat(value, 'g', -1, 64) does."""
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
+    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    power = len(digits) - 1 + int(exponent) if value else 0
+    if not _FIXED[0] <= power < _FIXED[1]:
+        first, *rest = map(str, digits)
+        mantissa = first + ("." + "".join(rest) if rest else "")
+        return f"{'-' * sign}{mantissa}e{'-' if power < 0 else '+'}{abs(power):02}"
+    return f"{Decimal(repr(value)).normalize():f}"
+
+
+_FIXED = (-4, 6)  # powers of ten without an exponent
 
 
 # -- text ----------------------------------------------------------------------------------------
@@ -195,7 +224,9 @@ def _char_at(text: str, index: int) -> str:
 
 
 def _index_of(text: str, part: str, start: int = 0) -> int:
-    if not 0 <= start <= len(text):
+    if not part:
+        return start
+    if start < 0:
         raise CelError(f"index out of range: {start}")
     return text.find(part, start)
 
@@ -203,9 +234,11 @@ def _index_of(text: str, part: str, start: int = 0) -> int:
 def _last_index_of(text: str, part: str, last: int | None = None) -> int:
     if last is None:
         return text.rfind(part)
-    if not 0 <= last < max(len(text), 1):
+    if not part:
+        return last
+    if last < 0:
         raise CelError(f"index out of range: {last}")
-    return text.rfind(part, 0, last + len(part))
+    return text.rfind(part, 0, last + len(part)) if last < len(text) else -1
 
 
 def _substring(text: str, start: int, end: int | None = None) -> str:
@@ -243,6 +276,12 @@ def _joined(parts: Sequence[Any], by: str = "") -> str:
     if sum(map(len, parts)) + len(by) * len(parts) > _MAX_TEXT:
         raise CelError(_TOO_MUCH)
     return by.join(parts)
+
+
+#: Of Unicode; Python's own strip() takes separators of files and groups, too.
+_SPACES = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
+    map(chr, range(0x2000, 0x200B))
+)
 
 
 def _lower_ascii(text: str) -> str:
@@ -454,7 +493,7 @@ STANDARD: tuple[Overload, ...] = (
     overload("string.lastIndexOf(string, int) -> int", _last_index_of),
     overload("string.lowerAscii() -> string", _lower_ascii),
     overload("string.upperAscii() -> string", _upper_ascii),
-    overload("string.trim() -> string", str.strip),
+    overload("string.trim() -> string", lambda text: text.strip(_SPACES)),
     overload("string.replace(string, string) -> string", _replaced),
     overload("string.replace(string, string, int) -> string", _replaced),
     overload("string.split(string) -> list(string)", _split),

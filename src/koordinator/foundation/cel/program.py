@@ -173,8 +173,6 @@ class _Compiler(NodeVisitor[_Code]):
                 key, value = key_of(activation), value_of(activation)
                 if kind_of(key) not in ("bool", "int", "uint", "string"):
                     raise CelError("unsupported key type")
-                if key in made:
-                    raise CelError(f"Failed with repeated key: {key}")
                 if not optional:
                     made[key] = value
                 elif _optional(value).is_present:
@@ -422,7 +420,7 @@ def _field(found: Any, key: Any) -> Any:
 def _has(found: Any, key: Any) -> bool:
     if not isinstance(found, dict):
         raise CelError("no such overload")
-    return key in found
+    return key in found or hasattr(found, "__missing__")  # then there is a default
 
 
 def _maybe(found: Any, key: Any) -> OptionalValue:
