@@ -29,7 +29,7 @@ from koordinator.cli.known_fields import UnknownField, kinds_of, knows_kind, unk
 from koordinator.foundation.decoders import convert, decoder_of
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.files import MEBI, read_file, read_stream
-from koordinator.foundation.json_text import check_keys
+from koordinator.foundation.json_text import check_keys, split_stream
 from koordinator.foundation.yaml_documents import yaml_documents
 from koordinator.simulator.pod_controllers import CONTROLLER_KINDS, check_controller
 
@@ -266,6 +266,11 @@ def _manifests(source: str, text: bytes) -> Iterator[_Place]:
         try:
             envelope = _ENVELOPE_DECODER.decode(text)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            stream = split_stream(text) if len(text) <= LARGEST_YAML_BYTES else ()
+            for number, document in enumerate(stream, start=1):
+                yield from _json_document(f"{source}: document {number}", document)
+            if stream:
+                return
             if must_be_json:
                 raise InputError(f"not a JSON manifest: {error}", source=source) from None
         except RecursionError:
@@ -275,6 +280,18 @@ def _manifests(source: str, text: bytes) -> Iterator[_Place]:
             yield from _json_manifests(source, text, envelope)
             return
     yield from _yaml_manifests(source, text)  # braces are YAML too
+
+
+def _json_document(place: str, text: bytes) -> Iterator[_Place]:
+    """Yield what one of several JSON documents has.  Raises InputError."""
+    check_keys(text, place)
+    try:
+        envelope = _ENVELOPE_DECODER.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"not a JSON manifest: {error}", source=place) from None
+    except RecursionError:
+        raise _too_deep(place) from None
+    yield from _json_manifests(place, text, envelope)
 
 
 def _json_manifests(source: str, text: bytes, envelope: _Envelope) -> Iterator[_Place]:

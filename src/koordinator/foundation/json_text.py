@@ -1,4 +1,4 @@
-"""What decoders of JSON let pass: keys that are there twice."""
+"""What decoders of JSON let pass, keys that are there twice, and what they don't: streams."""
 
 import json
 import re
@@ -7,6 +7,7 @@ from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import InputError
 
 LARGEST_CHECKED_BYTES = 1 << 20  # what people write; to check what programs write takes too long
+_NO_SPACE = re.compile(r"\S")
 _TOKEN = re.compile(rb'(?P<text>"(?:[^"\\]|\\.)*")(?:\s*(?P<colon>:))?|[{}\[\]]', re.DOTALL)
 
 
@@ -23,6 +24,25 @@ def check_keys(text: bytes, source: str) -> None:
         _search(text, source)
     except (ValueError, RecursionError):  # whoever decodes it will say so
         return
+
+
+def split_stream(text: bytes) -> tuple[bytes, ...]:
+    """Return the two and more JSON values that follow each other in a text, as ``jq`` prints them.
+
+    Empty for one value, and for a text with something else in it.
+    """
+    decoder, found, at = json.JSONDecoder(), list[bytes](), 0
+    try:
+        whole = text.decode().rstrip()
+        while at < len(whole):
+            begin = _NO_SPACE.search(whole, at)
+            at = begin.start() if begin is not None else at
+            _, end = decoder.raw_decode(whole, at)
+            found.append(whole[at:end].encode())
+            at = end
+    except (ValueError, RecursionError):
+        return ()
+    return tuple(found) if len(found) > 1 else ()
 
 
 class _FoundTwiceError(Exception):

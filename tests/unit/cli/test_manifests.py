@@ -49,11 +49,29 @@ def test_files_folders_and_standard_input_are_read_in_order(tmp_path: Path) -> N
         f"kind: List\nitems:\n- {node('a')}\n- {node('b')}\n",
         "apiVersion: v1\nkind: NodeList\nitems:\n- metadata: {name: a}\n- metadata: {name: b}\n",
         f"---\n{node('a')}\n---\n# nothing\n---\n{node('b')}\n",
+        f"{node('a')}\n{node('b')}\n",  # as jq -c prints them
+        f'{{"kind":"List","items":[{node("a")}]}}\n\n{json.dumps(json.loads(node("b")), indent=2)}',
     ],
 )
 def test_lists_and_streams_are_flattened(text: str) -> None:
     """Items of a typed list need no kind of their own; empty documents are skipped."""
     assert names(read(text)) == ["a", "b"]
+
+
+def test_json_files_may_hold_several_objects_as_well(tmp_path: Path) -> None:
+    """A mistake in one of them is placed; what is cut off is not read as far as it goes."""
+    file = tmp_path / "two.json"
+    file.write_text(node("a") + node("b"))
+    assert names(read_manifests([str(file)])) == ["a", "b"]
+    file.write_text(node("a") + node("b")[:-9])
+    with pytest.raises(InputError, match=r"two\.json: not a JSON manifest"):
+        read_manifests([str(file)])
+    file.write_text(node("a") + '{"kind": "Node", "kind": "Node"}')
+    with pytest.raises(InputError, match=r"two\.json: document 2: kind: found the key twice"):
+        read_manifests([str(file)])
+    file.write_text(node("a") + node("B"))
+    with pytest.raises(InputError, match=r"two\.json: document 2: Node B: metadata\.name"):
+        read_manifests([str(file)])
 
 
 def test_objects_come_with_their_defaults() -> None:
