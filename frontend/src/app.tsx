@@ -1,6 +1,6 @@
 // The live page: a header that is always there, and one view at a time.
 import type { JSX } from 'preact'
-import { useEffect, useState } from 'preact/hooks'
+import { useEffect, useMemo, useState } from 'preact/hooks'
 import { follow, post, Refused, setToken } from './client'
 import { bytes, count, duration, moment, percent, share } from './format'
 import { apply, model } from './model'
@@ -142,7 +142,9 @@ function Header(): JSX.Element {
           {phase}
         </span>
         {model.number > 0 && <span class="dim">{moment(status.nowS, status.isVirtual)}</span>}
-        <ThemeSwitch />
+        {useMemo(() => (
+          <ThemeSwitch />
+        ), [])}
       </div>
       <Problem text={isAway ? (model.refused?.message ?? '') : status.problem} />
       {model.unasked > 0 && (

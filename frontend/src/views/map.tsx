@@ -109,58 +109,68 @@ export function NodeMap(props: { node: string }): JSX.Element {
     } else if (event.key === 'Enter' && hovered >= 0) go('map', model.nodes.names[hovered])
   }
 
+  // What stays as it is isn't compared for each frame of the stream: the same element is.
+  const tools = useMemo(
+    () => (
+      <>
+      <div class="tools">
+        <h1>Nodes</h1>
+        <label>
+          colour{' '}
+          <select value={colour} onChange={(event) => setColour(event.currentTarget.value)}>
+            {Object.entries(COLOURS).map(([name, words]) => (
+              <option value={name}>{words}</option>
+            ))}
+          </select>
+        </label>
+        <label>
+          group by{' '}
+          <select value={group} onChange={(event) => setGroup(event.currentTarget.value)}>
+            {Object.entries(GROUPS).map(([name, words]) => (
+              <option value={name}>{words}</option>
+            ))}
+          </select>
+        </label>
+        <label>
+          whole GPUs free ≥{' '}
+          <input type="number" min={0} max={64} value={gpus} onInput={(event) => setGpus(Number(event.currentTarget.value))} />
+        </label>
+        <label>
+          <input type="checkbox" checked={isLinked} onChange={(event) => setLinked(event.currentTarget.checked)} /> linked to each other (NVLink)
+        </label>
+        <span class="zoom">
+          <button type="button" aria-label="Zoom in" onClick={() => zoom(1.5)}>
+            +
+          </button>
+          <button type="button" aria-label="Zoom out" onClick={() => zoom(1 / 1.5)} disabled={view.scale === 1}>
+            −
+          </button>
+          <button type="button" onClick={() => setView(WHOLE)} disabled={view.scale === 1}>
+            all
+          </button>
+        </span>
+        <input
+          type="search"
+          data-search
+          aria-label="Find a node"
+          placeholder="find a node ( / )"
+          value={find}
+          onInput={(event) => setFind(event.currentTarget.value)}
+          onKeyDown={(event) => {
+            if (event.key === 'Enter' && matching[0]) go('map', matching[0])
+          }}
+        />
+      </div>
+      <Legend colour={colour} />
+      </>
+    ),
+    [colour, group, gpus, isLinked, find, view.scale === 1, layout, matching[0]],
+  )
+
   return (
     <div class="columns wide">
       <section aria-label="Map">
-        <div class="tools">
-          <h1>Nodes</h1>
-          <label>
-            colour{' '}
-            <select value={colour} onChange={(event) => setColour(event.currentTarget.value)}>
-              {Object.entries(COLOURS).map(([name, words]) => (
-                <option value={name}>{words}</option>
-              ))}
-            </select>
-          </label>
-          <label>
-            group by{' '}
-            <select value={group} onChange={(event) => setGroup(event.currentTarget.value)}>
-              {Object.entries(GROUPS).map(([name, words]) => (
-                <option value={name}>{words}</option>
-              ))}
-            </select>
-          </label>
-          <label>
-            whole GPUs free ≥{' '}
-            <input type="number" min={0} max={64} value={gpus} onInput={(event) => setGpus(Number(event.currentTarget.value))} />
-          </label>
-          <label>
-            <input type="checkbox" checked={isLinked} onChange={(event) => setLinked(event.currentTarget.checked)} /> linked to each other (NVLink)
-          </label>
-          <span class="zoom">
-            <button type="button" aria-label="Zoom in" onClick={() => zoom(1.5)}>
-              +
-            </button>
-            <button type="button" aria-label="Zoom out" onClick={() => zoom(1 / 1.5)} disabled={view.scale === 1}>
-              −
-            </button>
-            <button type="button" onClick={() => setView(WHOLE)} disabled={view.scale === 1}>
-              all
-            </button>
-          </span>
-          <input
-            type="search"
-            data-search
-            aria-label="Find a node"
-            placeholder="find a node ( / )"
-            value={find}
-            onInput={(event) => setFind(event.currentTarget.value)}
-            onKeyDown={(event) => {
-              if (event.key === 'Enter' && matching[0]) go('map', matching[0])
-            }}
-          />
-        </div>
-        <Legend colour={colour} />
+        {tools}
         <Most colour={colour} />
         {isLinked && gpus > 0 && <LinksUnknown />}
         {filters && (
