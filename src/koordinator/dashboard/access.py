@@ -1,7 +1,7 @@
 """Who may see what: namespaces and nodes, as far as their rights in the cluster go."""
 
 from collections import OrderedDict, deque
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import Condition
@@ -64,10 +64,14 @@ class AccessDeniedError(Exception):
         self.status = status
 
 
+#: Returns the namespaces of a cluster, those first that people look for first.
+NamespacesThere = Callable[[], Iterable[str]]
+
+
 class AccessPolicy(Protocol):
     """Says what the owner of a token may see."""
 
-    def rights_of(self, token: str, namespaces: Iterable[str]) -> ViewRights:
+    def rights_of(self, token: str, namespaces: NamespacesThere) -> ViewRights:
         """Return what may be seen of a cluster with these namespaces.
 
         Raises AccessDeniedError for whoever may see nothing.  May ask an API server, and wait.
@@ -77,7 +81,7 @@ class AccessPolicy(Protocol):
 class OpenAccess:
     """Everybody sees everything: for manifests, simulations, and whoever is on this machine."""
 
-    def rights_of(self, token: str, namespaces: Iterable[str]) -> ViewRights:  # noqa: ARG002 -- nothing to ask
+    def rights_of(self, token: str, namespaces: NamespacesThere) -> ViewRights:  # noqa: ARG002 -- nothing to ask
         return EVERY_RIGHT
 
 
@@ -99,7 +103,7 @@ class ReviewedAccess:
         self._waiting: deque[_UserRights] = deque()  # users with questions, in turn
         self._askers = 0
 
-    def rights_of(self, token: str, namespaces: Iterable[str]) -> ViewRights:
+    def rights_of(self, token: str, namespaces: NamespacesThere) -> ViewRights:
         """Return the namespaces whose pods the user may list.
 
         Raises AccessDeniedError: 401 for a token that is no good, 403 for a user without rights,
@@ -117,7 +121,7 @@ class ReviewedAccess:
         if not token and not sees_nodes:
             raise AccessDeniedError(403, "without a token you may list nothing in this cluster")
         known = self._user(user)
-        own, unasked, problem = self._namespaces(known, list(dict.fromkeys(namespaces)))
+        own, unasked, problem = self._namespaces(known, list(dict.fromkeys(namespaces())))
         if not own and not sees_nodes and not unasked:
             if problem is not None:
                 raise _unknown(problem)

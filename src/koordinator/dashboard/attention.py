@@ -3,7 +3,7 @@
 Called by the thread that owns the scheduler; changes nothing.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 
 import msgspec
@@ -17,7 +17,7 @@ from koordinator.dashboard.overview import ClusterOverview
 from koordinator.dashboard.queries import is_waiting, objects_of, quota_rules
 from koordinator.dashboard.redaction import Redactor
 from koordinator.domain.cpus.cpu_list import cpu_ids
-from koordinator.domain.gangs import GangDefaults, gang_summaries
+from koordinator.domain.gangs import GangDefaults, GangSummary, gang_summaries
 from koordinator.domain.quota.tree_report import counted_quotas
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.scheduler.loop.handle import SchedulerHandle
@@ -59,10 +59,17 @@ def attention(
     scope: ViewScope,
     changes: ClusterChanges | None = None,
     components: ComponentHealth | None = None,
+    *,
+    gangs: Sequence[GangSummary] | None = None,
 ) -> AttentionList:
-    """Return what needs a person, errors first; of each topic ``MOST_OF_A_KIND`` at most."""
+    """Return what needs a person, errors first; of each topic ``MOST_OF_A_KIND`` at most.
+
+    ``gangs`` are all there are, if somebody has asked already.
+    """
+    if gangs is None:
+        gangs = gang_summaries(objects_of(handle), GangDefaults())
     state, now_s = handle.state, overview.status.now_s
-    topics: list[Iterator[AttentionItem]] = [_gangs(handle, scope, overview)]
+    topics: list[Iterator[AttentionItem]] = [_gangs(gangs, scope, overview)]
     missing = {}
     if scope.sees_nodes:
         topics += [_nodes(state), _devices(state), _reports(state, now_s)]
@@ -164,11 +171,11 @@ def _reports(state: ClusterState, now_s: float) -> Iterator[AttentionItem]:
 
 
 def _gangs(
-    handle: SchedulerHandle, scope: ViewScope, overview: ClusterOverview
+    gangs: Sequence[GangSummary], scope: ViewScope, overview: ClusterOverview
 ) -> Iterator[AttentionItem]:
     now_s = overview.status.now_s
     since = overview.waiting.first_of_gang
-    for gang in gang_summaries(objects_of(handle), GangDefaults()):
+    for gang in gangs:
         if not scope.sees(gang.gang.partition("/")[0]):
             continue
         for text in gang.warnings:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from koordinator.dashboard.access import EVERYTHING, ViewScope
-from koordinator.dashboard.frames import FrameEncoder, Published, SharedRows
+from koordinator.dashboard.frames import SCOPES_AT_ONCE, FrameEncoder, Published, SharedWork
 from koordinator.dashboard.overview import ClusterOverview
 from koordinator.dashboard.redaction import NOTHING_PRIVATE, PrivateNames
 
@@ -116,6 +116,7 @@ class Broadcast:
         self._channels: dict[tuple[int, ViewScope], _Channel] = {}  # by event loop and scope
         self._owners: dict[OverviewReader, Hashable] = {}
         self._of_one: Counter[Hashable] = Counter()
+        self._turn = 0
 
     @property
     def readers(self) -> int:
@@ -168,10 +169,13 @@ class Broadcast:
 
         Returns at once.
         """
-        shared = SharedRows()
+        shared = SharedWork()
         deliveries: dict[asyncio.AbstractEventLoop, list[Delivery]] = {}
         with self._lock:
             channels = list(self._channels.values())
+        first = self._turn % max(len(channels), 1)
+        self._turn += SCOPES_AT_ONCE  # not the same ones come first, and have their pods looked for
+        channels = channels[first:] + channels[:first]
         for channel in channels:
             told = remedies if channel.encoder.scope.is_everything else {}
             published, frame = channel.encoder.next(overview, told, names, shared)

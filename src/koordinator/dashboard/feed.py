@@ -1,7 +1,7 @@
 """The loop of a dashboard: it follows a source, answers questions and publishes overviews.
 
 One thread, which owns the source and its scheduler.  Making an overview costs the source time, so
-the longer it takes, the rarer it is done: never more than a twentieth of the time, and never more
+the longer it takes, the rarer it is done: never more than a thirtieth of the time, and never more
 often than four times a second.  Without readers nothing is made but a sample now and then.
 """
 
@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import TypeVar
+
+import msgspec
 
 from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.reservation import Reservation
@@ -24,6 +26,7 @@ from koordinator.dashboard.sources import (
     ClusterSource,
     ControllableSource,
     SourceControl,
+    SourcePhase,
     SourceStatus,
 )
 from koordinator.dashboard.timeline import Timeline
@@ -42,10 +45,13 @@ AnswerT = TypeVar("AnswerT")
 
 LEAST_INTERVAL_S = 0.25
 READERS_AT_FULL_RATE = 50  # twice as many are sent half as many frames
-SHARE_OF_TIME = 20  # overviews may take one part in so many, and so may remedies
+SHARE_OF_TIME = 30  # overviews may take one part in so many, and so may remedies
 UNWATCHED_INTERVAL_S = 5.0  # for the timeline, while nobody looks
 REMEDY_LASTS_S = 10.0
+ANSWERS_TAKE_S = 0.1  # in one go, beyond the question that is longer
+REST_OF_RUNS = 3  # times as long as questions took a simulation or replay goes on before the next
 LONGEST_NAP_S = 0.5
+FOLLOW_AGAIN_S = 5.0  # after a source that could not be followed
 SAMPLES_OF_A_RUN = 400  # at least, however fast it goes
 
 
@@ -68,7 +74,8 @@ class Feed:
         heading = {"title": source.title, "source": source.kind, "readOnly": True}
         self.broadcast = Broadcast(heading, self._hurry)
         self._builder: tuple[SchedulerHandle, OverviewBuilder] | None = None
-        self._due_s = self._earliest_s = 0.0
+        self._due_s = self._earliest_s = self._answers_due_s = 0.0
+        self._problem = ""  # why the source can't be followed
         self._names: tuple[tuple[object, ...], PrivateNames] | None = None  # what they are made of
         self._remedy_due_s: float | None = None  # None: none has been looked for
         self._remedies: dict[str, tuple[float, str]] = {}  # by pod: since when, and what
@@ -123,7 +130,13 @@ class Feed:
 
     def status(self) -> SourceStatus:
         """Return how the source is, as of the last overview."""
-        return self.overview.status if self.overview is not None else self.source.status
+        return self.overview.status if self.overview is not None else self._status()
+
+    def _status(self) -> SourceStatus:
+        status = self.source.status
+        if not self._problem:
+            return status
+        return msgspec.structs.replace(status, phase=SourcePhase.LOST, problem=self._problem)
 
     def _put(self, question: Callable[[], AnswerT]) -> AnswerT:
         self._wake.set()
@@ -132,18 +145,31 @@ class Feed:
     # -- the thread --------------------------------------------------------------------------
 
     def _run(self) -> None:
-        try:
-            self.source.follow(self._pause)
-        except KoordinatorError as error:
-            log.warning("source lost", extra={"error": str(error)})
-        while self._pause(LONGEST_NAP_S):  # what was seen last can still be asked about
-            pass
+        while not self._stopping.is_set():
+            self._problem = ""
+            try:
+                self.source.follow(self._pause)
+            except KoordinatorError as error:
+                self._lost(str(error))
+            except Exception as error:
+                log.exception("source lost")
+                self._lost(f"{type(error).__name__}: {error}")
+            # What was seen last can still be asked about.  What has come to its end stays so.
+            until_s = self._clock.now_s() + FOLLOW_AGAIN_S
+            while self._pause(LONGEST_NAP_S):
+                if self._problem and self._clock.now_s() >= until_s:
+                    break
+
+    def _lost(self, problem: str) -> None:
+        log.warning("source lost", extra={"error": problem})
+        self._problem = problem
+        self._due_s = 0.0
 
     def _pause(self, wait_s: float) -> bool:
         until_s = self._clock.now_s() + wait_s
         while True:
             self._wake.clear()
-            self._inquiries.answer()
+            self._answer(is_idle=wait_s > 0)
             self._publish_if_due()
             left_s = until_s - self._clock.now_s()
             if self._stopping.is_set():
@@ -151,6 +177,18 @@ class Feed:
             if left_s <= 0:
                 return True
             self._wake.wait(min(left_s, max(self._due_s - self._clock.now_s(), 0.01)))
+
+    def _answer(self, *, is_idle: bool) -> None:
+        """Answer some questions; a source that has other things to do has its share of the time."""
+        now_s = began_s = self._clock.now_s()
+        if not is_idle and now_s < self._answers_due_s:
+            return
+        while now_s - began_s < ANSWERS_TAKE_S and self._inquiries.answer(1):
+            now_s = self._clock.now_s()
+        is_run = self.source.status.speed is not None
+        self._answers_due_s = now_s + (now_s - began_s) * (REST_OF_RUNS if is_run else 1)
+        if now_s - began_s >= ANSWERS_TAKE_S:
+            self._wake.set()  # there may be more
 
     def _publish_if_due(self) -> None:
         now_s = self._clock.now_s()
@@ -160,15 +198,14 @@ class Feed:
                 self._look(handle)
             return
         if handle is None:
-            self.broadcast.publish(nothing_yet(self.source.status), {})
+            self.broadcast.publish(nothing_yet(self._status()), {})
             self._due_s = now_s + LEAST_INTERVAL_S
             return
         began_s = time.thread_time()
         overview = self._look(handle)
         is_watched = self.broadcast.readers > 0
         if is_watched:
-            names = self._private_names(handle.state, overview.waiting)
-            self.broadcast.publish(overview, self._known_remedies(), names)
+            self.publish(overview, handle.state)
         self._ready.set()
         self.cost_s = time.thread_time() - began_s
         if is_watched:
@@ -193,7 +230,7 @@ class Feed:
             self._builder = (handle, OverviewBuilder(handle))
             self._remedies.clear()
             self._remedy_due_s = None
-        overview = self.overview = self._builder[1].build(self.source.status)
+        overview = self.overview = self._builder[1].build(self._status())
         self.timeline.add(overview)
         if self.source.devices is None:
             self.devices.look(handle.state, overview.status.now_s)
@@ -205,6 +242,11 @@ class Feed:
         """Make the next overview as soon as may be: somebody has come who has none."""
         self._due_s = self._earliest_s
         self._wake.set()
+
+    def publish(self, overview: ClusterOverview, state: ClusterState) -> None:
+        """Send an overview of this state to all readers; the thread's that owns the scheduler."""
+        names = self._private_names(state, overview.waiting)
+        self.broadcast.publish(overview, self._known_remedies(), names)
 
     def _private_names(self, state: ClusterState, waiting: WaitingPods) -> PrivateNames:
         """Return what some readers may not be told; the same as long as nothing has changed."""

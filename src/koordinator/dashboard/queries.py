@@ -3,7 +3,9 @@
 Every function is called by the thread that owns the scheduler, and changes nothing.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -19,7 +21,7 @@ from koordinator.api.registry import KINDS
 from koordinator.dashboard.access import ViewScope
 from koordinator.dashboard.frames import NamedPod
 from koordinator.dashboard.overview import ClusterOverview
-from koordinator.dashboard.redaction import Redactor, visible_pods
+from koordinator.dashboard.redaction import PrivateNames, Redactor, visible_pods
 from koordinator.domain.gangs import GangDefaults, GangSummary, gang_summaries
 from koordinator.domain.quota import QuotaRules
 from koordinator.domain.quota.tree_report import counted_quotas, quotas_as_data
@@ -178,26 +180,44 @@ def _quota_of(handle: SchedulerHandle, key: str) -> str:
 # -- shares ----------------------------------------------------------------------------------
 
 
-def quotas(handle: SchedulerHandle, scope: ViewScope) -> dict[str, Any]:
-    """Return the quota trees as ``koord quota tree`` does; of others' quotas only what they hold.
+@dataclass(frozen=True, slots=True)
+class QuotaReport:
+    """The quota trees as ``koord quota tree`` tells them, once for all readers.
 
-    A quota is an object of a namespace.  Of one that the reader may not see stay its place in the
+    A quota is an object of a namespace.  Of one that a reader may not see stay its place in the
     tree and its amounts, since what others get follows from them; its name goes.
     """
+
+    trees: Sequence[Mapping[str, Any]]
+    warnings: Sequence[str]
+    is_on: bool
+    owners: Mapping[str, frozenset[str]]  # namespaces of quotas, by name
+
+    def visible_to(self, scope: ViewScope) -> dict[str, Any]:
+        """Return what a reader may know of it, as JSON."""
+        trees, warnings = self.trees, self.warnings
+        if scope.namespaces is not None:
+            seen = scope.namespaces
+            hidden = {name for name, owners in self.owners.items() if not owners <= seen}
+            trees = [{**tree, "quotas": _without(tree["quotas"], hidden)} for tree in trees]
+            warnings = ()
+        return {"trees": trees, "warnings": warnings, "isOn": self.is_on}
+
+
+def quota_report(handle: SchedulerHandle) -> QuotaReport:
+    """Return the quota trees of all tenants."""
     plugin = _quota_plugin(handle)
     args = plugin.args if plugin is not None else ElasticQuotaArgs()
     trees, warnings = counted_quotas(objects_of(handle), quota_rules(handle))
-    data = quotas_as_data(trees, args)
-    if scope.namespaces is not None:
-        hidden = {
-            quota.metadata.name
-            for quota in handle.state.objects.all(ElasticQuota)
-            if not scope.sees(quota.metadata.namespace)
-        }
-        for tree in data["trees"]:
-            _hide(tree["quotas"], hidden)
-        warnings = []
-    return {**data, "warnings": warnings, "isOn": plugin is not None}
+    owners: dict[str, set[str]] = {}
+    for quota in handle.state.objects.all(ElasticQuota):
+        owners.setdefault(quota.metadata.name, set()).add(quota.metadata.namespace)
+    return QuotaReport(
+        quotas_as_data(trees, args)["trees"],
+        warnings,
+        plugin is not None,
+        {name: frozenset(own) for name, own in owners.items()},
+    )
 
 
 def quota_rules(handle: SchedulerHandle) -> QuotaRules:
@@ -206,14 +226,20 @@ def quota_rules(handle: SchedulerHandle) -> QuotaRules:
     return plugin.quotas if plugin is not None else QuotaRules.of(ElasticQuotaArgs())
 
 
-def _hide(quotas_of_level: list[dict[str, Any]], hidden: set[str]) -> None:
-    for one in quotas_of_level:
-        if one["name"] in hidden:
-            one["name"] = "another tenant"
-        for loan in one["borrows"]:
-            if loan["from"] in hidden:
-                loan["from"] = "another tenant"
-        _hide(one["children"], hidden)
+def _without(quotas: Sequence[Mapping[str, Any]], hidden: AbstractSet[str]) -> list[dict[str, Any]]:
+    return [
+        {
+            **one,
+            "name": _other(one["name"], hidden),
+            "borrows": [{**loan, "from": _other(loan["from"], hidden)} for loan in one["borrows"]],
+            "children": _without(one["children"], hidden),
+        }
+        for one in quotas
+    ]
+
+
+def _other(name: str, hidden: AbstractSet[str]) -> str:
+    return "another tenant" if name in hidden else name
 
 
 def _quota_plugin(handle: SchedulerHandle) -> ElasticQuotaPlugin | None:
@@ -223,22 +249,31 @@ def _quota_plugin(handle: SchedulerHandle) -> ElasticQuotaPlugin | None:
     return next((one for one in plugins if isinstance(one, ElasticQuotaPlugin)), None)
 
 
-def gangs(handle: SchedulerHandle, scope: ViewScope) -> dict[str, Any]:
-    """Return gangs as ``koord gang`` does, those first that wait; up to ``MOST_LISTED``."""
-    found = [
-        one
-        for one in gang_summaries(objects_of(handle), GangDefaults())
-        if scope.sees(one.gang.partition("/")[0])
-    ]
+@dataclass(frozen=True, slots=True)
+class GangReport:
+    """All gangs as ``koord gang`` tells them, once for all readers."""
+
+    gangs: Sequence[GangSummary]  # those that wait come first
+    names: PrivateNames
+
+    def visible_to(self, scope: ViewScope) -> dict[str, Any]:
+        """Return what a reader may know of them, as JSON; up to ``MOST_LISTED``."""
+        found = [one for one in self.gangs if scope.sees(one.gang.partition("/")[0])]
+        listed = [msgspec.to_builtins(one) for one in found[:MOST_LISTED]]
+        if not scope.sees_nodes:
+            for one in listed:
+                one["network"] = []
+                for member in one["members"]:
+                    member["node"] = member["domain"] = ""
+        redacted = Redactor(scope, self.names).data(listed)
+        return {"gangs": redacted, "count": len(found)}
+
+
+def gang_report(handle: SchedulerHandle) -> GangReport:
+    """Return the gangs of all tenants."""
+    found = gang_summaries(objects_of(handle), GangDefaults())
     found.sort(key=lambda one: (not is_waiting(one), one.gang))
-    listed = [msgspec.to_builtins(one) for one in found[:MOST_LISTED]]
-    if not scope.sees_nodes:
-        for one in listed:
-            one["network"] = []
-            for member in one["members"]:
-                member["node"] = member["domain"] = ""
-    redacted = Redactor.of(handle.state, scope).data(listed)
-    return {"gangs": redacted, "count": len(found)}
+    return GangReport(found, PrivateNames.of(handle.state))
 
 
 def is_waiting(gang: GangSummary) -> bool:

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 from starlette.applications import Starlette
@@ -89,6 +89,8 @@ _POLICY = (
 _TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
 _MOST_DIGITS = 9
 _FILES = ("index.html", "dashboard.js", "dashboard.css")
+
+ReportT = TypeVar("ReportT")
 
 #: Turns the manifests that a reader wrote into objects.  Raises InputError.
 ManifestReader = Callable[[str], Sequence[KubeObject]]
@@ -271,7 +273,7 @@ class _Pages:
             return EVERY_RIGHT
         token = bearer_token(request.headers.get("authorization", ""))
         return await asyncio.get_running_loop().run_in_executor(
-            self._reviews, lambda: self._policy.rights_of(token, self._known_namespaces())
+            self._reviews, lambda: self._policy.rights_of(token, self._known_namespaces)
         )
 
     async def _scope(self, request: Request) -> ViewScope:
@@ -330,19 +332,23 @@ class _Pages:
         return self._feed.ask(lambda handle: node_details(handle, name, scope))
 
     def quotas(self, _: Mapping[str, str], scope: ViewScope) -> object:
-        return self._kept("quotas", scope, lambda handle: queries.quotas(handle, scope))
+        report = self._shared(queries.quota_report)
+        return self._told("quotas", scope, lambda: report.visible_to(scope))
 
     def gangs(self, _: Mapping[str, str], scope: ViewScope) -> object:
-        return self._kept("gangs", scope, lambda handle: queries.gangs(handle, scope))
+        report = self._shared(queries.gang_report)
+        return self._told("gangs", scope, lambda: report.visible_to(scope))
 
     def attention(self, _: Mapping[str, str], scope: ViewScope) -> object:
+        feed, gangs = self._feed, self._shared(queries.gang_report).gangs
+
         def look(handle: SchedulerHandle) -> object:
-            overview = self._feed.overview
+            overview = feed.overview
             if overview is None:
                 raise NotFoundError("nothing has been read yet")
-            return attention(handle, overview, scope, self._feed.changes, self._feed.components)
+            return attention(handle, overview, scope, feed.changes, feed.components, gangs=gangs)
 
-        return self._kept("attention", scope, look)
+        return self._told("attention", scope, lambda: feed.ask(look))
 
     def timeline(self, _: Mapping[str, str], scope: ViewScope) -> object:
         if not scope.is_everything:
@@ -420,12 +426,16 @@ class _Pages:
                 raise NotFoundError("nothing has been read yet")
             return queries.queue(handle, overview, scope)
 
-        return self._kept("queue", scope, look)
+        return self._told("queue", scope, lambda: self._feed.ask(look))
 
     def find(self, asked: Mapping[str, str], scope: ViewScope) -> object:
         """Find pods by a part of their names, also those that don't wait."""
         text = _required(asked, "text").strip().lower()
-        return self._kept(f"find {text}", scope, lambda handle: queries.find(handle, text, scope))
+        return self._told(
+            f"find {text}",
+            scope,
+            lambda: self._feed.ask(lambda handle: queries.find(handle, text, scope)),
+        )
 
     def start(self, asked: Mapping[str, str], scope: ViewScope) -> object:
         """Tell when a pod would start; a copy of the cluster is run forward for that."""
@@ -443,12 +453,14 @@ class _Pages:
 
         return self._answers.get(("start", name), look)
 
-    def _kept(
-        self, what: str, scope: ViewScope, question: Callable[[SchedulerHandle], object]
-    ) -> object:
-        return self._answers.get(
-            (what, scope), lambda: msgspec.Raw(msgspec.json.encode(self._feed.ask(question)))
-        )
+    def _shared(self, question: Callable[[SchedulerHandle], ReportT]) -> ReportT:
+        """Return what is worked out once for all readers, whatever they may see of it."""
+        found = self._answers.get(question, lambda: self._feed.ask(question))
+        return cast(ReportT, found)
+
+    def _told(self, what: str, scope: ViewScope, answer: Callable[[], object]) -> object:
+        """Return the answer to all who may see the same."""
+        return self._answers.get((what, scope), lambda: msgspec.Raw(msgspec.json.encode(answer())))
 
     # -- what readers want -------------------------------------------------------------------
 

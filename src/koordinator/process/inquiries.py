@@ -42,15 +42,21 @@ class Inquiries:
             answer.cancel()
             raise TimeoutError(f"busy: no answer within {self._patience_s:g} s") from None
 
-    def answer(self) -> None:
-        """Answer what has been asked by now; for the loop of the component."""
-        for answer, question in self._asked():
+    def answer(self, most: int | None = None) -> int:
+        """Answer what has been asked by now, ``most`` at most; for the loop of the component.
+
+        Returns how many there were.
+        """
+        answered = 0
+        for answer, question in self._asked(most):
+            answered += 1
             if not answer.set_running_or_notify_cancel():
                 continue
             try:
                 answer.set_result(question())
             except Exception as error:  # noqa: BLE001 -- belongs to the caller, not to the loop
                 answer.set_exception(error)
+        return answered
 
     def close(self) -> None:
         """Turn away all who wait and all who come; for the end of the loop."""
@@ -61,9 +67,10 @@ class Inquiries:
         for answer, _ in self._asked():
             answer.cancel()
 
-    def _asked(self) -> Iterator[tuple[Future[Any], Callable[[], Any]]]:
+    def _asked(self, most: int | None = None) -> Iterator[tuple[Future[Any], Callable[[], Any]]]:
         """Take what is waiting now; what is asked meanwhile has to wait for the next time."""
-        for _ in range(self._waiting.qsize()):
+        waiting = self._waiting.qsize()
+        for _ in range(waiting if most is None else min(most, waiting)):
             try:
                 yield self._waiting.get_nowait()
             except queue.Empty:

@@ -93,7 +93,7 @@ def test_many_namespaces_are_asked_about_a_few_at_once() -> None:
     """A user of some namespaces waits for a part of them at a time, and sees just these."""
     reviews = SlowReviews(ann=("team-3", "team-11"))
 
-    rights = ReviewedAccess(reviews, VirtualClock()).rights_of("ann", NAMESPACES)
+    rights = ReviewedAccess(reviews, VirtualClock()).rights_of("ann", lambda: NAMESPACES)
 
     assert rights.unasked == 0
     assert rights.scope == ViewScope(frozenset({"team-3", "team-11"}), sees_nodes=False)
@@ -104,7 +104,7 @@ def test_who_may_list_all_namespaces_costs_two_questions() -> None:
     reviews = Reviews(ann=("",))
 
     access = ReviewedAccess(reviews, VirtualClock())
-    assert access.rights_of("ann", NAMESPACES).scope.namespaces is None
+    assert access.rights_of("ann", lambda: NAMESPACES).scope.namespaces is None
     assert len(reviews.asked) == 2
 
 
@@ -114,11 +114,11 @@ def test_who_has_very_many_namespaces_sees_first_what_is_known_first() -> None:
     reviews = StuckReviews("ann", 300, ann=("n7", "n1999"))
     access = ReviewedAccess(reviews, VirtualClock())
 
-    first = access.rights_of("ann", many)
+    first = access.rights_of("ann", lambda: many)
     assert first.scope.namespaces == frozenset({"n7"})
     assert first.unasked == 2000 - 300
     reviews.go_on()
-    while (rights := access.rights_of("ann", many)).unasked:
+    while (rights := access.rights_of("ann", lambda: many)).unasked:
         pass
     assert rights.scope.namespaces == frozenset({"n7", "n1999"})
 
@@ -128,11 +128,11 @@ def test_who_has_very_many_namespaces_delays_nobody() -> None:
     reviews = StuckReviews("ann", 0, ann=("team-1",), bob=("team-2",), admin=("",))
     access = ReviewedAccess(reviews, VirtualClock())
     # So many of her questions wait for answers that there is one asker left.
-    ann = access.rights_of("ann", NAMESPACES[: AT_ONCE - 1])
+    ann = access.rights_of("ann", lambda: NAMESPACES[: AT_ONCE - 1])
 
     assert ann.unasked == AT_ONCE - 1
-    assert access.rights_of("bob", NAMESPACES).scope.namespaces == frozenset({"team-2"})
-    assert access.rights_of("admin", NAMESPACES).scope.namespaces is None
+    assert access.rights_of("bob", lambda: NAMESPACES).scope.namespaces == frozenset({"team-2"})
+    assert access.rights_of("admin", lambda: NAMESPACES).scope.namespaces is None
     reviews.go_on()
 
 
@@ -141,7 +141,7 @@ def test_a_service_account_sees_its_own_namespace_first() -> None:
     own = "system:serviceaccount:team-40:viewer"
     reviews = Reviews(**{own: ("team-40",)})
 
-    ReviewedAccess(reviews, VirtualClock()).rights_of(own, NAMESPACES)
+    ReviewedAccess(reviews, VirtualClock()).rights_of(own, lambda: NAMESPACES)
 
     first, *_ = (namespace for _, namespace in reviews.asked if namespace)
     assert first == "team-40"
@@ -152,14 +152,14 @@ def test_rights_that_are_known_are_not_asked_about_again() -> None:
     clock = VirtualClock()
     reviews = Reviews(ann=("team-1",))
     access = ReviewedAccess(reviews, clock)
-    first = access.rights_of("ann", NAMESPACES)
+    first = access.rights_of("ann", lambda: NAMESPACES)
     asked = len(reviews.asked)
 
     clock.advance_to(clock.now_s() + RIGHTS_LAST_S / 2 - 1)
-    assert access.rights_of("ann", NAMESPACES) == first
+    assert access.rights_of("ann", lambda: NAMESPACES) == first
     assert len(reviews.asked) == asked
     clock.advance_to(clock.now_s() + REFUSALS_LAST_S)
-    access.rights_of("ann", NAMESPACES)
+    access.rights_of("ann", lambda: NAMESPACES)
     assert len(reviews.asked) == 2 * asked
 
 
@@ -168,11 +168,11 @@ def test_a_right_that_was_taken_away_is_gone_soon() -> None:
     clock = VirtualClock()
     reviews = Reviews(ann=("team-1", "team-2"))
     access = ReviewedAccess(reviews, clock)
-    access.rights_of("ann", NAMESPACES)
+    access.rights_of("ann", lambda: NAMESPACES)
 
     reviews.allowed = {"ann": ("team-2",)}
     clock.advance_to(clock.now_s() + RIGHTS_LAST_S + 1)
-    assert access.rights_of("ann", NAMESPACES).scope.namespaces == frozenset({"team-2"})
+    assert access.rights_of("ann", lambda: NAMESPACES).scope.namespaces == frozenset({"team-2"})
 
 
 def test_an_api_server_that_is_away_is_not_a_bad_token() -> None:
@@ -180,21 +180,21 @@ def test_an_api_server_that_is_away_is_not_a_bad_token() -> None:
     clock = VirtualClock()
     reviews = Reviews(ann=("team-1",))
     access = ReviewedAccess(reviews, clock)
-    access.rights_of("ann", NAMESPACES)
+    access.rights_of("ann", lambda: NAMESPACES)
 
     reviews.problem = ClusterError("connection refused")
     clock.advance_to(clock.now_s() + RIGHTS_LAST_S + 1)
     with pytest.raises(AccessDeniedError, match="connection refused") as denied:
-        access.rights_of("ann", NAMESPACES)
+        access.rights_of("ann", lambda: NAMESPACES)
     assert denied.value.status == 503
     reviews.problem = None
-    assert access.rights_of("ann", NAMESPACES).scope.namespaces == frozenset({"team-1"})
+    assert access.rights_of("ann", lambda: NAMESPACES).scope.namespaces == frozenset({"team-1"})
 
 
 def test_without_a_token_no_namespace_is_asked_about() -> None:
     """Whoever has not said who they are gets no answer that costs thousands of questions."""
     reviews = Reviews()
     with pytest.raises(AccessDeniedError) as denied:
-        ReviewedAccess(reviews, VirtualClock()).rights_of("", NAMESPACES)
+        ReviewedAccess(reviews, VirtualClock()).rights_of("", lambda: NAMESPACES)
     assert denied.value.status == 403
     assert len(reviews.asked) == 2

@@ -16,7 +16,7 @@ from koordinator.dashboard.attention import attention
 from koordinator.dashboard.frames import FrameEncoder
 from koordinator.dashboard.node_details import node_details
 from koordinator.dashboard.overview import OverviewBuilder
-from koordinator.dashboard.queries import explanation, gangs, quotas, waiting_pods
+from koordinator.dashboard.queries import explanation, gang_report, quota_report, waiting_pods
 from koordinator.dashboard.redaction import SOMEBODY, PrivateNames, Redactor
 from koordinator.dashboard.sources import SourcePhase, SourceStatus
 from koordinator.simulator.embedded import STOCK, Embedded
@@ -48,8 +48,8 @@ def answers(world: Embedded, scope: ViewScope, pods: Sequence[str]) -> str:
         frame.decode(),
         [[one.pod for one in waiting_pods(overview, redactor, cause)] for cause in causes],
         [explanation(handle, name, scope) for name in pods],
-        gangs(handle, scope),
-        quotas(handle, scope),
+        gang_report(handle).visible_to(scope),
+        quota_report(handle).visible_to(scope),
         [item.text for item in attention(handle, overview, scope).items],
     ]
     if scope.sees_nodes:

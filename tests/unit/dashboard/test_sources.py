@@ -17,7 +17,6 @@ from koordinator.cli.dashboard_flags import DashboardFlags
 from koordinator.cli.recording import opened_recording, recorded_configuration
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.dashboard import queries
-from koordinator.dashboard.access import EVERYTHING
 from koordinator.dashboard.overview import OverviewBuilder
 from koordinator.dashboard.sources import ClusterSource, SourceControl, SourceKind, SourcePhase
 from koordinator.dashboard.sources.cluster import LOST_AFTER_S, LiveClusterSource
@@ -156,7 +155,7 @@ def test_quotas_of_a_simulation_are_on_and_its_decisions_kept() -> None:
     )
     source = simulation_source(flags, SystemClock())
     source.follow(Looks(source, *[nothing] * 200))
-    assert queries.quotas(source.handle, EVERYTHING)["isOn"]
+    assert queries.quota_report(source.handle).is_on
     assert source.trail is not None
     assert source.trail.entries(AuditChoice(), 5)
 
