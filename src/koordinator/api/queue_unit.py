@@ -144,12 +144,15 @@ class UnitReclaimState(ApiStruct, frozen=True, kw_only=True):
 
 
 class UnitAdmission(ApiStruct, frozen=True, kw_only=True):
-    """What of a pod set has been let in."""
+    """What of a pod set has been let in.
+
+    The original's CRD demands ``replicas`` and ``running``, also where they are 0.
+    """
 
     name: str = ""
-    replicas: Int64 = 0
+    replicas: Int64 | None = None
     resources: ResourceList = {}
-    running: Int64 = 0
+    running: Int64 | None = None
     reclaim_state: UnitReclaimState | None = None
 
 
@@ -164,11 +167,14 @@ class UnitPodSetUpdate(ApiStruct, frozen=True, kw_only=True):
 
 
 class AdmissionCheckState(ApiStruct, frozen=True, kw_only=True):
-    """What a check says of a unit; ``state`` is Pending, Ready, Retry or Rejected."""
+    """What a check says of a unit; ``state`` is Pending, Ready, Retry or Rejected.
+
+    The original's CRD demands a ``message``, be it empty.
+    """
 
     name: str = ""
     state: str = ""
-    message: str = ""
+    message: str | None = None
     last_transition_time: dt.datetime | None = None
     pod_set_updates: tuple[UnitPodSetUpdate, ...] = ()
 

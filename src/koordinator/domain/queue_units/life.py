@@ -175,7 +175,7 @@ def let_in(
     status = with_condition(status, EVICTED, "False", "QuotaReserved", now_s)
     at = to_datetime(now_s)
     checks = tuple(
-        AdmissionCheckState(name=name, state=PENDING, last_transition_time=at)
+        AdmissionCheckState(name=name, state=PENDING, message="", last_transition_time=at)
         for name in gates.checks or ()
     )
     status = replace(status, admission_checks=checks)
@@ -193,6 +193,7 @@ def let_in(
             UnitAdmission(
                 name=pod_set.name,
                 replicas=pod_set.count,
+                running=0,
                 resources=to_quantities({n: a * pod_set.count for n, a in pod_set.request.items()}),
             )
             for pod_set in job.pod_sets
@@ -237,7 +238,7 @@ def _stay_out(unit: QueueUnit, job: WaitingJob, times: UnitTimes, now_s: float) 
     """Return the step of a unit that has no room."""
     phase = phase_of(unit)
     if phase is UnitPhase.TIMEOUT_BACKOFF:
-        return _back_off(unit.status, job, now_s)
+        return _back_off(unit.status, job, times, now_s)
     if phase is UnitPhase.SCHED_FAILED:
         return _come_again(unit, job, times, now_s)
     return _wait(unit, job, now_s)
@@ -288,7 +289,7 @@ def _pass_gates(
 def _come_again(unit: QueueUnit, job: WaitingJob, times: UnitTimes, now_s: float) -> UnitStep:
     """Return the step of a unit that a scheduler found no place for."""
     if not _is_reserved(unit.status):
-        return _back_off(unit.status, job, now_s)
+        return _back_off(unit.status, job, times, now_s)
     message = unit.status.message or "the scheduler has no place for it"
     again = _Reason(NOT_SCHEDULED, message, UnitPhase.SCHED_FAILED)
     return _again_later(unit, job, again, times, now_s)
@@ -307,6 +308,8 @@ def _again_later(
     again_s = now_s + times.backoff_s(count)
     status = evicted(unit, again.reason, again.message, now_s, again.phase)
     requeue = UnitRequeueState(count=count, requeue_at=to_datetime(again_s))
+    if job.is_suspended and not job.has_pods:  # says so also where conditions are not stored
+        status = replace(status, admissions=())
     switch: Literal["", "suspend"] = "" if job.is_suspended else "suspend"
     return UnitStep(replace(status, requeue_state=requeue), switch, again_s)
 
@@ -320,7 +323,9 @@ def _with_checks(
     known = {check.name: check for check in status.admission_checks}
     checks = tuple(
         known.get(name)
-        or AdmissionCheckState(name=name, state=PENDING, last_transition_time=to_datetime(now_s))
+        or AdmissionCheckState(
+            name=name, state=PENDING, message="", last_transition_time=to_datetime(now_s)
+        )
         for name in names
     )
     return status if checks == status.admission_checks else replace(status, admission_checks=checks)
@@ -371,11 +376,13 @@ def _run(unit: QueueUnit, job: WaitingJob, times: UnitTimes, now_s: float) -> Un
     return UnitStep(status, "", min(due, default=None))
 
 
-def _back_off(status: QueueUnitStatus, job: WaitingJob, now_s: float) -> UnitStep:
+def _back_off(status: QueueUnitStatus, job: WaitingJob, times: UnitTimes, now_s: float) -> UnitStep:
     if not job.is_suspended:
         return UnitStep(status, "suspend")
     state = status.requeue_state
     ready_s = to_epoch_s(state.requeue_at if state is not None else None, default=0.0)
+    if state is None and status.last_update_time is not None:  # the original's CRD drops it
+        ready_s = to_epoch_s(status.last_update_time) + times.backoff_s(1)
     if now_s < ready_s:
         return UnitStep(status, "", ready_s)
     if job.has_pods:

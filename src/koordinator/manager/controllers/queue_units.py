@@ -14,9 +14,11 @@ from typing import Final
 from msgspec.structs import replace
 
 from koordinator.api.codec import encode_part, merge_patch
+from koordinator.api.core import ResourceRequirements
 from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.meta import JsonObject, KubeObject, ObjectMeta, OwnerReference
 from koordinator.api.namespace import Namespace
+from koordinator.api.pod import Container, PodSpec, PodTemplateSpec
 from koordinator.api.priority import PriorityClass
 from koordinator.api.queue_unit import (
     ConsumerRef,
@@ -36,6 +38,7 @@ from koordinator.domain.queue_units.admission import AdmissionPlan, WaitingUnit,
 from koordinator.domain.queue_units.jobs import (
     ENQUEUED,
     ENQUEUED_AT,
+    JobPodSet,
     WaitingJob,
     is_unit_preemptible,
     read_job,
@@ -254,9 +257,17 @@ def _spec(job: WaitingJob, classes: Mapping[str, PriorityClass], queue: str) -> 
         resource=amounts,
         request=amounts,
         pod_sets=tuple(
-            UnitPodSet(name=it.name, template=it.template, count=it.count) for it in job.pod_sets
+            UnitPodSet(name=it.name, template=it.template or _template(it), count=it.count)
+            for it in job.pod_sets
         ),
     )
+
+
+def _template(pod_set: JobPodSet) -> PodTemplateSpec:
+    """Return what stands for pods that no template describes; the original's CRD demands one."""
+    resources = ResourceRequirements(requests=to_quantities(pod_set.request))
+    container = Container(name=pod_set.name, resources=resources)
+    return PodTemplateSpec(spec=PodSpec(containers=(container,)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,8 +303,8 @@ class _Pass:
             spec = replace(spec, active=False)
         writes: list[Write] = []
         if result.status != unit.status:
-            writes.append(_status(unit, result.status))
-        if encode_part(spec) != encode_part(unit.spec):
+            writes.append(_status(unit, result.status, self.now_s))
+        if _without_templates(spec) != _without_templates(unit.spec):
             patch = merge_patch(unit, _with(unit, spec, unit.status))
             writes.append(_patch(unit, {"spec": patch["spec"]}))
         if result.job:
@@ -318,6 +329,15 @@ class _Pass:
         """Look at everything again then, if not earlier."""
         again_s = self.done.again_s
         self.done.again_s = at_s if again_s is None else min(again_s, at_s)
+
+
+def _without_templates(spec: QueueUnitSpec) -> bytes:
+    """Return what of a spec says whether it is as it should be.
+
+    Templates are for those who read units, and the original's CRD stores them only in part.
+    """
+    bare = tuple(replace(pod_set, template=None) for pod_set in spec.pod_sets)
+    return encode_part(replace(spec, pod_sets=bare))
 
 
 def _times(options: QueueUnitOptions, job: WaitingJob, queue: UnitQueue | None) -> UnitTimes:
@@ -372,7 +392,7 @@ def _admit(every: Sequence[WaitingUnit], living: _Pass) -> AdmissionPlan:
         message = f"it had to go for {by}"
         status = evicted(victim.unit, PREEMPTED, message, now_s)
         writes = (
-            _status(victim.unit, status),
+            _status(victim.unit, status, now_s),
             _switch(victim.unit, victim.job, now_s, resume=False),
         )
         done.steps.append((victim.unit.key, writes))
@@ -382,7 +402,7 @@ def _admit(every: Sequence[WaitingUnit], living: _Pass) -> AdmissionPlan:
             continue
         status = let_in(one.unit, one.job, now_s, gates)
         admitted = _with(one.unit, one.unit.spec, status)
-        lets_in: list[Write] = [_status(one.unit, status)]
+        lets_in: list[Write] = [_status(one.unit, status, now_s)]
         if status.phase == UnitPhase.DEQUEUED:
             lets_in.append(_switch(admitted, one.job, now_s, resume=True))
         done.steps.append((one.unit.key, tuple(lets_in)))
@@ -390,7 +410,7 @@ def _admit(every: Sequence[WaitingUnit], living: _Pass) -> AdmissionPlan:
         why = plan.reasons.get(one.unit.key, "")
         if why and why != one.unit.status.message and one.unit.key not in busy:
             status = replace(one.unit.status, message=why, phase=UnitPhase.ENQUEUED)
-            done.steps.append((one.unit.key, (_status(one.unit, status),)))
+            done.steps.append((one.unit.key, (_status(one.unit, status, now_s),)))
     return plan
 
 
@@ -464,7 +484,13 @@ def _patch(unit: QueueUnit, body: JsonObject, subresource: str = "") -> Patch:
     return Patch(QueueUnit, meta.name, whole, meta.namespace, subresource)
 
 
-def _status(unit: QueueUnit, status: QueueUnitStatus) -> Patch:
+def _status(unit: QueueUnit, status: QueueUnitStatus, now_s: float) -> Patch:
+    """Return the write of a status, with what the original's CRD demands of each."""
+    status = replace(
+        status,
+        phase=status.phase or UnitPhase.ENQUEUED,
+        last_update_time=status.last_update_time or to_datetime(now_s),
+    )
     body = merge_patch(unit, _with(unit, unit.spec, status))
     patch = _patch(unit, {"status": body.get("status", {})}, "status")
     patch.body["metadata"]["resourceVersion"] = unit.metadata.resource_version

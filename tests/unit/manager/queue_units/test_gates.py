@@ -293,3 +293,22 @@ def test_waiting_for_pods_begins_when_the_job_may_start() -> None:
     assert world.phases() == {"a": "Dequeued"}
     world.pass_time(11, pods_run=False)
     assert world.phases() == {"a": "TimeoutBackoff"}
+
+
+def test_a_cluster_with_the_original_s_crd_forgets_conditions_and_all_goes_on() -> None:
+    """It stores neither conditions nor requeueState: nobody starts by an old word, or at once."""
+    world = World(quota(cpu=1), job("a"), strict_queues=ALL, initial_backoff_s=5.0)
+    world.settle()
+    say(world, "a", "SchedFailed", conditions=(), requeue_state=None)
+    forgotten = {"conditions": (), "requeue_state": None}
+    for phase in ("SchedFailed", "SchedFailed"):
+        found = world.unit("a")
+        world.cluster.update_status(
+            replace(found, status=replace(found.status, phase=phase, **forgotten))
+        )
+        world.settle()
+    assert (world.phases(), world.running()) == ({"a": "SchedFailed"}, set())
+    world.pass_time(6)
+    assert world.phases() == {"a": "SchedReady"}
+    say(world, "a", "SchedSucceed", **forgotten)
+    assert world.running() == {"a"}

@@ -63,6 +63,27 @@ def test_a_unit_is_in_the_original_s_words() -> None:
     assert true == {"QuotaReserved", "Admitted", "PodsReady"}
 
 
+def test_units_have_what_the_crd_of_the_original_demands() -> None:
+    """On a cluster with its CRDs the API server would refuse them otherwise.
+
+    Source: koord-queue v1.8.0 chart, templates/crd/queueunit-v1alpha1.yaml, ``required``.
+    """
+    checked = queue()
+    checked["spec"]["admissionChecks"] = [{"name": "budget"}]
+    world = World(quota(cpu=1), checked, job("in"), job("out"))
+    world.settle()
+    for unit in world.cluster.list(QueueUnit).items:
+        made = to_manifest(unit)
+        status = made["status"]
+        assert {"phase", "lastUpdateTime"} <= status.keys()
+        for check in status.get("admissionChecks", []):
+            assert {"lastTransitionTime", "message", "name", "state"} <= check.keys()
+        for admission in status.get("admissions", []):
+            assert {"name", "replicas", "running"} <= admission.keys()
+        assert all("template" in pod_set for pod_set in made["spec"]["podSet"])
+    assert world.phases() == {"in": "Reserved", "out": "Enqueued"}
+
+
 def test_room_that_a_job_gives_back_goes_to_the_next() -> None:
     """Whether it ended well or badly, or was deleted."""
     world = World(quota(cpu=1), *(job(name) for name in "abcd"))
