@@ -209,22 +209,22 @@ function Entries(props: { entries: Decision[]; count: number }): JSX.Element {
       <Table label="Decisions, newest first" heads={['When', 'What', 'Who', 'Node', 'Decided by', 'Why']}>
         {runs.slice(0, isOpen ? runs.length : FIRST).map(({ newest, oldest, many }) => (
           <tr>
-            <td data-label="When">
+            <td>
               {many > 1 && `${when(oldest)} – `}
               {when(newest)}
             </td>
-            <td data-label="What">
+            <td>
               {OUTCOMES[newest.outcome] ?? newest.outcome}
               {many > 1 && ` ${count(many)}×`}
             </td>
-            <td data-label="Who">
+            <td>
               <Who one={newest} />
             </td>
-            <td data-label="Node">
+            <td>
               <Nodes one={newest} />
             </td>
-            <td data-label="Decided by">{newest.plugin || '–'}</td>
-            <td data-label="Why">
+            <td>{newest.plugin || '–'}</td>
+            <td>
               {newest.by && `for ${newest.by} `}
               <Reason text={newest.reason ?? ''} />
               {!newest.reason && newest.best && newest.best.length > 1 && `best of ${newest.best.map((one) => `${one.node} ${one.total}`).join(', ')}`}
@@ -298,15 +298,15 @@ function Summary(props: { summary: DecisionSummary; title: string; find: (text: 
           <Table label="Jobs that were refused most often" heads={['Job', 'Times', 'Pods', 'By', 'Why']}>
             {summary.rejected.map((one) => (
               <tr>
-                <td data-label="Job">
+                <td>
                   <button type="button" class="link" onClick={() => props.find(one.job)}>
                     {one.job}
                   </button>
                 </td>
-                <td data-label="Times">{count(one.rejections)}</td>
-                <td data-label="Pods">{count(one.pods)}</td>
-                <td data-label="By">{one.plugin}</td>
-                <td data-label="Why">{one.reason}</td>
+                <td>{count(one.rejections)}</td>
+                <td>{count(one.pods)}</td>
+                <td>{one.plugin}</td>
+                <td>{one.reason}</td>
               </tr>
             ))}
           </Table>
@@ -318,11 +318,11 @@ function Summary(props: { summary: DecisionSummary; title: string; find: (text: 
           <Table label="Nodes that closed again and again" heads={['Node', 'Times', 'Why']}>
             {summary.flapping.map((one) => (
               <tr>
-                <td data-label="Node">
+                <td>
                   <a href={`#/map/${encodeURIComponent(one.node)}`}>{one.node}</a>
                 </td>
-                <td data-label="Times">{count(one.closed)}</td>
-                <td data-label="Why">{one.reason}</td>
+                <td>{count(one.closed)}</td>
+                <td>{one.reason}</td>
               </tr>
             ))}
           </Table>
@@ -334,10 +334,10 @@ function Summary(props: { summary: DecisionSummary; title: string; find: (text: 
           <Table label="Plugins that took the most time" heads={['Plugin', 'Point', 'Share', 'µs per pod']}>
             {summary.slowest.map((one) => (
               <tr>
-                <td data-label="Plugin">{one.plugin}</td>
-                <td data-label="Point">{one.point}</td>
-                <td data-label="Share">{Math.round(one.share * 100)} %</td>
-                <td data-label="µs per pod">{((one.seconds / Math.max(one.pods, 1)) * 1e6).toFixed(1)}</td>
+                <td>{one.plugin}</td>
+                <td>{one.point}</td>
+                <td>{Math.round(one.share * 100)} %</td>
+                <td>{((one.seconds / Math.max(one.pods, 1)) * 1e6).toFixed(1)}</td>
               </tr>
             ))}
           </Table>

@@ -75,8 +75,9 @@ export function axisText(atS: number, next: number, before: number): string {
   return clock(atS, step < 60 && step > 0 ? 3 : 2)
 }
 
+/** Return a moment of a cluster; times of a recorded simulation begin with 1970, as virtual ones do. */
 export function moment(atS: number, isVirtual: boolean): string {
-  if (!isVirtual) return new Date(atS * 1000).toLocaleString()
+  if (!isVirtual && atS > 365 * DAY) return new Date(atS * 1000).toLocaleString()
   const day = Math.floor(atS / DAY)
   return day ? `day ${day + 1}, ${clock(atS, 3)}` : clock(atS, 3)
 }

@@ -1,6 +1,6 @@
 // Small parts that several views have.
 import type { ComponentChildren, JSX } from 'preact'
-import { useEffect, useLayoutEffect, useState } from 'preact/hooks'
+import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks'
 import { get, Refused } from './client'
 
 /** Ask again every few seconds while the view is open. */
@@ -65,9 +65,16 @@ export function Empty(props: { children: ComponentChildren }): JSX.Element {
 
 /** A table whose rows fold where the page is narrow: see data-label in style.css. */
 export function Table(props: { label: string; heads: string[]; tone?: string; children: ComponentChildren }): JSX.Element {
+  const table = useRef<HTMLTableElement>(null)
+  useLayoutEffect(() => {
+    for (const row of table.current?.tBodies[0]?.rows ?? [])
+      [...row.cells].forEach((cell, place) => {
+        if (cell.tagName === 'TD') cell.dataset['label'] = props.heads[place] ?? ''
+      })
+  })
   return (
     <div class="scroll" tabIndex={0} role="region" aria-label={props.label}>
-      <table class={props.tone ?? ''}>
+      <table ref={table} class={props.tone ?? ''}>
         <thead>
           <tr>
             {props.heads.map((head) => (

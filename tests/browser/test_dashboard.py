@@ -145,7 +145,7 @@ def test_which_tenant_is_over_its_guarantee_and_from_whom_it_borrows(
     row = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="blue", exact=True))
     row.wait_for()
     assert "114" in row.inner_text()
-    page.get_by_text("red/ring").first.click()
+    page.get_by_role("region", name="Gangs").get_by_text("red/ring").first.click()
     page.get_by_role("link", name="red/ring-0").wait_for()
 
 

@@ -16,6 +16,7 @@ from tests.worlds import START_S, configuration, device, gpu_pod, made, node, po
 
 from koordinator.api.meta import KubeObject
 from koordinator.dashboard.sources.manifests import ManifestSource
+from koordinator.foundation.clock import to_datetime
 from koordinator.simulator.embedded import STOCK
 
 pytestmark = pytest.mark.slow
@@ -150,7 +151,8 @@ def test_why_does_this_gang_wait_since_when_and_what_is_the_cheapest_remedy(
 def test_the_same_from_the_gang(reader: Reader) -> None:
     """Who begins with the gang gets there, too."""
     reader.open("Shares")
-    reader.click(reader.page.get_by_text("red/ring", exact=True))
+    gangs = reader.page.get_by_role("region", name="Gangs")
+    reader.click(gangs.get_by_text("red/ring", exact=True))
     reader.click(reader.page.get_by_role("link", name="Why does it wait"))
     reader.reads("Waits since")
 
@@ -277,3 +279,21 @@ def test_what_would_a_descheduler_move(reader: Reader) -> None:
     reader.open("Try it")
     reader.click(reader.page.get_by_role("button", name="What would move?"))
     reader.reads("Nothing moves.")
+
+
+def test_what_is_waited_for_longest(open_page: OpenPage) -> None:
+    """Most pods wait for one thing, and one pod for another, for longer: either may come first."""
+    early = pod("early", memory="900Gi", namespace="red")
+    since = replace(early.metadata, creation_timestamp=to_datetime(START_S - 7200))
+    objects = [
+        node("n", cpu=1, memory="8Gi"),
+        replace(early, metadata=since),
+        *(pod(f"late-{number}", cpu=9, namespace="blue") for number in range(3)),
+    ]
+    with served(manifests(objects)) as found:
+        reader = Reader(open_page(f"http://127.0.0.1:{found.port}/"))
+        first = reader.page.locator("article h2").first
+        assert first.inner_text() == "3 pods: too little cpu is free"
+        reader.choose("first", "longest")
+        assert first.inner_text() == "1 pod: too little memory is free"
+        reader.reads("longest 2 h")

@@ -151,7 +151,7 @@ function ResultRows(props: { table: ResultTable }): JSX.Element {
     place === 0 && table.hasFigures ? (
       <th scope="row">{value as string}</th>
     ) : (
-      <td data-label={table.heads[place] ?? ''}>{typeof value === 'string' ? value : <Change {...value} />}</td>
+      <td>{typeof value === 'string' ? value : <Change {...value} />}</td>
     )
   return (
     <>

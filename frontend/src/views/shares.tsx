@@ -91,18 +91,18 @@ function QueueOrder(): JSX.Element {
         <Table label="Queue, in the order in which pods are tried" heads={['Place', 'Pod', ...(hasQuotas ? ['Quota'] : []), 'Priority', 'Waits', 'Tried', 'For what']}>
           {rows.slice(0, isOpen ? rows.length : FIRST).map(({ first: one, many }) => (
             <tr key={one.pod}>
-              <td data-label="Place">{count(one.position)}</td>
-              <td data-label="Pod">
+              <td>{count(one.position)}</td>
+              <td>
                 <span>
                   <a href={`#/waiting/${encodeURIComponent(one.pod)}`}>{many > 1 ? one.gang : one.pod}</a>
                   {many > 1 && ` (${count(many)} pods)`}
                 </span>
               </td>
-              {hasQuotas && <td data-label="Quota">{one.quota || '–'}</td>}
-              <td data-label="Priority">{one.priority ?? 0}</td>
-              <td data-label="Waits">{age(model.status.nowS - one.sinceS)}</td>
-              <td data-label="Tried">{one.attempts ?? 0}×</td>
-              <td data-label="For what">{one.cause}</td>
+              {hasQuotas && <td>{one.quota || '–'}</td>}
+              <td>{one.priority ?? 0}</td>
+              <td>{age(model.status.nowS - one.sinceS)}</td>
+              <td>{one.attempts ?? 0}×</td>
+              <td>{one.cause}</td>
             </tr>
           ))}
         </Table>

@@ -10,19 +10,30 @@ import type { Cause, Explanation, Forecast, FoundPods, NamedPod } from '../wire'
 
 export function Waiting(props: { pod: string }): JSX.Element {
   const [filter, setFilter] = useState('')
+  const [order, setOrder] = useState<'most' | 'longest'>('most')
   const wanted = filter.trim().toLowerCase()
-  const causes = model.waiting.filter(
+  const found = model.waiting.filter(
     (one) =>
       !wanted ||
       one.cause.toLowerCase().includes(wanted) ||
       one.namespaces.some((name) => name.toLowerCase().includes(wanted)) ||
       one.named.some((pod) => pod.pod.toLowerCase().includes(wanted)),
   )
+  const causes = order === 'longest' ? [...found].sort((a, b) => a.oldestS - b.oldestS) : found
   return (
     <div class="columns">
       <section aria-label="Causes">
         <div class="tools">
           <h1>What waits</h1>
+          {model.waiting.length > 1 && (
+            <label>
+              first{' '}
+              <select value={order} onChange={(event) => setOrder(event.currentTarget.value as 'most' | 'longest')}>
+                <option value="most">what most wait for</option>
+                <option value="longest">what is waited for longest</option>
+              </select>
+            </label>
+          )}
           <input
             type="search"
             data-search
@@ -73,12 +84,31 @@ function OtherPods(props: { wanted: string; chosen: string; isAlone: boolean }):
   )
 }
 
+const NAMED = 3
+
+function someOf(names: string[]): string {
+  const left = names.length - NAMED
+  return names.slice(0, NAMED).join(', ') + (left > 0 ? ` and ${count(left)} more` : '')
+}
+
+/** Members of a gang that follow on one another are one line. */
+function byGang(pods: NamedPod[]): { first: NamedPod; many: number }[] {
+  const found: { first: NamedPod; many: number }[] = []
+  for (const one of pods) {
+    const last = found[found.length - 1]
+    if (last && one.gang && last.first.gang === one.gang) last.many += 1
+    else found.push({ first: one, many: 1 })
+  }
+  return found
+}
+
 function CauseCard(props: { cause: Cause; chosen: string; wanted: string }): JSX.Element {
   const { cause } = props
   const [isOpen, setOpen] = useState(false)
   const all = useAnswer<{ pods: NamedPod[] }>('waiting', isOpen ? { cause: cause.cause } : null, 5000)
   const pods = (all.answer?.pods ?? cause.named).filter((one) => !props.wanted || `${one.pod} ${cause.cause}`.toLowerCase().includes(props.wanted))
-  const shown = isOpen ? pods : pods.slice(0, 3)
+  const lines = byGang(pods)
+  const shown = isOpen ? lines : lines.slice(0, NAMED)
   const longest = age(model.status.nowS - cause.oldestS)
   return (
     <article class="card">
@@ -88,8 +118,8 @@ function CauseCard(props: { cause: Cause; chosen: string; wanted: string }): JSX
       <p class="facts">
         longest {longest}
         {cause.gangs > 0 && ` · ${cause.gangs} ${cause.gangs === 1 ? 'gang' : 'gangs'}`}
-        {cause.plugins.length > 0 && ` · ${cause.plugins.join(', ')}`}
-        {` · ${cause.namespaces.join(', ')}`}
+        {cause.plugins.length > 0 && ` · ${someOf([...new Set(cause.plugins.flatMap((one) => one.split(', ')))])}`}
+        {` · ${someOf(cause.namespaces)}`}
       </p>
       {cause.help && (
         <p class="help">
@@ -97,10 +127,13 @@ function CauseCard(props: { cause: Cause; chosen: string; wanted: string }): JSX
         </p>
       )}
       <ul class="pods">
-        {shown.map((one) => (
+        {shown.map(({ first: one, many }) => (
           <li key={one.pod}>
             <a href={`#/waiting/${encodeURIComponent(one.pod)}`} aria-current={one.pod === props.chosen ? 'true' : undefined}>
-              <span class="name">{one.pod}</span>
+              <span class="name">
+                {one.pod}
+                {many > 1 && <span class="dim"> and {pods.length < cause.pods ? 'others' : count(many - 1)} of its gang</span>}
+              </span>
               <span class="dim">
                 {age(model.status.nowS - one.sinceS)}
                 {one.position > 0 && ` · place ${one.position}`}
@@ -110,7 +143,7 @@ function CauseCard(props: { cause: Cause; chosen: string; wanted: string }): JSX
           </li>
         ))}
       </ul>
-      {cause.pods > 3 && (
+      {cause.pods > NAMED && (
         <button type="button" class="link" aria-expanded={isOpen} onClick={() => setOpen(!isOpen)}>
           {isOpen ? 'fewer' : `all ${count(cause.pods)}`}
         </button>

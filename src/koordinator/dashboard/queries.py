@@ -174,7 +174,9 @@ def _quota_of(handle: SchedulerHandle, key: str) -> str:
     plugin, waiting = _quota_plugin(handle), handle.state.unbound.get(key)
     if plugin is None or waiting is None:
         return ""
-    return waiting[0].metadata.labels.get(QUOTA_NAME, "")
+    meta = waiting[0].metadata
+    own = handle.state.objects.get(ElasticQuota, f"{meta.namespace}/{meta.namespace}")
+    return meta.labels.get(QUOTA_NAME, "") or (own.metadata.name if own is not None else "")
 
 
 # -- shares ----------------------------------------------------------------------------------

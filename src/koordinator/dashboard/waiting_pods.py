@@ -109,7 +109,7 @@ class WaitingPods(Sequence[WaitingPod]):
         gangs = TextColumn.of([one.gang for one in rows])
         causes = TextColumn.of([one.cause for one in rows])
         plugins = TextColumn.of([one.plugin for one in rows])
-        if len(gangs.texts) > 1:
+        if any(gangs.texts):
             causes, plugins = _with_their_gangs(rows, gangs, causes, plugins)
         namespaces = TextColumn.of([one.namespace for one in rows])
         return cls(rows, positions[order], causes, plugins, namespaces, gangs)

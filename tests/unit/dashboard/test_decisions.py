@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.unit.dashboard.dashboards import crowded, manifests, served
-from tests.worlds import node, pod
+from tests.worlds import START_S, node, pod
 from typer.testing import CliRunner
 
 from koordinator.cli.decision_archives import FileArchive, ServerArchive
@@ -18,6 +18,9 @@ from koordinator.dashboard.redaction import PrivateNames, Redactor
 from koordinator.domain.audit import AuditedPod, AuditEntry, AuditOutcome, ScoredNode
 from koordinator.domain.audit.entry import to_lines
 from koordinator.foundation.errors import InputError
+from koordinator.scheduler.features.audit import Audit
+from koordinator.scheduler.features.audit.pages import audit_services
+from koordinator.simulator.embedded import STOCK, Embedded
 
 BLUE = ViewScope(frozenset({"blue"}), sees_nodes=False)
 
@@ -194,3 +197,20 @@ def test_what_can_not_be_told_is_refused(flags: list[str], found: str) -> None:
     done = CliRunner().invoke(app, ["dashboard", *flags, "--no-browser", "--listen", "127.0.0.1:0"])
     assert done.exit_code != 0
     assert found in f"{done.exception}"
+
+
+def test_a_scheduler_that_runs_answers_what_it_is_asked() -> None:
+    """The archive's parameters are those of its page, and its entries those that it decided."""
+    audit = Audit()
+    world = Embedded(STOCK, now_s=START_S, audit=audit)
+    world.load([node("a", cpu=8), pod("p", cpu=3), pod("large", cpu=99)])
+    world.run_to_fixed_point()
+    pages = audit_services(audit, lambda question: question())
+
+    def ask(path: str, parameters: dict[str, str]) -> bytes:
+        return msgspec.json.encode(pages[path.removeprefix("/apis/v1")](parameters))
+
+    archive = ServerArchive("https://there", ask)
+    first = archive.newest(100)
+    assert {pod.pod for entry in first for pod in entry.pods} == {"default/p", "default/large"}
+    assert archive.newest(100) == first

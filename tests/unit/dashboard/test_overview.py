@@ -130,6 +130,18 @@ def test_causes_that_differ_by_names_and_numbers_are_one_curve() -> None:
     }
 
 
+def test_members_of_a_gang_wait_for_what_keeps_the_one_that_was_tried() -> None:
+    """Also where nobody but this gang waits."""
+    base = overview(settled(*crowded())).waiting[0]
+    tried = replace(base, gang="red/ring", attempts=1, cause="too little cpu is free")
+    others = [
+        replace(tried, name=f"other-{n}", attempts=0, cause=f"there are {n}") for n in range(3)
+    ]
+    found = WaitingPods.of([*others, tried], np.arange(4))
+    assert {one.cause for one in found} == {"too little cpu is free"}
+    assert list(found.by_cause) == ["too little cpu is free"]
+
+
 def test_how_near_the_network_comes_is_no_cause_of_its_own() -> None:
     """Gangs that wait for the same wait together, however much room the best part has."""
     tried = "no candidate topology nodes can accommodate job, it has; best was {} with room for {}"
