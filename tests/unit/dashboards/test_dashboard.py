@@ -118,3 +118,45 @@ def test_panels_do_not_overlap() -> None:
         assert not cells & taken
         assert at["x"] + at["w"] <= 24
         taken |= cells
+
+
+#: What the original's dashboard of the scheduler asks for, July 2026, with the labels that it
+#: selects or groups by; without the series that differences.md says are not there.
+OF_ORIGINAL = {
+    "process_cpu_seconds_total": "",
+    "process_resident_memory_bytes": "",
+    "rest_client_request_duration_seconds_bucket": "verb",
+    "rest_client_requests_total": "code host method",
+    "scheduler_elastic_quota_hook_plugin_latency_bucket": "operation plugin",
+    "scheduler_elastic_quota_hook_plugin_latency_count": "",
+    "scheduler_elastic_quota_process_latency_bucket": "",
+    "scheduler_elastic_quota_process_latency_count": "",
+    "scheduler_elastic_quota_spec": "name",
+    "scheduler_elastic_quota_status": "name",
+    "scheduler_framework_extension_point_duration_seconds_bucket": "extension_point",
+    "scheduler_framework_extension_point_duration_seconds_count": "extension_point",
+    "scheduler_framework_extension_point_duration_seconds_sum": "extension_point",
+    "scheduler_pending_pods": "queue",
+    "scheduler_permit_wait_duration_seconds_bucket": "",
+    "scheduler_plugin_execution_duration_seconds_bucket": "extension_point plugin",
+    "scheduler_plugin_execution_duration_seconds_count": "extension_point plugin status",
+    "scheduler_plugin_execution_duration_seconds_sum": "extension_point plugin",
+    "scheduler_pod_scheduling_attempts_bucket": "",
+    "scheduler_preemption_attempts_total": "",
+    "scheduler_queue_incoming_pods_total": "event queue",
+    "scheduler_schedule_attempts_total": "result",
+    "scheduler_scheduling_algorithm_duration_seconds_bucket": "",
+    "scheduler_scheduling_algorithm_duration_seconds_count": "",
+    "scheduler_scheduling_attempt_duration_seconds_bucket": "",
+    "scheduler_unschedulable_pods": "",
+    "scheduler_update_elastic_quota_status_duration_seconds_bucket": "",
+    "scheduler_update_elastic_quota_status_duration_seconds_count": "",
+}
+
+
+@pytest.mark.parametrize("name", OF_ORIGINAL)
+def test_the_dashboard_of_the_original_is_drawn_from_our_series(
+    name: str, labels: dict[str, frozenset[str]]
+) -> None:
+    """Under the same names, with at least the labels that it asks for."""
+    assert set(OF_ORIGINAL[name].split()) <= labels[name]
