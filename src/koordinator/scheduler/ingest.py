@@ -96,12 +96,20 @@ class Ingest:
         return offered.node
 
     def _is_outdated(self, new: KubeObject) -> bool:
-        """Return whether we have the answer to a write of ours that came after this version."""
+        """Return whether we have the answer to a write of ours that came after this version.
+
+        Be it of another object of that name, which was made since.
+        """
         known = self._state.objects.get(type(new), new.key)
+        return known is not None and _version(known) > _version(new)
+
+    def _is_replaced(self, gone: KubeObject) -> bool:
+        """Return whether we know already of another object that has the name now."""
+        known = self._state.objects.stored(type(gone), gone.key)
         return (
             known is not None
-            and known.metadata.uid == new.metadata.uid
-            and _version(known) > _version(new)
+            and known.metadata.uid != gone.metadata.uid
+            and _version(known) > _version(gone)
         )
 
     def drop(self, gone: KubeObject) -> ClusterEvent:
@@ -110,7 +118,8 @@ class Ingest:
             if gone.metadata.name in self._state.nodes.rows:
                 self._state.drop_node(gone.metadata.name)
         else:
-            self._state.objects.drop(gone)
+            if not self._is_replaced(gone):
+                self._state.objects.drop(gone)
             if isinstance(gone, Device):
                 self._set_devices(gone.metadata.name)
             elif isinstance(gone, NodeResourceTopology):

@@ -29,12 +29,15 @@ from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
 from koordinator.cluster.memory.server import MemoryCluster
+from koordinator.domain.dynamic_resources.extended_resources import ExtendedRequests
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import ClusterError
 from koordinator.scheduler.assembly import build_scheduler
+from koordinator.scheduler.contract import Refusal
 from koordinator.scheduler.loop import Scheduler
+from koordinator.scheduler.plugins.dynamic_resources.changes import make_claim
 from koordinator.scheduler.profile import WATCHED, build_profiles
-from koordinator.scheduler.snapshot import ClusterState
+from koordinator.scheduler.snapshot import ClusterState, ObjectTable
 
 CROWD = configuration(
     plugins={
@@ -156,7 +159,7 @@ def test_the_name_of_a_class_is_changed_while_a_pod_waits_for_devices() -> None:
 class LossyCluster(MemoryCluster):
     """Loses one request or answer of a kind of write."""
 
-    loses = ""  # such as "create answer", "patch request", "bind request"
+    loses = ""  # such as "create answer", or "pods/status request, then resourceclaims request"
 
     def create(self, obj: Any) -> Any:
         if not isinstance(obj, ResourceClaim):
@@ -175,13 +178,71 @@ class LossyCluster(MemoryCluster):
         return self._perhaps(verb, write)
 
     def _perhaps(self, verb: str, write: Any) -> Any:
-        lost, _, what = self.loses.partition(" ")
+        first, _, then = self.loses.partition(", then ")
+        lost, _, what = first.partition(" ")
         if lost != verb:
             return write()
-        self.loses = ""
+        self.loses = then
         if what == "answer":
             write()
         raise ClusterError("connection lost")
+
+
+class SlowCluster(LossyCluster):
+    """Brings no more news of claims than it is told to."""
+
+    brings = 1 << 20
+
+    def watch(self, *args: Any, **more: Any) -> Any:
+        return SlowWatch(self, super().watch(*args, **more))
+
+
+class SlowWatch:
+    """A watch of such a cluster."""
+
+    def __init__(self, cluster: SlowCluster, watch: Any) -> None:
+        self._cluster, self._watch = cluster, watch
+        self._kept: list[Any] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._watch, name)
+
+    def poll(self) -> list[Any]:
+        brought: list[Any] = []
+        for event in self._watch.poll():
+            (self._kept if isinstance(event.object, ResourceClaim) else brought).append(event)
+        count = min(self._cluster.brings, len(self._kept))
+        self._cluster.brings -= count
+        brought += self._kept[:count]
+        del self._kept[:count]
+        return brought
+
+
+@pytest.mark.parametrize("news", range(8))
+def test_late_news_of_a_claim_that_was_taken_back_frees_nothing(news: int) -> None:
+    """The pod has another claim of that name by then, whose device stays taken."""
+    clock = VirtualClock(START_S)
+    cluster = SlowCluster(clock)
+    cluster.load([node("n"), slice_of("n", 1), gpu_class()])
+    scheduler = started(cluster, clock)
+    scheduler.step()
+    cluster.load([asking("p")])
+    cluster.brings, cluster.loses = 0, "pods/status request, then resourceclaims request"
+    for _ in range(6):
+        scheduler.step()
+        clock.advance_to(clock.now_s() + 15)
+    assert outcome(cluster) == {"p": ["n/gpu-0"]}
+    cluster.load([asking("q")])
+    cluster.brings = news
+    for _ in range(10):
+        scheduler.step()
+        clock.advance_to(clock.now_s() + 400)
+
+    assert outcome(cluster) == {"p": ["n/gpu-0"]}
+    cluster.brings = 1 << 20
+    settle(clock, scheduler)
+    assert outcome(cluster) == {"p": ["n/gpu-0"]}
+    scheduler.validate()
 
 
 def started(cluster: MemoryCluster, clock: VirtualClock) -> Scheduler:
@@ -274,3 +335,35 @@ def test_two_schedulers_at_once_give_one_claim() -> None:
         "m/gpu-0",
         "n/gpu-0",
     ]
+
+
+def test_old_news_of_a_claim_frees_nothing_that_a_new_one_will_have() -> None:
+    """Both have the name: the devices of both are taken until it is clear which one there is."""
+    first = world(node("n"), slice_of("n", 1), gpu_class(), asking("p"))
+    assert places(first) == {"p": "n"}
+    (old,) = claims(first)
+    owner, allocation = old.metadata.owner_references[0], old.status.allocation
+    assert allocation is not None
+    (result,) = allocation.devices.results
+    wanted = replace(
+        allocation, devices=replace(allocation.devices, results=(replace(result, device="gpu-9"),))
+    )
+    pod = replace(old.metadata, name=owner.name, uid=owner.uid)
+    table = ObjectTable()
+    made_now = make_claim(table, pod, ExtendedRequests(old.spec.devices.requests, ()), wanted)
+    assert not isinstance(made_now, Refusal)
+    change, name = made_now
+    assert name == old.metadata.name
+
+    def shown() -> list[str]:
+        known = table.get(ResourceClaim, old.key)
+        return [] if known is None else devices(known)
+
+    table.assume(change)
+    assert shown() == ["n/gpu-9"]
+    table.put(old)
+    assert shown() == ["n/gpu-0", "n/gpu-9"]
+    table.drop(old)
+    assert shown() == ["n/gpu-9"]
+    table.withdraw(change)
+    assert shown() == []

@@ -80,7 +80,10 @@ def empty_cluster(question: Question) -> EmptyCluster | None:
     row = question.empty_home(HOMES_TRIED)
     if row is not None:
         return None if question.wants_company else EmptyCluster(fits=True, node=nodes.names[row])
+    served = {column for column, _ in question.pod_class.served}
     for column, amount in question.pod_class.demand:
+        if column in served:
+            continue
         name = question.state.axis.names[column]
         most = int(nodes.allocatable[column, found.rows].max())
         if amount > most:

@@ -241,6 +241,8 @@ def _shortages(state: ClusterState, pod: PodClass, rows: IntArray) -> Shortages:
     asked = np.array([amount for _, amount in demand], np.int64)
     free = nodes.allocatable[columns][:, rows] - nodes.requested[columns][:, rows]
     lacking = np.maximum(asked[:, None] - free, 0).T
+    for column, _ in pod.served:  # claims say what is lacking where a node has none itself
+        lacking[np.ix_(nodes.allocatable[column, rows] == 0, columns == column)] = 0
     return Shortages(lacking, asked, tuple(names[c] for c in columns.tolist()))
 
 

@@ -56,11 +56,15 @@ class PreemptionExecutor:
         Where nobody knows whether a write happened, the watch tells.
         """
         for change in changes:
+            old = self._state.objects.get(change.kind, change.key)
             try:
                 new = write_change(self._cluster, change)
             except ClusterError as error:
-                return error
-            old = self._state.objects.get(change.kind, change.key)
+                if old is None or not (change.deletes and isinstance(error, NotFoundError)):
+                    return error
+                new = structs.replace(
+                    old, metadata=structs.replace(old.metadata, finalizers=())
+                )  # it is gone
             if change.deletes and not new.metadata.finalizers:
                 self._state.objects.drop(new)
                 event = ClusterEvent(change.kind.KIND, Action.DELETE, old, None)

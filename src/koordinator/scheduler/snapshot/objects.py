@@ -30,6 +30,8 @@ class ObjectChange:
     #: what ``amend`` is made of where there is no such object yet: it is created first
     created: KubeObject | None = None
     deletes: bool = False  # what is so amended is deleted then
+    #: what is shown of a stored object that can't be so, as long as the change is assumed
+    beside: Callable[[Any], KubeObject] | None = None
     undo: "ObjectChange | None" = None  # what becomes of an object that was created for nothing
 
 
@@ -109,7 +111,7 @@ class ObjectTable:
             try:
                 item = change.amend(item)
             except ClusterError:
-                continue
+                item = change.beside(item) if change.beside is not None else item
         return item
 
     def stored(self, kind: type[Kind], key: str) -> Kind | None:

@@ -118,8 +118,16 @@ def make_claim(
             raise ConflictError(f"ResourceClaim {now.key} has got other devices")
         return with_consumer(now, consumer(pod))
 
+    def beside(now: ResourceClaim) -> ResourceClaim:
+        """Return another claim of that name with these devices as well: both are taken."""
+        has = now.status.allocation or ClaimAllocation()
+        results = (*has.devices.results, *allocation.devices.results)
+        both = replace(has, devices=replace(has.devices, results=results))
+        return replace(now, status=replace(now.status, allocation=both))
+
     undo = deletion(made.key, pod.uid)
-    return ObjectChange(ResourceClaim, made.key, amend, created=made, undo=undo), name
+    change = ObjectChange(ResourceClaim, made.key, amend, created=made, beside=beside, undo=undo)
+    return change, name
 
 
 def find_made_claim(objects: ObjectTable, pod: ObjectMeta) -> ResourceClaim | None:
