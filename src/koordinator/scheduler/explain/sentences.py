@@ -299,6 +299,10 @@ SENTENCES: Final[tuple[tuple[str, str], ...]] = (
         "its resource claim {0} is used by as many pods as may use one",
     ),
     (r"claim (\S+): device (\S+) reports (.*)", "device {1} of its resource claim {0} reports {2}"),
+    (
+        r"claim (\S+): devices were not ready in time",
+        "the devices of its resource claim {0} were not made ready in time",
+    ),
     (r"(.*found .*; accepted (?:is|are) .*)", "what is written about it can't be read: {0}"),
 )
 _PATTERNS: Final = tuple((re.compile(pattern), words) for pattern, words in SENTENCES)
