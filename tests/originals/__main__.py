@@ -13,7 +13,7 @@ from tests.originals import stage, suites, verdicts
 
 #: What decides about pods: everything of the scheduler's own, and claims.
 _FOCUS = {
-    "claims": [r"\[DRA\]"],
+    "claims": [r"\[DRA\] kubelet", r"\[DRA\] \[FeatureGate:DRAExtendedResource\]"],
     "devices": [r"\] DeviceShare", r"\] Preemption .* with device"],
     "koordinator": [r"\[scheduling\]", r"\[quota\]", r"\[slo-controller\]"],
     "kubernetes": [r"\[sig-scheduling\]", r"\[DRA\] control plane", r"\[DRA\] .*CRUD Tests"],

@@ -21,20 +21,15 @@ class Known:
 
 #: Left out by the command line of the suite.
 NOT_RUN: dict[str, tuple[Known, ...]] = {
-    "claims": (
-        Known(
-            r"\[Slow\]|KubeletMinVersion:1\.33",
-            "updates of a driver: kubelet's work alone, minutes for each",
-        ),
-    ),
+    "claims": (Known("device plugin", "needs the image of a device plugin, from a registry"),),
     "devices": (),
     "koordinator": (Known(r"DeviceShare|Preemption with device", "run as ``devices``"),),
     "kubernetes": (),
 }
 
 _NO_SUCH_MESSAGE = (
-    'waits for "NUMA Topology affinity"; since #2305 the original says "node(s) NUMA Topology '
-    'policy not match", as we do'
+    'waits for "NUMA Topology affinity"; since #2305 the original says "Unsatisfied NUMA cpu" '
+    'or "Unaligned NUMA Hint cause ...", as we do'
 )
 
 #: Run, and known to fail: with the original, too.
@@ -59,7 +54,7 @@ FAILING: dict[str, tuple[Known, ...]] = {
         Known("SingleNUMANode with 2 NUMA Nodes", _NO_SUCH_MESSAGE),
         Known("failed to scheduling LSR? Pod", _NO_SUCH_MESSAGE),
         Known(
-            "create reservation with Restricted policy, reserves 4Core8Gi|PodTopologySpread",
+            "with Restricted policy, reserves 4Core8Gi|PodTopologySpread",
             "its own CI leaves them out: owners get what the node has besides, and count as users",
         ),
     ),
