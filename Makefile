@@ -57,7 +57,7 @@ browser: $(READY_BROWSER)
 
 # The page of the dashboard, bundled from frontend/; the bundle is committed.  Needs node.
 page:
-	cd frontend && npm install --no-save && npm run build
+	cd frontend && npm ci --ignore-scripts && npm run build
 
 bench: $(READY_E2E)
 	$(BIN)/python -m benchmarks
