@@ -207,6 +207,22 @@ def test_a_server_that_goes_away_is_told(open_page: OpenPage) -> None:
     assert page.get_by_role("heading", name="4 pods").is_visible()
 
 
+def test_a_server_that_comes_back_is_followed_again(open_page: OpenPage) -> None:
+    """What it shows then is seen without asking, and the map is zoomed as it was."""
+    with served(manifests(crowded())) as found:
+        port = found.port
+        page = open_page(f"http://127.0.0.1:{port}/#/map")
+        page.get_by_role("application", name="Map of 2 nodes").wait_for()
+        page.get_by_role("button", name="Zoom in").click()
+        whole = page.get_by_role("button", name="all", exact=True)
+        assert whole.is_enabled()
+    page.get_by_text("the server does not answer").wait_for()
+    with served(manifests([*crowded(), pod("one-more", cpu=3)]), port=port):
+        page.get_by_text("the server does not answer").wait_for(state="detached", timeout=20_000)
+        page.get_by_role("link", name="What waits").get_by_text("5", exact=True).wait_for()
+        assert whole.is_enabled()
+
+
 def test_five_thousand_nodes_are_zoomed_and_moved_smoothly(open_page: OpenPage) -> None:
     """One canvas, not an element per node; while it is zoomed, frames follow each other.
 

@@ -47,6 +47,9 @@ export function Waiting(props: { pod: string }): JSX.Element {
         {causes.map((one) => (
           <CauseCard key={one.cause} cause={one} chosen={props.pod} wanted={wanted} />
         ))}
+        {model.totals.causes > model.waiting.length && (
+          <p class="dim">and {count(model.totals.causes - model.waiting.length)} other causes, of fewer pods each</p>
+        )}
         {wanted && <OtherPods wanted={wanted} chosen={props.pod} isAlone={causes.length === 0} />}
       </section>
       <section aria-label="Explanation" class="detail">

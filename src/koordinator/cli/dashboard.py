@@ -50,7 +50,7 @@ SIMULATED_SPEED, RECORDED_SPEED = 600.0, 60.0
 LIMITS = ConnectionLimits(connections=256)  # browsers keep one for the stream and some for queries
 SCORES_SHARE = 0.25  # of the time, to tell which nodes came next
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
-REVIEWS_PER_S = 100.0
+REVIEWS_PER_S = 200.0
 ASK_EVERY_S, ASK_TIMEOUT_S = 5.0, 5.0  # whether the API server is still there
 LOOK_EVERY_S = 30.0  # how components are
 

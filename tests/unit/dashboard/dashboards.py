@@ -85,8 +85,10 @@ def served(
     hosts: Sequence[str] = (),
     other: ClusterSource | None = None,
     policy_of_moves: str = example_policy(STOCK),
+    *,
+    port: int = 0,
 ) -> Iterator["Browser"]:
-    """Serve a source, beside an ``other`` one if there is one."""
+    """Serve a source, beside an ``other`` one if there is one; on a free port if none is given."""
     with ExitStack() as running:
         feed = running.enter_context(followed(source))
         compared = None
@@ -101,7 +103,7 @@ def served(
             other=compared,
             planner=MovePlanner(policy_of_moves, "a test", lambda _: (), lambda _: ()),
         )
-        server = HttpServer(app, "127.0.0.1", 0)
+        server = HttpServer(app, "127.0.0.1", port)
         server.start()
         try:
             yield Browser(server.port, feed)

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import pytest
 from msgspec.structs import replace
+from starlette.routing import Route
 from tests.unit.dashboard.dashboards import HOSTILE, Browser, crowded, gpu_node, manifests, served
 from tests.worlds import START_S, configuration, device, gpu_pod, made, node, pod
 
@@ -13,6 +14,7 @@ from koordinator.api.authentication import TokenReview, TokenReviewStatus, UserI
 from koordinator.api.authorization import SubjectAccessReview, SubjectAccessReviewStatus
 from koordinator.api.meta import KubeObject
 from koordinator.dashboard.access import ReviewedAccess
+from koordinator.dashboard.server import dashboard_application
 from koordinator.foundation.clock import SystemClock, to_datetime
 
 KindT = TypeVar("KindT", bound=KubeObject)
@@ -306,7 +308,7 @@ def shared() -> Iterator[Browser]:
         yield found
 
 
-STOLEN, NOBODY, ADMIN = "stolen", "nobody-token", "admin-token"
+STOLEN, NOBODY, ADMIN, BLUE = "stolen", "nobody-token", "admin-token", "blue-token"
 PATHS = (
     "quotas",
     "gangs",
@@ -358,6 +360,21 @@ def test_a_tenant_sees_its_own_pods_and_nothing_of_the_other(shared: Browser) ->
         assert shared.get(f"/api/pod?name={hidden}", token=token).status == 404
         assert shared.post("/api/try", {}, token).status == 403
         assert shared.post("/api/control", {}, token).status == 403
+
+
+def test_what_is_not_for_somebody_is_as_if_it_were_not_there(shared: Browser) -> None:
+    """No endpoint, be it one that is added, answers otherwise about a pod of another tenant."""
+    app = dashboard_application(shared.feed, lambda _: (), SystemClock())
+    paths = [one.path for one in app.routes if isinstance(one, Route)]
+    asked = [path for path in paths if path.startswith("/api/") and path != "/api/events"]
+    assert len(asked) >= 15
+    for path in asked:
+        told = []
+        for name in ("red/own", "red/0wn"):
+            query = f"name={name}&text={name}&cause={name}&pod={name}&of=other"
+            reply = shared.get(f"{path}?{query}", token=BLUE)
+            told.append((reply.status, reply.text.replace(name, "")))
+        assert told[0] == told[1], path
 
 
 def test_who_may_list_everything_sees_everything(shared: Browser) -> None:
