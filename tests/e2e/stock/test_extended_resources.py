@@ -117,7 +117,7 @@ def world(draw: Draw) -> list[Manifest]:
         )
         for kind, driver in DRIVERS.items():
             if draw.often(0.7):
-                made.append(slice_of(name, kind, driver, draw.number(1, 9)))
+                made.append(slice_of(name, kind, driver, draw.number(1, 6)))
     made += [
         device_class("gpu", DRIVERS["gpu"], draw.pick(GPU, GPU, None)),
         device_class("nic", DRIVERS["nic"], draw.pick(NIC, NIC, None)),
@@ -147,19 +147,22 @@ def pod(draw: Draw, name: str) -> Manifest:
     if draw.often(0.3):
         names.append(draw.pick(NIC, FPGA, f"{IMPLICIT}nic", f"{IMPLICIT}none"))
 
+    count = draw.pick(1, 1, 2, 3, 12)
+    share = 0.15 if count > 3 else 0.7
+
     def container(name: str, **more: Any) -> Manifest:
         asked = {"cpu": "700m", "memory": "700Mi"}
-        asked |= {each: str(draw.pick(0, 1, 1, 1, 2)) for each in names if draw.often(0.7)}
+        asked |= {each: str(draw.pick(0, 1, 1, 1, 2)) for each in names if draw.often(share)}
         resources = {"requests": asked, "limits": asked}
         return {"name": name, "image": "i", "resources": resources, **more}
 
     init = [
         container(f"i{n}", **({"restartPolicy": "Always"} if draw.often(0.4) else {}))
-        for n in range(draw.pick(0, 0, 1, 2, 3))
+        for n in range(draw.pick(0, 0, 1, 2))
     ]
     spec: Manifest = {
         "initContainers": init,
-        "containers": [container(f"c{n}") for n in range(draw.pick(1, 1, 2, 3, 12))],
+        "containers": [container(f"c{n}") for n in range(count)],
     }
     return {"kind": "Pod", "metadata": {"name": name}, "spec": spec}
 
