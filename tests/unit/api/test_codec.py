@@ -177,7 +177,7 @@ def test_a_wrong_time_is_shown() -> None:
         ),
         (
             b'{"kind":"Widget","apiVersion":"a/v1"}',
-            "unknown apiVersion/kind: found a/v1/Widget; accepted kinds are CSIDriver",
+            "unknown apiVersion/kind: found a/v1/Widget; accepted kinds are APIService, CSIDriver",
         ),
         (b"{}", "found (no apiVersion)/(no kind)"),
         (b"[]", "found array; accepted is an object"),
