@@ -4,6 +4,7 @@ Source: koord-queue 1.8, pkg/visibility/apis/v1alpha1/types.go, pkg/controller/c
 """
 
 from collections.abc import Iterable
+from functools import cached_property
 from typing import Final
 
 import msgspec
@@ -72,8 +73,13 @@ class QueueVisibility:
             if queue.metadata.namespace == options.queue_namespace
         }
         self._quotas = self._plugins.quota_names()
-        placed = [(unit, self._plugins.places.place(unit)) for unit in world.units.values()]
-        self._units = sorted(placed, key=lambda each: _rank(each[0]))
+        self._world = world
+
+    @cached_property
+    def _units(self) -> list[tuple[QueueUnit, UnitPlace]]:
+        """All units in order; who asks whether there is an answer, or for names, needs none."""
+        placed = [(unit, self._plugins.places.place(unit)) for unit in self._world.units.values()]
+        return sorted(placed, key=lambda each: _rank(each[0]))
 
     def queues(self) -> list[str]:
         """Return the names of all queues."""
