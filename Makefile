@@ -5,10 +5,12 @@ unexport PYTHONDONTWRITEBYTECODE
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+# Installs a file of requirements/: exactly those versions, each checked against its hashes.
+INSTALL = $(if $(shell command -v uv),uv pip install --quiet --python $(BIN)/python,$(BIN)/python -m pip install --quiet --disable-pip-version-check) --require-hashes --requirement
 READY_E2E := $(VENV)/.ready-e2e
 READY_BROWSER := $(VENV)/.ready-browser
 
-.PHONY: demo test check fuzz e2e suites browser page bench soak changelog clean
+.PHONY: demo test check fuzz e2e suites browser page bench soak lock changelog clean
 
 demo: $(READY)
 	$(BIN)/koord demo --report demo-report.html
@@ -23,13 +25,15 @@ check: $(READY)
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.names_check
 
-# Random mixed worlds through the whole scheduler, for so many seconds; SEED is the first of them.
+# Random mixed worlds through the whole scheduler, for so many seconds, and every property test with
+# new examples. Each run takes seeds of its own; SEED repeats one.
 FUZZ_SECONDS ?= 180
 DEVICE_WORLDS ?= 150 # of devices and claims; about a minute
-SEED ?= 0
+SEED ?= $(shell date +%s)
 fuzz: $(READY)
 	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.fuzz.devices --worlds $(DEVICE_WORLDS) --seed $(SEED)
+	$(BIN)/python -m pytest -q -n auto -m hypothesis --hypothesis-profile=explore --hypothesis-seed=$(SEED)
 
 # On a real Kubernetes control plane. It is built once, in some minutes, with the go of PATH or
 # /usr/local/go; or KUBEBUILDER_ASSETS names a folder that has kube-apiserver, etcd and kubectl.
@@ -67,24 +71,36 @@ SCALE ?= 1
 soak: $(READY)
 	$(BIN)/python -m tests.soak --scale $(SCALE)
 
-$(READY): pyproject.toml
+$(READY): pyproject.toml requirements/dev.txt
 	@$(PYTHON) -c 'import sys; sys.exit("python3 >= 3.11 is needed, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --editable . --group dev
+	$(INSTALL) requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-$(READY_E2E): $(READY)
-	$(BIN)/python -m pip install --quiet --group e2e
+$(READY_E2E): $(READY) requirements/e2e.txt
+	$(INSTALL) requirements/e2e.txt
 	@touch $@
 
-$(READY_BROWSER): $(READY)
-	$(BIN)/python -m pip install --quiet --group browser
+$(READY_BROWSER): $(READY) requirements/browser.txt
+	$(INSTALL) requirements/browser.txt
 	@touch $@
+
+# Resolves pyproject.toml into requirements/*.txt. Versions stay as they are where they can;
+# UPGRADE=--upgrade takes the newest ones, UPGRADE="--upgrade-package numpy" those of one package.
+UPGRADE ?=
+COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --custom-compile-command "make lock"
+lock: $(READY)
+	$(INSTALL) requirements/release.txt
+	$(COMPILE) $(UPGRADE) pyproject.toml --all-extras --group dev --group build --group e2e --group browser --group release --output-file requirements/all.txt
+	$(COMPILE) pyproject.toml --extra cri --extra hook-server --extra pod-resources --constraint requirements/all.txt --output-file requirements/image.txt
+	$(COMPILE) pyproject.toml --group dev --group build --constraint requirements/all.txt --output-file requirements/dev.txt
+	for group in build e2e browser release; do \
+	  $(COMPILE) --group $$group --constraint requirements/all.txt --output-file requirements/$$group.txt || exit 1; done
 
 # Moves changes/*.md into CHANGELOG.md, for the release that VERSION names.
 changelog: $(READY)
-	$(BIN)/python -m pip install --quiet --group release
+	$(INSTALL) requirements/release.txt
 	$(BIN)/towncrier build --yes --version $(VERSION)
 
 clean:

@@ -1,17 +1,19 @@
 """What holds for all tests."""
 
 import logging
-import os
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
 
-# How long an example takes says more about what else the machine does than about the code.
-settings.register_profile("koordinator", deadline=None)
-# Whoever submits a change is told of that change: new examples are looked for at the desk.
-settings.register_profile("ci", settings.get_profile("koordinator"), derandomize=True)
-settings.load_profile("ci" if os.environ.get("CI") else "koordinator")
+# The same code draws the same examples, so that a test fails by a change and never by chance, and
+# a failure prints how to repeat it. An example may take any time: other programs share the machine.
+settings.register_profile("koordinator", deadline=None, derandomize=True, print_blob=True)
+# New examples at each run: make fuzz and make soak (--hypothesis-profile=explore).
+settings.register_profile(
+    "explore", settings.get_profile("koordinator"), derandomize=False, max_examples=500
+)
+settings.load_profile("koordinator")
 
 
 @pytest.fixture(autouse=True)

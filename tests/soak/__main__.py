@@ -1,6 +1,7 @@
-"""Run the soak: ``python -m tests.soak [churn|fuzz …] [--scale F]``; exits 1 if anything fails."""
+"""Soaks: ``python -m tests.soak [churn|fuzz|properties …] [--scale F]``; exit 1 if one fails."""
 
 import argparse
+import subprocess
 import sys
 import time
 
@@ -8,6 +9,7 @@ from tests.fuzz.__main__ import fuzz
 from tests.soak import churn
 
 FUZZ_S = 3 * 3600.0
+PROPERTIES_S = 3600.0
 
 
 def fuzz_soak(scale: float) -> bool:
@@ -15,8 +17,20 @@ def fuzz_soak(scale: float) -> bool:
     return fuzz(seconds=FUZZ_S * scale, seed=int(time.time_ns() // 10**9) * 1000)
 
 
+def properties_soak(scale: float) -> bool:
+    """Run every property test again and again, with new examples each time."""
+    tests = ["-q", "-n", "auto", "-m", "hypothesis", "--hypothesis-profile=explore"]
+    ends_at = time.monotonic() + PROPERTIES_S * scale
+    while True:
+        command = [sys.executable, "-m", "pytest", *tests, "--hypothesis-seed", str(time.time_ns())]
+        if subprocess.run(command, check=False).returncode != 0:
+            return False
+        if time.monotonic() >= ends_at:
+            return True
+
+
 #: Each takes the scale and returns whether all went well.
-SOAKS = {"churn": churn.soak, "fuzz": fuzz_soak}
+SOAKS = {"churn": churn.soak, "fuzz": fuzz_soak, "properties": properties_soak}
 
 
 def main() -> int:
