@@ -10,6 +10,7 @@ import msgspec
 from koordinator.api.event import reference_to
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.pod import Pod
+from koordinator.api.selectors import matches
 from koordinator.api.volume import (
     BETA_STORAGE_CLASS,
     PersistentVolume,
@@ -24,6 +25,7 @@ BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 STORAGE = "storage"
+FILESYSTEM = "Filesystem"
 
 UNBOUND = "pod has unbound immediate PersistentVolumeClaims"
 VOLUME_MISSING = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
@@ -109,6 +111,33 @@ def is_meant_for(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool
         reference is not None
         and (reference.namespace, reference.name) == (meta.namespace, meta.name)
         and reference.uid in ("", meta.uid)
+    )
+
+
+def is_large_enough(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+    """Return whether a volume that is not being deleted has the claim's mode and its bytes."""
+    return (
+        capacity(volume) >= requested(claim)
+        and (volume.spec.volume_mode or FILESYSTEM) == (claim.spec.volume_mode or FILESYSTEM)
+        and volume.metadata.deletion_timestamp is None
+    )
+
+
+def has_class_and_modes(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+    """Return whether the volume is of the claim's class and offers all its access modes."""
+    return storage_class_name(volume) == storage_class_name(claim) and (
+        set(claim.spec.access_modes) <= set(volume.spec.access_modes)
+    )
+
+
+def is_available_for(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+    """Return whether no claim has the volume and it is of the kind that the claim asks for."""
+    selector = claim.spec.selector
+    return (
+        volume.status.phase == "Available"
+        and volume.spec.claim_ref is None
+        and has_class_and_modes(volume, claim)
+        and (selector is None or matches(selector, volume.metadata.labels))
     )
 
 

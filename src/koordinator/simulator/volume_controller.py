@@ -1,64 +1,145 @@
 """Binding of claims and volumes, which in a cluster the controller manager and provisioners do.
 
-The scheduler chooses a volume (it names the claim in the volume) or a node (it annotates the claim)
-and waits; this is who answers.  Every provisioner succeeds at once, with a volume that every node
-can reach.
+Claims of a class that waits for a pod are bound by the scheduler, which names the claim in a volume
+or a node in the claim.  All other claims are bound here: to the volume that names the claim or that
+the claim names, to the smallest available volume that fits, or to a volume that the provisioner of
+the class makes.  Every provisioner succeeds at once.
 
-Source: kubernetes pkg/controller/volume/persistentvolume/pv_controller.go ``syncClaim``, ``bind``.
+Source: kubernetes pkg/controller/volume/persistentvolume/pv_controller.go ``syncUnboundClaim``,
+``checkVolumeSatisfyClaim``, ``bind``, index.go ``findByClaim``.
 """
+
+from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
+from koordinator.api.core import NodeSelector, NodeSelectorTerm
 from koordinator.api.event import reference_to
-from koordinator.api.meta import ObjectMeta
+from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.volume import (
     PersistentVolume,
     PersistentVolumeClaim,
     PersistentVolumeSpec,
     StorageClass,
+    VolumeNodeAffinity,
 )
+from koordinator.cluster.memory.admission import WriteOperation, default_storage_class
 from koordinator.cluster.port import Cluster, EventType
 from koordinator.domain.volume_claims import (
     BIND_COMPLETED,
     BOUND_BY_CONTROLLER,
     NO_PROVISIONER,
     SELECTED_NODE,
+    bind,
+    capacity,
+    has_class_and_modes,
+    is_available_for,
     is_bound,
+    is_large_enough,
+    is_meant_for,
     requested,
     storage_class_name,
+    waits_for_pod,
 )
 from koordinator.foundation.errors import AlreadyExistsError, NotFoundError
 
 
+def _is_offered(volume: PersistentVolume) -> bool:
+    reference = volume.spec.claim_ref
+    return reference is None or not reference.uid
+
+
+class _Volumes:
+    """The volumes that unbound claims can get in one step."""
+
+    def __init__(self, volumes: Iterable[PersistentVolume]) -> None:
+        self._by_name: dict[str, PersistentVolume] = {}
+        self._set_aside: dict[tuple[str, str], list[PersistentVolume]] = {}
+        self._free: dict[str, list[PersistentVolume]] = {}  # by class, the best first
+        for volume in volumes:
+            self._by_name[volume.metadata.name] = volume
+            reference = volume.spec.claim_ref
+            if reference is None:
+                self._free.setdefault(storage_class_name(volume), []).append(volume)
+            else:
+                key = (reference.namespace or "", reference.name)
+                self._set_aside.setdefault(key, []).append(volume)
+        for free in self._free.values():
+            free.sort(key=lambda volume: (len(volume.spec.access_modes), capacity(volume)))
+
+    def named(self, claim: PersistentVolumeClaim) -> PersistentVolume | None:
+        """Return the volume that the claim names, if it can have that."""
+        volume = self._by_name.get(claim.spec.volume_name)
+        if volume is None or is_meant_for(volume, claim):
+            return volume
+        fits = is_large_enough(volume, claim) and has_class_and_modes(volume, claim)
+        return volume if fits and volume.spec.claim_ref is None else None
+
+    def set_aside(self, claim: PersistentVolumeClaim) -> PersistentVolume | None:
+        """Return the volume that names the claim."""
+        modes = set(claim.spec.access_modes)
+        for volume in self._set_aside.get((claim.metadata.namespace, claim.metadata.name), ()):
+            if (
+                is_meant_for(volume, claim)
+                and is_large_enough(volume, claim)
+                and modes <= set(volume.spec.access_modes)
+            ):
+                return volume
+        return None
+
+    def smallest(self, claim: PersistentVolumeClaim) -> PersistentVolume | None:
+        """Return the available volume with the fewest access modes, then bytes, that fits."""
+        for volume in self._free.get(storage_class_name(claim), ()):
+            if is_large_enough(volume, claim) and is_available_for(volume, claim):
+                return volume
+        return None
+
+    def take(self, volume: PersistentVolume) -> None:
+        """Offer the volume to no other claim of this step."""
+        free = self._free.get(storage_class_name(volume), [])
+        if volume in free:
+            free.remove(volume)
+        self._by_name.pop(volume.metadata.name, None)
+
+
 class VolumeController:
-    """Answers what the scheduler asked for since the last step, and offers new volumes."""
+    """Binds unbound claims and offers new volumes, at each step what changed since the last."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._watch = cluster.watch([PersistentVolume, PersistentVolumeClaim])
+        self._watch = cluster.watch([StorageClass, PersistentVolume, PersistentVolumeClaim])
+        self._unbound: dict[str, None] = {}  # keys of claims, in the order of their arrival
 
     def step(self) -> bool:
-        """Bind what was chosen, make what was asked for; return whether there was anything."""
-        did = False
+        """Offer volumes, bind claims, make volumes; return whether anything was written."""
+        did, changed = False, dict[str, None]()
         for event in self._watch.poll():
-            if event.type in (EventType.DELETED, EventType.BOOKMARK):
+            found = event.object
+            if event.type is EventType.BOOKMARK:
                 continue
-            if isinstance(event.object, PersistentVolume):
-                did |= self._offer(event.object) or self._bind(event.object)
-            elif isinstance(event.object, PersistentVolumeClaim):
-                did |= self._provision(event.object)
-        return did
+            if isinstance(found, PersistentVolumeClaim):
+                if event.type is EventType.DELETED or is_bound(found):
+                    self._unbound.pop(found.key, None)
+                else:
+                    self._unbound.setdefault(found.key)
+                    changed.setdefault(found.key)
+            elif event.type is not EventType.DELETED:
+                if isinstance(found, PersistentVolume):
+                    did |= self._offer(found) or self._complete(found)
+                if not isinstance(found, PersistentVolume) or _is_offered(found):
+                    changed |= self._unbound
+        return self._bind_claims([key for key in changed if key in self._unbound]) or did
 
     def _offer(self, volume: PersistentVolume) -> bool:
-        """Say of a new volume that it can be had."""
+        """Make a new volume available."""
         reference, status = volume.spec.claim_ref, volume.status
         if status.phase not in ("", "Pending") or (reference is not None and reference.uid):
             return False
         self._cluster.update_status(replace(volume, status=replace(status, phase="Available")))
         return True
 
-    def _bind(self, volume: PersistentVolume) -> bool:
-        """Tell the claim that a volume names that the volume is its own."""
+    def _complete(self, volume: PersistentVolume) -> bool:
+        """Name a volume in the claim that the volume names."""
         reference = volume.spec.claim_ref
         if reference is None or not reference.uid:
             return False
@@ -70,7 +151,9 @@ class VolumeController:
             return False
         if claim.metadata.uid != reference.uid or is_bound(claim):
             return False
-        marks = {**claim.metadata.annotations, BIND_COMPLETED: "yes", BOUND_BY_CONTROLLER: "yes"}
+        marks = {**claim.metadata.annotations, BIND_COMPLETED: "yes"}
+        if claim.spec.volume_name != volume.metadata.name:
+            marks[BOUND_BY_CONTROLLER] = "yes"
         bound = replace(
             claim,
             metadata=replace(claim.metadata, annotations=marks),
@@ -78,26 +161,61 @@ class VolumeController:
         )
         stored = self._cluster.update(bound)
         self._cluster.update_status(replace(stored, status=replace(stored.status, phase="Bound")))
+        self._cluster.update_status(replace(volume, status=replace(volume.status, phase="Bound")))
         return True
 
-    def _provision(self, claim: PersistentVolumeClaim) -> bool:
-        """Make the volume that a claim with a node asks for, named for the claim."""
-        if SELECTED_NODE not in claim.metadata.annotations or claim.spec.volume_name:
+    def _bind_claims(self, keys: Sequence[str]) -> bool:
+        """Bind what can be bound; claims that name a volume go first, as nothing else fits them."""
+        if not keys:
             return False
-        name = storage_class_name(claim)
+        parts = [key.partition("/") for key in keys]
+        claims = [self._cluster.get(PersistentVolumeClaim, name, space) for space, _, name in parts]
+        volumes = _Volumes(self._cluster.list(PersistentVolume).items)
+        did = False
+        for claim in sorted(claims, key=lambda claim: not claim.spec.volume_name):
+            volume = volumes.named(claim) if claim.spec.volume_name else volumes.set_aside(claim)
+            if volume is None and not claim.spec.volume_name:
+                if not waits_for_pod(self._class_of(claim)):
+                    volume = volumes.smallest(claim)
+                if volume is None:
+                    did |= self._provision(claim)
+            if volume is not None:
+                bound = bind(volume, claim)
+                volumes.take(volume)
+                if bound is not volume:
+                    self._cluster.update(bound)
+                    did = True
+        return did
+
+    def _class_of(self, claim: KubeObject) -> StorageClass | None:
+        if not isinstance(claim, PersistentVolumeClaim):
+            return None
         try:
-            provisioner = self._cluster.get(StorageClass, name).provisioner
+            return self._cluster.get(StorageClass, storage_class_name(claim))
         except NotFoundError:
+            return None
+
+    def _provision(self, claim: PersistentVolumeClaim) -> bool:
+        """Make the volume of a claim, named for the claim, unless its class waits for a node."""
+        defaulted = default_storage_class(WriteOperation.CREATE, claim, self._cluster)
+        found = self._class_of(defaulted)
+        if found is None or found.provisioner in ("", NO_PROVISIONER):
             return False
-        if provisioner in ("", NO_PROVISIONER):
+        if waits_for_pod(found) and SELECTED_NODE not in claim.metadata.annotations:
             return False
         meta = claim.metadata
+        terms = tuple(
+            NodeSelectorTerm(match_expressions=term.as_node_requirements())
+            for term in found.allowed_topologies
+        )
+        reach = VolumeNodeAffinity(required=NodeSelector(node_selector_terms=terms))
         spec = PersistentVolumeSpec(
             capacity={"storage": requested(claim)},
             access_modes=claim.spec.access_modes,
-            storage_class_name=name,
+            storage_class_name=found.metadata.name,
             volume_mode=claim.spec.volume_mode,
             claim_ref=reference_to(claim),
+            node_affinity=reach if terms else None,
         )
         metadata = ObjectMeta(name=f"pvc-{meta.uid}")
         try:

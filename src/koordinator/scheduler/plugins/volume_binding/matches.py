@@ -14,10 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from koordinator.api.selectors import matches
 from koordinator.api.volume import PersistentVolume, PersistentVolumeClaim
 from koordinator.domain.volume_claims import (
     capacity,
+    is_available_for,
+    is_large_enough,
     is_meant_for,
     requested,
     storage_class_name,
@@ -27,7 +28,6 @@ from koordinator.scheduler.snapshot import IntArray
 from koordinator.scheduler.snapshot.objects import ObjectTable
 
 NONE = -1
-FILESYSTEM = "Filesystem"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,35 +67,16 @@ def match_volumes(
     )
     matches: list[Match] = []
     for claim in sorted(claims, key=requested):
-        fitting = [i for i, volume in enumerate(volumes) if _fits(volume, claim)]
+        fitting = [i for i, volume in enumerate(volumes) if is_large_enough(volume, claim)]
         candidates = [i for i in fitting if is_meant_for(volumes[i], claim)][:1]
         is_set_aside = bool(candidates)
         if not is_set_aside:
-            free = (i for i in fitting if _is_free(volumes[i], claim))
+            free = (i for i in fitting if is_available_for(volumes[i], claim))
             candidates = sorted(free, key=lambda index: capacity(volumes[index]))
         taken = [match.choice for match in matches]
         choice = _first_usable(candidates, volumes, reach, taken)
         matches.append(Match(claim, choice, is_set_aside))
     return Matches(volumes, tuple(matches))
-
-
-def _fits(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
-    return (
-        storage_class_name(volume) == storage_class_name(claim)
-        and capacity(volume) >= requested(claim)
-        and (volume.spec.volume_mode or FILESYSTEM) == (claim.spec.volume_mode or FILESYSTEM)
-        and volume.metadata.deletion_timestamp is None
-    )
-
-
-def _is_free(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
-    selector = claim.spec.selector
-    return (
-        volume.status.phase == "Available"
-        and volume.spec.claim_ref is None
-        and set(claim.spec.access_modes) <= set(volume.spec.access_modes)
-        and (selector is None or matches(selector, volume.metadata.labels))
-    )
 
 
 def _first_usable(
