@@ -69,8 +69,8 @@ class MetricsSnapshot:
 
     def containers(self) -> Iterator[tuple[ContainerView, tuple[str, ...]]]:
         """Yield the containers of active pods, with the values of their labels."""
-        for pod in self.view.pods:
-            for each in pod.containers if pod.is_active else ():
+        for pod in self.view.active_pods:
+            for each in pod.containers:
                 yield each, (each.id, each.name, *_pod_labels(pod))
 
     def last(self, metric: Metric, owner: str) -> float | None:
@@ -133,7 +133,7 @@ def _container_psi(snapshot: MetricsSnapshot) -> Iterator[Row]:
 
 
 def _pod_psi(snapshot: MetricsSnapshot) -> Iterator[Row]:
-    for pod in snapshot.view.pods:
+    for pod in snapshot.view.active_pods:
         yield from _psi(snapshot, pod.uid, _pod_labels(pod))
 
 
@@ -147,7 +147,7 @@ def _psi(snapshot: MetricsSnapshot, owner: str, labels: tuple[str, ...]) -> Iter
 
 def _scaled(file: CgroupFile) -> Callable[[MetricsSnapshot], Iterable[Row]]:
     def rows(snapshot: MetricsSnapshot) -> Iterable[Row]:
-        for pod in snapshot.view.pods:
+        for pod in snapshot.view.active_pods:
             namespace, name = pod.pod.metadata.namespace, pod.pod.metadata.name
             for each in pod.containers:
                 wanted = snapshot.burst.get((file, each.folder))

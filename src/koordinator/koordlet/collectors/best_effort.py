@@ -26,7 +26,8 @@ class BestEffortCollector:
         limit_milli = self._limit_milli(context)
         if limit_milli is not None:
             store.add(Metric.BE_CPU_LIMIT, "", now_s, limit_milli)
-        requested = (p.requests.get(BATCH_CPU, 0) for p in context.pods if p.qos is QosClass.BE)
+        pods = (pod for pod in context.active_pods if pod.qos is QosClass.BE)
+        requested = (pod.requests.get(BATCH_CPU, 0) for pod in pods)
         store.add(Metric.BE_CPU_REQUEST, "", now_s, sum(requested))
         try:
             used_ns = cpu_usage_ns(cgroups.read(CgroupFile.CPU_USAGE, folder), cgroups.version)

@@ -26,10 +26,9 @@ class ColdPageCollector:
         if not self.is_started and not self._start(context):
             return
         self._collect_node(context, now_s)
-        for pod in context.pods:
-            if pod.is_active:
-                metric = Metric.POD_MEMORY_WITH_HOT_PAGES
-                self._collect(context, metric, pod.uid, pod.folder, now_s)
+        for pod in context.active_pods:
+            metric = Metric.POD_MEMORY_WITH_HOT_PAGES
+            self._collect(context, metric, pod.uid, pod.folder, now_s)
         for application in context.slo.host_applications:
             folder = context.layout.host_application(application)
             metric = Metric.HOST_APP_MEMORY_WITH_HOT_PAGES

@@ -29,7 +29,12 @@ class CollectionContext:
     layout: CgroupLayout
     machine: Machine
     slo: NodeSloSpec
-    pods: Sequence[PodView]
+    pods: Sequence[PodView]  # all that are bound to the node, including pods that have ended
+
+    @property
+    def active_pods(self) -> Sequence[PodView]:
+        """The pods that run or may start."""
+        return [pod for pod in self.pods if pod.is_active]
 
     def add_rate(
         self, counters: "Counters", metric_key: tuple[str, str], now_s: float, value: float

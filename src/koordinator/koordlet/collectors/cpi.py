@@ -43,10 +43,7 @@ class CpiCollector:
 
     def collect(self, context: CollectionContext, now_s: float) -> None:
         containers = {
-            container.id: container
-            for pod in context.pods
-            if pod.is_active
-            for container in pod.containers
+            container.id: container for pod in context.active_pods for container in pod.containers
         }
         for id_, measurement in tuple(self._measurements.items()):
             if id_ not in containers or now_s - measurement.since_s >= self._window_s:

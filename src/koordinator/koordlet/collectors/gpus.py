@@ -45,7 +45,7 @@ class GpuCollector:
         """Return the UID of the pod of every process in a container."""
         return {
             pid: pod.uid
-            for pod in context.pods
+            for pod in context.active_pods
             for container in pod.containers
             for pid in context.cgroups.processes(container.folder)
         }

@@ -27,9 +27,7 @@ class PodCollector:
 
     def collect(self, context: CollectionContext, now_s: float) -> None:
         with_numa = len(context.machine.numa_nodes) > 1
-        for pod in context.pods:
-            if not pod.is_active:
-                continue
+        for pod in context.active_pods:
             self._cpu(context, Metric.POD_CPU, pod.uid, pod.folder, now_s)
             self._memory_of_pod(context, pod, now_s)
             self._throttling(context, Metric.POD_THROTTLED, pod.uid, pod.folder, now_s)

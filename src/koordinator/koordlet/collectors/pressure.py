@@ -32,9 +32,7 @@ class PressureCollector:
 
     def collect(self, context: CollectionContext, now_s: float) -> None:
         read: dict[str, Mapping[str, Pressure]] = {}
-        for pod in context.pods:
-            if not pod.is_active:
-                continue
+        for pod in context.active_pods:
             read[pod.uid] = self._collect(context, Metric.POD_PSI, pod.uid, pod.folder, now_s)
             for each in pod.containers:
                 read[each.id] = self._collect(

@@ -38,7 +38,7 @@ class SystemCollector:
         total = context.store.last(node, "", now_s - self._outdated_s)
         if total is None:
             return None
-        taken = self._sum(context, pods, (pod.uid for pod in context.pods if pod.is_active), now_s)
+        taken = self._sum(context, pods, (pod.uid for pod in context.active_pods), now_s)
         names = (application.name for application in context.slo.host_applications)
         return max(total - taken - self._sum(context, applications, names, now_s), 0.0)
 
@@ -63,6 +63,6 @@ class SystemCollector:
             memory = store.last(Metric.NUMA_MEMORY, node, oldest_s)
             if memory is None:
                 continue
-            owners = (f"{pod.uid}/{node}" for pod in context.pods)
+            owners = (f"{pod.uid}/{node}" for pod in context.active_pods)
             of_pods = self._sum(context, Metric.POD_NUMA_MEMORY, owners, now_s)
             store.add(Metric.SYSTEM_NUMA_MEMORY, node, now_s, max(memory - of_pods, 0.0))

@@ -27,7 +27,7 @@ _REASON = "batch resources"
 
 def plan_batch_resources(view: NodeView) -> list[Intent]:
     """Return the files of best-effort pods that have batch resources, and of their containers."""
-    return [intent for pod in view.pods for intent in pod_batch_resources(view, pod)]
+    return [intent for pod in view.active_pods for intent in pod_batch_resources(view, pod)]
 
 
 def pod_batch_resources(view: NodeView, pod: PodView) -> Iterator[Intent]:

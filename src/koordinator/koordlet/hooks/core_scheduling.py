@@ -35,8 +35,8 @@ def plan_core_scheduling(view: NodeView) -> list[Intent]:
         reason = "CPU QoS: core scheduling"
         intents += [SetFile("sysctl", name, value, reason, "node") for name, value in _SWITCHES]
     intents += plan_sched_idle(view)
-    for pod in view.pods:
-        if pod.is_active and pod.labelled_qos is not QosClass.SYSTEM:
+    for pod in view.active_pods:
+        if pod.labelled_qos is not QosClass.SYSTEM:
             intents += _cookies(view, pod, core_group(pod, cpu))
     return intents
 

@@ -20,7 +20,7 @@ def plan_cpu_normalization(view: NodeView) -> list[Intent]:
 
     While the NodeSLO lets quotas burst, they are left to CPU burst.
     """
-    return [intent for pod in view.pods for intent in pod_cpu_normalization(view, pod)]
+    return [intent for pod in view.active_pods for intent in pod_cpu_normalization(view, pod)]
 
 
 def pod_cpu_normalization(view: NodeView, pod: PodView) -> Iterator[Intent]:

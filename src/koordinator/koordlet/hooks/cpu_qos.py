@@ -82,7 +82,7 @@ def plan_idle(view: NodeView, goes_last: Callable[[PodView], bool], reason: str)
         folder = view.layout.tier(tier)
         cgroup = _Cgroup(folder, kubelet_shares(view, tier), tier)
         intents += _set_idle(view, cgroup, 0, reason)
-    pods = [pod for pod in view.pods if pod.is_active and pod.kube_qos is KubeQos.BEST_EFFORT]
+    pods = [pod for pod in view.active_pods if pod.kube_qos is KubeQos.BEST_EFFORT]
     last = {pod.folder for pod in pods if goes_last(pod)}
     if len(last) == len(pods):
         last = set()
@@ -122,7 +122,7 @@ def kubelet_shares(view: NodeView, tier: KubeQos) -> int:
         case KubeQos.GUARANTEED:
             return shares_of_milli(view.machine.raw_allocatable.get(CPU, 0))
         case KubeQos.BURSTABLE:
-            pods = (pod for pod in view.pods if pod.is_active and pod.kube_qos is tier)
+            pods = (pod for pod in view.active_pods if pod.kube_qos is tier)
             return shares_of_milli(sum(pod.requests.get(CPU, 0) for pod in pods))
         case KubeQos.BEST_EFFORT:
             return shares_of_milli(0)

@@ -28,7 +28,7 @@ def plan_cpusets(
     """
     pools = cpu_pools(view)
     intents: list[Intent] = []
-    for pod in view.pods:
+    for pod in view.active_pods:
         intents += pod_cpuset(
             view, pod, pools, best_effort_cpus=best_effort_cpus, keep_quota=keep_quota
         )

@@ -115,7 +115,7 @@ def _identities(view: NodeView, identities: GroupIdentities) -> Iterator[Intent]
         yield SetFile("sysctl", _SYSCTL, "1", reason, "node")
     for tier, value in identities.tiers.items():
         yield SetCgroup(CgroupFile.BVT_WARP, view.layout.tier(tier), str(value), reason, tier)
-    for pod in view.pods:
+    for pod in view.active_pods:
         yield from pod_group_identity(pod, identities)
     classes = {str(qos): value for qos, value in identities.classes.items()}
     for application in view.slo.host_applications:

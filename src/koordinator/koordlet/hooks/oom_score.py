@@ -30,9 +30,7 @@ def plan_oom_scores(view: NodeView) -> list[Intent]:
     One that is bad, or better than the pod's class allows, is left out, not clamped.
     """
     intents: list[Intent] = []
-    for pod in view.pods:
-        if not pod.is_active:
-            continue
+    for pod in view.active_pods:
         by_container, default = _scores(pod.pod.metadata)
         least = least_score(pod)
         for container in pod.containers:

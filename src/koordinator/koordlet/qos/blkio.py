@@ -51,7 +51,7 @@ def plan_blkio(view: NodeView, disks: DiskLookup) -> list[Intent]:
     strategy, layout = view.qos_strategy, view.layout
     intents = list(_plan(view, layout.besteffort, _blocks(strategy.be_class), disks, None))
     intents += _plan_root(view, _blocks(strategy.cgroup_root), disks)
-    for pod in view.pods:
+    for pod in view.active_pods:
         if pod.labelled_qos is QosClass.NONE or pod.pod.status.phase != _RUNNING:
             continue
         try:

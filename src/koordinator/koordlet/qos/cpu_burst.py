@@ -70,8 +70,8 @@ class CpuBurst:
         strategy = view.slo.cpu_burst_strategy or CpuBurstStrategy()
         state = node_state(inputs, strategy.share_pool_threshold_percent or 0)
         intents: list[Intent] = []
-        for pod in view.pods:
-            if pod.labelled_qos in _NOT_BURSTABLE or not pod.is_active:
+        for pod in view.active_pods:
+            if pod.labelled_qos in _NOT_BURSTABLE:
                 continue
             settings = burst_settings(pod, strategy)
             intents += _fixed_burst(pod, settings)
@@ -184,7 +184,7 @@ def node_state(inputs: StrategyInputs, threshold_percent: int) -> SharePoolState
     if node is None or not view.machine.cpus:
         return SharePoolState.UNKNOWN
     total, used = float(len(view.machine.cpus)), node.average()
-    for pod in view.pods:
+    for pod in view.active_pods:
         if pod.labelled_qos in _OWN_CPUS:
             total -= pod.requests.get("cpu", 0) / 1000
         if pod.labelled_qos in _NOT_BURSTABLE:

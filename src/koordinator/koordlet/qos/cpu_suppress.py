@@ -95,16 +95,16 @@ def measure_demand(inputs: StrategyInputs) -> CpuDemand | None:
     """Return who uses how much CPU now; None while that is not known."""
     view = inputs.view
     node = inputs.last(Metric.NODE_CPU)
-    if node is None or not view.pods:
+    if node is None or not view.active_pods:
         return None
-    best_effort = {pod.uid for pod in view.pods if pod.is_best_effort}
+    best_effort = {pod.uid for pod in view.active_pods if pod.is_best_effort}
     all_pods = other_pods = 0.0
     for uid in tuple(inputs.store.owners(Metric.POD_CPU)):
         used = inputs.last(Metric.POD_CPU, uid)
         if used is None:
             continue
         all_pods += used
-        if uid not in best_effort:  # also of a pod that is known no more
+        if uid not in best_effort:  # also of a pod that has ended or was deleted
             other_pods += used
     all_apps = other_apps = 0.0
     for application in view.slo.host_applications:
@@ -130,7 +130,7 @@ def wanted_cpus(view: NodeView, headroom_milli: int, current: int) -> list[int]:
     """
     machine = view.machine
     lsr = lse = 0
-    for pod in view.pods:
+    for pod in view.active_pods:
         if pod.labelled_qos is QosClass.LSR:
             lsr |= pod.bound_cpus
         elif pod.labelled_qos is QosClass.LSE:
@@ -204,7 +204,7 @@ def _free_quotas_below(view: NodeView) -> list[Intent]:
 def _free_cpus(view: NodeView, depth: int = 2) -> list[Intent]:
     machine = view.machine
     taken = machine.exclusive_system_cpus | machine.reserved_cpus
-    for pod in view.pods:
+    for pod in view.active_pods:
         if pod.labelled_qos is QosClass.LSE:
             taken |= pod.bound_cpus
     free = machine.all_cpus & ~taken

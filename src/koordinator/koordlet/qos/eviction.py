@@ -139,16 +139,15 @@ def by_priority(
     used: Callable[[PodView], float | None],
     weight: Callable[[EvictionCandidate], float],
 ) -> list[EvictionCandidate]:
-    """Return the pods that agreed to be evicted, the least important first, then the heaviest.
+    """Return the active pods that agreed to be evicted: least important first, then heaviest.
 
     ``used`` is None for a pod that has not been measured; it stays.
     """
     found = []
-    for pod in view.pods:
+    for pod in view.active_pods:
         amount = used(pod)
         if (
             amount is not None
-            and pod.is_active
             and pod.pod.metadata.labels.get(EVICTION_ENABLED) == "true"
             and may_be_evicted(pod, feature)
             and priority_of(pod.pod) <= highest_priority
@@ -160,10 +159,10 @@ def by_priority(
 def best_effort_pods(
     view: NodeView, feature: str, used: Callable[[PodView], float | None], resource: str
 ) -> list[EvictionCandidate]:
-    """Return the pods of class BE that may be evicted for a feature, in the order of the node."""
+    """Return the active BE pods that may be evicted for a feature, in the order of the node."""
     return [
         EvictionCandidate(pod, used(pod) or 0.0, float(pod.requests.get(resource, 0)))
-        for pod in view.pods
+        for pod in view.active_pods
         if pod.labelled_qos is QosClass.BE and may_be_evicted(pod, feature)
     ]
 
@@ -178,12 +177,13 @@ def band_request(pod: PodView, resource: str) -> tuple[str, int]:
 def overcommitted(
     view: NodeView, resource: str, highest_priority: int, threshold: int, lower: int
 ) -> dict[str, float]:
-    """Return what was requested beyond ``threshold`` percent of the allocatable, down to ``lower``.
+    """Return what active pods requested beyond ``threshold`` percent of the allocatable.
 
-    By the resources of the bands; all that was requested of one that the node has not.
+    The amounts, by the resources of the bands, lead down to ``lower`` percent.  Of a resource that
+    the node lacks, all that was requested.
     """
     sums: dict[str, int] = {}
-    for pod in view.pods:
+    for pod in view.active_pods:
         if priority_of(pod.pod) <= highest_priority:
             name, amount = band_request(pod, resource)
             sums[name] = sums.get(name, 0) + amount

@@ -44,9 +44,7 @@ def plan_memory_qos(view: NodeView) -> list[Intent]:
     tiers = {qos: _Tier() for qos in KubeQos}
     allocatable = view.machine.allocatable.get(MEMORY, 0)
     intents: list[Intent] = []
-    for pod in view.pods:
-        if not pod.is_active:
-            continue
+    for pod in view.active_pods:
         settings = memory_settings(view, pod)
         request = _pod_request(pod)
         tier = tiers[pod.kube_qos]

@@ -40,7 +40,7 @@ class ResctrlFacts:
 def wants_resctrl(view: NodeView) -> bool:
     """Return whether a class or a pod shares caches out at all."""
     is_wanted = any(_settings(view, qos).enable for qos in CLASS_GROUPS)
-    return is_wanted or any(_own(pod) is not None for pod in view.pods)
+    return is_wanted or any(_own(pod) is not None for pod in view.active_pods)
 
 
 def plan_class_resctrl(view: NodeView, facts: ResctrlFacts) -> list[Intent]:
@@ -48,7 +48,7 @@ def plan_class_resctrl(view: NodeView, facts: ResctrlFacts) -> list[Intent]:
     intents: list[Intent] = []
     for qos in CLASS_GROUPS:
         settings = _settings(view, qos)
-        pods = (pod for pod in view.pods if _group_of(pod) is qos and _own(pod) is None)
+        pods = (pod for pod in view.active_pods if _group_of(pod) is qos and _own(pod) is None)
         try:
             schemata = _class_schemata(settings, facts)
         except InputError:
@@ -62,9 +62,9 @@ def plan_pod_resctrl(view: NodeView, facts: ResctrlFacts) -> list[Intent]:
     """Return a group per pod that has shares of its own, and no others."""
     intents: list[Intent] = []
     keep = set()
-    for pod in view.pods:
+    for pod in view.active_pods:
         own = _own(pod)
-        if own is None or not pod.is_active:
+        if own is None:
             continue
         try:
             group = path_component(POD_GROUP_PREFIX + pod.uid)

@@ -78,12 +78,12 @@ def plan_network_shape(view: NodeView) -> NetworkShape | None:
         ceil_bps=total_bps,
         priority=_PRIORITIES[SYSTEM_MINOR],
     )
-    limits = pod_limits(view.pods)
+    limits = pod_limits(view.active_pods)
     return NetworkShape(
         total_bps=total_bps,
         default_minor=SYSTEM_MINOR,
         classes=(others, latency, batch, *_own_classes(limits, total_bps)),
-        sets=tuple(_sets(view.pods, {limit.pod.uid for limit in limits})),
+        sets=tuple(_sets(view.active_pods, {limit.pod.uid for limit in limits})),
         addresses=tuple(
             (address, limit.minor) for limit in limits if (address := _address(limit.pod))
         ),
@@ -96,7 +96,7 @@ def plan_network_shape(view: NodeView) -> NetworkShape | None:
 
 def plan_network_classes(view: NodeView) -> list[Intent]:
     """Return ``net_cls.classid`` of pods with a class; a node without such cgroups has none."""
-    own = {limit.pod.uid: limit.minor for limit in pod_limits(view.pods)}
+    own = {limit.pod.uid: limit.minor for limit in pod_limits(view.active_pods)}
     return [
         SetCgroup(
             CgroupFile.NET_CLASS,
@@ -105,13 +105,13 @@ def plan_network_classes(view: NodeView) -> list[Intent]:
             _REASON,
             pod.key,
         )
-        for pod in view.pods
-        if pod.is_active and pod.labelled_qos in _CLASSES
+        for pod in view.active_pods
+        if pod.labelled_qos in _CLASSES
     ]
 
 
 def pod_limits(pods: Iterable[PodView]) -> list[PodLimit]:
-    """Return the pods that may send so much and no more, each with a minor number of its own.
+    """Return the limits of the active ``pods`` that have one, each with its own minor number.
 
     It follows from the UID, so that it is the same after a restart; of two that want the same one,
     the later by UID takes the next free one.
@@ -119,7 +119,7 @@ def pod_limits(pods: Iterable[PodView]) -> list[PodLimit]:
     found = [
         (pod, bits)
         for pod in sorted(pods, key=lambda pod: pod.uid)
-        if pod.is_active and pod.labelled_qos in _CLASSES and (bits := _egress_bps(pod)) > 0
+        if pod.labelled_qos in _CLASSES and (bits := _egress_bps(pod)) > 0
     ]
     taken: set[int] = set()
     limits = []
@@ -173,7 +173,7 @@ def _sets(pods: Iterable[PodView], own: set[str]) -> Iterator[AddressSet]:
     addresses: dict[int, set[str]] = {minor: set() for minor in SETS}
     for pod in pods:
         minor = _CLASSES.get(pod.labelled_qos)
-        if minor is not None and pod.is_active and pod.uid not in own:
+        if minor is not None and pod.uid not in own:
             addresses[minor] |= {found for found in (_address(pod),) if found}
     for minor, name in SETS.items():
         yield AddressSet(name, minor, frozenset(addresses[minor]))

@@ -108,9 +108,9 @@ def _bandwidths(qos: ResourceQos | None, total: int, name: str) -> _Bandwidths:
 
 def _pods_text(view: NodeView) -> str:
     told = {}
-    for pod in view.pods:
+    for pod in view.active_pods:
         limits = _limits(pod)
-        if not pod.is_active or limits is None:
+        if limits is None:
             continue
         ingress, egress = limits
         meta = pod.pod.metadata

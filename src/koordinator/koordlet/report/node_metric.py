@@ -115,8 +115,8 @@ class MetricReport:
     knows_hot_pages: bool = False
 
     def reported_pods(self, now_s: float) -> list[PodView]:
-        """Return the pods of which there are samples: what is predicted follows them."""
-        return [pod for pod in self.pods if self._pod_usage(pod.uid, now_s) is not None]
+        """Return the active pods with samples, which the prediction is made for."""
+        return [pod for pod in self._active if self._pod_usage(pod.uid, now_s) is not None]
 
     def status(self, now_s: float, prediction: Prediction | None) -> NodeMetricStatus | None:
         """Return the status; None while the node itself has not been measured."""
@@ -138,6 +138,10 @@ class MetricReport:
             prod_reclaimable_metric=_estimate(prediction.reclaimable if prediction else None),
             prod_peak_metric=_estimate(prediction.peak) if prediction else None,
         )
+
+    @property
+    def _active(self) -> list[PodView]:
+        return [pod for pod in self.pods if pod.is_active]
 
     @property
     def _memory(self) -> _MemoryMetrics:
@@ -222,7 +226,7 @@ class MetricReport:
 
     def _pods(self, now_s: float) -> tuple[PodUsage, ...]:
         usages = []
-        for pod in self.pods:
+        for pod in self._active:
             found = self._pod_usage(pod.uid, now_s)
             if found is None:
                 continue

@@ -35,9 +35,7 @@ def cpu_pools(view: NodeView) -> CpuPools:
     """Return the pools.  Best effort also uses the CPUs of pods other than LSE."""
     machine = view.machine
     bound = exclusive = 0
-    for pod in view.pods:
-        if not pod.is_active:
-            continue
+    for pod in view.active_pods:
         cpus = pod.bound_cpus
         bound |= cpus
         if pod.labelled_qos is QosClass.LSE:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 from koordinator.api.node_slo import NodeSloSpec, ResourceThresholdStrategy
@@ -30,7 +31,11 @@ class CgroupReadings(Protocol):
 
 @dataclass(frozen=True)
 class NodeView:
-    """``now_s`` is when the round began; ``slo`` has defaults filled in; pods are by key."""
+    """State of the node at ``now_s``, the start of the round; ``slo`` has defaults filled in.
+
+    ``pods`` are all pods that are bound to the node, by key, including pods that have ended.
+    Strategies decide on ``active_pods``: a pod that has ended holds and asks for nothing.
+    """
 
     now_s: float
     machine: Machine
@@ -38,6 +43,11 @@ class NodeView:
     pods: tuple[PodView, ...]
     layout: CgroupLayout
     cgroups: CgroupReadings
+
+    @cached_property
+    def active_pods(self) -> tuple[PodView, ...]:
+        """The pods that run or may start, by key."""
+        return tuple(pod for pod in self.pods if pod.is_active)
 
     @property
     def threshold(self) -> ResourceThresholdStrategy:

@@ -27,7 +27,7 @@ from koordinator.domain.pod_requests import pod_requests
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.path_component import PathComponent, path_component
 
-_ACTIVE_PHASES = ("Pending", "Running")
+_ENDED_PHASES = ("Succeeded", "Failed")
 _CONFIG = "kubernetes.io/config"
 _STATIC_SOURCES = ("file", "http")  # of the kubelet; api is everything else
 _STATIC_UID = re.compile(r"[0-9a-f-]{1,64}")
@@ -121,8 +121,8 @@ class PodView:
 
     @property
     def is_active(self) -> bool:
-        """Whether it runs, or may begin to."""
-        return self.pod.status.phase in _ACTIVE_PHASES
+        """Whether it runs or may start: its containers have not all ended for good."""
+        return self.pod.status.phase not in _ENDED_PHASES
 
     @property
     def is_best_effort(self) -> bool:
