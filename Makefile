@@ -10,7 +10,7 @@ INSTALL = $(if $(shell command -v uv),uv pip install --quiet --python $(BIN)/pyt
 READY_E2E := $(VENV)/.ready-e2e
 READY_BROWSER := $(VENV)/.ready-browser
 
-.PHONY: demo test check fuzz e2e suites browser page bench soak lock changelog clean
+.PHONY: demo test check fuzz hostile e2e suites browser page bench soak lock changelog clean
 
 demo: $(READY)
 	$(BIN)/koord demo --report demo-report.html
@@ -34,6 +34,10 @@ fuzz: $(READY)
 	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.fuzz.devices --worlds $(DEVICE_WORLDS) --seed $(SEED)
 	$(BIN)/python -m pytest -q -n auto -m hypothesis --hypothesis-profile=explore --hypothesis-seed=$(SEED)
+
+# Attacks on the programs as users run them: tests/hostile/README.md.  Less than five minutes.
+hostile: $(READY_E2E)
+	$(BIN)/python -m pytest -q tests/hostile -n 2 --dist loadfile
 
 # On a real Kubernetes control plane. It is built once, in some minutes, with the go of PATH or
 # /usr/local/go; or KUBEBUILDER_ASSETS names a folder that has kube-apiserver, etcd and kubectl.

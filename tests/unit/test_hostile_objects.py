@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 from tests import nodes
-from tests.hostile import TEXTS, keys
+from tests.hostile_texts import TEXTS, keys
 from tests.unit.domain.colocation.nodes import amounts
 from tests.unit.domain.colocation.nodes import node as colocated_node
 from tests.unit.koordlet.app.test_isolation import EVERYTHING

@@ -1,0 +1,40 @@
+"""Attacks over HTTP on a server that needs no cluster: the dashboard of a file."""
+
+from collections.abc import Iterator
+
+import pytest
+from tests.hostile.programs import Server
+
+NODE = """\
+apiVersion: v1
+kind: Node
+metadata: {name: n1}
+status: {allocatable: {cpu: "4", memory: 8Gi, pods: "110"}}
+"""
+
+
+@pytest.fixture(scope="module")
+def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Serve the dashboard of one node."""
+    file = tmp_path_factory.mktemp("dashboard") / "node.yaml"
+    file.write_text(NODE)
+    listen = "127.0.0.1:{port}"
+    with Server("dashboard", "-f", file, "--listen", listen, "--no-browser", probe="/") as server:
+        yield server
+
+
+def test_a_head_without_an_end_is_refused(dashboard: Server) -> None:
+    """Whoever sends header lines without end gets no memory and keeps nobody waiting."""
+    before = dashboard.rss_mib()
+    line = b"X-Fill: " + b"a" * 4000 + b"\r\n"
+    with dashboard.connect() as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n")
+        try:
+            for _ in range(5000):
+                connection.sendall(line)
+        except OSError:
+            pass  # cut
+        else:
+            pytest.fail("20 MB of a head were taken")
+    assert dashboard.answers("/")
+    assert dashboard.rss_mib() - before < 50
