@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -123,6 +124,16 @@ class ScriptedServer:
             self.received.append(received)
             self._arrived.notify_all()
         return await answer(request)
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    """Return whether a condition comes true; for effects that follow an answer of the server."""
+    ends_at = time.monotonic() + PATIENCE_S
+    while not holds():
+        if time.monotonic() > ends_at:
+            return False
+        time.sleep(0.005)
+    return True
 
 
 def client(url: str, proxy_url: str = "", **options: Any) -> KubernetesCluster:

@@ -13,6 +13,7 @@ from tests.unit.cluster.kubernetes.objects import PODS, pod, pod_list
 from tests.unit.cluster.kubernetes.scripted_server import (
     PATIENCE_S,
     ScriptedServer,
+    eventually,
     fail,
     hang_up,
     reply,
@@ -61,12 +62,16 @@ def kubelet() -> Iterator[ScriptedServer]:
 
 @contextmanager
 def watching(
-    server: ScriptedServer, kubelet: ScriptedServer, told: Told, **options: Any
+    server: ScriptedServer,
+    kubelet: ScriptedServer,
+    told: Told,
+    stated: JsonObject | None = None,
+    **options: Any,
 ) -> Iterator[tuple[KubernetesCluster, Watch]]:
-    """Watch pods of a kubelet that listens in plain HTTP."""
+    """Watch pods of a kubelet that listens in plain HTTP; ``stated`` is its Node."""
     port = urlsplit(kubelet.url).port
     assert port is not None
-    server.on(NODE, reply(node()))
+    server.on(NODE, reply(node() if stated is None else stated))
     source = KubeletSource(
         node_name="n1",
         running=lambda: told.running,
@@ -245,10 +250,8 @@ def test_a_node_that_does_not_tell_where_its_kubelet_is(
 ) -> None:
     """Told as well."""
     told = Told()
-    with watching(server, kubelet, told, **options):
-        server.on(NODE, reply(stated))
-        server.wait_for(NODE, server.count(NODE) + 3)
-    assert any(said in problem for problem in told.problems), told.problems
+    with watching(server, kubelet, told, stated, **options):
+        assert eventually(lambda: any(said in it for it in told.problems)), told.problems
 
 
 def test_nobody_is_told_who_we_are_without_a_certificate(
@@ -258,8 +261,10 @@ def test_nobody_is_told_who_we_are_without_a_certificate(
     told = Told()
     port = urlsplit(kubelet.url).port
     assert port is not None
-    with watching(server, kubelet, told, read_only_port=0, authorities=(tmp_path / "no",)):
-        server.on(NODE, reply(node(port)))
+    options = {"read_only_port": 0, "authorities": (tmp_path / "no",)}
+    with watching(server, kubelet, told, node(port), **options):
         server.wait_for(NODE, 3)
+        assert eventually(lambda: any("does not answer" in it for it in told.problems)), (
+            told.problems
+        )
     assert kubelet.received == []
-    assert any("does not answer" in problem for problem in told.problems), told.problems

@@ -110,7 +110,7 @@ def test_a_silent_stream_is_cut(server: ScriptedServer) -> None:
     """A connection may be dead without anybody noticing; then another one is opened."""
     server.on(LIST, reply(pod_list(version="5")))
     server.on(WATCH, stream(), stream(event("ADDED", pod("a", "6"))))
-    with server.cluster(silence_s=0.05) as cluster:
+    with server.cluster(silence_s=0.5) as cluster:
         watch = cluster.watch([Pod])
         server.wait_for(WATCH, 1)
         assert seen(take(cluster, watch, 1)) == [("ADDED", "a", "6")]
