@@ -154,6 +154,10 @@ class PodControllerSpec(ApiStruct, frozen=True, kw_only=True):
     completions: Int32 | None = None
     completion_mode: str = ""
     suspend: bool = False
+    paused: bool = False
+    managed_by: str | None = None
+    manual_selector: bool = False
+    pod_replacement_policy: str | None = None
     template: PodTemplateSpec | None = None
     volume_claim_templates: tuple[PersistentVolumeClaim, ...] = ()
     ordinals: StatefulSetOrdinals = StatefulSetOrdinals()
@@ -161,9 +165,11 @@ class PodControllerSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodControllerStatus(ApiStruct, frozen=True, kw_only=True):
-    """How far a Job is."""
+    """How far a Job is; indexes as in ``1,3-5``."""
 
     succeeded: Int32 = 0
+    completed_indexes: str = ""
+    failed_indexes: str = ""
     conditions: tuple[Condition, ...] = ()
 
 

@@ -15,7 +15,8 @@ from koordinator.api.workload import PodController
 from koordinator.cli.output import warn
 from koordinator.cluster.memory.admission import SYSTEM_PRIORITY_CLASSES
 from koordinator.simulator.colocation.objects import shipped_priority_classes
-from koordinator.simulator.pod_controllers import with_pods
+from koordinator.simulator.operator_workloads import OperatorWorkload
+from koordinator.simulator.pod_controllers import not_simulated, with_pods
 
 SHOWN = 3  # names in a sentence
 
@@ -30,6 +31,9 @@ class InputObjects:
 
     objects: list[KubeObject] = field(default_factory=list)
     controllers: dict[tuple[type[KubeObject], str], PodController] = field(default_factory=dict)
+    #: workloads of operators, each with the number of objects that stand before it
+    workloads: list[tuple[int, OperatorWorkload]] = field(default_factory=list)
+    unknown_kinds: Counter[str] = field(default_factory=Counter)  # of operators and other add-ons
     left_out: Counter[str] = field(default_factory=Counter)  # kinds that scheduling never reads
     unknown: dict[tuple[str, str], list[str]] = field(default_factory=dict)  # (kind, field): texts
 
@@ -50,7 +54,16 @@ class InputObjects:
                 f"left out: {_counted(admitting)}: an API server may change or refuse new pods by "
                 "them; here pods count as they are written"
             )
-        return told
+        if self.unknown_kinds:
+            told.append(
+                f"left out, because their kinds are not known: {_counted(self.unknown_kinds)}"
+            )
+        return [*told, *self.not_simulated]
+
+    @property
+    def not_simulated(self) -> list[str]:
+        """Return a sentence for each workload whose pods are not made here."""
+        return not_simulated([*self.objects, *(workload for _, workload in self.workloads)])
 
     def completed(self, objects: Sequence[KubeObject] | None = None) -> list[KubeObject]:
         """Return the objects with the pods that workloads make, and warn of what is missing.
@@ -59,11 +72,25 @@ class InputObjects:
         """
         for notice in self.notices():
             warn(notice)
-        whole = with_pods(self.objects if objects is None else objects, self.controllers)
+        whole = with_pods(
+            self._with_workloads(self.objects if objects is None else objects), self.controllers
+        )
         whole, missing = with_known_priorities(whole)
         for sentence in missing:
             warn(sentence)
         return whole
+
+    def _with_workloads(
+        self, objects: Sequence[KubeObject]
+    ) -> Sequence[KubeObject | OperatorWorkload]:
+        """Return the objects, of which the last are those given, with workloads in their places."""
+        if not self.workloads:
+            return objects
+        listed: list[KubeObject | OperatorWorkload] = [*objects]
+        first = len(objects) - len(self.objects)
+        for before, workload in reversed(self.workloads):
+            listed.insert(first + before, workload)
+        return listed
 
 
 def _counted(kinds: Mapping[str, int]) -> str:

@@ -90,6 +90,11 @@ def knows_kind(api_version: str, kind: str) -> bool:
     return f"{api_version}/{kind}" in _table().kinds
 
 
+def groups_of_kubernetes() -> set[str]:
+    """Return the names of Kubernetes' own groups, with the empty one."""
+    return {name.rpartition("/")[0].rpartition("/")[0] for name in _table().kinds}
+
+
 def kinds_of(api_version: str) -> list[str]:
     """Return the kinds of a group and version of Kubernetes itself; none for any other."""
     return [

@@ -11,6 +11,7 @@ import hashlib
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import BinaryIO
 
@@ -25,12 +26,19 @@ from koordinator.api.registry import BY_NAME
 from koordinator.api.validation import validate
 from koordinator.api.workload import PodController
 from koordinator.cli.input_objects import InputObjects
-from koordinator.cli.known_fields import UnknownField, kinds_of, knows_kind, unknown_fields
+from koordinator.cli.known_fields import (
+    UnknownField,
+    groups_of_kubernetes,
+    kinds_of,
+    knows_kind,
+    unknown_fields,
+)
 from koordinator.foundation.decoders import convert, decoder_of
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.files import MEBI, read_file, read_stream
 from koordinator.foundation.json_text import check_keys, split_stream
 from koordinator.foundation.yaml_documents import yaml_documents
+from koordinator.simulator.operator_workloads import OPERATOR_GROUPS, read_operator_workload
 from koordinator.simulator.pod_controllers import CONTROLLER_KINDS, check_controller
 
 STDIN = "-"
@@ -78,11 +86,16 @@ def _add(
 ) -> None:
     api_version, kind = _header(manifest, list_kind)
     try:
-        if _is_left_out(api_version, kind):
-            given.left_out[f"{kind} ({api_version})"] += 1
-            return
+        if _is_custom(api_version, kind):
+            _add_custom(given, manifest, api_version, kind)
+        is_left_out = _is_left_out(api_version, kind)
     except InputError as error:
         raise error.within(source=place) from None
+    if is_left_out:
+        if not _is_custom(api_version, kind):
+            counted = given.left_out if knows_kind(api_version, kind) else given.unknown_kinds
+            counted[f"{kind} ({api_version})"] += 1
+        return
     obj = _read_object(manifest, place, list_kind)
     key = (type(obj), obj.key)
     controller = _read_controller(manifest, place, obj)
@@ -121,6 +134,28 @@ def _unknown_fields(
         raise error.within(source=place) from None
 
 
+def _add_custom(
+    given: InputObjects, manifest: JsonObject | bytes | msgspec.Raw, api_version: str, kind: str
+) -> None:
+    """Note an object of an operator: the pods that it makes, or that its kind is not known."""
+    tree = manifest if isinstance(manifest, dict) else decode(manifest, JsonObject)
+    workload = read_operator_workload(api_version, kind, tree)
+    if workload is not None:
+        given.workloads.append((len(given.objects), workload))
+    elif (api_version, kind) not in BY_NAME:
+        given.unknown_kinds[f"{kind} ({api_version})"] += 1
+
+
+@cache
+def _is_custom(api_version: str, kind: str) -> bool:
+    """Return whether the kind is of an operator, not of Kubernetes or Koordinator."""
+    group = api_version.rpartition("/")[0]
+    if "." not in group or not kind or group in groups_of_kubernetes():
+        return False
+    ours = [name for version, name in BY_NAME if version.rpartition("/")[0] == group]
+    return group in OPERATOR_GROUPS or not (kind in ours or did_you_mean(kind, ours))
+
+
 def _is_left_out(api_version: str, kind: str) -> bool:
     """Return whether nothing here reads such objects.
 
@@ -128,18 +163,15 @@ def _is_left_out(api_version: str, kind: str) -> bool:
     """
     if not api_version or not kind or (api_version, kind) in BY_NAME:
         return False
-    if knows_kind(api_version, kind):
+    if knows_kind(api_version, kind) or _is_custom(api_version, kind):
         return True
-    group = api_version.rpartition("/")[0]
-    ours = {name.rpartition("/")[0] for name, _ in BY_NAME}
-    if group in ours or "." not in group or group.endswith(".k8s.io"):
-        if any(name == kind for _, name in BY_NAME):
-            return False  # of another version: refused with those that are accepted
-        known = [name for version, name in BY_NAME if version == api_version]
-        known += kinds_of(api_version)
-        hint = did_you_mean(kind, known)
-        if hint or kinds_of(api_version):
-            raise InputError(f"unknown kind {kind} of {api_version}{hint}", path="kind")
+    if any(name == kind for _, name in BY_NAME):
+        return False  # of another version: refused with those that are accepted
+    known = [name for version, name in BY_NAME if version == api_version]
+    known += kinds_of(api_version)
+    hint = did_you_mean(kind, known)
+    if hint or kinds_of(api_version):
+        raise InputError(f"unknown kind {kind} of {api_version}{hint}", path="kind")
     return True
 
 

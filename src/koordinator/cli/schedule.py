@@ -60,7 +60,10 @@ class ScheduleFlags:
     feature_gates: GatesOfScheduler = ""
     strict: Strict = False
     fail_on: Annotated[
-        FailOn, typer.Option(help="Exit with 1 if some pod or reservation finds no node.")
+        FailOn,
+        typer.Option(
+            help="Exit with 1 if some pod or reservation finds no node or is not simulated."
+        ),
     ] = FailOn.NOTHING
     output: Print = Output.TABLE
 
@@ -115,12 +118,14 @@ def schedule(flags: ScheduleFlags) -> None:
             {obj.key for obj in wanted if isinstance(obj, Reservation)},
         )
     if flags.output is Output.TABLE:
-        _print_table(result)
+        _print_table(result, len(given.not_simulated))
     else:
         print_data(as_data(result), flags.output)
     result.faults.check()
     if flags.fail_on is FailOn.UNSCHEDULABLE and (
-        result.unschedulable or any(isinstance(o, Unschedulable) for o in result.reservations)
+        result.unschedulable
+        or any(isinstance(o, Unschedulable) for o in result.reservations)
+        or given.not_simulated
     ):
         raise typer.Exit(1)
 
@@ -194,7 +199,7 @@ def _scores(outcome: Bound | Unschedulable) -> dict[str, Any]:
     }
 
 
-def _print_table(result: ScheduleResult) -> None:
+def _print_table(result: ScheduleResult, not_simulated: int) -> None:
     rows: list[tuple[str, str, str]] = []
     for outcome in result.reservations:
         called = f"reservation/{outcome.reservation}"
@@ -210,4 +215,5 @@ def _print_table(result: ScheduleResult) -> None:
     printer.print(
         f"{len(result.placements)} placed, {len(result.unschedulable)} unschedulable, "
         f"{len(result.evicted)} evicted"
+        + (f"; {not_simulated} workloads not simulated" if not_simulated else "")
     )

@@ -25,7 +25,7 @@ from koordinator.api.defaults import with_defaults
 from koordinator.api.meta import KubeObject, LabelSelector, ObjectMeta, OwnerReference
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod, PodSpec, PodTemplateSpec
-from koordinator.api.validation import validate
+from koordinator.api.selectors import matches
 from koordinator.api.volume import PersistentVolumeClaim, PersistentVolumeClaimVolumeSource, Volume
 from koordinator.api.workload import (
     CronJob,
@@ -44,6 +44,8 @@ from koordinator.foundation.errors import BugError, InputError
 from koordinator.scheduler.ingest import is_over
 from koordinator.scheduler.snapshot import ClusterState, Snapshot
 from koordinator.scheduler.snapshot.selection import matches_required
+from koordinator.simulator.operator_workloads import MOST_PODS, OperatorWorkload, WorkloadPart
+from koordinator.simulator.pod_templates import check_template, pod_of
 
 CONTROLLER_KINDS: tuple[type[KubeObject], ...] = (
     Deployment,
@@ -56,7 +58,6 @@ CONTROLLER_KINDS: tuple[type[KubeObject], ...] = (
 )
 Controllers = Mapping[tuple[type[KubeObject], str], PodController]
 
-MOST_PODS = 1_000_000  # of one workload: more is a slip of the hand
 
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # no vowels: no words
 _SUFFIX = 5  # characters
@@ -66,21 +67,30 @@ _LONGEST_BASE = 63 - _SUFFIX
 _POD_TEMPLATE_HASH = "pod-template-hash"
 _REVISION_HASH = "controller-revision-hash"
 _INDEX = "batch.kubernetes.io/job-completion-index"
+_JOB_CONTROLLER = "kubernetes.io/job-controller"
+_JOB_ENDS = frozenset(("Complete", "Failed", "SuccessCriteriaMet", "FailureTarget"))
 
 
 @dataclass(frozen=True, slots=True)
 class _Owner:
     """Who a pod belongs to, and the labels that it gets from there."""
 
-    kind: type[KubeObject]
+    kind: type[KubeObject] | OperatorWorkload
     meta: ObjectMeta
     labels: Mapping[str, str]
 
     @property
+    def kind_name(self) -> str:
+        return self.kind.kind if isinstance(self.kind, OperatorWorkload) else self.kind.KIND
+
+    @property
     def reference(self) -> OwnerReference:
+        kind = self.kind
         return OwnerReference(
-            api_version=self.kind.API_VERSION,
-            kind=self.kind.KIND,
+            api_version=kind.api_version
+            if isinstance(kind, OperatorWorkload)
+            else kind.API_VERSION,
+            kind=self.kind_name,
             name=self.meta.name,
             uid=self.meta.uid,
             controller=True,
@@ -88,26 +98,56 @@ class _Owner:
         )
 
 
-def with_pods(objects: Iterable[KubeObject], controllers: Controllers) -> list[KubeObject]:
+def with_pods(
+    objects: Iterable[KubeObject | OperatorWorkload], controllers: Controllers
+) -> list[KubeObject]:
     """Return the objects, each workload followed by the pods that it lacks.
 
-    Pods of the input that a workload owns, directly or through a ReplicaSet or Job, count.  A
-    DaemonSet's pods are made for the nodes among the objects that it may run on.  ReplicaSets of
-    Deployments, Jobs of CronJobs and claims of StatefulSets are made, too.
+    Pods of the input that a workload owns, directly or through a ReplicaSet or Job, count, and so
+    do pods without owner that it would adopt.  A DaemonSet's pods are made for the nodes among the
+    objects that it may run on.  ReplicaSets of Deployments, Jobs of CronJobs and claims of
+    StatefulSets are made, too.  Workloads of operators are replaced by what they make.
     """
-    given = list(objects)
-    if not controllers:
+    listed = list(objects)
+    given = [obj for obj in listed if isinstance(obj, KubeObject)]
+    workloads = [obj for obj in listed if isinstance(obj, OperatorWorkload)]
+    if not controllers and not workloads:
         return given
-    making = _Making(given)
+    making = _Making(given, workloads, controllers)
+    for owner in given:
+        controller = controllers.get((type(owner), owner.key))
+        if controller is not None and owner.metadata.deletion_timestamp is None:
+            making.adopt(owner, controller)
     made: list[KubeObject] = []
-    for obj in given:
+    for obj in listed:
+        if isinstance(obj, OperatorWorkload):
+            made += making.of_operator(obj)
+            continue
         made.append(obj)
         controller = controllers.get((type(obj), obj.key))
-        if controller is not None:
+        if controller is not None and obj.metadata.deletion_timestamp is None:
             name, namespace = obj.metadata.name, obj.metadata.namespace
             meta = replace(controller.metadata, name=name, namespace=namespace)
             made += making.of(type(obj), replace(controller, metadata=meta))
     return made
+
+
+def not_simulated(objects: Iterable[KubeObject | OperatorWorkload]) -> list[str]:
+    """Return a sentence for each workload whose pods are not made, and not among the objects."""
+    listed = list(objects)
+    owners = {
+        (reference.kind, obj.metadata.namespace, reference.name)
+        for obj in listed
+        if isinstance(obj, KubeObject)
+        for reference in obj.metadata.owner_references
+    }
+    return [
+        obj.notice
+        for obj in listed
+        if isinstance(obj, OperatorWorkload)
+        and obj.unsimulated
+        and (obj.kind, obj.meta.namespace, obj.meta.name) not in owners
+    ]
 
 
 def check_controller(kind: type[KubeObject], controller: PodController) -> None:
@@ -127,15 +167,20 @@ def check_controller(kind: type[KubeObject], controller: PodController) -> None:
         if not claim.metadata.name:
             at = f"{path}.volumeClaimTemplates[{index}].metadata.name"
             raise InputError("required, but missing", path=at)
-    sample = replace(spec.template.metadata, name="sample", namespace="default")
-    try:
-        validate(with_defaults(Pod(metadata=sample, spec=spec.template.spec)))
-    except InputError as error:
-        raise InputError(error.problem, path=f"{path}.template.{error.path}") from None
+    check_template(spec.template, f"{path}.template")
 
 
 class _Making:
-    def __init__(self, given: Sequence[KubeObject]) -> None:
+    def __init__(
+        self,
+        given: Sequence[KubeObject],
+        workloads: Sequence[OperatorWorkload],
+        controllers: Controllers,
+    ) -> None:
+        self._controllers = controllers
+        self._workloads = workloads
+        self._orphans: dict[str, list[KubeObject]] = {}  # by namespace: those without controller
+        self._adopted_sets: set[str] = set()
         self._nodes = [obj for obj in given if isinstance(obj, Node)]
         self._keys = {(type(obj), obj.key) for obj in given}
         self._owned: dict[tuple[str, str, str], list[KubeObject]] = {}
@@ -145,6 +190,84 @@ class _Making:
                 if reference.controller:
                     by = (reference.kind, obj.metadata.namespace, reference.name)
                     self._owned.setdefault(by, []).append(obj)
+                    break
+            else:
+                if isinstance(obj, Pod | ReplicaSet) and not obj.metadata.deletion_timestamp:
+                    self._orphans.setdefault(obj.metadata.namespace, []).append(obj)
+
+    def adopt(self, workload: KubeObject, controller: PodController) -> None:
+        """Count objects without controller that the workload's selector selects as its own."""
+        meta = workload.metadata
+        selector = _selector(workload, controller)
+        if selector is None or not self._orphans.get(meta.namespace):
+            return
+        wanted = ReplicaSet if isinstance(workload, Deployment) else Pod
+        left: list[KubeObject] = []
+        for orphan in self._orphans[meta.namespace]:
+            takes = isinstance(orphan, wanted) and matches(selector, orphan.metadata.labels)
+            if takes and isinstance(workload, StatefulSet):
+                name, _, number = orphan.metadata.name.rpartition("-")
+                takes = name == meta.name and number.isdecimal()
+            if takes and not (isinstance(orphan, Pod) and is_over(orphan)):
+                key = (workload.KIND, meta.namespace, meta.name)
+                self._owned.setdefault(key, []).append(orphan)
+                if isinstance(orphan, ReplicaSet):
+                    self._adopted_sets.add(orphan.key)
+            else:
+                left.append(orphan)
+        self._orphans[meta.namespace] = left
+
+    def of_operator(self, workload: OperatorWorkload) -> Iterator[KubeObject]:
+        """Yield what the controller of an operator would create for a workload."""
+        delegates = any(
+            reference.kind == workload.kind and reference.name == workload.meta.name
+            for other in self._workloads
+            if other.meta.namespace == workload.meta.namespace
+            for reference in other.meta.owner_references
+        )
+        for part in workload.parts:
+            if part.job is not None:
+                yield from self._job_of_part(workload, part)
+                continue
+            if delegates:
+                continue
+            owner = _Owner(workload, workload.meta, part.labels)
+            if part.is_single or part.first is not None:
+                numbers = range(part.count)
+                first = part.first or 0
+                names = [f"{part.name}-{first + n}" for n in numbers]
+                for name in [part.name] if part.is_single else names:
+                    key = (Pod, f"{workload.meta.namespace}/{name}")
+                    if key not in self._keys:
+                        self._keys.add(key)
+                        yield _pod(part.template, owner, name)
+                continue
+            there = [pod for pod in self._active(owner) if _has(pod, part.labels)]
+            base = replace(workload.meta, name=part.name)
+            for number in range(len(there), part.count):
+                yield _pod(part.template, owner, self._free_name(base, number))
+
+    def _job_of_part(self, workload: OperatorWorkload, part: WorkloadPart) -> Iterator[KubeObject]:
+        key = (Job, f"{workload.meta.namespace}/{part.name}")
+        if part.job is None or key in self._keys:
+            return
+        self._keys.add(key)
+        meta = ObjectMeta(
+            name=part.name,
+            namespace=workload.meta.namespace,
+            labels=dict(part.labels),
+            owner_references=(_Owner(workload, workload.meta, {}).reference,),
+        )
+        yield Job(metadata=meta)
+        template = replace(
+            part.template,
+            metadata=replace(
+                part.template.metadata, labels={**part.template.metadata.labels, **part.labels}
+            ),
+        )
+        yield from self._of_job(
+            PodController(metadata=meta, spec=replace(part.job, template=template))
+        )
 
     def of(self, kind: type[KubeObject], controller: PodController) -> Iterator[KubeObject]:
         """Yield what the controllers of Kubernetes would create for a workload."""
@@ -159,20 +282,20 @@ class _Making:
             yield from self._of_daemon_set(meta, spec)
         elif kind is StatefulSet:
             yield from self._of_stateful_set(meta, spec)
-        elif not (kind is ReplicaSet and self._has_deployment(meta)):
+        elif not (kind is ReplicaSet and self._is_of_deployment(meta)):
             owner = _Owner(kind, meta, {})
             yield from self._replicas(owner, spec, _wanted(spec.replicas))
 
-    def _active(self, kind: type[KubeObject], meta: ObjectMeta) -> list[Pod]:
-        owned = self._owned.get((kind.KIND, meta.namespace, meta.name), ())
+    def _active(self, owner: _Owner) -> list[Pod]:
+        owned = self._owned.get((owner.kind_name, owner.meta.namespace, owner.meta.name), ())
         return [
             pod
             for pod in owned
             if isinstance(pod, Pod) and not is_over(pod) and not pod.metadata.deletion_timestamp
         ]
 
-    def _has_deployment(self, meta: ObjectMeta) -> bool:
-        return any(
+    def _is_of_deployment(self, meta: ObjectMeta) -> bool:
+        return f"{meta.namespace}/{meta.name}" in self._adopted_sets or any(
             reference.controller
             and reference.kind == Deployment.KIND
             and (Deployment, f"{meta.namespace}/{reference.name}") in self._keys
@@ -181,7 +304,7 @@ class _Making:
 
     def _replicas(self, owner: _Owner, spec: PodControllerSpec, wanted: int) -> Iterator[Pod]:
         template = _template(spec)
-        for number in range(len(self._active(owner.kind, owner.meta)), wanted):
+        for number in range(len(self._active(owner)), wanted):
             yield _pod(template, owner, self._free_name(owner.meta, number))
 
     def _free_name(self, meta: ObjectMeta, number: int) -> str:
@@ -195,8 +318,13 @@ class _Making:
     def _of_deployment(self, meta: ObjectMeta, spec: PodControllerSpec) -> Iterator[KubeObject]:
         owned = self._owned.get((Deployment.KIND, meta.namespace, meta.name), ())
         sets = [each for each in owned if isinstance(each, ReplicaSet)]
-        there = sum(len(self._active(ReplicaSet, each.metadata)) for each in sets)
+        there = sum(len(self._active(_Owner(ReplicaSet, each.metadata, {}))) for each in sets)
         template = _template(spec)
+        if spec.paused:
+            if not sets:
+                return
+            set_of = self._controllers.get((ReplicaSet, max(sets, key=_revision).key))
+            template = template if set_of is None else _template(set_of.spec)
         if sets:
             newest = max(sets, key=_revision).metadata
             code = newest.labels.get(_POD_TEMPLATE_HASH, "")
@@ -216,8 +344,8 @@ class _Making:
                 metadata=newest, spec=WorkloadSpec(replicas=spec.replicas, selector=selector)
             )
         owner = _Owner(ReplicaSet, newest, {_POD_TEMPLATE_HASH: code} if code else {})
-        count = len(self._active(ReplicaSet, newest)) + _wanted(spec.replicas) - there
-        yield from self._replicas(owner, spec, count)
+        count = len(self._active(owner)) + _wanted(spec.replicas) - there
+        yield from self._replicas(owner, replace(spec, template=template), count)
 
     def _of_cron_job(self, meta: ObjectMeta, spec: PodControllerSpec) -> Iterator[KubeObject]:
         owned = self._owned.get((CronJob.KIND, meta.namespace, meta.name), ())
@@ -237,30 +365,36 @@ class _Making:
 
     def _of_job(self, job: PodController) -> Iterator[Pod]:
         meta, spec, status = job.metadata, job.spec, job.status
-        ended = any(
-            c.type in {"Complete", "Failed"} and c.status == "True" for c in status.conditions
-        )
-        if spec.suspend or ended:
+        ended = any(c.type in _JOB_ENDS and c.status == "True" for c in status.conditions)
+        if spec.suspend or ended or (spec.managed_by or _JOB_CONTROLLER) != _JOB_CONTROLLER:
             return
-        wanted = _wanted(spec.parallelism)
-        if spec.completions is not None:
-            wanted = min(wanted, spec.completions - status.succeeded)
-        elif status.succeeded:
-            return  # of a work queue nothing is started once something has succeeded
         labels = {"job-name": meta.name, "batch.kubernetes.io/job-name": meta.name}
         owner = _Owner(Job, meta, labels)
+        owned = self._owned.get((Job.KIND, meta.namespace, meta.name), ())
+        pods = [pod for pod in owned if isinstance(pod, Pod)]
+        running = len(self._active(owner))
+        if spec.pod_replacement_policy == "Failed":
+            running += sum(bool(p.metadata.deletion_timestamp) and not is_over(p) for p in pods)
+        done = _indexes(status.completed_indexes) | _indexes(status.failed_indexes)
+        wanted = _wanted(spec.parallelism)
+        if spec.completions is not None:
+            ended_pods = (
+                {_index_of(pod) for pod in pods if pod.status.phase == "Succeeded"}
+                if spec.completion_mode == "Indexed"
+                else set()
+            )
+            over = len(done | ended_pods) if done | ended_pods else status.succeeded
+            wanted = min(wanted, spec.completions - over)
+        elif status.succeeded:
+            return  # of a work queue nothing is started once something has succeeded
         if spec.completion_mode != "Indexed":
-            yield from self._replicas(owner, spec, wanted)
+            for number in range(running, wanted):
+                yield _pod(_template(spec), owner, self._free_name(meta, number))
             return
         template = _template(spec)
-        pods = [
-            pod
-            for pod in self._owned.get((Job.KIND, meta.namespace, meta.name), ())
-            if isinstance(pod, Pod) and pod.status.phase != "Failed"
-        ]
-        taken = {pod.metadata.annotations.get(_INDEX) for pod in pods}
-        free = (n for n in range(spec.completions or 0) if str(n) not in taken)
-        for _ in range(wanted - len(self._active(Job, meta))):
+        taken = {_index_of(pod) for pod in pods if pod.status.phase != "Failed"} | done
+        free = (n for n in range(spec.completions or 0) if n not in taken)
+        for _ in range(wanted - running):
             index = next(free, None)
             if index is None:
                 return
@@ -277,7 +411,7 @@ class _Making:
         labels = {_REVISION_HASH: _code(encode_part(template)), "pod-template-generation": "1"}
         owner = _Owner(DaemonSet, meta, labels)
         first = with_defaults(Pod(metadata=template.metadata, spec=template.spec))
-        served = {_only_node(pod) for pod in self._active(DaemonSet, meta)}
+        served = {_only_node(pod) for pod in self._active(owner)}
         for number, node in enumerate(self._nodes_for(first)):
             name = node.metadata.name
             if name not in served:
@@ -290,11 +424,11 @@ class _Making:
             for node in self._nodes:
                 self._state.put_node(node)
         wanted = matches_required(Snapshot(self._state), self._state.classes.of(pod))
-        for node, matches in zip(self._nodes, wanted, strict=True):
+        for node, is_wanted in zip(self._nodes, wanted, strict=True):
             spec = pod.spec
             named = spec.node_name in {"", node.metadata.name}
             if (
-                matches
+                is_wanted
                 and named
                 and not untolerated(node.spec.taints, spec.tolerations, FORBIDDING)
             ):
@@ -305,8 +439,10 @@ class _Making:
         revision = f"{meta.name}-{_code(encode_part(template))}"
         for ordinal in range(spec.ordinals.start, spec.ordinals.start + _wanted(spec.replicas)):
             name = f"{meta.name}-{ordinal}"
-            if (Pod, f"{meta.namespace}/{name}") in self._keys:
+            key = (Pod, f"{meta.namespace}/{name}")
+            if key in self._keys:
                 continue
+            self._keys.add(key)
             labels = {
                 _REVISION_HASH: revision,
                 "statefulset.kubernetes.io/pod-name": name,
@@ -320,9 +456,9 @@ class _Making:
                     persistent_volume_claim=PersistentVolumeClaimVolumeSource(claim_name=called),
                 )
                 inside = replace(claim.metadata, name=called, namespace=meta.namespace)
-                key = (PersistentVolumeClaim, f"{meta.namespace}/{called}")
-                if key not in self._keys:
-                    self._keys.add(key)
+                claimed = (PersistentVolumeClaim, f"{meta.namespace}/{called}")
+                if claimed not in self._keys:
+                    self._keys.add(claimed)
                     yield with_defaults(replace(claim, metadata=inside))
             pod_spec = replace(template.spec, volumes=tuple(volumes.values()))
             owner = _Owner(StatefulSet, meta, labels)
@@ -348,7 +484,39 @@ def _pod(template: PodTemplateSpec, owner: _Owner, name: str) -> Pod:
         finalizers=template.metadata.finalizers,
         owner_references=(owner.reference,),
     )
-    return with_defaults(Pod(metadata=meta, spec=template.spec))
+    return pod_of(template, meta)
+
+
+def _has(pod: Pod, labels: Mapping[str, str]) -> bool:
+    return labels.items() <= pod.metadata.labels.items()
+
+
+def _selector(workload: KubeObject, controller: PodController) -> LabelSelector | None:
+    """Return which pods a workload adopts; None if it adopts none."""
+    if isinstance(workload, ReplicationController):
+        template = controller.spec.template
+        labels = workload.spec.selector or (template.metadata.labels if template else {})
+        return LabelSelector(match_labels=labels) if labels else None
+    if isinstance(workload, Job):
+        return workload.spec.selector if controller.spec.manual_selector else None
+    if isinstance(workload, Deployment | ReplicaSet | StatefulSet | DaemonSet):
+        return workload.spec.selector
+    return None
+
+
+def _indexes(text: str) -> set[int]:
+    """Return the numbers of ``1,3-5``; what is no number is left out."""
+    found: set[int] = set()
+    for part in text.split(","):
+        first, _, last = part.strip().partition("-")
+        if first.isdecimal() and (last or first).isdecimal():
+            found.update(range(int(first), min(int(last or first), MOST_PODS) + 1))
+    return found
+
+
+def _index_of(pod: Pod) -> int:
+    text = pod.metadata.annotations.get(_INDEX, "")
+    return int(text) if text.isdecimal() else -1
 
 
 def _revision(replica_set: ReplicaSet) -> tuple[int, str]:

@@ -163,23 +163,29 @@ def test_any_shape_is_looked_through(tree: Any) -> None:
     assert unknown_fields(msgspec.json.encode(manifest), "v1", "Pod") == from_tree
 
 
-def test_kinds_that_do_not_matter_are_counted_in_one_line() -> None:
+def test_kinds_that_do_not_matter_are_counted_in_one_line_each() -> None:
     """Kubernetes' own and anybody's; nothing of them is checked but their fields."""
     given = read(
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "a"}},
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "b"}},
         {"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "a"}},
-        {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "a"}},
-        {"apiVersion": "serving.knative.dev/v1", "kind": "Service", "metadata": {"name": "a"}},
+        {"apiVersion": "monitoring.example/v1", "kind": "Rule", "metadata": {"name": "a"}},
+        {"apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot"},
+        {"apiVersion": "argoproj.io/v1alpha1", "kind": "AppProject", "metadata": {"name": "a"}},
+        {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup"},
     )
 
     assert given.objects == []
     assert given.notices() == [
         (
             "left out, because no scheduling depends on them: 1 Ingress (networking.k8s.io/v1), "
-            "1 Job (batch.volcano.sh/v1alpha1), 1 Service (serving.knative.dev/v1), "
             "2 ServiceAccount (v1)"
-        )
+        ),
+        (
+            "left out, because their kinds are not known: 1 AppProject (argoproj.io/v1alpha1), "
+            "1 PodGroup (scheduling.x-k8s.io/v1alpha1), 1 Rule (monitoring.example/v1), "
+            "1 VolumeSnapshot (snapshot.storage.k8s.io/v1)"
+        ),
     ]
 
 

@@ -312,3 +312,111 @@ def test_a_simulated_cluster_runs_the_workloads_among_its_objects() -> None:
 
     assert len(placements) == 5
     assert all(placement.node for placement in placements)
+
+
+@pytest.mark.parametrize(
+    ("manifest", "count"),
+    [
+        (workload("Job", parallelism=3, managedBy="kueue.x-k8s.io/multikueue"), 0),
+        (workload("Job", parallelism=3, managedBy="kubernetes.io/job-controller"), 3),
+        (workload("Job", "web", {"deletionTimestamp": "2026-01-01T00:00:00Z"}, parallelism=3), 0),
+        (replicated("Deployment", 3, paused=True), 0),
+    ],
+)
+def test_a_workload_that_its_controller_leaves_alone_makes_no_pods(
+    manifest: dict[str, Any], count: int
+) -> None:
+    """Managed from elsewhere, paused before its first ReplicaSet, or being deleted."""
+    spec = manifest["spec"] | {"template": template(restartPolicy="Never")}
+
+    assert len(pods(manifest | {"spec": spec})) == count
+
+
+def test_a_paused_deployment_scales_the_replica_set_that_it_has() -> None:
+    """To more pods of the ReplicaSet's template, not of its own."""
+    deployment = replicated("Deployment", 3, paused=True)
+    owner = {"kind": "Deployment", "name": "web", "controller": True}
+    labels = {"pod-template-hash": "old"} | APP
+    old = workload(
+        "ReplicaSet",
+        "web-old",
+        {"ownerReferences": [owner], "labels": labels},
+        replicas=1,
+        template={"metadata": {"labels": labels}, "spec": POD | {"priority": 7}},
+        selector={"matchLabels": labels},
+    )
+
+    found = pods(deployment, old, owned("web-old-1", "ReplicaSet", "web-old"))
+    assert [pod.spec.priority for pod in found] == [7, 7, None]
+
+
+@given(
+    st.integers(1, 6),
+    st.integers(1, 6),
+    st.sets(st.integers(0, 5)),
+    st.sets(st.integers(0, 5)),
+)
+def test_an_indexed_job_makes_no_index_that_is_over(
+    parallelism: int, completions: int, done: set[int], failed: set[int]
+) -> None:
+    """Its status names those that succeeded or failed; their pods may be gone."""
+    done = {index for index in done if index < completions}
+    failed = {index for index in failed if index < completions} - done
+    job = workload(
+        "Job",
+        parallelism=parallelism,
+        completions=completions,
+        completionMode="Indexed",
+        template=template(restartPolicy="Never"),
+    )
+    job["status"] = {
+        "succeeded": len(done),
+        "completedIndexes": ",".join(map(str, sorted(done))),
+        "failedIndexes": ",".join(map(str, sorted(failed))),
+    }
+
+    made = [
+        int(pod.metadata.annotations["batch.kubernetes.io/job-completion-index"])
+        for pod in pods(job)
+    ]
+    left = sorted({*range(completions)} - done - failed)
+    assert made == left[:parallelism]
+
+
+@pytest.mark.parametrize(
+    "kind", ["ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet"]
+)
+def test_pods_without_owner_that_a_workload_selects_count(kind: str) -> None:
+    """Its controller adopts them; of two workloads the first does."""
+    orphan = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "web-1", "labels": APP},
+        "spec": POD | {"nodeName": "n"},
+    }
+    wanted = None if kind == "DaemonSet" else 2
+    twin = replicated(kind, wanted)
+    twin["metadata"] = {"name": "twin"}
+
+    there = [node("n"), orphan, replicated(kind, wanted)]
+    assert len(pods(*there)) == (wanted or 1)
+    assert len(pods(*there, twin)) == 2 * (wanted or 1)
+    bare = orphan | {"metadata": {"name": "web-1"}}
+    assert len(pods(node("n"), bare, replicated(kind, wanted))) == (
+        2 if kind == "StatefulSet" else (wanted or 1) + 1
+    )
+
+
+def test_a_replica_set_without_owner_is_adopted_by_the_deployment_that_selects_it() -> None:
+    """Its pods are the Deployment's."""
+    labels = {"pod-template-hash": "old"} | APP
+    old = workload(
+        "ReplicaSet",
+        "web-old",
+        {"labels": labels},
+        replicas=1,
+        template={"metadata": {"labels": labels}, "spec": POD},
+        selector={"matchLabels": labels},
+    )
+
+    assert len(pods(replicated("Deployment", 2), old)) == 2
