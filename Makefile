@@ -10,7 +10,7 @@ INSTALL = $(if $(shell command -v uv),uv pip install --quiet --python $(BIN)/pyt
 READY_E2E := $(VENV)/.ready-e2e
 READY_BROWSER := $(VENV)/.ready-browser
 
-.PHONY: demo test check fuzz hostile e2e suites browser page bench soak lock changelog clean
+.PHONY: demo test check fuzz hostile e2e suites browser page bench soak lock sbom changelog clean
 
 demo: $(READY)
 	$(BIN)/koord demo --report demo-report.html
@@ -101,6 +101,12 @@ lock: $(READY)
 	$(COMPILE) pyproject.toml --group dev --group build --constraint requirements/all.txt --output-file requirements/dev.txt
 	for group in build e2e browser release; do \
 	  $(COMPILE) --group $$group --constraint requirements/all.txt --output-file requirements/$$group.txt || exit 1; done
+
+# Writes the software bill of materials of the image's Python packages (CycloneDX).
+sbom: $(READY)
+	$(INSTALL) requirements/release.txt
+	mkdir -p dist
+	$(BIN)/cyclonedx-py requirements --output-reproducible --pyproject pyproject.toml --mc-type application --of JSON --output-file dist/koordinator.cdx.json requirements/image.txt
 
 # Moves changes/*.md into CHANGELOG.md, for the release that VERSION names.
 changelog: $(READY)

@@ -1,6 +1,7 @@
 """The chart and the plain manifests, with a real helm and a real API server."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,7 @@ def test_the_plain_manifests_are_the_chart_with_its_default_values(helm: Helm) -
         ({"scheduler": {"audit": {"dir": "/var/log"}}}, "dir"),
         ({"image": {"pullPolicy": "Sometimes"}}, "/image/pullPolicy"),
         ({"image": {"repository": "Not A Name"}}, "/image/repository"),
+        ({"image": {"digest": "latest"}}, "/image/digest"),
         ({"koordlets": {}}, "koordlets"),
         ({"koordlet": {"featureGates": "CoreSched"}}, "/koordlet/featureGates"),
         ({"koordlet": {"port": 0}}, "/koordlet/port"),
@@ -108,6 +110,20 @@ def test_the_configuration_is_the_values_with_the_lease_of_the_namespace(
     assert str(configuration.leader_election.lease_duration) == "30s"
     assert configuration.leader_election.resource_namespace == "elsewhere"
     assert configuration.leader_election.resource_name == "koord-scheduler"
+
+
+@pytest.mark.parametrize("chart", ["koordinator", "koordinator-yarn-copilot", "hami-daemon"])
+def test_every_image_can_be_pinned_by_its_digest(helm: Helm, chart: str) -> None:
+    """A tag may point to something else tomorrow, a digest never does."""
+    digest = "sha256:" + "0123456789abcdef" * 4
+    settings = [f"--set={key}.digest={digest}" for key in ("image", "daemon.hamiCore.image")]
+    if chart != "hami-daemon":
+        del settings[1:]
+    text = helm("template", "x", str(ROOT / "charts" / chart), *settings)
+
+    images = re.findall(r"^ +image: (\S+)$", text, re.MULTILINE)
+    assert images
+    assert all(image.endswith(f"@{digest}") for image in images), images
 
 
 def test_switches_add_and_take_away_objects(helm: Helm) -> None:

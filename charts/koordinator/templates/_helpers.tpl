@@ -13,7 +13,7 @@ koord-app: {{ .component }}
 
 {{/* One image has every component. */}}
 {{- define "koordinator.image" -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ with .Values.image.digest }}@{{ . }}{{ end }}
 {{- end -}}
 
 {{/* The configuration of the scheduler; the Role of the lease follows from what is fixed here. */}}
