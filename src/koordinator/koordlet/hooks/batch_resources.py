@@ -6,8 +6,11 @@ Source: koordinator pkg/koordlet/runtimehooks/hooks/batchresource/batch_resource
 import math
 from collections.abc import Iterator, Mapping
 
+from msgspec.structs import replace
+
 from koordinator.api.annotations.pod_qos import EXTENDED_RESOURCE_SPEC, ExtendedContainerResources
-from koordinator.api.core import ResourceList
+from koordinator.api.core import ResourceList, ResourceRequirements
+from koordinator.api.pod import Container, PodSpec
 from koordinator.api.qos import QosClass
 from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY
 from koordinator.domain.cgroups.files import (
@@ -16,6 +19,7 @@ from koordinator.domain.cgroups.files import (
     quota_of_milli,
     shares_of_milli,
 )
+from koordinator.domain.pod_requests import pod_limits, pod_requests
 from koordinator.foundation.errors import InputError
 from koordinator.koordlet.intents import Intent, SetCgroup
 from koordinator.koordlet.view.node_view import NodeView
@@ -43,12 +47,10 @@ def pod_batch_resources(view: NodeView, pod: PodView) -> Iterator[Intent]:
     threshold = view.threshold
     is_limited = not (threshold.enable and threshold.cpu_suppress_policy == "cfsQuota")
     ratio = view.machine.cpu_normalization_ratio
-    parts = resources.values()
-    requests = [_amount(part.requests, BATCH_CPU) for part in parts]
-    cpus = [_amount(part.limits, BATCH_CPU) for part in parts]
-    memory = [_amount(part.limits, BATCH_MEMORY) for part in parts]
-    quota = _quota(_sum(cpus), ratio) if is_limited else UNLIMITED
-    yield from _writes(pod.folder, sum(requests), quota, _sum(memory), pod.key)
+    spec = _spec_of(pod, resources)
+    requested = pod_requests(spec).get(BATCH_CPU, 0)
+    quota = _quota(_pod_limit(spec, BATCH_CPU), ratio) if is_limited else UNLIMITED
+    yield from _writes(pod.folder, requested, quota, _pod_limit(spec, BATCH_MEMORY), pod.key)
     for container in pod.containers:
         part = resources.get(container.name)
         if part is None:
@@ -64,24 +66,51 @@ def pod_batch_resources(view: NodeView, pod: PodView) -> Iterator[Intent]:
 def batch_resources(pod: PodView) -> Resources:
     """Return the batch resources of a pod: of its annotation, else of its containers.
 
-    Without any there is nothing; an annotation that can't be read counts for none.
+    Without any there is nothing; an annotation that can't be read counts for none.  An annotation
+    written before init containers were listed leaves those to the spec.
     """
     try:
         stated = EXTENDED_RESOURCE_SPEC.read(pod.pod.metadata)
     except InputError:
         stated = None
+    spec = pod.pod.spec
     if stated is not None:
-        return stated.containers
-    found = {
-        spec.name: ExtendedContainerResources(
-            requests=spec.resources.requests, limits=spec.resources.limits
-        )
-        for spec in pod.pod.spec.containers
-    }
-    names = {BATCH_CPU, BATCH_MEMORY}
-    if not any(names & {*part.requests, *part.limits} for part in found.values()):
-        return {}
-    return found
+        starting = {each.name: _of(each) for each in spec.init_containers}
+        unlisted = {name: part for name, part in starting.items() if _has_batch(part)}
+        return {**unlisted, **stated.containers}
+    found = {each.name: _of(each) for each in (*spec.containers, *spec.init_containers)}
+    return found if any(map(_has_batch, found.values())) else {}
+
+
+def _of(container: Container) -> ExtendedContainerResources:
+    resources = container.resources
+    return ExtendedContainerResources(requests=resources.requests, limits=resources.limits)
+
+
+def _has_batch(part: ExtendedContainerResources) -> bool:
+    return any(name in part.requests or name in part.limits for name in (BATCH_CPU, BATCH_MEMORY))
+
+
+def _spec_of(pod: PodView, resources: Resources) -> PodSpec:
+    """Return the containers of a pod with these resources.
+
+    A container that the spec does not have, of a pod that only the runtime knows, is a main one.
+    """
+    spec = pod.pod.spec
+    main = {each.name: each for each in spec.containers}
+    starting = {each.name: each for each in spec.init_containers}
+    containers, init_containers = [], []
+    for name in (*starting, *(name for name in resources if name not in starting)):
+        part = resources.get(name)
+        if part is None:
+            continue
+        amounts = ResourceRequirements(requests=part.requests, limits=part.limits)
+        if name in starting:
+            init_containers.append(replace(starting[name], resources=amounts))
+        else:
+            container = main.get(name) or Container(name=name)
+            containers.append(replace(container, resources=amounts))
+    return PodSpec(containers=tuple(containers), init_containers=tuple(init_containers))
 
 
 def normalized(quota_us: int, ratio: float | None) -> int:
@@ -95,9 +124,16 @@ def _quota(limit_milli: int, ratio: float | None) -> int:
     return normalized(quota_of_milli(limit_milli), ratio)
 
 
-def _sum(amounts: list[int]) -> int:
-    """Return the sum; no limit if one of them has none."""
-    return sum(amounts) if all(amounts) else UNLIMITED
+def _pod_limit(spec: PodSpec, name: str) -> int:
+    """Return the limit of a pod; none if a container that runs on has none.
+
+    An init container that ends and has none of its own is held to that of the pod.
+    """
+    sidecars = (each for each in spec.init_containers if each.restart_policy == "Always")
+    containers = (*spec.containers, *sidecars)
+    if not all(_amount(each.resources.limits, name) for each in containers):
+        return UNLIMITED
+    return pod_limits(spec).get(name, UNLIMITED)
 
 
 def _amount(amounts: ResourceList, name: str) -> int:

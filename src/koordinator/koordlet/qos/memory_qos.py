@@ -16,6 +16,7 @@ from koordinator.api.resource_qos import MemoryQos, MemorySettings, ResourceQos
 from koordinator.domain.cgroups.files import MAX_INT64, UNLIMITED, CgroupFile
 from koordinator.domain.cgroups.readings import PAGE_BYTES
 from koordinator.domain.colocation.overlay import overlaid
+from koordinator.domain.pod_requests import pod_limits
 from koordinator.foundation.errors import InputError
 from koordinator.koordlet.intents import Intent, SetCgroup
 from koordinator.koordlet.view.node_view import NodeView
@@ -167,9 +168,15 @@ def _pod_request(pod: PodView) -> int:
 
 
 def _pod_limit(pod: PodView) -> int:
+    """Return the limit of the whole pod, as the kubelet finds it; none if a container has none."""
     name = BATCH_MEMORY if pod.labelled_qos is QosClass.BE else MEMORY
-    limits = [_amount(spec.resources.limits, name) for spec in pod.pod.spec.containers]
-    return sum(limits) if limits and all(limits) else UNLIMITED
+    spec = pod.pod.spec
+    parts = [each.resources for each in (*spec.containers, *spec.init_containers)]
+    if spec.resources is not None and _amount(spec.resources.limits, name):
+        parts = [spec.resources]
+    if not parts or not all(_amount(part.limits, name) for part in parts):
+        return UNLIMITED
+    return pod_limits(spec).get(name, UNLIMITED)
 
 
 def _amount(amounts: ResourceList, name: str) -> int:

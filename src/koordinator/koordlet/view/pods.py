@@ -5,13 +5,13 @@ Source: koordinator pkg/koordlet/statesinformer/impl/states_pods.go; pkg/koordle
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 from koordinator.api.annotations.numa import RESOURCE_STATUS, CpuAllocation
 from koordinator.api.core import ResourceList
-from koordinator.api.pod import Container, Pod
+from koordinator.api.pod import Container, ContainerStatus, Pod
 from koordinator.api.qos import (
     KubeQos,
     PriorityBand,
@@ -35,7 +35,10 @@ _STATIC_UID = re.compile(r"[0-9a-f-]{1,64}")
 
 @dataclass(frozen=True, slots=True)
 class ContainerView:
-    """A container that has been started, at least once."""
+    """A container that has been started, at least once.
+
+    Also an init container, such as a sidecar, and an ephemeral one, which has no resources.
+    """
 
     name: str
     id: str  # runtime://hash
@@ -131,7 +134,7 @@ class PodView:
 
 
 def pod_view(pod: Pod, layout: CgroupLayout) -> PodView:
-    """Return the pod with its folders; without init containers and those that have none yet.
+    """Return the pod with its folders and those of its containers that have been started.
 
     Raises InputError for a UID that can't be the name of a folder.
     """
@@ -180,18 +183,34 @@ def static_uid(pod: Pod) -> PathComponent | None:
 
 def _view(pod: Pod, layout: CgroupLayout, uid: PathComponent) -> PodView:
     folder = layout.pod(kube_qos_of(pod), uid)
-    specs = {container.name: container for container in pod.spec.containers}
     containers = []
-    for status in pod.status.container_statuses:
-        spec = specs.get(status.name)
-        if spec is None or not status.container_id:
-            continue
+    for status, spec in _started(pod):
         try:
             place = layout.container(folder, status.container_id)
         except InputError:
-            continue  # of a runtime that nobody here knows
+            continue  # an unknown runtime
         containers.append(ContainerView(status.name, status.container_id, place, spec))
     return PodView(pod, folder, tuple(containers))
+
+
+def _started(pod: Pod) -> Iterator[tuple[ContainerStatus, Container]]:
+    """Yield the containers that have been started: main ones, then init ones that have not ended.
+
+    An init container that has ended is not started again while its pod lives; ephemeral containers
+    come last.
+    """
+    status = pod.status
+    specs = {each.name: each for each in pod.spec.containers}
+    for each in status.container_statuses:
+        if each.container_id and each.name in specs:
+            yield each, specs[each.name]
+    specs = {each.name: each for each in pod.spec.init_containers}
+    for each in status.init_container_statuses:
+        if each.container_id and each.name in specs and each.state.terminated is None:
+            yield each, specs[each.name]
+    for each in status.ephemeral_container_statuses:
+        if each.container_id and each.state.terminated is None:
+            yield each, Container(name=each.name)
 
 
 def _own_uid(pod: Pod) -> PathComponent:

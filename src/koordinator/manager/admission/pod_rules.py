@@ -85,8 +85,8 @@ def colocation_problems(pod: Pod) -> Iterator[str]:
 
 
 def device_problems(pod: Pod) -> Iterator[str]:
-    """Yield what is wrong with the GPUs of each container."""
-    for container in pod.spec.containers:
+    """Yield what is wrong with the GPUs of each container, init containers last."""
+    for container in (*pod.spec.containers, *pod.spec.init_containers):
         requests = container.resources.requests
         if GPU in requests and GPU_SHARED in requests:
             yield f"{_REQUESTS}: Forbidden: Forbidden declare GPU and GPU share at same time"

@@ -34,6 +34,7 @@ from koordinator.foundation.quantity import Quantity
 _BATCH = (BATCH_CPU, BATCH_MEMORY)
 _GPU = (GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, GPU_SHARED)
 _LISTS = ("requests", "limits")
+_CONTAINERS = ("initContainers", "containers")
 Resources = dict[str, Any]
 
 
@@ -46,7 +47,7 @@ def translated(pod: JsonObject, band: PriorityBand) -> JsonObject:
     if names is None:
         return pod
     spec = dict(pod.get("spec") or {})
-    for part in ("initContainers", "containers"):
+    for part in _CONTAINERS:
         if part in spec:
             spec[part] = _each(spec[part], lambda resources: _renamed(resources, names))
     if spec.get("overhead"):
@@ -55,14 +56,16 @@ def translated(pod: JsonObject, band: PriorityBand) -> JsonObject:
 
 
 def with_extended_spec(pod: JsonObject) -> JsonObject:
-    """Return the pod with an annotation of the batch resources of its containers.
+    """Return the pod with an annotation of the batch resources of all its containers.
 
+    Init containers, such as sidecars, stand in it as well: the original leaves them out.
     The node's runtime hooks see annotations only.  Raises InputError for one that can't be read.
     """
     meta = pod.get("metadata") or {}
     annotations = meta.get("annotations") or {}
     containers = {}
-    for container in (pod.get("spec") or {}).get("containers") or ():
+    spec = pod.get("spec") or {}
+    for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
         resources = container.get("resources") or {}
         found = ExtendedContainerResources(
             requests=_only(resources.get("requests"), _BATCH),
@@ -81,9 +84,9 @@ def with_extended_spec(pod: JsonObject) -> JsonObject:
 def with_device_spec(pod: JsonObject) -> JsonObject:
     """Return the pod with GPUs spelt out: cores, memory, and over how many cards they spread."""
     spec = pod.get("spec") or {}
-    containers = spec.get("containers") or []
-    spelt = _each(containers, _spelt_gpus)
-    return pod if spelt == containers else {**pod, "spec": {**spec, "containers": spelt}}
+    parts = {part: spec[part] for part in _CONTAINERS if spec.get(part)}
+    spelt = {part: _each(containers, _spelt_gpus) for part, containers in parts.items()}
+    return pod if spelt == parts else {**pod, "spec": {**spec, **spelt}}
 
 
 def _each(containers: list[Any], change: Callable[[Resources], Resources]) -> list[Any]:

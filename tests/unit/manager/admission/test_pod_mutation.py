@@ -83,6 +83,31 @@ def test_a_batch_pod_gets_batch_resources() -> None:
     }
 
 
+def test_the_annotation_has_sidecars_and_init_containers() -> None:
+    """The node gives them their batch resources as it gives a main container its own."""
+    sidecar = {"name": "proxy", "restartPolicy": "Always", **ASKS}
+    manifest = pod(ASKS, initContainers=[{"name": "setup", **ASKS}, sidecar, {"name": "none"}])
+    found = mutated(manifest, BATCH_PROFILE)
+
+    own = resources(found)
+    assert json.loads(found["metadata"]["annotations"][EXTENDED]) == {
+        "containers": {"setup": own, "proxy": own, "c0": own}
+    }
+
+
+def test_gpus_of_sidecars_and_init_containers_are_spelt_out() -> None:
+    """The scheduler counts what they ask for."""
+    asks = {"resources": {"requests": {"koordinator.sh/gpu": "50"}}}
+    manifest = pod(ASKS, initContainers=[{"name": "proxy", "restartPolicy": "Always", **asks}])
+    found = mutated(manifest)
+
+    assert found["spec"]["initContainers"][0]["resources"]["requests"] == {
+        "koordinator.sh/gpu-core": "50",
+        "koordinator.sh/gpu-memory-ratio": "50",
+        "koordinator.sh/gpu.shared": "1",
+    }
+
+
 def test_a_mid_pod_gets_mid_resources() -> None:
     """Also in its init containers and overhead; no annotation speaks of them."""
     manifest = pod(ASKS, initContainers=[{"name": "i", **ASKS}], overhead={"cpu": "100m"})

@@ -177,6 +177,8 @@ def test_gpus_that_cannot_be_had(amounts: dict[str, str], says: str) -> None:
     found = denial(manifest, gates=frozenset({ManagerFeature.VALIDATE_DEVICES}))
     assert says in found if says else not found
     assert not denial(manifest)
+    starting = pod({}, initContainers=[{"name": "i", **manifest["spec"]["containers"][0]}])
+    assert denial(starting, gates=frozenset({ManagerFeature.VALIDATE_DEVICES})) == found
 
 
 def quota(name: str, parent: str = "", *, is_parent: bool = False, **labels: str) -> Any:

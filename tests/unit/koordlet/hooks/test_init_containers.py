@@ -1,0 +1,258 @@
+"""Sidecars and init containers get what they were promised, and their pods the room for it."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from tests.nodes import LAYOUT, Tree, machine, pod, slo
+
+from koordinator.api.pod import Container, ContainerStatus, Pod
+from koordinator.domain.cgroups.files import CgroupFile
+from koordinator.koordlet.hooks.batch_resources import plan_batch_resources
+from koordinator.koordlet.hooks.cpuset import plan_cpusets
+from koordinator.koordlet.hooks.group_identity import plan_group_identity
+from koordinator.koordlet.intents import Intent, SetCgroup
+from koordinator.koordlet.metrics import Metric, MetricStore
+from koordinator.koordlet.qos.cpu_evict import cpu_tasks
+from koordinator.koordlet.qos.eviction import choose_victims
+from koordinator.koordlet.qos.inputs import StrategyInputs
+from koordinator.koordlet.qos.memory_qos import plan_memory_qos
+from koordinator.koordlet.view.pods import PodView, pod_view
+
+GIB = 1 << 30
+ENDED = {"terminated": {"exitCode": 0}}
+
+
+def with_init(
+    main: Pod,
+    *others: Container,
+    ended: tuple[str, ...] = (),
+    ephemeral: bool = False,
+) -> Pod:
+    """Return the pod with started init containers, and maybe an ephemeral one."""
+    done = decode_state(ENDED)
+    statuses = tuple(
+        ContainerStatus(
+            name=each.name,
+            container_id=f"containerd://{main.metadata.name}-{each.name}",
+            **({"state": done} if each.name in ended else {}),
+        )
+        for each in others
+    )
+    debug = (ContainerStatus(name="debug", container_id="containerd://debug"),) if ephemeral else ()
+    status = replace(
+        main.status, init_container_statuses=statuses, ephemeral_container_statuses=debug
+    )
+    spec = replace(main.spec, init_containers=others)
+    return replace(main, spec=spec, status=status)
+
+
+def decode_state(state: Any) -> Any:
+    """Return a state of a container."""
+    made = pod("x", containerStatuses=[{"name": "c0", "state": state}])
+    return made.status.container_statuses[0].state
+
+
+def container(name: str, *, sidecar: bool, **amounts: int | str) -> Container:
+    """Return an init container whose requests and limits are the same."""
+    keys = {key.replace("batch_", "kubernetes.io/batch-"): value for key, value in amounts.items()}
+    made = pod("x", requests=keys, limits=keys).spec.containers[0]
+    return replace(made, name=name, restart_policy="Always" if sidecar else None)
+
+
+def values(intents: list[Intent], file: CgroupFile) -> dict[str, str]:
+    """Return what a file is to be, by folder."""
+    return {i.folder: i.value for i in intents if isinstance(i, SetCgroup) and i.file is file}
+
+
+def folders(view: PodView) -> dict[str, str]:
+    """Return the folders of the containers by their names."""
+    return {each.name: each.folder for each in view.containers}
+
+
+def test_a_pod_has_all_containers_that_run() -> None:
+    """Main containers first; init containers that have ended are gone."""
+    made = with_init(
+        pod("a", "LS"),
+        container("setup", sidecar=False),
+        container("proxy", sidecar=True),
+        container("migrate", sidecar=False),
+        ended=("setup",),
+        ephemeral=True,
+    )
+
+    assert [each.name for each in pod_view(made, LAYOUT).containers] == [
+        "c0",
+        "proxy",
+        "migrate",
+        "debug",
+    ]
+
+
+def test_batch_resources_of_a_sidecar() -> None:
+    """The pod has room for both, each container its own."""
+    batch: dict[str, str | int] = {
+        "kubernetes.io/batch-cpu": 1000,
+        "kubernetes.io/batch-memory": GIB,
+    }
+    made = with_init(
+        pod("a", "BE", requests=batch, limits=batch),
+        container("proxy", sidecar=True, batch_cpu=500, batch_memory=2 * GIB),
+    )
+    tree = Tree()
+    view = tree.add_pod(made)
+
+    planned = plan_batch_resources(tree.view(view))
+
+    of = folders(view)
+    assert values(planned, CgroupFile.MEMORY_LIMIT) == {
+        view.folder: str(3 * GIB),
+        of["c0"]: str(GIB),
+        of["proxy"]: str(2 * GIB),
+    }
+    assert values(planned, CgroupFile.CFS_QUOTA) == {
+        view.folder: "150000",
+        of["c0"]: "100000",
+        of["proxy"]: "50000",
+    }
+    assert values(planned, CgroupFile.CPU_SHARES) == {
+        view.folder: "1536",
+        of["c0"]: "1024",
+        of["proxy"]: "512",
+    }
+
+
+@pytest.mark.parametrize(("sidecar", "limit"), [(True, "-1"), (False, str(GIB))])
+def test_an_init_container_without_limit(*, sidecar: bool, limit: str) -> None:
+    """One that runs on leaves the pod without limit; one that ends is held to the pod's."""
+    batch: dict[str, str | int] = {"kubernetes.io/batch-memory": GIB}
+    made = with_init(pod("a", "BE", limits=batch), container("init", sidecar=sidecar))
+    tree = Tree()
+    view = tree.add_pod(made)
+
+    planned = plan_batch_resources(tree.view(view))
+
+    assert values(planned, CgroupFile.MEMORY_LIMIT)[view.folder] == limit
+
+
+def test_an_annotation_of_before_leaves_init_containers_to_the_spec() -> None:
+    """The webhook listed main containers only."""
+    spec = '{"containers":{"c0":{"limits":{"kubernetes.io/batch-memory":"1Gi"}}}}'
+    made = with_init(
+        pod("a", "BE", annotations={"node.koordinator.sh/extended-resource-spec": spec}),
+        container("proxy", sidecar=True, batch_memory=2 * GIB),
+    )
+    tree = Tree()
+    view = tree.add_pod(made)
+
+    planned = plan_batch_resources(tree.view(view))
+
+    assert values(planned, CgroupFile.MEMORY_LIMIT)[view.folder] == str(3 * GIB)
+    assert values(planned, CgroupFile.MEMORY_LIMIT)[folders(view)["proxy"]] == str(2 * GIB)
+
+
+amounts = st.integers(1, 8).map(lambda gib: gib * GIB)
+parts = st.lists(st.tuples(st.booleans(), amounts), max_size=4)
+
+
+@settings(max_examples=40)
+@given(st.lists(amounts, min_size=1, max_size=3), parts)
+def test_a_pod_has_room_for_every_moment_of_its_life(
+    mains: list[int], inits: list[tuple[bool, int]]
+) -> None:
+    """Init containers run one after the other, beside the sidecars before them."""
+    moments, running = [], 0
+    for is_sidecar, amount in inits:
+        moments.append(running + amount)
+        running += amount if is_sidecar else 0
+    moments.append(running + sum(mains))
+    batch: dict[str, str | int] = {"kubernetes.io/batch-memory": GIB}
+    made = pod("a", "BE", limits=batch, containers=len(mains))
+    own = tuple(
+        replace(each, resources=container("x", sidecar=False, batch_memory=amount).resources)
+        for each, amount in zip(made.spec.containers, mains, strict=True)
+    )
+    others = [
+        container(f"i{n}", sidecar=is_sidecar, batch_memory=amount)
+        for n, (is_sidecar, amount) in enumerate(inits)
+    ]
+    made = with_init(replace(made, spec=replace(made.spec, containers=own)), *others)
+    tree = Tree()
+    view = tree.add_pod(made)
+
+    limits = values(plan_batch_resources(tree.view(view)), CgroupFile.MEMORY_LIMIT)
+
+    assert limits[view.folder] == str(max(moments))
+    assert len(limits) == 1 + len(mains) + len(inits)
+
+
+def test_a_sidecar_is_on_the_cpus_of_its_pod_and_of_its_class() -> None:
+    """CPU set, quota and group identity, as the main container has them."""
+    status = '{"cpuset":"0-1"}'
+    made = with_init(
+        pod(
+            "a",
+            "LSR",
+            requests={"cpu": 1},
+            limits={"cpu": 1},
+            annotations={"scheduling.koordinator.sh/resource-status": status},
+        ),
+        container("proxy", sidecar=True, cpu=1),
+    )
+    tree = Tree()
+    view = tree.add_pod(made)
+    on = {"cpuQOS": {"enable": True}}
+    seen = tree.view(view, slo=slo(resourceQOSStrategy={"lsrClass": on}))
+
+    cpusets = values(plan_cpusets(seen), CgroupFile.CPUSET)
+    quotas = values(plan_cpusets(seen), CgroupFile.CFS_QUOTA)
+    identities = values(plan_group_identity(seen), CgroupFile.BVT_WARP)
+
+    proxy = folders(view)["proxy"]
+    assert (cpusets[proxy], quotas[proxy], identities[proxy]) == ("0-1", "-1", "2")
+
+
+def test_memory_qos_protects_a_sidecar() -> None:
+    """What it requests, in its own cgroup and in that of its pod; page cache up to both limits."""
+    made = with_init(
+        pod("a", "LS", requests={"memory": GIB}, limits={"memory": GIB}),
+        container("proxy", sidecar=True, memory=2 * GIB),
+    )
+    tree = Tree()
+    view = tree.add_pod(made)
+    qos = {"enable": True, "minLimitPercent": 100, "pageCacheLimitPercent": 50}
+    seen = tree.view(view, slo=slo(resourceQOSStrategy={"lsClass": {"memoryQOS": qos}}))
+
+    planned = plan_memory_qos(seen)
+
+    protected = values(planned, CgroupFile.MEMORY_MIN)
+    assert protected[folders(view)["proxy"]] == str(2 * GIB)
+    assert protected[view.folder] == str(3 * GIB)
+    cache = values(planned, CgroupFile.PAGE_CACHE_SIZE)
+    assert cache in ({}, {view.folder: str(3 * GIB // 2)})
+
+
+def test_a_sidecar_ends_with_its_pod() -> None:
+    """An evicted pod's sidecars are ended on the machine, too."""
+    made = with_init(
+        pod("a", "BE", labels={"koordinator.sh/eviction-enabled": "true"}, priority=5000),
+        container("proxy", sidecar=True),
+    )
+    tree, store = Tree(), MetricStore(60, 1)
+    view = tree.add_pod(made)
+    now_s = tree.view().now_s
+    store.add(Metric.NODE_CPU, "", now_s, 7.9)
+    store.add(Metric.POD_CPU, view.uid, now_s, 7.0)
+    threshold = {
+        "enable": True,
+        "cpuEvictThresholdPercent": 70,
+        "evictEnabledPriorityThreshold": 5999,
+    }
+    spec = slo(resourceUsedThresholdWithBE=threshold)
+    inputs = StrategyInputs(tree.view(view, machine_=machine(8), slo=spec), store)
+
+    (victim,) = choose_victims(cpu_tasks(inputs, {"CPUEvict"}), ())
+
+    assert set(victim.folders) == set(folders(view).values())
