@@ -33,7 +33,9 @@ WRITES: Rights = {
     ("", Node.PLURAL): {"patch"},
     ("", PersistentVolume.PLURAL): {"patch"},
     ("", PersistentVolumeClaim.PLURAL): {"patch"},
-    ("resource.k8s.io", ResourceClaim.PLURAL): {"patch", "update"},
+    ("resource.k8s.io", ResourceClaim.PLURAL): {"create", "delete", "patch", "update"},
+    # Asked for by API servers from 1.36 on when allocation or reservedFor of a status changes.
+    ("resource.k8s.io", f"{ResourceClaim.PLURAL}/binding"): {"patch", "update"},
     ("resource.k8s.io", f"{ResourceClaim.PLURAL}/status"): {"patch", "update"},
     ("scheduling.koordinator.sh", Reservation.PLURAL): {"delete", "patch"},
     ("scheduling.koordinator.sh", f"{Reservation.PLURAL}/status"): {"patch"},
