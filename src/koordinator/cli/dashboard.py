@@ -9,10 +9,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.meta import KubeObject
 from koordinator.api.priority import PriorityClass
 from koordinator.api.slo_config import CONFIG_NAMESPACE
 from koordinator.cli.browser import has_browser, open_browser
+from koordinator.cli.compatibility_level import level_now
 from koordinator.cli.configuration import plugins_for, read_configuration
 from koordinator.cli.dashboard_flags import DashboardFlags
 from koordinator.cli.dataclass_flags import with_flags
@@ -306,7 +308,7 @@ def _cluster(
 
     def connect(
         *, may_write: bool = False, qps: float | None = None, timeout_s: float = 30.0
-    ) -> Cluster:
+    ) -> KubernetesCluster:
         cluster = KubernetesCluster(
             credentials,
             clock,
@@ -323,13 +325,15 @@ def _cluster(
     components = ComponentHealth(asked, CONFIG_NAMESPACE)
     contact = _Contact(asked, clock, stopping, components)
     contact.start()
+    followed = connect()
     source = LiveClusterSource(
         flags.context or flags.kubeconfig or "this cluster",
-        connect(),
+        followed,
         configuration,
         clock,
         out_of_tree=plugins_for(configuration),
         config_name=flags.config,
+        gates=FeatureGates.parse("", level_now(followed)),
         answered_s=lambda: contact.answered_s,
     )
     # A review is a question, but it is put by creating an object.

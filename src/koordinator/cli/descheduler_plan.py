@@ -15,6 +15,7 @@ from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.api.pod_migration_job import PodMigrationJob
 from koordinator.api.priority import PriorityClass
+from koordinator.cli.compatibility_level import read_gates
 from koordinator.cli.configuration import plugins_for, read_configuration
 from koordinator.cli.descheduler_flags import parse_gates, read_descheduler_configuration
 from koordinator.cli.descheduler_plugins import descheduler_plugins_for
@@ -68,6 +69,9 @@ def plan(flags: PlanFlags) -> None:
         scheduler_plugins=plugins_for(prover),
         source=str(flags.config),
         gates=parse_gates(flags.feature_gates),
+        scheduler_gates=read_gates(
+            "", flags.kube_version, kubeconfig=flags.kubeconfig, context=flags.context
+        ),
     )
     for problem in made.problems:
         warn(f"the cycle ended early: {problem}")

@@ -9,6 +9,8 @@ Source of names and ports: koordinator cmd/koord-descheduler/app.
 from dataclasses import replace
 from functools import partial
 
+from koordinator.api.kubescheduler import FeatureGates
+from koordinator.cli.compatibility_level import level_now
 from koordinator.cli.component_process import ComponentProcess, LeaseTerms, run_component
 from koordinator.cli.configuration import plugins_for, read_configuration
 from koordinator.cli.descheduler_flags import DeschedulerFlags
@@ -115,6 +117,7 @@ class _Process:
             scheduler,
             out_of_tree=plugins_for(scheduler),
             source=self._flags.scheduler_config,
+            gates=FeatureGates.parse("", level_now(self._cluster)),
             on_fault=self._parts.faults,
         )
 

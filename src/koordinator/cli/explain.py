@@ -11,10 +11,11 @@ import typer
 from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
+from koordinator.cli.compatibility_level import read_gates
 from koordinator.cli.configuration import Config, plugins_for, read_configuration
 from koordinator.cli.dataclass_flags import with_flags
 from koordinator.cli.explanation_text import by_cause, print_explanations, print_overview
-from koordinator.cli.flags import Files, GatesOfScheduler, Now, Print, Strict
+from koordinator.cli.flags import Files, GatesOfScheduler, KubeVersionFlag, Now, Print, Strict
 from koordinator.cli.input_objects import InputObjects
 from koordinator.cli.live import with_cluster
 from koordinator.cli.manifests import read_input_objects
@@ -39,6 +40,7 @@ class ExplainFlags:
     kubeconfig: Annotated[str, typer.Option(help="Read this cluster; nothing is written.")] = ""
     context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = ""
     feature_gates: GatesOfScheduler = ""
+    kube_version: KubeVersionFlag = ""
     strict: Strict = False
     output: Print = Output.TABLE
 
@@ -51,6 +53,15 @@ class ExplainFlags:
         elif not self.files:
             raise InputError("required, but missing; accepted is -f or --kubeconfig", source="-f")
         return given.completed(objects)
+
+    def gates(self) -> FeatureGates:
+        """Return the gates, at the level of the cluster or of the flag.  Raises InputError."""
+        return read_gates(
+            self.feature_gates,
+            self.kube_version,
+            kubeconfig=self.kubeconfig,
+            context=self.context,
+        )
 
     @property
     def now_s(self) -> float:
@@ -72,7 +83,7 @@ def explain_all(flags: ExplainFlags) -> None:
         now_s=flags.now_s,
         out_of_tree=plugins_for(configuration),
         source=flags.config,
-        gates=FeatureGates.parse(flags.feature_gates),
+        gates=flags.gates(),
     )
     total = sum(len(pods) for _, pods in told)
     if flags.output is not Output.TABLE:
@@ -124,7 +135,7 @@ def explain_pod(
             now_s=flags.now_s,
             out_of_tree=plugins_for(configuration),
             source=flags.config,
-            gates=FeatureGates.parse(flags.feature_gates),
+            gates=flags.gates(),
         )
     )
     if flags.output is not Output.TABLE:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from koordinator.api.kube_version import DEFAULT_LEVEL, NEWEST, OLDEST
 from koordinator.api.slo_config import CONFIG_NAMESPACE
 from koordinator.cli.output import Output
 from koordinator.foundation.duration import Duration
@@ -38,6 +39,15 @@ Files = Annotated[list[str] | None, typer.Option("--filename", "-f", help=_FILES
 Now = Annotated[str, typer.Option(help=f"{_NOW}the current time.")]
 GatesOfScheduler = Annotated[
     str, typer.Option(metavar="NAME=true,...", help="As for the scheduler.")
+]
+KubeVersionFlag = Annotated[
+    str,
+    typer.Option(
+        "--kube-version",
+        metavar="1.NN",
+        help=f"Decide as this release of Kubernetes, {OLDEST} to {NEWEST}; default: that of the "
+        f"cluster, without one {DEFAULT_LEVEL}.",
+    ),
 ]
 Strict = Annotated[
     bool,

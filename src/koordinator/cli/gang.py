@@ -10,12 +10,13 @@ import typer
 from msgspec.structs import replace
 
 from koordinator.api.kubescheduler import (
+    NO_GATES,
     CoschedulingArgs,
     FeatureGates,
     KubeSchedulerConfiguration,
     decode_args,
 )
-from koordinator.api.kubescheduler.gates import GANG_SCHEDULING, GENERIC_WORKLOAD, ON_BY_DEFAULT
+from koordinator.api.kubescheduler.gates import GANG_SCHEDULING, GENERIC_WORKLOAD
 from koordinator.api.meta import KubeObject
 from koordinator.cli.configuration import (
     NAMED_CONFIGURATION,
@@ -33,7 +34,8 @@ from koordinator.foundation.errors import InputError
 from koordinator.scheduler.explain import Explanation
 from koordinator.simulator.explanations import explain_pods
 
-_GATES = FeatureGates(ON_BY_DEFAULT | {GENERIC_WORKLOAD, GANG_SCHEDULING})  # all gangs are meant
+#: All gangs are meant.
+_GATES = FeatureGates(NO_GATES.enabled | {GENERIC_WORKLOAD, GANG_SCHEDULING}, NO_GATES.level)
 
 gang = typer.Typer(help="Gangs: pods that start together or not at all.", no_args_is_help=True)
 

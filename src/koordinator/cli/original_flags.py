@@ -95,8 +95,7 @@ OF_SCHEDULER: Final = _by_flag(
             "authorization-webhook-cache-unauthorized-ttl",
         ),
         "clientConnection of the configuration says it": ("kube-api-burst", "kube-api-qps"),
-        "there is one behaviour, that of Kubernetes 1.35": (
-            "emulated-version",
+        "--emulated-version alone says which release of Kubernetes is reproduced": (
             "emulation-forward-compatible",
             "min-compatibility-version",
             "runtime-config-emulation-forward-compatible",

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from koordinator.cli.configuration import NAMED_CONFIGURATION, WHAT_NAMES_MEAN
-from koordinator.cli.flags import Files, Now, Print, Strict
+from koordinator.cli.flags import Files, KubeVersionFlag, Now, Print, Strict
 from koordinator.cli.output import Output
 
 
@@ -35,6 +35,7 @@ class PlanFlags:
     ] = 10  # a node counts as hot after fewer looks, unless told otherwise
     now: Now = ""
     feature_gates: Annotated[str, typer.Option(metavar="NAME=true,...")] = ""
+    kube_version: KubeVersionFlag = ""
     strict: Strict = False
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a page with before and after.")

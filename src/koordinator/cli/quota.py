@@ -13,13 +13,13 @@ from koordinator.api.annotations.quota import QueuePolicy
 from koordinator.api.elastic_quota import ROOT_QUOTA, ElasticQuota
 from koordinator.api.kubescheduler import (
     ElasticQuotaArgs,
-    FeatureGates,
     KubeSchedulerConfiguration,
     decode_args,
 )
 from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
+from koordinator.cli.compatibility_level import read_gates
 from koordinator.cli.configuration import (
     NAMED_CONFIGURATION,
     WHAT_NAMES_MEAN,
@@ -87,7 +87,7 @@ def tree(
         objects = with_cluster(objects, kubeconfig, context, KINDS)
     elif not files:
         raise InputError("required, but missing; accepted is -f or --kubeconfig", source="-f")
-    gates = FeatureGates.parse(feature_gates)
+    gates = read_gates(feature_gates)
     args = args_of(read_configuration(config))
     trees, warnings = counted_quotas(objects, QuotaRules.of(args, gates))
     for warning in warnings:

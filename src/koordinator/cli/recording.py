@@ -15,11 +15,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from koordinator.api.kubescheduler import (
-    FeatureGates,
     KubeSchedulerConfiguration,
     decode_configuration,
 )
 from koordinator.api.meta import JsonObject
+from koordinator.cli.compatibility_level import read_gates
 from koordinator.cli.configuration import (
     NAMED_CONFIGURATION,
     WHAT_NAMES_MEAN,
@@ -27,7 +27,7 @@ from koordinator.cli.configuration import (
     read_configuration,
     read_data,
 )
-from koordinator.cli.flags import GatesOfScheduler, Print
+from koordinator.cli.flags import GatesOfScheduler, KubeVersionFlag, Print
 from koordinator.cli.output import Output, console, print_data, warn
 from koordinator.domain.recording import (
     Anonymiser,
@@ -131,6 +131,7 @@ def replay(
         ),
     ] = "",
     feature_gates: GatesOfScheduler = "",
+    kube_version: KubeVersionFlag = "",
     output: Print = Output.TABLE,
 ) -> None:
     """Decide anew what was recorded, and show what is different, pod by pod and in totals."""
@@ -141,7 +142,7 @@ def replay(
             configuration,
             out_of_tree=plugins_for(configuration),
             source=str(config or path),
-            gates=FeatureGates.parse(feature_gates),
+            gates=read_gates(feature_gates, kube_version),
         )
     for name, pods in sorted(replayed.foreign.items()):
         warn(f"no profile is {name!r}: {pods} pods went where they were recorded to go")

@@ -10,14 +10,14 @@ import msgspec
 import typer
 
 from koordinator.api.dynamic_resources import ClaimAllocation
-from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
+from koordinator.cli.compatibility_level import read_gates
 from koordinator.cli.configuration import Config, plugins_for, read_configuration
 from koordinator.cli.dataclass_flags import with_flags
 from koordinator.cli.extender_connector import extender_connector
-from koordinator.cli.flags import Files, GatesOfScheduler, Now, Print, Strict
+from koordinator.cli.flags import Files, GatesOfScheduler, KubeVersionFlag, Now, Print, Strict
 from koordinator.cli.input_objects import InputObjects
 from koordinator.cli.live import with_cluster
 from koordinator.cli.manifests import read_input_objects
@@ -58,6 +58,7 @@ class ScheduleFlags:
         bool, typer.Option("--dry-run", help="Only say what would happen; nothing is written.")
     ] = False
     feature_gates: GatesOfScheduler = ""
+    kube_version: KubeVersionFlag = ""
     strict: Strict = False
     fail_on: Annotated[
         FailOn,
@@ -77,6 +78,12 @@ def schedule(flags: ScheduleFlags) -> None:
     given = read_input_objects(flags.files, strict=flags.strict) if flags.files else InputObjects()
     configuration = read_configuration(flags.config)
     out_of_tree = plugins_for(configuration)
+    gates = read_gates(
+        flags.feature_gates,
+        flags.kube_version,
+        kubeconfig=flags.kubeconfig if flags.dry_run else "",
+        context=flags.context if flags.dry_run else "",
+    )
     objects: Sequence[KubeObject] = given.objects
     if flags.kubeconfig or flags.context:
         if not flags.dry_run:
@@ -87,13 +94,13 @@ def schedule(flags: ScheduleFlags) -> None:
             ResourceAxis(),
             out_of_tree=out_of_tree,
             source=flags.config,
+            gates=gates,
         )
         objects = with_cluster(
             given.objects, flags.kubeconfig, flags.context, selectors=built.selectors
         )
     elif not flags.files:
         raise InputError("required, but missing; accepted is -f or --kubeconfig", source="-f")
-    gates = FeatureGates.parse(flags.feature_gates)
     existing = _keys(objects) - _keys(given.objects)
     objects = given.completed(objects)
     wanted = [obj for obj in objects if (type(obj), obj.key) not in existing]

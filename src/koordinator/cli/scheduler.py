@@ -1,6 +1,7 @@
 """``koord scheduler``: the scheduler against a cluster, or once over manifests."""
 
-from koordinator.api.kubescheduler import FeatureGates, KubeSchedulerConfiguration
+from koordinator.api.kubescheduler import KubeSchedulerConfiguration, check_gate_names
+from koordinator.cli.compatibility_level import read_gates
 from koordinator.cli.configuration import plugins_for, read_configuration, write_configuration
 from koordinator.cli.dataclass_flags import with_flags
 from koordinator.cli.manifests import read_manifests
@@ -18,10 +19,11 @@ from koordinator.simulator.once import schedule_once
 def scheduler(flags: SchedulerFlags) -> None:
     """Run the scheduler on a cluster until it is told to stop."""
     configuration = read_configuration(flags.config, None if flags.once else STOCK)
-    gates = FeatureGates.parse(flags.feature_gates)
     if flags.once:
-        _run_once(configuration, flags, gates)
+        _run_once(configuration, flags)
         return
+    check_gate_names(flags.feature_gates)
+    flags.level.check()
     if flags.files or flags.now:
         raise InputError("accepted together with --once only", source="--filename, --now")
     if flags.controller_plugins != "*":
@@ -38,12 +40,15 @@ def scheduler(flags: SchedulerFlags) -> None:
     from koordinator.cli.scheduler_process import run  # noqa: PLC0415 -- servers and clients take
     # half a second to load, which no other command should pay
 
-    run(configuration, flags, gates)
+    run(configuration, flags)
 
 
-def _run_once(
-    configuration: KubeSchedulerConfiguration, flags: SchedulerFlags, gates: FeatureGates
-) -> None:
+def _run_once(configuration: KubeSchedulerConfiguration, flags: SchedulerFlags) -> None:
+    gates = read_gates(
+        flags.feature_gates,
+        flags.level.kube_version,
+        emulated_version=flags.level.emulated_version,
+    )
     if not flags.files:
         raise InputError("required with --once, but missing", source="--filename")
     if flags.output is Output.TABLE:

@@ -9,6 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 from msgspec.structs import replace
 
+from koordinator.api.kube_version import (
+    DEFAULT_LEVEL,
+    KubeVersion,
+    emulated_level,
+    stated_level,
+)
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration, LeaderElectionConfiguration
 from koordinator.api.kubescheduler.gates import GATES
 from koordinator.cli.configuration import NAMED_CONFIGURATION, WHAT_NAMES_MEAN
@@ -20,6 +26,7 @@ from koordinator.cli.flags import (
     TLS_SUITES,
     TLS_VERSION,
     ConnectionFlags,
+    KubeVersionFlag,
     OnceFiles,
     OnceNow,
     OncePrint,
@@ -238,6 +245,32 @@ class WorkloadAuditorFlags:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CompatibilityLevelFlags:
+    """Which release of Kubernetes is reproduced."""
+
+    emulated_version: Annotated[
+        str,
+        typer.Option(
+            metavar="1.NN", help="Decide as this release of Kubernetes, whatever the cluster runs."
+        ),
+    ] = ""
+    kube_version: KubeVersionFlag = ""
+
+    def check(self) -> None:
+        """Raise InputError for what is no version, or one that is not served."""
+        self.emulated()
+        self.stated()
+
+    def emulated(self) -> KubeVersion | None:
+        """Return the level that holds whatever the cluster runs."""
+        return emulated_level(self.emulated_version)
+
+    def stated(self) -> KubeVersion:
+        """Return the level where the cluster does not say."""
+        return stated_level(self.kube_version) if self.kube_version else DEFAULT_LEVEL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerFlags:
     """What the command line says; no file is read yet."""
 
@@ -269,6 +302,7 @@ class SchedulerFlags:
     feature_gates: Annotated[
         str, typer.Option(metavar="NAME=true,...", help=f"Known: {', '.join(sorted(GATES))}.")
     ] = ""
+    level: CompatibilityLevelFlags = field(default_factory=CompatibilityLevelFlags)
     enable_network_topology_manager: Annotated[
         str,
         typer.Option(

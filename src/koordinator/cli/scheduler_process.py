@@ -7,14 +7,16 @@ Source of names and ports: kubernetes cmd/kube-scheduler/app.
 
 import logging
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
+from koordinator.api.kube_version import NEWEST, KubeVersion
 from koordinator.api.kubescheduler import FeatureGates, KubeSchedulerConfiguration
-from koordinator.api.kubescheduler.gates import MEANINGLESS
+from koordinator.api.kubescheduler.gates import GATES
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
+from koordinator.cli.compatibility_level import level_of_server
 from koordinator.cli.component_process import (
     LONGEST_WAIT_S,
     ComponentProcess,
@@ -34,7 +36,12 @@ from koordinator.process.certificates import (
     self_signed_context,
 )
 from koordinator.process.configz import configz
-from koordinator.process.endpoints import Endpoints, application, thread_stacks
+from koordinator.process.endpoints import (
+    Endpoints,
+    ReplaceableApplication,
+    application,
+    thread_stacks,
+)
 from koordinator.process.guard import Guard
 from koordinator.process.health import PING, Check, shutdown_check
 from koordinator.process.http_server import HttpServer
@@ -60,12 +67,11 @@ SWITCH_S = 0.001
 STEP = 1024  # pods decided between two looks at everything else
 STEP_OUTSIDE = 16  # likewise where extenders are asked, each time for milliseconds
 NAP_S = 0.05
+LEVEL_RETRY_S = 0.5  # until the API server tells its version
 LEAD_AT_ONCE_S = 1.0  # a free lease is taken faster than this
 
 
-def run(
-    configuration: KubeSchedulerConfiguration, flags: SchedulerFlags, gates: FeatureGates
-) -> None:
+def run(configuration: KubeSchedulerConfiguration, flags: SchedulerFlags) -> None:
     """Schedule until a signal comes.
 
     Raises InputError for what the user got wrong, and ClusterError when leadership is lost.
@@ -76,7 +82,7 @@ def run(
         "koord_scheduler",
         flags.process,
         replace(flags.connection, kubeconfig=stated),
-        lambda parts: _Process(configuration, flags, gates, parts),
+        lambda parts: _Process(configuration, flags, parts),
         switch_s=SWITCH_S,
     )
 
@@ -88,10 +94,9 @@ class _Process:
         self,
         configuration: KubeSchedulerConfiguration,
         flags: SchedulerFlags,
-        gates: FeatureGates,
         parts: ComponentProcess,
     ) -> None:
-        self._configuration, self._flags, self._gates = configuration, flags, gates
+        self._configuration, self._flags = configuration, flags
         self._writes_network = flags.writes_network
         self._parts, self._clock = parts, parts.clock
         self._inquiries = Inquiries()
@@ -102,10 +107,19 @@ class _Process:
         self._election = Election(parts, lease, burst=connection.burst)
         self._election.show_master_status()
         self._cluster = self._connect(may_write=self._election.may_act, qps=connection.qps)
-        self._scheduler = self._build_scheduler()
+        self._extenders = self._build_extenders()
+        self._check_configuration()
+        self._pages = ReplaceableApplication(application(self._endpoints()))
+        self._is_synced: Callable[[], bool] = bool  # set when there is a scheduler
 
     def run(self) -> None:
         self._serve()
+        level = self._level()
+        if level is None:
+            return  # told to stop before the API server answered
+        self._scheduler = self._build_scheduler(self._gates_at(level))
+        self._is_synced = lambda: self._scheduler.is_synced
+        self._pages.replace(application(self._endpoints(self._scheduler)))
         self._parts.cleanup.callback(self._inquiries.close)
         self._election.start()
         self._election.wait_until_leading(LEAD_AT_ONCE_S)
@@ -140,19 +154,44 @@ class _Process:
 
     # -- parts -------------------------------------------------------------------------------
 
-    def _build_scheduler(self) -> Scheduler:
+    def _check_configuration(self) -> None:
+        """Raise InputError for what no level accepts, before the API server is asked."""
+        build_profiles(
+            self._configuration,
+            ClusterState().axis,
+            out_of_tree=plugins_for(self._configuration),
+            gates=FeatureGates(GATES, NEWEST),
+            source=self._flags.config,
+        )
+
+    def _level(self) -> KubeVersion | None:
+        """Return which release is reproduced, when the API server tells; None if told to stop."""
+        flags = self._flags.level
+        level = flags.emulated()
+        while level is None and not self._parts.stopping.is_set():
+            self._parts.heartbeat.beat()
+            level = level_of_server(self._cluster, flags.stated(), LONGEST_WAIT_S)
+            if level is None:
+                self._parts.stopping.wait(LEVEL_RETRY_S)
+        return level
+
+    def _gates_at(self, level: KubeVersion) -> FeatureGates:
+        gates = FeatureGates.parse(self._flags.feature_gates, level)
+        for gate, why in gates.without_effect:
+            log.warning("feature gate without effect", extra={"gate": gate, "why": why})
+        log.info("reproducing Kubernetes", extra={"version": str(level)})
+        return gates
+
+    def _build_scheduler(self, gates: FeatureGates) -> Scheduler:
         flags, configuration = self._flags, self._configuration
         state = ClusterState()
         built = build_profiles(
             configuration,
             state.axis,
             out_of_tree=plugins_for(configuration),
-            gates=self._gates,
+            gates=gates,
             source=flags.config,
         )
-        for gate in self._gates.without_effect:
-            why = MEANINGLESS.get(gate, "nothing here goes by that name")
-            log.warning("feature gate without effect", extra={"gate": gate, "why": why})
         options = SchedulerOptions(
             initial_backoff_s=configuration.pod_initial_backoff_seconds,
             max_backoff_s=configuration.pod_max_backoff_seconds,
@@ -161,20 +200,20 @@ class _Process:
             in_flight=BINDS_UNDER_WAY,
             writes_network=self._writes_network,
             answers_explanations=True,
-        ).with_gates(self._gates)
+        ).with_gates(gates)
         return build_scheduler(
             self._cluster,
             self._clock,
             built.profiles,
             state,
-            watched_kinds(self._gates),
+            watched_kinds(gates),
             field_selectors={**SELECTORS, **built.selectors},
             options=options,
             metrics=SchedulerMetrics(self._parts.registry),
             audit=self._audit,
             auditor=self._build_auditor(),
             on_fault=self._parts.faults,
-            extenders=self._build_extenders(),
+            extenders=self._extenders,
         )
 
     def _build_extenders(self) -> tuple[ExtenderService, ...]:
@@ -205,7 +244,7 @@ class _Process:
 
     def _serve(self) -> None:
         serving = self._flags.serving
-        app, servers = application(self._endpoints()), []
+        app, servers = self._pages, []
         if serving.secure_port:
             reviewer = self._connect(
                 qps=REVIEWS_PER_S, timeout_s=10.0, kubeconfig=serving.reviewing_kubeconfig
@@ -230,7 +269,7 @@ class _Process:
             )
         return self_signed_context(names, self._clock, serving.terms)
 
-    def _endpoints(self) -> Endpoints:
+    def _endpoints(self, scheduler: Scheduler | None = None) -> Endpoints:
         configuration = self._configuration
         alive = [PING, self._parts.heartbeat.check, *self._election.checks()]
         synced = Check("sched-handler-sync", self._not_synced)
@@ -245,11 +284,11 @@ class _Process:
                 "/configz": configz(lambda: configuration),
                 "/debug/threads": thread_stacks,
             },
-            services=self._scheduler.pages(self._inquiries.ask),
+            services=scheduler.pages(self._inquiries.ask) if scheduler is not None else {},
             is_leader=self._election.may_act,
             flags={"v": set_verbosity},
             on_fault=self._parts.faults,
         )
 
     def _not_synced(self) -> str:
-        return "" if self._scheduler.is_synced else "the cluster has not been taken in yet"
+        return "" if self._is_synced() else "the cluster has not been taken in yet"

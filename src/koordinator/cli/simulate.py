@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from koordinator.cli.compatibility_level import read_gates
 from koordinator.cli.configuration import (
     NAMED_CONFIGURATION,
     WHAT_NAMES_MEAN,
@@ -17,7 +18,7 @@ from koordinator.cli.configuration import (
     read_configuration,
 )
 from koordinator.cli.dataclass_flags import with_flags
-from koordinator.cli.flags import Print
+from koordinator.cli.flags import KubeVersionFlag, Print
 from koordinator.cli.interruption import INTERRUPTED
 from koordinator.cli.output import Output, check_writable
 from koordinator.cli.replay import Replay, replay
@@ -96,6 +97,7 @@ class SimulateFlags:
             help=f"{WHAT_NAMES_MEAN} Default: that of koord demo.",
         ),
     ] = ""
+    kube_version: KubeVersionFlag = ""
     seed: Annotated[int | None, typer.Option(min=0, help="Default: that of the workload file.")] = (
         None
     )
@@ -180,7 +182,16 @@ def simulate(flags: SimulateFlags) -> None:
     if flags.trace is not None:
         flags.refuse(
             "not accepted together with --trace",
-            *("config", "until", "report", "compare", "record", "audit", "descheduler_config"),
+            *(
+                "config",
+                "kube_version",
+                "until",
+                "report",
+                "compare",
+                "record",
+                "audit",
+                "descheduler_config",
+            ),
         )
         replay(flags.replay())
         return
@@ -198,6 +209,7 @@ def simulate(flags: SimulateFlags) -> None:
 
     configuration = read_configuration(flags.config, default_profile())
     out_of_tree = plugins_for(configuration)
+    gates = read_gates("", flags.kube_version)
 
     def simulation_of(*, colocates: bool, audit: Audit | None = None) -> Simulation:
         return Simulation(
@@ -210,6 +222,7 @@ def simulate(flags: SimulateFlags) -> None:
             colocates=colocates,
             audit=audit,
             moves=moves,
+            gates=gates,
         )
 
     files = _Files(flags.report, flags.record, flags.audit)

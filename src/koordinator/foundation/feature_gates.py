@@ -12,6 +12,7 @@ from koordinator.foundation.errors import InputError
 SOURCE: Final = "--feature-gates"
 ALL_ALPHA: Final = "AllAlpha"
 ALL_BETA: Final = "AllBeta"
+_COMPONENT: Final = "kube:"  # in front of a gate: the component that has it, the only one there is
 
 _VALUES: Final = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": False}
 
@@ -32,7 +33,7 @@ def parse_feature_gates(
             raise InputError(
                 f"found {part!r}; accepted is {name}=true or {name}=false", source=SOURCE
             )
-        said[name] = is_on
+        said[name.removeprefix(_COMPONENT)] = is_on
     for every, gates in ((ALL_ALPHA, alpha), (ALL_BETA, beta)):
         if every in said:
             said = {**dict.fromkeys(gates, said.pop(every)), **said}

@@ -20,6 +20,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from koordinator.foundation.errors import InputError, NotFoundError
 from koordinator.foundation.faults import FaultHandler, fault_of, raise_fault
@@ -89,6 +90,20 @@ def application(endpoints: Endpoints) -> Starlette:
         },
         max_body_size=LONGEST_BODY_BYTES,
     )
+
+
+class ReplaceableApplication:
+    """An ASGI application that another one takes the place of while it is served."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    def replace(self, app: ASGIApp) -> None:
+        """Serve another one from the next request on."""
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)
 
 
 def probes(health: Mapping[str, Sequence[Check]]) -> Starlette:

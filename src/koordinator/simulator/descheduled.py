@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from koordinator.api.codec import to_manifest
-from koordinator.api.kubescheduler import KubeSchedulerConfiguration
+from koordinator.api.kubescheduler import NO_GATES, FeatureGates, KubeSchedulerConfiguration
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.namespace import Namespace
 from koordinator.api.pod_migration_job import PodMigrationJob
@@ -71,6 +71,7 @@ class Descheduled:
         scheduler: KubeSchedulerConfiguration | None = None,
         prover: KubeSchedulerConfiguration | None = None,
         on_move: MoveObserver | None = None,
+        scheduler_gates: FeatureGates = NO_GATES,
     ) -> None:
         """Put the parts together; moves are proven by the ``prover``, without one none is."""
         self._embedded: Embedded | None = None
@@ -81,7 +82,11 @@ class Descheduled:
             )
         else:
             self._embedded = Embedded(
-                scheduler, now_s=now_s, out_of_tree=scheduler_plugins, on_fault=on_fault
+                scheduler,
+                now_s=now_s,
+                out_of_tree=scheduler_plugins,
+                on_fault=on_fault,
+                gates=scheduler_gates,
             )
             self.clock, self.cluster = self._embedded.clock, self._embedded.cluster
         self.descheduler = Descheduler(
@@ -95,7 +100,12 @@ class Descheduled:
             trial=None
             if prover is None
             else follow_cluster(
-                self.cluster, self.clock, prover, out_of_tree=scheduler_plugins, on_fault=on_fault
+                self.cluster,
+                self.clock,
+                prover,
+                out_of_tree=scheduler_plugins,
+                on_fault=on_fault,
+                gates=scheduler_gates,
             ),
             on_move=on_move,
         )

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from msgspec import structs
 
-from koordinator.api.kubescheduler import KubeSchedulerConfiguration
+from koordinator.api.kubescheduler import NO_GATES, FeatureGates, KubeSchedulerConfiguration
 from koordinator.api.meta import KubeObject, ObjectMeta, OwnerReference
 from koordinator.api.pod import Pod
 from koordinator.api.pod_migration_job import PodMigrationJob
@@ -168,6 +168,7 @@ class LimitedDescheduler:
         out_of_tree: Iterable[PluginSpec[Any]] = (),
         source: str = "",
         tell: Callable[[float, str], None] = lambda _time_s, _text: None,
+        gates: FeatureGates = NO_GATES,
     ) -> None:
         self._world, self._per_1000, self._tell = world, per_1000, tell
         if world.cluster.list(PodMigrationJob).items:
@@ -185,7 +186,9 @@ class LimitedDescheduler:
             clock,
             policy,
             source=source,
-            trial=follow_cluster(world.cluster, clock, prover, out_of_tree=out_of_tree),
+            trial=follow_cluster(
+                world.cluster, clock, prover, out_of_tree=out_of_tree, gates=gates
+            ),
             on_move=self._note,
             most_moves=self._left,
         )

@@ -16,7 +16,7 @@ from koordinator.api.annotations.descheduling import (
     eviction_cost,
 )
 from koordinator.api.core import ObjectReference
-from koordinator.api.kubescheduler import KubeSchedulerConfiguration
+from koordinator.api.kubescheduler import NO_GATES, FeatureGates, KubeSchedulerConfiguration
 from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.node import Node
 from koordinator.api.node_metric import NodeMetric
@@ -63,6 +63,7 @@ def plan_moves(
     scheduler_plugins: Iterable[PluginSpec[Any]] = (),
     source: str = "",
     gates: frozenset[str] = frozenset(),
+    scheduler_gates: FeatureGates = NO_GATES,
 ) -> MovePlan:
     """Return what the first cycle that wants a pod to go would do.
 
@@ -81,6 +82,7 @@ def plan_moves(
         on_fault=faults,
         prover=prover,
         on_move=verdicts.append,
+        scheduler_gates=scheduler_gates,
     )
     world.load(objects)
     before = {job.key for job in world.cluster.list(PodMigrationJob).items}

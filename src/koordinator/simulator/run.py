@@ -12,6 +12,8 @@ from msgspec import structs
 from koordinator.api.codec import spelt_out
 from koordinator.api.kubescheduler import (
     DEFAULT_SCHEDULER_NAME,
+    NO_GATES,
+    FeatureGates,
     KubeSchedulerConfiguration,
     decode_configuration,
 )
@@ -109,6 +111,7 @@ class Simulation:
         audit: Audit | None = None,
         times_plugins: bool = True,
         moves: MoveSettings | None = None,
+        gates: FeatureGates = NO_GATES,
     ) -> None:
         self.seed = workload.seed if seed is None else seed
         self.ends_s = workload.horizon.total_seconds() if until_s is None else until_s
@@ -129,6 +132,7 @@ class Simulation:
             audit=audit,
             times_plugins=times_plugins,
             reports=is_managed and workload.yarn is not None,  # its operator heeds who waits
+            gates=gates,
         )
         self._configuration = configuration
         objects: Iterable[KubeObject] = plan.objects
@@ -179,6 +183,7 @@ class Simulation:
                 prover=configuration,
                 out_of_tree=out_of_tree,
                 source=moves.source,
+                gates=gates,
                 tell=self.recorder.event,
             )
         self._loop = None

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec.structs import replace
 
 from koordinator.api.defaults import with_defaults
-from koordinator.api.kubescheduler import KubeSchedulerConfiguration
+from koordinator.api.kubescheduler import NO_GATES, FeatureGates, KubeSchedulerConfiguration
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
@@ -185,6 +185,7 @@ class World:
         audit: Audit | None = None,
         times_plugins: bool = True,
         reports: bool = False,
+        gates: FeatureGates = NO_GATES,
     ) -> None:
         options = SchedulerOptions(
             initial_backoff_s=configuration.pod_initial_backoff_seconds,
@@ -199,6 +200,7 @@ class World:
             source=source,
             metrics=_metrics() if audit is not None and times_plugins else None,
             audit=audit,
+            gates=gates,
         )
         self.cluster = self.embedded.cluster
         self.scheduler = self.embedded.scheduler

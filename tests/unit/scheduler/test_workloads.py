@@ -11,7 +11,7 @@ from tests.unit.scheduler.test_gangs import condition, config, group, placed
 from tests.worlds import configuration, embedded, made, node, pod
 
 from koordinator.api.dynamic_resources import DeviceTaintRule
-from koordinator.api.kubescheduler import FeatureGates, KubeSchedulerConfiguration
+from koordinator.api.kubescheduler import NO_GATES, FeatureGates, KubeSchedulerConfiguration
 from koordinator.api.kubescheduler.gates import GANG_SCHEDULING, GENERIC_WORKLOAD
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
@@ -207,7 +207,7 @@ def test_a_workload_that_goes_leaves_nobody_behind(profile: KubeSchedulerConfigu
 
 def test_with_the_gates_off_nobody_heeds_a_workload() -> None:
     """As kube-scheduler does by default: each pod is for itself."""
-    one = world(STOCK, node("n", 1), *workers(2), gates=FeatureGates())
+    one = world(STOCK, node("n", 1), *workers(2), gates=NO_GATES)
 
     assert len(placed(one)) == 1
 
@@ -223,7 +223,9 @@ def test_with_the_gates_off_nobody_asks_for_workloads() -> None:
 
 def test_a_gate_without_the_one_that_it_needs_is_refused() -> None:
     """As every component of Kubernetes refuses to start so."""
-    with pytest.raises(InputError, match="GenericWorkload, which it needs, is off"):
+    with pytest.raises(
+        InputError, match=r"depends on features that are disabled: \[GenericWorkload\]"
+    ):
         FeatureGates.parse("GangScheduling=true")
 
 
@@ -234,7 +236,7 @@ def test_a_profile_that_names_the_plugin_needs_the_gate() -> None:
 
     with pytest.raises(InputError, match="feature gate is off"):
         build_profiles(named, ResourceAxis())
-    for gates in (ON, FeatureGates()):
+    for gates in (ON, NO_GATES):
         (profile,) = build_profiles(without, ResourceAxis(), gates=gates).profiles
         assert not profile.gangs
 

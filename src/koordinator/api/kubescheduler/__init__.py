@@ -58,7 +58,7 @@ from koordinator.api.kubescheduler.decoder import (
     decode_struct,
     did_you_mean,
 )
-from koordinator.api.kubescheduler.gates import NO_GATES, FeatureGates
+from koordinator.api.kubescheduler.gates import NO_GATES, FeatureGates, check_gate_names
 from koordinator.api.kubescheduler.structs import API_VERSION, ConfigStruct, PluginArgs
 
 __all__ = [
@@ -110,6 +110,7 @@ __all__ = [
     "UtilizationShapePoint",
     "VolumeBindingArgs",
     "WeightedResource",
+    "check_gate_names",
     "decode_args",
     "decode_configuration",
     "decode_struct",

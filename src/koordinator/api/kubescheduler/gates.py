@@ -1,13 +1,21 @@
-"""Feature gates of koord-scheduler that change something here.
+"""Feature gates of koord-scheduler and kube-scheduler that change something here.
 
-All but those in ``ON_BY_DEFAULT`` are off unless switched on.
-Source: koordinator pkg/features/scheduler_features.go.
+Those of Koordinator are off by default, but for ``ON_BY_DEFAULT``; those of Kubernetes are as in
+the release whose behaviour is reproduced.
+Source: koordinator pkg/features/scheduler_features.go, features.go; kubernetes component-base
+featuregate/feature_gate.go ``unsafeSetFromMap``.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Self
 
+from koordinator.api.kube_version import DEFAULT_LEVEL, V1_37, KubeVersion
+from koordinator.api.kubescheduler.kubernetes_gates import (
+    GateSpec,
+    kubernetes_gates,
+    served_levels,
+)
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.feature_gates import SOURCE, parse_feature_gates
 
@@ -39,7 +47,7 @@ PREEMPTION_POLICY_TRANSFORMER: Final = "PreemptionPolicyTransformer"
 PRIORITY_TRANSFORMER: Final = "PriorityTransformer"
 #: The annotation ``replace-resources`` renames and removes resources of a pod.
 REPLACE_RESOURCES_TRANSFORMER: Final = "ReplaceResourcesTransformer"
-#: Of Kubernetes, off there, too: what of dynamic resource allocation is not settled yet.
+#: Of Kubernetes: parts of dynamic resource allocation.
 DRA_DEVICE_TAINTS: Final = "DRADeviceTaints"
 DRA_DEVICE_TAINT_RULES: Final = "DRADeviceTaintRules"
 DRA_PARTITIONABLE_DEVICES: Final = "DRAPartitionableDevices"
@@ -47,18 +55,44 @@ DRA_CONSUMABLE_CAPACITY: Final = "DRAConsumableCapacity"
 DRA_BINDING_CONDITIONS: Final = "DRADeviceBindingConditions"
 DRA_EXTENDED_RESOURCE: Final = "DRAExtendedResource"
 
-#: Of Kubernetes, off there, too: the Workloads that pods name count, and their gangs.
+#: Of Kubernetes: the Workloads that pods name count, and their gangs.  From 1.37 on the first gate
+#: stands for both.
 GENERIC_WORKLOAD: Final = "GenericWorkload"
 GANG_SCHEDULING: Final = "GangScheduling"
 
-#: What a gate of the original would switch, where there is nothing to be switched here.
-MEANINGLESS: Final[Mapping[str, str]] = {
+#: Gates of koord-scheduler that switch nothing here, and why.
+WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     "SkipFilterWithNominatedPods": (
         "filters are asked without nominated pods as well: all nodes at once, which costs nothing"
-    )
+    ),
+    **dict.fromkeys(
+        (
+            "CSIStorageCapacity",
+            "CompatibleCSIStorageCapacity",
+            "CompatiblePodDisruptionBudget",
+            "DisableCSIStorageCapacityInformer",
+            "DisableDynamicResourceAllocationInformer",
+            "DisablePodDisruptionBudgetInformer",
+            "GenericEphemeralVolume",
+        ),
+        "a kind that the API server does not have is left out",
+    ),
+    **dict.fromkeys(
+        (
+            "DynamicSchedulerCheck",
+            "ElasticQuotaEnableUpdateResourceKey",
+            "EnableBatchScheduleNodeSnapshot",
+            "EnableInlineBatchSchedule",
+            "LazyReservationRestore",
+            "SkipReservationFitsNode",
+            "SupportParentQuotaSubmitPod",
+            "SyncBarrier",
+        ),
+        "there is one behaviour here",
+    ),
 }
 
-GATES: Final = frozenset(
+OF_KOORDINATOR: Final = frozenset(
     (
         MULTI_QUOTA_TREE,
         GUARANTEE_USAGE,
@@ -76,6 +110,10 @@ GATES: Final = frozenset(
         PREEMPTION_POLICY_TRANSFORMER,
         PRIORITY_TRANSFORMER,
         REPLACE_RESOURCES_TRANSFORMER,
+    )
+)
+OF_KUBERNETES: Final = frozenset(
+    (
         DRA_DEVICE_TAINTS,
         DRA_DEVICE_TAINT_RULES,
         DRA_PARTITIONABLE_DEVICES,
@@ -86,46 +124,96 @@ GATES: Final = frozenset(
         GANG_SCHEDULING,
     )
 )
+GATES: Final = OF_KOORDINATOR | OF_KUBERNETES
 
-_NEEDS: Final = {
-    GANG_SCHEDULING: GENERIC_WORKLOAD,
-    DRA_DEVICE_TAINT_RULES: DRA_DEVICE_TAINTS,
-}
 ON_BY_DEFAULT: Final = frozenset((POD_DISRUPTION_BUDGET, GANG_PENDING_PODS_CONDITION))
 _BETA: Final = frozenset((GANG_PENDING_PODS_CONDITION,))
-_ALPHA: Final = GATES - ON_BY_DEFAULT
+_ALPHA: Final = OF_KOORDINATOR - ON_BY_DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureGates:
-    """The gates that are on; ``without_effect`` are names that mean nothing here."""
+    """The gates that are on, and the release of Kubernetes whose behaviour is reproduced."""
 
     enabled: frozenset[str] = ON_BY_DEFAULT
-    without_effect: tuple[str, ...] = ()
+    level: KubeVersion = DEFAULT_LEVEL
+    without_effect: tuple[tuple[str, str], ...] = ()  # gates that switch nothing, and why
 
     @classmethod
-    def parse(cls, text: str) -> Self:
-        """Return what a flag such as ``MultiQuotaTree=true,Other=false`` says.
+    def parse(cls, text: str, level: KubeVersion = DEFAULT_LEVEL) -> Self:
+        """Return what a flag such as ``MultiQuotaTree=true,Other=false`` says at a level.
 
-        Raises InputError for a value that is neither true nor false, and for a gate without the
-        one that it needs.
+        Raises InputError for a value that is neither true nor false, for a gate that nobody knows,
+        for a change of a locked one, and for one that is on while one that it needs is off.
         """
-        said = parse_feature_gates(text, alpha=_ALPHA, beta=_BETA)
-        for gate, needed in _NEEDS.items():
-            if said.get(gate) and not said.get(needed):
-                raise InputError(
-                    f"{gate} is on, but {needed}, which it needs, is off; "
-                    f"accepted is {needed}=true,{gate}=true",
-                    source=SOURCE,
-                )
-        return cls(
-            frozenset(name for name in GATES if said.get(name, name in ON_BY_DEFAULT)),
-            tuple(sorted(said.keys() - GATES)),
+        known = kubernetes_gates(level)
+        said = parse_feature_gates(
+            text,
+            alpha=_ALPHA | {name for name, spec in known.items() if spec.stage == "A"},
+            beta=_BETA | {name for name, spec in known.items() if spec.stage == "B"},
         )
+        without_effect = [
+            (name, why) for name in sorted(said) if (why := _refuse_or_explain(name, said, level))
+        ]
+        is_on = {name: said.get(name, spec.is_on) for name, spec in known.items()}
+        _check_needs(known, is_on)
+        if level >= V1_37:
+            is_on[GANG_SCHEDULING] = is_on[GENERIC_WORKLOAD]
+        is_on |= {name: said.get(name, name in ON_BY_DEFAULT) for name in OF_KOORDINATOR}
+        enabled = frozenset(name for name in GATES if is_on.get(name))
+        return cls(enabled, level, tuple(without_effect))
 
     def __contains__(self, name: str) -> bool:
         """Return whether a gate is on."""
         return name in self.enabled
 
 
-NO_GATES: Final = FeatureGates()
+def _refuse_or_explain(name: str, said: Mapping[str, bool], level: KubeVersion) -> str:
+    """Return why a gate that a user names switches nothing; empty if it does.
+
+    Raises InputError for one that is not known or locked.
+    """
+    if name in OF_KOORDINATOR:
+        return ""
+    if name in WITHOUT_EFFECT:
+        return WITHOUT_EFFECT[name]
+    spec = kubernetes_gates(level).get(name)
+    if spec is None:
+        levels = served_levels(name)
+        if not levels:
+            raise InputError(f"unrecognized feature gate: {name}", source=SOURCE)
+        if level >= V1_37 and name == GANG_SCHEDULING:
+            return f"from Kubernetes {V1_37} on {GENERIC_WORKLOAD} stands for it"
+        return f"Kubernetes {level} has no such gate; {levels[0]} to {levels[-1]} have"
+    if spec.is_locked and said[name] != spec.is_on:
+        raise InputError(
+            f"cannot set feature gate {name} to {_go_bool(said[name])}, "
+            f"feature is locked to {_go_bool(spec.is_on)}",
+            source=SOURCE,
+        )
+    return "" if name in OF_KUBERNETES else "there is one behaviour here"
+
+
+def _check_needs(known: Mapping[str, GateSpec], is_on: Mapping[str, bool]) -> None:
+    for name, spec in known.items():
+        off = [needed for needed in spec.needs if not is_on.get(needed, True)]
+        if off and is_on[name]:
+            raise InputError(
+                f"{name} is enabled, but depends on features that are disabled: [{' '.join(off)}]",
+                source=SOURCE,
+            )
+
+
+def _go_bool(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def check_gate_names(text: str) -> None:
+    """Raise InputError for a flag that can't be meant at any level."""
+    for name in parse_feature_gates(text):
+        if not (name in OF_KOORDINATOR or name in WITHOUT_EFFECT or served_levels(name)):
+            raise InputError(f"unrecognized feature gate: {name}", source=SOURCE)
+
+
+#: What holds where no gate is named.
+NO_GATES: Final = FeatureGates.parse("")

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from koordinator.api.codec import decode, encode
 from koordinator.api.dynamic_resources import ResourceClaim
+from koordinator.api.kube_version import KubeVersion
 from koordinator.api.meta import JsonObject, KubeObject, LabelSelector
 from koordinator.api.nesting import TOO_DEEP
 from koordinator.api.pod import Pod
@@ -281,6 +282,20 @@ class KubernetesCluster:
                 return True
             if not self._wakeup.wait(deadline_s - time.monotonic()):
                 return False
+
+    def server_version(self, patience_s: float | None = None) -> KubeVersion:
+        """Return the minor release of the API server; asked for ``patience_s`` at most.
+
+        Raises ClusterError if there is no answer, and for an answer without a version.
+        """
+        request = Request("GET", "/version")
+        body = self._background.run(self._transport.call(request, patience_s=patience_s))
+        try:
+            return KubeVersion.parse(decode_json(body, dict[str, str])["gitVersion"])
+        except (InputError, KeyError, msgspec.MsgspecError) as error:
+            raise ClusterError(
+                f"GET /version: no version of Kubernetes in the answer: {error}"
+            ) from None
 
     # ---- steps of the verbs
 

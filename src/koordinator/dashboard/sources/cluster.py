@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from koordinator.api.kubescheduler import KubeSchedulerConfiguration
+from koordinator.api.kubescheduler import NO_GATES, FeatureGates, KubeSchedulerConfiguration
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.cluster.port import Cluster
@@ -51,6 +51,7 @@ class LiveClusterSource:
         *,
         out_of_tree: Iterable[PluginSpec[Any]] = (),
         config_name: str = "",
+        gates: FeatureGates = NO_GATES,
         answered_s: Callable[[], float] | None = None,
     ) -> None:
         """``answered_s`` returns when the API server was heard of last, by ``clock``."""
@@ -59,16 +60,16 @@ class LiveClusterSource:
         self._answered_s = answered_s or clock.now_s
         state = ClusterState()
         built = build_profiles(
-            configuration, state.axis, out_of_tree=out_of_tree, source=config_name
+            configuration, state.axis, out_of_tree=out_of_tree, source=config_name, gates=gates
         )
         self._scheduler = build_scheduler(
             cluster,
             clock,
             built.profiles,
             state,
-            watched_kinds(),
+            watched_kinds(gates),
             field_selectors={**SELECTORS, **built.selectors},
-            options=SchedulerOptions(report=False, answers_explanations=False),
+            options=SchedulerOptions(report=False, answers_explanations=False).with_gates(gates),
             on_fault=_log_fault,
         )
         self._problem = ""

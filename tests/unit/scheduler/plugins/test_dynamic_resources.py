@@ -320,7 +320,7 @@ def test_a_pod_is_tried_again_when_a_rule_lets_its_devices_go(embedded: NewEmbed
 
 
 def test_a_rule_needs_the_gate_of_taints() -> None:
-    with pytest.raises(InputError, match="DRADeviceTaintRules is on, but DRADeviceTaints"):
+    with pytest.raises(InputError, match="DRADeviceTaintRules is enabled, but depends on"):
         FeatureGates.parse("DRADeviceTaintRules=true")
 
 

@@ -8,6 +8,7 @@ from tests.unit.scheduler.conftest import NewEmbedded
 from tests.worlds import budget, configuration, node, pod
 
 from koordinator.api.elastic_quota import DEFAULT_QUOTA, ElasticQuota
+from koordinator.api.kube_version import V1_35
 from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.kubescheduler.gates import GATES
 from koordinator.api.pod import Pod
@@ -248,13 +249,18 @@ def test_what_is_used_is_guaranteed() -> None:
 
 def test_gates_are_read_as_the_original_reads_them() -> None:
     """Some are on by default; those that mean nothing here are known by name."""
-    gates = FeatureGates.parse("MultiQuotaTree=true,DisableDefaultQuota=false,Other=true")
+    gates = FeatureGates.parse(
+        "MultiQuotaTree=true,DisableDefaultQuota=false,ContextualLogging=true", V1_35
+    )
 
     on = frozenset({"MultiQuotaTree", "PodDisruptionBudget", "GangPendingPodsConditionPatch"})
-    assert (gates.enabled, gates.without_effect) == (on, ("Other",))
+    assert (gates.enabled, gates.without_effect) == (
+        on,
+        (("ContextualLogging", "there is one behaviour here"),),
+    )
     assert "PodDisruptionBudget" not in FeatureGates.parse("PodDisruptionBudget=false")
-    assert FeatureGates.parse("AllAlpha=true,DRADeviceTaints=true").enabled == GATES
-    none = FeatureGates.parse("AllBeta=False,AllAlpha=0")
+    assert FeatureGates.parse("AllAlpha=true", V1_35).enabled == GATES
+    none = FeatureGates.parse("AllBeta=False,AllAlpha=0", V1_35)
     assert none.enabled == {"PodDisruptionBudget"}
     with pytest.raises(InputError, match="found 'MultiQuotaTree'"):
         FeatureGates.parse("MultiQuotaTree")
