@@ -19,6 +19,8 @@ from koordinator.api.meta import ApiStruct, Condition, Int32, Int64, KubeObject,
 from koordinator.api.volume import Volume
 
 DISRUPTION_TARGET = "DisruptionTarget"  # condition of a pod that is about to be evicted
+RESIZE_PENDING = "PodResizePending"  # condition of a pod whose node has not granted a resize
+INFEASIBLE = "Infeasible"  # its reason where the node never can
 PREEMPTED = "PreemptionByScheduler"  # its reason where a scheduler makes room
 
 
@@ -116,7 +118,10 @@ class ContainerState(ApiStruct, frozen=True, kw_only=True):
 
 
 class ContainerStatus(ApiStruct, frozen=True, kw_only=True):
-    """What a node reports of a container; a resize in place shows in the resources."""
+    """Report of a node about a container.
+
+    ``allocated_resources`` are the requests that the node has granted, ``resources`` is in force.
+    """
 
     name: str = ""
     container_id: str = field(name="containerID", default="")
@@ -168,6 +173,8 @@ class PodStatus(ApiStruct, frozen=True, kw_only=True):
     ephemeral_container_statuses: tuple[ContainerStatus, ...] = ()
     resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
     extended_resource_claim_status: PodExtendedResourceClaimStatus | None = None
+    allocated_resources: ResourceList = {}  # what the node has granted the whole pod
+    resources: ResourceRequirements | None = None  # what is in force for the whole pod
 
 
 class Pod(KubeObject, frozen=True, kw_only=True):

@@ -8,7 +8,6 @@ from koordinator.domain.cpus.cpu_list import cpu_ids, format_cpu_list
 from koordinator.domain.devices.amounts import RATIO
 from koordinator.domain.devices.model import DeviceGroup
 from koordinator.domain.numa.node import NumaNode
-from koordinator.domain.pod_requests import pod_requests
 from koordinator.foundation.errors import NotFoundError
 from koordinator.scheduler.diagnosis import quantity
 from koordinator.scheduler.loop.handle import SchedulerHandle
@@ -70,7 +69,9 @@ def _resources(state: ClusterState, row: int) -> list[dict[str, Any]]:
 def _pod(placed: PlacedPod, scope: ViewScope) -> dict[str, Any]:
     held, spec = placed.pod_allocation, placed.pod.spec
     requests = {
-        name: quantity(name, amount) for name, amount in pod_requests(spec).items() if amount
+        name: quantity(name, amount)
+        for name, amount in placed.pod_class.held.requests.items()
+        if amount
     }
     is_own = scope.sees(placed.pod.metadata.namespace)
     return {

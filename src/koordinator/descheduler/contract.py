@@ -167,10 +167,11 @@ class ClusterView(Protocol):
         ...
 
     def requested_on(self, node: str) -> Mapping[str, int]:
-        """Return what the active pods of a node ask for, as ``domain.pod_requests`` has it.
+        """Return what the active pods of a node hold; ``pods`` is how many there are."""
+        ...
 
-        ``pods`` is how many there are.
-        """
+    def held_by(self, pod: Pod) -> dict[str, int]:
+        """Return what a pod holds on its node, which differs from its requests in a resize."""
         ...
 
     def pods_owned_by(self, uid: str) -> Sequence[Pod]:

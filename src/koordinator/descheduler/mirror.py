@@ -12,7 +12,8 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
-from koordinator.domain.pod_requests import Requests, pod_requests
+from koordinator.domain.pod_requests import Requests
+from koordinator.domain.resized_pods import DEFAULT_RULES, held_requests
 from koordinator.domain.transforms import as_offered, as_scheduled
 
 KindT = TypeVar("KindT", bound=KubeObject)
@@ -51,16 +52,20 @@ class ClusterMirror:
         return [pod for pod in self.pods_on(node) if pod.status.phase not in FINISHED]
 
     def requested_on(self, node: str) -> Mapping[str, int]:
-        """Return what the active pods of a node ask for; ``pods`` is how many there are."""
+        """Return what the active pods of a node hold; ``pods`` is how many there are."""
         known = self._requested.get(node)
         if known is None:
             pods = self.active_pods_on(node)
             known = {"pods": len(pods)}
             for pod in pods:
-                for name, amount in pod_requests(pod.spec).items():
+                for name, amount in self.held_by(pod).items():
                     known[name] = known.get(name, 0) + amount
             self._requested[node] = known
         return known
+
+    def held_by(self, pod: Pod) -> Requests:
+        """Return what a pod holds on its node, which differs from its requests in a resize."""
+        return held_requests(pod, DEFAULT_RULES)
 
     def pods_owned_by(self, uid: str) -> Sequence[Pod]:
         """Return the pods that name an owner of that uid, in the order of namespace and name."""

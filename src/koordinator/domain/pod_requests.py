@@ -5,7 +5,7 @@ defaults are ``DefaultMilliCPURequest`` and ``DefaultMemoryRequest`` of
 pkg/scheduler/util/pod_resources.go.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from koordinator.api.pod import Container, PodSpec
@@ -45,14 +45,12 @@ def pod_requests(
     overhead, if it counts, comes on top.  ``defaults`` is assumed for a container that says nothing
     about that resource.
     """
-    running = _most(spec, lambda container: _container(container, defaults))
-    if spec.resources is not None:
-        stated = {**(spec.resources.limits or {}), **(spec.resources.requests or {})}
-        for name, quantity in stated.items():
-            if name in POD_LEVEL or name.startswith("hugepages-"):
-                running[name] = bounded(name, quantity)
+    running = most_together(
+        spec, lambda each: with_missing(canonical_amounts(each.resources.requests), defaults)
+    )
+    running |= {name: n for name, n in stated_requests(spec).items() if is_pod_level(name)}
     if overhead:
-        _add(running, {name: bounded(name, q) for name, q in (spec.overhead or {}).items()})
+        add_overhead(running, spec)
     return running
 
 
@@ -61,19 +59,27 @@ def pod_limits(spec: PodSpec) -> Requests:
 
     Combined as requests are; overhead comes on top of what is limited.
     """
-    running = _most(spec, lambda container: _canonical(container.resources.limits))
+    running = most_together(spec, lambda container: canonical_amounts(container.resources.limits))
     if spec.resources is not None:
-        running |= {
-            name: amount
-            for name, amount in _canonical(spec.resources.limits).items()
-            if name in POD_LEVEL or name.startswith("hugepages-")
-        }
-    overhead = _canonical(spec.overhead)
-    _add(running, {name: amount for name, amount in overhead.items() if name in running})
+        limits = canonical_amounts(spec.resources.limits)
+        running |= {name: amount for name, amount in limits.items() if is_pod_level(name)}
+    add_overhead(running, spec, only=running.keys())
     return running
 
 
-def _most(spec: PodSpec, of: Callable[[Container], Requests]) -> Requests:
+def is_pod_level(name: str) -> bool:
+    """Return whether a pod as a whole may request and limit a resource."""
+    return name in POD_LEVEL or name.startswith("hugepages-")
+
+
+def stated_requests(spec: PodSpec) -> Requests:
+    """Return what the pod as a whole asks for; a limit without request is one."""
+    if spec.resources is None:
+        return {}
+    return canonical_amounts({**(spec.resources.limits or {}), **(spec.resources.requests or {})})
+
+
+def most_together(spec: PodSpec, of: Callable[[Container], Requests]) -> Requests:
     """Return the most that the containers together have of ``of`` at any moment."""
     running: Requests = {}
     for container in spec.containers:
@@ -82,27 +88,34 @@ def _most(spec: PodSpec, of: Callable[[Container], Requests]) -> Requests:
     sidecars: Requests = {}
     starting: Requests = {}
     for container in spec.init_containers:
-        requests = of(container)
+        requests = dict(of(container))
         if container.restart_policy == "Always":
             _add(running, requests)
             _add(sidecars, requests)
-            _raise(starting, sidecars)
+            raise_to(starting, sidecars)
         else:
             _add(requests, sidecars)
-            _raise(starting, requests)
-    _raise(running, starting)
+            raise_to(starting, requests)
+    raise_to(running, starting)
     return running
 
 
-def _container(container: Container, defaults: Mapping[str, int] | None) -> Requests:
-    requests = _canonical(container.resources.requests)
+def with_missing(requests: Requests, defaults: Mapping[str, int] | None) -> Requests:
+    """Add to a container's requests the defaults of resources that it says nothing about."""
     for name, amount in (defaults or {}).items():
         requests.setdefault(name, amount)
     return requests
 
 
-def _canonical(amounts: Mapping[str, Quantity] | None) -> Requests:
+def canonical_amounts(amounts: Mapping[str, Quantity] | None) -> Requests:
+    """Return the canonical amounts of a list of resources, each from 0 to LARGEST."""
     return {name: bounded(name, quantity) for name, quantity in (amounts or {}).items()}
+
+
+def add_overhead(total: Requests, spec: PodSpec, *, only: Collection[str] | None = None) -> None:
+    """Add what the pod's runtime takes; ``only`` to these resources."""
+    overhead = canonical_amounts(spec.overhead)
+    _add(total, {n: amount for n, amount in overhead.items() if only is None or n in only})
 
 
 def _add(total: Requests, more: Requests) -> None:
@@ -110,6 +123,7 @@ def _add(total: Requests, more: Requests) -> None:
         total[name] = total.get(name, 0) + amount
 
 
-def _raise(total: Requests, floor: Requests) -> None:
+def raise_to(total: Requests, floor: Mapping[str, int]) -> None:
+    """Raise amounts that are below a floor to it."""
     for name, amount in floor.items():
         total[name] = max(total.get(name, 0), amount)

@@ -15,14 +15,14 @@ from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
 from koordinator.api.node_metric import NodeMetric
 from koordinator.api.node_resource_topology import NodeResourceTopology
-from koordinator.api.pod import Pod
+from koordinator.api.pod import RESIZE_PENDING, ContainerStatus, Pod, PodStatus
 from koordinator.api.reservation import Reservation
 from koordinator.domain.reservations.offer import ReservationOffer, offer_of, offer_of_pod
 from koordinator.domain.reservations.reserve_pod import holds_for_others, is_reserve_pod
 from koordinator.domain.transforms import as_offered
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.contract import Action, ClusterEvent
-from koordinator.scheduler.snapshot import ClusterState, PlacedPod, PodAllocation
+from koordinator.scheduler.snapshot import ClusterState, PlacedPod, PodAllocation, PodClass
 from koordinator.scheduler.snapshot.pod_allocation import KEYS, NO_ALLOCATION, read_pod_allocation
 
 OVER = ("Succeeded", "Failed")
@@ -182,14 +182,16 @@ class Ingest:
             if pod_class is placed.pod_class:
                 state.renew(placed, new)
                 return None
+            before_class = placed.pod_class
             if state.update_placed(placed, new, pod_class):
-                return _updated(old or before, new)
+                return _updated(old or before, new, before_class, pod_class)
         state.displace(new.key)
         held = self._pod_allocation_of(new)
         if placed.pod_allocation.takes_over:  # until these pods say so themselves
             held = replace(held, takes_over=placed.pod_allocation.takes_over)
-        state.place_on(new.key, new, state.classes.of(new), new.spec.node_name, held)
-        return _updated(old or before, new)
+        before_class, pod_class = placed.pod_class, state.classes.of(new)
+        state.place_on(new.key, new, pod_class, new.spec.node_name, held)
+        return _updated(old or before, new, before_class, pod_class)
 
     def is_bare_bind(self, placed: PlacedPod, new: Pod) -> bool:
         """Return whether a pod has been bound where it is placed, and nothing else has changed.
@@ -211,6 +213,7 @@ class Ingest:
             and OPERATING_MODE not in new.metadata.labels
             and RESERVE_POD not in new.metadata.annotations
             and new.metadata.deletion_timestamp is None
+            and not new.status.container_statuses
             and not is_over(new)
         )
 
@@ -292,9 +295,39 @@ def _same_to_plugins(old: Pod, new: Pod) -> bool:
         and a.overhead == b.overhead
         and a.init_containers == b.init_containers
         and a.priority == b.priority
+        and _same_amounts(old.status, new.status)
         and old.metadata.labels == new.metadata.labels
         and old.metadata.deletion_timestamp == new.metadata.deletion_timestamp
     )
+
+
+def _same_amounts(old: PodStatus, new: PodStatus) -> bool:
+    """Return whether both versions of a pod's status name the same amounts in the same state."""
+    return (
+        _same_in_containers(old.container_statuses, new.container_statuses)
+        and _same_in_containers(old.init_container_statuses, new.init_container_statuses)
+        and old.allocated_resources == new.allocated_resources
+        and old.resources == new.resources
+        and (old.conditions == new.conditions or _pending_resize(old) == _pending_resize(new))
+    )
+
+
+def _same_in_containers(old: tuple[ContainerStatus, ...], new: tuple[ContainerStatus, ...]) -> bool:
+    if old == new:
+        return True
+    return len(old) == len(new) and all(
+        a.name == b.name
+        and a.allocated_resources == b.allocated_resources
+        and a.resources == b.resources
+        for a, b in zip(old, new, strict=True)
+    )
+
+
+def _pending_resize(status: PodStatus) -> str:
+    for condition in status.conditions:
+        if condition.type == RESIZE_PENDING:
+            return condition.reason
+    return ""
 
 
 def node_changes(old: Node, new: Node) -> Action:
@@ -315,15 +348,19 @@ def node_changes(old: Node, new: Node) -> Action:
     return changes or Action.UPDATE_OTHER
 
 
-def _updated(old: Pod, new: Pod) -> ClusterEvent:
-    return ClusterEvent("AssignedPod", pod_changes(old, new), old, new)
+def _updated(old: Pod, new: Pod, before: PodClass, after: PodClass) -> ClusterEvent:
+    return ClusterEvent("AssignedPod", placed_pod_changes(old, new, before, after), old, new)
 
 
-def pod_changes(old: Pod, new: Pod) -> Action:
-    """Return what of a placed pod changed."""
+def placed_pod_changes(old: Pod, new: Pod, before: PodClass, after: PodClass) -> Action:
+    """Return what changed of a placed pod, whose class was ``before`` and is ``after``.
+
+    A pod is scaled down when it holds less; a spec that asks for less is not enough.
+    """
     changes = Action(0)
     if old.metadata.labels != new.metadata.labels:
         changes |= Action.UPDATE_LABELS
-    if old.spec.containers != new.spec.containers or old.spec.resources != new.spec.resources:
+    now = dict(after.demand)
+    if any(amount > now.get(column, 0) for column, amount in before.demand):
         changes |= Action.UPDATE_SCALE_DOWN
     return changes or Action.UPDATE_OTHER

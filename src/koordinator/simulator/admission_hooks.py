@@ -54,7 +54,7 @@ def admission_hooks(
 
 def _concerns(hook: Hook, operation: WriteOperation, obj: KubeObject, suffix: str) -> bool:
     group, _, version = obj.API_VERSION.rpartition("/")
-    if (hook.group, hook.version, hook.resource) != (group, version, obj.PLURAL + suffix):
+    if (hook.group, hook.version) != (group, version) or obj.PLURAL + suffix not in hook.resources:
         return False
     return any(
         operation in entry.operations

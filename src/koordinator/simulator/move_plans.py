@@ -42,6 +42,7 @@ from koordinator.domain.move_plan import (
     StayingPod,
 )
 from koordinator.domain.pod_requests import canonical, pod_requests
+from koordinator.domain.resized_pods import DEFAULT_RULES, held_requests
 from koordinator.foundation.faults import FaultLog
 from koordinator.foundation.quantity import NANOS_PER_MILLI, Quantity
 from koordinator.scheduler.contract import PluginSpec
@@ -225,7 +226,7 @@ class _Outlook:
             elif isinstance(obj, Pod) and obj.spec.node_name and not _is_over(obj):
                 node = obj.spec.node_name
                 pods[node] = pods.get(node, 0) + 1
-                _add(requested.setdefault(node, {}), pod_requests(obj.spec), 1)
+                _add(requested.setdefault(node, {}), held_requests(obj, DEFAULT_RULES), 1)
             elif isinstance(obj, NodeMetric):
                 body = obj.status.node_metric
                 total = _amounts(body.node_usage.resources) if body is not None else {}
@@ -248,7 +249,9 @@ class _Outlook:
             for node, sign in ((move.pod.spec.node_name, -1), (move.target, 1)):
                 if node:
                     pods[node] = pods.get(node, 0) + sign
-                    _add(requested.setdefault(node, {}), pod_requests(move.pod.spec), sign)
+                    asked = pod_requests(move.pod.spec)
+                    held = held_requests(move.pod, DEFAULT_RULES)
+                    _add(requested.setdefault(node, {}), asked if sign > 0 else held, sign)
                     amounts = self.used_by.get(move.pod.key, {})
                     _add(used.setdefault(node, {}), amounts, sign)
         return tuple(

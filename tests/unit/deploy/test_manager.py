@@ -177,7 +177,7 @@ def test_the_hooks_are_those_of_the_code(kind: str) -> None:
                 {
                     "apiGroups": [hook.group],
                     "apiVersions": [hook.version],
-                    "resources": [hook.resource],
+                    "resources": [*hook.resources],
                     "operations": list(entry.operations),
                 }
             ],

@@ -113,7 +113,7 @@ class FragmentationAware:
                 continue
             if self.args.node_fit and not fits_elsewhere(nodes, pod, self.handle.view):
                 continue
-            own = {**pod_requests(pod.spec), "pods": 1}
+            own = {**self.handle.view.held_by(pod), "pods": 1}
             left = {each: amount - own.get(each, 0) for each, amount in requested.items()}
             after = self._imbalance(node, left)
             if before - after > best_gain:

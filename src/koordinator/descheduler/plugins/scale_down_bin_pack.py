@@ -26,7 +26,7 @@ from koordinator.descheduler.configuration import (
 from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle
 from koordinator.descheduler.moves import MoveGain, Relocation
 from koordinator.descheduler.pod_filters import CandidateFilter, candidates_of, selected_nodes
-from koordinator.domain.pod_requests import canonical, pod_requests
+from koordinator.domain.pod_requests import canonical
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import ClusterError
 
@@ -152,7 +152,7 @@ class ScaleDownBinPack:
 
     def _share(self, node: Node, pods: Sequence[Pod]) -> float:
         """Return the weighted sum of what pods ask for, as shares of what the node has."""
-        requests = [pod_requests(pod.spec) for pod in pods]
+        requests = [self.handle.view.held_by(pod) for pod in pods]
         total = 0.0
         weights: Mapping[str, float] = self.args.resource_weights or {}
         for name, weight in weights.items():

@@ -31,6 +31,7 @@ from koordinator.api.resource_names import (
 from koordinator.domain.load.measurement import NodeMeasurement
 from koordinator.domain.load.rules import Amounts, LoadRules
 from koordinator.domain.pod_requests import pod_limits, pod_requests
+from koordinator.domain.resized_pods import HeldAmounts
 from koordinator.domain.rounding import round_half_away
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import InputError
@@ -130,9 +131,18 @@ def scheduled_s(pod: Pod) -> float | None:
 
 
 def pod_load(
-    labels: Mapping[str, str], annotations: Mapping[str, str], spec: PodSpec, rules: LoadRules
+    labels: Mapping[str, str],
+    annotations: Mapping[str, str],
+    spec: PodSpec,
+    rules: LoadRules,
+    held: HeldAmounts | None = None,
 ) -> PodLoad:
-    """Return what follows from a pod; annotations that can't be read say nothing."""
+    """Return what follows from a pod; annotations that can't be read say nothing.
+
+    ``held`` are the amounts of a pod that is being resized, where the spec does not say them.
+    """
+    requests = pod_requests(spec) if held is None else held.requests
+    limits = pod_limits(spec) if held is None else held.limits
     band = band_of(Pod(metadata=ObjectMeta(labels=dict(labels)), spec=spec))
     factors, after_scheduled_s, after_initialized_s = dict(rules.factors), None, None
     if rules.customised:
@@ -145,7 +155,7 @@ def pod_load(
     if after_initialized_s is None:
         after_initialized_s = rules.after_initialized_s
     return PodLoad(
-        estimate=rules.numbers(estimated_use(spec, band, factors)),
+        estimate=rules.numbers(estimated_use(requests, limits, band, factors)),
         is_prod=band is PriorityBand.PROD,
         counts=annotations.get(RESERVE_POD) != "true",
         after_scheduled_s=max(after_scheduled_s or 0, 0),
@@ -153,14 +163,17 @@ def pod_load(
     )
 
 
-def estimated_use(spec: PodSpec, band: PriorityBand, factors: Mapping[str, int]) -> dict[str, int]:
+def estimated_use(
+    requests: Mapping[str, int],
+    limits: Mapping[str, int],
+    band: PriorityBand,
+    factors: Mapping[str, int],
+) -> dict[str, int]:
     """Return by resource how much of its requests, or limits, a pod is taken to use.
 
     Pods of bands batch and mid ask for their own kinds of CPU and memory; batch and mid CPU is in
     thousandths already.
     """
-    requests = pod_requests(spec)
-    limits = pod_limits(spec)
     used: dict[str, int] = {}
     for resource, factor in factors.items():
         name = resource_of_band(band, resource)

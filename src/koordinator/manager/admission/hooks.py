@@ -19,7 +19,7 @@ from koordinator.manager.admission.gates import ManagerFeature
 from koordinator.manager.admission.lookup import Lookup
 from koordinator.manager.admission.nodes import mutate_node_status, validate_node
 from koordinator.manager.admission.pod_mutation import mutate_pod
-from koordinator.manager.admission.pod_validation import VALIDATOR_NAMESPACE, validate_pod
+from koordinator.manager.admission.pod_validation import RESIZE, VALIDATOR_NAMESPACE, validate_pod
 from koordinator.manager.admission.quotas import mutate_quota, validate_quota
 from koordinator.manager.admission.request import AdmissionRequest
 from koordinator.manager.admission.required_labels import CONFIG_NAME as VALIDATOR_NAME
@@ -62,9 +62,15 @@ class Hook:
     group: str
     version: str = "v1"
     resource: str
+    subresources: Sequence[str] = ()  # of that resource, which are judged as well
     policy: str  # in the chart: which failure policy is that of this hook
     mutate: Mutating | None = None
     validate: Validating | None = None
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        """The resources of its rule, as a webhook configuration lists them."""
+        return (self.resource, *(f"{self.resource}/{each}" for each in self.subresources))
 
 
 def enabled_hooks(options: HookOptions, on_fault: FaultHandler = raise_fault) -> tuple[Hook, ...]:
@@ -103,6 +109,7 @@ def all_hooks(options: HookOptions, on_fault: FaultHandler = raise_fault) -> tup
             gate=ManagerFeature.POD_VALIDATING,
             group="",
             resource="pods",
+            subresources=(RESIZE,),
             policy="pods",
             validate=partial(validate_pod, gates=gates, validator=options.validator),
         ),

@@ -30,6 +30,7 @@ from koordinator.manager.admission.required_labels import (
 )
 
 VALIDATOR_NAMESPACE = "koordinator-system"
+RESIZE = "resize"  # subresource of pods
 
 
 def validate_pod(
@@ -40,9 +41,11 @@ def validate_pod(
 ) -> None:
     """Raise Denial with the problems of the first group of rules that is broken.
 
+    A resize in place is judged as any other update; other subresources are not judged.
+
     ``validator`` is the ConfigMap with the labels that pods need: namespace and name.
     """
-    if request.subresource or request.operation == AdmissionOperation.DELETE:
+    if request.subresource not in ("", RESIZE) or request.operation == AdmissionOperation.DELETE:
         return
     try:
         new = _in_namespace(decode(request.obj, Pod), request.namespace)

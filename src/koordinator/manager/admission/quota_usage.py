@@ -56,6 +56,7 @@ _OVER: Final = ("Succeeded", "Failed")
 
 def charge_pod(
     operation: str,
+    old: Pod | None,
     pod: Pod,
     lookup: Lookup,
     gates: AbstractSet[ManagerFeature],
@@ -66,15 +67,19 @@ def charge_pod(
 ) -> None:
     """Add a pod to what its quota has let in; raise Denial if there is no room.
 
-    ``quota`` and ``old_quota`` are the names of the quotas that it is in and was in.
+    ``quota`` and ``old_quota`` are the names of the quotas that it is in and was in.  Of a pod
+    that is resized and stays in its quota, what it asks for in addition is added.
     """
     if ManagerFeature.QUOTA_ADMISSION not in gates or quota in _EXEMPT:
         return
-    if operation != AdmissionOperation.CREATE and (
-        ManagerFeature.QUOTA_ADMISSION_ON_UPDATE not in gates or quota == old_quota
-    ):
-        return
     usage = _usage(pod, gates)
+    if operation != AdmissionOperation.CREATE:
+        if quota == old_quota and old is not None:
+            usage = _growth(_usage(old, gates), usage)
+        elif ManagerFeature.QUOTA_ADMISSION_ON_UPDATE not in gates:
+            return
+    if not usage:
+        return
     found = lookup.quotas_named(quota)
     if not found:
         raise Denial(f"elastic quota {quota} not found")
@@ -124,6 +129,12 @@ def _usage(pod: Pod, gates: AbstractSet[ManagerFeature]) -> Amounts:
         pod = replaced_resources(pod)
     overhead = ManagerFeature.QUOTA_IGNORES_OVERHEAD not in gates
     return pod_requests(pod.spec, overhead=overhead)
+
+
+def _growth(before: Amounts, after: Amounts) -> Amounts:
+    """Return what is asked for now in addition."""
+    more = {name: amount - before.get(name, 0) for name, amount in after.items()}
+    return {name: amount for name, amount in more.items() if amount > 0}
 
 
 def _listed(amounts: Amounts, names: list[str]) -> str:

@@ -137,6 +137,7 @@ def check_pod_in_quota(
     charged_name = name if labelled or quotas.get(name) is not None else ""
     charge_pod(
         operation,
+        old,
         new,
         lookup,
         gates,

@@ -119,6 +119,8 @@ class SchedulingCycle:
             pod.demand,
             pod.nonzero_cpu,
             pod.nonzero_memory,
+            pod.held.nonzero_cpu,
+            pod.held.nonzero_memory,
             tuple(a.speed.key(pod) for a in self.limiting),
         )
         return self._run_keys.setdefault(shared, RunKey())

@@ -9,7 +9,7 @@ reservation means by its name.
 
 import weakref
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, Protocol
 
@@ -18,8 +18,19 @@ import numpy as np
 
 from koordinator.api.meta import OwnerReference
 from koordinator.api.pod import Pod, PodResourceClaimStatus, PodSpec
-from koordinator.domain.pod_requests import NONZERO_DEFAULTS, pod_requests
+from koordinator.domain.pod_requests import (
+    NONZERO_DEFAULTS,
+    Requests,
+    pod_limits,
+    pod_requests,
+)
 from koordinator.domain.reservations.reserve_pod import is_reserve_pod
+from koordinator.domain.resized_pods import (
+    DEFAULT_RULES,
+    HeldAmounts,
+    held_amounts,
+    placed_defaults,
+)
 from koordinator.foundation.memo import Memory
 from koordinator.scheduler.snapshot.axis import PODS, IntArray, ResourceAxis
 from koordinator.scheduler.snapshot.extended_resources import ExtendedResources
@@ -65,8 +76,9 @@ class PodClass:
     columns: IntArray  # resources asked for (amount > 0) …
     amounts: IntArray  # … and how much, canonical units; ``pods`` is one of them
     demand: tuple[tuple[int, int], ...]  # the same as pairs
-    nonzero_cpu: int  # with the defaults for containers that ask for nothing
+    nonzero_cpu: int  # of a pod to be placed, with the defaults for containers that ask for nothing
     nonzero_memory: int
+    held: HeldAmounts  # what a placed pod counts with; may differ from the spec during a resize
     host_ports: tuple[tuple[str, str, int], ...]  # (ip, protocol, port)
     images: tuple[str, ...]  # of containers and init containers, with repeats
     name: str = ""  # of the one pod, if its name matters; empty for all others
@@ -99,7 +111,8 @@ class PodClasses:
         named: Container[str] = (),
         new_classes: int = NEW_CLASSES,
     ) -> None:
-        """``named``: names and uids of pods that somebody means each for itself."""
+        """``named``: names and uids of pods that owners of reservations name each for itself."""
+        self.resize = DEFAULT_RULES  # of the release of Kubernetes that is reproduced
         self._axis = axis
         self._extended = extended
         self._named = named
@@ -133,8 +146,33 @@ class PodClasses:
         known = self._by_key.get(key)
         if known is None:
             known = self._by_key[key] = self._build(pod, spec, dict(annotations or ()), served)
+        held = held_amounts(pod, self.resize, known.held)
+        if held is not known.held and held != known.held:
+            known = self._resized(key, known, held)
         known.asked_in = self.generation
         return known
+
+    def _resized(self, key: tuple[Any, ...], base: PodClass, held: HeldAmounts) -> PodClass:
+        """Return the class of pods that hold other amounts than their specs ask for."""
+        key = (*key, held.key)
+        known = self._by_key.get(key)
+        if known is None:
+            demand = self._demand(held.requests)
+            known = self._by_key[key] = replace(
+                base,
+                id=next(self._numbers),
+                columns=np.array([column for column, _ in demand], np.int64),
+                amounts=np.array([amount for _, amount in demand], np.int64),
+                demand=demand,
+                held=held,
+                memory={},
+            )
+        return known
+
+    def _demand(self, requests: Requests) -> tuple[tuple[int, int], ...]:
+        amounts = self._axis.lend_to_pod(requests)
+        amounts[PODS] = 1
+        return tuple(sorted(amounts.items()))
 
     @property
     def is_due(self) -> bool:
@@ -185,12 +223,12 @@ class PodClasses:
         owner = next((o for o in meta.owner_references if o.controller), None)
         requests = pod_requests(spec)
         nonzero = pod_requests(spec, NONZERO_DEFAULTS)
-        amounts = self._axis.lend_to_pod(requests)
-        amounts[PODS] = 1
-        demand = tuple(sorted(amounts.items()))
+        defaults = placed_defaults(spec, requests)
+        placed = nonzero if defaults is NONZERO_DEFAULTS else pod_requests(spec, defaults)
+        demand = self._demand(requests)
         containers = (*spec.init_containers, *spec.containers)
         name, uid = self._identity(pod, served) or ("", "")
-        columns = {self._axis.names[column]: column for column in amounts}
+        columns = {self._axis.names[column]: column for column, _ in demand}
         sidecars = [c for c in spec.init_containers if c.restart_policy == "Always"]
         return PodClass(
             id=next(self._numbers),
@@ -209,6 +247,9 @@ class PodClasses:
             demand=demand,
             nonzero_cpu=nonzero.get("cpu", 0),
             nonzero_memory=nonzero.get("memory", 0),
+            held=HeldAmounts(
+                requests, pod_limits(spec), placed.get("cpu", 0), placed.get("memory", 0)
+            ),
             host_ports=tuple(
                 (port.host_ip or "0.0.0.0", port.protocol or "TCP", port.host_port)  # noqa: S104 (the wildcard of the API)
                 for container in (*spec.containers, *sidecars)

@@ -216,8 +216,8 @@ _NONZERO_CPU, _NONZERO_MEMORY = -1, -2  # in place of columns
 
 
 def _nonzero(placed: PlacedPod) -> tuple[tuple[int, int], ...]:
-    pod_class = placed.pod_class
-    return (_NONZERO_CPU, pod_class.nonzero_cpu), (_NONZERO_MEMORY, pod_class.nonzero_memory)
+    held = placed.pod_class.held
+    return (_NONZERO_CPU, held.nonzero_cpu), (_NONZERO_MEMORY, held.nonzero_memory)
 
 
 def _left(placed: PlacedPod, taken: Mapping[int, int], users: Iterable[PlacedPod]) -> HoldCharge:
@@ -235,8 +235,8 @@ def _left(placed: PlacedPod, taken: Mapping[int, int], users: Iterable[PlacedPod
         numa = numa_left(numa, held)
     return HoldCharge(
         demand,
-        max(pod_class.nonzero_cpu - taken.get(_NONZERO_CPU, 0), 0),
-        max(pod_class.nonzero_memory - taken.get(_NONZERO_MEMORY, 0), 0),
+        max(pod_class.held.nonzero_cpu - taken.get(_NONZERO_CPU, 0), 0),
+        max(pod_class.held.nonzero_memory - taken.get(_NONZERO_MEMORY, 0), 0),
         devices,
         numa,
     )

@@ -247,6 +247,6 @@ def class_load(pod: PodClass, rules: LoadRules) -> ClassLoad:
 
 
 def _class_load(pod: PodClass, rules: LoadRules) -> ClassLoad:
-    load = pod_load(pod.labels, pod.annotations, pod.spec, rules)
+    load = pod_load(pod.labels, pod.annotations, pod.spec, rules, pod.held)
     unreported = load.unreported()
     return ClassLoad(load, unreported, load.settled(), takes_of(unreported, load.estimate))

@@ -227,8 +227,8 @@ class ClusterState:
         requested = self.nodes.requested
         for column, amount in zip(first.columns.tolist(), first.amounts.tolist(), strict=True):
             requested[column, touched] += times * amount
-        self.nodes.nonzero[0, touched] += times * first.nonzero_cpu
-        self.nodes.nonzero[1, touched] += times * first.nonzero_memory
+        self.nodes.nonzero[0, touched] += times * first.held.nonzero_cpu
+        self.nodes.nonzero[1, touched] += times * first.held.nonzero_memory
         self.load.charge_run(placed, touched, times)
         self.usage_log.extend(touched)
         self.ledgers.note_pods(item[0] for item in items)
@@ -266,12 +266,11 @@ class ClusterState:
         Then nothing was done.
         """
         old = placed.pod_class
-        if (old.demand, old.nonzero_cpu, old.nonzero_memory, old.host_ports) != (
-            pod_class.demand,
-            pod_class.nonzero_cpu,
-            pod_class.nonzero_memory,
-            pod_class.host_ports,
-        ) or placed.priority != (pod.spec.priority or 0):
+        if (
+            (old.demand, old.host_ports) != (pod_class.demand, pod_class.host_ports)
+            or (old.held != pod_class.held)
+            or placed.priority != (pod.spec.priority or 0)
+        ):
             return False
         self.load.charge(placed, -1)
         self.pods.reclassify(placed, pod_class)
@@ -297,8 +296,9 @@ class ClusterState:
             hold = self.holds.open(placed, held.offer) if sign > 0 else None
             self._charge_hold(hold or self.holds.close(held.offer.uid), sign)
             return
+        counted = pod_class.held
         self._charge_sums(
-            placed.row, pod_class.demand, pod_class.nonzero_cpu, pod_class.nonzero_memory, sign
+            placed.row, pod_class.demand, counted.nonzero_cpu, counted.nonzero_memory, sign
         )
         for port in pod_class.host_ports:
             self.nodes.port(port)[placed.row] += sign
@@ -436,11 +436,11 @@ class ClusterState:
         nonzero = np.zeros_like(nodes.nonzero)
         left_of = {hold.placed.key: hold.left for hold in self.holds}
         for placed in self.pods.by_key.values():
-            charged = left_of.get(placed.key, placed.pod_class)
-            for column, amount in charged.demand:
+            left, pod_class = left_of.get(placed.key), placed.pod_class
+            for column, amount in (left or pod_class).demand:
                 requested[column, placed.row] += amount
-            nonzero[CPU, placed.row] += charged.nonzero_cpu
-            nonzero[1, placed.row] += charged.nonzero_memory
+            nonzero[CPU, placed.row] += (left or pod_class.held).nonzero_cpu
+            nonzero[1, placed.row] += (left or pod_class.held).nonzero_memory
         for name, kept, derived in (
             ("requested", nodes.requested, requested),
             ("non-zero requested", nodes.nonzero, nonzero),

@@ -185,7 +185,8 @@ class Snapshot:
             amounts = self._rows_of(self._state.nodes.nonzero)
             if self._added is not None:
                 pod_class, times = self._added
-                each = np.array((pod_class.nonzero_cpu, pod_class.nonzero_memory), np.int64)
+                held = pod_class.held
+                each = np.array((held.nonzero_cpu, held.nonzero_memory), np.int64)
                 amounts = amounts + times[:, None] * each
             self._nonzero = amounts
         return self._nonzero
@@ -198,7 +199,8 @@ class Snapshot:
             pod_class, times = self._added
             each = np.zeros(len(nodes.requested), np.int64)
             each[pod_class.columns] = pod_class.amounts
-            each_nonzero = np.array((pod_class.nonzero_cpu, pod_class.nonzero_memory), np.int64)
+            held = pod_class.held
+            each_nonzero = np.array((held.nonzero_cpu, held.nonzero_memory), np.int64)
         return RowUsage(
             nodes.requested,
             nodes.nonzero,

@@ -187,3 +187,38 @@ def test_two_replicas_never_let_in_more_than_there_is(
 
     assert let_in <= 4
     assert amounts_of(CHILD_REQUEST.read(found.metadata) or {}).get("cpu", 0) == let_in * 1000
+
+
+def resize(world: World, before: str, after: str, **more: Any) -> str:
+    """Return why a resize in place of a pod of the quota is refused; empty: it is let in."""
+    old, new = (
+        pod({"resources": {"requests": {"cpu": cpu}}}, labels={QUOTA_NAME: "team"})
+        for cpu in (before, after)
+    )
+    try:
+        asked = request(new, "UPDATE", old, subresource="resize", **more)
+        validate_pod(asked, world.lookup, ON)
+    except Denial as error:
+        return str(error)
+    return ""
+
+
+def test_a_resize_is_charged_with_what_it_asks_for_in_addition() -> None:
+    """From 3 CPUs to 100 is refused; to 4 is all that there is; less costs nothing."""
+    world = World(quota(child_request={"cpu": "3"}))
+
+    assert resize(world, "3", "100") == (
+        "exceeded quota: quotas/team, requested: cpu=97, used: cpu=3, limited: cpu=4"
+    )
+    assert [resize(world, "3", "4"), world.used()] == ["", "4"]
+    assert [resize(world, "4", "1"), world.used()] == ["", "4"]
+    assert resize(world, "1", "2").startswith("exceeded quota")
+
+
+def test_a_resize_that_is_only_tried_is_not_counted() -> None:
+    """Neither is another subresource judged."""
+    world = World(quota(child_request={"cpu": "3"}))
+
+    assert [resize(world, "1", "2", is_dry_run=True), world.used()] == ["", "3"]
+    made = pod({"resources": {"requests": {"cpu": "90"}}}, labels={QUOTA_NAME: "team"})
+    validate_pod(request(made, "UPDATE", made, subresource="status"), world.lookup, ON)

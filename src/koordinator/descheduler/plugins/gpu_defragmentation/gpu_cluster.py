@@ -23,7 +23,7 @@ from koordinator.domain.devices.requests import DEVICE_NAMES
 from koordinator.domain.gpu_mix import WHOLE_GPU, BoolArray
 from koordinator.domain.gpu_request import GpuRequestError, gpu_request
 from koordinator.domain.gpu_room import RoomCluster, RoomPod
-from koordinator.domain.pod_requests import Requests, bounded, pod_requests
+from koordinator.domain.pod_requests import Requests, bounded
 from koordinator.foundation.errors import InputError
 
 _MILLI_PER_PERCENT = WHOLE_GPU // 100
@@ -109,7 +109,7 @@ class GpuCluster:
         rows = {node.metadata.name: row for row, node in enumerate(self.nodes)}
         for name, row in rows.items():
             for pod in view.active_pods_on(name):
-                found = self._room_pod(pod, row, may_move)
+                found = self._room_pod(pod, view.held_by(pod), row, may_move)
                 if found is None:
                     self.room.gpu_free[row] = np.minimum(self.room.gpu_free[row], 0)
                     continue
@@ -122,9 +122,10 @@ class GpuCluster:
         room = RoomCluster(self.room.free, self.room.gpu_free, tuple(placed))
         return GpuCluster(self.nodes, pods, self.resources, room, self.devices, self._accepting)
 
-    def _room_pod(self, pod: Pod, row: int, may_move: Callable[[Pod], bool]) -> RoomPod | None:
-        """Return the pod; None if it has GPUs of which it is not known which."""
-        requests = pod_requests(pod.spec)
+    def _room_pod(
+        self, pod: Pod, requests: Requests, row: int, may_move: Callable[[Pod], bool]
+    ) -> RoomPod | None:
+        """Return the pod, which holds ``requests``; None if its GPUs are not all known."""
         amounts = self.amounts(requests)
         held = _held(pod.metadata)
         try:

@@ -62,10 +62,11 @@ class _Moves:
             if not self.handle.evictor.evict(pod):
                 continue
             evicted += 1
-            own = {**pod_requests(pod.spec), "pods": 1}
+            asked = {**pod_requests(pod.spec), "pods": 1}
+            held = {**self.handle.view.held_by(pod), "pods": 1}
             for name in self.headroom:
-                self.headroom[name] -= own.get(name, 0)
-                source.amounts[name] -= own.get(name, 0)
+                self.headroom[name] -= asked.get(name, 0)
+                source.amounts[name] -= held.get(name, 0)
             if not (goes_on(source) and self._has_headroom()):
                 return
 

@@ -248,7 +248,7 @@ class PreAllocation:
         short: set[str] = set()
         reasons: list[str] = []
         for hold in ranked:
-            asked = pod_requests(hold.placed.pod.spec)
+            asked = hold.placed.pod_class.held.requests
             if not any(asked.get(name) for name in self.offer.restricted if name != PODS):
                 continue
             trial = {n: together.get(n, 0) + asked.get(n, 0) for n in {*together, *asked}}
@@ -277,7 +277,7 @@ class PreAllocation:
 
     def score(self, hold: Hold) -> int:
         """Return how full the reservation would be with one pod, 0..100."""
-        return score(self.offer, {}, pod_requests(hold.placed.pod.spec))
+        return score(self.offer, {}, hold.placed.pod_class.held.requests)
 
     def score_of(self, plan: PreAllocationPlan) -> int:
         """Return how good a node is: few pods to take over, or the one that fills most."""

@@ -1,0 +1,304 @@
+"""Requests and limits of pods with a node while they are resized in place.
+
+A pod holds the most of what its spec asks for, what its node has granted (``allocatedResources``)
+and what is in force (``resources``).  A resize that its node has found infeasible does not count.
+Source: k8s.io/component-helpers resource/helpers.go ``PodRequests``, ``PodLimits`` with
+``UseStatusResources``, of 0.36 and 0.37; kubernetes pkg/scheduler/framework/types.go
+``getNonMissingContainerRequests``.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from koordinator.api.core import ResourceList, ResourceRequirements
+from koordinator.api.pod import INFEASIBLE, RESIZE_PENDING, Container, ContainerStatus, Pod, PodSpec
+from koordinator.domain.pod_requests import (
+    NONZERO_DEFAULTS,
+    Requests,
+    add_overhead,
+    canonical_amounts,
+    is_pod_level,
+    most_together,
+    pod_limits,
+    pod_requests,
+    raise_to,
+    stated_requests,
+    with_missing,
+)
+
+_NOTHING = ResourceRequirements()
+_AmountsOf = Callable[[Container], Requests]
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeRules:
+    """Rules of a Kubernetes version for the amounts of resized pods.
+
+    ``sums_per_pod``: the greatest of three sums over the pod (1.37), else the sum of the greatest
+    amounts of each container.  ``pod_level``: the status of the whole pod counts, too.
+    """
+
+    sums_per_pod: bool = True
+    pod_level: bool = True
+
+
+DEFAULT_RULES = ResizeRules()
+
+
+@dataclass(frozen=True, slots=True)
+class HeldAmounts:
+    """Amounts that a pod holds on its node, canonical."""
+
+    requests: Requests
+    limits: Requests
+    nonzero_cpu: int  # requests with the defaults of containers that have none
+    nonzero_memory: int
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """The same as a value that can be hashed."""
+        return (
+            tuple(sorted(self.requests.items())),
+            tuple(sorted(self.limits.items())),
+            self.nonzero_cpu,
+            self.nonzero_memory,
+        )
+
+
+def held_amounts(pod: Pod, rules: ResizeRules, own: HeldAmounts) -> HeldAmounts:
+    """Return the amounts that the pod holds; ``own`` itself, those of the spec, if not resized."""
+    if not _is_resized(pod, rules, own):
+        return own
+    requests = held_requests(pod, rules)
+    nonzero = held_requests(pod, rules, placed_defaults(pod.spec, requests))
+    return HeldAmounts(
+        requests, held_limits(pod, rules), nonzero.get("cpu", 0), nonzero.get("memory", 0)
+    )
+
+
+def placed_defaults(spec: PodSpec, requests: Mapping[str, int]) -> Mapping[str, int]:
+    """Return the requests assumed for containers of a placed pod that state none.
+
+    A pod with requests of its own gets only those of resources that nothing asks for.
+    """
+    if not any(map(is_pod_level, stated_requests(spec))):
+        return NONZERO_DEFAULTS
+    return {name: n for name, n in NONZERO_DEFAULTS.items() if name not in requests}
+
+
+def is_infeasible(pod: Pod) -> bool:
+    """Return whether the pod's node has found its resize infeasible."""
+    for condition in pod.status.conditions:
+        if condition.type == RESIZE_PENDING:
+            return condition.reason == INFEASIBLE
+    return False
+
+
+def held_requests(
+    pod: Pod,
+    rules: ResizeRules,
+    defaults: Mapping[str, int] | None = None,
+    *,
+    overhead: bool = True,
+) -> Requests:
+    """Return the requests that the pod holds on its node; arguments as of ``pod_requests``."""
+    if not _is_resized(pod, rules):
+        return pod_requests(pod.spec, defaults, overhead=overhead)
+    sums = _sums_of_pod if rules.sums_per_pod else _sum_of_containers
+    held = sums(pod, rules, defaults)
+    spec, status = pod.spec, pod.status
+    stated = _pod_level(stated_requests(spec))
+    if stated:
+        effective = stated
+        if rules.pod_level and status.resources is not None:
+            effective = {} if is_infeasible(pod) else dict(stated)
+            raise_to(effective, _pod_level(canonical_amounts(status.resources.requests)))
+            raise_to(effective, _pod_level(canonical_amounts(status.allocated_resources)))
+            if not rules.sums_per_pod:
+                effective = {name: effective.get(name, 0) for name in stated}
+        held |= effective
+    if overhead:
+        add_overhead(held, spec)
+    return held
+
+
+def held_limits(pod: Pod, rules: ResizeRules) -> Requests:
+    """Return the limits of the pod on its node; what nothing limits is left out."""
+    if not _is_resized(pod, rules):
+        return pod_limits(pod.spec)
+    spec, status = pod.spec, pod.status
+    refused, statuses = is_infeasible(pod), _statuses(pod)
+
+    def in_force(container: Container) -> Requests:
+        known = statuses.get(container.name)
+        if known is not None and known.resources is not None and known.resources.limits:
+            return canonical_amounts(known.resources.limits)
+        return {} if refused else canonical_amounts(container.resources.limits)
+
+    if rules.sums_per_pod:
+        whole = status.resources.limits if rules.pod_level and status.resources else {}
+        held = canonical_amounts(whole) if whole else most_together(spec, in_force)
+        if not refused:
+            raise_to(held, most_together(spec, lambda c: canonical_amounts(c.resources.limits)))
+    else:
+        held = most_together(spec, _greatest(pod, statuses, limits=True))
+    own = canonical_amounts(spec.resources.limits if spec.resources else None)
+    held |= _pod_level_limits(pod, rules, _pod_level(own))
+    add_overhead(held, spec, only={name for name, amount in held.items() if amount})
+    return held
+
+
+def _pod_level_limits(pod: Pod, rules: ResizeRules, own: Requests) -> Requests:
+    """Return the limits of the pod as a whole, which are ``own`` in its spec."""
+    status = pod.status
+    if not rules.pod_level or status.resources is None:
+        return own
+    in_force = _pod_level(canonical_amounts(status.resources.limits))
+    refused = is_infeasible(pod)
+    effective = {} if refused else dict(own)
+    raise_to(effective, in_force)
+    if rules.sums_per_pod:
+        return effective if _pod_level(stated_requests(pod.spec)) else {}
+    if refused and not status.resources.limits:
+        return own
+    return {name: effective.get(name, 0) for name in own}
+
+
+def _is_resized(pod: Pod, rules: ResizeRules, own: HeldAmounts | None = None) -> bool:
+    """Return whether the status may say something else than the spec; cheap for most pods.
+
+    ``own`` are the amounts of the spec, if they are known.
+    """
+    spec, status = pod.spec, pod.status
+    if not spec.node_name:
+        return False
+    if is_infeasible(pod):
+        return True
+    return (
+        _any_differs(spec.containers, status.container_statuses)
+        or _any_differs(spec.init_containers, status.init_container_statuses)
+        or (rules.pod_level and _whole_differs(pod, own))
+    )
+
+
+def _whole_differs(pod: Pod, own: HeldAmounts | None) -> bool:
+    """Return whether the status of the whole pod may name other amounts than its spec."""
+    spec, status = pod.spec, pod.status
+    if status.resources is None and not status.allocated_resources:
+        return False
+    if spec.overhead:  # the kubelet's amounts of the whole pod have it, too
+        return True
+    in_force = status.resources or _NOTHING
+    if len(spec.containers) == 1 and not spec.init_containers and spec.resources is None:
+        wanted = spec.containers[0].resources
+        return (
+            status.allocated_resources != wanted.requests
+            or in_force.requests != wanted.requests
+            or in_force.limits != wanted.limits
+        )
+    requests = own.requests if own else pod_requests(spec)
+    limits = own.limits if own else pod_limits(spec)
+    return (
+        canonical_amounts(status.allocated_resources) != requests
+        or canonical_amounts(in_force.requests) != requests
+        or canonical_amounts(in_force.limits) != limits
+    )
+
+
+def _any_differs(containers: tuple[Container, ...], statuses: tuple[ContainerStatus, ...]) -> bool:
+    """Return whether a container's status names other amounts than its spec."""
+    by_name: dict[str, Container] | None = None
+    for at, status in enumerate(statuses):
+        if status.resources is None and not status.allocated_resources:
+            continue
+        container = containers[at] if at < len(containers) else None
+        if container is None or container.name != status.name:
+            by_name = by_name or {each.name: each for each in containers}
+            container = by_name.get(status.name)
+        if container is None:
+            continue
+        wanted, in_force = container.resources, status.resources
+        if status.allocated_resources and status.allocated_resources != wanted.requests:
+            return True
+        if in_force is not None and (
+            in_force.requests != wanted.requests or in_force.limits != wanted.limits
+        ):
+            return True
+    return False
+
+
+def _statuses(pod: Pod) -> dict[str, ContainerStatus]:
+    return {
+        status.name: status
+        for status in (*pod.status.init_container_statuses, *pod.status.container_statuses)
+    }
+
+
+def _sum_of_containers(
+    pod: Pod, rules: ResizeRules, defaults: Mapping[str, int] | None
+) -> Requests:
+    """Return the most that the containers have together, each with its greatest amounts."""
+    del rules  # the status of the whole pod counts only where the pod has requests of its own
+    greatest = _greatest(pod, _statuses(pod), limits=False)
+    return most_together(pod.spec, lambda c: with_missing(greatest(c), defaults))
+
+
+def _greatest(pod: Pod, statuses: Mapping[str, ContainerStatus], *, limits: bool) -> _AmountsOf:
+    """Return the function that finds a container's greatest requests, or its greatest limits.
+
+    The status of a plain init container does not count, nor one that names nothing in force.
+    """
+    refused = is_infeasible(pod)
+    plain = {c.name for c in pod.spec.init_containers if c.restart_policy != "Always"}
+
+    def amounts(container: Container) -> Requests:
+        wanted = container.resources.limits if limits else container.resources.requests
+        status = None if container.name in plain else statuses.get(container.name)
+        if status is None or status.resources is None:
+            return canonical_amounts(wanted)
+        found = {} if refused else canonical_amounts(wanted)
+        if limits:
+            raise_to(found, canonical_amounts(status.resources.limits))
+        else:
+            raise_to(found, canonical_amounts(status.resources.requests))
+            raise_to(found, canonical_amounts(status.allocated_resources))
+        return found
+
+    return amounts
+
+
+def _sums_of_pod(pod: Pod, rules: ResizeRules, defaults: Mapping[str, int] | None) -> Requests:
+    """Return the greatest of what the whole pod asks for, was granted and has in force."""
+    spec, status, statuses, refused = pod.spec, pod.status, _statuses(pod), is_infeasible(pod)
+
+    def wanted(container: Container) -> ResourceList:
+        return container.resources.requests
+
+    def granted(container: Container) -> ResourceList:
+        known = statuses.get(container.name)
+        if known is not None and known.allocated_resources:
+            return known.allocated_resources
+        return {} if refused else container.resources.requests
+
+    def in_force(container: Container) -> ResourceList:
+        known = statuses.get(container.name)
+        if known is not None and known.resources is not None and known.resources.requests:
+            return known.resources.requests
+        return granted(container)
+
+    def together(of: Callable[[Container], ResourceList]) -> Requests:
+        return most_together(spec, lambda c: with_missing(canonical_amounts(of(c)), defaults))
+
+    held: Requests = {} if refused else together(wanted)
+    own = status.resources.requests if status.resources else {}
+    if rules.pod_level and status.allocated_resources and own:
+        raise_to(held, canonical_amounts(status.allocated_resources))
+        raise_to(held, canonical_amounts(own))
+    else:
+        raise_to(held, together(granted))
+        raise_to(held, together(in_force))
+    return held
+
+
+def _pod_level(amounts: Requests) -> Requests:
+    return {name: amount for name, amount in amounts.items() if is_pod_level(name)}

@@ -1,0 +1,147 @@
+"""Pods that are resized in place: what they hold on their node, and whom a change wakes."""
+
+from typing import Any
+
+import pytest
+from tests.unit.scheduler.conftest import NewEmbedded, World
+from tests.worlds import START_S, add, node, pod
+
+from koordinator.api.codec import decode, to_manifest
+from koordinator.api.meta import JsonObject
+from koordinator.api.pod import Pod
+from koordinator.domain.resized_pods import ResizeRules
+from koordinator.scheduler.snapshot import ClusterState
+from koordinator.scheduler.snapshot.axis import CPU
+from koordinator.simulator import Embedded
+
+DEFAULTS = [100, 200 << 20]
+
+
+def resized(original: Pod, granted: int, in_force: int | None = None, reason: str = "") -> Pod:
+    """Return the pod with what its node grants its first container, in CPUs."""
+    manifest = to_manifest(original)
+    status: JsonObject = manifest["status"]
+    status["containerStatuses"] = [
+        {
+            "name": "c0",
+            "allocatedResources": {"cpu": str(granted)},
+            "resources": {"requests": {"cpu": str(in_force or granted)}},
+        }
+    ]
+    if reason:
+        status["conditions"] = [{"type": "PodResizePending", "status": "True", "reason": reason}]
+    return decode(manifest, Pod)
+
+
+def requested(state: ClusterState) -> int:
+    return int(state.nodes.requested[CPU, 0]) // 1000
+
+
+def placed(cluster: Embedded, name: str = "new") -> str:
+    cluster.run_to_fixed_point()
+    return cluster.cluster.get(Pod, name, "default").spec.node_name
+
+
+@pytest.mark.parametrize(
+    ("spec", "granted", "reason", "fits"),
+    [(1, 3, "", False), (1, 1, "", True), (3, 1, "Deferred", False), (100, 1, "Infeasible", True)],
+)
+def test_a_pending_pod_gets_what_resized_pods_leave(
+    embedded: NewEmbedded, spec: int, granted: int, reason: str, fits: bool
+) -> None:
+    """A node of 4 CPUs, and a pod of 2: what kube-scheduler 1.35.4, 1.36.3 and 1.37.2 decide."""
+    running = resized(pod("running", cpu=spec, on="n"), granted, reason=reason)
+    cluster = embedded(node("n", cpu=4), running, pod("new", cpu=2))
+
+    assert placed(cluster) == ("n" if fits else "")
+
+
+def test_a_kubelet_that_gives_back_wakes_who_waits(embedded: NewEmbedded) -> None:
+    """The spec alone does not: the kubelet still holds what it had."""
+    running = resized(pod("running", cpu=3, on="n"), 3)
+    cluster = embedded(node("n", cpu=4), running, pod("new", cpu=2))
+    assert not placed(cluster)
+
+    cluster.cluster.overwrite(resized(pod("running", cpu=1, on="n"), 3))
+    assert not placed(cluster)
+
+    cluster.cluster.overwrite(resized(pod("running", cpu=1, on="n"), 1))
+    cluster.clock.advance_to(START_S + 20)
+    assert placed(cluster) == "n"
+
+
+def test_a_resize_that_turns_out_infeasible_wakes_who_waits(embedded: NewEmbedded) -> None:
+    """What was asked for in vain is free again."""
+    deferred = resized(pod("running", cpu=100, on="n"), 1, reason="Deferred")
+    cluster = embedded(node("n", cpu=4), deferred, pod("new", cpu=2))
+    assert not placed(cluster)
+
+    cluster.cluster.overwrite(resized(pod("running", cpu=100, on="n"), 1, reason="Infeasible"))
+    cluster.clock.advance_to(START_S + 20)
+    assert placed(cluster) == "n"
+
+
+def test_rows_follow_every_change_of_a_status(world: World) -> None:
+    """Up, down, refused, and back to what the spec says."""
+    state, asked = world(node("n"), pod("p", cpu=2, on="n")), pod("p", cpu=2, on="n")
+    seen = [requested(state)]
+    for granted, reason in ((6, ""), (6, "Deferred"), (1, "Infeasible"), (1, ""), (2, "")):
+        add(state, resized(asked, granted, reason=reason))
+        seen.append(requested(state))
+    assert seen == [2, 6, 6, 1, 2, 2]
+
+
+def test_the_rules_are_those_of_the_release(world: World) -> None:
+    """Before 1.37 each container counts with the most that it ever had."""
+    state = world(node("n"))
+    state.classes.resize = ResizeRules(sums_per_pod=False)
+    manifest = to_manifest(pod("p", cpu=1, on="n", images=("a", "b")))
+    manifest["spec"]["containers"][1]["resources"] = {"requests": {"cpu": "3"}}
+    manifest["status"]["containerStatuses"] = [
+        {"name": name, "resources": {"requests": {"cpu": cpu}}}
+        for name, cpu in (("c0", "3"), ("c1", "1"))
+    ]
+    add(state, decode(manifest, Pod))
+    assert requested(state) == 6
+
+
+def test_a_victim_frees_what_it_holds(embedded: NewEmbedded) -> None:
+    """A pod shrunk to 1 CPU that still holds 3 is enough to preempt for one that asks for 4."""
+    shrinking = resized(pod("old", cpu=1, on="n", priority=1), 3)
+    cluster = embedded(node("n", cpu=4), shrinking, pod("new", cpu=4, priority=9))
+    cluster.run_to_fixed_point()
+
+    assert "old" not in {each.metadata.name for each in cluster.cluster.list(Pod).items}
+
+
+def test_the_amounts_of_a_class_are_shared(world: World) -> None:
+    """Pods that hold the same are alike, and those whose status repeats the spec are plain."""
+    state = world(node("n"))
+    plain = pod("a", cpu=2, on="n")
+    assert state.classes.of(resized(plain, 2)) is state.classes.of(plain)
+    assert state.classes.of(resized(plain, 5)) is state.classes.of(resized(plain, 5))
+    assert state.classes.of(resized(plain, 5)) is not state.classes.of(plain)
+
+
+@pytest.mark.parametrize(
+    ("own", "counted"),
+    [
+        (None, [1000 + 4 * DEFAULTS[0], 5 * DEFAULTS[1]]),
+        ({"cpu": "1"}, [1000, 5 * DEFAULTS[1]]),
+        ({"cpu": "1", "memory": "1Gi"}, [1000, 1 << 30]),
+    ],
+)
+def test_requests_of_a_whole_pod_replace_the_assumed_ones(
+    world: World, own: Any, counted: list[int]
+) -> None:
+    """Containers without requests count with defaults only for what nothing asks for."""
+    spec: Any = {"resources": {"requests": own}} if own else {}
+    state = world(node("n"), pod("p", cpu=1, on="n", images="abcde", **spec))
+    assert state.nodes.nonzero[:, 0].tolist() == counted
+
+
+def test_memory_of_one_container_is_enough_beside_requests_of_the_pod(world: World) -> None:
+    """Scores of the node do not assume memory of the four containers that state none."""
+    spec: Any = {"resources": {"requests": {"cpu": "1"}}}
+    state = world(node("n"), pod("p", memory="200Mi", on="n", images="abcde", **spec))
+    assert state.nodes.nonzero[:, 0].tolist() == [1000, 200 << 20]
