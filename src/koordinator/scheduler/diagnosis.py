@@ -18,6 +18,7 @@ MAX_MESSAGE = 1024  # characters of an event or condition
 CPU_IN_MILLI = 1000
 _MILLI_CPU = (BATCH_CPU, MID_CPU)
 NO_NODES = "no nodes available to schedule pods"
+NODE_COUNT = "NodeCount"  # stands for a plugin where there are no nodes at all
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,8 @@ class Diagnosis:
         """The plugins that had a part in it."""
         if self.refused_by:
             return self.behind | {self.refused_by}
+        if self.node_count == 0:
+            return frozenset((NODE_COUNT,))
         return frozenset(plugin for plugin, _ in self.counts)
 
     @property

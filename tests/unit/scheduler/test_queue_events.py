@@ -384,3 +384,17 @@ def test_a_gate_can_close_after_an_attempt() -> None:
 
     assert (queued.state, queued.rejectors) == (GATED, frozenset({"Gang"}))
     queue.validate()
+
+
+@pytest.mark.parametrize("is_other", [False, True])
+def test_a_pod_that_plugins_see_otherwise_is_tried_again(is_other: bool) -> None:
+    """Whether it waits or its attempt is under way; a change that none of them sees wakes none."""
+    queue = make_queue()
+    queue.reject(in_flight(queue, "waits"), {"Fit"}, set(), "no", 0.0)
+    flying = in_flight(queue, "flies")
+    for name in ("waits", "flies"):
+        queue.update(make_pod(name), make_pod(name), None, 5.0, is_other=is_other)
+    queue.reject(flying, {"Fit"}, set(), "no", 5.0)
+
+    expected = 0 if is_other else 2
+    assert queue.counts()[UNSCHEDULABLE] == expected

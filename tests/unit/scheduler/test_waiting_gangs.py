@@ -28,6 +28,7 @@ from koordinator.simulator import Embedded
 KINDS = (Node, Device, ClusterNetworkTopology, ElasticQuota, PodGroup, Pod)
 QUOTA = {PREFIX + "name": "team"}
 GPU = ("koordinator.sh/gpu-core", "koordinator.sh/gpu-memory-ratio")
+POD_GROUP = "pod-group.scheduling.sigs.k8s.io"
 BACKOFF_S = 12.0  # after so long everybody who has been woken has had a turn
 
 jobs = st.tuples(
@@ -38,22 +39,27 @@ jobs = st.tuples(
     st.sampled_from([0, 10, 20]),  # priority
     st.sampled_from(["", "", "quota", "rack", "gpu", "mixed", "mixed rack", "mixed priorities"]),
 )
-events = st.lists(
-    st.one_of(
-        jobs,
-        jobs,
-        st.tuples(st.just("pod"), st.integers(1, 3), st.sampled_from([0, 10, 20])),
-        st.tuples(st.just("node"), st.integers(1, 6)),
-        st.tuples(st.just("more"), st.integers(0, 50), st.integers(1, 3)),
-        st.tuples(st.just("quota"), st.integers(0, 8)),
-        st.tuples(st.just("delete"), st.integers(0, 50)),
-        st.tuples(st.just("delete"), st.integers(0, 50)),
-        st.tuples(st.just("lose"), st.integers(0, 50)),
-        st.tuples(st.just("shrink"), st.integers(0, 50)),
-    ),
-    min_size=4,
-    max_size=16,
+one_event = st.one_of(
+    jobs,
+    jobs,
+    st.tuples(st.just("pod"), st.integers(1, 3), st.sampled_from([0, 10, 20])),
+    st.tuples(st.just("node"), st.integers(1, 6)),
+    st.tuples(st.just("more"), st.integers(0, 50), st.integers(1, 3)),
+    st.tuples(st.just("quota"), st.integers(0, 8)),
+    st.tuples(st.just("delete"), st.integers(0, 50)),
+    st.tuples(st.just("delete"), st.integers(0, 50)),
+    st.tuples(st.just("lose"), st.integers(0, 50)),
+    st.tuples(st.just("shrink"), st.integers(0, 50)),
 )
+events = st.lists(one_event, min_size=4, max_size=16)
+changes = st.one_of(
+    one_event,
+    st.tuples(st.just("label"), st.integers(0, 50), st.integers(0, 2)),
+    st.tuples(st.just("label"), st.integers(0, 50), st.integers(0, 2)),
+    st.tuples(st.just("move"), st.integers(0, 50), st.integers(0, 50)),
+    st.tuples(st.just("cordon"), st.integers(0, 50), st.booleans()),
+)
+batches = st.lists(st.lists(changes, min_size=1, max_size=5), min_size=2, max_size=7)
 
 
 #: What a quota is full of could go, and in the end there is a node for what comes then.
@@ -67,6 +73,16 @@ FULL_QUOTA = [
     ("job", 1, 0, 2, 10, "quota"),
     ("node", 2),
 ]
+
+
+#: Room for a gang is freed, and then a label of one of its members changes.
+LABEL_LAST = [
+    [("pod", 3, 0), ("pod", 1, 0)],
+    [("job", 2, 0, 1, 0, "")],
+    [("delete", 2), ("label", 1, 2)],
+]
+#: The only node is lost, and then there is one again.
+FIRST_NODE = [[("pod", 1, 0), ("lose", 0)], [("node", 1)]]
 
 
 def machine(name: str, cpu: int) -> KubeObject:
@@ -103,7 +119,10 @@ def happen(one: Embedded, number: int, event: Sequence[Any]) -> None:
 def happen_to_one(one: Embedded, number: int, what: str, index: int, *more: int) -> None:
     """Change one of the pods, empty nodes or gangs that there are, if there are any."""
     used = {stored.spec.node_name for stored in one.cluster.list(Pod).items}
-    kinds: dict[str, type[KubeObject]] = {"delete": Pod, "lose": Node}
+    kinds: dict[str, type[KubeObject]] = {
+        **dict.fromkeys(("delete", "label", "move"), Pod),
+        **dict.fromkeys(("lose", "cordon"), Node),
+    }
     kind = kinds.get(what, PodGroup)
     there = [o.metadata for o in one.cluster.list(kind).items]
     if what == "lose":
@@ -118,6 +137,16 @@ def happen_to_one(one: Embedded, number: int, what: str, index: int, *more: int)
             one.cluster.delete(kind, meta.name, meta.namespace, grace_period_s=0)
         case "shrink":
             one.cluster.patch(kind, meta.name, meta.namespace, {"spec": {"minMember": 1}})
+        case "label":
+            label = {"metadata": {"labels": {"revision": str(more[0])}}}
+            one.cluster.patch(kind, meta.name, meta.namespace, label)
+        case "move":
+            groups = [group.metadata.name for group in one.cluster.list(PodGroup).items]
+            if groups and meta.name not in placed(one):
+                label = {"metadata": {"labels": {POD_GROUP: groups[more[0] % len(groups)]}}}
+                one.cluster.patch(kind, meta.name, meta.namespace, label)
+        case "cordon":
+            one.cluster.patch(kind, meta.name, "", {"spec": {"unschedulable": bool(more[0])}})
 
 
 def come_to_rest(one: Embedded) -> None:
@@ -173,6 +202,35 @@ def test_whoever_could_start_has_started(name: str, events: list[Sequence[Any]])
         come_to_rest(one)
         one.scheduler.validate()
         assert who_starts_afresh(one, config) == [], (number, event)
+
+
+def decide(one: Embedded) -> None:
+    """Let the scheduler decide while no time passes."""
+    idle = 0
+    while idle < 2:
+        outcomes = one.scheduler.step()
+        idle = 0 if any(isinstance(one, Bound | Evicted) for one in outcomes) else idle + 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(CONFIGS))
+@settings(max_examples=10, deadline=None)
+@given(batches=batches)
+@example(batches=LABEL_LAST)
+@example(batches=FIRST_NODE)
+def test_events_of_one_step_are_lost_in_no_order(
+    name: str, batches: list[list[Sequence[Any]]]
+) -> None:
+    """What several events in a row made room for is decided at once, whichever came last."""
+    config = CONFIGS[name]
+    one = embedded(topology(), machine("first", 4), team("team", most=4), config=config)
+    decide(one)
+    for number, batch in enumerate(batches):
+        for place, event in enumerate(batch):
+            happen(one, 10 * number + place, event)
+        decide(one)
+        one.scheduler.validate()
+        assert who_starts_afresh(one, config) == [], (number, batch)
 
 
 def attempts(one: Embedded, gang: str) -> int:

@@ -27,8 +27,9 @@ from koordinator.domain.gangs.terms import (
     WorkloadRefs,
     contradictions,
     gang_id,
+    saying_of,
     terms_of_object,
-    terms_of_pod,
+    terms_of_saying,
 )
 from koordinator.domain.gangs.validation import check_pod_group
 
@@ -48,7 +49,8 @@ __all__ = [
     "contradictions",
     "gang_id",
     "gang_summaries",
+    "saying_of",
     "status_of",
     "terms_of_object",
-    "terms_of_pod",
+    "terms_of_saying",
 ]

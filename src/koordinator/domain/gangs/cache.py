@@ -24,8 +24,9 @@ from koordinator.domain.gangs.terms import (
     WorkloadRefs,
     gang_id,
     needs_object,
+    saying_of,
     terms_of_object,
-    terms_of_pod,
+    terms_of_saying,
     terms_of_workload,
     workload_key,
 )
@@ -66,7 +67,7 @@ class GangCache:
         if home is None and not own_id:
             return []
         moved = self.drop_pod(pod) if home is not None and home != own_id else []
-        member = _member(pod, of_workload=self._ref(pod) is not None) if own_id else None
+        member = self._member(pod) if own_id else None
         return moved + (self.drop_pod(pod) if member is None else self._put(own_id, member, pod))
 
     def _put(self, own_id: str, member: Member, pod: Pod) -> Keys:
@@ -89,10 +90,10 @@ class GangCache:
             gang.terms = terms_of_workload(workload, own_id, ref.pod_group, self.defaults)
             if gang.terms is not None:
                 return list(gang.pending)
-        elif ref is None and gang.terms is None and not needs_object(pod.metadata):
-            gang.terms = terms_of_pod(pod, self.defaults)
-            if gang.terms is not None:
-                return list(gang.pending)
+        elif member.says or (known is not None and known.says):
+            ready = self._set_terms(gang, self._terms_of_members(gang))
+            if ready:
+                return ready
         if member.state is MemberState.BOUND:
             return self._after_bound(gang, member.key, had_started=had_started)
         return []
@@ -102,8 +103,12 @@ class GangCache:
         gang = self.gangs.get(self._home.pop(pod.key, ""))
         if gang is None:
             return []
-        gang.drop(pod.key)
+        left = gang.drop(pod.key)
         self.changed[gang.id] = None
+        if left is not None and left.says and gang.members:
+            ready = self._set_terms(gang, self._terms_of_members(gang))
+            if ready:
+                return ready
         if not gang.members and (gang.terms is None or not gang.terms.has_object):
             del self.gangs[gang.id]
             self._forget_of_workload(gang)
@@ -125,7 +130,7 @@ class GangCache:
             return []
         if not gang.members:
             del self.gangs[gang.id]
-        return self._set_terms(gang, None)
+        return self._set_terms(gang, self._said_by_members(gang))
 
     def put_workload(self, workload: SchedulingWorkload) -> Keys:
         """Take in a Workload, or another one of its name: nothing in one ever changes."""
@@ -159,6 +164,11 @@ class GangCache:
     def gang_of(self, pod: Pod) -> Gang | None:
         """Return the gang of a pod; None if it has none, or one that nothing is known of."""
         return self.gangs.get(self._home.get(pod.key) or self.id_of(pod))
+
+    def home_of(self, key: str) -> Gang | None:
+        """Return the gang that a pod is a member of, by ``namespace/name``."""
+        home = self._home.get(key)
+        return None if home is None else self.gangs.get(home)
 
     def is_member(self, pod: Pod) -> bool:
         """Return whether the pod is in a gang."""
@@ -368,6 +378,25 @@ class GangCache:
         together = (GangMatchPolicy.ONLY_WAITING, GangMatchPolicy.WAITING_AND_RUNNING)
         return terms.match_policy not in together and self._has_started(gang)
 
+    def _member(self, pod: Pod) -> Member | None:
+        """Return what counts of a pod; None if it has ended, or is being deleted, without a node.
+
+        Of a Workload nobody counts who has ended.
+        """
+        meta, spec, ref = pod.metadata, pod.spec, self._ref(pod)
+        if ref is not None and pod.status.phase in _OVER:
+            return None
+        if spec.node_name:
+            state = MemberState.BOUND
+        elif pod.status.phase in _OVER or meta.deletion_timestamp is not None:
+            return None
+        else:
+            state = MemberState.BLOCKED if spec.scheduling_gates else MemberState.PENDING
+        names = sorted(f"{meta.namespace}/{owner.name}" for owner in meta.owner_references)
+        says = () if ref is not None or needs_object(meta) else saying_of(meta)
+        scheduler, phase = spec.scheduler_name, pod.status.phase
+        return Member(pod.key, scheduler, ",".join(names), state, phase, says)
+
     def _ref(self, pod: Pod) -> WorkloadReference | None:
         return None if self.refs is WorkloadRefs.IGNORED else pod.spec.workload_ref
 
@@ -419,6 +448,22 @@ class GangCache:
         del self._representative[terms.group_id]
         return [key for one in self._gangs(terms.group) for key in list(one.pending)[:1]][:1]
 
+    def _terms_of_members(self, gang: Gang) -> GangTerms | None:
+        """Return the terms of a gang after its members have said something else of it."""
+        terms = gang.terms
+        if terms is not None and (terms.has_object or terms.workload):
+            return terms
+        return self._said_by_members(gang)
+
+    def _said_by_members(self, gang: Gang) -> GangTerms | None:
+        """Return the terms that members carry; None if none does.
+
+        Of members that disagree those count that ask for the fewest, in whatever order they came.
+        """
+        found = (terms_of_saying(gang.id, one, self.defaults) for one in gang.sayings)
+        said = [terms for terms in found if terms is not None]
+        return min(said, key=lambda terms: (terms.min_member, repr(terms)), default=None)
+
     def _set_terms(self, gang: Gang, terms: GangTerms | None) -> Keys:
         """Change the terms; whoever waits for the gang is asked again."""
         if terms == gang.terms:
@@ -432,24 +477,6 @@ class GangCache:
         gang.terms = terms
         gang.version += 1
         return [key for one in self._gangs(sorted(groups)) for key in one.pending]
-
-
-def _member(pod: Pod, *, of_workload: bool) -> Member | None:
-    """Return what counts of a pod; None if it has ended, or is being deleted, without a node.
-
-    Of a Workload nobody counts who has ended.
-    """
-    meta, spec = pod.metadata, pod.spec
-    if of_workload and pod.status.phase in _OVER:
-        return None
-    if spec.node_name:
-        state = MemberState.BOUND
-    elif pod.status.phase in _OVER or meta.deletion_timestamp is not None:
-        return None
-    else:
-        state = MemberState.BLOCKED if spec.scheduling_gates else MemberState.PENDING
-    owners = ",".join(sorted(f"{meta.namespace}/{owner.name}" for owner in meta.owner_references))
-    return Member(pod.key, spec.scheduler_name, owners, state, pod.status.phase)
 
 
 def _kept(known: MemberState) -> MemberState:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from koordinator.api.annotations.gang import GangMatchPolicy, GangMode
-from koordinator.domain.gangs.terms import GangTerms
+from koordinator.domain.gangs.terms import GangTerms, Saying
 from koordinator.foundation.errors import BugError
 
 
@@ -27,6 +27,7 @@ class Member:
     owners: str  # namespace/name of what made it, ascending, with commas; may be empty
     state: MemberState
     phase: str  # of the pod
+    says: Saying = ()  # of its gang, where that has no object
 
     def differs_in_state_only(self, other: "Member") -> bool:
         """Return whether the rest of another version is the same."""
@@ -34,6 +35,7 @@ class Member:
             self.phase == other.phase
             and self.scheduler == other.scheduler
             and self.owners == other.owners
+            and self.says == other.says
         )
 
 
@@ -48,6 +50,7 @@ class Gang:
     phases: Counter[str] = field(default_factory=Counter)
     pending: dict[str, Member] = field(default_factory=dict)  # in the order of their arrival
     schedulers: Counter[str] = field(default_factory=Counter)  # of all members
+    sayings: dict[Saying, int] = field(default_factory=dict)  # how many members say the same
     workload: str = ""  # namespace/name of the Workload that its members name
     version: int = 0  # grows with every change, of a member's pod too
 
@@ -85,6 +88,8 @@ class Gang:
         self.members[member.key] = member
         self.phases[member.phase] += 1
         self.schedulers[member.scheduler] += 1
+        if member.says:
+            self.sayings[member.says] = self.sayings.get(member.says, 0) + 1
         self._enter(member)
 
     def drop(self, key: str) -> Member | None:
@@ -96,6 +101,10 @@ class Gang:
             self.schedulers[member.scheduler] -= 1
             if not self.schedulers[member.scheduler]:
                 del self.schedulers[member.scheduler]
+            if member.says:
+                self.sayings[member.says] -= 1
+                if not self.sayings[member.says]:
+                    del self.sayings[member.says]
             self._leave(member)
         return member
 
@@ -134,6 +143,9 @@ class Gang:
         states = Counter(member.state for member in self.members.values())
         phases = Counter(member.phase for member in self.members.values())
         schedulers = Counter(member.scheduler for member in self.members.values())
+        sayings = Counter(member.says for member in self.members.values() if member.says)
+        if sayings != self.sayings:
+            raise BugError(f"gang {self.id} has heard {self.sayings}. Its members say {sayings}.")
         if schedulers != self.schedulers:
             raise BugError(f"gang {self.id} counts {self.schedulers}. Has {schedulers}.")
         pending = {k for k, m in self.members.items() if m.state is MemberState.PENDING}

@@ -26,6 +26,20 @@ from koordinator.api.scheduling_workload import SchedulingWorkload
 from koordinator.domain.network import warnings_about
 from koordinator.foundation.errors import InputError
 
+#: Texts of a pod, None for each that it does not have
+Saying = tuple[str | None, ...]
+
+_TERMS = (
+    keys.MIN_AVAILABLE,
+    keys.TOTAL_NUMBER,
+    keys.MODE,
+    keys.MATCH_POLICY,
+    keys.MATCH_POLICY_ALIAS,
+    keys.WAITING_TIME,
+    keys.GROUPS.key,
+    keys.NETWORK_TOPOLOGY_SPEC.key,
+)
+
 
 class WorkloadRefs(StrEnum):
     """What the ``spec.workloadRef`` of pods counts for."""
@@ -147,12 +161,15 @@ def terms_of_object(pod_group: PodGroup, defaults: GangDefaults) -> GangTerms:
     )
 
 
-def terms_of_pod(pod: Pod, defaults: GangDefaults) -> GangTerms | None:
-    """Return the terms that a member carries; None unless it has a legal least number.
+def terms_of_saying(own_id: str, saying: Saying, defaults: GangDefaults) -> GangTerms | None:
+    """Return the terms that members carry; None unless they have a legal least number.
 
     A number below 1 is legal upstream; it means that every member may start alone.
     """
-    meta = pod.metadata
+    least_label, *texts = saying
+    said = zip(_TERMS, texts, strict=True)
+    labels = {} if least_label is None else {LIGHTWEIGHT_MIN_AVAILABLE: least_label}
+    meta = ObjectMeta(labels=labels, annotations={k: text for k, text in said if text is not None})
     least = keys.min_available(meta)
     if least is None:
         return None
@@ -163,13 +180,22 @@ def terms_of_pod(pod: Pod, defaults: GangDefaults) -> GangTerms | None:
     wait_s = defaults.wait_s if duration is None else duration.total_seconds()
     return _terms(
         meta,
-        gang_id(meta),
+        own_id,
         max(least, 1),
         wait_s=wait_s,
         defaults=defaults,
         warnings=warnings,
         has_object=False,
     )
+
+
+def saying_of(meta: ObjectMeta) -> Saying:
+    """Return what a pod says of its gang, for ``terms_of_saying``; empty without a least number."""
+    if keys.min_available(meta) is None:
+        return ()
+    annotations = meta.annotations
+    texts = (annotations.get(key) for key in _TERMS)
+    return (meta.labels.get(LIGHTWEIGHT_MIN_AVAILABLE), *texts)
 
 
 def contradictions(pod: Pod, refs: WorkloadRefs = WorkloadRefs.IGNORED) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from koordinator.foundation.clock import to_datetime
 from koordinator.scheduler.contract import Action, EventHint, Profile
+from koordinator.scheduler.diagnosis import NODE_COUNT
 from koordinator.scheduler.explain.explanation import QueueStatus
 from koordinator.scheduler.queue import QueuedPod, QueueState, SchedulingQueue
 
@@ -66,6 +67,8 @@ def wakers(queued: QueuedPod, profile: Profile) -> tuple[str, ...]:
             ]
         if plugin in limiting:
             words.append("there is room again in what it counts")
+        if plugin == NODE_COUNT:
+            words.append("a node comes")
         if words:
             said.append(f"{plugin}: {', '.join(dict.fromkeys(words))}")
     return tuple(said)

@@ -7,8 +7,9 @@ from koordinator.cluster.port import Cluster
 from koordinator.cluster.synced_watch import SyncedWatch
 from koordinator.foundation.clock import Clock
 from koordinator.scheduler.binding import Binder, Bindings
-from koordinator.scheduler.contract import EventHint
+from koordinator.scheduler.contract import Action, EventHint
 from koordinator.scheduler.cycle import SchedulingCycle
+from koordinator.scheduler.diagnosis import NODE_COUNT
 from koordinator.scheduler.ingest import Ingest
 from koordinator.scheduler.isolation import PluginIsolation
 from koordinator.scheduler.loop.attempts import Attempts, Stopwatch
@@ -75,6 +76,7 @@ class SchedulerHandle:
             clock, isolation, reporter, cycles, hooks, objects=state.objects, again_after_s=wait_s
         )
         hints = {name: ev for cycle in cycles.values() for name, ev in cycle.profile.events.items()}
+        hints[NODE_COUNT] = (EventHint("Node", Action.ADD),)
         queue = SchedulingQueue(
             hints | {name: tuple(events) for name, events in gates.items()},
             gate.ask,

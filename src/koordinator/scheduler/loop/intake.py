@@ -137,6 +137,7 @@ class PodIntake:
         for active in cycle.profile.transform:
             pod, old = active.plugin.transform(pod), active.plugin.transform(old)
         pod_class = self._state.classes.of(pod)
+        known = self._state.unbound.get(key)
         self._state.put_unbound(pod, pod_class)
         has_place = self._state.has_place(key)
         if has_place and self._queue.get(key) is None:
@@ -147,7 +148,8 @@ class PodIntake:
         except Exception as error:  # noqa: BLE001 -- told; its attempt will show
             self._isolation.note("ingest", error, subject_of(pod))
             run_key = None
-        self._queue.update(old, pod, run_key, self._arrived_s(pod))
+        is_other = known is not None and known[1] is not pod_class
+        self._queue.update(old, pod, run_key, self._arrived_s(pod), is_other=is_other)
         if not has_place and (pod.status.nominated_node_name or self._nominations.known):
             self._nominations.heard(pod)
 

@@ -180,14 +180,6 @@ class Pools:
         elif queued.state is QueueState.IN_FLIGHT:
             self.log.close(queued.log_position)
 
-    def forget_need(self, queued: QueuedPod) -> None:
-        """Let the pod be asked about each event again."""
-        if queued.need is not None:
-            self.needs.discard(queued)
-            queued.need = None
-            for plugin in queued.rejectors:
-                self.waiting.setdefault(plugin, {})[queued.key] = queued
-
     def take_off(self, source: PodHeap, limit: int) -> list[QueuedPod]:
         """Put the first pods of a heap in flight, all at once; see ``PodHeap.take_run``."""
         run = source.take_run(limit)

@@ -69,11 +69,16 @@ class SchedulingQueue:
         for pod, run_key in pods:
             self.add(pod, run_key, now_s)
 
-    def update(self, old: Pod, new: Pod, run_key: Hashable, now_s: float) -> None:
+    def update(
+        self, old: Pod, new: Pod, run_key: Hashable, now_s: float, *, is_other: bool = False
+    ) -> None:
         """Take over the new version; what changed is an event for this pod alone.
 
-        A pod in flight gets that event if it is rejected.  A pod that is not here is added, as is
-        one that was deleted and created again under its name.
+        ``is_other``: something that a plugin may read has changed, so the pod is tried again.  What
+        the plugins that rejected it listen to is not enough: what another plugin reads, such as the
+        owner of reserved room, may change how much room these see.  A pod in flight gets that event
+        if it is rejected.  A pod that is not here is added, as is one that was deleted and created
+        again under its name.
         """
         queued = self.get(new.key)
         if queued is not None and queued.pod.metadata.uid != new.metadata.uid:
@@ -83,19 +88,21 @@ class SchedulingQueue:
             self.add(new, run_key, now_s)
             return
         priority = new.spec.priority or 0
-        is_other = queued.run_key != run_key or queued.priority != priority
         queued.pod, queued.run_key = new, run_key
         if priority != queued.priority:
             self._pools.rank_anew(queued, priority, next(self._sequence))
         changes = pod_changes(old, new)
-        if is_other or changes:
-            self._pools.forget_need(queued)
-        if changes:
-            event = ClusterEvent("Pod", changes, old, new)
-            if queued.state is QueueState.IN_FLIGHT:
-                self._pools.log.append(event, queued.key)
-            elif queued.state in WAITING:
-                self._wake([queued], event, now_s)
+        if not (changes or is_other):
+            return
+        event = ClusterEvent("Pod", changes, old, new)
+        if queued.state is QueueState.IN_FLIGHT:
+            self._pools.log.append(event, queued.key)
+            if is_other:
+                self._pools.log.append(ClusterEvent(EVERYTHING, Action.UPDATE), queued.key)
+        elif queued.state in WAITING:
+            wake = max(self._hints.ask(queued, event), Wake(is_other))
+            if wake is not Wake.NO:
+                self._requeue(queued, wake, now_s, event.label)
 
     def remove(self, key: str) -> None:
         """Forget a pod that was deleted or has a node, whatever its state, if it is here."""
@@ -280,12 +287,6 @@ class SchedulingQueue:
         for queued in self._pools.needs.helped(group, most):
             self._requeue(queued, Wake.AFTER_BACKOFF, now_s, "RoomUpdate")
 
-    def forget_need(self, key: str) -> None:
-        """Let a pod, if it is here, be asked about each event: what it needs may have changed."""
-        queued = self.get(key)
-        if queued is not None:
-            self._pools.forget_need(queued)
-
     def activate(self, keys: Iterable[str], now_s: float) -> None:
         """Let pods be tried now, without backoff; one in flight: soon again, if it is rejected."""
         for key in keys:
@@ -300,12 +301,12 @@ class SchedulingQueue:
             elif queued.state is QueueState.IN_FLIGHT:
                 self._pools.log.append(ClusterEvent(EVERYTHING, Action.ALL), key)
 
-    def release(self, keys: Iterable[str], now_s: float) -> None:
+    def release(self, keys: Iterable[str], now_s: float, cause: str = "JobQueueUpdate") -> None:
         """Let pods that wait ask their gates again, and go on from there after their backoff."""
         for key in keys:
             queued = self.get(key)
             if queued is not None and queued.state in WAITING:
-                self._requeue(queued, Wake.AFTER_BACKOFF, now_s, "JobQueueUpdate")
+                self._requeue(queued, Wake.AFTER_BACKOFF, now_s, cause)
 
     def flush(self, now_s: float) -> list[str]:
         """Move pods whose backoff is over or that waited too long for help; return their keys."""

@@ -267,8 +267,9 @@ class PodClasses:
 def _relevant(annotations: Mapping[str, str]) -> frozenset[tuple[str, str]] | None:
     if not annotations:
         return None
-    return frozenset(
+    found = frozenset(
         (key, value)
         for key, value in annotations.items()
         if key.startswith(READ_PREFIXES) and key not in WRITTEN
     )
+    return found or None

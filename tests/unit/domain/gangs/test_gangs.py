@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from tests.worlds import made, pod
 
 from koordinator.api.annotations.gang import GangMode
+from koordinator.api.meta import ObjectMeta
 from koordinator.api.pod_group import PodGroup
 from koordinator.domain.gangs import (
     GangCache,
@@ -16,9 +17,10 @@ from koordinator.domain.gangs import (
     contradictions,
     gang_id,
     gang_summaries,
+    saying_of,
     status_of,
     terms_of_object,
-    terms_of_pod,
+    terms_of_saying,
 )
 from koordinator.foundation.errors import InputError
 
@@ -77,9 +79,9 @@ def test_annotations_carry_all_settings() -> None:
         "waiting-time": "90s",
         "groups": '["default/h", "default/g"]',
     }
-    terms = terms_of_pod(
-        pod("p", annotations={GANG + key: text for key, text in said.items()}), DEFAULTS
-    )
+    annotations = {GANG + key: text for key, text in said.items()}
+    saying = saying_of(ObjectMeta(annotations=annotations))
+    terms = terms_of_saying("default/g", saying, DEFAULTS)
 
     assert terms is not None
     assert (terms.min_member, terms.total, terms.wait_s) == (2, 4, 90.0)

@@ -60,10 +60,15 @@ class GangFeature(Feature):
         """Take in a member; return who should try to enter the queue now."""
         ready: list[str] = []
         self._shrank |= deleted
+        changed = self._attempts.waiting.changed
         for gangs in self.caches:
+            left = gangs.home_of(pod.key)
             ready += gangs.drop_pod(pod) if deleted else gangs.put_pod(pod)
-            self._attempts.waiting.changed(gangs, pod, None if deleted else previous)
-            if previous is None and not deleted:
+            home = gangs.home_of(pod.key)
+            if home is left:
+                changed(gangs, home, pod, previous)
+            else:
+                changed(gangs, left, pod, None)
                 ready += gangs.representatives_for(pod)  # one more may be the one that fits
         return ready
 

@@ -8,7 +8,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from koordinator.api.pod import Pod
-from koordinator.domain.gangs import GangAttempt, GangCache
+from koordinator.domain.gangs import Gang, GangAttempt, GangCache
 from koordinator.foundation.errors import BugError
 from koordinator.scheduler.cycle import UNBOUNDED, HeadroomBound, SchedulingCycle, priority_of
 from koordinator.scheduler.features.gangs.preemption import GangPreemption
@@ -82,17 +82,17 @@ class WaitingGangs:
         )
         return Need(kind, (total,) if len(order) == 1 else (total, *(least[key] for key in order)))
 
-    def changed(self, gangs: GangCache, pod: Pod, previous: Pod | None) -> None:
-        """Let the gang of a pod that came, changed or went be asked about every event again.
+    def changed(self, gangs: GangCache, gang: Gang | None, pod: Pod, previous: Pod | None) -> None:
+        """Try a gang again that a pod has joined or left, or of which a member has changed.
 
-        What we write ourselves of why it waits is no change.
+        What it needs is another thing then, and what was noted of the events before is lost with
+        it.  What we write ourselves of why the pod waits is no change.
         """
-        gang = gangs.gang_of(pod)
         if gang is None or gang.terms is None:
             return
-        queued = self._queue.get(gangs.representative(gang.terms.group_id))
-        if queued is not None and queued.need is not None and _is_other(pod, previous):
-            self._queue.forget_need(queued.key)
+        key = gangs.representative(gang.terms.group_id)
+        if key and _is_other(pod, previous):
+            self._queue.release([key], self._clock.now_s(), "GangUpdate")
 
     def wake(self) -> None:
         """Requeue the gangs for which there may be room, or room to be made, since the events."""

@@ -1,0 +1,192 @@
+"""A waiting pod that is changed is tried again, whichever field it is that a plugin reads."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from tests.equipped_nodes import machine
+from tests.reservations import affinity, reservation
+from tests.unit.domain.quota.quotas import PREFIX, quota
+from tests.unit.scheduler.test_gangs import group, members, placed
+from tests.worlds import HOSTNAME, START_S, device, node, pod
+
+from koordinator.api.meta import JsonObject, KubeObject
+from koordinator.api.pod import Pod
+from koordinator.simulator import Embedded, default_configuration
+
+KOORD = "koord-scheduler"
+GANG = "gang.scheduling.koordinator.sh/"
+POD_GROUP = "pod-group.scheduling.sigs.k8s.io"
+QUOTA = PREFIX + "name"
+CPUS = {"koordinator.sh/qosClass": "LSR"}
+CPU_SPEC = "scheduling.koordinator.sh/resource-spec"
+CPU_SET = "scheduling.koordinator.sh/resource-status"
+DEVICE_HINT = "scheduling.koordinator.sh/device-allocate-hint"
+ONE_GPU = {"koordinator.sh/gpu-core": 100, "koordinator.sh/gpu-memory-ratio": 100}
+TWO_GPUS: dict[str, Any] = {"koordinator.sh/gpu-core": 200, "koordinator.sh/gpu-memory-ratio": 200}
+WEB = {"app": "web"}
+TERM = {"topologyKey": HOSTNAME, "labelSelector": {"matchLabels": WEB}}
+AVOIDS = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [TERM]}}
+TWO_MEMBERS = {GANG + "name": "g", GANG + "min-available": "2"}
+CONFIG = default_configuration()
+
+
+def labels(given: dict[str, str | None]) -> JsonObject:
+    return {"metadata": {"labels": given}}
+
+
+def annotations(given: dict[str, str | None]) -> JsonObject:
+    return {"metadata": {"annotations": given}}
+
+
+def waiting(cpu: int = 4, **more: Any) -> Pod:
+    return pod("p", cpu, "1Gi", schedulerName=KOORD, **more)
+
+
+def in_quota() -> list[KubeObject]:
+    full = quota("full", most={"cpu": 1, "memory": "64Gi"}, least={"cpu": 0})
+    wide = quota("wide", most={"cpu": 8, "memory": "64Gi"}, least={"cpu": 8})
+    return [node("n", 8), full, wide, waiting(labels={QUOTA: "full"})]
+
+
+def in_reservation() -> list[KubeObject]:
+    wrong = affinity(reservationSelector={"pool": "b"})
+    room = reservation("r", 4, "4Gi", on="n", policy="Restricted", labels={"pool": "a"})
+    return [node("n", 8), room, waiting(2, labels=WEB, annotations=wrong)]
+
+
+def with_cpus() -> list[KubeObject]:
+    half = {CPU_SET: '{"cpuset": "0-3"}'}  # of each core
+    beside = pod("b", 4, on="n", labels=CPUS, annotations=half)
+    whole = {CPU_SPEC: '{"requiredCPUBindPolicy": "FullPCPUs"}'}
+    return [
+        *machine("n", zones=1),
+        beside,
+        waiting(2, priority=9500, labels=CPUS, annotations=whole),
+    ]
+
+
+def with_devices() -> list[KubeObject]:
+    other = {DEVICE_HINT: '{"gpu": {"selector": {"matchLabels": {"a": "b"}}}}'}
+    asks = waiting(1, requests=ONE_GPU, annotations=other)
+    return [node("n", 8, **TWO_GPUS), device("n", gpus=2), asks]
+
+
+def in_gang() -> list[KubeObject]:
+    alone = waiting(1, labels={POD_GROUP: "g"})
+    return [node("n"), group("g", 3), group("h", 3), alone, *members("h", 2, schedulerName=KOORD)]
+
+
+CASES: dict[str, tuple[Sequence[KubeObject], JsonObject]] = {
+    "another quota": (in_quota(), labels({QUOTA: "wide"})),
+    "no quota any more": (in_quota(), labels({QUOTA: None})),
+    "the reservation that it asks for": (
+        in_reservation(),
+        annotations({**affinity(reservationSelector={"pool": "a"})}),
+    ),
+    "what makes it own reserved room": (
+        [node("n", 4), reservation("r", 4, "4Gi", on="n"), waiting(labels={"app": "db"})],
+        labels({**WEB}),
+    ),
+    "the bind policy of its CPUs": (
+        with_cpus(),
+        annotations({CPU_SPEC: '{"preferredCPUBindPolicy": "SpreadByPCPUs"}'}),
+    ),
+    "the devices that it selects": (with_devices(), annotations({DEVICE_HINT: None})),
+    "a toleration": (
+        [node("n", taints=["a=b:NoSchedule"]), waiting()],
+        {"spec": {"tolerations": [{"key": "a", "operator": "Exists"}]}},
+    ),
+    "its last scheduling gate": (
+        [node("n"), waiting(schedulingGates=[{"name": "g"}])],
+        {"spec": {"schedulingGates": None}},
+    ),
+    "a label that others avoid": (
+        [node("n"), pod("other", 1, on="n", affinity=AVOIDS), waiting(labels=WEB)],
+        labels({"app": "db"}),
+    ),
+    "the least number of its gang": (
+        [node("n"), waiting(annotations=TWO_MEMBERS)],
+        annotations({GANG + "min-available": "1"}),
+    ),
+    "no gang any more": (
+        [node("n"), waiting(annotations=TWO_MEMBERS)],
+        annotations({GANG + "name": None}),
+    ),
+    "another gang": (in_gang(), labels({POD_GROUP: "h"})),
+}
+
+
+def world(*objects: KubeObject) -> Embedded:
+    one = Embedded(CONFIG, now_s=START_S)
+    one.load(objects)
+    one.scheduler.step()
+    return one
+
+
+@pytest.mark.parametrize("name", list(CASES))
+def test_a_pod_that_fits_after_its_change_is_placed_at_once(name: str) -> None:
+    """Also where another plugin has rejected it than the one that reads the field."""
+    objects, change = CASES[name]
+    one = world(*objects)
+    assert "p" not in placed(one)
+
+    one.cluster.patch(Pod, "p", "default", change)
+    one.scheduler.step()
+
+    assert placed(one)["p"] == "n"
+    one.scheduler.validate()
+
+
+def test_what_no_plugin_reads_costs_a_waiting_pod_no_attempt() -> None:
+    """Such as an annotation of another program."""
+    one = world(node("n", 1), waiting())
+    queued = one.scheduler.queue.get("default/p")
+    assert queued is not None
+    attempts = queued.attempts
+
+    one.cluster.patch(Pod, "p", "default", annotations({"example.com/seen": "true"}))
+    one.scheduler.step()
+
+    assert queued.attempts == attempts
+
+
+@pytest.mark.parametrize("first", ["g-0", "g-1"])
+def test_members_that_disagree_ask_for_the_fewest_of_them(first: str) -> None:
+    """Whichever of them comes first."""
+    said = {"g-0": "3", "g-1": "2"}
+    order = sorted(said, key=lambda name: name != first)
+    pods = [
+        pod(
+            name,
+            1,
+            schedulerName=KOORD,
+            annotations={GANG + "name": "g", GANG + "min-available": said[name]},
+        )
+        for name in order
+    ]
+
+    assert set(placed(world(node("n"), *pods))) == {"g-0", "g-1"}
+
+
+def test_members_go_by_their_own_terms_when_their_pod_group_goes() -> None:
+    """Nothing else has to happen to them."""
+    terms = {GANG + "name": "g", GANG + "min-available": "1"}
+    one = world(node("n"), group("g", 3), waiting(1, annotations=terms))
+    assert placed(one) == {}
+
+    one.cluster.delete(type(group("g", 3)), "g", "default")
+    one.scheduler.step()
+
+    assert placed(one) == {"p": "n"}
+
+
+def test_the_first_node_is_seen_at_once() -> None:
+    """A pod that found no nodes at all waits for one, not for time to pass."""
+    one = world(pod("p", 1), *members("g", 2), group("g", 2))
+    assert placed(one) == {}
+
+    one.cluster.create(node("n"))
+    one.scheduler.step()
+
+    assert len(placed(one)) == 3
