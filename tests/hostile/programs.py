@@ -136,6 +136,19 @@ class Server:
             return False
         return True
 
+    def wait_for(self, port: int) -> None:
+        """Wait until another port of the server is listened on."""
+        give_up = time.monotonic() + 60
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=5).close()
+            except OSError:
+                assert self.is_running, self.log()[-2000:]
+                assert time.monotonic() < give_up, f"nothing listens on {port}"
+                time.sleep(_POLL_S)
+            else:
+                return
+
     def connect(self, timeout_s: float = 10.0) -> socket.socket:
         """Return a new connection."""
         return socket.create_connection(("127.0.0.1", self.port), timeout=timeout_s)

@@ -1,5 +1,8 @@
 """Connections of a server: how many, how long, how much, so that no client can use them all up.
 
+A connection has one request under way: what a client sends beyond it is neither parsed nor read
+until that one is answered (``BoundedConnection.data_received``).
+
 ``Listener`` accepts them and counts from the first packet on, handshakes included.  Each is a
 ``BoundedConnection``: uvicorn's HTTP protocol with bounds on what a client may send and how long it
 may take.  Where something runs short, the address that holds most of it has to give: a flood from
@@ -8,6 +11,7 @@ one address ends connections of that address, not those of the API server or a k
 
 import asyncio
 import logging
+import re
 import socket
 import ssl
 from collections import Counter
@@ -20,8 +24,16 @@ from typing import Any
 
 import httptools
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 from uvicorn.server import ServerState
+
+from koordinator.foundation.errors import BugError
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +42,11 @@ _WARN_AGAIN_S = 60.0
 #: Among the ``extensions`` of an ASGI scope: names in the client's verified certificate.
 CLIENT_NAMES = "koordinator.client_names"
 _FAREWELL_S = 5.0  # for a client to agree to the end of TLS
+#: A request ends with an empty line, unless its Content-Length says where it ends.
+_EMPTY_LINE = re.compile(rb"\n\r?\n")
+_LINE_END = re.compile(rb"\n")
+_NOTHING = memoryview(b"")
+_CONTENT_LENGTH = b"content-length"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +65,8 @@ class ConnectionLimits:
     head_bytes: int = 32 << 10  # request line and headers; also what may stand between two bodies
     url_bytes: int = 8 << 10
     headers: int = 100
-    #: Bodies that are being received or judged, of all connections together.
+    #: Bodies that are being received or judged, and requests sent ahead of an answer, of all
+    #: connections together.
     bodies_bytes: int = 32 << 20
     #: After ``stop``: how long who is connected may still begin a request that was on its way.
     linger_s: float = 0.5
@@ -63,11 +81,25 @@ class Phase(IntEnum):
     ANSWER = 3
 
 
+class _PausableFlow(FlowControl):
+    """Flow control in which an application can't resume reading while requests are held back."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        super().__init__(transport)
+        self.holds_requests = False
+
+    def resume_reading(self) -> None:
+        if not self.holds_requests:
+            super().resume_reading()
+
+
 class BoundedConnection(HttpToolsProtocol):
     """One connection, from being accepted to its end.
 
     What exceeds the limits is answered with 400, 414 or 431 and closed, what takes too long is cut.
     """
+
+    flow: _PausableFlow
 
     def __init__(
         self,
@@ -81,7 +113,7 @@ class BoundedConnection(HttpToolsProtocol):
         super().__init__(config, state, app_state={}, _loop=loop)
         self.peer = peer
         self.phase = Phase.HEAD
-        self.body_bytes = 0  # of the request under way
+        self._body_bytes = 0  # of the request under way
         self.since_s = loop.time()  # of the phase
         self.deadline_s = self.since_s + listener.limits.head_s
         self._socket = accepted
@@ -93,24 +125,44 @@ class BoundedConnection(HttpToolsProtocol):
         self._refusal = HTTPStatus.BAD_REQUEST
         self._stops = False
         self._client_names: frozenset[str] = frozenset()
+        self._ahead = _NOTHING  # requests that were sent ahead of an answer, not parsed yet
+        self._body_left = 0  # bytes of the body to come, if the request says how many
+        self._running = 0  # calls of the application that have not returned
+        self._is_lost = False
 
     # -- events of the transport
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.flow = _PausableFlow(transport)
         self._client_names = names_of_client(transport)
         if not self._listener.admits(transport):
             transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self._listener.forget(self)
+        self._is_lost = True
+        self._hold(_NOTHING)
+        if self._running:
+            self.phase = Phase.ANSWER
+        else:
+            self._listener.forget(self)
 
     def data_received(self, data: bytes) -> None:
+        """Parse what came, but no request before the one ahead of it is answered."""
+        if self._ahead or self._awaits_answer:
+            self._hold(memoryview(bytes(self._ahead) + data))
+        else:
+            self._parse(memoryview(data))
+
+    def _parse(self, data: memoryview) -> None:
         self._unset_keepalive_if_required()
         while data and self.parser is not None and not self.transport.is_closing():
-            headroom = self._limits.head_bytes - self._stray_bytes
-            piece, data = data[:headroom], data[headroom:]
+            if self._awaits_answer:
+                self._hold(data)
+                return
+            piece = data[: self._piece_length(data)]
+            data = data[len(piece) :]
             self._progressed = False
             try:
                 self.parser.feed_data(piece)
@@ -124,6 +176,47 @@ class BoundedConnection(HttpToolsProtocol):
             if self._stray_bytes >= self._limits.head_bytes:
                 self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
 
+    def _piece_length(self, data: memoryview) -> int:
+        """Return how much can be parsed at once without a second request being begun."""
+        headroom = self._limits.head_bytes - self._stray_bytes
+        if self._body_left:
+            return min(headroom, self._body_left)
+        # An empty line may have begun in the last piece.
+        end = (_LINE_END if data[0] in b"\r\n" else _EMPTY_LINE).search(data, 0, headroom)
+        return end.end() if end else headroom
+
+    def _hold(self, data: memoryview) -> None:
+        """Keep data for later, and read no more meanwhile."""
+        more = len(data) - len(self._ahead)
+        self._ahead = data
+        self._listener.count_bytes(more)
+        self.flow.holds_requests = bool(data)
+        if data:
+            self.flow.pause_reading()
+
+    def _parse_ahead(self) -> None:
+        """Parse requests that were sent ahead, now that there is an answer."""
+        if self._awaits_answer or not self._ahead:
+            return
+        data = self._ahead
+        self._hold(_NOTHING)
+        self._parse(data)
+        if not self._ahead and not self.transport.is_closing():
+            self.flow.resume_reading()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        """Call the application; the connection counts until that is over, open or not."""
+        task = self.loop.create_task(cycle.run_asgi(app))
+        self._running += 1
+        self.tasks.add(task)
+        task.add_done_callback(self._on_call_over)
+
+    def _on_call_over(self, task: asyncio.Task[None]) -> None:
+        self.tasks.discard(task)
+        self._running -= 1
+        if self._is_lost and not self._running:
+            self._listener.forget(self)
+
     def shutdown(self) -> None:
         """Answer what has begun or is on its way, telling the client to go elsewhere, and close."""
         self._stops = True
@@ -134,10 +227,12 @@ class BoundedConnection(HttpToolsProtocol):
     # -- events of the parser; one that raises ends the connection
 
     def on_message_begin(self) -> None:
+        if self._awaits_answer:
+            raise BugError("a request was begun before the one ahead of it is answered")
         super().on_message_begin()
         if self._client_names:
             self.scope["extensions"] = {CLIENT_NAMES: {"names": self._client_names}}
-        self._header_count = 0
+        self._header_count = self._body_left = 0
         self._refusal = HTTPStatus.BAD_REQUEST
         if self.phase is Phase.IDLE:
             self._enter(Phase.HEAD, self._limits.head_s)
@@ -153,6 +248,8 @@ class BoundedConnection(HttpToolsProtocol):
         if self._header_count > self._limits.headers:
             self._refusal = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
             raise ValueError(self._refusal.phrase)
+        if self.phase is Phase.HEAD and name.lower() == _CONTENT_LENGTH:
+            self._body_left = int(value)
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
@@ -165,14 +262,16 @@ class BoundedConnection(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._progressed = True
+        self._body_left = max(self._body_left - len(body), 0)
         if not self.cycle.response_complete:
-            self.body_bytes += len(body)
-            self._listener.count_body(len(body))
+            self._body_bytes += len(body)
+            self._listener.count_bytes(len(body))
         if not self.transport.is_closing():
             super().on_body(body)
 
     def on_message_complete(self) -> None:
         self._progressed = True
+        self._body_left = 0
         super().on_message_complete()
         if self.phase is Phase.BODY:
             self.phase = Phase.ANSWER
@@ -180,17 +279,20 @@ class BoundedConnection(HttpToolsProtocol):
                 self._enter(Phase.IDLE)
 
     def on_response_complete(self) -> None:
-        self.release_body()
+        received, self._body_bytes = self._body_bytes, 0
+        self._listener.count_bytes(-received)
         if self.phase is Phase.ANSWER:
             self._enter(Phase.IDLE)
         super().on_response_complete()
+        if self._ahead:
+            self.loop.call_soon(self._parse_ahead)
 
     # -- for the listener
 
     @property
     def is_overdue(self) -> bool:
         """Whether the client has had its time; idle ones are uvicorn's to close."""
-        if self.phase is Phase.IDLE and not self._has_unsent:
+        if self._is_lost or (self.phase is Phase.IDLE and not self._has_unsent):
             return False
         return self.loop.time() >= self.deadline_s
 
@@ -202,10 +304,25 @@ class BoundedConnection(HttpToolsProtocol):
             with suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
 
-    def release_body(self) -> None:
-        """Count the body of the request no longer."""
-        self._listener.count_body(-self.body_bytes)
-        self.body_bytes = 0
+    @property
+    def held_bytes(self) -> int:
+        """Size of the body of the request under way, and of what was sent ahead of its answer."""
+        return self._body_bytes + len(self._ahead)
+
+    @property
+    def is_receiving(self) -> bool:
+        """Whether the client is still sending what is held, so that cutting it loses no answer."""
+        return bool(self._ahead) or (self.phase is Phase.BODY and self._body_bytes > 0)
+
+    def release(self) -> None:
+        """Count what is held no longer."""
+        held = self.held_bytes
+        self._body_bytes, self._ahead = 0, _NOTHING
+        self._listener.count_bytes(-held)
+
+    @property
+    def _awaits_answer(self) -> bool:
+        return self.phase is Phase.ANSWER
 
     @property
     def _has_unsent(self) -> bool:
@@ -256,7 +373,7 @@ class Listener:
         self._tls = tls
         self._client_names = frozenset(client_names)
         self._all: set[BoundedConnection] = set()
-        self._bodies_bytes = 0
+        self._held_bytes = 0
         self._server: tuple[uvicorn.Config, ServerState] | None = None  # while open
         self._openings: set[asyncio.Task[None]] = set()
         self._quiet_until_s = 0.0
@@ -305,21 +422,21 @@ class Listener:
         """Count a connection no longer."""
         if connection in self._all:
             self._all.remove(connection)
-            connection.release_body()
+            connection.release()
 
-    def count_body(self, count: int) -> None:
-        """Count bytes of a body; while all bodies are too much, end the largest receiver's."""
-        self._bodies_bytes += count
-        while self._bodies_bytes > self.limits.bodies_bytes:
+    def count_bytes(self, count: int) -> None:
+        """Count bytes that are held; while they are too many, end the largest receiver's."""
+        self._held_bytes += count
+        while self._held_bytes > self.limits.bodies_bytes:
             held = Counter[str]()
             for connection in self._all:
-                held[connection.peer] += connection.body_bytes
-            receiving = [each for each in self._all if each.phase is Phase.BODY and each.body_bytes]
+                held[connection.peer] += connection.held_bytes
+            receiving = [each for each in self._all if each.is_receiving]
             if not receiving:
                 return
-            largest = max(receiving, key=lambda each: (held[each.peer], each.body_bytes))
-            self._warn("connection cut: bodies take too much memory", {"peer": largest.peer})
-            largest.release_body()
+            largest = max(receiving, key=lambda each: (held[each.peer], each.held_bytes))
+            self._warn("connection cut: requests take too much memory", {"peer": largest.peer})
+            largest.release()
             largest.cut()
 
     def _accept(self) -> None:

@@ -1,6 +1,7 @@
 """What a client may send, and how long it may take: nobody uses up a server for all others."""
 
 import asyncio
+import re
 import socket
 import ssl
 import threading
@@ -31,6 +32,7 @@ GET = b"GET /x HTTP/1.1\r\nHost: x\r\n"
 POST = b"POST /x HTTP/1.1\r\nHost: x\r\n"
 OTHER = "127.0.0.2"  # another address of this machine
 LARGE = 32 << 20
+ANSWERED = 400
 
 Start = Callable[..., HttpServer]
 
@@ -301,10 +303,26 @@ def test_a_server_stops_although_a_client_holds_half_a_request() -> None:
     assert "serving" not in [thread.name for thread in threading.enumerate()]
 
 
+class OneAtATime:
+    """Echo that fails if a connection has two requests under way."""
+
+    def __init__(self) -> None:
+        self._under_way: set[object] = set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        client = tuple(scope["client"])
+        if client in self._under_way:
+            raise AssertionError("a request was begun before the one ahead of it was answered")
+        self._under_way.add(client)
+        await asyncio.sleep(0)
+        self._under_way.discard(client)  # the answer lets the next one begin
+        await echo(scope, receive, send)
+
+
 @pytest.fixture(scope="module")
 def lenient() -> Iterator[HttpServer]:
     """Run a server with the limits of production."""
-    server = HttpServer(echo, "127.0.0.1", 0)
+    server = HttpServer(OneAtATime(), "127.0.0.1", 0)
     server.start()
     yield server
     server.stop()
@@ -313,20 +331,30 @@ def lenient() -> Iterator[HttpServer]:
 @settings(max_examples=25, deadline=None)
 @given(
     cuts=st.lists(st.integers(0, 400), max_size=4),
-    bodies=st.lists(st.integers(0, 70_000), min_size=1, max_size=3),
+    bodies=st.lists(st.none() | st.integers(0, 70_000), min_size=1, max_size=5),
     chunked=st.booleans(),
+    filler=st.sampled_from([b"x", b"\r\n", b"\n", b"GET / HTTP/1.1\r\n\r\n"]),
 )
-def test_how_a_request_is_cut_into_packets_changes_nothing(
-    lenient: HttpServer, cuts: Sequence[int], bodies: Sequence[int], *, chunked: bool
+def test_pipelined_requests_are_answered_one_by_one_however_they_are_cut_into_packets(
+    lenient: HttpServer,
+    cuts: Sequence[int],
+    bodies: Sequence[int | None],
+    *,
+    chunked: bool,
+    filler: bytes,
 ) -> None:
     """Requests of one connection are all answered, whatever falls into one packet."""
     whole = b""
     for index, length in enumerate(bodies):
         last = b"Connection: close\r\n" if index == len(bodies) - 1 else b""
-        content = b"x" * length
-        if chunked:
+        content = (filler * 70_000)[: length or 0]
+        if length is None:
+            whole += GET + last + b"\r\n"
+        elif chunked:
             body = b"%x\r\n%b\r\n" % (length, content) if length else b""
-            whole += POST + last + b"Transfer-Encoding: chunked\r\n\r\n" + body + b"0\r\n\r\n"
+            trailer = b"X-Sum: 70000\r\n" if length % 2 else b""
+            whole += POST + last + b"Transfer-Encoding: chunked\r\n\r\n" + body
+            whole += b"0\r\n" + trailer + b"\r\n"
         else:
             whole += POST + last + b"Content-Length: %d\r\n\r\n" % length + content
     borders = [0, *sorted(min(cut, len(whole)) for cut in cuts), len(whole)]
@@ -334,9 +362,76 @@ def test_how_a_request_is_cut_into_packets_changes_nothing(
 
     answer = answer_to(lenient, *parts)
 
-    for length in bodies:
-        assert b"/x %d" % length in answer
+    assert re.findall(rb"/x (\d+)", answer) == [b"%d" % (length or 0) for length in bodies]
     assert answer.count(b"HTTP/1.1 200 OK") == len(bodies)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "TLS"])
+def test_no_more_is_read_while_a_request_waits_for_its_answer(*, encrypted: bool) -> None:
+    """A client that sends requests ahead fills the buffers of the kernel, not those of the server.
+
+    Each answer lets one request be read, and not as much as fits into a buffer.
+    """
+    arrived, go_on = threading.Event(), threading.Event()
+    begun: list[str] = []
+
+    async def waiting(scope: Scope, receive: Receive, send: Send) -> None:
+        begun.append(scope["path"])
+        if len(begun) > ANSWERED:
+            arrived.set()
+            await asyncio.to_thread(go_on.wait)
+        await echo(scope, receive, send)
+
+    tls = self_signed_context(["localhost"], SystemClock()) if encrypted else None
+    server = HttpServer(waiting, "127.0.0.1", 0, tls)
+    server.start()
+    try:
+        with connected(server) as client:
+            sending = client
+            if encrypted:
+                trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+                trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+                sending = trusting.wrap_socket(client)
+            sending.settimeout(0.2)
+            sent, is_full = 0, False
+            while sent < 24 << 20 and not is_full:
+                try:
+                    sent += sending.send((GET + b"\r\n") * 2000)
+                except TimeoutError:
+                    is_full = arrived.is_set()
+            assert sent < 16 << 20
+            assert len(begun) <= ANSWERED + 1
+            sending.close()
+    finally:
+        go_on.set()
+        server.stop()
+
+
+def test_requests_sent_ahead_are_bounded_together() -> None:
+    """The address that holds most is cut; a small request of another is answered."""
+    go_on = threading.Event()
+
+    async def waiting(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/x":
+            await asyncio.to_thread(go_on.wait)
+        await echo(scope, receive, send)
+
+    server = HttpServer(waiting, "127.0.0.1", 0, limits=PATIENT)
+    server.start()
+    try:
+        with many(server, 4) as clients:
+            for client in clients:
+                client.sendall(GET + b"\r\n")
+            for client in clients:
+                client.settimeout(0.05)
+                with suppress(OSError):
+                    client.sendall((GET + b"\r\n") * 20_000)
+            assert ask(server.port, "/y").text == "/y 0"
+            assert any(ends_within(client, 0.1) for client in clients)
+    finally:
+        go_on.set()
+        server.stop()
 
 
 @settings(max_examples=25, deadline=None)

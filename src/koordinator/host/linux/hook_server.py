@@ -17,6 +17,7 @@ from koordinator.foundation.protobuf import decode_message, encode_message
 log = logging.getLogger(__name__)
 
 _THREADS = 4
+_MOST_CALLS = 64  # begun and not answered; others are refused with RESOURCE_EXHAUSTED
 _STOP_S = 1.0
 _FILE = "koordlet.json"
 
@@ -52,7 +53,9 @@ class HookServer:
             ) from None
         self._settings = settings
         # A socket path is the name of a running server: of one that was killed it is in the way.
-        self._server: Any = grpc.server(ThreadPoolExecutor(_THREADS, "hooks"))
+        self._server: Any = grpc.server(
+            ThreadPoolExecutor(_THREADS, "hooks"), maximum_concurrent_rpcs=_MOST_CALLS
+        )
         handlers = {
             name: grpc.unary_unary_rpc_method_handler(
                 _answering(answer, grpc.StatusCode.ABORTED),

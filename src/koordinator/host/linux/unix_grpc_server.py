@@ -17,6 +17,7 @@ from koordinator.foundation.errors import HostError, InputError
 log = logging.getLogger(__name__)
 
 _THREADS: Final = 8
+_MOST_CALLS: Final = 64  # begun and not answered; others are refused with RESOURCE_EXHAUSTED
 _STOP_S: Final = 1.0
 _LOOK_S: Final = 1.0
 _MOST_BYTES: Final = 16 << 20  # as the kubelet's own clients
@@ -58,7 +59,11 @@ class UnixGrpcServer:
         self._end()
 
     def _listen(self) -> None:
-        self._server = self._grpc.server(ThreadPoolExecutor(_THREADS, "grpc"), options=_OPTIONS)
+        self._server = self._grpc.server(
+            ThreadPoolExecutor(_THREADS, "grpc"),
+            options=_OPTIONS,
+            maximum_concurrent_rpcs=_MOST_CALLS,
+        )
         self._server.add_generic_rpc_handlers((self,))
         try:
             self._path.parent.mkdir(_FOLDER_MODE, parents=True, exist_ok=True)
