@@ -655,8 +655,7 @@ class Koordlet:
         for uid, mask in sorted(self._hardware.kubelet.cpus.items()):
             pod = by_uid.get(uid)
             is_ours = pod is not None and (
-                pod.labelled_qos in {QosClass.LS, QosClass.BE}
-                or "scheduling.koordinator.sh/resource-status" in pod.pod.metadata.annotations
+                pod.labelled_qos in {QosClass.LS, QosClass.BE} or pod.has_cpu_allocation
             )
             if is_ours:
                 continue

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from koordinator.api.annotations.devices import ALLOCATED, DeviceAllocation
+from koordinator.api.annotations.devices import ALLOCATED, DeviceAllocation, DeviceAllocations
 from koordinator.api.device import DeviceType
-from koordinator.api.meta import ObjectMeta
 from koordinator.api.resource_names import (
     FPGA,
     GPU_CORE,
@@ -74,7 +73,9 @@ class DeviceHolders:
         known = self._claims
         live = {str(pod.uid): pod for pod in sorted(pods, key=_age) if pod.is_active}
         claims = {
-            uid: it for uid, it in known.items() if uid in live and it.text == _text(live[uid])
+            uid: it
+            for uid, it in known.items()
+            if uid in live and it.text == live[uid].devices_text
         }
         for uid, pod in live.items():
             if uid not in claims and (found := _claim(pod)) is not None:
@@ -134,23 +135,19 @@ class DeviceHolders:
 
 def _claim(pod: PodView) -> _Claim | None:
     """Return what a pod says that it has; None for nothing, or nothing that can be read."""
-    text = _text(pod)
+    text = pod.devices_text
     if not text:
         return None
     try:
-        shares = _shares(pod.pod.metadata)
+        shares = _shares(pod.devices)
     except InputError:  # nothing is handed out for it
         return None
     return _Claim(pod.key, str(pod.uid), pod.folder, text, shares) if shares else None
 
 
-def _text(pod: PodView) -> str:
-    return pod.pod.metadata.annotations.get(ALLOCATED.key, "")
-
-
-def _shares(meta: ObjectMeta) -> _Shares:
+def _shares(allocated: DeviceAllocations) -> _Shares:
     found: dict[_Slot, int] = {}
-    for kind, devices in (ALLOCATED.read(meta) or {}).items():
+    for kind, devices in allocated.items():
         for device in devices if kind in _PERCENTAGES else ():
             for slot, percent in _shares_of(kind, device):
                 found[slot] = max(found.get(slot, 0), percent)

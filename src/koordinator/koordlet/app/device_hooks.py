@@ -17,7 +17,6 @@ from koordinator.koordlet.hooks.gpu_sharing import (
     HamiCoreSettings,
     gpu_adjustment,
     region_folder,
-    wants_limits,
 )
 from koordinator.koordlet.hooks.pod_hooks import CreationHook
 from koordinator.koordlet.hooks.rdma_devices import rdma_adjustment
@@ -76,7 +75,7 @@ def _adjust_gpus(
     claimed_gpus: ClaimedGpus,
 ) -> ContainerAdjustment:
     """Return the adjustment; without a region of its own where there can be no folder for it."""
-    if wants_limits(creation.pod.pod):
+    if creation.pod.wants_gpu_limits:
         creation = replace(creation, claimed_gpus=claimed_gpus(creation))
     name = region_folder(creation, settings)
     if name is not None:

@@ -16,6 +16,7 @@ from koordinator.cluster.port import EventType, Watch, WatchEvent
 from koordinator.domain.cgroups.layout import CgroupLayout
 from koordinator.foundation.errors import InputError
 from koordinator.koordlet.app.isolation import PodIsolation
+from koordinator.koordlet.view.cpu_holders import CpuHolders
 from koordinator.koordlet.view.pods import PodView, pod_view, pods_of_node
 from koordinator.koordlet.view.slo import effective_slo
 
@@ -52,12 +53,14 @@ class NodeState:
         self._layout = layout
         self._pods: dict[str, PodView] = {}
         self._sorted: tuple[PodView, ...] | None = None
+        self._cpu_holders = CpuHolders()
 
     @property
     def pods(self) -> tuple[PodView, ...]:
         """All pods that are bound to this node, by key."""
         if self._sorted is None:
-            self._sorted = pods_of_node(self._pods.values(), self._layout)
+            pods = pods_of_node(self._pods.values(), self._layout)
+            self._sorted = self._cpu_holders.resolved(pods)
         return self._sorted
 
     def use(self, layout: CgroupLayout) -> None:

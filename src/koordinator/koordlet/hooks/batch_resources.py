@@ -4,11 +4,10 @@ Source: koordinator pkg/koordlet/runtimehooks/hooks/batchresource/batch_resource
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from koordinator.api.annotations.pod_qos import EXTENDED_RESOURCE_SPEC, ExtendedContainerResources
 from koordinator.api.core import ResourceList, ResourceRequirements
 from koordinator.api.pod import Container, PodSpec
 from koordinator.api.qos import QosClass
@@ -20,12 +19,11 @@ from koordinator.domain.cgroups.files import (
     shares_of_milli,
 )
 from koordinator.domain.pod_requests import pod_limits, pod_requests
-from koordinator.foundation.errors import InputError
 from koordinator.koordlet.intents import Intent, SetCgroup
+from koordinator.koordlet.view.bounded_annotations import BatchResources
 from koordinator.koordlet.view.node_view import NodeView
 from koordinator.koordlet.view.pods import PodView
 
-Resources = Mapping[str, ExtendedContainerResources]  # by name of the container
 _REASON = "batch resources"
 
 
@@ -41,7 +39,7 @@ def pod_batch_resources(view: NodeView, pod: PodView) -> Iterator[Intent]:
     """
     if pod.labelled_qos is not QosClass.BE or not pod.is_active:
         return
-    resources = batch_resources(pod)
+    resources = pod.batch_resources
     if not resources:
         return
     threshold = view.threshold
@@ -63,35 +61,7 @@ def pod_batch_resources(view: NodeView, pod: PodView) -> Iterator[Intent]:
         yield from _writes(container.folder, request, quota, bytes_, owner)
 
 
-def batch_resources(pod: PodView) -> Resources:
-    """Return the batch resources of a pod: of its annotation, else of its containers.
-
-    Without any there is nothing; an annotation that can't be read counts for none.  An annotation
-    written before init containers were listed leaves those to the spec.
-    """
-    try:
-        stated = EXTENDED_RESOURCE_SPEC.read(pod.pod.metadata)
-    except InputError:
-        stated = None
-    spec = pod.pod.spec
-    if stated is not None:
-        starting = {each.name: _of(each) for each in spec.init_containers}
-        unlisted = {name: part for name, part in starting.items() if _has_batch(part)}
-        return {**unlisted, **stated.containers}
-    found = {each.name: _of(each) for each in (*spec.containers, *spec.init_containers)}
-    return found if any(map(_has_batch, found.values())) else {}
-
-
-def _of(container: Container) -> ExtendedContainerResources:
-    resources = container.resources
-    return ExtendedContainerResources(requests=resources.requests, limits=resources.limits)
-
-
-def _has_batch(part: ExtendedContainerResources) -> bool:
-    return any(name in part.requests or name in part.limits for name in (BATCH_CPU, BATCH_MEMORY))
-
-
-def _spec_of(pod: PodView, resources: Resources) -> PodSpec:
+def _spec_of(pod: PodView, resources: BatchResources) -> PodSpec:
     """Return the containers of a pod with these resources.
 
     A container that the spec does not have, of a pod that only the runtime knows, is a main one.

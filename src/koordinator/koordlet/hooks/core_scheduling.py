@@ -6,7 +6,7 @@ Source: koordinator pkg/koordlet/runtimehooks/hooks/coresched.
 
 from collections.abc import Iterator
 
-from koordinator.api.labels import CORE_SCHED_GROUP_ID, CoreSchedPolicy, core_sched_policy
+from koordinator.api.labels import CoreSchedPolicy
 from koordinator.api.qos import QosClass
 from koordinator.koordlet.hooks.cpu_qos import (
     CORE_SCHED,
@@ -48,13 +48,12 @@ def core_group(pod: PodView, cpu: CpuQosOfClasses | None) -> str | None:
     """
     if cpu is None:
         return None
-    labels = pod.pod.metadata.labels
-    policy = core_sched_policy(labels)
+    policy = pod.core_policy
     settings = cpu.classes.get(pod.labelled_qos, cpu.unlabelled[pod.kube_qos])
     if not settings.enable or policy is CoreSchedPolicy.NONE:
         return None
     is_alone = policy is CoreSchedPolicy.EXCLUSIVE
-    group = pod.uid if is_alone else labels.get(CORE_SCHED_GROUP_ID, "")
+    group = pod.uid if is_alone else pod.core_group
     return group + EXPELLER if settings.core_expeller else group
 
 

@@ -6,11 +6,11 @@ cpuset.go, ``UnsetPodCPUQuota``.
 
 from collections.abc import Iterator
 
-from koordinator.api.annotations.numa import CpuAllocation
 from koordinator.api.qos import KubeQos, QosClass
-from koordinator.api.resource_names import BATCH_CPU, CPU
-from koordinator.domain.cgroups.files import UNLIMITED, CgroupFile
+from koordinator.api.resource_names import CPU
+from koordinator.domain.cgroups.files import UNLIMITED, CgroupFile, quota_of_milli
 from koordinator.domain.cpus.cpu_list import format_cpu_list, parse_cpu_list
+from koordinator.domain.pod_requests import pod_limits
 from koordinator.foundation.errors import InputError
 from koordinator.koordlet.intents import Intent, SetCgroup
 from koordinator.koordlet.view.cpu_pools import CpuPools, cpu_pools
@@ -48,8 +48,12 @@ def pod_cpuset(
         for container in pod.containers:
             owner = f"{pod.key}/{container.name}"
             yield SetCgroup(CgroupFile.CPUSET, container.folder, text, reason, owner)
-    if pod.bound_cpus and not keep_quota:
+    if keep_quota:
+        return
+    if pod.bound_cpus:
         yield from _no_quota(pod)
+    elif pod.stated_cpus:
+        yield from _own_quota(view, pod)
 
 
 def pod_cpus(
@@ -59,11 +63,11 @@ def pod_cpus(
     bound = pod.bound_cpus
     if bound:
         return bound, "cpuset: the scheduler chose these CPUs"
-    nodes = _numa_nodes(pod.cpu_allocation)
+    nodes = pod.numa_nodes
     if nodes and (pod.labelled_qos is not QosClass.BE or best_effort_cpus):
         pool = pools.best_effort if pod.labelled_qos is QosClass.BE else pools.shared
         mask = sum(pool.get(node, 0) for node in nodes)
-        return mask, f"cpuset: the scheduler chose NUMA nodes {nodes}"
+        return mask, f"cpuset: the scheduler chose NUMA nodes {[*nodes]}"
     if pod.labelled_qos is QosClass.SYSTEM and view.machine.system_qos.cpuset:
         return _system_cpus(view), "cpuset: CPUs of class SYSTEM"
     is_others = pod.kube_qos is KubeQos.BEST_EFFORT or view.machine.kubelet_policy == "static"
@@ -79,24 +83,27 @@ def _system_cpus(view: NodeView) -> int:
         return 0
 
 
-def _numa_nodes(allocation: CpuAllocation | None) -> list[int]:
-    """Return the NUMA nodes of which a pod got CPU."""
-    if allocation is None:
-        return []
-    found = []
-    for part in allocation.numa_node_resources:
-        amounts = (part.resources.get(name) for name in (CPU, BATCH_CPU))
-        if any(amount is not None and amount.nanos > 0 for amount in amounts):
-            found.append(part.node)
-    return found
-
-
 def _no_quota(pod: PodView) -> Iterator[Intent]:
     reason, value = "cpuset: CPUs of its own need no quota", str(UNLIMITED)
     yield SetCgroup(CgroupFile.CFS_QUOTA, pod.folder, value, reason, pod.key)
     for container in pod.containers:
         owner = f"{pod.key}/{container.name}"
         yield SetCgroup(CgroupFile.CFS_QUOTA, container.folder, value, reason, owner)
+
+
+def _own_quota(view: NodeView, pod: PodView) -> Iterator[Intent]:
+    """Yield the quotas of the spec where there is none: CPUs that a pod named were believed once.
+
+    What batch resources get of CPU is left to their hook.
+    """
+    reason = "cpuset: not CPUs of its own"
+    limits = {each.folder: each.cpu_limit_milli for each in pod.containers}
+    if limits and all(limits.values()):
+        limits[pod.folder] = pod_limits(pod.pod.spec).get(CPU, 0)
+    for folder, limit in limits.items():
+        if limit > 0 and (view.cgroups.number(CgroupFile.CFS_QUOTA, folder) or 0) < 0:
+            value = str(quota_of_milli(limit))
+            yield SetCgroup(CgroupFile.CFS_QUOTA, folder, value, reason, pod.key)
 
 
 def _host_applications(view: NodeView, pools: CpuPools) -> Iterator[Intent]:

@@ -13,8 +13,6 @@ from typing import Final
 
 from koordinator.api.annotations.devices import ALLOCATED, DeviceAllocation
 from koordinator.api.device import DeviceType
-from koordinator.api.labels import GPU_ISOLATION_PROVIDER, HAMI_CORE
-from koordinator.api.pod import Pod
 from koordinator.api.resource_names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, WHOLE_DEVICE
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.path_component import PathComponent, path_component
@@ -124,16 +122,10 @@ def region_name(creation: ContainerCreation) -> PathComponent:
     return path_component(f"{uid}_{creation.container.name}", path="spec.containers[].name")
 
 
-def wants_limits(pod: Pod) -> bool:
-    """Return whether a pod says that HAMi-core is to hold it to its shares."""
-    return pod.metadata.labels.get(GPU_ISOLATION_PROVIDER) == HAMI_CORE
-
-
 def _gpus(creation: ContainerCreation) -> Sequence[DeviceAllocation]:
     if creation.claimed_gpus:  # an annotation that anybody may write lifts no limit of a claim
         return creation.claimed_gpus
-    allocated = ALLOCATED.read(creation.pod.pod.metadata) or {}
-    gpus = allocated.get(DeviceType.GPU, ())
+    gpus = creation.pod.devices.get(DeviceType.GPU, ())
     if len(gpus) > MOST_DEVICES:
         raise InputError(
             f"found {len(gpus)} GPUs; accepted are {MOST_DEVICES}", path=f"{ALLOCATED.path}.gpu"
@@ -148,9 +140,10 @@ def _gpus(creation: ContainerCreation) -> Sequence[DeviceAllocation]:
 
 
 def _is_shared(creation: ContainerCreation, gpus: Sequence[DeviceAllocation]) -> bool:
-    if not wants_limits(creation.pod.pod):
+    if not creation.pod.wants_gpu_limits:
         return False
-    return _amount(gpus[0], GPU_MEMORY_RATIO) < WHOLE_DEVICE
+    is_part = not creation.claimed_gpus and creation.pod.requests_gpu_share
+    return is_part or _amount(gpus[0], GPU_MEMORY_RATIO) < WHOLE_DEVICE
 
 
 def _limits(gpu: DeviceAllocation) -> dict[str, str]:

@@ -7,11 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from koordinator.api.annotations.pod_qos import read_cpu_qos
 from koordinator.api.qos import KubeQos, QosClass
 from koordinator.api.resource_qos import CpuQos
 from koordinator.domain.cgroups.files import CgroupFile
-from koordinator.foundation.errors import InputError
 from koordinator.koordlet.hooks.cpu_qos import (
     CORE_SCHED,
     cpu_policy,
@@ -90,12 +88,7 @@ def pod_identity(pod: PodView, identities: GroupIdentities) -> int:
     if not identities.is_enabled:
         return 0
     if pod.labelled_qos is QosClass.LS:
-        try:
-            own = read_cpu_qos(pod.pod.metadata)
-        except InputError:
-            own = None
-        if own is not None:
-            return (own.group_identity or 0) if own.enable else 0
+        return pod.group_identity(identities.classes[QosClass.LS])
     if pod.labelled_qos in identities.classes:
         return identities.classes[pod.labelled_qos]
     return 0 if pod.labelled_qos is QosClass.SYSTEM else identities.unlabelled[pod.kube_qos]

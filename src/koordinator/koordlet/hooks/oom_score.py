@@ -6,14 +6,9 @@ Source: koordinator pkg/koordlet/runtimehooks/hooks/oomscoreadj; kubernetes
 pkg/kubelet/qos/policy.go.
 """
 
-from collections.abc import Mapping
 from typing import Final
 
-from koordinator.api.annotations.codec import read_int32
-from koordinator.api.annotations.pod_qos import OOM_SCORE_ADJ, OOM_SCORE_ADJ_SPEC
-from koordinator.api.meta import ObjectMeta
 from koordinator.api.qos import KubeQos
-from koordinator.foundation.errors import InputError
 from koordinator.koordlet.intents import Intent, SetOomScore
 from koordinator.koordlet.view.node_view import NodeView
 from koordinator.koordlet.view.pods import PodView
@@ -31,7 +26,7 @@ def plan_oom_scores(view: NodeView) -> list[Intent]:
     """
     intents: list[Intent] = []
     for pod in view.active_pods:
-        by_container, default = _scores(pod.pod.metadata)
+        by_container, default = pod.oom_scores
         least = least_score(pod)
         for container in pod.containers:
             value = by_container.get(container.name, default)
@@ -45,14 +40,3 @@ def least_score(pod: PodView) -> int:
     """Return how far a pod may be spared: a Guaranteed or critical one as the kubelet spares it."""
     is_critical = (pod.pod.spec.priority or 0) >= _CRITICAL_PRIORITY
     return _LEAST[KubeQos.GUARANTEED if is_critical else pod.kube_qos]
-
-
-def _scores(meta: ObjectMeta) -> tuple[Mapping[str, int], int | None]:
-    try:
-        by_container = OOM_SCORE_ADJ_SPEC.read(meta) or {}
-    except InputError:
-        by_container = {}
-    try:
-        return by_container, read_int32(meta, OOM_SCORE_ADJ)
-    except InputError:
-        return by_container, None

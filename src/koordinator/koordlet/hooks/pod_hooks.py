@@ -53,6 +53,15 @@ class PodHooks:
         """The pods of the view by the folder of their cgroup."""
         return {pod.folder: pod for pod in self.view.pods}
 
+    @cached_property
+    def bound_cpus(self) -> int:
+        """A mask of the CPUs that pods of the view have for themselves."""
+        mask = 0
+        for pod in self.view.active_pods:
+            if not pod.offers_resources:
+                mask |= pod.bound_cpus
+        return mask
+
     def hooks(self, taken_cpus: int = 0) -> Iterator[tuple[str, PodHook]]:
         """Yield the hooks by gate, in the order in which they are applied.
 

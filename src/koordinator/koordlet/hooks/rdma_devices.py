@@ -34,7 +34,7 @@ def rdma_adjustment(creation: ContainerCreation, verbs: VerbsLookup) -> Containe
 
     Raises InputError for an allocation that can't be read, and for a card that is not here.
     """
-    allocated = ALLOCATED.read(creation.pod.pod.metadata) or {}
+    allocated = creation.pod.devices
     functions = list(_functions(allocated.get(DeviceType.RDMA, ())))
     if not functions:
         return ContainerAdjustment()

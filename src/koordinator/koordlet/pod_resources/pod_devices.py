@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from koordinator.api.annotations.devices import ALLOCATED, DeviceAllocation
+from koordinator.api.annotations.devices import DeviceAllocation, DeviceAllocations
 from koordinator.api.device import DeviceType
-from koordinator.api.meta import ObjectMeta
 from koordinator.api.resource_names import FPGA, NVIDIA_GPU, RDMA
 
 MOST_DEVICES: Final = 1024  # of one type, virtual functions included; no machine has more
@@ -20,13 +19,11 @@ NAMES: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 
-def pod_devices(meta: ObjectMeta) -> dict[str, tuple[str, ...]]:
+def pod_devices(allocated: DeviceAllocations) -> dict[str, tuple[str, ...]]:
     """Return ids by resource name, in the order of the names.
 
     They are virtual functions by their PCI addresses, whole RDMA cards likewise, and GPUs by UUID.
-    Raises InputError for an allocation that can't be read.
     """
-    allocated = ALLOCATED.read(meta) or {}
     found = {NAMES[kind]: _ids(devices) for kind, devices in allocated.items() if kind in NAMES}
     return {name: ids for name, ids in sorted(found.items()) if ids}
 

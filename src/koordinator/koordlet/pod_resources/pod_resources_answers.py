@@ -95,7 +95,7 @@ class PodResourcesAnswers:
         if before is not None and before.view is pod and not before.problem:
             return before
         try:
-            devices = pod_devices(pod.pod.metadata)
+            devices = pod_devices(pod.devices)
             if devices:
                 self._check_devices(pod)
         except InputError as error:

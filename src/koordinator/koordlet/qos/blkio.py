@@ -8,11 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, Protocol
 
-from koordinator.api.annotations.pod_qos import BLKIO_QOS
 from koordinator.api.qos import QosClass
 from koordinator.api.resource_qos import BlockDevice, BlockIoLimits, BlockIoQos, ResourceQos
 from koordinator.domain.cgroups.files import CgroupFile
-from koordinator.foundation.errors import InputError
 from koordinator.koordlet.intents import Intent, SetBlockDevice
 from koordinator.koordlet.view.node_view import NodeView
 from koordinator.koordlet.view.pods import PodView
@@ -54,12 +52,9 @@ def plan_blkio(view: NodeView, disks: DiskLookup) -> list[Intent]:
     for pod in view.active_pods:
         if pod.labelled_qos is QosClass.NONE or pod.pod.status.phase != _RUNNING:
             continue
-        try:
-            own = BLKIO_QOS.read(pod.pod.metadata)
-        except InputError:
-            continue
+        own = pod.block_devices
         if own is not None:
-            intents += _plan(view, pod.folder, own.blocks, disks, pod)
+            intents += _plan(view, pod.folder, own, disks, pod)
     return intents
 
 

@@ -11,12 +11,9 @@ from typing import Final
 
 import numpy as np
 
-from koordinator.api.annotations.pod_qos import CPU_BURST
 from koordinator.api.node_slo import CpuBurstSettings, CpuBurstStrategy
 from koordinator.api.qos import QosClass
 from koordinator.domain.cgroups.files import CFS_PERIOD_US, CgroupFile, quota_of_milli
-from koordinator.domain.colocation.overlay import overlaid
-from koordinator.foundation.errors import InputError
 from koordinator.koordlet.intents import Intent, SetCgroup
 from koordinator.koordlet.metrics import Metric
 from koordinator.koordlet.qos.burst_limiter import BurstLimiter
@@ -73,7 +70,7 @@ class CpuBurst:
         for pod in view.active_pods:
             if pod.labelled_qos in _NOT_BURSTABLE:
                 continue
-            settings = burst_settings(pod, strategy)
+            settings = pod.burst_settings(strategy)
             intents += _fixed_burst(pod, settings)
             intents += self._quota_burst(inputs, pod, settings, state)
         self._forget(view.now_s)
@@ -156,24 +153,6 @@ class CpuBurst:
     def _forget(self, now_s: float) -> None:
         for key in [key for key, found in self._limiters.items() if found.is_expired(now_s)]:
             del self._limiters[key]
-
-
-def burst_settings(pod: PodView, strategy: CpuBurstStrategy) -> CpuBurstSettings:
-    """Return those of the node, overridden by the pod's; an unreadable annotation counts for none.
-
-    Source: ``genPodBurstConfig``.
-    """
-    settings = CpuBurstSettings(
-        policy=strategy.policy,
-        cpu_burst_percent=strategy.cpu_burst_percent,
-        cfs_quota_burst_percent=strategy.cfs_quota_burst_percent,
-        cfs_quota_burst_period_seconds=strategy.cfs_quota_burst_period_seconds,
-    )
-    try:
-        own = CPU_BURST.read(pod.pod.metadata)
-    except InputError:
-        own = None
-    return settings if own is None else overlaid(settings, own)
 
 
 def node_state(inputs: StrategyInputs, threshold_percent: int) -> SharePoolState:

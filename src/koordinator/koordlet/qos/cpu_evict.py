@@ -86,7 +86,7 @@ def _satisfaction(inputs: StrategyInputs) -> Task | None:
         SATISFACTION,
         Target.REQUESTED,
         {BATCH_CPU: float(release or 0)},
-        _by_priority_and_share(inputs, SATISFACTION),
+        _by_priority_and_share(inputs),
         lambda candidate: {BATCH_CPU: candidate.requested},
         f"best effort has {limit:.0f}m of {request:.0f}m requested, below {lower} %",
     )
@@ -160,9 +160,9 @@ def _candidates(
     )
 
 
-def _by_priority_and_share(inputs: StrategyInputs, feature: str) -> list[EvictionCandidate]:
+def _by_priority_and_share(inputs: StrategyInputs) -> list[EvictionCandidate]:
     """Return best-effort pods, lowest priority first, then those that use most of their request."""
-    found = best_effort_pods(inputs.view, feature, lambda pod: _used_milli(inputs, pod), BATCH_CPU)
+    found = best_effort_pods(inputs.view, lambda pod: _used_milli(inputs, pod), BATCH_CPU)
     return sorted(
         found,
         key=lambda each: (

@@ -9,12 +9,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from koordinator.api.annotations.pod_qos import EVICTION_POLICY, eviction_priority
 from koordinator.api.defaults import DEFAULT_GRACE_PERIOD_S
-from koordinator.api.labels import COMPONENT, EVICTION_ENABLED, NODE_MANAGER, POD_PRIORITY
 from koordinator.api.qos import PriorityBand, QosClass, priority_of
 from koordinator.api.resource_names import BAND_RESOURCES, MEMORY
-from koordinator.foundation.errors import InputError
 from koordinator.koordlet.intents import EndContainers, EvictPod
 from koordinator.koordlet.view.node_view import NodeView
 from koordinator.koordlet.view.pods import PodView
@@ -99,7 +96,7 @@ def choose_with_copilot(
 
 def is_runtime(pod: PodView) -> bool:
     """Return whether a pod runs containers that are no pods: a NodeManager of YARN."""
-    return pod.pod.metadata.labels.get(COMPONENT) == NODE_MANAGER
+    return pod.is_node_manager
 
 
 def _more_asked(
@@ -114,20 +111,6 @@ def _more_asked(
             amounts[resource] = max(amounts.get(resource, 0.0), missing)
     message = f"trigger by koordlet feature {task.feature}, end containers of YARN: {task.why}"
     return EndContainers(amounts, task.feature, message)
-
-
-def may_be_evicted(pod: PodView, feature: str) -> bool:
-    """Return whether the pod's list of features that may evict it has this one, or there is none.
-
-    A list that can't be read protects the pod.
-    """
-    meta = pod.pod.metadata
-    if EVICTION_POLICY.key not in meta.annotations:
-        return True
-    try:
-        return feature in (EVICTION_POLICY.read(meta) or ())
-    except InputError:
-        return False
 
 
 def by_priority(
@@ -148,22 +131,25 @@ def by_priority(
         amount = used(pod)
         if (
             amount is not None
-            and pod.pod.metadata.labels.get(EVICTION_ENABLED) == "true"
-            and may_be_evicted(pod, feature)
+            and pod.agrees_to_eviction
+            and pod.may_be_evicted(feature)
             and priority_of(pod.pod) <= highest_priority
         ):
             found.append(EvictionCandidate(pod, amount, float(band_request(pod, resource)[1])))
-    return sorted(found, key=lambda each: (*_importance(each.pod), -weight(each)))
+    return sorted(found, key=lambda each: (*each.pod.eviction_order, -weight(each)))
 
 
 def best_effort_pods(
-    view: NodeView, feature: str, used: Callable[[PodView], float | None], resource: str
+    view: NodeView, used: Callable[[PodView], float | None], resource: str
 ) -> list[EvictionCandidate]:
-    """Return the active BE pods that may be evicted for a feature, in the order of the node."""
+    """Return the active BE pods, in the order of the node.
+
+    They live on what others leave, so their own lists of features do not keep them.
+    """
     return [
         EvictionCandidate(pod, used(pod) or 0.0, float(pod.requests.get(resource, 0)))
         for pod in view.active_pods
-        if pod.labelled_qos is QosClass.BE and may_be_evicted(pod, feature)
+        if pod.labelled_qos is QosClass.BE
     ]
 
 
@@ -237,16 +223,6 @@ def _bands_of(release: Amounts) -> set[PriorityBand]:
     return {
         band for band, names in BAND_RESOURCES.items() if any(n in release for n in names.values())
     }
-
-
-def _importance(pod: PodView) -> tuple[int, int, int]:
-    priority = priority_of(pod.pod)
-    label = pod.pod.metadata.labels.get(POD_PRIORITY, "")
-    try:
-        within = int(label)
-    except ValueError:
-        within = priority
-    return eviction_priority(pod.pod.metadata), priority, within
 
 
 def _is_missing(task: Task, released: Amounts) -> bool:

@@ -93,7 +93,7 @@ def _allocatable(inputs: StrategyInputs) -> Task | None:
 
 def _best_effort(inputs: StrategyInputs) -> list[EvictionCandidate]:
     """Return best-effort pods: lowest priority first, then by memory, then by name, backwards."""
-    found = best_effort_pods(inputs.view, BEST_EFFORT, lambda pod: _used(inputs, pod), BATCH_MEMORY)
+    found = best_effort_pods(inputs.view, lambda pod: _used(inputs, pod), BATCH_MEMORY)
     by_name = sorted(found, key=lambda each: each.pod.pod.metadata.name, reverse=True)
     return sorted(by_name, key=lambda each: (each.pod.pod.spec.priority or 0, -each.used))
 

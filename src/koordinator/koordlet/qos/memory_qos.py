@@ -8,16 +8,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from koordinator.api.annotations.pod_qos import MEMORY_QOS
 from koordinator.api.core import ResourceList
 from koordinator.api.qos import KubeQos, QosClass
 from koordinator.api.resource_names import BATCH_MEMORY, MEMORY
 from koordinator.api.resource_qos import MemoryQos, MemorySettings, ResourceQos
 from koordinator.domain.cgroups.files import MAX_INT64, UNLIMITED, CgroupFile
 from koordinator.domain.cgroups.readings import PAGE_BYTES
-from koordinator.domain.colocation.overlay import overlaid
 from koordinator.domain.pod_requests import pod_limits
-from koordinator.foundation.errors import InputError
 from koordinator.koordlet.intents import Intent, SetCgroup
 from koordinator.koordlet.view.node_view import NodeView
 from koordinator.koordlet.view.pods import ContainerView, PodView
@@ -46,7 +43,7 @@ def plan_memory_qos(view: NodeView) -> list[Intent]:
     allocatable = view.machine.allocatable.get(MEMORY, 0)
     intents: list[Intent] = []
     for pod in view.active_pods:
-        settings = memory_settings(view, pod)
+        settings = _settings(view, pod)
         request = _pod_request(pod)
         tier = tiers[pod.kube_qos]
         tier.minimum = _added(tier.minimum, request, settings.min_limit_percent)
@@ -67,25 +64,10 @@ def plan_memory_qos(view: NodeView) -> list[Intent]:
     return intents
 
 
-def memory_settings(view: NodeView, pod: PodView) -> MemorySettings:
-    """Return the settings of a pod: its own, over those its policy begins with.
-
-    An annotation that can't be read counts for none.
-    """
-    base: MemorySettings = view.qos_of(pod).memory_qos or MemoryQos()
-    try:
-        own = MEMORY_QOS.read(pod.pod.metadata)
-    except InputError:
-        own = None
-    if own is None:
-        return base
-    if own.policy == "none":
-        return NO_MEMORY_QOS
-    if own.policy == "auto":
-        base = AUTO_MEMORY_QOS.get("LSR" if pod.qos is QosClass.LSE else pod.qos) or base
-    names = MemorySettings.__struct_fields__
-    plain = MemorySettings(**{name: getattr(base, name) for name in names})
-    return overlaid(plain, MemorySettings(**{name: getattr(own, name) for name in names}))
+def _settings(view: NodeView, pod: PodView) -> MemorySettings:
+    of_class = view.qos_of(pod).memory_qos or MemoryQos()
+    auto = AUTO_MEMORY_QOS.get("LSR" if pod.qos is QosClass.LSE else pod.qos)
+    return pod.memory_settings(of_class, auto, NO_MEMORY_QOS)
 
 
 def container_values(

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from koordinator.api.annotations.pod_qos import RESCTRL, ResctrlConfig, ResctrlResource
+from koordinator.api.annotations.pod_qos import ResctrlConfig, ResctrlResource
 from koordinator.api.qos import QosClass
 from koordinator.api.resource_qos import ResctrlQos
 from koordinator.foundation.errors import InputError
@@ -40,7 +40,7 @@ class ResctrlFacts:
 def wants_resctrl(view: NodeView) -> bool:
     """Return whether a class or a pod shares caches out at all."""
     is_wanted = any(_settings(view, qos).enable for qos in CLASS_GROUPS)
-    return is_wanted or any(_own(pod) is not None for pod in view.active_pods)
+    return is_wanted or any(_own(view, pod) is not None for pod in view.active_pods)
 
 
 def plan_class_resctrl(view: NodeView, facts: ResctrlFacts) -> list[Intent]:
@@ -48,7 +48,9 @@ def plan_class_resctrl(view: NodeView, facts: ResctrlFacts) -> list[Intent]:
     intents: list[Intent] = []
     for qos in CLASS_GROUPS:
         settings = _settings(view, qos)
-        pods = (pod for pod in view.active_pods if _group_of(pod) is qos and _own(pod) is None)
+        pods = (
+            pod for pod in view.active_pods if _group_of(pod) is qos and _own(view, pod) is None
+        )
         try:
             schemata = _class_schemata(settings, facts)
         except InputError:
@@ -63,7 +65,7 @@ def plan_pod_resctrl(view: NodeView, facts: ResctrlFacts) -> list[Intent]:
     intents: list[Intent] = []
     keep = set()
     for pod in view.active_pods:
-        own = _own(pod)
+        own = _own(view, pod)
         if own is None:
             continue
         try:
@@ -83,13 +85,14 @@ def plan_pod_resctrl(view: NodeView, facts: ResctrlFacts) -> list[Intent]:
 
 
 def _settings(view: NodeView, qos: QosClass) -> ResctrlQos:
+    """Return the share of a class; one that has no group is not held to any."""
     strategy = view.qos_strategy
     classes = {
         QosClass.LSR: strategy.lsr_class,
         QosClass.LS: strategy.ls_class,
         QosClass.BE: strategy.be_class,
     }
-    found = classes[qos]
+    found = classes.get(qos)
     return (found.resctrl_qos if found is not None else None) or ResctrlQos()
 
 
@@ -144,19 +147,16 @@ def _percentages(resource: ResctrlResource, facts: ResctrlFacts) -> dict[int, in
     return found
 
 
-def pod_group(pod: PodView) -> str | None:
+def pod_group(view: NodeView, pod: PodView) -> str | None:
     """Return the group that a pod has for itself; None if it asks for none."""
     try:
-        return path_component(POD_GROUP_PREFIX + pod.uid) if _own(pod) is not None else None
+        return path_component(POD_GROUP_PREFIX + pod.uid) if _own(view, pod) is not None else None
     except InputError:
         return None
 
 
-def _own(pod: PodView) -> ResctrlConfig | None:
-    try:
-        return RESCTRL.read(pod.pod.metadata)
-    except InputError:
-        return None
+def _own(view: NodeView, pod: PodView) -> ResctrlConfig | None:
+    return pod.cache_shares(_settings(view, _group_of(pod)))
 
 
 def _group_of(pod: PodView) -> QosClass:

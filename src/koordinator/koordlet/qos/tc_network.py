@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv4Address
 from typing import Final
 
-from koordinator.api.annotations.pod_qos import NETWORK_QOS
 from koordinator.api.qos import QosClass
 from koordinator.api.resource_qos import NetworkQos, ResourceQos
 from koordinator.domain.cgroups.files import CgroupFile
@@ -82,7 +81,7 @@ def plan_network_shape(view: NodeView) -> NetworkShape | None:
     return NetworkShape(
         total_bps=total_bps,
         default_minor=SYSTEM_MINOR,
-        classes=(others, latency, batch, *_own_classes(limits, total_bps)),
+        classes=(others, latency, batch, *_own_classes(limits, (others, latency, batch))),
         sets=tuple(_sets(view.active_pods, {limit.pod.uid for limit in limits})),
         addresses=tuple(
             (address, limit.minor) for limit in limits if (address := _address(limit.pod))
@@ -162,11 +161,20 @@ def _class(qos: ResourceQos | None, minor: int, total_bps: int) -> BandwidthClas
     )
 
 
-def _own_classes(limits: Iterable[PodLimit], total_bps: int) -> Iterator[BandwidthClass]:
+def _own_classes(
+    limits: Iterable[PodLimit], classes: Iterable[BandwidthClass]
+) -> Iterator[BandwidthClass]:
+    """Yield a class per limit, which has no more, and is sure of no more, than its QoS class."""
+    by_minor = {each.minor: each for each in classes}
     for limit in limits:
-        bits = max(min(limit.egress_bps, total_bps), _LEAST_BPS)
-        priority = _PRIORITIES[_CLASSES[limit.pod.labelled_qos]]
-        yield BandwidthClass(minor=limit.minor, rate_bps=bits, ceil_bps=bits, priority=priority)
+        whole = by_minor[_CLASSES[limit.pod.labelled_qos]]
+        bits = max(limit.egress_bps, _LEAST_BPS)
+        yield BandwidthClass(
+            minor=limit.minor,
+            rate_bps=min(bits, whole.rate_bps),
+            ceil_bps=min(bits, whole.ceil_bps),
+            priority=whole.priority,
+        )
 
 
 def _sets(pods: Iterable[PodView], own: set[str]) -> Iterator[AddressSet]:
@@ -191,7 +199,7 @@ def _address(pod: PodView) -> str:
 
 def _egress_bps(pod: PodView) -> int:
     try:
-        stated = NETWORK_QOS.read(pod.pod.metadata)
+        stated = pod.network_qos
         return Quantity.parse(stated.egress_limit).value() if stated and stated.egress_limit else 0
     except InputError:
         return 0

@@ -8,7 +8,6 @@ from typing import Final
 
 import msgspec
 
-from koordinator.api.annotations.pod_qos import NETWORK_QOS
 from koordinator.api.qos import KubeQos, QosClass
 from koordinator.api.resource_qos import NetworkQos, ResourceQos
 from koordinator.foundation.errors import InputError
@@ -128,7 +127,7 @@ def _pods_text(view: NodeView) -> str:
 def _limits(pod: PodView) -> tuple[int, int] | None:
     """Return what a pod may receive and send, in bytes per second; None if that can't be read."""
     try:
-        stated = NETWORK_QOS.read(pod.pod.metadata)
+        stated = pod.network_qos
         if stated is None:
             return 0, 0
         amounts = [

@@ -221,10 +221,13 @@ class RuntimeHooks:
         if published is None:
             return None
         try:
-            return pod_of(starting, published.hooks.pods, published.hooks.view.layout)
+            hooks = published.hooks
+            pod = pod_of(starting, hooks.pods, hooks.view.layout)
         except InputError as error:
             self._tell("all hooks", stage, starting, "", str(error))
             return None
+        # What nobody has shown to be its own is not taken from others.
+        return pod if pod.folder in hooks.pods else replace(pod, others_cpus=hooks.bound_cpus)
 
     def _look_at_creation(
         self,
@@ -329,7 +332,7 @@ class RuntimeHooks:
         """Return the group of resctrl that the container is to start in; it has to exist."""
         if published.caches is None:
             return None
-        own = pod_group(pod)
+        own = pod_group(published.hooks.view, pod)
         if own is not None:
             return own if RESCTRL in published.hooks.gates and self._resctrl.has(own) else None
         qos = QosClass.LSR if pod.qos is QosClass.LSE else pod.qos

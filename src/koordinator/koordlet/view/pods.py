@@ -5,12 +5,36 @@ Source: koordinator pkg/koordlet/statesinformer/impl/states_pods.go; pkg/koordle
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from koordinator.api.annotations.numa import RESOURCE_STATUS, CpuAllocation
+from koordinator.api.annotations.devices import ALLOCATED, DeviceAllocations
+from koordinator.api.annotations.numa import RESOURCE_STATUS
+from koordinator.api.annotations.pod_qos import (
+    BLKIO_QOS,
+    EVICTION_POLICY,
+    NETWORK_QOS,
+    PodNetworkQos,
+    ResctrlConfig,
+    eviction_priority,
+)
 from koordinator.api.core import ResourceList
+from koordinator.api.labels import (
+    COMPONENT,
+    CORE_SCHED_GROUP_ID,
+    EVICTION_ENABLED,
+    GPU_ISOLATION_PROVIDER,
+    HAMI_CORE,
+    NODE_MANAGER,
+    OPERATING_MODE,
+    POD_PRIORITY,
+    CoreSchedPolicy,
+    OperatingMode,
+    core_sched_policy,
+    is_true,
+)
+from koordinator.api.node_slo import CpuBurstSettings
 from koordinator.api.pod import Container, ContainerStatus, Pod
 from koordinator.api.qos import (
     KubeQos,
@@ -19,13 +43,15 @@ from koordinator.api.qos import (
     band_of,
     kube_qos_of,
     labelled_qos,
+    priority_of,
     qos_of,
 )
+from koordinator.api.resource_qos import BlockDevice, MemorySettings, ResctrlQos
 from koordinator.domain.cgroups.layout import CgroupLayout
-from koordinator.domain.cpus.cpu_list import parse_cpu_list
 from koordinator.domain.pod_requests import pod_requests
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.path_component import PathComponent, path_component
+from koordinator.koordlet.view import bounded_annotations as bounded
 
 _ENDED_PHASES = ("Succeeded", "Failed")
 _CONFIG = "kubernetes.io/config"
@@ -69,6 +95,7 @@ class PodView:
     pod: Pod
     folder: str
     containers: tuple[ContainerView, ...]
+    others_cpus: int = 0  # a mask of those that other pods of the node had before
 
     @cached_property
     def uid(self) -> PathComponent:
@@ -106,21 +133,147 @@ class PodView:
         return pod_requests(self.pod.spec)
 
     @cached_property
-    def cpu_allocation(self) -> CpuAllocation | None:
-        """What the scheduler gave it of CPUs; None if nothing, or nothing that can be read."""
-        try:
-            return RESOURCE_STATUS.read(self.pod.metadata)
-        except InputError:
-            return None
+    def stated_cpus(self) -> int:
+        """A mask of the CPUs of its own that its annotation names, whoever wrote that."""
+        return bounded.stated_cpus(self.pod.metadata)
 
     @cached_property
     def bound_cpus(self) -> int:
-        """A mask of the CPUs that it has for itself."""
-        allocation = self.cpu_allocation
+        """A mask of the CPUs that it has for itself: of its request, and no other pod's."""
+        return bounded.granted_cpus(self.pod, self.stated_cpus & ~self.others_cpus)
+
+    @property
+    def has_cpu_allocation(self) -> bool:
+        """Whether it has an annotation of the scheduler about CPUs, whatever it says."""
+        return RESOURCE_STATUS.is_in(self.pod.metadata.annotations)
+
+    @cached_property
+    def numa_nodes(self) -> tuple[int, ...]:
+        """The NUMA nodes from which the scheduler gave it CPU that it shares."""
+        return bounded.allocated_numa_nodes(self.pod)
+
+    @cached_property
+    def batch_resources(self) -> bounded.BatchResources:
+        """The batch resources of its containers; empty without any."""
+        return bounded.batch_resources(self.pod)
+
+    @property
+    def devices(self) -> DeviceAllocations:
+        """The devices that it was given, by type.
+
+        Raises InputError for an annotation that can't be read, or has more than it requests.
+        """
+        return bounded.allocated_devices(self.pod)
+
+    @property
+    def devices_text(self) -> str:
+        """The annotation of its devices as it was written, to see a change."""
+        return self.pod.metadata.annotations.get(ALLOCATED.key, "")
+
+    @property
+    def wants_gpu_limits(self) -> bool:
+        """Whether HAMi-core is to hold it to its shares of GPUs."""
+        return self.pod.metadata.labels.get(GPU_ISOLATION_PROVIDER) == HAMI_CORE
+
+    @property
+    def requests_gpu_share(self) -> bool:
+        """Whether it requests a part of a GPU."""
+        return bounded.requests_gpu_share(self.pod)
+
+    def memory_settings(
+        self, of_class: MemorySettings, auto: MemorySettings | None, none: MemorySettings
+    ) -> MemorySettings:
+        """Return its memory QoS where its class has ``of_class``; see there for the others."""
+        return bounded.memory_settings(
+            self.pod.metadata, of_class, auto, none, protects=not self.is_best_effort
+        )
+
+    def burst_settings(self, of_node: CpuBurstSettings) -> CpuBurstSettings:
+        """Return its CPU burst, which exceeds the node's in nothing."""
+        return bounded.burst_settings(self.pod.metadata, of_node)
+
+    def group_identity(self, of_class: int) -> int:
+        """Return its group identity, which is not above that of its class."""
+        return bounded.group_identity(self.pod.metadata, of_class)
+
+    def cache_shares(self, of_class: ResctrlQos) -> ResctrlConfig | None:
+        """Return its own shares of caches, within those of its class; None if it has none."""
+        return bounded.cache_shares(self.pod.metadata, of_class)
+
+    @property
+    def oom_scores(self) -> tuple[Mapping[str, int], int | None]:
+        """OOM score adjustments by container, and of all others; the hook bounds them by class."""
+        return bounded.oom_scores(self.pod.metadata)
+
+    @property
+    def block_devices(self) -> tuple[BlockDevice, ...] | None:
+        """Its limits of block devices, which come on top of its tier's; None if it has none."""
         try:
-            return parse_cpu_list(allocation.cpuset) if allocation is not None else 0
+            own = BLKIO_QOS.read(self.pod.metadata)
         except InputError:
-            return 0
+            return None
+        return own.blocks if own is not None else None
+
+    @property
+    def network_qos(self) -> PodNetworkQos | None:
+        """Its limits of bandwidth.  Raises InputError for an annotation that can't be read."""
+        return NETWORK_QOS.read(self.pod.metadata)
+
+    @property
+    def core_policy(self) -> CoreSchedPolicy:
+        """With which other pods it may share cores."""
+        return core_sched_policy(self.pod.metadata.labels)
+
+    @property
+    def core_group(self) -> str:
+        """Its group of pods that share cores, all of one namespace; empty if it names none."""
+        meta = self.pod.metadata
+        name = meta.labels.get(CORE_SCHED_GROUP_ID, "")
+        return f"{meta.namespace}/{name}" if name else ""
+
+    @property
+    def agrees_to_eviction(self) -> bool:
+        """Whether it may be evicted for the sake of others though it is not best effort."""
+        return is_true(self.pod.metadata.labels, EVICTION_ENABLED)
+
+    def may_be_evicted(self, feature: str) -> bool:
+        """Return whether its list of features that may evict it has this one, or there is none.
+
+        A list that can't be read protects the pod.
+        """
+        meta = self.pod.metadata
+        if EVICTION_POLICY.key not in meta.annotations:
+            return True
+        try:
+            return feature in (EVICTION_POLICY.read(meta) or ())
+        except InputError:
+            return False
+
+    @property
+    def eviction_order(self) -> tuple[int, int, int, int]:
+        """What sorts pods by importance, the least one first.
+
+        Its own priority of eviction puts it before any other pod if it is negative, and after those
+        of its priority alone if it is positive.
+        """
+        own, priority = eviction_priority(self.pod.metadata), priority_of(self.pod)
+        label = self.pod.metadata.labels.get(POD_PRIORITY, "")
+        try:
+            within = int(label)
+        except ValueError:
+            within = priority
+        return min(own, 0), priority, max(own, 0), within
+
+    @property
+    def is_node_manager(self) -> bool:
+        """Whether it says that it runs containers that are no pods: a NodeManager of YARN."""
+        return self.pod.metadata.labels.get(COMPONENT) == NODE_MANAGER
+
+    @property
+    def offers_resources(self) -> bool:
+        """Whether what it has is for other pods as well, as that of a reservation."""
+        mode = self.pod.metadata.labels.get(OPERATING_MODE)
+        return mode == OperatingMode.RESERVATION
 
     @property
     def is_active(self) -> bool:

@@ -13,6 +13,8 @@ from koordinator.koordlet.app.device_holders import DeviceHolders
 from koordinator.koordlet.view.pods import PodView, pod_view
 
 KEY = "scheduling.koordinator.sh/device-allocated"
+#: What pods ask for here: a card, and a GPU or parts of it.
+ASKED: dict[str, Any] = {"requests": {"koordinator.sh/rdma": 100, "nvidia.com/gpu": 1}}
 VF = {"rdma": [{"minor": 0, "extension": {"vfs": [{"minor": 1, "busID": "0000:1f:00.2"}]}}]}
 
 
@@ -34,7 +36,7 @@ class Node:
     def hear(self, name: str, allocated: Any, **more: Any) -> PodView:
         """Let the API server tell of a pod."""
         text = allocated if isinstance(allocated, str) else json.dumps(allocated)
-        view = pod_view(pod(name, annotations={KEY: text}, **more), LAYOUT)
+        view = pod_view(pod(name, annotations={KEY: text}, **ASKED, **more), LAYOUT)
         self.pods[name] = view
         self.holders.publish(self.pods.values())
         return view
@@ -145,10 +147,12 @@ def test_an_agent_that_starts_again_asks_who_started_first() -> None:
     """Then all pods come at once; their names do not matter."""
     node = Node()
     thief = pod_view(
-        pod("a", annotations={KEY: json.dumps(VF)}, startTime="2024-01-02T00:00:00Z"), LAYOUT
+        pod("a", annotations={KEY: json.dumps(VF)}, **ASKED, startTime="2024-01-02T00:00:00Z"),
+        LAYOUT,
     )
     owner = pod_view(
-        pod("b", annotations={KEY: json.dumps(VF)}, startTime="2024-01-01T00:00:00Z"), LAYOUT
+        pod("b", annotations={KEY: json.dumps(VF)}, **ASKED, startTime="2024-01-01T00:00:00Z"),
+        LAYOUT,
     )
     for each in (thief, owner):
         node.tree.add(each.folder)
@@ -160,7 +164,7 @@ def test_an_agent_that_starts_again_asks_who_started_first() -> None:
 def test_a_pod_that_no_list_has_yet_is_remembered() -> None:
     """The runtime asks before the API server tells."""
     node = Node()
-    owner = pod_view(pod("owner", annotations={KEY: json.dumps(VF)}), LAYOUT)
+    owner = pod_view(pod("owner", annotations={KEY: json.dumps(VF)}, **ASKED), LAYOUT)
     assert node.start(owner)
     node.hear("unrelated", gpu(10))
     assert not node.start(node.hear("thief", VF))

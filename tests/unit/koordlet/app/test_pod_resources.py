@@ -2,7 +2,13 @@
 
 from tests.nodes import pod
 from tests.unit.koordlet.app.world import World
-from tests.unit.koordlet.pod_resources.test_pod_resources_answers import RDMA, allocated, ids, told
+from tests.unit.koordlet.pod_resources.test_pod_resources_answers import (
+    ASKED,
+    RDMA,
+    allocated,
+    ids,
+    told,
+)
 
 from koordinator.foundation.protobuf import decode_message, encode_message
 from koordinator.koordlet.app.device_holders import DeviceHolders
@@ -26,11 +32,11 @@ def test_a_pod_is_known_from_the_step_that_hears_of_it_until_it_has_gone() -> No
     )
     world.agent = world.start(pod_resources=answers, device_holders=holders)
     world.seconds(1)
-    view = world.add(pod("job", annotations=allocated("0000:01:00.2")))
+    view = world.add(pod("job", **ASKED, annotations=allocated("0000:01:00.2")))
     assert ids(asked(answers, "job")) == [{}]
     world.agent.step()
     assert RDMA in ids(asked(answers, "job"))[0]
-    world.add(pod("thief", annotations=allocated("0000:01:00.2")))
+    world.add(pod("thief", **ASKED, annotations=allocated("0000:01:00.2")))
     world.agent.step()
     assert ids(asked(answers, "thief")) == [{}]
     world.cluster.delete(type(view.pod), "job", "default")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.nodes import LAYOUT
 
 from koordinator.api.codec import decode
-from koordinator.api.pod import Pod
+from koordinator.api.pod import Container, Pod
 from koordinator.foundation.errors import InputError
 from koordinator.koordlet.adjustments import ContainerAdjustment, ContainerMount
 from koordinator.koordlet.hooks.gpu_sharing import (
@@ -39,7 +39,7 @@ def creation(
     name: str = "main",
     uid: str = "0a-1b",
 ) -> ContainerCreation:
-    """Return a container of a pod with an annotation, JSON or text."""
+    """Return a container of a pod that the runtime starts, with an annotation, JSON or text."""
     text = allocated if isinstance(allocated, str) else json.dumps(allocated)
     pod = decode(
         {
@@ -50,11 +50,11 @@ def creation(
                 "labels": PROVIDER if labels is None else labels,
                 "annotations": {ALLOCATED: text} if text else {},
             },
-            "spec": {"containers": [{"name": name}]},
+            "spec": {"containers": []},
         },
         Pod,
     )
-    container = ContainerView(name, "containerd://1", "folder", pod.spec.containers[0])
+    container = ContainerView(name, "containerd://1", "folder", Container(name=name))
     return ContainerCreation(pod_view(pod, LAYOUT), container, env or {})
 
 

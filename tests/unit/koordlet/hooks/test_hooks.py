@@ -150,7 +150,7 @@ def cpuset_of(
 
 
 NEEDS: dict[str, Any] = {"requests": {"cpu": 1}}
-BOUND = pod("b", "LSR", annotations={STATUS: '{"cpuset":"0,8"}'}, **NEEDS)
+BOUND = pod("b", "LSR", annotations={STATUS: '{"cpuset":"0,8"}'}, requests={"cpu": 2})
 
 
 def test_bound_pods_run_where_the_scheduler_said() -> None:

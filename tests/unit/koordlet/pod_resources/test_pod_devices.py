@@ -5,16 +5,15 @@ from typing import Any
 
 import pytest
 
+from koordinator.api.annotations.devices import ALLOCATED
 from koordinator.api.meta import ObjectMeta
 from koordinator.foundation.errors import InputError
 from koordinator.koordlet.pod_resources.pod_devices import MOST_DEVICES, pod_devices
 
-KEY = "scheduling.koordinator.sh/device-allocated"
-
 
 def devices(allocated: Any) -> dict[str, tuple[str, ...]]:
     text = allocated if isinstance(allocated, str) else json.dumps(allocated)
-    return pod_devices(ObjectMeta(annotations={KEY: text}))
+    return pod_devices(ALLOCATED.read(ObjectMeta(annotations={ALLOCATED.key: text})) or {})
 
 
 def test_a_joint_allocation_is_told_as_gpu_and_virtual_function() -> None:

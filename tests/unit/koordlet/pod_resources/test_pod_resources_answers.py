@@ -2,6 +2,7 @@
 
 import json
 import threading
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,6 +22,9 @@ from koordinator.koordlet.pod_resources.pod_resources_answers import PodResource
 from koordinator.koordlet.view.pods import PodView
 
 RDMA, GPU = "koordinator.sh/rdma", "nvidia.com/gpu"
+
+
+ASKED: dict[str, Any] = {key: {RDMA: 100, GPU: 1} for key in ("requests", "limits")}
 
 
 def allocated(function: str, gpu: str = "GPU-a") -> dict[str, str]:
@@ -77,7 +81,7 @@ def test_the_first_container_has_what_the_scheduler_gave_the_pod() -> None:
     """Sorted by resource among what the kubelet told; other pods are as they were."""
     node = Node()
     node.publish(
-        node.tree.add_pod(pod("job", annotations=allocated("0000:01:00.2"))),
+        node.tree.add_pod(pod("job", **ASKED, annotations=allocated("0000:01:00.2"))),
         node.tree.add_pod(pod("plain")),
     )
     job, plain = node.ask(told("job", "c0", "c1", m_plugin="x"), told("plain"))
@@ -90,7 +94,7 @@ def test_the_first_container_has_what_the_scheduler_gave_the_pod() -> None:
 def test_what_the_kubelet_tells_itself_is_left_as_it_is() -> None:
     """A device plugin that was told by the scheduler knows which container has which GPU."""
     node = Node()
-    node.publish(node.tree.add_pod(pod("job", annotations=allocated("0000:01:00.2"))))
+    node.publish(node.tree.add_pod(pod("job", **ASKED, annotations=allocated("0000:01:00.2"))))
     own = ContainerDevices(resource_name=GPU, device_ids=("GPU-b",))
     asked = PodResources(
         name="job",
@@ -107,8 +111,8 @@ def test_what_the_kubelet_tells_itself_is_left_as_it_is() -> None:
 def test_nothing_is_told_of_pods_that_are_not_on_the_machine() -> None:
     """A pod of the same name that has gone had another device, which may be somebody else's."""
     node = Node()
-    gone = pod("job-0", annotations=allocated("0000:01:00.2"))
-    ended = pod("job-1", annotations=allocated("0000:01:00.3"), phase="Succeeded")
+    gone = pod("job-0", **ASKED, annotations=allocated("0000:01:00.2"))
+    ended = pod("job-1", **ASKED, annotations=allocated("0000:01:00.3"), phase="Succeeded")
     node.publish(node.tree.add_pod(ended), PodView(gone, "kubepods/besteffort/podother", ()))
     assert node.ask(told("job-0"), told("job-1")) == (told("job-0"), told("job-1"))
 
@@ -119,7 +123,7 @@ def test_a_malformed_allocation_costs_its_own_pod_the_devices() -> None:
     hostile = {"scheduling.koordinator.sh/device-allocated": "{" * 1000}
     node.publish(
         node.tree.add_pod(pod("hostile", annotations=hostile)),
-        node.tree.add_pod(pod("job", annotations=allocated("0000:01:00.2"))),
+        node.tree.add_pod(pod("job", **ASKED, annotations=allocated("0000:01:00.2"))),
     )
     hostile_told, job = node.ask(told("hostile"), told("job"))
     assert ids(hostile_told) == [{}]
@@ -129,7 +133,7 @@ def test_a_malformed_allocation_costs_its_own_pod_the_devices() -> None:
 def test_a_pod_without_containers_is_passed_on() -> None:
     """No kubelet tells of one."""
     node = Node()
-    node.publish(node.tree.add_pod(pod("job", annotations=allocated("0000:01:00.2"))))
+    node.publish(node.tree.add_pod(pod("job", **ASKED, annotations=allocated("0000:01:00.2"))))
     empty = PodResources(name="job", namespace="default")
     assert node.ask(empty) == (empty,)
 
@@ -137,7 +141,7 @@ def test_a_pod_without_containers_is_passed_on() -> None:
 def test_fields_of_kubelets_to_come_arrive() -> None:
     """What is added does not cost what was there."""
     node = Node()
-    node.publish(node.tree.add_pod(pod("job", annotations=allocated("0000:01:00.2"))))
+    node.publish(node.tree.add_pod(pod("job", **ASKED, annotations=allocated("0000:01:00.2"))))
     later = bytes([15 << 3 | 2, 3]) + b"new"
     container = ContainerResources(name="c0", rest=later)
     asked = PodResources(name="job", namespace="default", containers=(container,), rest=later)
@@ -156,7 +160,7 @@ def test_what_is_no_answer_is_passed_on_as_it_is(data: bytes) -> None:
 def test_news_of_a_pod_that_starts_are_waited_for() -> None:
     """The kubelet hears of a pod at the same time as we do, and asks for its network at once."""
     node = Node(longest_wait_s=30.0)
-    view = node.tree.add_pod(pod("job", annotations=allocated("0000:01:00.2")))
+    view = node.tree.add_pod(pod("job", **ASKED, annotations=allocated("0000:01:00.2")))
     threading.Timer(0.1, lambda: node.publish(view)).start()
     (job,) = node.ask(told("job"))
     assert RDMA in ids(job)[0]
@@ -166,9 +170,9 @@ def test_news_of_a_pod_that_starts_are_waited_for() -> None:
 def test_a_pod_that_follows_one_of_its_name_gets_its_own_device() -> None:
     """As in a StatefulSet: the cgroup of the first has gone, the news of the second come."""
     node = Node(longest_wait_s=30.0)
-    first = pod("job-0", annotations=allocated("0000:01:00.2"))
+    first = pod("job-0", **ASKED, annotations=allocated("0000:01:00.2"))
     node.publish(PodView(first, "kubepods/besteffort/poduid-first", ()))
-    second = node.tree.add_pod(pod("job-0", annotations=allocated("0000:01:00.3")))
+    second = node.tree.add_pod(pod("job-0", **ASKED, annotations=allocated("0000:01:00.3")))
     threading.Timer(0.1, lambda: node.publish(second)).start()
     (job,) = node.ask(told("job-0"))
     assert ids(job)[0][RDMA] == ("0000:01:00.3",)
@@ -189,7 +193,7 @@ def test_what_does_not_come_is_waited_for_once() -> None:
 def test_a_device_of_another_pod_is_not_told_until_it_is_free() -> None:
     """Pods that did not change are looked at again when others do."""
     node = Node()
-    view = node.tree.add_pod(pod("p", annotations=allocated("0000:1f:00.2")))
+    view = node.tree.add_pod(pod("p", **ASKED, annotations=allocated("0000:1f:00.2")))
     node.thieves = {"p"}
     node.publish(view)
     assert ids(node.ask(told("p"))[0]) == [{}]

@@ -129,8 +129,12 @@ def test_growth_is_limited_and_shrinking_is_not(headroom: int, current: int, cou
 def test_cpus_of_others_give_their_share_or_nothing() -> None:
     """Those of LSR pods give in proportion, LSE and reserved ones never."""
     tree = Tree("0-15")
-    lsr = tree.add_pod(pod("r", "LSR", annotations={CPUSET: '{"cpuset":"8-11"}'}))
-    lse = tree.add_pod(pod("e", "LSE", annotations={CPUSET: '{"cpuset":"12-15"}'}))
+    lsr = tree.add_pod(
+        pod("r", "LSR", requests={"cpu": 4}, annotations={CPUSET: '{"cpuset":"8-11"}'})
+    )
+    lse = tree.add_pod(
+        pod("e", "LSE", requests={"cpu": 4}, annotations={CPUSET: '{"cpuset":"12-15"}'})
+    )
     where = machine(16, annotations={"node.koordinator.sh/reservation": '{"reservedCPUs":"0-1"}'})
 
     chosen = wanted_cpus(tree.view(lsr, lse, machine_=where), 8000, 8)
@@ -143,7 +147,9 @@ def test_cpus_of_others_give_their_share_or_nothing() -> None:
 def test_without_any_eligible_cpu_nothing_is_chosen() -> None:
     """The original divides by zero here."""
     tree = Tree("0-3")
-    lse = tree.add_pod(pod("e", "LSE", annotations={CPUSET: '{"cpuset":"0-3"}'}))
+    lse = tree.add_pod(
+        pod("e", "LSE", requests={"cpu": 4}, annotations={CPUSET: '{"cpuset":"0-3"}'})
+    )
 
     assert wanted_cpus(tree.view(lse, machine_=machine(4)), 2000, 4) == []
 

@@ -145,16 +145,20 @@ def test_pods_are_in_the_class_of_their_label() -> None:
 
 
 def test_a_limit_of_a_pod_is_what_it_says() -> None:
-    """The original divides it by 8 once too often; only what is sent is limited."""
+    """The original divides it by 8 once too often; only what is sent is limited.
+
+    It is sure of no more than its class is.
+    """
     tree = Tree()
     own = {LIMIT: '{"ingressLimit":"40M","egressLimit":"10M"}'}
     limited = with_address(tree, "a", "BE", "10.0.0.3", annotations=own)
     other = with_address(tree, "b", "LS", "10.0.0.4", annotations={LIMIT: '{"ingressLimit":"1M"}'})
     broken = with_address(tree, "c", "LS", "10.0.0.5", annotations={LIMIT: '{"egressLimit":"x"}'})
-    found = shape(bandwidths(), limited, other, broken, tree=tree)
+    spec = bandwidths(beClass={"egressRequest": "4M", "egressLimit": "20M"})
+    found = shape(spec, limited, other, broken, tree=tree)
 
     *_, mine = found.classes
-    assert (mine.rate_bps, mine.ceil_bps, mine.priority) == (10 * MBIT, 10 * MBIT, 3)
+    assert (mine.rate_bps, mine.ceil_bps, mine.priority) == (4 * MBIT, 10 * MBIT, 3)
     assert found.addresses == (("10.0.0.3", mine.minor),)
     assert {name for each in found.sets for name in each.addresses} == {"10.0.0.4", "10.0.0.5"}
     (intent, *_) = plan_network_classes(tree.view(limited, slo=bandwidths()))

@@ -180,7 +180,7 @@ def test_impossible_caches_are_refused(mask: int, start: int, end: int) -> None:
 
 
 def test_groups_of_classes_and_of_pods() -> None:
-    """Pods with their own shares are in no class; the group of a pod that is gone goes."""
+    """Pods with shares of their own are in no class, and stay within it."""
     tree = Tree()
     own = (
         '{"llc":{"schemata":{"range":[0,50]},'
@@ -201,7 +201,7 @@ def test_groups_of_classes_and_of_pods() -> None:
     assert groups["BE"].schemata == ("L3:0=7;1=7", "MB:0=100;1=100")
     assert groups["BE"].cgroups == (be.containers[0].folder,)
     assert groups["LS"].cgroups == (ls.containers[0].folder,)
-    assert groups["koordlet-uid-s"].schemata == ("L3:0=f;1=f0", "MB:0=20;1=20")
+    assert groups["koordlet-uid-s"].schemata == ("L3:0=7;1=7", "MB:0=20;1=20")
     assert [i.group for i in planned if isinstance(i, RemoveResctrl)] == ["koordlet-uid-gone"]
 
 
@@ -225,7 +225,7 @@ def test_a_machine_that_shares_caches_only_is_told_no_bandwidth() -> None:
 
     groups = {i.group: i.schemata for i in planned if isinstance(i, Group)}
     assert groups["BE"] == ("L3:0=7",)
-    assert groups["koordlet-uid-s"] == ("L3:0=f",)
+    assert groups["koordlet-uid-s"] == ("L3:0=7",)
 
 
 class FakeDisks:

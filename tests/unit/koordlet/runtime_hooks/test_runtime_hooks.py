@@ -103,25 +103,35 @@ def container(view: PodView, limits: LinuxResources | None = None) -> StartingCo
 
 
 @st.composite
-def pods(draw: st.DrawFn) -> dict[str, Any]:
-    """Draw a pod that has, or pretends to have, promises of every kind."""
+def pods(draw: st.DrawFn, *cpu_lists: str) -> dict[str, Any]:
+    """Draw a pod that has promises of every kind, as many as it requests."""
+    requests: dict[str, int | str] = {}
     qos = draw(st.sampled_from(["", "LSE", "LSR", "LS", "BE", "SYSTEM"]))
     annotations: dict[str, str] = {}
     if draw(st.booleans()):
-        annotations |= cpuset(draw(st.sampled_from(["", "1", "2-3", "0,7", "x"])))
+        annotations |= cpuset(draw(st.sampled_from(["", *cpu_lists, "x"])))
+        requests["cpu"] = 2
     if draw(st.booleans()):
-        annotations |= batch(draw(st.integers(0, 4000)), draw(st.integers(0, 1 << 33)))
+        milli, memory = draw(st.integers(0, 4000)), draw(st.integers(0, 1 << 33))
+        annotations |= batch(milli, memory)
+        requests |= {"kubernetes.io/batch-cpu": milli, "kubernetes.io/batch-memory": memory}
     if draw(st.booleans()):
         annotations[STATUS] = json.dumps(
             {"numaNodeResources": [{"node": 0, "resources": {"cpu": "1"}}]}
         )
+        requests["cpu"] = 2
     limit = draw(st.none() | st.integers(1, 8))
     limits = {} if limit is None or qos == "BE" else {"cpu": limit, "memory": "1Gi"}
-    return {"qos": qos, "annotations": annotations, "limits": limits, "requests": limits}
+    return {
+        "qos": qos,
+        "annotations": annotations,
+        "limits": limits,
+        "requests": limits | requests,
+    }
 
 
 @pytest.mark.slow
-@given(pods(), pods(), st.sampled_from([{}, {RATIO: "1.35"}]), st.booleans())
+@given(pods("1", "2-3"), pods("0,7", "4"), st.sampled_from([{}, {RATIO: "1.35"}]), st.booleans())
 def test_the_start_and_the_reconciler_agree(
     one: dict[str, Any], other: dict[str, Any], annotations: dict[str, str], is_known: bool
 ) -> None:

@@ -1,5 +1,7 @@
 """What a node keeps for itself."""
 
+from typing import Any
+
 import pytest
 from tests.nodes import Tree, cpus, machine, pod
 
@@ -46,9 +48,11 @@ def test_pools_are_without_what_somebody_has_for_himself() -> None:
     """Best effort uses the CPUs of LSR pods, but not those of LSE."""
     status = "scheduling.koordinator.sh/resource-status"
     tree = Tree("0-15")
-    lse = tree.add_pod(pod("e", "LSE", annotations={status: '{"cpuset":"0-1"}'}))
-    lsr = tree.add_pod(pod("r", "LSR", annotations={status: '{"cpuset":"4-5"}'}))
-    gone = tree.add_pod(pod("g", "LSE", annotations={status: '{"cpuset":"7"}'}, phase="Succeeded"))
+    asked: dict[str, Any] = {"requests": {"cpu": 2}}
+    lse = tree.add_pod(pod("e", "LSE", annotations={status: '{"cpuset":"0-1"}'}, **asked))
+    lsr = tree.add_pod(pod("r", "LSR", annotations={status: '{"cpuset":"4-5"}'}, **asked))
+    own = {status: '{"cpuset":"7"}'}
+    gone = tree.add_pod(pod("g", "LSE", annotations=own, phase="Succeeded", **asked))
     view = tree.view(lse, lsr, gone, machine_=machine(16, topology=cpus(16, sockets=2)))
 
     pools = cpu_pools(view)
