@@ -14,6 +14,8 @@ class SetCgroup:
     """One file of one cgroup is to have a value, in the spelling and units of cgroup v1.
 
     ``folder`` is that of the cgroup in its hierarchy; ``owner`` says whose it is, for people.
+    ``is_observed`` marks an intent that follows from another value just read, so that it is written
+    even if the same was written before.
     """
 
     file: CgroupFile
@@ -21,6 +23,7 @@ class SetCgroup:
     value: str
     reason: str
     owner: str = ""
+    is_observed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

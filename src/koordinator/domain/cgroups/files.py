@@ -5,6 +5,7 @@ Source: koordinator pkg/koordlet/util/system/cgroup_resource.go, cgroup2.go, val
 Linux Documentation/admin-guide/cgroup-v1, cgroup-v2.rst.
 """
 
+import math
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Final
@@ -18,7 +19,7 @@ CFS_PERIOD_US: Final = 100_000
 #: A limit of memory that v1 can't tell from none: the largest multiple of a page.
 _V1_NO_LIMIT: Final = 0x7FFF_FFFF_FFFF_F000
 _MIN_SHARES, _MAX_SHARES = 2, 262_144
-_MIN_QUOTA_US: Final = 1000
+MIN_QUOTA_US: Final = 1000
 _MIN_WEIGHT, _MAX_WEIGHT = 1, 10_000
 _WEIGHTS: Final = _MAX_WEIGHT - _MIN_WEIGHT
 _SHARES: Final = _MAX_SHARES - _MIN_SHARES
@@ -236,7 +237,14 @@ def quota_of_milli(cpu_milli: int) -> int:
     """Return the quota, in microseconds per 100 ms, of a CPU limit; none if it is 0 or less."""
     if cpu_milli <= 0:
         return UNLIMITED
-    return max(cpu_milli * CFS_PERIOD_US // 1000, _MIN_QUOTA_US)
+    return max(cpu_milli * CFS_PERIOD_US // 1000, MIN_QUOTA_US)
+
+
+def normalized_quota(quota_us: int, ratio: float | None) -> int:
+    """Return a quota for CPUs that do ``ratio`` times the work; a ratio up to 1 changes nothing."""
+    if quota_us <= 0 or ratio is None or ratio <= 1:
+        return quota_us
+    return math.ceil(quota_us / ratio)
 
 
 def _check_range(number: int, least: int, most: int, path: str) -> None:

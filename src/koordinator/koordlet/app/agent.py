@@ -212,7 +212,13 @@ class Koordlet:
         self._published_pods: tuple[PodView, ...] | None = None
         self._caches: ResctrlFacts | None = None
         self._watch = cluster.watch(KINDS, selectors(options.node_name))
-        self._burst = CpuBurst(chance)
+        frees_bound = "CPUSetAllocator" in options.gates and not options.keeps_quota_of_bound_pods
+        self._burst = CpuBurst(
+            chance,
+            bursts="CPUBurst" in options.gates,
+            normalizes="CPUNormalization" in options.gates,
+            frees_bound=frees_bound,
+        )
         self._scaled: dict[tuple[CgroupFile, str], str] = {}  # what CPU burst wanted last
         self._forecasts = Forecasts(host, options.checkpoint_folder, options.prediction)
         self._topology = TopologyReport(outbox)
@@ -318,7 +324,7 @@ class Koordlet:
                 timers.add(name, interval_s, partial(self._collect, [collector]))
         if "BECPUSuppress" in gates:
             timers.add("CPU suppress", options.suppress_interval_s, self._suppress)
-        if "CPUBurst" in gates:
+        if {"CPUBurst", "CPUNormalization"} & gates:
             timers.add("CPU burst", options.reconcile_interval_s, self._plan_burst)
         timers.add("CPU eviction", options.cpu_evict_interval_s, self._evict_for_cpu)
         timers.add("memory eviction", options.memory_evict_interval_s, self._evict_for_memory)

@@ -9,7 +9,6 @@ from typing import Final
 from koordinator.koordlet.app.isolation import PodIsolation
 from koordinator.koordlet.hooks.batch_resources import plan_batch_resources
 from koordinator.koordlet.hooks.core_scheduling import plan_core_scheduling
-from koordinator.koordlet.hooks.cpu_normalization import plan_cpu_normalization
 from koordinator.koordlet.hooks.cpuset import plan_cpusets
 from koordinator.koordlet.hooks.group_identity import plan_group_identity
 from koordinator.koordlet.hooks.oom_score import plan_oom_scores
@@ -30,7 +29,6 @@ PLANS: Final[Mapping[str, Plan]] = MappingProxyType(
         "SystemConfig": plan_system_config,
         "CoreSched": plan_core_scheduling,
         "GroupIdentity": plan_group_identity,
-        "CPUNormalization": plan_cpu_normalization,
         "BatchResource": plan_batch_resources,
         "OOMScoreAdj": plan_oom_scores,
     }

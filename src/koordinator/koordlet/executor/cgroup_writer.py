@@ -74,7 +74,7 @@ class CgroupWriter:
             if intent.file is CgroupFile.CPU_SHARES and (CgroupFile.CPU_IDLE, key[1]) in wanted:
                 self._known.pop(key, None)  # they are forgotten whenever that changes
             known = self._known.get(key)
-            is_known = known is not None and known[0] == intent.value
+            is_known = not intent.is_observed and known is not None and known[0] == intent.value
             if is_known and known is not None and now_s - known[1] < self._forced_after_s:
                 continue
             try:

@@ -3,7 +3,6 @@
 Source: koordinator pkg/koordlet/runtimehooks/hooks/batchresource/batch_resource.go.
 """
 
-import math
 from collections.abc import Iterator
 
 from msgspec.structs import replace
@@ -15,6 +14,7 @@ from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY
 from koordinator.domain.cgroups.files import (
     UNLIMITED,
     CgroupFile,
+    normalized_quota,
     quota_of_milli,
     shares_of_milli,
 )
@@ -83,15 +83,8 @@ def _spec_of(pod: PodView, resources: BatchResources) -> PodSpec:
     return PodSpec(containers=tuple(containers), init_containers=tuple(init_containers))
 
 
-def normalized(quota_us: int, ratio: float | None) -> int:
-    """Return a quota on CPUs that are worth more than they were when it was asked for."""
-    if quota_us <= 0 or ratio is None or ratio <= 1:
-        return quota_us
-    return math.ceil(quota_us / ratio)
-
-
 def _quota(limit_milli: int, ratio: float | None) -> int:
-    return normalized(quota_of_milli(limit_milli), ratio)
+    return normalized_quota(quota_of_milli(limit_milli), ratio)
 
 
 def _pod_limit(spec: PodSpec, name: str) -> int:

@@ -13,17 +13,22 @@ import numpy as np
 
 from koordinator.api.node_slo import CpuBurstSettings, CpuBurstStrategy
 from koordinator.api.qos import QosClass
-from koordinator.domain.cgroups.files import CFS_PERIOD_US, CgroupFile, quota_of_milli
+from koordinator.domain.cgroups.files import CFS_PERIOD_US, CgroupFile
 from koordinator.koordlet.intents import Intent, SetCgroup
 from koordinator.koordlet.metrics import Metric
 from koordinator.koordlet.qos.burst_limiter import BurstLimiter
+from koordinator.koordlet.qos.cpu_quota import CpuQuotas, QuotaWish, Wisher
 from koordinator.koordlet.qos.inputs import StrategyInputs
+from koordinator.koordlet.view.cpu_limits import CpuLimits
+from koordinator.koordlet.view.node_view import NodeView
 from koordinator.koordlet.view.pods import ContainerView, PodView
 
 _UP, _DOWN = 1.2, 0.8
 _COOLING = 0.9  # of the threshold
 _LONGEST_WINDOW_S = 10.0
 _NOT_BURSTABLE: Final = frozenset({QosClass.LSE, QosClass.LSR, QosClass.BE})
+_NO_LIMITS: Final = CpuLimits(0, {})
+_LARGEST_US: Final = 1 << 62
 _OWN_CPUS: Final = frozenset({QosClass.LSE, QosClass.LSR})
 
 
@@ -55,70 +60,88 @@ OVERRIDES: Final[Mapping[tuple[SharePoolState, CfsQuotaOperation], CfsQuotaOpera
 
 
 class CpuBurst:
-    """Remembers, by container, how much burst is left.  ``chance`` fills new limiters."""
+    """Plans the CPU quotas and bursts of all pods that share CPUs.
 
-    def __init__(self, chance: np.random.Generator) -> None:
+    It remembers, by container, how much burst is left, and what quotas were written.  ``chance``
+    fills new limiters.  ``bursts`` and ``normalizes`` are the feature gates; ``frees_bound`` says
+    that pods with CPUs of their own have no quota, which the CPU set hook writes.
+    """
+
+    def __init__(
+        self,
+        chance: np.random.Generator,
+        *,
+        bursts: bool = True,
+        normalizes: bool = False,
+        frees_bound: bool = False,
+    ) -> None:
         self._chance = chance
+        self._bursts = bursts
+        self._normalizes = normalizes
+        self._frees_bound = frees_bound
         self._limiters: dict[str, BurstLimiter] = {}
+        self._quotas = CpuQuotas()
 
     def plan(self, inputs: StrategyInputs) -> list[Intent]:
-        """Return what burst is to be set, for all pods that may have any."""
+        """Return the quotas and bursts to be set, for all pods that may have any."""
         view = inputs.view
         strategy = view.slo.cpu_burst_strategy or CpuBurstStrategy()
         state = node_state(inputs, strategy.share_pool_threshold_percent or 0)
         intents: list[Intent] = []
         for pod in view.active_pods:
-            if pod.labelled_qos in _NOT_BURSTABLE:
+            if self._frees_bound and pod.bound_cpus:
                 continue
-            settings = pod.burst_settings(strategy)
-            intents += _fixed_burst(pod, settings)
-            intents += self._quota_burst(inputs, pod, settings, state)
-        self._forget(view.now_s)
+            bursts = self._bursts and pod.labelled_qos not in _NOT_BURSTABLE
+            ratio = view.cpu_ratio(pod) if self._normalizes else None
+            if not bursts and ratio is None and not self._quotas.knows(pod):
+                continue
+            settings = pod.burst_settings(strategy) if bursts else CpuBurstSettings(policy="none")
+            limits, is_changing = self._quotas.look(view, pod)
+            if bursts:
+                intents += _fixed_burst(pod, settings, _NO_LIMITS if is_changing else limits)
+            if is_changing:
+                intents += self._quotas.give_way(view, pod)
+            else:
+                wish = self._wish(inputs, settings, state, limits, ratio)
+                intents += self._quotas.plan(view, pod, ratio, wish)
+        self._forget(view)
         return intents
 
-    def _quota_burst(
+    def _wish(
         self,
         inputs: StrategyInputs,
-        pod: PodView,
         settings: CpuBurstSettings,
         state: SharePoolState,
-    ) -> list[Intent]:
-        cgroups = inputs.view.cgroups
-        changes: list[Intent] = []
-        delta = 0
-        reason = ""
-        for container in pod.containers:
-            base = quota_of_milli(container.cpu_limit_milli)
-            if base <= 0:
-                continue
-            current = cgroups.number(CgroupFile.CFS_QUOTA, container.folder)
-            if current is None:
-                continue
-            wish = self._operation(inputs, container, settings)
-            operation = OVERRIDES.get((state, wish), wish)
-            target = target_quota(current, base, operation, settings.cfs_quota_burst_percent)
-            if target == current:
-                continue
-            delta += target - current
-            reason = f"CPU burst: {wish}, node is {state}: quota goes {operation}"
-            owner = f"{pod.key}/{container.name}"
-            changes.append(
-                SetCgroup(CgroupFile.CFS_QUOTA, container.folder, str(target), reason, owner)
-            )
-        if not changes:
-            return []
-        of_pod = cgroups.number(CgroupFile.CFS_QUOTA, pod.folder)
-        if of_pod is None:
-            return []  # the pod has vanished
-        if of_pod > 0:
-            value = str(of_pod + delta)
-            changes.append(SetCgroup(CgroupFile.CFS_QUOTA, pod.folder, value, reason, pod.key))
-        return changes
+        limits: CpuLimits,
+        ratio: float | None,
+    ) -> Wisher:
+        """Return what the containers of one pod wish."""
+        percent = settings.cfs_quota_burst_percent
+        is_normalized = ratio is not None and ratio > 1
+        normal = f"CPU normalization: ratio {ratio:g}" if is_normalized else ""
+
+        def wish(container: ContainerView, base: int, present: int) -> QuotaWish:
+            limit = limits.of(container.name) / 1000
+            asked = self._operation(inputs, container, limit, settings)
+            operation = OVERRIDES.get((state, asked), asked)
+            quota = target_quota(present, base, operation, percent)
+            burst = f"CPU burst: {asked}, node is {state}: quota goes {operation}"
+            is_plain = operation is CfsQuotaOperation.RESET and is_normalized
+            reason = normal if is_plain else ", ".join(filter(None, (normal, burst)))
+            ceiling = target_quota(_LARGEST_US, base, CfsQuotaOperation.REMAIN, percent)
+            return QuotaWish(quota, ceiling, reason)
+
+        return wish
 
     def _operation(
-        self, inputs: StrategyInputs, container: ContainerView, settings: CpuBurstSettings
+        self,
+        inputs: StrategyInputs,
+        container: ContainerView,
+        limit: float,
+        settings: CpuBurstSettings,
     ) -> CfsQuotaOperation:
-        allowed = self._is_allowed(inputs, container, settings)
+        """Return what a container with a limit, in cores, wishes."""
+        allowed = self._is_allowed(inputs, container, limit, settings)
         if settings.policy not in {"auto", "cfsQuotaBurstOnly"}:
             return CfsQuotaOperation.RESET
         if not allowed:
@@ -131,7 +154,11 @@ class CpuBurst:
         )
 
     def _is_allowed(
-        self, inputs: StrategyInputs, container: ContainerView, settings: CpuBurstSettings
+        self,
+        inputs: StrategyInputs,
+        container: ContainerView,
+        limit: float,
+        settings: CpuBurstSettings,
     ) -> bool:
         period_s, percent = (
             settings.cfs_quota_burst_period_seconds,
@@ -141,7 +168,6 @@ class CpuBurst:
             return True
         if percent is None or percent < 100:  # noqa: PLR2004 -- percent
             return False
-        limit = container.cpu_limit_milli / 1000
         used = inputs.last(Metric.CONTAINER_CPU, container.id)
         now_s = inputs.view.now_s
         limiter = self._limiters.get(container.id)
@@ -150,8 +176,9 @@ class CpuBurst:
             self._limiters[container.id] = limiter
         return limiter.allows(int((limit if used is None else used) / limit * 100), now_s)
 
-    def _forget(self, now_s: float) -> None:
-        for key in [key for key, found in self._limiters.items() if found.is_expired(now_s)]:
+    def _forget(self, view: NodeView) -> None:
+        self._quotas.forget([pod.uid for pod in view.active_pods])
+        for key in [key for key, found in self._limiters.items() if found.is_expired(view.now_s)]:
             del self._limiters[key]
 
 
@@ -204,14 +231,20 @@ def burst_us(limit_milli: int, settings: CpuBurstSettings) -> int:
     return int((limit_milli / 1000) * (percent / 100) * CFS_PERIOD_US)
 
 
-def _fixed_burst(pod: PodView, settings: CpuBurstSettings) -> list[Intent]:
+def _fixed_burst(pod: PodView, settings: CpuBurstSettings, limits: CpuLimits) -> list[Intent]:
+    """Return the bursts of a pod and its containers.
+
+    The kernel refuses a quota below the burst, so there is none without limits: while they change.
+    """
     reason = f"CPU burst: policy {settings.policy}, {settings.cpu_burst_percent} % of the limit"
     intents: list[Intent] = []
     total = 0
     for container in pod.containers:
-        value = burst_us(container.cpu_limit_milli, settings)
+        value = burst_us(limits.of(container.name), settings)
         total += value
         owner = f"{pod.key}/{container.name}"
         intents.append(SetCgroup(CgroupFile.CFS_BURST, container.folder, str(value), reason, owner))
+    if limits.pod:
+        total = burst_us(limits.pod, settings)
     intents.append(SetCgroup(CgroupFile.CFS_BURST, pod.folder, str(total), reason, pod.key))
     return intents

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Protocol
 
 from koordinator.api.node_slo import NodeSloSpec, ResourceThresholdStrategy
+from koordinator.api.qos import QosClass
 from koordinator.api.resource_qos import ResourceQos, ResourceQosStrategy
 from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.domain.cgroups.layout import CgroupLayout
@@ -58,6 +59,13 @@ class NodeView:
     def qos_strategy(self) -> ResourceQosStrategy:
         """What every QoS class gets."""
         return self.slo.resource_qos_strategy or ResourceQosStrategy()
+
+    def cpu_ratio(self, pod: PodView) -> float | None:
+        """Return what a CPU of the node is worth to an active pod that shares CPUs; else None."""
+        shares_cpus = pod.labelled_qos is QosClass.LS
+        if pod.labelled_qos is QosClass.NONE:
+            shares_cpus = not pod.bound_cpus
+        return self.machine.cpu_normalization_ratio if shares_cpus and pod.is_active else None
 
     def qos_of(self, pod: PodView) -> ResourceQos:
         """Return what the class of a pod gets: LSE as LSR, SYSTEM by its own."""

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from tests.nodes import LAYOUT, Tree, cpus, machine, pod, slo
 
-from koordinator.domain.cgroups.files import CgroupFile
-from koordinator.koordlet.hooks.batch_resources import normalized, plan_batch_resources
-from koordinator.koordlet.hooks.cpu_normalization import plan_cpu_normalization
+from koordinator.domain.cgroups.files import CgroupFile, normalized_quota
+from koordinator.koordlet.hooks.batch_resources import plan_batch_resources
+from koordinator.koordlet.hooks.cpu_normalization import pod_cpu_normalization
 from koordinator.koordlet.hooks.cpuset import plan_cpusets
 from koordinator.koordlet.hooks.group_identity import plan_group_identity
 from koordinator.koordlet.hooks.oom_score import plan_oom_scores
@@ -258,19 +258,22 @@ def test_pods_without_batch_resources_are_left_alone() -> None:
 
 
 def test_normalized_quotas() -> None:
-    """250000 on CPUs worth 1.35 are 185186, rounded up; a ratio of 1 restores."""
-    assert normalized(250_000, 1.35) == 185_186
-    assert normalized(250_000, 1.0) == normalized(250_000, None) == 250_000
-    assert normalized(-1, 1.35) == -1
+    """250000 on CPUs worth 1.35 are 185186, rounded up; a ratio of 1 restores.
+
+    A container is made with its normalized quota, whether CPU burst is on or not.
+    """
+    assert normalized_quota(250_000, 1.35) == 185_186
+    assert normalized_quota(250_000, 1.0) == normalized_quota(250_000, None) == 250_000
+    assert normalized_quota(-1, 1.35) == -1
     tree = Tree()
     view = tree.add_pod(pod("a", "LS", limits={"cpu": "2500m"}))
     where = machine(annotations={"node.koordinator.sh/cpu-normalization-ratio": "1.35"})
 
-    planned = plan_cpu_normalization(tree.view(view, machine_=where))
-    assert set(values(planned, CgroupFile.CFS_QUOTA).values()) == {"185186"}
-    assert plan_cpu_normalization(tree.view(view)) == []
-    bursting = slo(cpuBurstStrategy={"policy": "auto"})
-    assert plan_cpu_normalization(tree.view(view, machine_=where, slo=bursting)) == []
+    for policy in ("none", "auto"):
+        seen = tree.view(view, machine_=where, slo=slo(cpuBurstStrategy={"policy": policy}))
+        found = values(pod_cpu_normalization(seen, view), CgroupFile.CFS_QUOTA)
+        assert found == {view.containers[0].folder: "185186"}
+    assert list(pod_cpu_normalization(tree.view(view), view)) == []
 
 
 @pytest.mark.parametrize(

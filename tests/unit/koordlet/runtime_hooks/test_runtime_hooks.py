@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +19,9 @@ from koordinator.koordlet.app.isolation import PodIsolation
 from koordinator.koordlet.app.object_intents import plan_all
 from koordinator.koordlet.failure_policy import FailurePolicy
 from koordinator.koordlet.hooks.pod_hooks import PodHooks, limits_of
+from koordinator.koordlet.metrics import MetricStore
+from koordinator.koordlet.qos.cpu_burst import CpuBurst
+from koordinator.koordlet.qos.inputs import StrategyInputs
 from koordinator.koordlet.qos.resctrl import ResctrlFacts
 from koordinator.koordlet.runtime_hooks.outcomes import HookFailure, HookWrites
 from koordinator.koordlet.runtime_hooks.runtime_hooks import (
@@ -147,6 +151,8 @@ def test_the_start_and_the_reconciler_agree(
     reconciled = plan_all(
         runtime.view, GATES, MemoryDisks(), None, PodIsolation(None), keep_quota=False
     )
+    quotas = CpuBurst(np.random.default_rng(1), bursts=False, normalizes=True, frees_bound=True)
+    reconciled += quotas.plan(StrategyInputs(runtime.view, MetricStore(60, 1)))
     assert adjusted.resources == limits_of(reconciled, view.containers[0].folder)
     assert runtime.failures() == []
 

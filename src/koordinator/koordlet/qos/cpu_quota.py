@@ -1,0 +1,260 @@
+"""The CPU quotas of pods: one owner for what CPU normalization and CPU burst want together.
+
+The base of a quota is what the kubelet gives, divided by the node's CPU ratio; burst comes on top.
+The kernel (cgroup v1) refuses a parent with less than one of its children has, so the writes of the
+kubelet, which knows nothing of burst, must find room: while limits change, quotas are only moved
+out of its way.
+Source: koordinator pkg/koordlet/qosmanager/plugins/cpuburst, runtimehooks/hooks/cpunormalization;
+Linux kernel/sched/core.c ``tg_set_cfs_bandwidth``.
+"""
+
+import math
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from koordinator.domain.cgroups.files import (
+    CFS_PERIOD_US,
+    MIN_QUOTA_US,
+    UNLIMITED,
+    CgroupFile,
+    normalized_quota,
+    quota_of_milli,
+)
+from koordinator.koordlet.intents import Intent, SetCgroup
+from koordinator.koordlet.view.cpu_limits import (
+    CpuLimits,
+    applied_cpu_limits,
+    is_resize_in_progress,
+    is_resize_pending,
+    starting_containers,
+    stated_cpu_limits,
+)
+from koordinator.koordlet.view.node_view import NodeView
+from koordinator.koordlet.view.pods import ContainerView, PodView
+
+#: How long the kubelet has to write all quotas of a pod after its limits have changed.
+SETTLE_S: Final = 10.0
+_NEVER: Final = float("-inf")
+_YIELDS: Final = "CPU quota: makes room for the kubelet's change of the limits"
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaWish:
+    """The quota that a container is to have, from its base upwards, and why."""
+
+    quota_us: int
+    ceiling_us: int
+    reason: str
+
+
+#: Returns the wish for a container, its base and its present quota, in microseconds.
+Wisher = Callable[[ContainerView, int, int], QuotaWish]
+
+
+@dataclass(slots=True)
+class _Written:
+    """The last quota that was written to a cgroup, with its base and what was there before."""
+
+    base: int
+    quota: int
+    before: int
+
+
+@dataclass(slots=True)
+class _PodQuotas:
+    """Limits of one pod, and the quotas of its cgroups.
+
+    ``foreign`` are quotas that another writer, such as the kubelet, set since the limits changed.
+    """
+
+    old: CpuLimits
+    new: CpuLimits
+    changed_s: float = _NEVER
+    written: dict[str, _Written] = field(default_factory=dict)
+    foreign: dict[str, int] = field(default_factory=dict)
+
+
+class CpuQuotas:
+    """Remembers limits and quotas of pods by UID, to notice a change of either."""
+
+    def __init__(self) -> None:
+        self._pods: dict[str, _PodQuotas] = {}
+
+    def knows(self, pod: PodView) -> bool:
+        """Return whether quotas of the pod have been planned before."""
+        return pod.uid in self._pods
+
+    def forget(self, uids: Collection[str]) -> None:
+        """Drop all pods but these."""
+        for uid in self._pods.keys() - set(uids):
+            del self._pods[uid]
+
+    def look(self, view: NodeView, pod: PodView) -> tuple[CpuLimits, bool]:
+        """Return the limits in force, and whether the kubelet may be changing them."""
+        known = self._pods.get(pod.uid)
+        if known is None:
+            limits = applied_cpu_limits(pod.pod)
+            known = self._pods[pod.uid] = _PodQuotas(limits, limits)
+        self._take_in(known, pod, view.now_s)
+        self._find_foreign(known, view, pod)
+        is_changing = view.now_s - known.changed_s < SETTLE_S or is_resize_in_progress(pod.pod)
+        return known.new, is_changing
+
+    def give_way(self, view: NodeView, pod: PodView) -> Iterator[Intent]:
+        """Yield what lets the kubelet write its quotas, old limits or new, in any order."""
+        known = self._pods[pod.uid]
+        for container in pod.containers:
+            current = view.cgroups.number(CgroupFile.CFS_QUOTA, container.folder)
+            limits = [known.old.of(container.name), known.new.of(container.name)]
+            if current is None or container.folder in known.foreign or not all(limits):
+                continue
+            most = _quota(view, container.folder, min(limits))
+            if current > most:
+                yield self._set(known, pod, container.folder, (most, most, current), _YIELDS)
+        current = view.cgroups.number(CgroupFile.CFS_QUOTA, pod.folder)
+        if current is None or current <= 0 or pod.folder in known.foreign:
+            return
+        least = _quota(view, pod.folder, max(known.new.containers.values(), default=0))
+        wanted = max(current, least)
+        if known.old.pod and known.new.pod:
+            most = _quota(view, pod.folder, max(known.old.pod, known.new.pod))
+            wanted = min(wanted, max(most, least))
+        if wanted != current:
+            yield self._set(known, pod, pod.folder, (wanted, wanted, current), _YIELDS)
+
+    def plan(
+        self, view: NodeView, pod: PodView, ratio: float | None, wish: Wisher
+    ) -> Iterator[Intent]:
+        """Yield the quotas of a pod and its containers whose limits do not change."""
+        known = self._pods[pod.uid]
+        cgroups = view.cgroups
+        extra = highest = 0
+        most = 1.0  # times its base
+        reason = ""
+        intents = []
+        for container in pod.containers:
+            current = cgroups.number(CgroupFile.CFS_QUOTA, container.folder)
+            if current is None or not _is_limited(view, known.new, container, current):
+                continue
+            granted = known.foreign.get(container.folder) or _quota(
+                view, container.folder, known.new.of(container.name)
+            )
+            base = normalized_quota(granted, ratio)
+            if base <= 0:
+                continue
+            present = _present(known.written.get(container.folder), current, base, granted)
+            wanted = wish(container, base, present)
+            extra += wanted.quota_us - base
+            most = max(most, wanted.ceiling_us / base)
+            highest = max(highest, wanted.quota_us)
+            quotas = (base, wanted.quota_us, current)
+            intent = self._set(known, pod, container.folder, quotas, wanted.reason)
+            if wanted.quota_us != current:
+                intents.append(intent)
+                reason = wanted.reason
+        current = cgroups.number(CgroupFile.CFS_QUOTA, pod.folder)
+        if current is None:
+            return  # the pod has vanished
+        base, quota = self._of_pod(view, pod, ratio, current, highest)
+        if base > 0:
+            quota = max(min(base + extra, math.ceil(base * most)), quota)
+        why = reason or "CPU quota: as the kubelet gives it"
+        intent = self._set(known, pod, pod.folder, (base, quota, current), why)
+        yield from intents
+        if quota != current:
+            yield intent
+
+    def _of_pod(
+        self, view: NodeView, pod: PodView, ratio: float | None, current: int, highest: int
+    ) -> tuple[int, int]:
+        """Return the base of a pod's quota, and the least that its containers need."""
+        known = self._pods[pod.uid]
+        if not known.new.pod:
+            return UNLIMITED, UNLIMITED
+        if current < 0 and (ratio is None or ratio <= 1):
+            return UNLIMITED, UNLIMITED  # the kubelet sets no quotas
+        granted = known.foreign.get(pod.folder) or _quota(view, pod.folder, known.new.pod)
+        starting = (known.new.of(name) for name in starting_containers(pod.pod))
+        least = _quota(view, pod.folder, max(starting, default=0))
+        return normalized_quota(granted, ratio), max(highest, least)
+
+    @staticmethod
+    def _take_in(known: _PodQuotas, pod: PodView, now_s: float) -> None:
+        stated = stated_cpu_limits(pod.pod)
+        if not is_resize_pending(pod.pod):
+            new = stated
+        elif stated == known.new:  # taken for accepted before the kubelet decided
+            new = known.old
+        else:
+            new = known.new
+        if new != known.new:
+            known.old, known.new, known.changed_s = known.new, new, now_s
+            known.foreign.clear()
+
+    @staticmethod
+    def _find_foreign(known: _PodQuotas, view: NodeView, pod: PodView) -> None:
+        """Note the quotas that are not those of the last round."""
+        limits = {each.folder: known.new.of(each.name) for each in pod.containers}
+        limits[pod.folder] = known.new.pod
+        known.written = {f: last for f, last in known.written.items() if f in limits}
+        known.foreign = {f: quota for f, quota in known.foreign.items() if f in limits}
+        found = {}
+        for folder, last in known.written.items():
+            current = view.cgroups.number(CgroupFile.CFS_QUOTA, folder)
+            if current is None or current in {last.quota, last.before}:
+                continue
+            if current != _quota(view, folder, limits[folder]):
+                found[folder] = current
+        if found:
+            known.changed_s = view.now_s
+            known.foreign |= found
+            known.written = {f: last for f, last in known.written.items() if f not in found}
+
+    @staticmethod
+    def _set(
+        known: _PodQuotas, pod: PodView, folder: str, quotas: tuple[int, int, int], reason: str
+    ) -> SetCgroup:
+        base, quota, before = quotas
+        known.written[folder] = _Written(base, quota, before)
+        names = {each.folder: f"{pod.key}/{each.name}" for each in pod.containers}
+        owner = names.get(folder, pod.key)
+        value = str(quota)
+        return SetCgroup(CgroupFile.CFS_QUOTA, folder, value, reason, owner, is_observed=True)
+
+
+def _quota(view: NodeView, folder: str, limit_milli: int) -> int:
+    """Return the quota of a limit in the period of a cgroup; none for no limit."""
+    quota = quota_of_milli(limit_milli)
+    period = view.cgroups.number(CgroupFile.CFS_PERIOD, folder) or CFS_PERIOD_US
+    if period == CFS_PERIOD_US or quota <= 0:
+        return quota
+    return max(limit_milli * period // 1000, MIN_QUOTA_US)
+
+
+def _is_limited(
+    view: NodeView, limits: CpuLimits, container: ContainerView, current_us: int
+) -> bool:
+    """Return whether the kubelet sets a quota for a container.
+
+    Its CPU manager sets none for CPUs of their own; kubelets up to 1.33 none for a container that
+    is limited by its pod alone.
+    """
+    if not limits.of(container.name):
+        return False
+    if current_us >= 0:
+        return True
+    return container.cpu_limit_milli > 0 and view.machine.kubelet_policy != "static"
+
+
+def _present(last: _Written | None, current_us: int, base_us: int, granted_us: int) -> int:
+    """Return the present quota in terms of the base; what is above it is burst.
+
+    A quota that was not written here is the kubelet's, unless it is more than the kubelet gives: an
+    agent that was restarted had raised it.
+    """
+    if last is None or current_us not in {last.quota, last.before}:
+        return current_us if current_us > granted_us else base_us
+    if last.base == base_us or last.base <= 0:
+        return current_us
+    return current_us * base_us // last.base
