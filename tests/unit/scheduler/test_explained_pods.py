@@ -349,7 +349,7 @@ def test_what_two_plugins_say_of_one_claim_is_one_cause() -> None:
         "StorageClass",
         "at-once",
         "storage.k8s.io/v1",
-        provisioner="x.io/p",
+        provisioner="kubernetes.io/no-provisioner",
         volumeBindingMode="Immediate",
     )
     claim = made(
