@@ -11,13 +11,15 @@ from koordinator.api.core import (
     Affinity,
     PodAffinity,
     PodAffinityTerm,
+    ResourceList,
+    ResourceRequirements,
     Toleration,
     TopologySpreadConstraint,
 )
 from koordinator.api.pod import Container, ContainerPort, Pod, PodSpec
 from koordinator.api.resource_validation import (
-    check_amounts,
     check_container_resources,
+    check_overhead,
     check_pod_resources,
 )
 from koordinator.api.selector_validation import (
@@ -32,9 +34,11 @@ from koordinator.api.syntax import (
     check_label_value,
     check_labels,
     check_one_of,
+    join_path,
     refusal,
 )
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.quantity import Quantity
 
 TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 PREEMPTION_POLICIES = ("PreemptLowerPriority", "Never")
@@ -45,6 +49,7 @@ _PROTOCOLS = ("TCP", "UDP", "SCTP", "")
 _OPERATORS = ("Exists", "Equal", "Lt", "Gt", "")
 _MAX_PORT = 65_535
 _MAX_WEIGHT = 100
+_NAME_AND_SOURCE = 2  # fields of a volume
 
 
 def check_pod(pod: Pod) -> None:
@@ -64,12 +69,13 @@ def check_pod(pod: Pod) -> None:
         _check_spread(spec.topology_spread_constraints, "spec.topologySpreadConstraints")
     if spec.volumes:
         _check_volumes(spec)
-    if spec.scheduling_gates:
-        _check_gates(spec)
+    _check_gates(spec)
     if spec.overhead:
-        check_amounts(spec.overhead, "spec.overhead")
+        check_overhead(spec.overhead, "spec.overhead")
+    _check_claims(spec)
     if spec.resources is not None:
         check_pod_resources(spec.resources, "spec.resources")
+        _check_against_containers(spec, spec.resources)
 
 
 def _check_choices(pod: Pod) -> None:
@@ -82,6 +88,14 @@ def _check_choices(pod: Pod) -> None:
         check_dns_subdomain(spec.node_name, "spec.nodeName")
     if spec.priority_class_name:
         check_dns_subdomain(spec.priority_class_name, "spec.priorityClassName")
+    if spec.runtime_class_name is not None:
+        check_dns_subdomain(spec.runtime_class_name, "spec.runtimeClassName")
+    if spec.service_account_name:
+        check_dns_subdomain(spec.service_account_name, "spec.serviceAccountName")
+    seconds = spec.active_deadline_seconds
+    if seconds is not None and not 0 < seconds < 1 << 31:
+        path = "spec.activeDeadlineSeconds"
+        raise InputError(f"must be from 1 to {(1 << 31) - 1}, got {seconds}", path=path)
 
 
 def _check_containers(spec: PodSpec) -> None:
@@ -272,9 +286,74 @@ def _check_volumes(spec: PodSpec) -> None:
         if volume.name in names:
             raise refusal(f"{path}.name", volume.name, "a name that no other volume has")
         names.add(volume.name)
+        sources = [name for name in volume.__struct_fields__ if getattr(volume, name) is not None]
+        if len(sources) > _NAME_AND_SOURCE:
+            raise InputError("must have one source, got several", path=path)
         claim = volume.persistent_volume_claim
         if claim is not None:
             check_dns_subdomain(claim.claim_name, f"{path}.persistentVolumeClaim.claimName")
+
+
+def _check_claims(spec: PodSpec) -> None:
+    names: set[str] = set()
+    for index, claim in enumerate(spec.resource_claims):
+        path = f"spec.resourceClaims[{index}]"
+        check_dns_label(claim.name, f"{path}.name")
+        if claim.name in names:
+            raise refusal(f"{path}.name", claim.name, "a name that no other claim has")
+        names.add(claim.name)
+        given = [
+            (field, name)
+            for field, name in (
+                ("resourceClaimName", claim.resource_claim_name),
+                ("resourceClaimTemplateName", claim.resource_claim_template_name),
+            )
+            if name is not None
+        ]
+        if len(given) != 1:
+            raise InputError(
+                "must have either resourceClaimName or resourceClaimTemplateName", path=path
+            )
+        check_dns_subdomain(given[0][1], f"{path}.{given[0][0]}")
+
+
+def _check_against_containers(spec: PodSpec, whole: ResourceRequirements) -> None:
+    """Check that a pod asks for no less, and is limited to no less, than its containers."""
+    for field, all_amounts in (("requests", whole.requests), ("limits", whole.limits)):
+        for resource, amount in all_amounts.items():
+            if field == "limits" and not resource.startswith("hugepages-"):
+                continue
+            together = _together(spec, resource, field)
+            if together > amount.nanos:
+                raise InputError(
+                    f"must be at least {Quantity(together)}, as much as its containers together, "
+                    f"got {amount}",
+                    path=join_path(f"spec.resources.{field}", resource),
+                )
+    for index, container in enumerate(spec.containers):
+        for resource, limit in container.resources.limits.items():
+            most = whole.limits.get(resource)
+            if most is not None and limit.nanos > most.nanos:
+                path = join_path(f"spec.containers[{index}].resources.limits", resource)
+                raise InputError(f"must be at most the pod's limit {most}, got {limit}", path=path)
+
+
+def _together(spec: PodSpec, resource: str, field: str) -> int:
+    """Return the nanos that the containers of a pod take at most at once."""
+
+    def amount(container: Container) -> int:
+        amounts: ResourceList = getattr(container.resources, field)
+        found = amounts.get(resource)
+        return 0 if found is None else found.nanos
+
+    sidecars = most = 0
+    for container in spec.init_containers:
+        if container.restart_policy == "Always":
+            sidecars += amount(container)
+            most = max(most, sidecars)
+        else:
+            most = max(most, sidecars + amount(container))
+    return max(most, sidecars + sum(map(amount, spec.containers)))
 
 
 def _check_gates(spec: PodSpec) -> None:
@@ -285,5 +364,5 @@ def _check_gates(spec: PodSpec) -> None:
         if gate.name in names:
             raise refusal(path, gate.name, "a name that no other gate has")
         names.add(gate.name)
-    if spec.node_name:
+    if spec.scheduling_gates and spec.node_name:
         raise refusal("spec.nodeName", spec.node_name, "nothing while there are schedulingGates")

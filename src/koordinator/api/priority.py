@@ -16,7 +16,7 @@ class PriorityClass(KubeObject, frozen=True, kw_only=True):
     PLURAL: ClassVar[str] = "priorityclasses"
     NAMESPACED: ClassVar[bool] = False
 
-    value: Int32
+    value: Int32 = 0
     global_default: bool = False
     description: str = ""
     preemption_policy: str | None = None

@@ -8,8 +8,9 @@ pkg/apis/core/helper/helpers.go.
 from functools import lru_cache
 
 from koordinator.api.core import ResourceList, ResourceRequirements
-from koordinator.api.syntax import check_label_key, join_path, refusal
+from koordinator.api.syntax import check_dns_label, check_label_key, join_path, refusal
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.quantity import Quantity
 
 _OF_CONTAINERS = frozenset({"cpu", "memory", "ephemeral-storage"})
 _OF_PODS = frozenset({"cpu", "memory"})
@@ -33,11 +34,28 @@ def check_amounts(amounts: ResourceList, path: str) -> None:
 
 
 def check_container_resources(resources: ResourceRequirements, path: str) -> None:
-    """Check names and amounts, and that no request is above its limit."""
+    """Check names and amounts, that no request is above its limit, and that claims differ."""
     for resource in (*resources.requests, *resources.limits):
         if resource not in _OF_CONTAINERS:
             _check_container_resource_name(resource, path)
     _check_requests_and_limits(resources, path)
+    used: set[tuple[str, str]] = set()
+    for index, claim in enumerate(resources.claims):
+        where = f"{path}.claims[{index}]"
+        if claim.request:
+            check_dns_label(claim.request, f"{where}.request")
+        overlaps = {(claim.name, ""), (claim.name, claim.request)} & used
+        if overlaps or (not claim.request and any(name == claim.name for name, _ in used)):
+            raise InputError(f"must name each request once, got {claim.name!r} again", path=where)
+        used.add((claim.name, claim.request))
+
+
+def check_overhead(overhead: ResourceList, path: str) -> None:
+    """Check names and amounts of what a pod's sandbox takes."""
+    for resource in overhead:
+        if resource not in _OF_CONTAINERS:
+            _check_container_resource_name(resource, path)
+    check_amounts(overhead, path)
 
 
 def check_pod_resources(resources: ResourceRequirements, path: str) -> None:
@@ -45,6 +63,8 @@ def check_pod_resources(resources: ResourceRequirements, path: str) -> None:
     for resource in (*resources.requests, *resources.limits):
         if resource not in _OF_PODS and not resource.startswith(_HUGE_PAGES):
             raise refusal(path, resource, "cpu, memory or hugepages-<size> for a whole pod")
+    if resources.claims:
+        raise InputError("must be empty for a whole pod", path=f"{path}.claims")
     _check_requests_and_limits(resources, path)
 
 
@@ -57,6 +77,8 @@ def _check_container_resource_name(resource: str, path: str) -> None:
             "cpu, memory, ephemeral-storage, hugepages-<size> or a name with a domain "
             "such as nvidia.com/gpu",
         )
+    if resource.startswith("requests.") and is_extended(resource):
+        raise InputError(f"must not begin with 'requests.', got {resource!r}", path=path)
 
 
 def _check_requests_and_limits(resources: ResourceRequirements, path: str) -> None:
@@ -88,3 +110,19 @@ def _check_huge_pages(resources: ResourceRequirements, path: str) -> None:
         raise InputError(
             "found hugepages alone; accepted is together with cpu or memory", path=path
         )
+    for field, amounts in (("requests", resources.requests), ("limits", resources.limits)):
+        for name, amount in amounts.items():
+            if name.startswith(_HUGE_PAGES):
+                _check_page_size(name, amount, join_path(f"{path}.{field}", name))
+
+
+def _check_page_size(resource: str, amount: Quantity, path: str) -> None:
+    size = resource.removeprefix(_HUGE_PAGES)
+    try:
+        page = Quantity.parse(size)
+    except InputError:
+        page = None
+    if page is None or page.nanos <= 0:
+        raise InputError(f"must have the size of a page in its name, got {size!r}", path=path)
+    if amount.nanos % page.nanos:
+        raise InputError(f"must be a multiple of the page size {size}, got {amount}", path=path)

@@ -58,6 +58,8 @@ def _check_node_label(requirement: NodeSelectorRequirement, path: str) -> None:
     operators = (*_WITH_VALUES, *_WITHOUT_VALUES, *_WITH_NUMBER)
     check_one_of(requirement.operator, operators, f"{path}.operator")
     _check_values(requirement.operator, requirement.values, path)
+    for index, value in enumerate(requirement.values):
+        check_label_value(value, f"{path}.values[{index}]")
 
 
 def _check_node_field(requirement: NodeSelectorRequirement, path: str) -> None:

@@ -18,6 +18,7 @@ from koordinator.api.pod_validation import PREEMPTION_POLICIES, TAINT_EFFECTS, c
 from koordinator.api.policy import PodDisruptionBudget
 from koordinator.api.priority import PriorityClass
 from koordinator.api.resource_validation import check_amounts
+from koordinator.api.scheduling_workload import SchedulingWorkload
 from koordinator.api.selector_validation import check_label_selector, check_node_selector
 from koordinator.api.service import Service
 from koordinator.api.syntax import (
@@ -38,6 +39,7 @@ from koordinator.api.volume import (
     StorageClass,
 )
 from koordinator.api.workload import (
+    CronJob,
     DaemonSet,
     Deployment,
     Job,
@@ -52,8 +54,12 @@ _SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critic
 _ACCESS_MODES = ("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod")
 _VOLUME_MODES = ("Filesystem", "Block")
 _BINDING_MODES = ("Immediate", "WaitForFirstConsumer")
+_RECLAIM_POLICIES = ("Delete", "Retain")
+_ALONE = "ReadWriteOncePod"
 _PERCENT = re.compile(r"(100|[0-9]{1,2})%")
 _NAMED_AS_DNS_LABELS = (Namespace, Service)
+_MOST_GROUPS = 8
+_LONGEST_CRON_JOB = 52  # its Jobs have eleven characters more
 
 
 def validate(obj: KubeObject) -> None:
@@ -139,6 +145,8 @@ def _check_claim(claim: PersistentVolumeClaim) -> None:
     if storage is None or storage.nanos <= 0:
         found = None if storage is None else str(storage)
         raise refusal("spec.resources.requests.storage", found, "an amount above 0")
+    if spec.storage_class_name:
+        check_dns_subdomain(spec.storage_class_name, "spec.storageClassName")
 
 
 def _check_volume(volume: PersistentVolume) -> None:
@@ -148,6 +156,20 @@ def _check_volume(volume: PersistentVolume) -> None:
     check_amounts(spec.capacity, "spec.capacity")
     if "storage" not in spec.capacity:
         raise InputError("required, but missing", path="spec.capacity.storage")
+    if others := sorted(spec.capacity.keys() - {"storage"}):
+        raise InputError(f"must have storage only, got {', '.join(others)}", path="spec.capacity")
+    if spec.capacity["storage"].nanos <= 0:
+        raise refusal("spec.capacity.storage", str(spec.capacity["storage"]), "an amount above 0")
+    if spec.storage_class_name:
+        check_dns_subdomain(spec.storage_class_name, "spec.storageClassName")
+    if spec.persistent_volume_reclaim_policy:
+        policies = (*_RECLAIM_POLICIES, "Recycle")
+        policy = spec.persistent_volume_reclaim_policy
+        check_one_of(policy, policies, "spec.persistentVolumeReclaimPolicy")
+    if spec.local is not None and (
+        spec.node_affinity is None or spec.node_affinity.required is None
+    ):
+        raise InputError("required for a local volume, but missing", path="spec.nodeAffinity")
     if spec.node_affinity is not None and spec.node_affinity.required is not None:
         check_node_selector(spec.node_affinity.required, "spec.nodeAffinity.required")
 
@@ -157,6 +179,8 @@ def _check_access_modes(modes: tuple[str, ...]) -> None:
         raise refusal("spec.accessModes", [], f"at least one of {', '.join(_ACCESS_MODES)}")
     for index, mode in enumerate(modes):
         check_one_of(mode, _ACCESS_MODES, f"spec.accessModes[{index}]")
+    if _ALONE in modes and len(modes) > 1:
+        raise InputError(f"must be {_ALONE} alone, or without it", path="spec.accessModes")
 
 
 def _check_volume_mode(mode: str | None) -> None:
@@ -169,6 +193,8 @@ def _check_storage_class(storage_class: StorageClass) -> None:
         raise InputError("required, but missing", path="provisioner")
     if storage_class.volume_binding_mode is not None:
         check_one_of(storage_class.volume_binding_mode, _BINDING_MODES, "volumeBindingMode")
+    if storage_class.reclaim_policy is not None:
+        check_one_of(storage_class.reclaim_policy, _RECLAIM_POLICIES, "reclaimPolicy")
 
 
 def _check_storage_capacity(capacity: CsiStorageCapacity) -> None:
@@ -201,6 +227,9 @@ def _check_service(service: Service) -> None:
 def _check_workload(workload: ReplicaSet | Deployment | StatefulSet | DaemonSet) -> None:
     _check_replicas(workload.spec.replicas)
     check_label_selector(workload.spec.selector, "spec.selector")
+    selector = workload.spec.selector
+    if selector is None or not (selector.match_labels or selector.match_expressions):
+        raise InputError("required, but missing", path="spec.selector")
 
 
 def _check_replication_controller(controller: ReplicationController) -> None:
@@ -209,7 +238,38 @@ def _check_replication_controller(controller: ReplicationController) -> None:
 
 
 def _check_job(job: Job) -> None:
-    check_label_selector(job.spec.selector, "spec.selector")
+    spec = job.spec
+    check_label_selector(spec.selector, "spec.selector")
+    for count, field in ((spec.parallelism, "parallelism"), (spec.completions, "completions")):
+        if count is not None and count < 0:
+            raise refusal(f"spec.{field}", count, "at least 0")
+
+
+def _check_cron_job(cron_job: CronJob) -> None:
+    name = cron_job.metadata.name
+    if len(name) > _LONGEST_CRON_JOB:
+        problem = f"must have at most {_LONGEST_CRON_JOB} characters, got {len(name)}"
+        raise InputError(problem, path="metadata.name")
+
+
+def _check_workload_of_gangs(workload: SchedulingWorkload) -> None:
+    groups = workload.spec.pod_groups
+    if not 0 < len(groups) <= _MOST_GROUPS:
+        raise InputError(f"must have 1 to {_MOST_GROUPS} groups", path="spec.podGroups")
+    names: set[str] = set()
+    for index, group in enumerate(groups):
+        path = f"spec.podGroups[{index}]"
+        check_dns_label(group.name, f"{path}.name")
+        if group.name in names:
+            raise refusal(f"{path}.name", group.name, "a name that no other group has")
+        names.add(group.name)
+        policy = group.policy
+        if (policy.basic is None) == (policy.gang is None):
+            raise InputError("must have either basic or gang", path=f"{path}.policy")
+        if policy.gang is not None and policy.gang.min_count < 1:
+            found = policy.gang.min_count
+            problem = f"must be at least 1, got {found}"
+            raise InputError(problem, path=f"{path}.policy.gang.minCount")
 
 
 def _check_replicas(replicas: int | None) -> None:
@@ -234,5 +294,7 @@ _CHECKS: dict[type[KubeObject], Callable[[Any], None]] = {
     StatefulSet: _check_workload,
     DaemonSet: _check_workload,
     Job: _check_job,
+    CronJob: _check_cron_job,
+    SchedulingWorkload: _check_workload_of_gangs,
     **CUSTOM_CHECKS,
 }

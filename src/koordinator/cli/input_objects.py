@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.api.priority import PriorityClass
-from koordinator.api.resource_quota import ResourceQuota
 from koordinator.api.workload import PodController
+from koordinator.cli.admission_notices import admission_notices
 from koordinator.cli.output import warn
 from koordinator.cluster.memory.admission import SYSTEM_PRIORITY_CLASSES
 from koordinator.simulator.colocation.objects import shipped_priority_classes
@@ -22,7 +22,15 @@ SHOWN = 3  # names in a sentence
 
 
 #: Kinds by which an API server's admission sets requests, overhead or selectors, or refuses pods.
-_OF_ADMISSION: Final = {"LimitRange (v1)", "ResourceQuota (v1)", "RuntimeClass (node.k8s.io/v1)"}
+_OF_ADMISSION: Final = {
+    "LimitRange (v1)",
+    "ResourceQuota (v1)",
+    "RuntimeClass (node.k8s.io/v1)",
+    "MutatingAdmissionPolicy (admissionregistration.k8s.io/v1)",
+    "ValidatingAdmissionPolicy (admissionregistration.k8s.io/v1)",
+    "MutatingWebhookConfiguration (admissionregistration.k8s.io/v1)",
+    "ValidatingWebhookConfiguration (admissionregistration.k8s.io/v1)",
+}
 
 
 @dataclass(slots=True)
@@ -44,8 +52,10 @@ class InputObjects:
             for texts in self.unknown.values()
         ]
         left_out = self.left_out.copy()
-        left_out["ResourceQuota (v1)"] += sum(isinstance(it, ResourceQuota) for it in self.objects)
-        idle = {kind: n for kind, n in left_out.items() if kind not in _OF_ADMISSION}
+        for obj in self.objects:
+            name = f"{obj.KIND} ({obj.API_VERSION})"
+            left_out[name] += name in _OF_ADMISSION
+        idle = {kind: n for kind, n in left_out.items() if n and kind not in _OF_ADMISSION}
         admitting = {kind: n for kind, n in left_out.items() if n and kind in _OF_ADMISSION}
         if idle:
             told.append(f"left out, because no scheduling depends on them: {_counted(idle)}")
@@ -76,7 +86,7 @@ class InputObjects:
             self._with_workloads(self.objects if objects is None else objects), self.controllers
         )
         whole, missing = with_known_priorities(whole)
-        for sentence in missing:
+        for sentence in (*missing, *admission_notices(whole)):
             warn(sentence)
         return whole
 

@@ -183,7 +183,7 @@ def _read_controller(
         return None
     try:
         controller = decode(manifest, PodController)
-        check_controller(type(obj), controller)
+        check_controller(obj, controller)
     except InputError as error:
         raise error.within(source=place, subject=subject_of(obj)) from None
     return controller
@@ -327,11 +327,11 @@ def _json_document(place: str, text: bytes) -> Iterator[_Place]:
 
 
 def _json_manifests(source: str, text: bytes, envelope: _Envelope) -> Iterator[_Place]:
-    if envelope.items is None or not _is_list(envelope.kind):
+    if not _is_list(envelope.api_version, envelope.kind, has_items=envelope.items is not None):
         yield source, text, _NO_LIST
         return
     list_kind = _kind_of_items(envelope.api_version, envelope.kind)
-    for index, item in enumerate(envelope.items):
+    for index, item in enumerate(envelope.items or ()):
         yield f"{source}: items[{index}]", item, list_kind
 
 
@@ -349,11 +349,13 @@ def _yaml_manifests(source: str, text: bytes) -> Iterator[_Place]:
         if not isinstance(document, dict):
             raise _not_an_object(document, place)
         items, kind = document.get("items"), document.get("kind")
-        if not isinstance(items, list) or not _is_list(kind):
+        version = document.get("apiVersion")
+        has_items = isinstance(items, list)
+        if not (items is None or has_items) or not _is_list(version, kind, has_items=has_items):
             yield place, document, _NO_LIST
             continue
-        list_kind = _kind_of_items(document.get("apiVersion"), kind)
-        for index, item in enumerate(items):
+        list_kind = _kind_of_items(version, kind)
+        for index, item in enumerate(items or ()):
             item_place = f"{place}: items[{index}]"
             if not isinstance(item, dict):
                 raise _not_an_object(item, item_place)
@@ -371,8 +373,13 @@ def _too_deep(place: str) -> InputError:
     return InputError("nested too deep; accepted are 100 levels", source=place)
 
 
-def _is_list(kind: object) -> bool:
-    return isinstance(kind, str) and kind.endswith("List")
+def _is_list(api_version: object, kind: object, *, has_items: bool) -> bool:
+    """Return whether an object stands for others; one without items has to be a known list."""
+    if not isinstance(kind, str) or not kind.endswith("List"):
+        return False
+    of = kind.removesuffix("List")
+    version = str(api_version)
+    return has_items or not of or (version, of) in BY_NAME or knows_kind(version, of)
 
 
 def _kind_of_items(api_version: str | None, kind: str | None) -> _ListKind:

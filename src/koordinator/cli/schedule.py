@@ -62,9 +62,7 @@ class ScheduleFlags:
     strict: Strict = False
     fail_on: Annotated[
         FailOn,
-        typer.Option(
-            help="Exit with 1 if some pod or reservation finds no node or is not simulated."
-        ),
+        typer.Option(help="Exit with 1 if some pod or reservation finds no node."),
     ] = FailOn.NOTHING
     output: Print = Output.TABLE
 

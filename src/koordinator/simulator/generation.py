@@ -125,7 +125,7 @@ def pod_controllers(
         if isinstance(obj, CONTROLLER_KINDS):
             try:
                 controller = decode(manifest, PodController)
-                check_controller(type(obj), controller)
+                check_controller(obj, controller)
             except InputError as error:
                 raise error.within(path=f"objects[{index}]") from None
             found[type(obj), obj.key] = controller

@@ -150,10 +150,10 @@ def not_simulated(objects: Iterable[KubeObject | OperatorWorkload]) -> list[str]
     ]
 
 
-def check_controller(kind: type[KubeObject], controller: PodController) -> None:
+def check_controller(workload: KubeObject, controller: PodController) -> None:
     """Raise InputError with the path if no pods can be made: no template, or an invalid one."""
     spec, path = controller.spec, "spec"
-    if kind is CronJob:
+    if isinstance(workload, CronJob):
         if spec.job_template is None:
             raise InputError("required, but missing", path="spec.jobTemplate")
         spec, path = spec.job_template.spec, "spec.jobTemplate.spec"
@@ -167,7 +167,27 @@ def check_controller(kind: type[KubeObject], controller: PodController) -> None:
         if not claim.metadata.name:
             at = f"{path}.volumeClaimTemplates[{index}].metadata.name"
             raise InputError("required, but missing", path=at)
+    if spec.completion_mode == "Indexed" and spec.completions is None and spec.parallelism:
+        raise InputError("required with completionMode Indexed", path=f"{path}.completions")
     check_template(spec.template, f"{path}.template")
+    _check_fit(workload, controller, spec.template, path)
+
+
+def _check_fit(
+    workload: KubeObject, controller: PodController, template: PodTemplateSpec, path: str
+) -> None:
+    """Check that a template makes pods as the workload needs them."""
+    policies = ("OnFailure", "Never") if isinstance(workload, Job | CronJob) else ("Always", "")
+    policy = template.spec.restart_policy
+    if policy not in policies:
+        problem = f"must be {' or '.join(filter(None, policies))}, got {policy or 'Always'}"
+        raise InputError(problem, path=f"{path}.template.spec.restartPolicy")
+    selector, labels = _selector(workload, controller), template.metadata.labels
+    if selector is not None and not matches(selector, labels):
+        raise InputError(
+            f"must have the labels that spec.selector selects, got {labels or 'none'}",
+            path=f"{path}.template.metadata.labels",
+        )
 
 
 class _Making:
@@ -365,6 +385,8 @@ class _Making:
 
     def _of_job(self, job: PodController) -> Iterator[Pod]:
         meta, spec, status = job.metadata, job.spec, job.status
+        if spec.parallelism is None and spec.completions is None:
+            spec = replace(spec, completions=1)
         ended = any(c.type in _JOB_ENDS and c.status == "True" for c in status.conditions)
         if spec.suspend or ended or (spec.managed_by or _JOB_CONTROLLER) != _JOB_CONTROLLER:
             return

@@ -1,12 +1,16 @@
 """What the API server would refuse is refused, with object and field."""
 
+import io
+import json
 from typing import Any
 
 import pytest
+from tests.refused_manifests import ACCEPTED, REFUSED
 
 from koordinator.api.codec import decode_object
 from koordinator.api.defaults import with_defaults
 from koordinator.api.validation import validate
+from koordinator.cli.manifests import read_manifests
 from koordinator.foundation.errors import InputError
 
 TERM = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"a": "b"}}}
@@ -69,7 +73,7 @@ def problem(data: dict[str, Any]) -> tuple[str, str]:
                 {"key": "a.b/c", "value": "d", "effect": "NoExecute"},
             ]
         ),
-        node_affinity(operator="Gt", values=["-3"]),
+        node_affinity(operator="Gt", values=["3"]),
         node_affinity(operator="Exists"),
         pod_affinity(matchLabelKeys=["rev"], namespaceSelector={}),
         pod(
@@ -387,3 +391,20 @@ def test_the_object_is_named() -> None:
         check(pod(restartPolicy="x"))
     with pytest.raises(InputError, match=r"^Node a: metadata\.labels\[b\]: found 'c d'"):
         check({**other("v1", "Node"), "metadata": {"name": "a", "labels": {"b": "c d"}}})
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_a_real_api_server_refuses_is_refused(name: str) -> None:
+    """With the field; ``tests/e2e`` sends the same to a server."""
+    manifest, path = REFUSED[name]
+
+    with pytest.raises(InputError) as refused:
+        read_manifests(["-"], io.BytesIO(json.dumps(manifest).encode()))
+
+    assert refused.value.path == path
+
+
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_what_a_real_api_server_accepts_is_accepted(name: str) -> None:
+    """The other side of each limit."""
+    assert read_manifests(["-"], io.BytesIO(json.dumps(ACCEPTED[name]).encode()))

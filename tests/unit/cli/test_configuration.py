@@ -27,12 +27,14 @@ status: {allocatable: {cpu: "4", memory: 8Gi, pods: "110"}}
 apiVersion: v1
 kind: Pod
 metadata: {name: stock}
-spec: {containers: [{name: c, resources: {requests: {cpu: "1"}}}]}
+spec: {containers: [{name: c, image: i, resources: {requests: {cpu: "1"}}}]}
 ---
 apiVersion: v1
 kind: Pod
 metadata: {name: ours}
-spec: {schedulerName: koord-scheduler, containers: [{name: c, resources: {requests: {cpu: "1"}}}]}
+spec:
+  schedulerName: koord-scheduler
+  containers: [{name: c, image: i, resources: {requests: {cpu: "1"}}}]
 """
 QUOTA = """
 ---
@@ -44,7 +46,7 @@ spec: {min: {cpu: 0}, max: {cpu: 500m}}
 apiVersion: v1
 kind: Pod
 metadata: {name: member, labels: {quota.scheduling.koordinator.sh/name: small}}
-spec: {schedulerName: SCHEDULER, containers: [{name: c, resources: {requests: {cpu: "1"}}}]}
+spec: {schedulerName: SCHEDULER, containers: [{name: c, image: i, resources: {requests: {cpu: 1}}}]}
 """
 
 
@@ -136,7 +138,7 @@ def test_quotas_hold_for_the_shipped_profile_and_are_told_where_they_do_not() ->
         (
             (
                 "apiVersion: v1\nkind: Pod\nmetadata: {name: share}\nspec: {containers: [{name: c, "
-                "resources: {limits: {koordinator.sh/gpu: 50}}}]}\n"
+                "image: i, resources: {limits: {koordinator.sh/gpu: 50}}}]}\n"
             ),
             "1 pod (default/share) asks for shares of devices, which has no effect",
         ),
@@ -144,7 +146,7 @@ def test_quotas_hold_for_the_shipped_profile_and_are_told_where_they_do_not() ->
             (
                 "apiVersion: v1\nkind: Pod\nmetadata: {name: lost, labels: "
                 "{quota.scheduling.koordinator.sh/name: none}}\n"
-                "spec: {schedulerName: koord-scheduler, containers: [{name: c}]}\n"
+                "spec: {schedulerName: koord-scheduler, containers: [{name: c, image: i}]}\n"
             ),
             "there is no ElasticQuota 'none', which 1 pod (default/lost) names",
         ),

@@ -20,7 +20,7 @@ from koordinator.cli.manifests import read_input_objects
 from koordinator.foundation.errors import InputError
 
 ROOT = Path(__file__).parents[3]
-CONTAINER = {"name": "c"}
+CONTAINER = {"name": "c", "image": "i"}
 
 
 def pod(**spec: Any) -> dict[str, Any]:

@@ -106,7 +106,7 @@ def test_a_reader_that_goes_ends_the_program_quietly(tmp_path: Path, output: str
     """As SIGPIPE ends other programs: 141, and not a word."""
     pods = "".join(
         f"---\napiVersion: v1\nkind: Pod\nmetadata: {{name: p{n}}}\n"
-        "spec: {containers: [{name: c}]}\n"
+        "spec: {containers: [{name: c, image: i}]}\n"
         for n in range(1000)  # more than a pipe holds
     )
     (tmp_path / "cluster.yaml").write_text(NODE + pods)

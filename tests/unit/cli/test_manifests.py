@@ -162,7 +162,7 @@ def test_what_has_a_generate_name_only_gets_a_name() -> None:
 apiVersion: batch/v1
 kind: Job
 metadata: {generateName: migrate-}
-spec: {template: {spec: {containers: [{name: c}]}}}
+spec: {template: {spec: {restartPolicy: Never, containers: [{name: c}]}}}
 """
 
     first, second = names(read(f"{job}---{job}")), names(read(f"{job}---{job}"))

@@ -25,6 +25,10 @@ def template(**spec: Any) -> dict[str, Any]:
     return {"metadata": {"labels": APP}, "spec": POD | spec}
 
 
+def once() -> dict[str, Any]:
+    return template(restartPolicy="Never")
+
+
 def workload(kind: str, name: str = "web", /, metadata: Any = None, **spec: Any) -> dict[str, Any]:
     version = {"Job": "batch/v1", "CronJob": "batch/v1", "ReplicationController": "v1"}
     return {
@@ -76,22 +80,22 @@ def pods(*manifests: dict[str, Any]) -> list[Pod]:
         (replicated("ReplicationController", 2), 2),
         (replicated("StatefulSet", 2), 2),
         (workload("Job", template=template(restartPolicy="Never")), 1),
-        (workload("Job", template=template(), parallelism=4, completions=2), 2),
-        (workload("Job", template=template(), parallelism=4), 4),
-        (workload("Job", template=template(), completions=4), 1),
-        (workload("Job", template=template(), parallelism=4, suspend=True), 0),
-        (workload("CronJob", jobTemplate={"spec": {"template": template(), "parallelism": 2}}), 2),
+        (workload("Job", template=once(), parallelism=4, completions=2), 2),
+        (workload("Job", template=once(), parallelism=4), 4),
+        (workload("Job", template=once(), completions=4), 1),
+        (workload("Job", template=once(), parallelism=4, suspend=True), 0),
+        (workload("CronJob", jobTemplate={"spec": {"template": once(), "parallelism": 2}}), 2),
         (
-            workload("CronJob", suspend=True, jobTemplate={"spec": {"template": template()}}),
+            workload("CronJob", suspend=True, jobTemplate={"spec": {"template": once()}}),
             0,
         ),
         (
-            workload("Job", template=template(), completions=3, parallelism=3)
+            workload("Job", template=once(), completions=3, parallelism=3)
             | {"status": {"succeeded": 2}},
             1,
         ),
         (
-            workload("Job", template=template())
+            workload("Job", template=once())
             | {"status": {"conditions": [{"type": "Complete", "status": "True"}]}},
             0,
         ),
@@ -211,7 +215,7 @@ def test_an_indexed_job_makes_the_numbers_that_are_missing() -> None:
     done = owned("web-0-x", "Job", "web", status={"phase": "Succeeded"})
     done["metadata"]["annotations"] = {index: "0"}
     job = workload(
-        "Job", template=template(), completionMode="Indexed", completions=3, parallelism=3
+        "Job", template=once(), completionMode="Indexed", completions=3, parallelism=3
     ) | {"status": {"succeeded": 1}}
 
     made = [pod for pod in pods(done, job) if pod.metadata.name != "web-0-x"]
@@ -222,9 +226,9 @@ def test_an_indexed_job_makes_the_numbers_that_are_missing() -> None:
 
 def test_a_cron_job_that_runs_makes_no_second_job() -> None:
     """The Job that is there makes the pods."""
-    cron = workload("CronJob", "nightly", jobTemplate={"spec": {"template": template()}})
+    cron = workload("CronJob", "nightly", jobTemplate={"spec": {"template": once()}})
     reference = {"kind": "CronJob", "name": "nightly", "controller": True}
-    running = workload("Job", "nightly-1", {"ownerReferences": [reference]}, template=template())
+    running = workload("Job", "nightly-1", {"ownerReferences": [reference]}, template=once())
 
     objects = read(cron, running)
 
@@ -266,7 +270,10 @@ def test_a_daemon_set_has_a_pod_for_each_node_that_it_may_run_on() -> None:
 @pytest.mark.parametrize(
     ("manifest", "problem"),
     [
-        (workload("Deployment"), "Deployment default/web: spec.template: required"),
+        (
+            workload("Deployment", selector={"matchLabels": APP}),
+            "Deployment default/web: spec.template: required",
+        ),
         (workload("CronJob"), "CronJob default/web: spec.jobTemplate: required"),
         (
             replicated("Deployment", -1),
@@ -283,6 +290,40 @@ def test_a_daemon_set_has_a_pod_for_each_node_that_it_may_run_on() -> None:
         (
             workload("Job", template={"spec": {"containers": [{"name": 1}]}}),
             "Job default/web: spec.template.spec.containers[0].name: found 1",
+        ),
+        (
+            workload("Job", template=template()),
+            (
+                "Job default/web: spec.template.spec.restartPolicy: must be OnFailure or "
+                "Never, got Always"
+            ),
+        ),
+        (
+            workload("CronJob", jobTemplate={"spec": {"template": template()}}),
+            (
+                "CronJob default/web: spec.jobTemplate.spec.template.spec.restartPolicy: must be "
+                "OnFailure or Never, got Always"
+            ),
+        ),
+        (
+            replicated("DaemonSet")
+            | {"spec": {"selector": {"matchLabels": APP}, "template": once()}},
+            "DaemonSet default/web: spec.template.spec.restartPolicy: must be Always, got Never",
+        ),
+        (
+            workload("Job", template=once(), completionMode="Indexed", parallelism=2),
+            "Job default/web: spec.completions: required with completionMode Indexed",
+        ),
+        (
+            workload("ReplicaSet", template=template(), selector={"matchLabels": {"app": "x"}}),
+            (
+                "ReplicaSet default/web: spec.template.metadata.labels: must have the labels that "
+                "spec.selector selects, got {'app': 'web'}"
+            ),
+        ),
+        (
+            workload("StatefulSet", template=template()),
+            "StatefulSet default/web: spec.selector: required, but missing",
         ),
     ],
 )
@@ -327,9 +368,9 @@ def test_a_workload_that_its_controller_leaves_alone_makes_no_pods(
     manifest: dict[str, Any], count: int
 ) -> None:
     """Managed from elsewhere, paused before its first ReplicaSet, or being deleted."""
-    spec = manifest["spec"] | {"template": template(restartPolicy="Never")}
+    used = once() if manifest["kind"] == "Job" else template()
 
-    assert len(pods(manifest | {"spec": spec})) == count
+    assert len(pods(manifest | {"spec": manifest["spec"] | {"template": used}})) == count
 
 
 def test_a_paused_deployment_scales_the_replica_set_that_it_has() -> None:
