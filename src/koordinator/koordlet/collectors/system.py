@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from koordinator.koordlet.collectors.context import CollectionContext
 from koordinator.koordlet.metrics import Metric
+from koordinator.koordlet.metrics.names import MEMORY_METRICS
 
 
 class SystemCollector:
@@ -18,13 +19,18 @@ class SystemCollector:
 
     def collect(self, context: CollectionContext, now_s: float) -> None:
         cpu = self._rest(context, Metric.NODE_CPU, Metric.POD_CPU, Metric.HOST_APP_CPU, now_s)
-        memory = self._rest(
-            context, Metric.NODE_MEMORY, Metric.POD_MEMORY, Metric.HOST_APP_MEMORY, now_s
-        )
-        if cpu is None or memory is None:
+        memory = {
+            series.system: self._rest(
+                context, series.node, series.pod, series.host_application, now_s
+            )
+            for series in MEMORY_METRICS.values()
+        }
+        if cpu is None or memory[Metric.SYSTEM_MEMORY] is None:
             return
         context.store.add(Metric.SYSTEM_CPU, "", now_s, cpu)
-        context.store.add(Metric.SYSTEM_MEMORY, "", now_s, memory)
+        for metric, rest in memory.items():
+            if rest is not None:
+                context.store.add(metric, "", now_s, rest)
         self._numa(context, cpu, now_s)
 
     def _rest(

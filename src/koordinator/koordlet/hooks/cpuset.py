@@ -21,7 +21,7 @@ from koordinator.koordlet.view.pods import PodView
 def plan_cpusets(
     view: NodeView, *, best_effort_cpus: bool = False, keep_quota: bool = False
 ) -> list[Intent]:
-    """Return the CPUs of every container, and no quota for those that have CPUs of their own.
+    """Return the CPUs of containers and sandboxes, and no quota for pods with CPUs of their own.
 
     Best effort is left to CPU suppress, unless ``best_effort_cpus`` and the scheduler chose NUMA
     nodes.  ``keep_quota`` leaves quotas alone.
@@ -32,6 +32,7 @@ def plan_cpusets(
         intents += pod_cpuset(
             view, pod, pools, best_effort_cpus=best_effort_cpus, keep_quota=keep_quota
         )
+        intents += _of_sandbox(view, pod, pools, best_effort_cpus=best_effort_cpus)
     intents += _host_applications(view, pools)
     return intents
 
@@ -54,6 +55,14 @@ def pod_cpuset(
         yield from _no_quota(pod)
     elif pod.stated_cpus:
         yield from _own_quota(view, pod)
+
+
+def _of_sandbox(
+    view: NodeView, pod: PodView, pools: CpuPools, *, best_effort_cpus: bool
+) -> Iterator[Intent]:
+    mask, reason = pod_cpus(view, pod, pools, best_effort_cpus=best_effort_cpus)
+    for folder in view.sandboxes[pod.folder] if mask else ():
+        yield SetCgroup(CgroupFile.CPUSET, folder, format_cpu_list(mask), reason, pod.key)
 
 
 def pod_cpus(

@@ -110,6 +110,9 @@ def _identities(view: NodeView, identities: GroupIdentities) -> Iterator[Intent]
         yield SetCgroup(CgroupFile.BVT_WARP, view.layout.tier(tier), str(value), reason, tier)
     for pod in view.active_pods:
         yield from pod_group_identity(pod, identities)
+        text = str(pod_identity(pod, identities))
+        for folder in view.sandboxes[pod.folder]:
+            yield SetCgroup(CgroupFile.BVT_WARP, folder, text, reason, pod.key)
     classes = {str(qos): value for qos, value in identities.classes.items()}
     for application in view.slo.host_applications:
         folder = view.layout.host_application(application)

@@ -3,7 +3,10 @@
 Source: koordinator pkg/koordlet/metriccache/metric_resources.go.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Final
 
 
@@ -21,6 +24,8 @@ class Metric(StrEnum):
     NUMA_MEMORY = "node_numa_memory_usage"  # NUMA node
     SYSTEM_CPU = "sys_cpu_usage"
     SYSTEM_MEMORY = "sys_memory_usage"
+    SYSTEM_MEMORY_WITH_PAGE_CACHE = "sys_memory_usage_with_page_cache"
+    SYSTEM_MEMORY_WITH_HOT_PAGES = "sys_memory_with_hot_page_usage"
     SYSTEM_NUMA_CPU = "sys_numa_cpu_usage"  # NUMA node
     SYSTEM_NUMA_MEMORY = "sys_numa_memory_usage"  # NUMA node
     BE_CPU = "be_cpu_usage"
@@ -51,4 +56,38 @@ class Metric(StrEnum):
 #: Kinds of which there is a series per pod or container.
 PER_POD: Final = frozenset(
     metric for metric in Metric if metric.value.startswith(("pod_", "container_"))
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryMetrics:
+    """The series of used memory that count the page cache in the same way."""
+
+    node: Metric
+    pod: Metric
+    host_application: Metric
+    system: Metric
+
+
+WITHOUT_PAGE_CACHE: Final = MemoryMetrics(
+    Metric.NODE_MEMORY, Metric.POD_MEMORY, Metric.HOST_APP_MEMORY, Metric.SYSTEM_MEMORY
+)
+WITH_HOT_PAGES: Final = MemoryMetrics(
+    Metric.NODE_MEMORY_WITH_HOT_PAGES,
+    Metric.POD_MEMORY_WITH_HOT_PAGES,
+    Metric.HOST_APP_MEMORY_WITH_HOT_PAGES,
+    Metric.SYSTEM_MEMORY_WITH_HOT_PAGES,
+)
+#: By the ``nodeMemoryCollectPolicy`` of a NodeMetric.
+MEMORY_METRICS: Final[Mapping[str, MemoryMetrics]] = MappingProxyType(
+    {
+        "usageWithoutPageCache": WITHOUT_PAGE_CACHE,
+        "usageWithHotPageCache": WITH_HOT_PAGES,
+        "usageWithPageCache": MemoryMetrics(
+            Metric.NODE_MEMORY_WITH_PAGE_CACHE,
+            Metric.POD_MEMORY_WITH_PAGE_CACHE,
+            Metric.HOST_APP_MEMORY_WITH_PAGE_CACHE,
+            Metric.SYSTEM_MEMORY_WITH_PAGE_CACHE,
+        ),
+    }
 )

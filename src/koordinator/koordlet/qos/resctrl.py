@@ -4,7 +4,7 @@ Source: koordinator pkg/koordlet/qosmanager/plugins/resctrl/resctrl_reconcile.go
 pkg/koordlet/runtimehooks/hooks/resctrl.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -56,7 +56,7 @@ def plan_class_resctrl(view: NodeView, facts: ResctrlFacts) -> list[Intent]:
         except InputError:
             continue  # a NodeSLO is checked before; only a machine of unusual caches gets here
         reason = f"resctrl: class {qos}"
-        intents.append(SetResctrl(qos, schemata, tuple(_folders(pods)), reason))
+        intents.append(SetResctrl(qos, schemata, tuple(_folders(view, pods)), reason))
     return intents
 
 
@@ -75,7 +75,7 @@ def plan_pod_resctrl(view: NodeView, facts: ResctrlFacts) -> list[Intent]:
             continue
         keep.add(group)
         reason = f"resctrl: annotation of {pod.key}"
-        intents.append(SetResctrl(group, schemata, tuple(_folders([pod])), reason))
+        intents.append(SetResctrl(group, schemata, tuple(_folders(view, [pod])), reason))
     intents += [
         RemoveResctrl(group, "resctrl: the pod is gone")
         for group in facts.groups
@@ -163,7 +163,8 @@ def _group_of(pod: PodView) -> QosClass:
     return QosClass.LSR if pod.qos is QosClass.LSE else pod.qos
 
 
-def _folders(pods: Iterator[PodView] | list[PodView]) -> Iterator[str]:
+def _folders(view: NodeView, pods: Iterable[PodView]) -> Iterator[str]:
     for pod in pods:
         if pod.pod.status.phase == _RUNNING:
             yield from (container.folder for container in pod.containers)
+            yield from view.sandboxes.get(pod.folder, ())

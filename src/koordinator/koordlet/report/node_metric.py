@@ -28,6 +28,12 @@ from koordinator.foundation.duration import Duration
 from koordinator.foundation.quantity import Quantity
 from koordinator.host.gpus import Gpu
 from koordinator.koordlet.metrics import Aggregate, Metric, MetricStore
+from koordinator.koordlet.metrics.names import (
+    MEMORY_METRICS,
+    WITH_HOT_PAGES,
+    WITHOUT_PAGE_CACHE,
+    MemoryMetrics,
+)
 from koordinator.koordlet.prediction.reclaimable import Amounts, Prediction
 from koordinator.koordlet.view.pods import PodView
 
@@ -46,26 +52,6 @@ _AGGREGATIONS: Mapping[AggregationType, _Number] = {
     AggregationType.P95: lambda found: found.percentile(0.95),
     AggregationType.P99: lambda found: found.percentile(0.99),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class _MemoryMetrics:
-    node: Metric
-    pod: Metric
-    host_application: Metric
-
-
-_WITHOUT_CACHE = _MemoryMetrics(Metric.NODE_MEMORY, Metric.POD_MEMORY, Metric.HOST_APP_MEMORY)
-_WITH_CACHE = _MemoryMetrics(
-    Metric.NODE_MEMORY_WITH_PAGE_CACHE,
-    Metric.POD_MEMORY_WITH_PAGE_CACHE,
-    Metric.HOST_APP_MEMORY_WITH_PAGE_CACHE,
-)
-_WITH_HOT_PAGES = _MemoryMetrics(
-    Metric.NODE_MEMORY_WITH_HOT_PAGES,
-    Metric.POD_MEMORY_WITH_HOT_PAGES,
-    Metric.HOST_APP_MEMORY_WITH_HOT_PAGES,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,12 +130,10 @@ class MetricReport:
         return [pod for pod in self.pods if pod.is_active]
 
     @property
-    def _memory(self) -> _MemoryMetrics:
-        if self.policy.memory == "usageWithPageCache":
-            return _WITH_CACHE
-        if self.policy.memory == "usageWithHotPageCache" and self.knows_hot_pages:
-            return _WITH_HOT_PAGES
-        return _WITHOUT_CACHE
+    def _memory(self) -> MemoryMetrics:
+        found = MEMORY_METRICS.get(self.policy.memory, WITHOUT_PAGE_CACHE)
+        has_no_samples = found is WITH_HOT_PAGES and not self.knows_hot_pages
+        return WITHOUT_PAGE_CACHE if has_no_samples else found
 
     def _node_usage(
         self, now_s: float, window_s: float, kind: AggregationType, *, warm: bool = False
@@ -165,7 +149,7 @@ class MetricReport:
     def _system_usage(
         self, now_s: float, window_s: float, kind: AggregationType, *, warm: bool = False
     ) -> ResourceMap | None:
-        metrics = (Metric.SYSTEM_CPU, Metric.SYSTEM_MEMORY)
+        metrics = (Metric.SYSTEM_CPU, self._memory.system)
         return self._usage(metrics, "", now_s, window_s, kind, warm=warm)
 
     def _usage(

@@ -321,7 +321,7 @@ class RuntimeHooks:
         caches = published.caches
         if RESCTRL not in published.hooks.gates or caches is None:
             return
-        alone = replace(published.hooks.view, pods=(pod,))
+        alone = replace(published.hooks.view, pods=(pod,), cgroups=self._cgroups)
         for intent in plan_pod_resctrl(alone, caches):
             if isinstance(intent, SetResctrl):
                 for path, _, _, error in self._resctrl.apply(intent):

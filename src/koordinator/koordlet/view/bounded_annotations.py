@@ -265,14 +265,18 @@ def _lower(own: int | None, of_node: int | None) -> int | None:
 
 
 def group_identity(meta: ObjectMeta, of_class: int) -> int:
-    """Return the group identity of an LS pod: its own, if that is lower; 0 without ``enable``."""
+    """Return the group identity of an LS pod: its own, if that is lower; 0 without ``enable``.
+
+    Settings without an identity leave that of the class.
+    """
     try:
         own = read_cpu_qos(meta)
     except InputError:
         own = None
     if own is None:
         return of_class
-    return min((own.group_identity or 0) if own.enable else 0, of_class)
+    identity = own.group_identity if own.enable else 0
+    return of_class if identity is None else min(identity, of_class)
 
 
 def oom_scores(meta: ObjectMeta) -> tuple[Mapping[str, int], int | None]:

@@ -1,6 +1,6 @@
 """Everything that a strategy may look at in one round."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -49,6 +49,20 @@ class NodeView:
     def active_pods(self) -> tuple[PodView, ...]:
         """The pods that run or may start, by key."""
         return tuple(pod for pod in self.pods if pod.is_active)
+
+    @cached_property
+    def sandboxes(self) -> Mapping[str, tuple[str, ...]]:
+        """By folder of an active pod, the cgroups in it that belong to none of its containers.
+
+        That is its sandbox, in which a virtual machine may run, and a container that has not been
+        reported yet.
+        """
+        found = {}
+        for pod in self.active_pods:
+            known = {each.folder for each in pod.containers}
+            below = self.cgroups.below(pod.folder)
+            found[pod.folder] = tuple(folder for folder in below if folder not in known)
+        return found
 
     @property
     def threshold(self) -> ResourceThresholdStrategy:

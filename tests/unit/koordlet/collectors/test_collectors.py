@@ -23,6 +23,7 @@ from koordinator.koordlet.collectors.pods import PodCollector
 from koordinator.koordlet.collectors.pressure import PressureCollector
 from koordinator.koordlet.collectors.system import SystemCollector
 from koordinator.koordlet.metrics import Metric, MetricStore
+from koordinator.koordlet.metrics.names import MEMORY_METRICS, MemoryMetrics
 from koordinator.koordlet.view.pods import PodView
 from koordinator.koordlet.view.slo import effective_slo
 
@@ -218,6 +219,26 @@ def test_the_system_is_what_is_left() -> None:
     assert last(where, Metric.SYSTEM_MEMORY) == 0
     assert last(where, Metric.SYSTEM_NUMA_CPU, "0") == pytest.approx(0.5)
     assert last(where, Metric.SYSTEM_NUMA_MEMORY, "0") == 90
+
+
+@pytest.mark.parametrize("series", MEMORY_METRICS.values(), ids=MEMORY_METRICS)
+def test_the_system_counts_page_cache_as_the_node_does(series: MemoryMetrics) -> None:
+    """With page cache, without, or with its hot part: each less the same of pods and programs."""
+    tree = Tree()
+    view = tree.add_pod(pod("a"))
+    where = context(tree, view, spec=slo(hostApplications=[{"name": "app"}]))
+    values = {
+        (Metric.NODE_CPU, ""): 1.0,
+        (Metric.NODE_MEMORY, ""): 100.0,
+        (series.node, ""): 100.0,
+        (series.pod, view.uid): 40.0,
+        (series.host_application, "app"): 25.0,
+    }
+    for (metric, owner), value in values.items():
+        where.store.add(metric, owner, START_S, value)
+    collect(where, SystemCollector(10), 0)
+
+    assert last(where, series.system) == 35.0
 
 
 def test_host_applications_are_measured_where_they_are() -> None:

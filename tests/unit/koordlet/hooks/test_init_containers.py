@@ -13,12 +13,13 @@ from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.koordlet.hooks.batch_resources import plan_batch_resources
 from koordinator.koordlet.hooks.cpuset import plan_cpusets
 from koordinator.koordlet.hooks.group_identity import plan_group_identity
-from koordinator.koordlet.intents import Intent, SetCgroup
+from koordinator.koordlet.intents import Intent, SetCgroup, SetResctrl
 from koordinator.koordlet.metrics import Metric, MetricStore
 from koordinator.koordlet.qos.cpu_evict import cpu_tasks
 from koordinator.koordlet.qos.eviction import choose_victims
 from koordinator.koordlet.qos.inputs import StrategyInputs
 from koordinator.koordlet.qos.memory_qos import plan_memory_qos
+from koordinator.koordlet.qos.resctrl import ResctrlFacts, plan_class_resctrl, plan_pod_resctrl
 from koordinator.koordlet.view.pods import PodView, pod_view
 
 GIB = 1 << 30
@@ -256,3 +257,33 @@ def test_a_sidecar_ends_with_its_pod() -> None:
     (victim,) = choose_victims(cpu_tasks(inputs, {"CPUEvict"}), ())
 
     assert set(victim.folders) == set(folders(view).values())
+
+
+def test_a_sandbox_is_where_its_pod_is() -> None:
+    """A virtual machine runs in it: CPUs, identity and share of the caches are those of the pod."""
+    annotations = {
+        "scheduling.koordinator.sh/resource-status": '{"cpuset":"0-1"}',
+        "node.koordinator.sh/resctrl": '{"llc":{"schemata":{"range":[0,30]}}}',
+    }
+    amounts: dict[str, str | int] = {"cpu": 2}
+    made = pod("a", "LSR", requests=amounts, limits=amounts, annotations=annotations)
+    tree = Tree()
+    view = tree.add_pod(made)
+    other = tree.add_pod(pod("b", "LSR"))
+    sandbox, other_sandbox = (LAYOUT.container(each.folder, "x://s") for each in (view, other))
+    for folder in (sandbox, other_sandbox):
+        tree.add(folder)
+    on = {"cpuQOS": {"enable": True}, "resctrlQOS": {"enable": True, "catRangeEndPercent": 100}}
+    seen = tree.view(view, other, slo=slo(resourceQOSStrategy={"lsrClass": on}))
+
+    assert values(plan_cpusets(seen), CgroupFile.CPUSET)[sandbox] == "0-1"
+    assert values(plan_group_identity(seen), CgroupFile.BVT_WARP)[sandbox] == "2"
+    caches = ResctrlFacts((0,), 0xFFF, "GenuineIntel")
+    groups = {
+        intent.group: intent.cgroups
+        for intent in (*plan_class_resctrl(seen, caches), *plan_pod_resctrl(seen, caches))
+        if isinstance(intent, SetResctrl)
+    }
+    assert sandbox in groups["koordlet-uid-a"]
+    assert other_sandbox in groups["LSR"]
+    assert sandbox not in groups["LSR"]

@@ -128,16 +128,18 @@ def test_a_pod_without_samples_is_left_out() -> None:
     ],
 )
 def test_memory_follows_the_policy(policy: str, hot: bool, expected: str) -> None:
-    """Hot page cache needs a kernel that knows it."""
-    store = measured(node=(1.0, MIB))
+    """Of the node and of what is neither pods nor programs.  Hot page cache needs a kernel."""
+    store = measured(node=(1.0, MIB), system=(1.0, MIB))
     for second in range(300):
         time_s = START_S - 300 + second
-        store.add(Metric.NODE_MEMORY_WITH_PAGE_CACHE, "", time_s, 2 * MIB)
-        store.add(Metric.NODE_MEMORY_WITH_HOT_PAGES, "", time_s, 3 * MIB)
+        for kind in ("NODE_MEMORY", "SYSTEM_MEMORY"):
+            store.add(Metric[f"{kind}_WITH_PAGE_CACHE"], "", time_s, 2 * MIB)
+            store.add(Metric[f"{kind}_WITH_HOT_PAGES"], "", time_s, 3 * MIB)
     node = reported(store, policy=ReportPolicy(memory=policy), knows_hot_pages=hot).node_metric
 
     assert node is not None
     assert str(node.node_usage.resources["memory"]) == expected
+    assert str(node.system_usage.resources["memory"]) == expected
 
 
 def test_gpus_are_told_one_by_one() -> None:
