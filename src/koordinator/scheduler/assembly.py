@@ -66,6 +66,7 @@ def build_scheduler(
     shall be are left out.
     """
     options = options or SchedulerOptions()
+    state.classes.resize = options.resize
     timed = [metrics.wrap(profile) for profile in profiles] if metrics is not None else profiles
     kinds: tuple[type[KubeObject], ...] = (Namespace, Node, *watched, Pod)  # taken in so
     handle = SchedulerHandle.build(

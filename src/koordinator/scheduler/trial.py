@@ -306,7 +306,7 @@ def follow_cluster(
     built = build_profiles(
         configuration, state.axis, out_of_tree=out_of_tree, source=source, gates=gates
     )
-    options = SchedulerOptions(report=False, writes_network=False)
+    options = SchedulerOptions(report=False, writes_network=False).with_gates(gates)
     scheduler = build_scheduler(
         cluster,
         clock,

@@ -7,6 +7,8 @@ from tests.unit.scheduler.conftest import NewEmbedded, World
 from tests.worlds import START_S, add, node, pod
 
 from koordinator.api.codec import decode, to_manifest
+from koordinator.api.kube_version import KubeVersion
+from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.meta import JsonObject
 from koordinator.api.pod import Pod
 from koordinator.domain.resized_pods import ResizeRules
@@ -145,3 +147,26 @@ def test_memory_of_one_container_is_enough_beside_requests_of_the_pod(world: Wor
     spec: Any = {"resources": {"requests": {"cpu": "1"}}}
     state = world(node("n"), pod("p", memory="200Mi", on="n", images="abcde", **spec))
     assert state.nodes.nonzero[:, 0].tolist() == [1000, 200 << 20]
+
+
+@pytest.mark.parametrize(("version", "held"), [("1.35", 6), ("1.36", 6), ("1.37", 4)])
+def test_the_compatibility_level_selects_the_rules(
+    embedded: NewEmbedded, version: str, held: int
+) -> None:
+    """Two containers, one of which grows while the other one shrinks."""
+    gates = FeatureGates.parse("", KubeVersion.parse(version))
+    cluster = embedded(node("n"), gates=gates)
+    manifest = to_manifest(pod("p", cpu=1, on="n", images=("a", "b")))
+    manifest["spec"]["containers"][1]["resources"] = {"requests": {"cpu": "3"}}
+    manifest["status"]["containerStatuses"] = [
+        {
+            "name": name,
+            "allocatedResources": {"cpu": cpu},
+            "resources": {"requests": {"cpu": cpu}},
+        }
+        for name, cpu in (("c0", "3"), ("c1", "1"))
+    ]
+    cluster.load([decode(manifest, Pod)])
+    cluster.run_to_fixed_point()
+
+    assert requested(cluster.state) == held

@@ -55,6 +55,9 @@ DRA_CONSUMABLE_CAPACITY: Final = "DRAConsumableCapacity"
 DRA_BINDING_CONDITIONS: Final = "DRADeviceBindingConditions"
 DRA_EXTENDED_RESOURCE: Final = "DRAExtendedResource"
 
+#: Of Kubernetes: the status of whole pods counts while they are resized.
+POD_LEVEL_RESIZE: Final = "InPlacePodLevelResourcesVerticalScaling"
+
 #: Of Kubernetes: the Workloads that pods name count, and their gangs.  From 1.37 on the first gate
 #: stands for both.
 GENERIC_WORKLOAD: Final = "GenericWorkload"
@@ -122,6 +125,7 @@ OF_KUBERNETES: Final = frozenset(
         DRA_EXTENDED_RESOURCE,
         GENERIC_WORKLOAD,
         GANG_SCHEDULING,
+        POD_LEVEL_RESIZE,
     )
 )
 GATES: Final = OF_KOORDINATOR | OF_KUBERNETES

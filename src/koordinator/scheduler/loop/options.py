@@ -3,14 +3,17 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from koordinator.api.kube_version import V1_37
 from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.kubescheduler.gates import (
     CROSS_SCHEDULER_NOMINATION,
+    POD_LEVEL_RESIZE,
     PRIORITY_TRANSFORMER,
     REPLACE_RESOURCES_TRANSFORMER,
 )
 from koordinator.api.pod import Pod
 from koordinator.domain.pod_transformers import replaced_resources, with_priority
+from koordinator.domain.resized_pods import DEFAULT_RULES, ResizeRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,7 @@ class SchedulerOptions:
     answers_explanations: bool = False  # keeps ScheduleExplanation objects answered
     transforms: tuple[Callable[[Pod], Pod], ...] = ()  # pods as they are seen, wherever they run
     heeds_other_schedulers: bool = False  # keeps the places to which they nominate pods
+    resize: ResizeRules = DEFAULT_RULES
 
     def with_gates(self, gates: FeatureGates) -> "SchedulerOptions":
         """Return the options as the feature gates that are on change them."""
@@ -41,6 +45,9 @@ class SchedulerOptions:
             self,
             heeds_other_schedulers=CROSS_SCHEDULER_NOMINATION in gates,
             transforms=tuple(it for gate, it in transforms.items() if gate in gates),
+            resize=ResizeRules(
+                sums_per_pod=gates.level >= V1_37, pod_level=POD_LEVEL_RESIZE in gates
+            ),
         )
 
     @property
