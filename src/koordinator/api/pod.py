@@ -69,6 +69,12 @@ class WorkloadReference(ApiStruct, frozen=True, kw_only=True):
     pod_group_replica_key: str = ""
 
 
+class SchedulingGroup(ApiStruct, frozen=True, kw_only=True):
+    """The PodGroup of scheduling.k8s.io, in the pod's namespace, to which a pod belongs."""
+
+    pod_group_name: str = ""
+
+
 class PodSpec(ApiStruct, frozen=True, kw_only=True):
     """What a pod is and where it may run."""
 
@@ -94,7 +100,8 @@ class PodSpec(ApiStruct, frozen=True, kw_only=True):
     active_deadline_seconds: Int64 | None = None
     service_account_name: str = ""
     runtime_class_name: str | None = None
-    workload_ref: WorkloadReference | None = None
+    workload_ref: WorkloadReference | None = None  # of Kubernetes 1.35
+    scheduling_group: SchedulingGroup | None = None  # from Kubernetes 1.36 on
 
 
 class ContainerStateWaiting(ApiStruct, frozen=True, kw_only=True):

@@ -25,6 +25,8 @@ _TABLE = "data/kubernetes-fields.json"
 _LIST, _MAP = "[]", "{}"
 _METADATA = "meta.v1.ObjectMeta"
 _TEMPLATE = "core.v1.PodTemplateSpec"
+#: Fields by which pods name their groups, each in some releases only; not looked into.
+_OF_SOME_RELEASES: Types = {"core.v1.PodSpec": {"workloadRef": "", "schedulingGroup": ""}}
 
 
 class _Table(msgspec.Struct):
@@ -136,7 +138,8 @@ def _tree(manifest: JsonObject | bytes | msgspec.Raw) -> Any:
 
 
 def _fields(name: str) -> Mapping[str, str]:
-    return _table().types.get(name) or _of_crds().types[name]
+    known = _table().types.get(name) or _of_crds().types[name]
+    return {**_OF_SOME_RELEASES.get(name, {}), **known}
 
 
 @cache

@@ -12,6 +12,7 @@ from koordinator.api.annotations.reservation import AFFINITY
 from koordinator.api.cluster_network_topology import ClusterNetworkTopology
 from koordinator.api.device import Device
 from koordinator.api.elastic_quota import DEFAULT_QUOTA, ROOT_QUOTA, SYSTEM_QUOTA, ElasticQuota
+from koordinator.api.kube_version import V1_37, KubeVersion
 from koordinator.api.kubescheduler import NO_GATES, FeatureGates, KubeSchedulerConfiguration
 from koordinator.api.kubescheduler.gates import GANG_SCHEDULING, GENERIC_WORKLOAD
 from koordinator.api.labels import QUOTA_NAME
@@ -30,6 +31,7 @@ from koordinator.api.resource_names import (
     GPU_MEMORY_RATIO,
     RDMA,
 )
+from koordinator.api.scheduling_pod_group import SchedulingPodGroup
 from koordinator.api.scheduling_workload import SchedulingWorkload
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.ingest import is_over
@@ -62,7 +64,14 @@ _FEATURES = (
         (SchedulingWorkload,),
         "the gang of a Workload",
         lambda pod: pod.spec.workload_ref is not None,
-        f"--feature-gates {GENERIC_WORKLOAD}=true,{GANG_SCHEDULING}=true switches it on",
+        "--feature-gates {gates} switches it on",
+    ),
+    _Feature(
+        GANG_SCHEDULING,
+        (SchedulingPodGroup,),
+        "the gang of a PodGroup of scheduling.k8s.io",
+        lambda pod: pod.spec.scheduling_group is not None,
+        "--feature-gates {gates} switches it on",
     ),
     _Feature(
         "ElasticQuota", (ElasticQuota,), "a quota", lambda pod: QUOTA_NAME in pod.metadata.labels
@@ -116,13 +125,20 @@ def unused_objects(
         used = {pod.spec.scheduler_name for pod in pending}
         if feature.plugin == GANG_SCHEDULING:
             able = [*plugins] if GANG_SCHEDULING in gates else []
-        hint = f"spec.schedulerName {able[0]} has it" if able else feature.remedy
+        remedy = feature.remedy.format(gates=_switched_on(gates.level))
+        hint = f"spec.schedulerName {able[0]} has it" if able else remedy
         told += _of_pods(feature, pending, able, hint)
         if feature.plugin == "ElasticQuota":
             told += _of_missing_quotas(given, pending, able)
         if pending and not used.intersection(able):
             told += _of_objects(feature, given, hint)
     return told
+
+
+def _switched_on(level: KubeVersion) -> str:
+    """Return the feature gates of groups of scheduling.k8s.io, switched on."""
+    names = (GENERIC_WORKLOAD,) if level >= V1_37 else (GENERIC_WORKLOAD, GANG_SCHEDULING)
+    return ",".join(f"{name}=true" for name in names)
 
 
 def _of_pods(

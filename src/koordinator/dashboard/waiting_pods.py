@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from koordinator.api.pod import Pod
-from koordinator.domain.gangs import gang_id
+from koordinator.domain.gangs import gang_id, group_reference
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.queue import QueuedPod
@@ -282,7 +282,7 @@ class WaitingSurvey:
             str(queued.state or "") if queued is not None else "",
             pod.spec.priority or 0,
             queued.attempts if queued is not None else 0,
-            gang_id(meta, pod.spec.workload_ref),
+            gang_id(meta, group_reference(pod.spec)),
         )
 
     def _why(self, pod: Pod, queued: QueuedPod | None) -> tuple[str, str]:

@@ -39,6 +39,11 @@ from koordinator.api.pod_group import PodGroup
 from koordinator.api.policy import PodDisruptionBudget
 from koordinator.api.reservation import Reservation
 from koordinator.api.schedule_explanation import ScheduleExplanation
+from koordinator.api.scheduling_pod_group import (
+    SchedulingPodGroup,
+    SchedulingPodGroupV1Alpha2,
+    SchedulingPodGroupV1Alpha3,
+)
 from koordinator.api.scheduling_workload import SchedulingWorkload
 from koordinator.api.service import Service
 from koordinator.api.volume import (
@@ -51,6 +56,7 @@ from koordinator.api.volume import (
     VolumeAttachment,
 )
 from koordinator.api.workload import ReplicaSet, ReplicationController, StatefulSet
+from koordinator.domain.gangs import GROUP_KINDS, GangDefaults, WorkloadRefs
 from koordinator.domain.plugin_lists import DEFAULT_PRE_BIND, STOCK_PLUGINS, merge_profiles
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.contract import ActivePlugin, PluginSpec, Profile, those_with
@@ -181,6 +187,9 @@ WATCHED: tuple[type[KubeObject], ...] = (
     PodDisruptionBudget,
     PodGroup,
     SchedulingWorkload,
+    SchedulingPodGroup,
+    SchedulingPodGroupV1Alpha3,
+    SchedulingPodGroupV1Alpha2,
     ScheduleExplanation,
     ClusterNetworkTopology,
     StorageClass,
@@ -199,7 +208,12 @@ WATCHED: tuple[type[KubeObject], ...] = (
 
 #: Of these the ones that count only with a gate, which is off by default.
 _GATED: Mapping[type[KubeObject], str] = MappingProxyType(
-    {DeviceTaintRule: DRA_DEVICE_TAINT_RULES, SchedulingWorkload: GENERIC_WORKLOAD}
+    {
+        DeviceTaintRule: DRA_DEVICE_TAINT_RULES,
+        SchedulingWorkload: GENERIC_WORKLOAD,
+        SchedulingPodGroup: GENERIC_WORKLOAD,
+        SchedulingPodGroupV1Alpha2: GENERIC_WORKLOAD,
+    }
 )
 
 
@@ -208,7 +222,14 @@ def watched_kinds(gates: FeatureGates = NO_GATES) -> tuple[type[KubeObject], ...
 
     Others are not even asked for: who may not list them could never begin to schedule.
     """
-    return tuple(kind for kind in WATCHED if kind not in _GATED or _GATED[kind] in gates)
+    groups = GangDefaults(refs=WorkloadRefs.FIRST, level=gates.level)
+    return tuple(
+        kind
+        for kind in WATCHED
+        if (kind not in _GATED or _GATED[kind] in gates)
+        and kind is not SchedulingPodGroupV1Alpha3  # the same objects under another version
+        and (not issubclass(kind, GROUP_KINDS) or groups.reads(kind))
+    )
 
 
 @dataclass(frozen=True, slots=True)

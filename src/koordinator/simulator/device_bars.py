@@ -17,7 +17,7 @@ from koordinator.api.labels import QUOTA_NAME
 from koordinator.api.pod import Pod
 from koordinator.domain.devices.amounts import RATIO
 from koordinator.domain.disruptions import why_disrupted
-from koordinator.domain.gangs import gang_id
+from koordinator.domain.gangs import gang_id, group_reference
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod
 
 MOST_BARS = 20_000  # that have ended; the oldest ones go
@@ -197,7 +197,7 @@ def _bar(held: _Held, lane: int, jobs: dict[BarJob, int], sees: Callable[[str], 
 def _job_of(pod: Pod) -> BarJob:
     meta = pod.metadata
     owners = [owner.name for owner in meta.owner_references if owner.controller]
-    name = gang_id(meta, pod.spec.workload_ref)
+    name = gang_id(meta, group_reference(pod.spec))
     if not name:
         name = f"{meta.namespace}/{owners[0] if owners else meta.name}"
     quota = meta.labels.get(QUOTA_NAME, "")

@@ -10,7 +10,7 @@ from koordinator.api.kubescheduler import NO_GATES, FeatureGates, KubeSchedulerC
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
-from koordinator.domain.gangs import gang_id
+from koordinator.domain.gangs import gang_id, group_reference
 from koordinator.domain.reservations.reserve_pod import OVER, spoken_name
 from koordinator.foundation.errors import InputError, NotFoundError
 from koordinator.scheduler.contract import PluginSpec
@@ -129,7 +129,7 @@ def _waiting(world: Embedded) -> list[str]:
 def _kind(world: Embedded, key: str) -> Hashable:
     """Return what pods have in common that are explained alike."""
     pod, pod_class = world.state.unbound[key]
-    own = gang_id(pod.metadata, pod.spec.workload_ref)
+    own = gang_id(pod.metadata, group_reference(pod.spec))
     queued = world.scheduler.queue.get(key)
     if own:
         return own, queued is None

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.scheduler.test_gangs import condition, config, group, placed
 from tests.worlds import configuration, embedded, made, node, pod
 
+from koordinator.api import scheduling_pod_group
 from koordinator.api.dynamic_resources import DeviceTaintRule
 from koordinator.api.kubescheduler import NO_GATES, FeatureGates, KubeSchedulerConfiguration
 from koordinator.api.kubescheduler.gates import GANG_SCHEDULING, GENERIC_WORKLOAD
@@ -216,9 +217,14 @@ def test_with_the_gates_off_nobody_asks_for_workloads() -> None:
     """A scheduler with the rights of the original's has none to list them, and needs none."""
     rules = FeatureGates.parse("DRADeviceTaints=true,DRADeviceTaintRules=true")
 
-    assert set(WATCHED) - set(watched_kinds()) == {SchedulingWorkload, DeviceTaintRule}
-    assert set(WATCHED) - set(watched_kinds(ON)) == {DeviceTaintRule}
-    assert set(WATCHED) - set(watched_kinds(rules)) == {SchedulingWorkload}
+    assert set(WATCHED) - set(watched_kinds()) == {
+        SchedulingWorkload,
+        DeviceTaintRule,
+        *scheduling_pod_group.KINDS,
+    }
+    groups = set(scheduling_pod_group.KINDS)  # of later releases
+    assert set(WATCHED) - set(watched_kinds(ON)) == {DeviceTaintRule, *groups}
+    assert set(WATCHED) - set(watched_kinds(rules)) == {SchedulingWorkload, *groups}
 
 
 def test_a_gate_without_the_one_that_it_needs_is_refused() -> None:

@@ -22,11 +22,13 @@ from koordinator.domain.gangs.summary import (
     gang_summaries,
 )
 from koordinator.domain.gangs.terms import (
+    GROUP_KINDS,
     GangDefaults,
     GangTerms,
     WorkloadRefs,
     contradictions,
     gang_id,
+    group_reference,
     saying_of,
     terms_of_object,
     terms_of_saying,
@@ -34,6 +36,7 @@ from koordinator.domain.gangs.terms import (
 from koordinator.domain.gangs.validation import check_pod_group
 
 __all__ = [
+    "GROUP_KINDS",
     "Gang",
     "GangAttempt",
     "GangCache",
@@ -49,6 +52,7 @@ __all__ = [
     "contradictions",
     "gang_id",
     "gang_summaries",
+    "group_reference",
     "saying_of",
     "status_of",
     "terms_of_object",

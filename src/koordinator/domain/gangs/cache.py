@@ -13,19 +13,24 @@ don't count.
 from collections.abc import Iterable, Iterator
 
 from koordinator.api.annotations.gang import GangMatchPolicy, NetworkTopologySpec
-from koordinator.api.pod import Pod, WorkloadReference
+from koordinator.api.pod import Pod, SchedulingGroup
 from koordinator.api.pod_group import PodGroup
+from koordinator.api.scheduling_pod_group import SchedulingPodGroup
 from koordinator.api.scheduling_workload import SchedulingWorkload
 from koordinator.domain.gangs.attempt import GangAttempt
 from koordinator.domain.gangs.gang import Gang, Member, MemberState
 from koordinator.domain.gangs.terms import (
     GangDefaults,
     GangTerms,
+    GroupReference,
     WorkloadRefs,
     gang_id,
+    id_of_pod_group,
     needs_object,
+    pod_group_key,
     saying_of,
     terms_of_object,
+    terms_of_pod_group,
     terms_of_saying,
     terms_of_workload,
     workload_key,
@@ -48,6 +53,7 @@ class GangCache:
         self._home: dict[str, str] = {}  # pod key -> gang id
         self._workloads: dict[str, SchedulingWorkload] = {}
         self._of_workload: dict[str, dict[str, str]] = {}  # its key -> gang id -> group in it
+        self._pod_groups: dict[str, SchedulingPodGroup] = {}  # of scheduling.k8s.io
 
     @property
     def gathers(self) -> bool:
@@ -83,7 +89,13 @@ class GangCache:
         self._home[member.key] = own_id
         gang.put(member)
         ref = self._ref(pod)
-        if ref is not None and gang.terms is None:
+        if isinstance(ref, SchedulingGroup):
+            gang.pod_group = pod_group_key(pod.metadata, ref)
+            stated = self._pod_groups.get(gang.pod_group)
+            if gang.terms is None and stated is not None:
+                gang.terms = terms_of_pod_group(stated, self.defaults)
+                return list(gang.pending)
+        elif ref is not None and gang.terms is None:
             gang.workload = workload_key(pod.metadata, ref)
             self._of_workload.setdefault(gang.workload, {})[own_id] = ref.pod_group
             workload = self._workloads.get(gang.workload)
@@ -134,7 +146,7 @@ class GangCache:
 
     def put_workload(self, workload: SchedulingWorkload) -> Keys:
         """Take in a Workload, or another one of its name: nothing in one ever changes."""
-        if self.refs is WorkloadRefs.IGNORED:
+        if not self.defaults.reads(SchedulingWorkload):
             return []
         self._workloads[workload.key] = workload
         return self._tell_gangs_of(workload.key)
@@ -143,6 +155,23 @@ class GangCache:
         """Forget a Workload; whoever names it waits for another one."""
         self._workloads.pop(workload.key, None)
         return self._tell_gangs_of(workload.key)
+
+    def put_pod_group(self, pod_group: SchedulingPodGroup) -> Keys:
+        """Take in a PodGroup of scheduling.k8s.io or its new version."""
+        if not self.defaults.reads(type(pod_group)):
+            return []
+        self._pod_groups[pod_group.key] = pod_group
+        gang = self.gangs.get(id_of_pod_group(pod_group))
+        if gang is None:
+            return []
+        self.changed[gang.id] = None
+        return self._set_terms(gang, terms_of_pod_group(pod_group, self.defaults))
+
+    def drop_pod_group(self, pod_group: SchedulingPodGroup) -> Keys:
+        """Forget a PodGroup of scheduling.k8s.io; pods that name it wait for another one."""
+        self._pod_groups.pop(pod_group.key, None)
+        gang = self.gangs.get(id_of_pod_group(pod_group))
+        return [] if gang is None else self._set_terms(gang, None)
 
     def hold(self, pod: Pod) -> None:
         """Note that a member has got a place."""
@@ -159,7 +188,7 @@ class GangCache:
 
     def id_of(self, pod: Pod) -> str:
         """Return the id of the pod's gang; empty if it is in none."""
-        return gang_id(pod.metadata, pod.spec.workload_ref, self.refs)
+        return gang_id(pod.metadata, self._ref(pod), self.refs)
 
     def gang_of(self, pod: Pod) -> Gang | None:
         """Return the gang of a pod; None if it has none, or one that nothing is known of."""
@@ -397,8 +426,8 @@ class GangCache:
         scheduler, phase = spec.scheduler_name, pod.status.phase
         return Member(pod.key, scheduler, ",".join(names), state, phase, says)
 
-    def _ref(self, pod: Pod) -> WorkloadReference | None:
-        return None if self.refs is WorkloadRefs.IGNORED else pod.spec.workload_ref
+    def _ref(self, pod: Pod) -> GroupReference | None:
+        return self.defaults.group_named_by(pod.spec)
 
     def _tell_gangs_of(self, workload: str) -> Keys:
         """Give the gangs of a Workload their terms, or take them away; return who waits."""
@@ -418,6 +447,10 @@ class GangCache:
 
     def _nobody_said(self, pod: Pod) -> str:
         ref = self._ref(pod)
+        if isinstance(ref, SchedulingGroup):
+            return (
+                f"PodGroup {pod_group_key(pod.metadata, ref)} of scheduling.k8s.io does not exist"
+            )
         if ref is not None:
             workload = workload_key(pod.metadata, ref)
             if workload in self._workloads:

@@ -52,6 +52,7 @@ class Gang:
     schedulers: Counter[str] = field(default_factory=Counter)  # of all members
     sayings: dict[Saying, int] = field(default_factory=dict)  # how many members say the same
     workload: str = ""  # namespace/name of the Workload that its members name
+    pod_group: str = ""  # likewise of the PodGroup of scheduling.k8s.io
     version: int = 0  # grows with every change, of a member's pod too
 
     @property

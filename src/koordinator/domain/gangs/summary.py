@@ -15,6 +15,7 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.api.pod_group import PodGroup, PodGroupPhase, PodGroupSpec
+from koordinator.api.scheduling_pod_group import SchedulingPodGroup
 from koordinator.api.scheduling_workload import SchedulingWorkload
 from koordinator.domain.gangs.cache import GangCache
 from koordinator.domain.gangs.gang import Gang, MemberState
@@ -86,6 +87,8 @@ def gang_summaries(objects: Iterable[KubeObject], defaults: GangDefaults) -> lis
         if isinstance(obj, PodGroup):
             cache.put_group(obj)
             groups[obj.key] = obj
+        elif isinstance(obj, SchedulingPodGroup):
+            cache.put_pod_group(obj)
         elif isinstance(obj, SchedulingWorkload):
             cache.put_workload(obj)
         elif isinstance(obj, Pod):

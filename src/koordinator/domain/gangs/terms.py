@@ -10,19 +10,25 @@ pkg/scheduler/framework/plugins/gangscheduling.
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Final
 
 from koordinator.api.annotations import gang as keys
 from koordinator.api.annotations.gang import GangMatchPolicy, GangMode
+from koordinator.api.kube_version import V1_36, V1_37, KubeVersion
 from koordinator.api.labels import (
     LIGHTWEIGHT_MIN_AVAILABLE,
     LIGHTWEIGHT_POD_GROUP,
     POD_GROUP,
     parse_int32,
 )
-from koordinator.api.meta import ObjectMeta
-from koordinator.api.pod import Pod, WorkloadReference
+from koordinator.api.meta import KubeObject, ObjectMeta
+from koordinator.api.pod import Pod, PodSpec, SchedulingGroup, WorkloadReference
 from koordinator.api.pod_group import PodGroup
-from koordinator.api.scheduling_workload import SchedulingWorkload
+from koordinator.api.scheduling_pod_group import (
+    SchedulingPodGroup,
+    SchedulingPodGroupV1Alpha2,
+)
+from koordinator.api.scheduling_workload import PodGroupPolicy, SchedulingWorkload
 from koordinator.domain.network import warnings_about
 from koordinator.foundation.errors import InputError
 
@@ -39,13 +45,20 @@ _TERMS = (
     keys.GROUPS.key,
     keys.NETWORK_TOPOLOGY_SPEC.key,
 )
+#: Kinds of scheduling.k8s.io that say how many pods start together.
+GROUP_KINDS: Final = (SchedulingWorkload, SchedulingPodGroup)
+#: The group of scheduling.k8s.io that a pod names: of a Workload (1.35), or a PodGroup.
+GroupReference = WorkloadReference | SchedulingGroup
+#: In ids of gangs, between the namespace and the name of a PodGroup of scheduling.k8s.io: no
+#: Workload can have that name.
+POD_GROUP_SEGMENT = "podGroup"
 
 
 class WorkloadRefs(StrEnum):
-    """What the ``spec.workloadRef`` of pods counts for."""
+    """What ``spec.workloadRef`` and ``spec.schedulingGroup`` of pods count for."""
 
     IGNORED = "ignored"  # nothing
-    FIRST = "first"  # who names a Workload is in its gang, whatever labels and annotations say
+    FIRST = "first"  # a pod that names a group is in its gang, whatever labels and annotations say
     ONLY = "only"  # likewise, and labels and annotations make no gang at all
 
 
@@ -57,6 +70,24 @@ class GangDefaults:
     match_policy: str = GangMatchPolicy.ONCE_SATISFIED
     gathers: bool = False  # what gangs ask of the network counts
     refs: WorkloadRefs = WorkloadRefs.IGNORED
+    level: KubeVersion | None = None  # None: the groups of all releases count
+
+    def reads(self, kind: type[KubeObject]) -> bool:
+        """Return whether objects of a kind count at the compatibility level."""
+        level = self.level
+        if self.refs is WorkloadRefs.IGNORED or level is None:
+            return self.refs is not WorkloadRefs.IGNORED
+        if kind is SchedulingWorkload:
+            return level < V1_36
+        return level >= V1_36 and (kind is SchedulingPodGroupV1Alpha2) == (level < V1_37)
+
+    def group_named_by(self, spec: PodSpec) -> GroupReference | None:
+        """Return the group of scheduling.k8s.io that a pod names and that counts."""
+        if self.refs is WorkloadRefs.IGNORED:
+            return None
+        if self.level is None:
+            return group_reference(spec)
+        return spec.workload_ref if self.level < V1_36 else spec.scheduling_group
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +103,7 @@ class GangTerms:
     group: tuple[str, ...]  # ids of the gangs that start together, its own among them, ascending
     has_object: bool = False  # there is a PodGroup
     workload: str = ""  # namespace/name of the Workload that says so
+    pod_group: SchedulingPodGroup | None = None  # of scheduling.k8s.io, that says so
     network: keys.NetworkTopologySpec | None = None  # how near its members have to be
     warnings: tuple[str, ...] = ()  # what was ignored, and why
 
@@ -83,21 +115,44 @@ class GangTerms:
 
 def gang_id(
     meta: ObjectMeta,
-    ref: WorkloadReference | None = None,
+    ref: GroupReference | None = None,
     refs: WorkloadRefs = WorkloadRefs.FIRST,
 ) -> str:
     """Return ``namespace/name`` of the gang of a pod; empty if it is in none.
 
-    ``ref`` is the pod's ``spec.workloadRef``; that of a Workload's gang is
-    ``namespace/workload/group``, with the replica key behind it if there is one.
+    ``ref`` is what the pod names of scheduling.k8s.io.  The gang of a Workload is
+    ``namespace/workload/group``, with the replica key behind it if there is one, that of a PodGroup
+    ``namespace/podGroup/name``.
     """
-    if ref is not None and refs is not WorkloadRefs.IGNORED:
+    if isinstance(ref, SchedulingGroup) and refs is not WorkloadRefs.IGNORED:
+        return f"{meta.namespace}/{POD_GROUP_SEGMENT}/{ref.pod_group_name}"
+    if (
+        ref is not None
+        and not isinstance(ref, SchedulingGroup)
+        and refs is not WorkloadRefs.IGNORED
+    ):
         parts = (meta.namespace, ref.name, ref.pod_group, ref.pod_group_replica_key)
         return "/".join(filter(None, parts))
     name = "" if refs is WorkloadRefs.ONLY else keys.gang_name(meta)
     if refs is not WorkloadRefs.IGNORED:
         name = name.replace("/", "%2F")  # only an annotation has one: not the gang of a Workload
     return f"{meta.namespace}/{name}" if name else ""
+
+
+def group_reference(spec: PodSpec) -> GroupReference | None:
+    """Return the group of scheduling.k8s.io that a pod names, of whatever release."""
+    return spec.scheduling_group or spec.workload_ref
+
+
+def pod_group_key(meta: ObjectMeta, ref: SchedulingGroup) -> str:
+    """Return ``namespace/name`` of the PodGroup of scheduling.k8s.io that a pod names."""
+    return f"{meta.namespace}/{ref.pod_group_name}"
+
+
+def id_of_pod_group(pod_group: SchedulingPodGroup) -> str:
+    """Return the id of the gang of a PodGroup of scheduling.k8s.io."""
+    meta = pod_group.metadata
+    return f"{meta.namespace}/{POD_GROUP_SEGMENT}/{meta.name}"
 
 
 def needs_object(meta: ObjectMeta) -> bool:
@@ -121,14 +176,37 @@ def terms_of_workload(
     policy = workload.policy_of(group) if workload is not None else None
     if workload is None or policy is None:
         return None
-    least, warnings = 0, list(_warnings(workload.metadata))
+    path = f"spec.podGroups[{group}].policy.gang.minCount"
+    terms = _terms_of_policy(workload.metadata, own_id, policy, path, defaults)
+    return replace(terms, workload=workload.key)
+
+
+def terms_of_pod_group(pod_group: SchedulingPodGroup, defaults: GangDefaults) -> GangTerms:
+    """Return the terms of a PodGroup of scheduling.k8s.io.
+
+    Its annotations count as those of the other kind of PodGroup do.
+    """
+    terms = _terms_of_policy(
+        pod_group.metadata,
+        id_of_pod_group(pod_group),
+        pod_group.spec.scheduling_policy,
+        "spec.schedulingPolicy.gang.minCount",
+        defaults,
+    )
+    return replace(terms, pod_group=pod_group)
+
+
+def _terms_of_policy(
+    meta: ObjectMeta, own_id: str, policy: PodGroupPolicy, path: str, defaults: GangDefaults
+) -> GangTerms:
+    """Return the terms of a group of scheduling.k8s.io; ``path`` leads to its least number."""
+    least, warnings = 0, list(_warnings(meta))
     if policy.gang is not None:
         least = max(policy.gang.min_count, 1)
         if policy.gang.min_count < 1:
-            path = f"spec.podGroups[{group}].policy.gang.minCount"
             warnings.append(f"{path}: found {policy.gang.min_count}; accepted is 1 or more")
-    terms = _terms(
-        workload.metadata,
+    return _terms(
+        meta,
         own_id,
         least,
         wait_s=defaults.wait_s,
@@ -136,7 +214,6 @@ def terms_of_workload(
         warnings=warnings,
         has_object=False,
     )
-    return replace(terms, workload=workload.key)
 
 
 def terms_of_object(pod_group: PodGroup, defaults: GangDefaults) -> GangTerms:
@@ -200,8 +277,12 @@ def saying_of(meta: ObjectMeta) -> Saying:
 
 def contradictions(pod: Pod, refs: WorkloadRefs = WorkloadRefs.IGNORED) -> tuple[str, ...]:
     """Return what a pod says twice and differently; the first spelling counts."""
-    meta, ref = pod.metadata, pod.spec.workload_ref
-    if ref is not None and refs is WorkloadRefs.FIRST and (name := keys.gang_name(meta)):
+    meta, ref = pod.metadata, group_reference(pod.spec)
+    name = keys.gang_name(meta) if ref is not None and refs is WorkloadRefs.FIRST else ""
+    if isinstance(ref, SchedulingGroup) and name:
+        where = f"spec.schedulingGroup says {ref.pod_group_name} and counts"
+        return (f"{where}; it is said to be in gang {name!r}, too",)
+    if isinstance(ref, WorkloadReference) and name:
         where = f"{ref.name}, podGroup {ref.pod_group}"
         return (
             f"spec.workloadRef says {where} and counts; it is said to be in gang {name!r}, too",

@@ -245,6 +245,10 @@ SENTENCES: Final[tuple[tuple[str, str], ...]] = (
     (r"gang (\S+) is not known", "the gang {0}, with which its own starts, is not known"),
     (r"gang (\S+) needs members, but .*", "nobody has said how many members its gang {0} needs"),
     (r"PodGroup (\S+) does not exist", "the PodGroup {0} does not exist"),
+    (
+        r"PodGroup (\S+) of scheduling\.k8s\.io does not exist",
+        "the PodGroup {0} of scheduling.k8s.io does not exist",
+    ),
     (r"Workload (\S+) does not exist", "the Workload {0} does not exist"),
     (r"Workload (\S+) has no podGroup (\S+)", "the Workload {0} has no group {1} of pods"),
     (r"Gang not found", "its gang is not known"),

@@ -20,6 +20,8 @@ def short_gang(cache: GangCache, pod: Pod, start_together: StartTogether) -> Ite
         text = "say how many members its gang needs"
         if own is not None:
             what = f"Workload {own.workload}" if own.workload else f"PodGroup {own.id}"
+            if own.pod_group:
+                what = f"PodGroup {own.pod_group} of scheduling.k8s.io"
             text += f": make the {what}"
         ref = pod.spec.workload_ref
         if own is not None and own.workload and ref is not None:
@@ -68,6 +70,8 @@ def _how_said(gang: Gang) -> str:
     """Return where it says how many members the gang needs."""
     if gang.workload:
         return f"minCount of gang {gang.id} in a new Workload {gang.workload}"
+    if gang.pod_group:
+        return f"minCount of PodGroup {gang.pod_group}"
     if gang.terms is not None and gang.terms.has_object:
         return f"minMember of PodGroup {gang.id}"
     return f"gang.scheduling.koordinator.sh/min-available of all members of gang {gang.id}"

@@ -20,6 +20,7 @@ from koordinator.api.resource_names import GPU_CORE, GPU_MEMORY_RATIO
 from koordinator.descheduler.contract import ClusterView
 from koordinator.descheduler.node_fit import acceptance_key, accepts, free_on
 from koordinator.domain.devices.requests import DEVICE_NAMES
+from koordinator.domain.gangs.terms import group_reference
 from koordinator.domain.gpu_mix import WHOLE_GPU, BoolArray
 from koordinator.domain.gpu_request import GpuRequestError, gpu_request
 from koordinator.domain.gpu_room import RoomCluster, RoomPod
@@ -204,6 +205,6 @@ def _is_plain(pod: Pod, requests: Requests) -> bool:
         or spec.topology_spread_constraints
         or any(volume.persistent_volume_claim for volume in spec.volumes)
         or gang_name(pod.metadata)
-        or spec.workload_ref is not None
+        or group_reference(spec) is not None
         or (devices and asks is None)
     )

@@ -13,7 +13,7 @@ from koordinator.api.pod import Pod
 from koordinator.api.pod_group import PodGroup
 from koordinator.descheduler.contract import ClusterView
 from koordinator.descheduler.plugins.gpu_defragmentation.gpu_cluster import GpuCluster, Groups
-from koordinator.domain.gangs.terms import gang_id
+from koordinator.domain.gangs.terms import gang_id, group_reference
 from koordinator.domain.gpu_mix import IntArray
 from koordinator.domain.gpu_request import GpuRequestError, gpu_request
 from koordinator.domain.gpu_room import RoomRequest
@@ -98,7 +98,7 @@ def _waits(pod: Pod) -> bool:
         pod.status.phase in ("", "Pending")
         and pod.metadata.deletion_timestamp is None
         and not pod.spec.scheduling_gates
-        and pod.spec.workload_ref is None  # how many its gang needs is not known here
+        and group_reference(pod.spec) is None  # how many its gang needs is not known here
     )
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from koordinator.api.pod import Pod
 from koordinator.api.pod_group import PodGroup
+from koordinator.api.scheduling_pod_group import SchedulingPodGroup
 from koordinator.api.scheduling_workload import SchedulingWorkload
 from koordinator.cluster.port import EventType, WatchEvent
 from koordinator.domain.gangs import GangCache, WorkloadRefs
@@ -73,8 +74,10 @@ class GangFeature(Feature):
         return ready
 
     def heard(self, event: WatchEvent) -> None:
-        """Take in a PodGroup or a Workload."""
+        """Take in a PodGroup of either kind or a Workload."""
         group = event.object
+        if isinstance(group, SchedulingPodGroup):
+            self._heard_pod_group(group, event)
         if isinstance(group, SchedulingWorkload):
             self._heard_workload(group, gone=event.type is EventType.DELETED)
         if not isinstance(group, PodGroup):
@@ -95,6 +98,16 @@ class GangFeature(Feature):
         for gangs in self.caches:
             ready = (gangs.drop_workload if gone else gangs.put_workload)(workload)
             queue.activate(ready, now_s)
+
+    def _heard_pod_group(self, group: SchedulingPodGroup, event: WatchEvent) -> None:
+        queue, now_s = self._handle.queue, self._handle.clock.now_s()
+        self._shrank, gone = True, event.type is EventType.DELETED
+        for gangs in self.caches:
+            ready = (gangs.drop_pod_group if gone else gangs.put_pod_group)(group)
+            queue.activate(ready, now_s)
+        before = event.previous
+        if gone or (isinstance(before, SchedulingPodGroup) and _asks_for_less(before, group)):
+            queue.on_event(ClusterEvent(EVERYTHING, Action.UPDATE), now_s)  # members to spare
 
     def heard_all(self) -> None:
         """Keep no places for members of a gang that is short of members by now."""
@@ -210,3 +223,9 @@ class GangFeature(Feature):
         """Raise BugError unless what is counted of gangs is what their members are."""
         for gangs in self.caches:
             gangs.validate()
+
+
+def _asks_for_less(old: SchedulingPodGroup, new: SchedulingPodGroup) -> bool:
+    """Return whether fewer members have to start together than before."""
+    before, after = old.spec.scheduling_policy.gang, new.spec.scheduling_policy.gang
+    return before is not None and (after is None or after.min_count < before.min_count)

@@ -14,6 +14,7 @@ from koordinator.scheduler.snapshot import ClusterState
 
 _FROM_OBJECT, _FROM_PODS = "GangFromPodGroupCrd", "GangFromPodAnnotation"
 _FROM_WORKLOAD = "GangFromWorkload"  # not in the original, which has none
+_FROM_POD_GROUP = "GangFromSchedulingPodGroup"  # likewise
 _NANOSECONDS = 1_000_000_000
 
 
@@ -69,6 +70,8 @@ def _summary(gangs: GangCache, gang: Gang, state: ClusterState) -> dict[str, Any
 
 
 def _said_by(gang: Gang) -> str:
+    if gang.pod_group:
+        return _FROM_POD_GROUP
     if gang.workload:
         return _FROM_WORKLOAD
     return _FROM_OBJECT if gang.terms and gang.terms.has_object else _FROM_PODS

@@ -1,4 +1,4 @@
-"""Gangs of Workloads for profiles that have no Coscheduling, as in kube-scheduler 1.35.
+"""Gangs of Workloads and PodGroups of Kubernetes for profiles that have no Coscheduling.
 
 Where a profile has Coscheduling, that one keeps these gangs too, and this plugin is left out.
 Different from the original: the members of a gang are decided together, so that two gangs never
@@ -8,9 +8,10 @@ Source: kubernetes pkg/scheduler/framework/plugins/gangscheduling; backend/workl
 ``DefaultSchedulingTimeoutDuration``.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.pod import Pod
 from koordinator.domain.gangs import GangCache, GangDefaults, WorkloadRefs
 from koordinator.scheduler.contract import NoArgs, Permit, PluginSpec, Refusal
@@ -26,6 +27,10 @@ class GangScheduling:
 
     gangs: GangCache
     tells_others: bool = True
+
+    def with_gates(self, gates: FeatureGates) -> "GangScheduling":
+        """Return the plugin with the groups that the release has."""
+        return replace(self, gangs=GangCache(replace(self.gangs.defaults, level=gates.level)))
 
     def pre_enqueue(self, pod: Pod, _objects: ObjectTable) -> Refusal | None:
         """Return what the pod's gang lacks, or who speaks for it; None: the pod may be tried."""

@@ -16,7 +16,13 @@ from koordinator.api.kubescheduler import CoschedulingArgs, FeatureGates
 from koordinator.api.kubescheduler.gates import GANG_PENDING_PODS_CONDITION, GANG_SCHEDULING
 from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.pod import Pod
-from koordinator.domain.gangs import GangCache, GangDefaults, WorkloadRefs, gang_id
+from koordinator.domain.gangs import (
+    GangCache,
+    GangDefaults,
+    WorkloadRefs,
+    gang_id,
+    group_reference,
+)
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
     MAX_SCORE,
@@ -50,7 +56,7 @@ _APPLIES: Memo[bool] = Memo()
 def _applies(pod: PodClass) -> bool:
     labels, annotations = dict(pod.labels), dict(pod.annotations)
     meta = ObjectMeta(namespace=pod.namespace, labels=labels, annotations=annotations)
-    return bool(gang_id(meta, pod.spec.workload_ref)) or bool(selector_of(pod))
+    return bool(gang_id(meta, group_reference(pod.spec))) or bool(selector_of(pod))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +75,8 @@ class Coscheduling:
         """Return the plugin as the gates change it."""
         gangs = self.gangs
         if GANG_SCHEDULING in gates:
-            gangs = GangCache(replace(gangs.defaults, refs=WorkloadRefs.FIRST))
+            defaults = replace(gangs.defaults, refs=WorkloadRefs.FIRST, level=gates.level)
+            gangs = GangCache(defaults)
         return replace(self, gangs=gangs, tells_others=GANG_PENDING_PODS_CONDITION in gates)
 
     def applies(self, pod: PodClass) -> bool:

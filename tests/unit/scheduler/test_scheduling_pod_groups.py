@@ -1,0 +1,216 @@
+"""PodGroups of scheduling.k8s.io, which Kubernetes 1.36 and 1.37 have: gangs like all others."""
+
+from typing import Any
+
+import pytest
+from tests.unit.scheduler.test_gangs import condition, config, placed
+from tests.worlds import START_S, configuration, embedded, made, node, pod
+
+from koordinator.api.codec import decode, to_manifest
+from koordinator.api.kube_version import KubeVersion
+from koordinator.api.kubescheduler import FeatureGates, KubeSchedulerConfiguration
+from koordinator.api.kubescheduler.gates import GANG_SCHEDULING, GENERIC_WORKLOAD
+from koordinator.api.meta import KubeObject
+from koordinator.api.pod import Pod
+from koordinator.api.scheduling_pod_group import (
+    SchedulingPodGroup,
+    SchedulingPodGroupV1Alpha2,
+    SchedulingPodGroupV1Alpha3,
+)
+from koordinator.api.scheduling_workload import SchedulingWorkload
+from koordinator.domain.gangs import GangDefaults, gang_summaries
+from koordinator.scheduler.profile import watched_kinds
+from koordinator.simulator import Embedded
+
+VERSIONS = {"1.36": "scheduling.k8s.io/v1alpha2", "1.37": "scheduling.k8s.io/v1beta1"}
+STOCK = configuration()
+PROFILES = [STOCK, config()]
+EITHER = pytest.mark.parametrize("profile", PROFILES, ids=["GangScheduling", "Coscheduling"])
+RELEASES = pytest.mark.parametrize("release", VERSIONS)
+
+
+def gates(release: str) -> FeatureGates:
+    names = [GENERIC_WORKLOAD, *([GANG_SCHEDULING] if release < "1.37" else [])]
+    text = ",".join(f"{name}=true" for name in names)
+    return FeatureGates.parse(text, KubeVersion.parse(release))
+
+
+def pod_group(
+    name: str = "train", least: int = 0, release: str = "1.37", **spec: Any
+) -> KubeObject:
+    """Return a PodGroup with a gang of so many; 0: the basic policy."""
+    policy = {"gang": {"minCount": least}} if least else {"basic": {}}
+    return made(
+        "PodGroup",
+        name,
+        VERSIONS.get(release, release),
+        metadata={"namespace": "default"},
+        spec={"schedulingPolicy": policy, **spec},
+    )
+
+
+def member(name: str, group: str = "train", cpu: int = 1, **more: Any) -> Pod:
+    return pod(name, cpu, schedulingGroup={"podGroupName": group}, **more)
+
+
+def members(count: int, **more: Any) -> list[Pod]:
+    return [member(f"m{index}", **more) for index in range(count)]
+
+
+def world(
+    *objects: KubeObject,
+    profile: KubeSchedulerConfiguration = STOCK,
+    release: str = "1.37",
+    **options: Any,
+) -> Embedded:
+    one = embedded(*objects, config=profile, gates=gates(release), **options)
+    one.run_to_fixed_point()
+    one.scheduler.validate()
+    return one
+
+
+def later(one: Embedded, seconds: float = 20) -> None:
+    one.clock.advance_to(START_S + seconds)
+    one.run_to_fixed_point()
+    one.scheduler.validate()
+
+
+@EITHER
+@RELEASES
+def test_a_gang_starts_as_a_whole_or_not_at_all(
+    profile: KubeSchedulerConfiguration, release: str
+) -> None:
+    """Three need 3 CPUs: on 3 all are bound, on 2 none, and others get the room."""
+    group = pod_group(least=3, release=release)
+    roomy = world(node("n", 3), group, *members(3), profile=profile, release=release)
+    tight = world(
+        node("n", 2), group, *members(3), pod("other", 2), profile=profile, release=release
+    )
+
+    assert len(placed(roomy)) == 3
+    assert placed(tight) == {"other": "n"}
+
+
+@EITHER
+def test_members_wait_for_their_group_and_for_each_other(
+    profile: KubeSchedulerConfiguration,
+) -> None:
+    """The object comes last; the condition says what is missing."""
+    one = world(node("n", 3), *members(1), profile=profile)
+    assert condition(one, "m0")[1] == ("PodGroup default/train of scheduling.k8s.io does not exist")
+    one.load([pod_group(least=2)])
+    one.run_to_fixed_point()
+    assert condition(one, "m0")[1] == (
+        "gang default/podGroup/train needs 2 members; there were 1 when this was written"
+    )
+    one.load([member("m1")])
+    one.run_to_fixed_point()
+    assert len(placed(one)) == 2
+
+
+@EITHER
+def test_pods_of_the_basic_policy_are_each_for_themselves(
+    profile: KubeSchedulerConfiguration,
+) -> None:
+    """Two of three find a place and take it."""
+    one = world(node("n", 2), pod_group(), *members(3), profile=profile)
+    assert len(placed(one)) == 2
+
+
+@EITHER
+def test_a_smaller_minimum_lets_a_waiting_gang_start(profile: KubeSchedulerConfiguration) -> None:
+    """``minCount`` may change from 1.37 on."""
+    one = world(node("n", 2), pod_group(least=3), *members(3), profile=profile)
+    assert not placed(one)
+
+    one.cluster.overwrite(pod_group(least=2))
+    later(one)
+    assert len(placed(one)) == 2
+
+
+def test_the_group_that_a_label_names_is_another_one() -> None:
+    """Both kinds are called PodGroup: the pod is in that of its spec, and is told."""
+    other = made(
+        "PodGroup",
+        "train",
+        "scheduling.sigs.k8s.io/v1alpha1",
+        metadata={"namespace": "default"},
+        spec={"minMember": 5},
+    )
+    labels = {"pod-group.scheduling.sigs.k8s.io": "train"}
+    both = member("m0", labels=labels)
+    one = world(node("n", 9), other, pod_group(least=1), both, profile=config())
+
+    assert placed(one) == {"m0": "n"}
+
+
+def test_network_topology_and_other_annotations_count() -> None:
+    """Two PodGroups that name each other start together."""
+    ids = ["default/podGroup/a", "default/podGroup/b"]
+    groups = []
+    for name in "ab":
+        manifest = to_manifest(pod_group(name, 1))
+        manifest["metadata"]["annotations"] = {
+            "gang.scheduling.koordinator.sh/groups": f'["{ids[0]}", "{ids[1]}"]'
+        }
+        groups.append(decode(manifest, SchedulingPodGroup))
+    one = world(node("n", 9), *groups, member("m0", "a"), profile=config())
+    assert not placed(one)
+
+    one.load([member("m1", "b")])
+    one.run_to_fixed_point()
+    assert len(placed(one)) == 2
+
+
+@pytest.mark.parametrize(
+    ("release", "kinds"),
+    [
+        ("1.35", {SchedulingWorkload}),
+        ("1.36", {SchedulingPodGroupV1Alpha2}),
+        ("1.37", {SchedulingPodGroup}),
+    ],
+)
+def test_each_release_has_its_own_kinds(release: str, kinds: set[type[KubeObject]]) -> None:
+    """Others are not asked for: the API server does not have them."""
+    known = {
+        SchedulingWorkload,
+        SchedulingPodGroup,
+        SchedulingPodGroupV1Alpha2,
+        SchedulingPodGroupV1Alpha3,
+    }
+    assert known.intersection(watched_kinds(gates(release))) == kinds
+
+
+@pytest.mark.parametrize(("field", "release"), [("group", "1.35"), ("workload", "1.37")])
+def test_fields_of_other_releases_make_no_gang(field: str, release: str) -> None:
+    """The API server of that release takes them off; so the pod is for itself."""
+    ref: Any = {"workloadRef": {"name": "w", "podGroup": "g"}} if field == "workload" else {}
+    alone = pod("m0", 1, **ref) if ref else member("m0")
+    one = world(node("n", 3), alone, release=release)
+
+    assert placed(one) == {"m0": "n"}
+
+
+def test_the_summary_shows_the_group() -> None:
+    """``koord gang list`` and ``show``."""
+    objects = [pod_group(least=2), *members(1)]
+    (summary,) = gang_summaries(objects, GangDefaults())
+
+    assert (summary.gang, summary.min_member, summary.present) == (
+        "default/podGroup/train",
+        2,
+        1,
+    )
+
+
+def test_disruption_modes_of_both_releases_are_read() -> None:
+    """A word in v1alpha2, a union from 1.37 on."""
+    told = [
+        pod_group(release="1.36", disruptionMode="PodGroup"),
+        pod_group(release="1.36", disruptionMode="Pod"),
+        pod_group(disruptionMode={"all": {}}),
+        pod_group(disruptionMode={"single": {}}),
+        pod_group(),
+    ]
+    modes = [one.spec.is_disrupted_as_whole for one in told if isinstance(one, SchedulingPodGroup)]
+    assert modes == [True, False, True, False, False]
