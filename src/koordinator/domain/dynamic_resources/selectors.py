@@ -18,6 +18,7 @@ from koordinator.foundation.cel import (
     DYN,
     STRING,
     TOO_DEAR,
+    CelCostError,
     CelEnvironment,
     CelError,
     CelProgram,
@@ -261,14 +262,13 @@ _NOT_BOOL: Final = {
 def matches(program: CelProgram, variables: Mapping[str, Any]) -> bool:
     """Return whether the expression is true of a device.  Raises CelError."""
     if program.text in _TOO_DEAR:  # nor is it tried on other devices: there may be thousands
-        raise CelError(TOO_DEAR)
+        raise CelCostError(TOO_DEAR)
     try:
         value = program.evaluate(variables, MAX_COST)
-    except CelError as error:
-        if str(error) == TOO_DEAR:
-            if len(_TOO_DEAR) >= _MOST_DEAR:
-                _TOO_DEAR.clear()
-            _TOO_DEAR.add(program.text)
+    except CelCostError:
+        if len(_TOO_DEAR) >= _MOST_DEAR:
+            _TOO_DEAR.clear()
+        _TOO_DEAR.add(program.text)
         raise
     if not isinstance(value, bool):
         kind = kind_of(value)

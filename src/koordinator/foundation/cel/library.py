@@ -3,6 +3,9 @@
 Left out of what Kubernetes offers, and so an undeclared reference: times and durations, URLs,
 ``format`` and the authorizer.  A regular expression is matched in linear time.
 
+A function whose work its arguments' sizes don't bound takes ``spend`` first and pays for what it
+touches and makes before it does so: elements one step each, text a step for ``TEXT_PER_STEP``.
+
 Source: https://github.com/google/cel-spec doc/langdef.md, "List of Standard Definitions";
 https://pkg.go.dev/github.com/google/cel-go/ext; k8s.io/apiserver pkg/cel/library.
 """
@@ -23,12 +26,16 @@ from koordinator.foundation.cel.types import (
     CelType,
     OptionalValue,
     Overload,
+    Spend,
     kind_of,
+    metered,
     overload,
 )
 
 _NUMBERS = ("int", "uint", "double")
+_TEXTS = ("string", "bytes")
 _MAX_PATTERN = 1 << 12  # characters
+TEXT_PER_STEP = 10  # characters
 
 
 def _int(number: int) -> int:
@@ -63,27 +70,45 @@ def _divided(a: float, b: float) -> float:
     return float("nan") if not a or a != a else float("inf") if a > 0 else float("-inf")  # noqa: PLR0124 -- NaN
 
 
-def equal(a: Any, b: Any) -> bool:
-    """Return whether two values are the same; values of different types are not."""
+def equal(spend: Spend, a: Any, b: Any) -> bool:
+    """Return whether two values are the same; values of different types are not.
+
+    Costs a step for each value that is inside of another, and what that costs.
+    """
     kind, other = kind_of(a), kind_of(b)
     if kind != other:
         return kind in _NUMBERS and other in _NUMBERS and a == b
-    if kind == "list":
-        return len(a) == len(b) and all(map(equal, a, b))
-    if kind == "map":
-        return len(a) == len(b) and all(key in b and equal(a[key], b[key]) for key in a)
+    if kind in ("list", "map"):
+        if len(a) != len(b):
+            return False
+        spend(len(a))
+        if kind == "list":
+            return all(equal(spend, *pair) for pair in zip(a, b, strict=True))
+        return all(key in b and equal(spend, a[key], b[key]) for key in a)
     if kind == "optional_type":
-        return a.is_present == b.is_present and (not a.is_present or equal(a.value, b.value))
+        spend(1)
+        return a.is_present == b.is_present and (not a.is_present or equal(spend, a.value, b.value))
+    if kind in _TEXTS and len(a) > TEXT_PER_STEP:
+        spend(min(len(a), len(b)) // TEXT_PER_STEP)
     return bool(a == b)
 
 
-def _is_in(item: Any, found: Any) -> bool:
+def _is_in(spend: Spend, item: Any, found: Any) -> bool:
     if isinstance(found, dict):
         try:
             return item in found
         except TypeError:
             return False
-    return any(equal(item, other) for other in found)
+    for other in found:
+        spend(1)
+        if equal(spend, item, other):
+            return True
+    return False
+
+
+def _text_cost(values: Sequence[Any]) -> int:
+    """Return what it costs to look at each value once, to its last character."""
+    return len(values) + sum(len(one) for one in values if kind_of(one) in _TEXTS) // TEXT_PER_STEP
 
 
 def _orders() -> list[Overload]:
@@ -191,29 +216,66 @@ _FIXED = (-4, 6)  # powers of ten without an exponent
 # -- text ----------------------------------------------------------------------------------------
 
 
-_QUIET = re2.Options()
-_QUIET.log_errors = False
+_OPTIONS = re2.Options()
+_OPTIONS.log_errors = False
+_OPTIONS.max_mem = 1 << 18  # bytes of a program and of its automaton; for 10,000 instructions
+_INSTRUCTIONS_PER_STEP = 4  # of a program that is compiled
+_INSTRUCTIONS_PER_PASS = 64  # of a program that a character runs through in the time of a step
+_FAILURE = 2000  # steps: a pattern that is too large is compiled for long
+_FAILURE_PER_CHARACTER = 20
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def pattern_of(text: str) -> Any:
     """Return a regular expression, compiled.  Raises CelError."""
     if len(text) > _MAX_PATTERN:
         raise CelError("regular expression is too long")
     try:
-        return re2.compile(text, _QUIET)
+        return re2.compile(text, _OPTIONS)
     except re2.error as error:
         said = error.args[0].decode() if isinstance(error.args[0], bytes) else error
         raise CelError(f"error parsing regexp: {said}") from None
 
 
-def _found_all(text: str, pattern: str, most: int = -1) -> list[str]:
-    found = [match.group() for match in pattern_of(pattern).finditer(text)]
-    return found if most < 0 else found[:most]
+def _bought_pattern(spend: Spend, text: str) -> Any:
+    """Return a regular expression; costs as if it were compiled each time."""
+    try:
+        pattern = pattern_of(text)
+    except CelError:
+        spend(_FAILURE + len(text) * _FAILURE_PER_CHARACTER)
+        raise
+    spend(pattern.programsize // _INSTRUCTIONS_PER_STEP)
+    return pattern
 
 
-def _find(text: str, pattern: str) -> str:
-    match = pattern_of(pattern).search(text)
+def _pay_for_search(spend: Spend, pattern: Any, length: int) -> None:
+    passes = 1 + pattern.programsize // _INSTRUCTIONS_PER_PASS
+    spend((1 + length // TEXT_PER_STEP) * passes)
+
+
+def _is_match(spend: Spend, text: str, pattern: str) -> bool:
+    bought = _bought_pattern(spend, pattern)
+    _pay_for_search(spend, bought, len(text))
+    return bool(bought.search(text))
+
+
+def _found_all(spend: Spend, text: str, pattern: str, most: int = -1) -> list[str]:
+    bought = _bought_pattern(spend, pattern)
+    found: list[str] = []
+    _pay_for_search(spend, bought, len(text))
+    for match in bought.finditer(text):
+        if len(found) == most:
+            break
+        found.append(match.group())
+        spend(len(found[-1]) // TEXT_PER_STEP)
+        _pay_for_search(spend, bought, len(text) - match.end())
+    return found
+
+
+def _find(spend: Spend, text: str, pattern: str) -> str:
+    bought = _bought_pattern(spend, pattern)
+    _pay_for_search(spend, bought, len(text))
+    match = bought.search(text)
     return match.group() if match else ""
 
 
@@ -231,7 +293,8 @@ def _index_of(text: str, part: str, start: int = 0) -> int:
     return text.find(part, start)
 
 
-def _last_index_of(text: str, part: str, last: int | None = None) -> int:
+def _last_index_of(spend: Spend, text: str, part: str, last: int | None = None) -> int:
+    spend(len(text) * len(part) // _PAIRS_PER_STEP)  # unlike forward, that is not linear
     if last is None:
         return text.rfind(part)
     if not part:
@@ -250,18 +313,20 @@ def _substring(text: str, start: int, end: int | None = None) -> str:
     return text[start:end]
 
 
-def _replaced(text: str, old: str, new: str, most: int = -1) -> str:
-    if len(text) * (len(new) + 1) > _MAX_TEXT:
-        raise CelError("operation cancelled: actual cost limit exceeded")
+_PAIRS_PER_STEP = 1000  # of characters that are compared
+
+
+def _replaced(spend: Spend, text: str, old: str, new: str, most: int = -1) -> str:
+    places = text.count(old)
+    places = places if most < 0 else min(places, most)
+    spend(places + places * len(new) // TEXT_PER_STEP)
     return text.replace(old, new, most)
 
 
-_MAX_TEXT = 1 << 20  # characters that one operation may make
-
-
-def _split(text: str, by: str, most: int = -1) -> list[str]:
+def _split(spend: Spend, text: str, by: str, most: int = -1) -> list[str]:
     if most == 0:
         return []
+    spend(text.count(by) + 1)
     if by:
         return text.split(by, most - 1 if most > 0 else -1)
     parts = list(text)
@@ -270,11 +335,10 @@ def _split(text: str, by: str, most: int = -1) -> list[str]:
     return parts
 
 
-def _joined(parts: Sequence[Any], by: str = "") -> str:
+def _joined(spend: Spend, parts: Sequence[Any], by: str = "") -> str:
     if not all(isinstance(part, str) for part in parts):
         raise CelError("no such overload")
-    if sum(map(len, parts)) + len(by) * len(parts) > _MAX_TEXT:
-        raise CelError(_TOO_MUCH)
+    spend(_text_cost(parts) + len(by) * len(parts) // TEXT_PER_STEP)
     return by.join(parts)
 
 
@@ -295,9 +359,10 @@ def _upper_ascii(text: str) -> str:
 # -- lists and sets ------------------------------------------------------------------------------
 
 
-def _extreme(items: Sequence[Any], choose: Callable[..., Any], name: str) -> Any:
+def _extreme(spend: Spend, items: Sequence[Any], choose: Callable[..., Any], name: str) -> Any:
     if not items:
         raise CelError(f"{name} called on empty list")
+    _require_order(spend, items)
     return _ordered(lambda: choose(items))
 
 
@@ -308,22 +373,36 @@ def _ordered(run: Callable[[], Any]) -> Any:
         raise CelError("no such overload") from None
 
 
-def _is_sorted(items: Sequence[Any]) -> bool:
+def _require_order(spend: Spend, items: Sequence[Any]) -> None:
+    """Pay for a look at each item.  Raises CelError for lists, which CEL doesn't order."""
+    spend(_text_cost(items))
+    if any(kind_of(item) == "list" for item in items):
+        raise CelError("no such overload")
+
+
+def _is_sorted(spend: Spend, items: Sequence[Any]) -> bool:
+    _require_order(spend, items)
     return bool(_ordered(lambda: all(items[i] <= items[i + 1] for i in range(len(items) - 1))))
 
 
-def _place(items: Sequence[Any], item: Any, *, last: bool = False) -> int:
-    found = [index for index, other in enumerate(items) if equal(item, other)]
+def _place(spend: Spend, items: Sequence[Any], item: Any, *, last: bool = False) -> int:
+    spend(len(items))
+    found = [index for index, other in enumerate(items) if equal(spend, item, other)]
     return (found[-1] if last else found[0]) if found else -1
 
 
-def sorted_values(items: Sequence[Any], key: Callable[[Any], Any] = lambda item: item) -> list[Any]:
+def sorted_values(
+    spend: Spend, items: Sequence[Any], key: Callable[[Any], Any] = lambda item: item
+) -> list[Any]:
     """Return items in the order of their keys, which are of one type.  Raises CelError."""
-    kinds = {kind_of(key(item)) for item in items}
+    keys = [key(item) for item in items]
+    kinds = set(map(kind_of, keys))
     if not kinds.issubset(SORTED):
         raise CelError("list elements must be comparable")
     if len(kinds) > 1:
         raise CelError("list elements must have the same type")
+    comparisons = len(keys).bit_length()  # of each
+    spend(_text_cost(keys) * comparisons // 4)
     return sorted(items, key=key)
 
 
@@ -347,25 +426,24 @@ def _slice(items: Sequence[Any], start: int, end: int) -> list[Any]:
     return list(items[start:end])
 
 
-def _flatten(items: Sequence[Any], depth: int = 1) -> list[Any]:
+def _flatten(spend: Spend, items: Sequence[Any], depth: int = 1) -> list[Any]:
     if depth < 0:
         raise CelError("level must be non-negative")
+    spend(len(items))
     flat: list[Any] = []
     for item in items:
-        flat += _flatten(item, depth - 1) if depth and kind_of(item) == "list" else [item]
-        if len(flat) > _MAX_ITEMS:
-            raise CelError(_TOO_MUCH)
+        flat += _flatten(spend, item, depth - 1) if depth and kind_of(item) == "list" else [item]
     return flat
 
 
-def _counted(number: int) -> list[int]:
-    if number > _MAX_ITEMS:
-        raise CelError(_TOO_MUCH)
+def _counted(spend: Spend, number: int) -> list[int]:
+    spend(max(number, 0))
     return list(range(number))
 
 
-def _distinct(items: Sequence[Any]) -> list[Any]:
-    """Return items without those that are equal to an earlier one; lists and maps may be few."""
+def _distinct(spend: Spend, items: Sequence[Any]) -> list[Any]:
+    """Return items without those that are equal to an earlier one."""
+    spend(_text_cost(items))
     found: list[Any] = []
     known: set[tuple[str, Any]] = set()
     others: list[Any] = []
@@ -376,18 +454,12 @@ def _distinct(items: Sequence[Any]) -> list[Any]:
             is_new = key not in known
             known.add(key)
         else:
-            is_new = not _is_in(item, others)
+            is_new = not _is_in(spend, item, others)
             if is_new:
                 others.append(item)
         if is_new:
             found.append(item)
-        if len(others) > _MAX_OTHERS:
-            raise CelError(_TOO_MUCH)
     return found
-
-
-_TOO_MUCH = "operation cancelled: actual cost limit exceeded"
-_MAX_ITEMS, _MAX_OTHERS = 10_000, 32  # elements that one operation may make, or compare by pairs
 
 
 def _quoted(text: str) -> str:
@@ -401,8 +473,8 @@ _QUOTED = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t"
 }
 
 
-def _contains_all(items: Sequence[Any], others: Sequence[Any]) -> bool:
-    return all(_is_in(other, items) for other in others)
+def _contains_all(spend: Spend, items: Sequence[Any], others: Sequence[Any]) -> bool:
+    return all(_is_in(spend, other, items) for other in others)
 
 
 def _or_value(maybe: OptionalValue, otherwise: Any) -> Any:
@@ -442,10 +514,10 @@ STANDARD: tuple[Overload, ...] = (
     overload("!_(bool) -> bool", lambda a: not a),
     overload("-_(int) -> int", lambda a: _int(-a)),
     overload("-_(double) -> double", lambda a: -a),
-    overload("_==_(A, A) -> bool", equal),
-    overload("_!=_(A, A) -> bool", lambda a, b: not equal(a, b)),
-    overload("@in(A, list(A)) -> bool", _is_in),
-    overload("@in(A, map(A, B)) -> bool", _is_in),
+    metered("_==_(A, A) -> bool", equal),
+    metered("_!=_(A, A) -> bool", lambda spend, a, b: not equal(spend, a, b)),
+    metered("@in(A, list(A)) -> bool", _is_in),
+    metered("@in(A, map(A, B)) -> bool", _is_in),
     *_orders(),
     overload("_+_(int, int) -> int", lambda a, b: _int(a + b)),
     overload("_+_(uint, uint) -> uint", lambda a, b: _uint(int(a) + int(b))),
@@ -481,51 +553,51 @@ STANDARD: tuple[Overload, ...] = (
     overload("string.contains(string) -> bool", lambda a, b: b in a),
     overload("string.startsWith(string) -> bool", str.startswith),
     overload("string.endsWith(string) -> bool", str.endswith),
-    overload("string.matches(string) -> bool", lambda a, b: bool(pattern_of(b).search(a))),
-    overload("matches(string, string) -> bool", lambda a, b: bool(pattern_of(b).search(a))),
-    overload("string.find(string) -> string", _find),
-    overload("string.findAll(string) -> list(string)", _found_all),
-    overload("string.findAll(string, int) -> list(string)", _found_all),
+    metered("string.matches(string) -> bool", _is_match),
+    metered("matches(string, string) -> bool", _is_match),
+    metered("string.find(string) -> string", _find),
+    metered("string.findAll(string) -> list(string)", _found_all),
+    metered("string.findAll(string, int) -> list(string)", _found_all),
     overload("string.charAt(int) -> string", _char_at),
     overload("string.indexOf(string) -> int", _index_of),
     overload("string.indexOf(string, int) -> int", _index_of),
-    overload("string.lastIndexOf(string) -> int", _last_index_of),
-    overload("string.lastIndexOf(string, int) -> int", _last_index_of),
+    metered("string.lastIndexOf(string) -> int", _last_index_of),
+    metered("string.lastIndexOf(string, int) -> int", _last_index_of),
     overload("string.lowerAscii() -> string", _lower_ascii),
     overload("string.upperAscii() -> string", _upper_ascii),
     overload("string.trim() -> string", lambda text: text.strip(_SPACES)),
-    overload("string.replace(string, string) -> string", _replaced),
-    overload("string.replace(string, string, int) -> string", _replaced),
-    overload("string.split(string) -> list(string)", _split),
-    overload("string.split(string, int) -> list(string)", _split),
+    metered("string.replace(string, string) -> string", _replaced),
+    metered("string.replace(string, string, int) -> string", _replaced),
+    metered("string.split(string) -> list(string)", _split),
+    metered("string.split(string, int) -> list(string)", _split),
     overload("string.substring(int) -> string", _substring),
     overload("string.substring(int, int) -> string", _substring),
-    overload("list(string).join() -> string", _joined),
-    overload("list(string).join(string) -> string", _joined),
-    overload("list(A).isSorted() -> bool", _is_sorted),
+    metered("list(string).join() -> string", _joined),
+    metered("list(string).join(string) -> string", _joined),
+    metered("list(A).isSorted() -> bool", _is_sorted),
     overload("list(A).sum() -> A", lambda a: _ordered(lambda: sum(a))),
-    overload("list(A).min() -> A", lambda a: _extreme(a, min, "min")),
-    overload("list(A).max() -> A", lambda a: _extreme(a, max, "max")),
-    overload("list(A).indexOf(A) -> int", _place),
-    overload("list(A).lastIndexOf(A) -> int", lambda a, b: _place(a, b, last=True)),
+    metered("list(A).min() -> A", lambda spend, a: _extreme(spend, a, min, "min")),
+    metered("list(A).max() -> A", lambda spend, a: _extreme(spend, a, max, "max")),
+    metered("list(A).indexOf(A) -> int", _place),
+    metered("list(A).lastIndexOf(A) -> int", lambda spend, a, b: _place(spend, a, b, last=True)),
     overload("list(A).slice(int, int) -> list(A)", _slice),
-    overload("list(list(A)).flatten() -> list(A)", _flatten),
-    overload("list(dyn).flatten(int) -> list(dyn)", _flatten),
-    *(overload(f"list({kind}).sort() -> list({kind})", sorted_values) for kind in SORTED),
+    metered("list(list(A)).flatten() -> list(A)", _flatten),
+    metered("list(dyn).flatten(int) -> list(dyn)", _flatten),
+    *(metered(f"list({kind}).sort() -> list({kind})", sorted_values) for kind in SORTED),
     overload("list(A).first() -> optional_type(A)", lambda a: _optional_at(a, 0)),
     overload("list(A).last() -> optional_type(A)", lambda a: _optional_at(a, -1)),
     overload("list(A).reverse() -> list(A)", lambda a: list(reversed(a))),
-    overload("list(A).distinct() -> list(A)", _distinct),
-    overload("`lists.range`(int) -> list(int)", _counted),
+    metered("list(A).distinct() -> list(A)", _distinct),
+    metered("`lists.range`(int) -> list(int)", _counted),
     overload("`strings.quote`(string) -> string", _quoted),
-    overload("`sets.contains`(list(A), list(A)) -> bool", _contains_all),
-    overload(
+    metered("`sets.contains`(list(A), list(A)) -> bool", _contains_all),
+    metered(
         "`sets.equivalent`(list(A), list(A)) -> bool",
-        lambda a, b: _contains_all(a, b) and _contains_all(b, a),
+        lambda spend, a, b: _contains_all(spend, a, b) and _contains_all(spend, b, a),
     ),
-    overload(
+    metered(
         "`sets.intersects`(list(A), list(A)) -> bool",
-        lambda a, b: any(_is_in(one, b) for one in a),
+        lambda spend, a, b: any(_is_in(spend, one, b) for one in a),
     ),
     overload("`optional.of`(A) -> optional_type(A)", lambda a: OptionalValue(a, is_present=True)),
     overload("`optional.ofNonZeroValue`(A) -> optional_type(A)", _of_non_zero),

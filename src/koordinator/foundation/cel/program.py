@@ -1,18 +1,27 @@
 """Expressions made ready to be evaluated many times.
 
-A tree becomes nested functions, so that nothing is looked at twice.  Evaluation is bounded: each
-call and each round of a macro costs one step, operations on text their length.
+A tree becomes nested functions, so that nothing is looked at twice.  Evaluation is bounded in time
+and memory by a number of steps: each call costs one, and what it touches and makes; each round of
+a macro one, and the nodes of its body; a list or map its elements.  The number of steps is the
+same wherever and however often an expression is evaluated, so that it decides.  A bound on
+processor time, which no known expression reaches, is there for what is not known.
 
 Source: https://github.com/google/cel-spec doc/langdef.md, "Evaluation".
 """
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from koordinator.foundation.cel.addresses import ADDRESSES
 from koordinator.foundation.cel.checker import TYPE_NAMES, Checker, qualified_name
-from koordinator.foundation.cel.library import STANDARD, pattern_of, sorted_values
+from koordinator.foundation.cel.library import (
+    STANDARD,
+    TEXT_PER_STEP,
+    pattern_of,
+    sorted_values,
+)
 from koordinator.foundation.cel.reads import Path, reads_of
 from koordinator.foundation.cel.syntax import (
     Bind,
@@ -28,6 +37,7 @@ from koordinator.foundation.cel.syntax import (
 )
 from koordinator.foundation.cel.types import (
     ABSENT,
+    CelCostError,
     CelError,
     CelType,
     Functions,
@@ -40,23 +50,38 @@ from koordinator.foundation.cel.visitor import NodeVisitor
 from koordinator.foundation.errors import InputError
 
 TOO_DEAR: Final = "operation cancelled: actual cost limit exceeded"
-_TEXT_PER_STEP = 10  # characters
+LONGEST_S: Final = 5.0  # of processor time, for one evaluation
+_STEPS_PER_LOOK = 4096  # at the time
+_NODES_PER_STEP = 8  # of the body of a macro, in each round
+_SIZED = frozenset((str, bytes, list, tuple))
 
 
 class Activation:
     """The variables of one evaluation, and how many steps it may still take."""
 
-    __slots__ = ("steps", "variables")
+    __slots__ = ("_longest_s", "_look_at", "_until_s", "steps", "variables")
 
-    def __init__(self, variables: dict[str, Any], steps: int) -> None:
+    def __init__(self, variables: dict[str, Any], steps: int, longest_s: float = LONGEST_S) -> None:
         self.variables = variables
         self.steps = steps
+        self._look_at = steps - _STEPS_PER_LOOK if steps > _STEPS_PER_LOOK else 0
+        self._longest_s, self._until_s = longest_s, 0.0  # unknown until the first look
 
     def spend(self, steps: int) -> None:
-        """Take off steps.  Raises CelError when there are none left."""
+        """Take off steps.  Raises CelCostError when there are none left."""
         self.steps -= steps
+        if self.steps < self._look_at:
+            self._look()
+
+    def _look(self) -> None:
         if self.steps < 0:
-            raise CelError(TOO_DEAR)
+            raise CelCostError(TOO_DEAR)
+        now_s = time.thread_time()
+        self._until_s = self._until_s or now_s + self._longest_s
+        if now_s > self._until_s:
+            self.steps = -1  # whatever follows fails likewise
+            raise CelCostError(TOO_DEAR)
+        self._look_at = max(self.steps - _STEPS_PER_LOOK, 0)
 
 
 _Code = Callable[[Activation], Any]
@@ -73,7 +98,12 @@ class CelProgram:
 
     def evaluate(self, variables: Mapping[str, Any], steps: int) -> Any:
         """Return the value.  Raises CelError."""
-        return self.code(Activation(dict(variables), steps))
+        try:
+            return self.code(Activation(dict(variables), steps))
+        except RecursionError:
+            raise CelError("the value is nested too deep") from None
+        except (ArithmeticError, UnicodeError) as error:
+            raise CelError(f"{type(error).__name__}: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -153,6 +183,7 @@ class _Compiler(NodeVisitor[_Code]):
         elements = [(self.visit(element), optional) for element, optional in node.elements]
 
         def make(activation: Activation) -> list[Any]:
+            activation.spend(1 + len(elements))
             made = []
             for element, optional in elements:
                 value = element(activation)
@@ -168,6 +199,7 @@ class _Compiler(NodeVisitor[_Code]):
         entries = [(self.visit(key), self.visit(value), opt) for key, value, opt in node.entries]
 
         def make(activation: Activation) -> dict[Any, Any]:
+            activation.spend(1 + 2 * len(entries))
             made: dict[Any, Any] = {}
             for key_of, value_of, optional in entries:
                 key, value = key_of(activation), value_of(activation)
@@ -187,7 +219,14 @@ class _Compiler(NodeVisitor[_Code]):
         condition = None
         if node.condition is not None:
             condition = self._scoped(names, node.condition)
-        return lambda activation: end(_rounds(operand, names, condition, activation), body)
+        nodes = _size_of(node.body) + (_size_of(node.condition) if node.condition else 0)
+        cost = 1 + nodes // _NODES_PER_STEP
+
+        def fold(activation: Activation) -> Any:
+            rounds = _rounds(operand, names, condition, activation, cost)
+            return end(rounds, body, activation)
+
+        return fold
 
     def _of_bind(self, node: Bind) -> _Code:
         value, variable, kind = self.visit(node.value), node.variable, node.kind
@@ -235,31 +274,34 @@ def _check_pattern(text: object) -> None:
 
 def _dispatched(candidates: list[Overload], args: Sequence[_Code]) -> _Code:
     """Return a call that finds the overload by the types of the arguments, and remembers it."""
-    known: dict[tuple[str, ...], Callable[..., Any]] = {}
+    known: dict[tuple[str, ...], Overload] = {}
 
     def call(activation: Activation) -> Any:
         values = [arg(activation) for arg in args]
         cost = 1
         for value in values:
-            if isinstance(value, str | bytes | list):
-                cost += len(value) // _TEXT_PER_STEP
+            if type(value) in _SIZED:
+                cost += len(value) // TEXT_PER_STEP
         activation.spend(cost)
         kinds = tuple(map(kind_of, values))
-        run = known.get(kinds)
-        if run is None:
-            run = known[kinds] = _overload_for(candidates, kinds)
-        return run(*values)
+        found = known.get(kinds)
+        if found is None:
+            found = known[kinds] = _overload_for(candidates, kinds)
+        made = found.run(activation.spend, *values) if found.is_metered else found.run(*values)
+        if type(made) in _SIZED:
+            activation.spend(len(made) // TEXT_PER_STEP)
+        return made
 
     return call
 
 
-def _overload_for(candidates: Sequence[Overload], kinds: tuple[str, ...]) -> Callable[..., Any]:
+def _overload_for(candidates: Sequence[Overload], kinds: tuple[str, ...]) -> Overload:
     for one in candidates:
         if len(one.params) == len(kinds) and all(
             param.is_variable or param.name in (kind, "dyn")
             for param, kind in zip(one.params, kinds, strict=True)
         ):
-            return one.run
+            return one
     raise CelError("no such overload")
 
 
@@ -279,16 +321,23 @@ _Rounds = Iterator[tuple[Any, Activation]]  # the item, with the variables set t
 
 
 def _rounds(
-    operand: _Code, names: Sequence[str], condition: _Code | None, activation: Activation
+    operand: _Code,
+    names: Sequence[str],
+    condition: _Code | None,
+    activation: Activation,
+    cost: int,
 ) -> _Rounds:
-    """Set the variables to one item after the other for which the condition holds."""
+    """Set the variables to one item after the other for which the condition holds.
+
+    Each costs ``cost`` steps.
+    """
     items = operand(activation)
     if not isinstance(items, list | tuple | dict):
         raise CelError("no such overload")
     before = {name: activation.variables.get(name, _MISSING) for name in names}
     try:
         for given in _singles(items) if len(names) == 1 else _pairs(items):
-            activation.spend(1)
+            activation.spend(cost)
             activation.variables.update(zip(names, given, strict=True))
             if condition is None or _bool(condition(activation)):
                 yield given[0], activation
@@ -308,11 +357,12 @@ def _pairs(items: Any) -> Iterable[tuple[Any, ...]]:
     return items.items() if isinstance(items, dict) else enumerate(items)
 
 
-def _merged(parts: Iterable[Any]) -> dict[Any, Any]:
+def _merged(parts: Iterable[Any], activation: Activation) -> dict[Any, Any]:
     made: dict[Any, Any] = {}
     for part in parts:
         if not isinstance(part, dict):
             raise CelError("no such overload")
+        activation.spend(len(part))
         for key, value in part.items():
             if key in made:
                 raise CelError(f"insert failed: key {key} already exists")
@@ -320,9 +370,9 @@ def _merged(parts: Iterable[Any]) -> dict[Any, Any]:
     return made
 
 
-def _sorted_by(rounds: _Rounds, key: _Code) -> list[Any]:
-    keyed = [(key(activation), item) for item, activation in rounds]
-    return [item for _, item in sorted_values(keyed, key=lambda pair: pair[0])]
+def _sorted_by(rounds: _Rounds, key: _Code, activation: Activation) -> list[Any]:
+    keyed = [(key(each), item) for item, each in rounds]
+    return [item for _, item in sorted_values(activation.spend, keyed, key=lambda pair: pair[0])]
 
 
 def _quantified(values: Any, body: _Code, *, is_any: bool) -> bool:
@@ -332,6 +382,8 @@ def _quantified(values: Any, body: _Code, *, is_any: bool) -> bool:
         try:
             if _bool(body(activation)) is is_any:
                 return is_any
+        except CelCostError:
+            raise
         except CelError as raised:
             error = raised
     if error is not None:
@@ -340,17 +392,40 @@ def _quantified(values: Any, body: _Code, *, is_any: bool) -> bool:
 
 
 #: What becomes of the rounds of a macro, by its kind.
-_ENDS: Mapping[str, Callable[[_Rounds, _Code], Any]] = {
-    "map": lambda rounds, body: [body(activation) for _, activation in rounds],
-    "transformList": lambda rounds, body: [body(activation) for _, activation in rounds],
-    "transformMap": lambda rounds, body: {key: body(activation) for key, activation in rounds},
-    "transformMapEntry": lambda rounds, body: _merged(body(each) for _, each in rounds),
+_ENDS: Mapping[str, Callable[[_Rounds, _Code, Activation], Any]] = {
+    "map": lambda rounds, body, _: [body(each) for _, each in rounds],
+    "transformList": lambda rounds, body, _: [body(each) for _, each in rounds],
+    "transformMap": lambda rounds, body, _: {key: body(each) for key, each in rounds},
+    "transformMapEntry": lambda rounds, body, a: _merged((body(each) for _, each in rounds), a),
     "sortBy": _sorted_by,
-    "filter": lambda rounds, body: [item for item, each in rounds if _bool(body(each))],
-    "exists_one": lambda rounds, body: sum(_bool(body(each)) for _, each in rounds) == 1,
-    "exists": lambda rounds, body: _quantified(rounds, body, is_any=True),
-    "all": lambda rounds, body: _quantified(rounds, body, is_any=False),
+    "filter": lambda rounds, body, _: [item for item, each in rounds if _bool(body(each))],
+    "exists_one": lambda rounds, body, _: sum(_bool(body(each)) for _, each in rounds) == 1,
+    "exists": lambda rounds, body, _: _quantified(rounds, body, is_any=True),
+    "all": lambda rounds, body, _: _quantified(rounds, body, is_any=False),
 }
+
+
+def _size_of(node: Node) -> int:
+    """Return how many nodes an evaluation visits, without bodies of macros: they pay themselves."""
+    size, left = 0, [node]
+    while left:
+        size += 1
+        match left.pop():
+            case Select(operand=operand):
+                left.append(operand)
+            case Call(args=args, target=target):
+                left += args if target is None else (target, *args)
+            case ListOf(elements=elements):
+                left += [element for element, _ in elements]
+            case MapOf(entries=entries):
+                left += [each for key, value, _ in entries for each in (key, value)]
+            case Fold(operand=operand):
+                left.append(operand)
+            case Bind(value=value, body=body):
+                left += (value, body)
+            case _:
+                pass
+    return size
 
 
 def _either(left: _Code, right: _Code, decisive: bool) -> _Code:
@@ -360,10 +435,10 @@ def _either(left: _Code, right: _Code, decisive: bool) -> _Code:
         try:
             if _bool(left(activation)) is decisive:
                 return decisive
-        except CelError:
-            if _bool(right(activation)) is decisive:
-                return decisive
-            raise
+        except CelError as error:
+            if isinstance(error, CelCostError) or _bool(right(activation)) is not decisive:
+                raise
+            return decisive
         return _bool(right(activation))
 
     return either
@@ -407,14 +482,22 @@ def _field(found: Any, key: Any) -> Any:
         try:
             return found[key]
         except (KeyError, TypeError):
-            raise CelError(f"no such key: {key}") from None
+            raise CelError(f"no such key: {_shown(key)}") from None
     if isinstance(found, list | tuple):
         if isinstance(key, bool) or not isinstance(key, int | float) or key != int(key):
             raise CelError("no such overload")
         if not 0 <= key < len(found):
-            raise CelError(f"index out of bounds: {key}")
+            raise CelError(f"index out of bounds: {_shown(key)}")
         return found[int(key)]
     raise CelError("no such overload")
+
+
+_LONGEST_SHOWN = 200  # characters
+
+
+def _shown(key: Any) -> str:
+    """Return a key for a message: what holds other values might be without end as text."""
+    return str(key)[:_LONGEST_SHOWN] if isinstance(key, str | int | float) else kind_of(key)
 
 
 def _has(found: Any, key: Any) -> bool:

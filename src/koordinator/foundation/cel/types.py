@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final
 
@@ -11,6 +11,14 @@ from koordinator.foundation.cel.syntax import UInt
 
 class CelError(Exception):
     """An expression that is well-formed can't be evaluated, as where a key is missing."""
+
+
+class CelCostError(CelError):
+    """An evaluation has taken all that it may; nothing makes up for that."""
+
+
+#: Takes off steps of the evaluation under way.  Raises CelCostError when there are none left.
+Spend = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +77,7 @@ class Overload:
     result: CelType
     run: Callable[..., Any]
     is_method: bool = False
+    is_metered: bool = False  # whether it takes ``spend`` before its arguments
 
 
 _KINDS: dict[type, str] = {
@@ -126,6 +135,11 @@ def overload(signature: str, run: Callable[..., Any]) -> Overload:
     if not dot:
         return Overload(name, params, _one_type(result), run)
     return Overload(name, (_one_type(target), *params), _one_type(result), run, is_method=True)
+
+
+def metered(signature: str, run: Callable[..., Any]) -> Overload:
+    """Return what a signature declares; ``run`` takes a ``Spend`` before the arguments."""
+    return replace(overload(signature, run), is_metered=True)
 
 
 @cache
