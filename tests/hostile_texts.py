@@ -1,12 +1,9 @@
-"""Every annotation and label that the project reads, and texts that nobody in his senses writes."""
+"""Every annotation and label that the source names, and hostile texts for them."""
 
-import importlib
-import pkgutil
-from types import ModuleType
+import re
+from pathlib import Path
 
-from koordinator.api import annotations, labels
-from koordinator.api.annotations.codec import AnnotationCodec
-
+_SOURCE = Path(__file__).parent.parent / "src/koordinator"
 _DEEP = 5_000
 TEXTS: tuple[str, ...] = (
     "[" * _DEEP + "]" * _DEEP,
@@ -31,21 +28,31 @@ TEXTS: tuple[str, ...] = (
 )
 
 
+#: What has a meaning somewhere, in the wrong place.
+MEANT: tuple[str, ...] = (
+    *("", "true", "false", "0", "-1", "n0", "n1", "g", "q", "held", "Reservation", "LSR", "BE"),
+    *("{}", "[]", "null", '"x"', '{"a":1}', "[{}]", '["default/g","other/h"]', "koord-prod"),
+    '{"name":"held","uid":"00000000-0000-4000-8000-000068656c64"}',
+    '{"cpuset":"0-3"}',
+    '{"gpu":[{"minor":0,"resources":{"koordinator.sh/gpu-core":"100"}}]}',
+    '{"gpu":[{"minor":99999999,"resources":{}}],"rdma":[{"minor":0,"extension":{"vfs":[{}]}}]}',
+    '[{"labelSelector":{}}]',
+    '[{"labelSelector":{"matchExpressions":[{"key":"a","operator":"Bad"}]}}]',
+    '{"preferredCPUBindPolicy":"FullPCPUs","requiredCPUBindPolicy":"SpreadByPCPUs"}',
+    '{"numaNodeResources":[{"node":9,"resources":{"cpu":"-5","memory":"9E"}}]}',
+    '{"resources":{"cpu":"-1"},"reservedCPUs":"0-9"}',
+    '{"name":"held","requiredDuringSchedulingIgnoredDuringExecution":{}}',
+    '{"gatherStrategy":[{"layer":"x","strategy":"MustGather"}]}',
+    '{"preAllocation":{"preAllocationRequired":true},"owners":[{"labelSelector":{}}]}',
+)
+_KEY = re.compile(
+    r"""["']((?:[a-z0-9]([-a-z0-9]*[a-z0-9])?\.)+[a-z]+/[A-Za-z0-9][-A-Za-z0-9_.]*)["']"""
+)
+
+
 def keys() -> list[str]:
-    """Return the keys, read off the modules of ``api`` that define them."""
-    modules = [labels, *_modules(annotations)]
+    """Return the keys, read off the whole source; what begins a key is made a whole one."""
     found: set[str] = set()
-    for module in modules:
-        for name, value in vars(module).items():
-            if name.startswith("_"):
-                continue
-            if isinstance(value, AnnotationCodec):
-                found |= {value.key, value.former_key}
-            elif isinstance(value, str) and "/" in value and " " not in value:
-                found.add(f"{value}x" if value.endswith("-") else value)
-    return sorted(found - {""})
-
-
-def _modules(package: ModuleType) -> list[ModuleType]:
-    names = (module.name for module in pkgutil.iter_modules(package.__path__))
-    return [importlib.import_module(f"{package.__name__}.{name}") for name in names]
+    for path in _SOURCE.rglob("*.py"):
+        found |= {match[1] for match in _KEY.finditer(path.read_text())}
+    return sorted(key if key[-1].isalnum() else f"{key}x" for key in found)

@@ -24,12 +24,12 @@ def _is_good(pod: str) -> bool:
     return pod.rpartition("/")[2].startswith("good")
 
 
-@pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.stem)
 @pytest.mark.parametrize(
     "command", [("explain", "pods"), ("quota", "tree"), ("gang", "list")], ids=" ".join
 )
-def test_questions_about_hostile_objects_are_answered(path: Path, command: tuple[str, str]) -> None:
-    """With an answer, or with one line of error."""
-    done = koord(*command, "-f", path)
-    done.check()
-    assert done.code == 0 or len(done.errors.splitlines()) == 1, done.errors
+def test_questions_about_hostile_objects_are_answered(command: tuple[str, str]) -> None:
+    """Of each file: with an answer, or with one line of error."""
+    for path in MANIFESTS:
+        done = koord(*command, "-f", path)
+        done.check()
+        assert done.code == 0 or len(done.errors.splitlines()) == 1, done.errors

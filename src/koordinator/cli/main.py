@@ -4,6 +4,7 @@
 """
 
 import gc
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +19,8 @@ from koordinator.foundation.errors import InputError, InvalidError, KoordinatorE
 from koordinator.process.logs import tell_warnings
 
 PROGRAM: Final = "koord"
+TRACEBACK: Final = "KOORD_TRACEBACK"  # environment variable: show tracebacks of internal errors
+_PACKAGE = __name__.partition(".")[0]
 #: Commands by the names of the original's programs, which its Deployments call.
 PROGRAMS: Final = {
     "koord-scheduler": "scheduler",
@@ -78,6 +81,22 @@ def main() -> None:
     except KoordinatorError as error:
         _tell(f"failed: {error}")
         sys.exit(1)
+    except Exception as error:
+        if os.environ.get(TRACEBACK):
+            raise
+        _tell(f"failed: {_internal_error(error)}; {TRACEBACK}=1 in the environment shows where")
+        sys.exit(1)
+
+
+def _internal_error(error: Exception) -> str:
+    """Return an exception that nothing expects, with the line of ours that it comes from."""
+    at, trace = "", error.__traceback__
+    while trace is not None:
+        path = trace.tb_frame.f_code.co_filename
+        if f"/{_PACKAGE}/" in path:
+            at = f" ({path.rpartition(f'/{_PACKAGE}/')[2]}:{trace.tb_lineno})"
+        trace = trace.tb_next
+    return f"internal error: {type(error).__name__}: {error}{at}. Please report this"
 
 
 def _arguments(argv: Sequence[str]) -> list[str]:

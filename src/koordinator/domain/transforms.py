@@ -19,8 +19,10 @@ from koordinator.api.core import ResourceList, ResourceRequirements
 from koordinator.api.labels import SCHEDULER_NAME
 from koordinator.api.node import Node
 from koordinator.api.pod import Container, Pod
+from koordinator.api.reservation import Reservation
 from koordinator.api.resource_names import CPU, CURRENT_BATCH_NAMES, CURRENT_DEVICE_NAMES
 from koordinator.domain.cpus.cpu_list import parse_cpu_list
+from koordinator.domain.reservations.reserve_pod import reserve_pod, without_internal_keys
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
 
@@ -30,7 +32,19 @@ _NOTHING = Quantity.from_int(0)
 
 
 def as_scheduled(pod: Pod) -> Pod:
-    """Return the pod with current resource names and the scheduler that it is for."""
+    """Return a pod of the cluster with current resource names and the scheduler that it is for.
+
+    Annotations that only the scheduler's own reserve pods have are left out.
+    """
+    return _current_spec(without_internal_keys(pod))
+
+
+def reserve_pod_as_scheduled(reservation: Reservation) -> Pod:
+    """Return the pod that stands for a reservation, likewise."""
+    return _current_spec(reserve_pod(reservation))
+
+
+def _current_spec(pod: Pod) -> Pod:
     spec = pod.spec
     scheduler = pod.metadata.labels.get(SCHEDULER_NAME)
     if scheduler and scheduler != spec.scheduler_name:

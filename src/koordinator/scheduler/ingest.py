@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from koordinator.api.annotations.devices import ALLOCATED
-from koordinator.api.annotations.reservation import RESERVATION_NAME, RESERVE_POD
+from koordinator.api.annotations.reservation import RESERVATION_NAME
 from koordinator.api.device import Device
 from koordinator.api.labels import OPERATING_MODE
 from koordinator.api.meta import KubeObject
@@ -18,7 +18,11 @@ from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.pod import RESIZE_PENDING, ContainerStatus, Pod, PodStatus
 from koordinator.api.reservation import Reservation
 from koordinator.domain.reservations.offer import ReservationOffer, offer_of, offer_of_pod
-from koordinator.domain.reservations.reserve_pod import holds_for_others, is_reserve_pod
+from koordinator.domain.reservations.reserve_pod import (
+    holds_for_others,
+    is_reserve_pod,
+    spoken_name,
+)
 from koordinator.domain.transforms import as_offered
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.contract import Action, ClusterEvent
@@ -211,7 +215,6 @@ class Ingest:
             and old.metadata.labels is new.metadata.labels
             and old.metadata.annotations is new.metadata.annotations
             and OPERATING_MODE not in new.metadata.labels
-            and RESERVE_POD not in new.metadata.annotations
             and new.metadata.deletion_timestamp is None
             and not new.status.container_statuses
             and not is_over(new)
@@ -248,11 +251,18 @@ class Ingest:
             if is_reserve_pod(meta):
                 name = meta.annotations.get(RESERVATION_NAME, "")
                 reservation = self._state.objects.get(Reservation, name)
-                return None if reservation is None else offer_of(reservation)
-            return offer_of_pod(pod) if holds_for_others(pod) else None
+                offer = None if reservation is None else offer_of(reservation)
+            else:
+                offer = offer_of_pod(pod) if holds_for_others(pod) else None
         except InputError as error:
             problems.append(error)
             return None
+        hold = None if offer is None else self._state.holds.by_uid.get(offer.uid)
+        if hold is not None and hold.placed.key != pod.key:
+            problem = f"{meta.uid} is the uid of {spoken_name(hold.placed.pod)}, too"
+            problems.append(InputError(problem, path="metadata.uid"))
+            return None
+        return offer
 
     def _check_devices(self, pod: Pod, held: PodAllocation) -> None:
         """Complain about devices that the pod's node lacks; they count as taken nevertheless."""

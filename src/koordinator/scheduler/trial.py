@@ -20,8 +20,7 @@ from koordinator.cluster.port import Cluster
 from koordinator.domain.placement_trial import Landing
 from koordinator.domain.reservations import lifecycle
 from koordinator.domain.reservations.offer import offer_of
-from koordinator.domain.reservations.reserve_pod import reserve_pod
-from koordinator.domain.transforms import as_scheduled
+from koordinator.domain.transforms import as_scheduled, reserve_pod_as_scheduled
 from koordinator.foundation.clock import Clock, to_datetime
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.faults import FaultHandler, raise_fault
@@ -150,13 +149,13 @@ class ForkedState:
         """Place a new pod, and all that it takes, where the scheduler would."""
         if self.gang_of(pod):
             return self.land_together([pod])[0]
-        cycle, pod = self._prepared(pod)
+        cycle, pod = self._prepared(as_scheduled(pod))
         pod_class = self._wait(pod)
         return self._place(cycle, pod, pod_class)
 
     def land_together(self, pods: Sequence[Pod]) -> Sequence[Landing]:
         """Place the members of a gang as it would be decided at once: all of them, or none."""
-        prepared = [self._prepared(pod) for pod in pods]
+        prepared = [self._prepared(as_scheduled(pod)) for pod in pods]
         classes = [self._wait(pod) for _, pod in prepared]
         for _, pod in prepared:
             self._hear(pod, deleted=False)
@@ -176,7 +175,7 @@ class ForkedState:
 
     def reserve(self, reservation: Reservation) -> Landing:
         """Place a reservation; its owners, landing later, may use it."""
-        cycle, pod = self._prepared(reserve_pod(reservation))
+        cycle, pod = self._prepared(reserve_pod_as_scheduled(reservation))
         pod_class = self._state.classes.of(pod)
         choice = self._choose(cycle, pod, pod_class)
         if not isinstance(choice, NodeChoice):
@@ -189,7 +188,7 @@ class ForkedState:
             return Landing(pod.key, why=str(error))
         held = choice.allocation.pod_allocation.joined(PodAllocation(offer=offer))
         self._transaction.put_object(available)
-        holder = as_scheduled(reserve_pod(available))
+        holder = reserve_pod_as_scheduled(available)
         self._transaction.place(
             holder.key, holder, self._state.classes.of(holder), choice.row, held
         )
@@ -201,7 +200,6 @@ class ForkedState:
 
     def _prepared(self, pod: Pod) -> tuple[SchedulingCycle, Pod]:
         """Return the pod as its scheduler sees it.  Raises InputError if it has none here."""
-        pod = as_scheduled(pod)
         cycle = self._handle.cycles.get(pod.spec.scheduler_name)
         if cycle is None:
             accepted = ", ".join(sorted(self._handle.cycles))

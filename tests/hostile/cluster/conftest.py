@@ -13,7 +13,7 @@ from tests.e2e.conftest import (
     pytest_runtest_makereport,
 )
 from tests.e2e.controlplane import ControlPlane
-from tests.e2e.manager_process import ManagerProcess
+from tests.e2e.manager_process import NAMESPACE, ManagerProcess
 from tests.e2e.scheduler_process import SchedulerProcess
 
 __all__ = [
@@ -34,8 +34,9 @@ def scheduler(controlplane: ControlPlane) -> Iterator[SchedulerProcess]:
         yield running
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def manager(controlplane: ControlPlane) -> Iterator[ManagerProcess]:
-    """Run one manager, whose webhooks the API server does not ask."""
+    """Run one manager in a cluster that has its namespace."""
+    controlplane.api.request("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     with ManagerProcess(controlplane) as running:
         yield running

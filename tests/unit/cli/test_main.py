@@ -146,3 +146,26 @@ def test_a_full_disk_is_told_in_a_sentence(tmp_path: Path, asked: list[str]) -> 
 
     assert done.returncode == 1
     assert done.stderr == "failed: standard output: can't be written: No space left on device\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("traceback", ["", "1"])
+def test_an_internal_error_is_one_line_that_says_how_to_get_the_traceback(traceback: str) -> None:
+    """Exit code 1; whoever reports it can add the traceback."""
+    script = (
+        "from koordinator.cli import main\nmain.app = lambda *_, **__: {}['a\\nb']\nmain.main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={"PYTHONPATH": ":".join(sys.path), "KOORD_TRACEBACK": traceback},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 1
+    assert ("Traceback" in done.stderr) == bool(traceback)
+    if not traceback:
+        (line,) = done.stderr.splitlines()
+        assert line.startswith("failed: internal error: KeyError: 'a\\nb' (cli/main.py:")
+        assert line.endswith("KOORD_TRACEBACK=1 in the environment shows where")

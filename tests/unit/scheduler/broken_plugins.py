@@ -20,7 +20,7 @@ from koordinator.scheduler.loop import SchedulerOptions
 from koordinator.scheduler.snapshot import PodClass
 from koordinator.simulator import Embedded
 
-EVIL = "example.com/evil"
+EVIL, KOORD = "example.com/evil", "koord-scheduler"
 GROUP, QUOTA = "pod-group.scheduling.sigs.k8s.io", "quota.scheduling.koordinator.sh/name"
 #: Every method that the contract knows of.
 METHODS = tuple(sorted(contract.METHODS))
@@ -32,10 +32,13 @@ class Boom(Exception):  # noqa: N818 -- what nobody foresaw
     """Raised by a broken plugin."""
 
 
-def configuration() -> Any:
-    """Return the scheduler's configuration as the chart has it."""
+def configuration(**more: str) -> Any:
+    """Return the scheduler's configuration as the chart has it; ``more`` plugins by point."""
     values = yaml.safe_load(Path("charts/koordinator/values.yaml").read_text())
     config = values["scheduler"]["config"]
+    for point, name in more.items():
+        points = config["profiles"][0]["plugins"].setdefault(point, {})
+        points.setdefault("enabled", []).append({"name": name})
     kind = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
     return decode_configuration(config | kind, "values.yaml")
 
@@ -45,7 +48,7 @@ CONFIG = configuration()
 
 def _koord(name: str, *args: Any, evil: bool = False, **more: Any) -> Pod:
     labels = more.pop("labels", {}) | ({EVIL: "true"} if evil else {})
-    return pod(name, *args, labels=labels, schedulerName="koord-scheduler", **more)
+    return pod(name, *args, labels=labels, schedulerName=KOORD, **more)
 
 
 def objects(*, with_evil: bool) -> list[KubeObject]:
@@ -108,15 +111,26 @@ def objects(*, with_evil: bool) -> list[KubeObject]:
 class World:
     """An embedded scheduler whose faults are kept."""
 
-    def __init__(self, *loaded: KubeObject) -> None:
+    def __init__(
+        self, *loaded: KubeObject, config: Any = CONFIG, out_of_tree: Sequence[Any] = ()
+    ) -> None:
         self.faults: list[Fault] = []
-        options = SchedulerOptions(report=True)
-        self.one = Embedded(CONFIG, now_s=START_S, options=options, on_fault=self.faults.append)
+        self.one = Embedded(
+            config,
+            now_s=START_S,
+            options=SchedulerOptions(report=True),
+            on_fault=self.faults.append,
+            out_of_tree=out_of_tree,
+        )
         self._loaded = loaded
+
+    def load(self) -> None:
+        """Let the objects come into being."""
+        self.one.load(self._loaded)
 
     def run(self) -> dict[str, str]:
         """Schedule; return the node of each pod that has one."""
-        self.one.load(self._loaded)
+        self.load()
         for _ in range(2):  # who had to wait for a gate to be asked again gets there, too
             self.one.run_to_fixed_point()
             self.one.clock.advance_to(self.one.clock.now_s() + 15)

@@ -1,6 +1,7 @@
 """The pod that stands for a reservation: what the scheduler queues, places and charges.
 
-It is nowhere but in the scheduler.  Its name and uid are the uid of the reservation.
+It is nowhere but in the scheduler.  Its uid is that of the reservation, and so is its name but for
+a prefix, since pods of the cluster may have any uid for a name.
 Source: koordinator pkg/util/reservation/reservation.go, ``NewReservePod``.
 """
 
@@ -48,10 +49,28 @@ class ReservePodTerms(ApiStruct, frozen=True, kw_only=True):
 TERMS: Final = AnnotationCodec(
     "internal.scheduling.koordinator.sh/reservation-terms", ReservePodTerms
 )
+#: What only ``reserve_pod`` writes.  An object of the cluster that has one of these was written by
+#: somebody else: it does not count.
+INTERNAL_KEYS: Final = frozenset(
+    {RESERVE_POD, RESERVATION_NAME, RESERVATION_NODE, IS_PRE_ALLOCATION, TERMS.key}
+)
 HIGHEST_PRIORITY: Final = 2**31 - 1  # of a reservation that says nothing: nobody preempts it
 DEFAULT_NAMESPACE: Final = "default"
+NAME_PREFIX: Final = "reservation:"  # no name of a pod in the cluster has a colon
 OVER: Final = (ReservationPhase.SUCCEEDED, ReservationPhase.FAILED)
 _HELD = "__internal_fake_container__"  # asks for what is held where that isn't the template's
+
+
+def without_internal_keys(pod: Pod) -> Pod:
+    """Return a pod of the cluster without the annotations that mark a reserve pod."""
+    meta = pod.metadata
+    if not meta.annotations or INTERNAL_KEYS.isdisjoint(meta.annotations):
+        return pod
+    return replace(pod, metadata=replace(meta, annotations=_external(meta.annotations)))
+
+
+def _external(annotations: Mapping[str, str]) -> dict[str, str]:
+    return {key: text for key, text in annotations.items() if key not in INTERNAL_KEYS}
 
 
 def is_reserve_pod(meta: ObjectMeta) -> bool:
@@ -61,7 +80,7 @@ def is_reserve_pod(meta: ObjectMeta) -> bool:
 
 def reservation_name(meta: ObjectMeta) -> str:
     """Return the name of the reservation for which a pod stands; empty if for none."""
-    return meta.annotations[RESERVATION_NAME] if is_reserve_pod(meta) else ""
+    return meta.annotations.get(RESERVATION_NAME, "") if is_reserve_pod(meta) else ""
 
 
 def spoken_name(pod: Pod) -> str:
@@ -102,8 +121,8 @@ def reserve_pod(reservation: Reservation) -> Pod:
     meta, template, status = reservation.metadata, reservation.spec.template, reservation.status
     spec = template.spec
     annotations = {
-        **template.metadata.annotations,
-        **meta.annotations,
+        **_external(template.metadata.annotations),
+        **_external(meta.annotations),
         RESERVE_POD: "true",
         RESERVATION_NAME: meta.name,
         **TERMS.entry(_terms(reservation)),
@@ -118,7 +137,7 @@ def reserve_pod(reservation: Reservation) -> Pod:
     pod = Pod(
         metadata=replace(
             meta,
-            name=meta.uid,
+            name=f"{NAME_PREFIX}{meta.uid}",
             generate_name="",
             namespace=template.metadata.namespace or DEFAULT_NAMESPACE,
             labels=labels,

@@ -107,7 +107,9 @@ _ASK_AGAIN_S = 10.0  # about a change in doubt: a server that hangs holds up eve
 #: What the server has answered is no doubt: it has not done it.
 _ANSWERS = (NotFoundError, ConflictError, AlreadyExistsError, InvalidError, TooManyRequestsError)
 
-Ended = tuple[Assumed, ClusterError | None]
+#: A pod whose binding has ended, and why it failed; one that is bound may have an error, too,
+#: which is no ClusterError.
+Ended = tuple[Assumed, Exception | None]
 
 
 class Binder:
@@ -118,6 +120,7 @@ class Binder:
         self._clock = clock
         self._state = state
         self._under_way: list[tuple[Binds, dict[int, Assumed]]] = []
+        self._answered: list[tuple[Assumed, ClusterError | None]] = []  # not settled yet
         self._settled: list[Ended] = []
         self._attempt: AttemptRecord | None = None
         self._doubts: list[ObjectChange] = []  # written, or not: nobody has said
@@ -254,12 +257,13 @@ class Binder:
         """Begin to bind; ``ended`` tells how it went."""
         now_s = self._clock.now_s()
         now_ns = int(now_s * NANOS)
-        move_all(batch, LifeEvent.SEND)
         for assumed in batch:
             assumed.sent_s = now_s
             if assumed.allocation.stamps:
                 assumed.allocation = _stamped(assumed.allocation, now_ns)
-        binds = self._cluster.bind([_binding(assumed) for assumed in batch])
+        bindings = [_binding(assumed) for assumed in batch]
+        move_all(batch, LifeEvent.SEND)
+        binds = self._cluster.bind(bindings)
         self._under_way.append((binds, dict(enumerate(batch))))
 
     def ended(self, *, wait: bool = False) -> list[Ended]:
@@ -267,14 +271,28 @@ class Binder:
 
         ``wait`` until nothing is under way.
         """
-        settled, self._settled = self._settled, []
-        ended: list[Ended] = []
         for binds, batch in self._under_way:
             if wait:
                 binds.results()
-            ended += [(batch.pop(index), error) for index, error in binds.finished()]
+            for index, error in binds.finished():
+                self._answered.append((batch.pop(index), error))
         self._under_way = [(binds, batch) for binds, batch in self._under_way if batch]
-        return settled + [self._settle(assumed, error) for assumed, error in ended]
+        answered, self._answered = self._answered, []
+        settled, self._settled = self._settled, []
+        for assumed, error in answered:
+            try:
+                settled.append(self._settle(assumed, error))
+            except Exception as broken:  # noqa: BLE001 -- told by who asked
+                if assumed.state is LifeState.BINDING:
+                    self._give_back(assumed)
+                settled.append((assumed, broken))
+        return settled
+
+    def _give_back(self, assumed: Assumed) -> None:
+        """Take back at least the place itself."""
+        assumed.move(LifeEvent.UNDO)
+        if self._state.pods.by_key.get(assumed.queued.key) is assumed.placed:
+            self._state.displace(assumed.queued.key)
 
     def settle(self, assumed: Assumed, error: ClusterError | None) -> None:
         """End what needs no binding: it is so now, or forgotten; ``ended`` tells it, too."""

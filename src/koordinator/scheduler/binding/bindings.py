@@ -7,6 +7,7 @@ from koordinator.api.codec import subject_of
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import (
     BugError,
+    ClusterError,
     ConflictError,
     InvalidError,
     NotFoundError,
@@ -138,16 +139,29 @@ class Bindings:
         try:
             return step(assumed)
         except Exception as error:  # noqa: BLE001 -- told
-            fault: Fault | None = None
-            try:
-                fault = self._isolation.fault("bind", error, subject_of(assumed.queued.pod))
-            finally:
-                self._take_out(assumed.queued.key)
-                self._binder.forget(assumed)
-                problem = fault.problem if fault is not None else str(error)
-                self._fail(assumed, f"binding failed: {problem}")
-            self._isolation.tell(fault)
+            self._break_off(assumed, error)
             return False
+
+    def _break_off(self, assumed: Assumed, error: Exception) -> None:
+        """Give back the place of a pod on whose way something broke, unless that is settled."""
+        if isinstance(error, ClusterError):
+            self.is_unsure |= not isinstance(error, _NOT_BOUND)
+            self._give_up(assumed, str(error))
+            return
+        fault: Fault | None = None
+        try:
+            fault = self._isolation.fault("bind", error, subject_of(assumed.queued.pod))
+        finally:
+            self._give_up(assumed, fault.problem if fault is not None else str(error))
+        self._isolation.tell(fault)
+
+    def _give_up(self, assumed: Assumed, problem: str) -> None:
+        if assumed.state in (LifeState.BOUND, LifeState.UNDONE):
+            return
+        self._take_out(assumed.queued.key)
+        self.is_unsure |= assumed.state is LifeState.BINDING
+        self._binder.forget(assumed)
+        self._fail(assumed, f"binding failed: {problem}")
 
     def _refuse(self, assumed: Assumed, plugin: str, refusal: str) -> None:
         has_waited = bool(assumed.deadline_s)
@@ -214,12 +228,18 @@ class Bindings:
         """
         bound = []
         for assumed, error in self._binder.ended(wait=wait):
-            if error is not None:
+            if error is not None and not isinstance(error, ClusterError):
+                self._isolation.note("bind", error, subject_of(assumed.queued.pod))
+            if error is None or assumed.state is LifeState.BOUND:
+                bound.append(assumed)
+                try:
+                    self._queue.done(assumed.queued)
+                except Exception as broken:  # noqa: BLE001 -- told
+                    self._isolation.note("bind", broken, subject_of(assumed.queued.pod))
+                    self._queue.remove(assumed.queued.key)
+            else:
                 self._fail(assumed, f"binding failed: {error}")
                 self.is_unsure |= not isinstance(error, _NOT_BOUND)
-            else:
-                bound.append(assumed)
-                self._queue.done(assumed.queued)
         if not bound:
             return
         self._observer.bound(bound)
@@ -227,14 +247,30 @@ class Bindings:
             for active in self._cycle_of(assumed).profile.post_bind:
                 with self._isolation.barrier("post_bind", assumed.queued.pod):
                     active.plugin.post_bind(assumed.queued.pod, assumed.node)
-        if self._queue.anyone_listens:
-            for assumed in bound:
+        with self._isolation.barrier("bind"):
+            for assumed in bound if self._queue.anyone_listens else ():
                 self._tell_queue(ClusterEvent("AssignedPod", Action.ADD, None, assumed.queued.pod))
 
     def _bind(self, ready: Sequence[Assumed]) -> None:
-        pods = [assumed for assumed in ready if not self._observer.binds(assumed)]
+        """Begin to bind pods: features those of their own, the cluster all others."""
+        pods = [assumed for assumed in ready if self._go_on(assumed, self._is_for_cluster)]
         if pods:
+            self._send(pods)
+
+    def _is_for_cluster(self, assumed: Assumed) -> bool:
+        return not self._observer.binds(assumed)
+
+    def _send(self, pods: Sequence[Assumed]) -> None:
+        try:
             self._binder.begin(pods)
+        except Exception as error:  # noqa: BLE001 -- told
+            unsent = [assumed for assumed in pods if assumed.state is not LifeState.BINDING]
+            if len(pods) == 1 or len(unsent) < len(pods):
+                for assumed in pods:
+                    self._break_off(assumed, error)
+            else:  # one of them breaks it: each is sent alone
+                for assumed in unsent:
+                    self._send([assumed])
 
     def _needs_preparation(self, assumed: Assumed) -> bool:
         if assumed.transaction is None:  # of a run: nobody has anything to prepare
@@ -333,9 +369,10 @@ class Bindings:
         for assumed in reversed(self._binder.assumed):
             if assumed.state in (LifeState.BINDING, LifeState.BOUND):
                 continue
-            self._take_out(assumed.queued.key)
-            self._binder.forget(assumed)
             lost.append(assumed.queued)
+            with self._isolation.barrier("schedule", assumed.queued.pod):
+                self._take_out(assumed.queued.key)
+                self._binder.forget(assumed)
         return lost
 
     def settle(self, victims: Iterable[PlacedPod]) -> None:

@@ -9,6 +9,7 @@ from koordinator.api.pod import Pod
 from koordinator.foundation.clock import Clock
 from koordinator.scheduler.binding import Assumed, AttemptRecord, Binder
 from koordinator.scheduler.cycle import Scorecard
+from koordinator.scheduler.isolation import PluginIsolation
 from koordinator.scheduler.loop.feature import Hooks
 from koordinator.scheduler.loop.nominations import Nominations
 from koordinator.scheduler.loop.outcomes import (
@@ -58,10 +59,12 @@ class Attempts:
         reporter: Reporter,
         nominations: Nominations,
         hooks: Hooks,
+        isolation: PluginIsolation,
         stopwatch: Stopwatch | None,
     ) -> None:
         self._clock, self._queue, self._binder = clock, queue, binder
         self._reporter, self._nominations, self._hooks = reporter, nominations, hooks
+        self._isolation = isolation
         self._stopwatch = stopwatch
         self._outcomes: list[Outcome] = []
         self._attempt: AttemptRecord | None = None
@@ -116,24 +119,29 @@ class Attempts:
         Events that the ``plugins`` want to hear of let the pod be tried again, or what it needs.
         """
         now_s = self._clock.now_s()
-        self.note(PodRejected(now_s, queued, *main, nominated, took_s=self.elapsed_s()))
-        self._outcomes.append(_unschedulable(queued, main, message, nominated, scorecard))
-        self.tell(queued.pod, message)
+        with self._isolation.barrier("report", queued.pod):
+            self.note(PodRejected(now_s, queued, *main, nominated, took_s=self.elapsed_s()))
+            self._outcomes.append(_unschedulable(queued, main, message, nominated, scorecard))
+            self.tell(queued.pod, message)
         self._queue.reject(queued, frozenset(plugins), frozenset(), message, now_s, need=need)
 
     def wait(self, queued: QueuedPod, main: tuple[str, str], message: str) -> None:
         """Note that a pod waits on, for ``main`` plugin and reason, without having been tried."""
         self.note(PodRejected(self._clock.now_s(), queued, *main, tried=False))
-        self._outcomes.append(_unschedulable(queued, main, message))
+        with self._isolation.barrier("report", queued.pod):
+            self._outcomes.append(_unschedulable(queued, main, message))
 
     def fail(self, queued: QueuedPod, message: str) -> None:
         """Let a pod whose decision did not come true try again."""
         log.warning("pod not bound", extra={"pod": queued.key, "error": message})
         self.note(PodFailed(self._clock.now_s(), queued, message))
-        self._outcomes.append(_unschedulable(queued, ("", message), message))
-        self._nominations.end(queued.pod)
-        if self._queue.get(queued.key) is queued:  # else it was deleted, or has a node by now
-            self._reporter.failed(queued.pod, message, "SchedulerError")
+        with self._isolation.barrier("report", queued.pod):
+            self._outcomes.append(_unschedulable(queued, ("", message), message))
+        with self._isolation.barrier("report", queued.pod):
+            self._nominations.end(queued.pod)
+        with self._isolation.barrier("report", queued.pod):
+            if self._queue.get(queued.key) is queued:  # else it was deleted, or has a node by now
+                self._reporter.failed(queued.pod, message, "SchedulerError")
         self._queue.fail(queued, message, self._clock.now_s())
 
     def tell(self, pod: Pod, message: str) -> None:
@@ -144,7 +152,10 @@ class Attempts:
     def note(self, fact: Fact) -> None:
         """Let those who watch hear of something."""
         for observe in self._hooks.observe:
-            observe(fact)
+            try:
+                observe(fact)
+            except Exception as error:  # noqa: BLE001 -- told
+                self._isolation.note("observe", error)
 
     def evicted(self, outcome: Evicted) -> None:
         """Note a pod that had to go."""
@@ -159,7 +170,8 @@ class Attempts:
 
     def refused(self, assumed: Assumed, plugin: str, refusal: str) -> None:
         """Let a pod that a permit plugin refuses wait."""
-        self._nominations.end(assumed.queued.pod)
+        with self._isolation.barrier("report", assumed.queued.pod):
+            self._nominations.end(assumed.queued.pod)
         plugins, card = frozenset((plugin,)), assumed.scorecard
         self.reject(assumed.queued, (plugin, refusal), plugins, refusal, card)
 
@@ -170,7 +182,8 @@ class Attempts:
     def released(self, assumed: Assumed) -> None:
         """Let features hear that a pod lost its place."""
         for released in self._hooks.released:
-            released(assumed)
+            with self._isolation.barrier("released", assumed.queued.pod):
+                released(assumed)
 
     def bound(self, bound: Sequence[Assumed]) -> None:
         """Note pods that have their nodes in the cluster, too."""
@@ -188,7 +201,8 @@ class Attempts:
                     stands_for(queued.pod),
                 )
             )
-        self._reporter.bound([(assumed.queued.pod, assumed.node) for assumed in bound])
+        with self._isolation.barrier("report"):
+            self._reporter.bound([(assumed.queued.pod, assumed.node) for assumed in bound])
 
     def binds(self, assumed: Assumed) -> bool:
         """Let a feature bind a pod in its own way; return whether one does."""

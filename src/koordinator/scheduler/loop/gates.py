@@ -52,7 +52,8 @@ class Gates:
         except Exception as error:  # noqa: BLE001 -- told
             fault = self._isolation.note("pre_enqueue", error, subject_of(pod))
             self.broken[pod.key] = self._clock.now_s() + self._again_after_s
-            self._reporter.failed(pod, fault.problem, "SchedulerError")
+            with self._isolation.barrier("report", pod):
+                self._reporter.failed(pod, fault.problem, "SchedulerError")
             return QueueGate(name, fault.problem)
         return gate
 

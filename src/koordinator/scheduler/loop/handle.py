@@ -96,6 +96,7 @@ class SchedulerHandle:
             reporter=reporter,
             nominations=nominations,
             hooks=hooks,
+            isolation=isolation,
             stopwatch=stopwatch,
         )
         bindings = Bindings(

@@ -17,6 +17,7 @@ from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.pod import Container as PodContainer
 from koordinator.api.pod import Pod, PodSpec
 from koordinator.cluster.port import EventType, WatchEvent
+from koordinator.domain.reservations.reserve_pod import without_internal_keys
 from koordinator.foundation.faults import Fault
 from koordinator.scheduler.binding.consistency import validate_waiting
 from koordinator.scheduler.cycle import SchedulingCycle
@@ -62,15 +63,24 @@ class Scheduler:
         Called again, it makes sure that nothing that happened before is missed.  ``is_synced``
         tells when that is so; until then nothing is decided.
         """
-        self._handle.watch.ask()
+        self._ask()
         self._take_in()
 
+    def _ask(self) -> None:
+        """Ask for everything; where that breaks, the next step asks again."""
+        self._bindings.is_unsure = True
+        with self._isolation.barrier("watch"):
+            self._handle.watch.ask()
+            self._bindings.is_unsure = False
+
     def _take_in(self) -> None:
-        self._handle.state.advance(self._clock.now_s())
-        for event in self._handle.watch.events():
-            self._hear(event)
-        if self._left_out.events:
-            self._left_out.step()
+        with self._isolation.barrier("watch"):
+            self._handle.state.advance(self._clock.now_s())
+            for event in self._handle.watch.events():
+                self._hear(event)
+        with self._isolation.barrier("ingest"):
+            if self._left_out.events:
+                self._left_out.step()
         if self._hooks.heard_all:
             self._isolation.each("ingest", self._hooks.heard_all)
         if self._has_limits:
@@ -83,19 +93,25 @@ class Scheduler:
         if self._left_out.events:
             self._left_out.forget(event.object)
         if event.type is EventType.DELETED:
-            self._handle.reporter.forget(event.object)
+            with self._isolation.barrier("report", event.object):
+                self._handle.reporter.forget(event.object)
         try:
             self._take(event)
         except Exception as error:  # noqa: BLE001 -- told
             self._left_out.add(event, error)
         for timed in self._hooks.timed:
-            timed(event, self._handle.attempts.now_s() - began_s)
+            with self._isolation.barrier("observe"):
+                timed(event, self._handle.attempts.now_s() - began_s)
 
     def _tell_warnings(self) -> None:
-        for warning in self._handle.ingest.warnings:
-            if self._handle.reporter.complained(warning.about, warning.problem):
-                log.warning("annotation ignored", extra={"complaint": warning.problem})
-        self._handle.ingest.warnings.clear()
+        warnings = self._handle.ingest.warnings
+        if not warnings:
+            return
+        for warning in warnings:
+            with self._isolation.barrier("report", warning.about):
+                if self._handle.reporter.complained(warning.about, warning.problem):
+                    log.warning("annotation ignored", extra={"complaint": warning.problem})
+        warnings.clear()
 
     def _take(self, event: WatchEvent) -> None:
         if isinstance(event.object, Pod):
@@ -120,7 +136,10 @@ class Scheduler:
             with self._isolation.barrier("ingest", subject_of(obj)):
                 self._handle.ingest.put_placed(bare(obj), None)
         elif isinstance(obj, Pod) and obj.spec.scheduler_name in self.cycles:
-            self._handle.reporter.failed(obj, fault.problem, "SchedulerError")
+            with self._isolation.barrier("report", obj):
+                self._handle.reporter.failed(
+                    without_internal_keys(obj), fault.problem, "SchedulerError"
+                )
 
     # -- work --------------------------------------------------------------------------------
 
@@ -130,10 +149,24 @@ class Scheduler:
         Bindings that have begun may still be under way.  Returns what has come to an end, in order.
         Raises ClusterError when the cluster can't be read.
         """
-        options, bindings = self._handle.options, self._bindings
         self._exchange()
-        self._queue.flush(self._clock.now_s())
-        bindings.resume()
+        with self._isolation.barrier("step"):
+            self._queue.flush(self._clock.now_s())
+        with self._isolation.barrier("bind"):
+            self._bindings.resume()
+        try:
+            self._decide_all(limit)
+        except Exception as error:  # noqa: BLE001 -- told
+            self._isolation.note("step", error)
+            self._fail_undecided(error)
+        with self._isolation.barrier("bind"):
+            self._bindings.exchange()
+        self._end_step(leads=limit != 0 and self.is_synced)
+        return self._handle.attempts.take()
+
+    def _decide_all(self, limit: int | None) -> None:
+        """Decide pods until none is ready, or about ``limit`` are decided."""
+        options, bindings = self._handle.options, self._bindings
         decided, most = 0, options.run_limit
         while self._knows_all() and (limit is None or decided < limit):
             if self.is_saturated:
@@ -150,31 +183,29 @@ class Scheduler:
                 break
             if not run or bindings.decided >= options.in_flight:
                 self._exchange()
-        bindings.exchange()
-        self._end_step(leads=limit != 0 and self.is_synced)
-        return self._handle.attempts.take()
 
     def _end_step(self, *, leads: bool) -> None:
         """Let features do what comes after all decisions."""
         if self._hooks.wake:  # what was given back may make room
             self._isolation.each("wake", self._hooks.wake)
-        if self._queue.hint_errors:
-            self._isolation.tell_of_hints(self._queue)
+        with self._isolation.barrier("hint"):
+            if self._queue.hint_errors:
+                self._isolation.tell_of_hints(self._queue)
         for step in self._hooks.step:
             with self._isolation.barrier("step"):
                 step(leads=leads)
 
     def _exchange(self) -> None:
         """Send what has been decided, and learn what has happened."""
-        self._bindings.exchange()
+        with self._isolation.barrier("bind"):
+            self._bindings.exchange()
         self._take_in()
 
     def _knows_all(self) -> bool:
         """Return whether pods may be decided; after a binding that nobody knows of, not yet."""
         if self._bindings.is_unsure:
-            self._bindings.is_unsure = False
-            self._handle.watch.ask()
-        return self.is_synced
+            self._ask()
+        return self.is_synced and not self._bindings.is_unsure
 
     def _work(self) -> bool:
         """Let features do what is due between decisions; return whether there was anything."""
@@ -203,14 +234,16 @@ class Scheduler:
         return self._queue.pop_run(now_s, most)
 
     def _is_bound_at_once(self, queued: QueuedPod) -> bool:
-        return any(binds_itself(queued.pod) for binds_itself, _ in self._hooks.bind)
+        with self._isolation.barrier("bind", queued.pod):
+            return any(binds_itself(queued.pod) for binds_itself, _ in self._hooks.bind)
+        return False  # it broke
 
     # -- a decision --------------------------------------------------------------------------
 
     def _decide(self, run: list[QueuedPod]) -> None:
         attempts = self._handle.attempts
-        attempts.begin(run)
         try:
+            attempts.begin(run)
             unit = self._unit(run)
             if unit is not None:
                 attempts.tried += unit.decide()
@@ -259,8 +292,18 @@ class Scheduler:
     def _broken_with(self, head: QueuedPod, lost: Sequence[QueuedPod]) -> list[QueuedPod]:
         """Return the pods without places that were decided with the first of a run."""
         pods = [queued.pod for queued in lost]
-        keys = [key for broken in self._hooks.broken for key in broken(head.pod, pods)]
+        keys: list[str] = []
+        for broken in self._hooks.broken:
+            with self._isolation.barrier("schedule", head.pod):
+                keys += broken(head.pod, pods)
         return [queued for key in keys if (queued := self._queue.get(key)) is not None]
+
+    def _fail_undecided(self, error: Exception) -> None:
+        """Let pods try again whose attempt broke off so that nothing is known of them."""
+        now_s = self._clock.now_s()
+        for queued in self._undecided(self._queue.pods(QueueState.IN_FLIGHT)):
+            with self._isolation.barrier("step", queued.pod):
+                self._queue.fail(queued, f"internal error: {type(error).__name__}", now_s)
 
     def _undecided(self, pods: Sequence[QueuedPod]) -> list[QueuedPod]:
         different = {queued.key: queued for queued in pods}.values()
@@ -327,22 +370,26 @@ class Scheduler:
 
     def next_wakeup_s(self) -> float | None:
         """Return when there is something to do even without events; None: only events can help."""
-        parts = (self._queue, self._left_out, self._handle.gates)
-        wakeups = [part.next_wakeup_s() for part in parts]
-        wakeups += [due_s(synced=self.is_synced) for due_s in self._hooks.next_wakeup_s]
-        wakeups += self._bindings.deadlines()
+        wakeups: list[float | None] = [*self._bindings.deadlines()]
+        for part in (self._queue, self._left_out, self._handle.gates):
+            with self._isolation.barrier("wakeup"):
+                wakeups.append(part.next_wakeup_s())
+        for due_s in self._hooks.next_wakeup_s:
+            with self._isolation.barrier("wakeup"):
+                wakeups.append(due_s(synced=self.is_synced))
         return min((due_s for due_s in wakeups if due_s is not None), default=None)
 
     def finish(self) -> None:
         """Send what has been decided and wait for the answers; for the end of the process."""
-        self._bindings.begin()
-        self._bindings.end(wait=True)
+        with self._isolation.barrier("bind"):
+            self._bindings.begin()
+        with self._isolation.barrier("bind"):
+            self._bindings.end(wait=True)
         self._handle.attempts.close()
 
     def report(self) -> None:
         """Write at once what would be written of objects in the next seconds."""
-        for finish in self._hooks.finish:
-            finish()
+        self._isolation.each("step", self._hooks.finish)
 
     def pages(self, ask: Ask) -> dict[str, Page]:
         """Return what features show, by path; ``ask`` lets this scheduler's thread answer."""

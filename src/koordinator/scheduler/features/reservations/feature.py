@@ -13,9 +13,8 @@ from koordinator.domain.reservations.owners import is_owner, owner_candidate_of
 from koordinator.domain.reservations.reserve_pod import (
     is_reserve_pod,
     reservation_name,
-    reserve_pod,
 )
-from koordinator.domain.transforms import as_scheduled
+from koordinator.domain.transforms import reserve_pod_as_scheduled
 from koordinator.scheduler.binding import Assumed
 from koordinator.scheduler.features.reservations.controller import ReservationController
 from koordinator.scheduler.features.reservations.pages import (
@@ -74,8 +73,8 @@ class ReservationFeature(Feature):
         deleted = event.type is EventType.DELETED
         if not deleted:
             reservation = state.objects.get(Reservation, reservation.key) or reservation
-        old = as_scheduled(reserve_pod(previous)) if isinstance(previous, Reservation) else None
-        new = as_scheduled(reserve_pod(reservation))
+        old = reserve_pod_as_scheduled(previous) if isinstance(previous, Reservation) else None
+        new = reserve_pod_as_scheduled(reservation)
         held = state.placed(new.key)
         waits = not new.spec.node_name and not is_over(new)
         if waits and held is not None and held.pod.spec.node_name:
@@ -113,7 +112,7 @@ class ReservationFeature(Feature):
         name = reservation_name(pod.metadata)
         available = self._handle.state.objects.get(Reservation, name)
         if error is None and available is not None:
-            self._put_holder(EventType.MODIFIED, as_scheduled(reserve_pod(available)), pod)
+            self._put_holder(EventType.MODIFIED, reserve_pod_as_scheduled(available), pod)
 
     def observe(self, fact: Fact) -> None:
         """Write why a reservation still waits."""

@@ -1,0 +1,47 @@
+"""A tenant creates objects on a real API server; scheduler and manager go on for all others."""
+
+import pytest
+from tests.e2e.controlplane import ControlPlane
+from tests.e2e.kubelet import FakeKubelet
+from tests.e2e.scheduler_process import SchedulerProcess
+from tests.e2e.session.manifests import Manifest, node, pod
+from tests.e2e.session.user import User
+
+KOORD = "scheduling.koordinator.sh/"
+ANNOTATED: dict[str, dict[str, str]] = {
+    "reserve-pod": {f"{KOORD}reserve-pod": "true"},
+    "reservation": {
+        f"{KOORD}reserve-pod": "true",
+        f"{KOORD}reservation-name": "r",
+        f"{KOORD}is-pre-allocation": "true",
+    },
+    "deep": {f"{KOORD}device-allocated": "[" * 20_000, f"{KOORD}resource-status": "[" * 20_000},
+    "null": {f"{KOORD}resource-spec": "null", f"{KOORD}reservation-affinity": "null"},
+}
+
+
+def annotated(annotations: dict[str, str]) -> Manifest:
+    made = pod("evil")
+    made["metadata"]["annotations"] = annotations
+    return made
+
+
+@pytest.fixture
+def user(controlplane: ControlPlane, namespace: str, kubelet: FakeKubelet) -> User:  # noqa: ARG001 -- it runs
+    """Return who has pods beside those of the tenant, on a cluster of one node."""
+    made = User(controlplane, namespace)
+    made.apply(node("n1"))
+    return made
+
+
+@pytest.mark.parametrize("case", ANNOTATED)
+def test_a_pod_with_annotations_of_ours_delays_nobody(
+    user: User, scheduler: SchedulerProcess, case: str
+) -> None:
+    """The pod of somebody else gets its node, and the scheduler goes on without a fault."""
+    user.apply(annotated(ANNOTATED[case]))
+    user.apply(pod("good"))
+
+    assert user.node_of("good") == "n1"
+    assert scheduler.is_running
+    assert "internal error" not in scheduler.last_words(400)

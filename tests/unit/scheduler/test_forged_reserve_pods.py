@@ -1,0 +1,81 @@
+"""Pods of the cluster that pretend to stand for reservations: they are pods like any other."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.reservations import config, reservation, uid
+from tests.worlds import embedded, node, pod
+
+from koordinator.api.pod import Pod
+from koordinator.api.reservation import Reservation
+from koordinator.domain.reservations.reserve_pod import INTERNAL_KEYS
+from koordinator.simulator import Embedded
+
+TERMS = '{"preAllocation":{"preAllocationRequired":true},"name":"r","uid":"x"}'
+FORGED = st.dictionaries(
+    st.sampled_from(sorted(INTERNAL_KEYS)),
+    st.sampled_from(["true", "r", "n1", "", "[", TERMS]),
+    min_size=1,
+)
+
+
+def settled(annotations: dict[str, str], on: str) -> Embedded:
+    """Return a world with a reservation, its owner, and a pod with these annotations."""
+    one = embedded(
+        node("n0", 4),
+        node("n1", 4),
+        reservation("r", 3, on="n0"),
+        pod("tenant", 2, annotations=annotations, on=on),
+        pod("good", 2),
+        pod("owner", 2, labels={"app": "web"}),
+        config=config(),
+    )
+    one.run_to_fixed_point()
+    one.scheduler.validate()
+    return one
+
+
+def places(one: Embedded) -> dict[str, str]:
+    return {p.metadata.name: p.spec.node_name for p in one.cluster.list(Pod).items}
+
+
+@pytest.mark.slow
+@settings(max_examples=25)
+@given(FORGED, st.sampled_from(["", "n1"]))
+def test_what_only_the_scheduler_writes_does_not_count_on_pods_of_others(
+    annotations: dict[str, str], on: str
+) -> None:
+    """Pods get the nodes that they would have without, and the reservation its users."""
+    forged, plain = settled(annotations, on), settled({}, on)
+
+    assert places(forged) == places(plain)
+    users = [
+        [user.name for user in one.cluster.get(Reservation, "r").status.current_owners]
+        for one in (forged, plain)
+    ]
+    assert users[0] == users[1] == ["owner"]
+
+
+@pytest.mark.parametrize("on", ["", "n0", "n1"])
+def test_a_pod_with_the_uid_of_a_reservation_for_a_name_takes_nothing_from_it(on: str) -> None:
+    """While it is there, and after it was deleted, the reservation holds what it held."""
+    one = embedded(node("n0", 4), node("n1", 4), reservation("r", 3, on="n0"), config=config())
+    one.run_to_fixed_point()
+
+    one.load([pod(uid("r"), 1, on=on)])
+    one.run_to_fixed_point()
+    one.cluster.delete(Pod, uid("r"), "default", grace_period_s=0)
+    one.load([pod("large", 4), pod("second", 4)])
+    one.run_to_fixed_point()
+
+    assert places(one) == {"large": "n1", "second": ""}
+    one.scheduler.validate()
+
+
+@pytest.mark.parametrize("key", sorted(INTERNAL_KEYS))
+def test_a_reservation_cannot_say_itself_what_its_pod_is(key: str) -> None:
+    """Neither by its own annotations nor by those of its template."""
+    one = embedded(node("n0", 4), reservation("r", 1, annotations={key: "forged"}), config=config())
+    one.run_to_fixed_point()
+
+    assert one.cluster.get(Reservation, "r").status.node_name == "n0"
