@@ -59,6 +59,7 @@ class NodeStatus(ApiStruct, frozen=True, kw_only=True):
     images: tuple[ContainerImage, ...] = ()
     volumes_attached: tuple[AttachedVolume, ...] = ()
     node_info: NodeSystemInfo = NodeSystemInfo()
+    declared_features: tuple[str, ...] = ()  # of the kubelet
 
 
 class Node(KubeObject, frozen=True, kw_only=True):

@@ -34,6 +34,18 @@ class ContainerPort(ApiStruct, frozen=True, kw_only=True):
     protocol: str = ""
 
 
+class ContainerRestartRule(ApiStruct, frozen=True, kw_only=True):
+    """What is done when a container exits."""
+
+    action: str = ""
+
+
+class VolumeMount(ApiStruct, frozen=True, kw_only=True):
+    """Where a container sees a volume."""
+
+    bind_mount_options: tuple[str, ...] = ()
+
+
 class Container(ApiStruct, frozen=True, kw_only=True):
     """``restart_policy`` Always makes an init container a sidecar that keeps running."""
 
@@ -42,6 +54,8 @@ class Container(ApiStruct, frozen=True, kw_only=True):
     resources: ResourceRequirements = ResourceRequirements()
     ports: tuple[ContainerPort, ...] = ()
     restart_policy: str | None = None
+    restart_rules: tuple[ContainerRestartRule, ...] = field(name="restartPolicyRules", default=())
+    mounts: tuple[VolumeMount, ...] = field(name="volumeMounts", default=())
 
 
 class PodSchedulingGate(ApiStruct, frozen=True, kw_only=True):
@@ -95,6 +109,7 @@ class PodSpec(ApiStruct, frozen=True, kw_only=True):
     scheduling_gates: tuple[PodSchedulingGate, ...] = ()
     resource_claims: tuple[PodResourceClaim, ...] = ()
     host_network: bool = False
+    host_users: bool | None = None
     restart_policy: str = ""
     termination_grace_period_seconds: Int64 | None = None
     active_deadline_seconds: Int64 | None = None

@@ -120,6 +120,13 @@ class EphemeralVolumeSource(ApiStruct, frozen=True, kw_only=True):
     volume_claim_template: PersistentVolumeClaimTemplate | None = None
 
 
+class ImageVolumeSource(ApiStruct, frozen=True, kw_only=True):
+    """An OCI image or artifact, mounted as a volume."""
+
+    reference: str = ""
+    pull_policy: str = ""
+
+
 class Volume(ApiStruct, frozen=True, kw_only=True):
     """A volume of a pod.  At most one source is set; sources that can't matter are left out."""
 
@@ -134,6 +141,7 @@ class Volume(ApiStruct, frozen=True, kw_only=True):
     iscsi: Iscsi | None = None
     empty_dir: EmptyDir | None = None
     host_path: HostPath | None = None
+    image: ImageVolumeSource | None = None
 
 
 class PersistentVolumeClaimStatus(ApiStruct, frozen=True, kw_only=True):
@@ -287,6 +295,7 @@ class CsiDriverSpec(ApiStruct, frozen=True, kw_only=True):
 
     attach_required: bool | None = None
     storage_capacity: bool | None = None
+    prevent_pod_scheduling_if_missing: bool | None = None
 
 
 class CsiDriver(KubeObject, frozen=True, kw_only=True):

@@ -10,8 +10,10 @@ pkg/scheduler/frameworkext/defaultprofile/profile.go.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from koordinator.api.kube_version import V1_37
 from koordinator.api.kubescheduler import (
     EXTENSION_POINTS,
+    FeatureGates,
     KubeSchedulerConfiguration,
     KubeSchedulerProfile,
     Plugin,
@@ -19,13 +21,15 @@ from koordinator.api.kubescheduler import (
     PluginSet,
     did_you_mean,
 )
+from koordinator.api.kubescheduler.gates import GANG_SCHEDULING, NODE_DECLARED_FEATURES
 from koordinator.foundation.errors import BugError, InputError
 
 PluginList = list[
     tuple[str, int]
 ]  # (name, weight) in running order; the weight is 1 but for scores
 
-#: What kube-scheduler 1.35 runs, name and weight, in the order of its ``multiPoint``.
+#: What kube-scheduler runs up to 1.36, name and weight, in the order of its ``multiPoint``, but for
+#: plugins that are there with their gates only.
 STOCK_PLUGINS = (
     ("SchedulingGates", 1),
     ("PrioritySort", 1),
@@ -47,6 +51,19 @@ STOCK_PLUGINS = (
     ("ImageLocality", 1),
     ("DefaultBinder", 1),
 )
+
+
+def stock_plugins(gates: FeatureGates) -> tuple[tuple[str, int], ...]:
+    """Return what kube-scheduler runs with these gates, at their level."""
+    plugins = list(STOCK_PLUGINS)
+    if gates.level >= V1_37:
+        name, unschedulable = ("NodeName", 1), ("NodeUnschedulable", 1)
+        plugins.remove(name)
+        plugins.insert(plugins.index(unschedulable), name)
+    gated = (NODE_DECLARED_FEATURES, GANG_SCHEDULING)  # plugins have the names of their gates
+    return (*plugins, *((gate, 1) for gate in gated if gate in gates))
+
+
 DEFAULT_PRE_BIND = "DefaultPreBind"
 
 _ALL = "*"

@@ -20,6 +20,7 @@ FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 
 MAX_SCORE: Final = 100
+_HALF: Final = MAX_SCORE // 2
 
 
 def _shortfalls(
@@ -78,10 +79,15 @@ class MeanShare:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Balance:
-    """100 minus the standard deviation, in percent, of the fractions used of what the node has."""
+    """100 minus the standard deviation, in percent, of the fractions used of what the node has.
+
+    The ``change`` is 75, and half a point more or less for each that the amounts make it better or
+    worse.
+    """
 
     columns: IntArray
     amounts: IntArray
+    change: bool = False
 
 
 Formula = MeanShare | Balance
@@ -107,7 +113,7 @@ class Judgements(NamedTuple):
     terms: IntArray  # (n_terms, 3): column, amount, weight
 
 
-_FREE, _USED, _BALANCE = range(3)  # kinds of formulas
+_FREE, _USED, _BALANCE, _BALANCE_CHANGE = range(4)  # kinds of formulas
 
 
 def judgements(
@@ -119,7 +125,8 @@ def judgements(
     terms: list[tuple[int, int, int]] = []
     for formula, weight in formulas:
         if isinstance(formula, Balance):
-            kind, nonzero, weights = _BALANCE, False, np.zeros_like(formula.columns)
+            kind = _BALANCE_CHANGE if formula.change else _BALANCE
+            nonzero, weights = False, np.zeros_like(formula.columns)
         else:
             kind, nonzero = _USED if formula.most else _FREE, formula.nonzero
             weights = formula.weights
@@ -159,9 +166,12 @@ def _judge(  # noqa: PLR0917 (numba takes no keywords)
         start, used = end, held[columns]
         if counts_nonzero:
             used = np.where((columns < 2)[:, None], more[np.minimum(columns, 1)], used)  # noqa: PLR2004 (cpu, memory)
+        before = used
         used = used + amounts[:, None]
-        if kind == _BALANCE:
+        if kind >= _BALANCE:
             score = _balances(used, capacity[columns])
+            if kind == _BALANCE_CHANGE:
+                score = _HALF + (_HALF + score - _balances(before, capacity[columns])) // 2
         else:
             score = _mean_shares(used, capacity[columns], weights, kind == _USED)
         total += weight * score * fits
@@ -204,7 +214,7 @@ def _deviation(fractions: FloatArray, counted: BoolArray) -> FloatArray:
     return np.where(number < 2, 0.0, spread)  # noqa: PLR2004 (one fraction deviates from nothing)
 
 
-def _judge_loop(  # noqa: C901, PLR0912, PLR0917 (one loop for numba)
+def _judge_loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop for numba)
     requested: IntArray,
     nonzero: IntArray,
     allocatable: IntArray,
@@ -227,11 +237,50 @@ def _judge_loop(  # noqa: C901, PLR0912, PLR0917 (one loop for numba)
             used = held[row] + amount + (times[i] * step if more else 0)
             fits[i] &= used <= capacity[row]
     points, weights = np.zeros(n, np.int64), np.zeros(n, np.int64)
-    fractions, sums = np.zeros((len(terms), n)), np.zeros(n)
+    most = 0  # terms of a balance that is worked out term by term
+    start = 0
+    for formula in range(len(formulas)):
+        end = formulas[formula, 3]
+        if formulas[formula, 0] >= _BALANCE and end - start != 2:  # noqa: PLR2004 (a pair)
+            most = max(most, end - start)
+        start = end
+    fractions, earlier = np.zeros((most, n)), np.zeros((most, n))
+    sums, earlier_sums = np.zeros(n if most else 0), np.zeros(n if most else 0)
     start = 0
     for formula in range(len(formulas)):
         kind, times_score, end = formulas[formula, 0], formulas[formula, 1], formulas[formula, 3]
-        points[:], weights[:], sums[:] = 0, 0, 0.0
+        if kind >= _BALANCE and end - start == 2:  # noqa: PLR2004 (cpu and memory, nearly always)
+            one, other = terms[start, 0], terms[start + 1, 0]
+            amount, other_amount = terms[start, 1], terms[start + 1, 1]
+            held, other_held = requested[one], requested[other]
+            capacity, other_capacity = allocatable[one], allocatable[other]
+            step, other_step = (each[one], each[other]) if more else (0, 0)
+            start = end
+            for i in range(n):
+                row = rows[i] if some else i
+                if not fits[i]:
+                    continue
+                score = MAX_SCORE
+                before = MAX_SCORE
+                if capacity[row] > 0 and other_capacity[row] > 0:
+                    used = held[row] + (times[i] * step if more else 0)
+                    other_used = other_held[row] + (times[i] * other_step if more else 0)
+                    fraction = min((used + amount) / capacity[row], 1.0)
+                    other_fraction = min((other_used + other_amount) / other_capacity[row], 1.0)
+                    deviation = abs(fraction - other_fraction) / 2
+                    score = int((1.0 - deviation) * MAX_SCORE)
+                    if kind == _BALANCE_CHANGE:
+                        fraction = min(used / capacity[row], 1.0)
+                        other_fraction = min(other_used / other_capacity[row], 1.0)
+                        deviation = abs(fraction - other_fraction) / 2
+                        before = int((1.0 - deviation) * MAX_SCORE)
+                if kind == _BALANCE_CHANGE:
+                    score = _HALF + (_HALF + score - before) // 2
+                total[i] += times_score * score
+            continue
+        points[:], weights[:] = 0, 0
+        if kind >= _BALANCE:
+            sums[:], earlier_sums[:] = 0.0, 0.0
         for term in range(start, end):
             column, amount, weight = terms[term, 0], terms[term, 1], terms[term, 2]
             held, capacity, step = requested[column], allocatable[column], 0
@@ -245,29 +294,40 @@ def _judge_loop(  # noqa: C901, PLR0912, PLR0917 (one loop for numba)
                 has = capacity[row]
                 if has <= 0:
                     continue
-                used = held[row] + amount + (times[i] * step if more else 0)
-                if kind == _BALANCE:
+                used = held[row] + (times[i] * step if more else 0)
+                if kind >= _BALANCE:
                     fraction = min(used / has, 1.0)
+                    earlier[weights[i], i] = fraction
+                    earlier_sums[i] += fraction
+                    fraction = min((used + amount) / has, 1.0)
                     fractions[weights[i], i] = fraction
                     sums[i] += fraction
                     weights[i] += 1
                 else:
+                    used += amount
                     part = min(used, has) if kind == _USED else max(has - used, 0)
                     points[i] += weight * (part * 100 // has)
                     weights[i] += weight
         start = end
         for i in range(n):
-            if fits[i] and kind == _BALANCE:
-                number, deviation = weights[i], 0.0
+            if fits[i] and kind >= _BALANCE:
+                number, deviation, was = weights[i], 0.0, 0.0
                 if number == 2:  # noqa: PLR2004 (as in the reference)
                     deviation = abs(fractions[0, i] - fractions[1, i]) / 2
+                    was = abs(earlier[0, i] - earlier[1, i]) / 2
                 elif number > 2:  # noqa: PLR2004 (as in the reference)
-                    mean = sums[i] / number
-                    squares = 0.0
-                    for one in range(number):
-                        squares += (fractions[one, i] - mean) * (fractions[one, i] - mean)
+                    mean, earlier_mean = sums[i] / number, earlier_sums[i] / number
+                    squares, earlier_squares = 0.0, 0.0
+                    for at in range(number):
+                        squares += (fractions[at, i] - mean) * (fractions[at, i] - mean)
+                        distance = earlier[at, i] - earlier_mean
+                        earlier_squares += distance * distance
                     deviation = np.sqrt(squares / number)
-                total[i] += times_score * int((1.0 - deviation) * MAX_SCORE)
+                    was = np.sqrt(earlier_squares / number)
+                score = int((1.0 - deviation) * MAX_SCORE)
+                if kind == _BALANCE_CHANGE:
+                    score = _HALF + (_HALF + score - int((1.0 - was) * MAX_SCORE)) // 2
+                total[i] += times_score * score
             elif fits[i] and weights[i] > 0:
                 total[i] += times_score * (points[i] // weights[i])
 

@@ -355,6 +355,8 @@ def node_changes(old: Node, new: Node) -> Action:
         (c.type, c.status) for c in new.status.conditions
     ]:
         changes |= Action.UPDATE_CONDITION
+    if old.status.declared_features != new.status.declared_features:
+        changes |= Action.UPDATE_DECLARED_FEATURES
     return changes or Action.UPDATE_OTHER
 
 

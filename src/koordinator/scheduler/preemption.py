@@ -76,17 +76,20 @@ def preempt(
     min_percentage: int,
     min_absolute: int,
     may_go: Allows | None = None,
+    *,
+    to_first_exhausted: bool = False,
 ) -> PostFilterResult:
     """Nominate a node and name its victims, or say why not.
 
     At most so many candidates are looked at, percent of the rejected nodes but at least a number.
-    Victims are pods of lower priority that ``may_go``, if not all may.
+    Victims are pods of lower priority that ``may_go``, if not all may.  For
+    ``to_first_exhausted`` see ``split_by_budget``.
     """
     refused = not_eligible(attempt, _is_ending_victim)
     if refused:
         return PostFilterResult(f"preemption: {refused}", keeps_nomination=True)
     wanted = max(len(attempt.rejected) * min_percentage // 100, min_absolute)
-    candidates, reasons = _candidates(attempt, wanted, may_go)
+    candidates, reasons = _candidates(attempt, wanted, may_go, to_first_exhausted)
     if not candidates:
         return PostFilterResult(f"preemption: {summary(len(attempt.rejected), reasons)}")
     return cheapest(attempt, candidates, may_go)
@@ -134,7 +137,7 @@ def _approved(
 
 
 def _candidates(
-    attempt: Attempt, wanted: int, may_go: Allows | None
+    attempt: Attempt, wanted: int, may_go: Allows | None, to_first_exhausted: bool
 ) -> tuple[list[PreemptionCandidate], Counter[str]]:
     """Return candidates, about as many as ``wanted``, and why the other nodes are none."""
     what_if, pod = attempt.what_if, attempt.pod_class
@@ -155,6 +158,8 @@ def _candidates(
     }
     reasons[NO_VICTIMS] = len(hopeful) - len(with_victims)
     budgets = list(snapshot.objects.all(PodDisruptionBudget))
+    if to_first_exhausted:
+        budgets.sort(key=lambda budget: budget.key)
     candidates: list[PreemptionCandidate] = []
     fits = what_if.fit_without(pod, with_victims, priority)
     names = snapshot.node_names
@@ -166,6 +171,7 @@ def _candidates(
             lower[row],
             budgets,
             lambda without, row=row: not what_if.why_not(pod, row, without),  # type: ignore[misc]
+            to_first_exhausted=to_first_exhausted,
         )
         if candidate.victims:
             candidates.append(candidate)
@@ -237,13 +243,17 @@ def minimal(
     evictable: Sequence[PlacedPod],
     budgets: Sequence[PodDisruptionBudget],
     fits_without: Callable[[Sequence[PlacedPod]], bool],
+    *,
+    to_first_exhausted: bool = False,
 ) -> PreemptionCandidate:
     """Put victims back one at a time and keep the ones that must go.
 
-    Those protected by a budget come first.
+    Those protected by a budget come first; for ``to_first_exhausted`` see ``split_by_budget``.
     """
     victims = sorted(evictable, key=_importance)
-    violating, others = split_by_budget([placed.pod for placed in victims], budgets)
+    violating, others = split_by_budget(
+        [placed.pod for placed in victims], budgets, to_first_exhausted=to_first_exhausted
+    )
     violations = 0
     by_key = {placed.key: placed for placed in victims}
     for pod in (*violating, *others):
@@ -257,9 +267,16 @@ def minimal(
 
 
 def split_by_budget(
-    pods: Sequence[Pod], budgets: Sequence[PodDisruptionBudget]
+    pods: Sequence[Pod],
+    budgets: Sequence[PodDisruptionBudget],
+    *,
+    to_first_exhausted: bool = False,
 ) -> tuple[list[Pod], list[Pod]]:
-    """Return the pods whose eviction, one after the other, would break a budget, and the others."""
+    """Return the pods whose eviction, one after the other, would break a budget, and the others.
+
+    A pod uses up all budgets that cover it; ``to_first_exhausted``, those up to the first that has
+    nothing left, as in Kubernetes 1.37.
+    """
     allowed = [budget.status.disruptions_allowed for budget in budgets]
     violating: list[Pod] = []
     others: list[Pod] = []
@@ -269,6 +286,8 @@ def split_by_budget(
             if covers(budget, pod) and pod.metadata.name not in budget.status.disrupted_pods:
                 allowed[index] -= 1
                 broken = broken or allowed[index] < 0
+                if broken and to_first_exhausted:
+                    break
         (violating if broken else others).append(pod)
     return violating, others
 

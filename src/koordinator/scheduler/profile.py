@@ -57,7 +57,7 @@ from koordinator.api.volume import (
 )
 from koordinator.api.workload import ReplicaSet, ReplicationController, StatefulSet
 from koordinator.domain.gangs import GROUP_KINDS, GangDefaults, WorkloadRefs
-from koordinator.domain.plugin_lists import DEFAULT_PRE_BIND, STOCK_PLUGINS, merge_profiles
+from koordinator.domain.plugin_lists import DEFAULT_PRE_BIND, merge_profiles, stock_plugins
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.contract import ActivePlugin, PluginSpec, Profile, those_with
 from koordinator.scheduler.plugins import (
@@ -76,6 +76,7 @@ from koordinator.scheduler.plugins import (
     inter_pod_affinity,
     load_aware,
     node_affinity,
+    node_declared_features,
     node_name,
     node_numa_resource,
     node_ports,
@@ -100,7 +101,7 @@ from koordinator.scheduler.snapshot import ResourceAxis
 
 ENTRY_POINTS = "koordinator.scheduler.plugins"
 
-#: Every plugin of this package.  The order has no meaning: ``STOCK_PLUGINS`` has the one of the
+#: Every plugin of this package.  The order has no meaning: ``stock_plugins`` has the one of the
 #: defaults.
 BUILTIN_PLUGINS: tuple[PluginSpec[Any], ...] = (
     scheduling_gates.PLUGIN,
@@ -120,6 +121,7 @@ BUILTIN_PLUGINS: tuple[PluginSpec[Any], ...] = (
     dynamic_resources.PLUGIN,
     default_preemption.PLUGIN,
     node_resources_balanced_allocation.PLUGIN,
+    node_declared_features.PLUGIN,
     image_locality.PLUGIN,
     default_binder.PLUGIN,
     default_pre_bind.PLUGIN,
@@ -146,6 +148,7 @@ UPSTREAM_POINTS: Mapping[str, frozenset[str]] = {
     name: frozenset(points.split())
     for name, points in {
         "NodePorts": "preFilter filter",
+        "NodeDeclaredFeatures": "preFilter filter",
         "NodeResourcesFit": "preFilter filter preScore score",
         "VolumeRestrictions": "preFilter filter",
         "NodeVolumeLimits": "preFilter filter",
@@ -289,11 +292,8 @@ def build_profiles(
     points = {
         name: spec.points | UPSTREAM_POINTS.get(name, frozenset()) for name, spec in specs.items()
     }
-    stock: tuple[tuple[str, int], ...] = STOCK_PLUGINS
-    if GANG_SCHEDULING in gates:
-        stock += ((GANG_SCHEDULING, 1),)
     try:
-        merged = merge_profiles(configuration, stock, points)
+        merged = merge_profiles(configuration, stock_plugins(gates), points)
         for index, lists in enumerate(merged):
             _settle_gangs(lists, gates, f"profiles[{index}].plugins")
     except InputError as error:

@@ -273,6 +273,7 @@ def test_compiled_kernels_equal_their_references(requested: IntArray, data: st.D
     assert shortfalls.compiled(*arguments).tolist() == codes.tolist()
 
     formulas: list[tuple[Any, int]] = [(mean(), 2), (Balance(*asked()), 3), (mean(), 1)]
+    formulas.append((Balance(*asked(), change=True), 2))
     some = data.draw(arrays.arrays(np.int64, n, elements=st.integers(0, n - 1)))
     times = data.draw(arrays.arrays(np.int64, n, elements=st.integers(0, 9)))
     tables = [np.ascontiguousarray(table.T) for table in (requested, draw(n, 2), allocatable)]

@@ -1,4 +1,4 @@
-"""Recorded decisions of kube-scheduler 1.35 and of koord-scheduler: outcome, message, every score.
+"""Recorded decisions of kube-scheduler and koord-scheduler: outcome, message, every score.
 
 The recordings and the generators of their clusters are not part of the repository: ``KOORD_SHARED``
 says where they lie, by default beside it.
@@ -19,7 +19,8 @@ from koordinator.api.annotations.devices import ALLOCATED
 from koordinator.api.annotations.numa import RESOURCE_STATUS
 from koordinator.api.codec import decode_object
 from koordinator.api.defaults import with_defaults
-from koordinator.api.kubescheduler import KubeSchedulerConfiguration
+from koordinator.api.kube_version import V1_35, V1_37, KubeVersion
+from koordinator.api.kubescheduler import FeatureGates, KubeSchedulerConfiguration
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.cli.configuration import read_configuration
 from koordinator.scheduler.loop import Bound, Unschedulable
@@ -29,7 +30,11 @@ from koordinator.simulator.embedded import STOCK
 HERE = Path(__file__).resolve()
 SHARED = Path(os.environ.get("KOORD_SHARED", HERE.parents[4] / "shared"))
 PARITY = SHARED / "parity"
-KUBE_SCHEDULER, KOORD_SCHEDULER = PARITY / "kube-scheduler.json", PARITY / "koord-scheduler.json"
+KUBE_SCHEDULERS = (
+    (PARITY / "kube-scheduler.json", V1_35),
+    (PARITY / "kube-scheduler-1.37.json", V1_37),
+)
+KOORD_SCHEDULER = PARITY / "koord-scheduler.json"
 ALLOCATIONS = (ALLOCATED.key, RESOURCE_STATUS.key)
 NOW_S = 1_767_225_610.0  # 2026-01-01T00:00:10Z
 
@@ -41,9 +46,12 @@ pytestmark = [
 ]
 
 
-def test_every_recorded_decision_of_kube_scheduler_is_made_again() -> None:
+@pytest.mark.parametrize(("recording", "level"), KUBE_SCHEDULERS)
+def test_every_recorded_decision_of_kube_scheduler_is_made_again(
+    recording: Path, level: KubeVersion
+) -> None:
     """Among equally scored nodes any is right; messages are the same to the letter."""
-    assert _all_differences(KUBE_SCHEDULER, "stock", STOCK, str) == []
+    assert _all_differences(recording, "stock", STOCK, str, level) == []
 
 
 def test_every_recorded_decision_of_koord_scheduler_is_made_again() -> None:
@@ -53,15 +61,19 @@ def test_every_recorded_decision_of_koord_scheduler_is_made_again() -> None:
     """
     configuration = read_configuration(PARITY / "koord.yaml")
 
-    assert _all_differences(KOORD_SCHEDULER, "koord", configuration, _reasons) == []
+    assert _all_differences(KOORD_SCHEDULER, "koord", configuration, _reasons, V1_35) == []
 
 
 def _all_differences(
-    recording: Path, which: str, configuration: KubeSchedulerConfiguration, part: Part
+    recording: Path,
+    which: str,
+    configuration: KubeSchedulerConfiguration,
+    part: Part,
+    level: KubeVersion,
 ) -> list[str]:
     cases = list(_cases(recording, which))
     assert cases
-    return [text for case in cases for text in _differences(*case, configuration, part)]
+    return [text for case in cases for text in _differences(*case, configuration, part, level)]
 
 
 def _cases(recording: Path, which: str) -> Iterator[tuple[JsonObject, list[KubeObject]]]:
@@ -78,9 +90,12 @@ def _differences(
     objects: list[KubeObject],
     configuration: KubeSchedulerConfiguration,
     part: Part,
+    level: KubeVersion,
 ) -> Iterator[str]:
     where, key = f"seed {case['seed']} {case['pod']}", f"default/{case['pod']}"
-    result = schedule(objects, configuration, now_s=NOW_S, explain=True)
+    result = schedule(
+        objects, configuration, now_s=NOW_S, explain=True, gates=FeatureGates.parse("", level)
+    )
     if "node" in case["expect"]:
         bound = next((b for b in result.placements if b.pod == key), None)
         if bound is None:

@@ -57,6 +57,12 @@ DRA_EXTENDED_RESOURCE: Final = "DRAExtendedResource"
 
 #: Of Kubernetes: the status of whole pods counts while they are resized.
 POD_LEVEL_RESIZE: Final = "InPlacePodLevelResourcesVerticalScaling"
+#: Of Kubernetes: features of a kubelet that its node declares.
+NODE_DECLARED_FEATURES: Final = "NodeDeclaredFeatures"
+#: Of Kubernetes: nodes are scored by the capacity that is left for volumes.
+STORAGE_CAPACITY_SCORING: Final = "StorageCapacityScoring"
+#: Of Kubernetes: a driver may ask that its pods stay off nodes without it.
+VOLUME_LIMIT_SCALING: Final = "VolumeLimitScaling"
 
 #: Of Kubernetes: the Workloads that pods name count, and their gangs.  From 1.37 on the first gate
 #: stands for both.
@@ -126,6 +132,9 @@ OF_KUBERNETES: Final = frozenset(
         GENERIC_WORKLOAD,
         GANG_SCHEDULING,
         POD_LEVEL_RESIZE,
+        NODE_DECLARED_FEATURES,
+        STORAGE_CAPACITY_SCORING,
+        VOLUME_LIMIT_SCALING,
     )
 )
 GATES: Final = OF_KOORDINATOR | OF_KUBERNETES

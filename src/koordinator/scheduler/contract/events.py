@@ -22,6 +22,7 @@ class Action(Flag):
     UPDATE_TAINTS = auto()
     UPDATE_CONDITION = auto()
     UPDATE_ANNOTATIONS = auto()
+    UPDATE_DECLARED_FEATURES = auto()
     UPDATE_SCALE_DOWN = auto()
     UPDATE_TOLERATIONS = auto()
     UPDATE_GATES_ELIMINATED = auto()
@@ -33,6 +34,7 @@ class Action(Flag):
         | UPDATE_TAINTS
         | UPDATE_CONDITION
         | UPDATE_ANNOTATIONS
+        | UPDATE_DECLARED_FEATURES
         | UPDATE_SCALE_DOWN
         | UPDATE_TOLERATIONS
         | UPDATE_GATES_ELIMINATED

@@ -25,6 +25,7 @@ _HAPPENS = {
     Action.UPDATE_TAINTS: "gets other taints",
     Action.UPDATE_CONDITION: "gets other conditions",
     Action.UPDATE_ANNOTATIONS: "gets other annotations",
+    Action.UPDATE_DECLARED_FEATURES: "declares other features",
     Action.UPDATE_SCALE_DOWN: "asks for less",
     Action.UPDATE_TOLERATIONS: "gets other tolerations",
     Action.UPDATE_GATES_ELIMINATED: "loses its last gate",

@@ -123,7 +123,7 @@ class PodRun:
     ) -> tuple[PostFilterResult, bool, list[str]]:
         """Return what PostFilter plugins have found, whether a nomination stays, and what they say.
 
-        Where one has found a node there is nothing to say any more.
+        Where one has found a node the others have nothing to say any more.
         """
         handle, cycle = self._handle, self._cycle
         nominated, own = handle.diagnoses.nominated(), handle.nominator.node_of(queued.key)
@@ -133,7 +133,7 @@ class PodRun:
             result = active.plugin.postfilter(attempt)
             if result.node:
                 found = result
-                said.clear()
+                said[:] = [result.message] if result.message else []
                 break
             keeps_nomination |= result.keeps_nomination
             error = handle.evictions.change(result.changes)

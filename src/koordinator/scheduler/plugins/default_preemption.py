@@ -6,14 +6,19 @@ one and pods are evicted for gangs that don't start then, a gang is served as a 
 Source: kubernetes pkg/scheduler/framework/plugins/defaultpreemption and framework/preemption.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from koordinator.api.kubescheduler import DefaultPreemptionArgs
+from koordinator.api.kube_version import DEFAULT_LEVEL, V1_37, KubeVersion
+from koordinator.api.kubescheduler import DefaultPreemptionArgs, FeatureGates
 from koordinator.api.pod import Pod
 from koordinator.domain.reservations.reserve_pod import is_reserve_pod
 from koordinator.scheduler.contract import Action, Attempt, EventHint, PluginSpec, PostFilterResult
 from koordinator.scheduler.preemption import headroom_for_job, preempt
 from koordinator.scheduler.snapshot import PlacedPod, ResourceAxis
+
+FOUND = (
+    "preemption: found a potential placement for pod on node {node}, preempting {number} victims"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +27,11 @@ class DefaultPreemption:
 
     min_percentage: int
     min_absolute: int
+    level: KubeVersion = DEFAULT_LEVEL
+
+    def with_gates(self, gates: FeatureGates) -> "DefaultPreemption":
+        """Count budgets, and tell what was found, as the release does."""
+        return replace(self, level=gates.level)
 
     def may_preempt(self, pod: Pod, _victim: PlacedPod) -> bool:
         return not is_reserve_pod(pod.metadata)
@@ -35,7 +45,11 @@ class DefaultPreemption:
             return headroom_for_job(attempt, attempt.members)
         if is_reserve_pod(attempt.pod.metadata):
             return PostFilterResult()
-        return preempt(attempt, self.min_percentage, self.min_absolute)
+        is_new = self.level >= V1_37
+        found = preempt(attempt, self.min_percentage, self.min_absolute, to_first_exhausted=is_new)
+        if is_new and found.node:
+            return replace(found, message=FOUND.format(node=found.node, number=len(found.victims)))
+        return found
 
 
 def build(args: DefaultPreemptionArgs, _axis: ResourceAxis) -> DefaultPreemption:

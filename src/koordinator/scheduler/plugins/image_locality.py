@@ -3,10 +3,13 @@
 Source: kubernetes pkg/scheduler/framework/plugins/imagelocality.
 """
 
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
+from koordinator.api.kube_version import DEFAULT_LEVEL, V1_36, V1_37, KubeVersion
+from koordinator.api.kubescheduler import FeatureGates
 from koordinator.scheduler.contract import MAX_SCORE, NoArgs, PluginSpec, Reads, Speed
 from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
 
@@ -14,27 +17,44 @@ MIN_BYTES = 23 * 1024 * 1024
 MAX_BYTES_PER_CONTAINER = 1000 * 1024 * 1024
 
 
+@dataclass(frozen=True, slots=True)
 class ImageLocality:
     """An image counts with its size times the share of nodes that have it.
 
-    So a rare one draws less.
+    So a rare one draws less.  Images of volumes count from Kubernetes 1.36 on, and raise what is
+    enough from 1.37 on.
     """
 
+    level: KubeVersion = DEFAULT_LEVEL
     reads: ClassVar = Reads.NODE
-    speed: ClassVar = Speed(
-        key=lambda pod: pod.images,
-        # how many nodes have an image concerns every node
-        version=lambda snapshot: snapshot.node_version if snapshot.has_images else None,
-    )
+
+    def with_gates(self, gates: FeatureGates) -> "ImageLocality":
+        """Count the images of volumes as the release does."""
+        return replace(self, level=gates.level)
+
+    @property
+    def speed(self) -> Speed:
+        return Speed(
+            key=lambda pod: (pod.images, self._of_volumes(pod)),
+            # how many nodes have an image concerns every node
+            version=lambda snapshot: snapshot.node_version if snapshot.has_images else None,
+        )
+
+    def _of_volumes(self, pod: PodClass) -> tuple[str, ...]:
+        if self.level < V1_36 or not pod.spec.volumes:
+            return ()
+        return tuple(each.image.reference for each in pod.spec.volumes if each.image is not None)
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         total = np.zeros(len(snapshot), np.int64)
-        for name in pod.images:
+        of_volumes = self._of_volumes(pod)
+        for name in (*pod.images, *of_volumes):
             image = snapshot.image(normalized(name))
             if image is not None:
                 present, size, nodes = image
                 total += present * int(size * (nodes / snapshot.node_count))
-        most = MAX_BYTES_PER_CONTAINER * max(len(pod.images), 1)
+        counted = len(pod.images) + (len(of_volumes) if self.level >= V1_37 else 0)
+        most = MAX_BYTES_PER_CONTAINER * max(counted, 1)
         return MAX_SCORE * (np.clip(total, MIN_BYTES, most) - MIN_BYTES) // (most - MIN_BYTES)
 
 

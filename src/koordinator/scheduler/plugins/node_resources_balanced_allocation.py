@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from koordinator.api.kube_version import V1_36
 from koordinator.api.kubescheduler import FeatureGates, NodeResourcesBalancedAllocationArgs
 from koordinator.api.kubescheduler.gates import DRA_EXTENDED_RESOURCE
 from koordinator.domain.usage_kernels import Balance
@@ -27,17 +28,26 @@ ALWAYS_COUNTED = (CPU, MEMORY, EPHEMERAL_STORAGE)  # others only if the pod requ
 
 @dataclass(frozen=True, slots=True)
 class NodeResourcesBalancedAllocation:
-    """100 minus the standard deviation (in percent) of the used fractions."""
+    """100 minus the standard deviation (in percent) of the used fractions.
+
+    From Kubernetes 1.36 on: what the pod changes of it.
+    """
 
     columns: tuple[int, ...]
+    by_change: bool = False
     delegates: bool = False  # devices of DeviceClasses count where nodes have nothing themselves
     counters: list[DeviceCounter] = field(default_factory=list, repr=False, compare=False)
     _balance: Memo[Balance] = field(default_factory=Memo, repr=False, compare=False)
     reads: ClassVar = Reads.USAGE
 
     def with_gates(self, gates: FeatureGates) -> "NodeResourcesBalancedAllocation":
-        """Count devices with the gate of extended resources."""
-        return replace(self, delegates=DRA_EXTENDED_RESOURCE in gates)
+        """Count devices with the gate of extended resources; judge as the release does."""
+        return replace(
+            self,
+            delegates=DRA_EXTENDED_RESOURCE in gates,
+            by_change=gates.level >= V1_36,
+            _balance=Memo(),
+        )
 
     def meet(self, plugins: Sequence[object]) -> None:
         """Learn which plugin of the profile counts devices."""
@@ -85,7 +95,7 @@ class NodeResourcesBalancedAllocation:
     def _work_out(self, pod: PodClass) -> Balance:
         columns = [c for c in self.columns if c in ALWAYS_COUNTED or pod.amount(c)]
         amounts = [pod.amount(c) for c in columns]
-        return Balance(np.array(columns, np.int64), np.array(amounts, np.int64))
+        return Balance(np.array(columns, np.int64), np.array(amounts, np.int64), self.by_change)
 
 
 def build(

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from koordinator.api.core import Taint
 from koordinator.api.device import DeviceType
 from koordinator.api.node import Node
+from koordinator.domain.declared_features import NEEDED_BY_PODS
 from koordinator.domain.devices.amounts import MEMORY, RATIO
 from koordinator.foundation.arrays import extended
 from koordinator.scheduler.snapshot.axis import BoolArray, IntArray, ResourceAxis
@@ -95,6 +96,7 @@ class NodeTable:
         self._label_keys: Counter[str] = Counter()  # how many nodes have it
         self._on_no_node = LabelColumn(np.full(0, -1, np.int32), [], {})
         self.images: dict[str, Image] = {}
+        self.declared = {name: np.zeros(0, bool) for name in NEEDED_BY_PODS}
         self.ports: dict[tuple[str, str, int], IntArray] = {}
         self.devices = DeviceTable()
         self.numa = NumaTable()
@@ -204,6 +206,8 @@ class NodeTable:
             column[index] = amount
         self.unschedulable[row] = node.spec.unschedulable
         self.taint_set[row] = self._intern_taints(node.spec.taints)
+        for feature, declares in self.declared.items():
+            declares[row] = feature in node.status.declared_features
         for key, labels in self.labels.items():
             labels.set(row, node.metadata.labels.get(key))
         for key, annotations in self.annotations.items():
@@ -263,6 +267,8 @@ class NodeTable:
             image.present = extended(image.present, more)
         for port, counts in self.ports.items():
             self.ports[port] = extended(counts, more)
+        for feature, declares in self.declared.items():
+            self.declared[feature] = extended(declares, more)
         self.devices.grow(more)
         self.numa.grow(more)
         self.capacity = capacity

@@ -309,6 +309,10 @@ class Snapshot:
             return None
         return self._select(image.present), image.size, int(image.present.sum())
 
+    def declares(self, feature: str) -> BoolArray:
+        """Return ``(n,)``: the kubelet declares one of the features that pods may need."""
+        return self._select(self._state.nodes.declared[feature])
+
     @property
     def has_images(self) -> bool:
         """Whether any node reports an image."""

@@ -13,6 +13,7 @@ from koordinator.api.dynamic_resources import (
     RESERVATIONS_MAX,
     ResourceClaim,
 )
+from koordinator.api.kube_version import V1_37
 from koordinator.api.kubescheduler import DynamicResourcesArgs, FeatureGates
 from koordinator.api.kubescheduler.gates import (
     DRA_BINDING_CONDITIONS,
@@ -105,11 +106,12 @@ class DynamicResources:
 
     binding_timeout_s: float = 600.0
     gates: AllocatorGates = NO_GATES
+    is_terse: bool = False  # says nothing where there is nothing to free
     extended: bool = False  # claims are made for extended resources of DeviceClasses
     reads: ClassVar = Reads.CLUSTER
 
     def with_gates(self, gates: FeatureGates) -> Self:
-        """Return the plugin with those parts that Kubernetes has off by default."""
+        """Return the plugin with the parts whose gates are on, in the words of the release."""
         on = AllocatorGates(
             taints=DRA_DEVICE_TAINTS in gates,
             taint_rules=DRA_DEVICE_TAINT_RULES in gates,
@@ -117,7 +119,12 @@ class DynamicResources:
             capacity=DRA_CONSUMABLE_CAPACITY in gates,
             binding_conditions=DRA_BINDING_CONDITIONS in gates,
         )
-        return replace(self, gates=on, extended=DRA_EXTENDED_RESOURCE in gates)
+        return replace(
+            self,
+            gates=on,
+            extended=DRA_EXTENDED_RESOURCE in gates,
+            is_terse=gates.level >= V1_37,
+        )
 
     def applies(self, pod: PodClass) -> bool:
         # One with a uid may have a claim that was made for it before its class was gone.
@@ -334,10 +341,10 @@ class DynamicResources:
             return PostFilterResult()
         pod, snapshot = attempt.pod_class, attempt.what_if.snapshot
         if not self._concerns(snapshot, pod) or attempt.refused_by:
-            return PostFilterResult(NOTHING_TO_FREE)
+            return self._nothing_done(NOTHING_TO_FREE)
         claims = read_claims(snapshot, pod)
         if isinstance(claims, Refusal):
-            return PostFilterResult(NOTHING_TO_FREE)
+            return self._nothing_done(NOTHING_TO_FREE)
         left = self.left_behind(snapshot, pod)
         if left is not None:
             return PostFilterResult(DELETED, changes=(left,))
@@ -354,7 +361,10 @@ class DynamicResources:
                 continue
             if all(one.uid == pod.uid for one in claim.status.reserved_for):
                 return PostFilterResult(FREED, changes=(release(claim, pod.uid),))
-        return PostFilterResult(STILL_NOT)
+        return self._nothing_done(STILL_NOT)
+
+    def _nothing_done(self, why: str) -> PostFilterResult:
+        return PostFilterResult("" if self.is_terse else why)
 
     def _unavailable(self, cluster: Snapshot, claims: PodDeviceClaims) -> BoolArray | None:
         """Return ``(n,)``: a claim has devices that a node does not reach; None: none has.

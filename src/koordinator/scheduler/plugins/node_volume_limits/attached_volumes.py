@@ -29,7 +29,7 @@ from koordinator.scheduler.plugins.node_volume_limits.volumes import (
     countable,
     inline,
 )
-from koordinator.scheduler.snapshot import IntArray, PlacedPod, Snapshot
+from koordinator.scheduler.snapshot import BoolArray, IntArray, PlacedPod, Snapshot
 
 UNLIMITED = -1
 _NONE: frozenset[VolumeName] = frozenset()
@@ -41,6 +41,7 @@ class NodeSide:
 
     version: Hashable = None
     limits: dict[str, IntArray] = field(default_factory=dict)  # driver -> (n,), or UNLIMITED
+    installed: dict[str, BoolArray] = field(default_factory=dict)  # driver -> (n,)
     migrated: dict[int, frozenset[str]] = field(default_factory=dict)
     attachments: dict[int, list[VolumeAttachment]] = field(default_factory=dict)
 
@@ -74,6 +75,14 @@ class AttachedVolumes:
     def limit(self, driver: str, row: int) -> int:
         """Return how many volumes of the driver the node takes, or UNLIMITED."""
         return int(self._nodes.limits[driver][row])
+
+    def lacks(self, volume: Attachable, cluster: Snapshot) -> BoolArray:
+        """Return ``(n,)``: the driver that would serve the volume there is not installed."""
+        installed = self._nodes.installed.get(volume.driver)
+        lacks = np.ones(len(cluster), bool) if installed is None else ~installed
+        if volume.plugin:
+            lacks &= [self.counts(volume, row) for row in range(len(cluster))]
+        return lacks
 
     def suspects(self, driver: str, new: int) -> list[int]:
         """Return rows where so many new volumes might be too many; everywhere else they are not."""
@@ -138,6 +147,9 @@ def _read_nodes(cluster: Snapshot, version: Hashable) -> NodeSide:
             continue
         side.migrated[row] = migrated_plugins(node)
         for driver in node.spec.drivers:
+            if driver.name not in side.installed:
+                side.installed[driver.name] = np.zeros(len(cluster), bool)
+            side.installed[driver.name][row] = True
             if driver.allocatable is not None and driver.allocatable.count is not None:
                 if driver.name not in side.limits:
                     side.limits[driver.name] = np.full(len(cluster), UNLIMITED, np.int64)

@@ -4,14 +4,18 @@ Source: kubernetes pkg/scheduler/framework/plugins/nodevolumelimits/csi.go.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
+from koordinator.api.kube_version import V1_37
+from koordinator.api.kubescheduler import FeatureGates
+from koordinator.api.kubescheduler.gates import VOLUME_LIMIT_SCALING
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
-from koordinator.api.volume import CsiNode, PersistentVolumeClaim
+from koordinator.api.volume import CsiDriver, CsiNode, PersistentVolumeClaim
 from koordinator.domain.volume_claims import (
     claim_name,
     claim_not_found,
@@ -42,13 +46,26 @@ from koordinator.scheduler.plugins.node_volume_limits.volumes import (
 from koordinator.scheduler.snapshot import BoolArray, PodClass, ResourceAxis, Snapshot
 
 REASON = "node(s) exceed max volume count"
+NOT_INSTALLED = "{} CSI driver is not installed on the node"
 
 
+@dataclass(frozen=True, slots=True)
 class NodeVolumeLimits:
-    """Filter on the number of volumes by driver."""
+    """Filter on the number of volumes by driver, and on drivers that must be there."""
+
+    asks_for_drivers: bool = False
+    only_if_told: bool = True  # by the driver's CSIDriver
 
     reads: ClassVar = Reads.CLUSTER
     speed: ClassVar = Speed(filters=lambda _snapshot, pod: bool(countable(pod)))
+
+    def with_gates(self, gates: FeatureGates) -> "NodeVolumeLimits":
+        """Keep pods off nodes without their driver, with the gate; from 1.37 on drivers opt in."""
+        return replace(
+            self,
+            asks_for_drivers=VOLUME_LIMIT_SCALING in gates,
+            only_if_told=gates.level >= V1_37,
+        )
 
     def applies(self, pod: PodClass) -> bool:
         return bool(pod.spec.volumes)
@@ -59,10 +76,29 @@ class NodeVolumeLimits:
         if reason:
             return Rejections.where(np.ones(len(snapshot), bool), reason, unresolvable=True)
         cluster = snapshot.cluster
-        exceeded = _exceeded(cluster, list(_volumes(cluster, pod)))
+        volumes = list(_volumes(cluster, pod))
+        rejected = self._missing(cluster, volumes)
+        rejected[REASON] = _exceeded(cluster, volumes)
+        codes = np.zeros(len(cluster), np.int64)
+        for number, mask in enumerate(rejected.values()):  # each node with its first reason
+            codes[mask & (codes == 0)] = 1 << number
         if snapshot.rows is not None:
-            exceeded = exceeded[snapshot.rows]
-        return Rejections.where(exceeded, REASON)
+            codes = codes[snapshot.rows]
+        return Rejections(codes, tuple(rejected))
+
+    def _missing(self, cluster: Snapshot, volumes: Iterable[Attachable]) -> dict[str, BoolArray]:
+        """Return where a driver is missing that has to be there, by the reason."""
+        missing: dict[str, BoolArray] = {}
+        for volume in volumes if self.asks_for_drivers else ():
+            driver = cluster.objects.get(CsiDriver, volume.driver)
+            if driver is None:
+                continue  # maybe it is none of CSI
+            if self.only_if_told and not driver.spec.prevent_pod_scheduling_if_missing:
+                continue
+            reason = NOT_INSTALLED.format(volume.driver)
+            lacks = attached_volumes(cluster).lacks(volume, cluster)
+            missing[reason] = missing[reason] | lacks if reason in missing else lacks
+        return missing
 
     def detail(self, view: Snapshot, pod: PodClass) -> str:
         """Tell of each driver how many volumes there are, how many more there would be."""
@@ -158,6 +194,8 @@ def _on_csi_node(_pod: KubeObject, event: ClusterEvent) -> QueueingHint:
     old, new = event.old, event.new
     if not isinstance(old, CsiNode) or not isinstance(new, CsiNode):
         return QueueingHint.QUEUE
+    if {driver.name for driver in new.spec.drivers} - {driver.name for driver in old.spec.drivers}:
+        return QueueingHint.QUEUE
     before, after = _limits(old), _limits(new)
     raised = any(driver not in after or after[driver] > limit for driver, limit in before.items())
     return QueueingHint.QUEUE if raised else QueueingHint.SKIP
@@ -225,6 +263,7 @@ PLUGIN = PluginSpec(
     build,
     events=(
         EventHint("CSINode", Action.ADD | Action.UPDATE, _on_csi_node),
+        EventHint("CSIDriver", Action.UPDATE | Action.DELETE),
         EventHint("AssignedPod", Action.DELETE, _on_pod_deleted),
         EventHint("PersistentVolumeClaim", Action.ADD, _on_claim_added),
         EventHint("VolumeAttachment", Action.DELETE),

@@ -8,7 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from koordinator.api.kubescheduler import VolumeBindingArgs
+from koordinator.api.kubescheduler import FeatureGates, VolumeBindingArgs
+from koordinator.api.kubescheduler.gates import STORAGE_CAPACITY_SCORING
 from koordinator.api.pod import Pod
 from koordinator.api.volume import (
     CsiDriver,
@@ -49,6 +50,7 @@ from koordinator.scheduler.plugins.volume_binding.outcome import REASON_NONE, Vo
 from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.objects import ObjectTable
 
+PREFER_FREE = [(0, 100), (100, 0)]  # percent used, score
 KEPT = 64  # outcomes; bounds memory, nothing depends on it
 _KINDS = (PersistentVolumeClaim, PersistentVolume, StorageClass, CsiDriver, CsiStorageCapacity)
 
@@ -60,6 +62,12 @@ class VolumeBinding:
     curve: Curve | None
     timeout_s: float
     reads: ClassVar = Reads.CLUSTER
+
+    def with_gates(self, gates: FeatureGates) -> "VolumeBinding":
+        """Prefer free capacity, with its gate, where the arguments have no shape."""
+        if self.curve is not None or STORAGE_CAPACITY_SCORING not in gates:
+            return self
+        return replace(self, curve=piecewise(PREFER_FREE))
 
     def applies(self, pod: PodClass) -> bool:
         return has_claims(pod)
