@@ -77,6 +77,24 @@ class RootFlags:
     var_lib_kubelet_dir: Annotated[
         str, typer.Option(help="The kubelet's folder.", rich_help_panel=_ROOTS)
     ] = ""
+    kubelet_cgroup_root: Annotated[
+        str,
+        typer.Option(
+            help="The kubelet's --cgroup-root; default: as its configuration or the cgroups show.",
+            rich_help_panel=_ROOTS,
+        ),
+    ] = ""
+
+    def kubelet_parts(self) -> tuple[str, ...] | None:
+        """Return the parts of the kubelet's cgroup root; None if not stated.  Raises InputError."""
+        from koordinator.domain.cgroups.layout import cgroup_root_parts  # noqa: PLC0415 -- as below
+
+        if not self.kubelet_cgroup_root:
+            return None
+        try:
+            return cgroup_root_parts(self.kubelet_cgroup_root)
+        except InputError as error:
+            raise error.within(source="--kubelet-cgroup-root") from None
 
     def roots(self, base: "Roots") -> "Roots":
         """Return the folders as the flags change those of ``base``."""
@@ -542,6 +560,7 @@ class KoordletFlags:
             only_described_xpus=self.xpu_enforce_collect_from_device_infos,
             audit_folder=self.audit_log_dir,
             audit_bytes=self.audit_max_disk_space_mb << 20,
+            kubelet_cgroup_root=self.roots.kubelet_parts(),
             checkpoint_folder=self.prediction.prediction_checkpoint_filepath,
             prediction=self.prediction.options(),
         )
