@@ -65,6 +65,11 @@ def claim_not_found(name: str) -> str:
     return f'persistentvolumeclaim "{name}" not found'
 
 
+def class_not_found(name: str) -> str:
+    """Return what a pod is told whose claim names a class that does not exist."""
+    return f'storageclass.storage.k8s.io "{name}" not found'
+
+
 def claim_not_created(name: str) -> str:
     """Return what a pod is told while the claim of an ephemeral volume does not exist."""
     return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'

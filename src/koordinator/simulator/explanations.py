@@ -6,10 +6,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from koordinator.api.dynamic_resources import ResourceClaimTemplate
 from koordinator.api.kubescheduler import NO_GATES, FeatureGates, KubeSchedulerConfiguration
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
+from koordinator.domain.dynamic_resources.missing_claims import NOT_MADE, template_to_create
 from koordinator.domain.gangs import gang_id, group_reference
 from koordinator.domain.reservations.reserve_pod import OVER, spoken_name
 from koordinator.foundation.errors import InputError, NotFoundError
@@ -56,7 +58,7 @@ def explain_pods(
             names = [spoken_name(state.unbound[key][0]) for key in waiting]
             told.append(_out_of_sight(now, name, names))
             continue
-        one = explain(now.scheduler.handle, key)
+        one = _with_templates(now, key, explain(now.scheduler.handle, key))
         if one.verdict == PLACED and key in bound:
             one = replace(one, summary=f"it would be placed on {one.node} now")
         elif one.queue is not None and one.verdict != PLACED and keys:
@@ -91,9 +93,50 @@ def explain_waiting(
         kinds.setdefault(_kind(now, key), []).append(key)
     names = {key: spoken_name(now.state.unbound[key][0]) for key in _waiting(now)}
     return [
-        (explain(now.scheduler.handle, alike[0]), tuple(names[key] for key in alike))
+        (
+            _with_templates(now, alike[0], explain(now.scheduler.handle, alike[0])),
+            tuple(names[key] for key in alike),
+        )
         for alike in kinds.values()
     ]
+
+
+def _with_templates(world: Embedded, key: str, told: Explanation) -> Explanation:
+    """Return the explanation with the claim templates that do not exist, which no scheduler knows.
+
+    The cluster of the world has all templates that there are.
+    """
+    if key not in world.state.unbound:
+        return told
+    pod = world.state.unbound[key][0]
+    namespace = pod.metadata.namespace
+    templates = [one.metadata for one in world.cluster.list(ResourceClaimTemplate).items]
+    there = {(meta.namespace, meta.name) for meta in templates}
+    for entry in pod.spec.resource_claims:
+        name = entry.resource_claim_template_name
+        if name is None or (namespace, name) in there:
+            continue
+        elsewhere = sorted(space for space, other in there if other == name)
+        hint = f" (there is one of this name in namespace {elsewhere[0]})" if elsewhere else ""
+        missing = f"there is no ResourceClaimTemplate {name} in namespace {namespace}"
+        reason, helps = NOT_MADE.format(entry.name), template_to_create(namespace, name)
+        told = replace(
+            told,
+            causes=tuple(
+                replace(cause, sentence=missing) if cause.reason == reason else cause
+                for cause in told.causes
+            ),
+            remedies=tuple(
+                replace(
+                    one,
+                    text=one.text.replace(
+                        helps, f"create the ResourceClaimTemplate {namespace}/{name}{hint}"
+                    ),
+                )
+                for one in told.remedies
+            ),
+        )
+    return told
 
 
 def _settled(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from msgspec.structs import replace
 
+from koordinator.api.kubescheduler.gates import DRA_EXTENDED_RESOURCE
 from koordinator.api.policy import PodDisruptionBudget
 from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
 from koordinator.domain.reservations.reserve_pod import spoken_name
@@ -83,12 +84,14 @@ def _whole(asked: Question, gang: Sequence[Member]) -> PodClass:
 def _for_nodes(asked: Question) -> Iterator[Remedy]:
     """Yield what would help against all that nodes have against the pod."""
     yield from _waiting(asked)
+    gate = [*_by_gate(asked)]
+    yield from gate
     meant, others = _ways_by_selection(asked)
     changes = [*_changed_nodes(asked, meant), *changed_pods(asked, meant), *_fewer_pods(asked)]
     changes += [*_changed_nodes(asked, others), *changed_pods(asked, others)]
     yield from changes or _changed_nodes_with_fewer_pods(asked)
     yield from [*_asking_less(asked)] or asking_less(asked)
-    if not is_pinned(asked.pod_class, asked.state.objects):
+    if not gate and not is_pinned(asked.pod_class, asked.state.objects):
         yield from [*_one_node_more(asked)] or _larger_node(asked)
     yield from _more_left_by_others(asked)
 
@@ -273,6 +276,23 @@ def _larger_node(asked: Question) -> Iterator[Remedy]:
             text = f"add a node like {node}, but with {' and '.join(sizes.values())}"
             yield _remedy(asked, "add-node", text, (node,))
             return
+
+
+def _by_gate(asked: Question) -> Iterator[Remedy]:
+    """Say where only a feature gate keeps devices of a DeviceClass from serving a resource.
+
+    With the gate on, nodes that have nothing of the resource would not be short of it.
+    """
+    short = {c.reason.removeprefix(SHORT) for c in asked.found.decisive if c.plugin == FIT}
+    for column, device_class in asked.pod_class.served:
+        name = asked.state.axis.names[column]
+        if name not in short or asked.state.nodes.allocatable[column].any():
+            continue
+        text = (
+            f"switch on the feature gate {DRA_EXTENDED_RESOURCE} of the API server and the "
+            f"scheduler: then devices of DeviceClass {device_class} serve {name}"
+        )
+        yield Remedy(kind="enable-gate", text=text, tried=False)
 
 
 def _more_left_by_others(asked: Question) -> Iterator[Remedy]:

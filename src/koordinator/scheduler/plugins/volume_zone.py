@@ -18,6 +18,7 @@ from koordinator.domain.volume_claims import (
     UNBOUND,
     VOLUME_MISSING,
     claim_not_found,
+    class_not_found,
     named_claims,
     storage_class_name,
     waits_for_pod,
@@ -144,7 +145,7 @@ def _unknown_volume(snapshot: Snapshot, key: str, name: str) -> Refusal | None:
         )
     storage_class = snapshot.objects.get(StorageClass, class_name)
     if storage_class is None:
-        return Refusal(f'storageclass.storage.k8s.io "{class_name}" not found')
+        return Refusal(class_not_found(class_name))
     if waits_for_pod(storage_class):
         return None
     return Refusal("PersistentVolume had no name", same_as=UNBOUND)

@@ -106,6 +106,7 @@ class _Explainer:
             who, who_class = left[0]
             asked = self._ask(who, who_class)
             gates = self._gates(gang is not None)
+            gates = [gate for gate in gates if not _is_said(gate, asked.found.refusals)]
             choice = None
             if asked.found.fits:
                 choice = self._choose(who, who_class)
@@ -265,6 +266,13 @@ class _GangTrial:
     text: str
     count: int  # of those that have one
     group: Gang | None  # None: several gangs start together
+
+
+def _is_said(gate: Cause, refusals: Sequence[Cause]) -> bool:
+    """Return whether a plugin that keeps the pod out of the queue refuses it for the same."""
+    return any(
+        gate.reason == one.reason and set(gate.plugins) <= set(one.plugins) for one in refusals
+    )
 
 
 def _summary(asked: Question, told: tuple[CauseReport, ...], node: str, gang: str) -> str:

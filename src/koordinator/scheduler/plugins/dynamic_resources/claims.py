@@ -34,13 +34,13 @@ from koordinator.domain.dynamic_resources.extended_resources import (
     extended_requests,
     made_claim,
 )
+from koordinator.domain.dynamic_resources.missing_claims import NOT_MADE
 from koordinator.domain.dynamic_resources.node_gpus import DRIVER
 from koordinator.domain.dynamic_resources.requests import PendingClaim, pending_claim
 from koordinator.scheduler.contract import Refusal
 from koordinator.scheduler.snapshot import BoolArray, ObjectTable, PodClass, Snapshot
 
 _GPU_NAMES: Final = names_of(DeviceType.GPU)
-NOT_MADE = "waiting for the resourceclaim of {!r} to be created"
 
 
 @dataclass(frozen=True, slots=True)

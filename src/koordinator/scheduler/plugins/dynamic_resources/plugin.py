@@ -70,6 +70,7 @@ from koordinator.scheduler.plugins.dynamic_resources.claims import (
 )
 from koordinator.scheduler.plugins.dynamic_resources.hints import EVENTS
 from koordinator.scheduler.plugins.dynamic_resources.messages import device_problems
+from koordinator.scheduler.plugins.dynamic_resources.missing_objects import objects_to_create
 from koordinator.scheduler.plugins.dynamic_resources.readiness import readiness, why_lost
 from koordinator.scheduler.plugins.dynamic_resources.verdicts import (
     BROKEN,
@@ -159,6 +160,11 @@ class DynamicResources:
         row = int(rows[0])
         why = self.why_fault(cluster, row, pod, claims)
         return Refusal(f"node {cluster.node_names[row]}: {why}")
+
+    def remedy(self, snapshot: Snapshot, pod: PodClass) -> tuple[str, bool]:
+        """Say which claims, templates and classes have to be created."""
+        text = objects_to_create(snapshot.objects, pod)
+        return text, bool(text)
 
     @property
     def speed(self) -> Speed:

@@ -15,6 +15,7 @@ from koordinator.domain.volume_claims import (
     claim_not_created,
     claim_not_found,
     claim_of_another,
+    class_not_found,
     is_bound,
     is_made_for,
     storage_class_name,
@@ -50,9 +51,11 @@ def read_claims(objects: ObjectTable, pod: PodClass) -> PodClaims | Refusal:
     bound = tuple(claim for claim in claims.values() if is_bound(claim))
     waiting = tuple(claim for claim in claims.values() if not is_bound(claim))
     for claim in waiting:
-        storage_class = objects.get(StorageClass, storage_class_name(claim))
+        name = storage_class_name(claim)
+        storage_class = objects.get(StorageClass, name)
         if claim.spec.volume_name or not waits_for_pod(storage_class):
-            return Refusal(UNBOUND)
+            is_missing = bool(name) and storage_class is None and not claim.spec.volume_name
+            return Refusal(UNBOUND, same_as=class_not_found(name) if is_missing else "")
     return PodClaims(bound, waiting)
 
 

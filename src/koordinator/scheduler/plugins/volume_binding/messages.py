@@ -1,9 +1,10 @@
 """What people are told of claims that have no volume where the pod would go."""
 
+import difflib
 from collections.abc import Iterator
 
-from koordinator.api.volume import PersistentVolumeClaim
-from koordinator.domain.volume_claims import STORAGE, claim_name, is_bound
+from koordinator.api.volume import PersistentVolumeClaim, StorageClass
+from koordinator.domain.volume_claims import STORAGE, claim_name, is_bound, storage_class_name
 from koordinator.scheduler.plugins.volume_binding.outcome import (
     REASON_AFFINITY,
     REASON_NONE,
@@ -55,11 +56,30 @@ def claim_to_make(objects: ObjectTable, pod: PodClass) -> str:
                 f"node of the pod reaches{known if there else ''}"
             )
         elif not is_bound(claim) and not claim.metadata.deletion_timestamp:
+            missing = _missing_class(objects, claim)
+            if missing:
+                steps.append(missing)
+                continue
             steps.append(
                 f"bind the claim {claim.key}: it asks for {_wish(claim)}, and needs such a "
                 "PersistentVolume or a provisioner that makes one"
             )
     return " and ".join(steps)
+
+
+def _missing_class(objects: ObjectTable, claim: PersistentVolumeClaim) -> str:
+    """Return that the claim's class is to be created; empty if it is there or none is named."""
+    name = storage_class_name(claim)
+    if not name or claim.spec.volume_name or objects.get(StorageClass, name) is not None:
+        return ""
+    known = sorted(one.metadata.name for one in objects.all(StorageClass))
+    meant = difflib.get_close_matches(name, known, n=1)
+    there = f"; there are {', '.join(known[:5])}" if known else ""
+    hint = f" (did you mean {meant[0]}?)" if meant else there
+    return (
+        f"create the StorageClass {name}, which claim {claim.key} names{hint}, or a "
+        f"PersistentVolume of that class with {_wish(claim)}"
+    )
 
 
 def _claims(objects: ObjectTable, pod: PodClass) -> Iterator[PersistentVolumeClaim]:

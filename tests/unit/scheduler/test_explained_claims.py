@@ -1,0 +1,143 @@
+"""What a pod is told whose claims, classes or templates do not exist: once, and what to create."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from tests.worlds import made, node, pod
+
+from koordinator.api.meta import KubeObject
+from koordinator.scheduler.explain import Explanation
+from koordinator.simulator.explanations import explain_pods
+
+DEVICES = "resource.k8s.io/v1"
+STORAGE = {"requests": {"storage": "1Gi"}}
+
+
+def device_class(name: str, **spec: Any) -> KubeObject:
+    return made("DeviceClass", name, DEVICES, spec=spec)
+
+
+def device_claim(name: str, wanted: str, namespace: str = "default") -> KubeObject:
+    asked = {"name": "r", "exactly": {"deviceClassName": wanted}}
+    spec = {"devices": {"requests": [asked]}}
+    return made("ResourceClaim", name, DEVICES, metadata={"namespace": namespace}, spec=spec)
+
+
+def template(name: str, namespace: str = "default") -> KubeObject:
+    asked = {"name": "r", "exactly": {"deviceClassName": "gpu"}}
+    spec = {"spec": {"devices": {"requests": [asked]}}}
+    meta = {"namespace": namespace}
+    return made("ResourceClaimTemplate", name, DEVICES, metadata=meta, spec=spec)
+
+
+def user(**claim: str) -> KubeObject:
+    return pod("p", resourceClaims=[{"name": "g"} | claim])
+
+
+def volume_user(storage_class: str) -> Sequence[KubeObject]:
+    spec = {"storageClassName": storage_class, "accessModes": ["ReadWriteOnce"]}
+    claim = made(
+        "PersistentVolumeClaim",
+        "d",
+        metadata={"namespace": "default"},
+        spec=spec | {"resources": STORAGE},
+    )
+    mounted = [{"name": "d", "persistentVolumeClaim": {"claimName": "d"}}]
+    return (claim, pod("p", volumes=mounted))
+
+
+def storage_class(name: str) -> KubeObject:
+    return made("StorageClass", name, "storage.k8s.io/v1", provisioner="x")
+
+
+def explained(*objects: KubeObject) -> Explanation:
+    (found,) = explain_pods([node("n"), *objects], ["default/p"])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("objects", "cause", "remedy"),
+    [
+        (
+            [user(resourceClaimName="nope")],
+            "there is no resource claim nope",
+            "create the ResourceClaim default/nope",
+        ),
+        (
+            [user(resourceClaimName="one-gpu"), device_claim("one-gpus", "gpu")],
+            "there is no resource claim one-gpu",
+            "create the ResourceClaim default/one-gpu (did you mean one-gpus?)",
+        ),
+        (
+            [user(resourceClaimName="c"), device_claim("c", "gpu", "other")],
+            "there is no resource claim c",
+            "create the ResourceClaim default/c (there is one of this name in namespace other)",
+        ),
+        (
+            [user(resourceClaimTemplateName="t")],
+            "there is no ResourceClaimTemplate t in namespace default",
+            "create the ResourceClaimTemplate default/t",
+        ),
+        (
+            [user(resourceClaimTemplateName="t"), template("t", "team-a")],
+            "there is no ResourceClaimTemplate t in namespace default",
+            (
+                "create the ResourceClaimTemplate default/t (there is one of this name in "
+                "namespace team-a)"
+            ),
+        ),
+        (
+            [user(resourceClaimName="c"), device_claim("c", "gpu")],
+            "request r: device class gpu does not exist",
+            "create the DeviceClass gpu",
+        ),
+        (
+            [
+                user(resourceClaimTemplateName="t"),
+                template("t"),
+                device_class("gpus"),
+            ],
+            "request r: device class gpu does not exist",
+            "create the DeviceClass gpu (did you mean gpus?)",
+        ),
+        (
+            [*volume_user("fast")],
+            "the StorageClass fast does not exist",
+            (
+                "create the StorageClass fast, which claim default/d names, or a "
+                "PersistentVolume of that class with 1Gi or more, StorageClass fast, ReadWriteOnce"
+            ),
+        ),
+        (
+            [*volume_user("fasst"), storage_class("fast")],
+            "the StorageClass fasst does not exist",
+            (
+                "create the StorageClass fasst, which claim default/d names (did you mean fast?), "
+                "or a PersistentVolume of that class with 1Gi or more, StorageClass fasst, "
+                "ReadWriteOnce"
+            ),
+        ),
+    ],
+)
+def test_what_is_missing_is_named_once_with_what_to_create(
+    objects: list[KubeObject], cause: str, remedy: str
+) -> None:
+    """Plugins that keep it out of the queue and those that refuse it are one voice."""
+    found = explained(*objects)
+
+    assert [one.sentence for one in found.causes] == [cause]
+    assert [(one.text, one.sufficient) for one in found.remedies] == [(remedy, True)]
+
+
+def test_a_class_that_a_gate_keeps_from_serving_is_not_a_matter_of_nodes() -> None:
+    """The remedy is the gate; where nodes have some of the resource, it is amounts as ever."""
+    served = device_class("gpu", extendedResourceName="example.com/gpu")
+    asks = pod("p", requests={"example.com/gpu": 1}, limits={"example.com/gpu": 1})
+
+    remedies = explained(served, asks).remedies
+    assert [one.kind for one in remedies] == ["enable-gate"]
+    assert "feature gate DRAExtendedResource" in remedies[0].text
+    assert not remedies[0].tried
+
+    assert "enable-gate" not in {one.kind for one in explained(asks).remedies}
