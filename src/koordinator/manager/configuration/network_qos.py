@@ -18,7 +18,8 @@ Bandwidth = int | str | None
 def check_network_qos(config: ResourceQosConfig, system: SystemConfig) -> None:
     """Raise InputError for bandwidths that are no bandwidths, are mixed up or are too much.
 
-    A quantity is counted as a percentage, too, and a percentage as a quantity: so the original.
+    Percentages may add up to 100, quantities to the bandwidth of the nodes; without that neither
+    means anything.  The original counts a quantity as a percentage, too, and so refuses all.
     """
     strategies = [
         *([("ClusterStrategy", config.cluster_strategy)] if config.cluster_strategy else []),
@@ -31,7 +32,7 @@ def check_network_qos(config: ResourceQosConfig, system: SystemConfig) -> None:
             where = "clusterStrategy" if index is None else f"nodeStrategy[{index}]"
             raise InputError(f"only one type can be used for percentages or quantity in {where}")
     for index, strategy in _numbered(config):
-        if _exceeds(strategy, _WHOLE):
+        if _exceeds_whole(strategy):
             where = "ClusterStrategy" if index is None else f"cfg.NodeStrategies[{index}]"
             raise InputError(f"{where} total net bandwidth percentage already over 100")
     _check_totals(config, system)
@@ -52,13 +53,14 @@ def _check_totals(config: ResourceQosConfig, system: SystemConfig) -> None:
 
 
 def _bandwidth_of(selector: LabelSelector | None, system: SystemConfig) -> int:
+    """Return the bandwidth of the nodes of a selector: their own, else that of the cluster."""
     found: Quantity | None = None
-    if not system.node_strategies and system.cluster_strategy is not None:
-        found = system.cluster_strategy.total_network_bandwidth
     for each in system.node_strategies:
         if each.node_selector == selector:
             found = each.total_network_bandwidth
             break
+    if found is None and system.cluster_strategy is not None:
+        found = system.cluster_strategy.total_network_bandwidth
     return found.value() if found is not None else 0
 
 
@@ -89,16 +91,24 @@ def _egress(strategy: ResourceQosStrategy) -> list[int | str]:
     return [each for each in found if each is not None]
 
 
-def _exceeds(strategy: ResourceQosStrategy, total: int) -> bool:
+def _exceeds_whole(strategy: ResourceQosStrategy) -> bool:
     return any(
-        sum(_amount(each) for each in requests) > total
+        sum(each for each in requests if isinstance(each, int)) > _WHOLE
         for requests in (_ingress(strategy), _egress(strategy))
     )
 
 
-def _amount(bandwidth: int | str) -> int:
+def _exceeds(strategy: ResourceQosStrategy, total: int) -> bool:
+    """Return whether more is requested than a bandwidth; anything is more than none."""
+    return any(
+        sum(_amount(each, total) for each in requests) > total
+        for requests in (_ingress(strategy), _egress(strategy))
+    )
+
+
+def _amount(bandwidth: int | str, total: int) -> int:
     if isinstance(bandwidth, int):
-        return bandwidth
+        return total * bandwidth // _WHOLE if total else bandwidth
     return Quantity.parse(bandwidth).value()
 
 

@@ -1,9 +1,14 @@
 """What the webhook refuses of slo-controller-config, in the original's words."""
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.unit.domain.colocation.nodes import amounts, node
 
 from koordinator.api.config_map import ConfigMap
@@ -204,13 +209,13 @@ def test_strategies_that_a_node_makes_overlap() -> None:
         ([60, 50], "ClusterStrategy total net bandwidth percentage already over 100"),
         ([10, "20"], "only one type can be used for percentages or quantity in clusterStrategy"),
         ([101, None], "must be percentage value just in 0-100'"),
-        (["40M", None], "ClusterStrategy total net bandwidth percentage already over 100"),
+        (["40M", None], "total net bandwidth over total network bandwidth in clusterStrategy"),
         ([10, None], "total net bandwidth over total network bandwidth in clusterStrategy"),
         (["x", None], "Invalid value"),
     ],
 )
 def test_bandwidths_that_cannot_be_kept(request_: list[Any], problem: str) -> None:
-    """Quantities count as percentages, and without a total nothing is left: so the original."""
+    """Percentages beyond 100, or of no known total; quantities beyond the total."""
     first, second = ({"networkQOS": {"ingressRequest": each}} for each in request_)
     qos = {"clusterStrategy": {"lsClass": first, "beClass": second}}
 
@@ -219,8 +224,52 @@ def test_bandwidths_that_cannot_be_kept(request_: list[Any], problem: str) -> No
 
 
 def test_bandwidths_that_can_be_kept() -> None:
-    """Percentages, with a total that is larger than their sum."""
+    """Percentages, with a total to which they apply."""
     qos = {"clusterStrategy": {"beClass": {"networkQOS": {"egressRequest": 30}}}}
-    system = {"clusterStrategy": {"totalNetworkBandwidth": "100M"}}
+    system = {"clusterStrategy": {"totalNetworkBandwidth": "10"}}
 
     check_config(config(resource_qos=qos, system=system), None, ())
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(st.integers(0, 60), min_size=3, max_size=3),
+    st.sampled_from(["egressRequest", "ingressRequest"]),
+    st.booleans(),
+    st.booleans(),
+)
+def test_bandwidths_as_amounts(
+    megabits: list[int], field: str, per_node: bool, has_own_total: bool
+) -> None:
+    """They may add up to the total of their nodes, 100M; what nodes of others have is no matter."""
+    classes = ("lsrClass", "lsClass", "beClass")
+    qos: dict[str, Any] = {
+        name: {"networkQOS": {field: f"{amount}M", field.replace("Request", "Limit"): "5G"}}
+        for name, amount in zip(classes, megabits, strict=True)
+    }
+    selector = {"name": "a", "nodeSelector": {"matchLabels": {"pool": "a"}}}
+    other = {"name": "b", "nodeSelector": {"matchLabels": {"pool": "b"}}}
+    whole = {"totalNetworkBandwidth": "100M"}
+    system: dict[str, Any] = {"clusterStrategy": whole}
+    if per_node:
+        tiny = {"totalNetworkBandwidth": "1"}
+        nodes = [{**other, **tiny}, *([{**selector, **whole}] if has_own_total else [])]
+        system = {"clusterStrategy": tiny if has_own_total else whole, "nodeStrategies": nodes}
+    wanted = {"nodeStrategies": [{**selector, **qos}]} if per_node else {"clusterStrategy": qos}
+    made = config(resource_qos=wanted, system=system)
+
+    if sum(megabits) <= 100:
+        check_config(made, None, ())
+    else:
+        with pytest.raises(InputError, match="over total network bandwidth"):
+            check_config(made, None, ())
+
+
+def test_the_bandwidths_of_the_page_of_the_node_agent_are_taken() -> None:
+    """The values of the chart that the page shows."""
+    page = Path(__file__).parents[4] / "docs/how-to/run-the-node-agent.md"
+    (text,) = re.findall(r"```yaml\n(manager:.*?)```", page.read_text(), re.DOTALL)
+    sections = yaml.safe_load(text)["manager"]["config"]
+    made = config(resource_qos=sections["resource-qos-config"], system=sections["system-config"])
+
+    check_config(made, None, ())
