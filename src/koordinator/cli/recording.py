@@ -68,7 +68,7 @@ def record(
         typer.Option(
             "--for",
             parser=Duration.parse,
-            metavar="DURATION",
+            metavar="1h",
             help="How long; default: until interrupted.",
         ),
     ] = None,

@@ -10,6 +10,8 @@ Source: k8s.io/component-helpers resource/helpers.go ``PodRequests``, ``PodLimit
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from koordinator.api.core import ResourceList, ResourceRequirements
 from koordinator.api.pod import INFEASIBLE, RESIZE_PENDING, Container, ContainerStatus, Pod, PodSpec
 from koordinator.domain.pod_requests import (
@@ -120,6 +122,40 @@ def held_requests(
     if overhead:
         add_overhead(held, spec)
     return held
+
+
+def least_requests(pod: Pod) -> Requests:
+    """Return the least of what the pod asks for, what its node has granted, and what is in force.
+
+    It is what others may count on when the pod makes room.
+    """
+    spec, statuses = pod.spec, _statuses(pod)
+
+    def least(container: Container) -> Container:
+        status = statuses.get(container.name)
+        if status is None:
+            return container
+        requests = _least(container.resources, status.allocated_resources, status.resources)
+        return replace(container, resources=replace(container.resources, requests=requests))
+
+    own = spec.resources
+    if own is not None:
+        requests = _least(own, pod.status.allocated_resources, pod.status.resources)
+        own = replace(own, requests=requests)
+    containers, first = tuple(map(least, spec.containers)), tuple(map(least, spec.init_containers))
+    return pod_requests(replace(spec, containers=containers, init_containers=first, resources=own))
+
+
+def _least(
+    asked: ResourceRequirements, granted: ResourceList, in_force: ResourceRequirements | None
+) -> ResourceList:
+    known = [granted] if granted else []
+    if in_force is not None and in_force.requests:
+        known.append(in_force.requests)
+    return {
+        name: min([amount, *(each[name] for each in known if name in each)])
+        for name, amount in asked.requests.items()
+    }
 
 
 def held_limits(pod: Pod, rules: ResizeRules) -> Requests:

@@ -11,10 +11,11 @@ from tests.unit.scheduler.conftest import NewEmbedded
 from tests.unit.scheduler.test_reservations import WEB, Played
 from tests.worlds import node, pod
 
-from koordinator.api.annotations.reservation import CURRENT_OWNER, OWNERS
+from koordinator.api.annotations.reservation import ALLOCATED, CURRENT_OWNER, OWNERS
 from koordinator.api.labels import OPERATING_MODE
 from koordinator.api.meta import Condition, KubeObject
-from koordinator.api.pod import Pod
+from koordinator.api.pod import ContainerStatus, Pod
+from koordinator.foundation.quantity import Quantity
 
 FOR_WEB = {OWNERS.key: '[{"labelSelector":{"matchLabels":{"app":"web"}}}]'}
 
@@ -98,3 +99,57 @@ def test_it_shares_no_node_with_reservations_without_policy(play: Any) -> None:
     assert "1 node(s) reservation allocate policy conflict" in message
     assert "1 Preemption is not helpful for scheduling" in message
     assert played.nodes()["less"] == "n"
+
+
+@pytest.mark.parametrize("ignores", [False, True])
+def test_it_offers_nothing_to_other_namespaces(play: Any, *, ignores: bool) -> None:
+    """Whoever else may run on its node: it goes on running there, and takes what it takes."""
+    anybody = as_keywords({OWNERS.key: '[{"labelSelector":{}}]'})
+    labels = WEB | ({"scheduling.koordinator.sh/reservation-ignored": "true"} if ignores else {})
+    played = play(
+        node("n", cpu=8),
+        node("m", cpu=8),
+        holder(**anybody),
+        pod("p", 5, namespace="other", labels=labels),
+    )
+
+    assert played.nodes()["p"] == "m"
+
+
+def test_a_pod_of_another_namespace_that_says_it_uses_it_counts_beside_it(play: Any) -> None:
+    """A copied annotation makes no room on the node."""
+    held = replace(holder(), metadata=replace(holder().metadata, uid="7"))
+    forged = {ALLOCATED.key: '{"name":"holder","uid":"7"}'}
+    played = play(
+        node("n", cpu=8),
+        held,
+        pod("forger", 2, namespace="other", on="n", annotations=forged),
+        pod("p", 1),
+    )
+
+    assert played.nodes()["p"] == ""
+
+
+def test_it_offers_no_more_than_its_node_has_granted(play: Any) -> None:
+    """A resize that has not come true makes no room for others."""
+    held = holder()
+    granted = ContainerStatus(name="c0", allocated_resources={"cpu": Quantity.parse("1")})
+    held = replace(held, status=replace(held.status, container_statuses=(granted,)))
+    played = play(node("n", cpu=8), held, pod("p", 5, labels=WEB), pod("q", 3, labels=WEB))
+
+    assert played.nodes()["p"] == ""
+    assert played.nodes()["q"] == "n"
+    assert played.add(pod("x", 1)).nodes()["x"] == ""
+
+
+def test_its_ports_and_its_place_among_the_pods_stay_its_own(play: Any) -> None:
+    """Its owner runs beside it."""
+    asking, held = pod("p", 1, labels=WEB, ports=[80]), holder()
+    containers = tuple(
+        replace(each, ports=asking.spec.containers[0].ports) for each in held.spec.containers
+    )
+    held = replace(held, spec=replace(held.spec, containers=containers))
+
+    assert play(node("n", cpu=8), held, asking).nodes()["p"] == ""
+    small = node("n", cpu=8, pods=1)
+    assert play(small, holder(), pod("p", 1, labels=WEB)).nodes()["p"] == ""

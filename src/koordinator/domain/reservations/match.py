@@ -20,7 +20,7 @@ from koordinator.api.labels import RESERVATION_IGNORED, is_true
 from koordinator.api.meta import ObjectMeta
 from koordinator.domain.reservations.fit import in_terms_of
 from koordinator.domain.reservations.offer import Amounts, ReservationOffer
-from koordinator.domain.reservations.owners import OwnerCandidate, is_owner
+from koordinator.domain.reservations.owners import OwnerCandidate
 from koordinator.domain.tolerations import FORBIDDING, UNSCHEDULABLE, untolerated
 
 _NAME = "metadata.name"
@@ -71,9 +71,9 @@ class ReservationRequester:
 
     def of(self, offer: ReservationOffer, node_labels: Mapping[str, str]) -> MatchResult:
         """Return whether the pod may use the offer; amounts that are left are not looked at."""
-        if self.selector.ignores:
+        if self.selector.ignores and offer.serves(self.owner_candidate.namespace):
             return MatchResult.IGNORED
-        if not is_owner(offer.owners, self.owner_candidate):
+        if not offer.is_for(self.owner_candidate):
             return MatchResult.NOT_OWNER
         return self.as_owner(offer, node_labels)
 

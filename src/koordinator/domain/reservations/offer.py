@@ -20,8 +20,10 @@ from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation, ReservationOwner
 from koordinator.api.resource_names import CPU
 from koordinator.domain.cpus.cpu_list import parse_cpu_list
-from koordinator.domain.pod_requests import bounded, pod_requests
+from koordinator.domain.pod_requests import bounded
+from koordinator.domain.reservations.owners import OwnerCandidate, is_owner
 from koordinator.domain.reservations.reserve_pod import held_amounts
+from koordinator.domain.resized_pods import least_requests
 
 Amounts = Mapping[str, int]  # canonical, by resource
 
@@ -50,8 +52,19 @@ class ReservationOffer:
     order: int = 0  # smaller first; 0 is none
     withheld: Amounts = field(default_factory=dict)  # of what is reserved, not for owners
     restricted: frozenset[str] = frozenset()  # what Restricted is about; all with other policies
-    is_pod: bool = False  # an ordinary pod that offers what it holds
+    is_pod: bool = False  # an ordinary pod that offers what it holds, to its namespace
+    namespace: str = ""  # of that pod; empty: to all namespaces
     current_owner: ObjectReference | None = None  # who uses what an ordinary pod offers
+
+    def is_for(self, owner_candidate: OwnerCandidate) -> bool:
+        """Return whether such pods are owners."""
+        if not self.serves(owner_candidate.namespace):
+            return False
+        return is_owner(self.owners, owner_candidate)
+
+    def serves(self, namespace: str) -> bool:
+        """Return whether pods of a namespace may be owners at all."""
+        return self.namespace in ("", namespace)
 
     @property
     def is_restricted(self) -> bool:
@@ -84,12 +97,13 @@ def offer_of(reservation: Reservation) -> ReservationOffer:
 
 
 def offer_of_pod(pod: Pod) -> ReservationOffer:
-    """Return what an ordinary pod offers that holds its amounts for others.
+    """Return what an ordinary pod offers that holds its amounts for others of its namespace.
 
+    Of a pod that is resized in place, it is the least of what is asked for, granted and in force.
     Raises InputError if it doesn't say for whom, or who uses it, in a way that can be read.
     """
     meta = pod.metadata
-    amounts = pod_requests(pod.spec)
+    amounts = least_requests(pod)
     return ReservationOffer(
         uid=meta.uid,
         name=meta.name,
@@ -101,6 +115,7 @@ def offer_of_pod(pod: Pod) -> ReservationOffer:
         order=reservation_order(meta.labels),
         restricted=frozenset(amounts),
         is_pod=True,
+        namespace=meta.namespace,
         current_owner=CURRENT_OWNER.read(meta),
     )
 

@@ -18,6 +18,7 @@ from koordinator.scheduler.loop.evictions import PreemptionExecutor
 from koordinator.scheduler.loop.feature import Hooks
 from koordinator.scheduler.loop.gates import Gates
 from koordinator.scheduler.loop.intake import PodIntake
+from koordinator.scheduler.loop.node_refusals import NodeRefusals
 from koordinator.scheduler.loop.nominations import Nominations
 from koordinator.scheduler.loop.options import SchedulerOptions
 from koordinator.scheduler.loop.reporter import Reporter
@@ -47,6 +48,7 @@ class SchedulerHandle:
     nominations: Nominations
     reporter: Reporter
     diagnoses: Diagnoses
+    refusals: NodeRefusals
     binder: Binder
     attempts: Attempts
     bindings: Bindings
@@ -118,6 +120,7 @@ class SchedulerHandle:
             bindings=bindings,
             attempts=attempts,
         )
+        refusals = NodeRefusals(clock, state)
         ingest = Ingest(state)
         intake = PodIntake(
             watch,
@@ -131,6 +134,7 @@ class SchedulerHandle:
             nominations=nominations,
             bindings=bindings,
             diagnoses=diagnoses,
+            refusals=refusals,
             heeds_others=options.heeds_other_schedulers,
             transforms=options.transforms,
         )
@@ -149,6 +153,7 @@ class SchedulerHandle:
             nominations,
             reporter,
             diagnoses,
+            refusals,
             binder,
             attempts,
             bindings,

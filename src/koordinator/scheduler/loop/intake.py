@@ -15,6 +15,7 @@ from koordinator.scheduler.ingest import Ingest, is_over
 from koordinator.scheduler.isolation import PluginIsolation
 from koordinator.scheduler.loop.diagnoses import Diagnoses
 from koordinator.scheduler.loop.feature import Hooks
+from koordinator.scheduler.loop.node_refusals import NodeRefusals
 from koordinator.scheduler.loop.nominations import Nominations
 from koordinator.scheduler.queue import QueuedPod, SchedulingQueue
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod, PodClass
@@ -41,6 +42,7 @@ class PodIntake:
         nominations: Nominations,
         bindings: Bindings,
         diagnoses: Diagnoses,
+        refusals: NodeRefusals,
         heeds_others: bool,
         transforms: Sequence[Callable[[Pod], Pod]],
     ) -> None:
@@ -48,6 +50,7 @@ class PodIntake:
         self._clock, self._state, self._queue, self._ingest = clock, state, queue, ingest
         self._cycles, self._isolation, self._hooks = cycles, isolation, hooks
         self._nominations, self._bindings, self._diagnoses = nominations, bindings, diagnoses
+        self._refusals = refusals
         self._heeds_others, self._transforms = heeds_others, transforms
         self._class_of: dict[str, tuple[Pod, PodClass]] = {}  # of pods not tried yet
         self._classes_as_of = 0  # version of what DeviceClasses serve
@@ -100,6 +103,7 @@ class PodIntake:
         if gone or pod.spec.node_name:
             self._state.drop_unbound(key)
         if gone:
+            self._refusals.ended(pod, deleted=deleted)
             self._leave_queue(pod, deleted=deleted)
             if waited or self._state.has_place(key) or pod.spec.node_name:
                 self._tell_queue(self._ingest.drop_placed(pod))

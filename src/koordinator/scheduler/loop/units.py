@@ -25,7 +25,7 @@ class PodRun:
         handle, cycle, pods = self._handle, self._cycle, self._pods
         classes = [handle.intake.class_of(queued) for queued in pods]
         done = 0
-        if len(pods) > 1 and not cycle.permits(classes) and self._are_alike():
+        if len(pods) > 1 and not cycle.permits(classes) and self._are_alike(classes):
             rows = cycle.choose_run(classes)
             if rows is not None:
                 done = len(rows)
@@ -34,13 +34,15 @@ class PodRun:
             self._decide_one(queued, pod_class)
         return len(pods)
 
-    def _are_alike(self) -> bool:
-        """Return whether the pods are alike, and no place is kept for anybody.
+    def _are_alike(self, classes: Sequence[PodClass]) -> bool:
+        """Return whether the pods are alike, and no node is kept for others or avoided.
 
         A node's usage may be reported of a former pod of the same name: then they aren't.
         """
         handle = self._handle
         if handle.diagnoses.nominated():
+            return False
+        if any(map(handle.refusals.rows_avoided, dict.fromkeys(classes))):
             return False
         return not handle.state.load.names_any([queued.key for queued in self._pods])
 
@@ -55,6 +57,7 @@ class PodRun:
         handle, cycle = self._handle, self._cycle
         known = handle.diagnoses.known(cycle, pod_class) if handle.diagnoses.kept else None
         nominated = handle.diagnoses.nominated()
+        avoided = handle.refusals.rows_avoided(pod_class)
         choice: NodeChoice | ReserveRefusal | None = None
         try:
             if known is None:
@@ -64,6 +67,7 @@ class PodRun:
                     nominated,
                     nominated_node=handle.nominator.node_of(queued.key) if nominated else "",
                     first_attempt=queued.attempts <= 1,
+                    avoided=avoided,
                 )
         except ExtenderError as error:
             handle.attempts.fail(queued, str(error))
@@ -84,6 +88,9 @@ class PodRun:
             handle.nominations.end(queued.pod)
             main, plugins = (choice.plugin, choice.reason), frozenset((choice.plugin,))
             handle.attempts.reject(queued, main, plugins, choice.reason, scorecard)
+        elif avoided:
+            nodes = ", ".join(sorted(handle.state.nodes.names[row] for row in avoided))
+            handle.attempts.fail(queued, f"refused a moment ago by the kubelet of {nodes}")
         else:
             diagnosis = known or handle.diagnoses.diagnose(cycle, queued.pod, pod_class, scorecard)
             self._find_no_node(queued, pod_class, diagnosis, scorecard)

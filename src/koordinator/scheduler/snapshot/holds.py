@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from koordinator.api.resource_names import CPU, MEMORY
 from koordinator.domain.devices.allocation import Allocation
 from koordinator.domain.numa.ledger import NumaAllocation
 from koordinator.domain.reservations.fit import GPU_SPELLINGS, in_terms_of
@@ -101,7 +102,7 @@ class HoldTable:
         slot = self._free.pop() if self._free else len(self.slots)
         if slot == len(self.slots):
             self.slots.append(None)
-        users = {key: u for key, u in self._users.get(offer.uid, {}).items() if u.row == placed.row}
+        users = self._users_on(offer, placed.row)
         hold = Hold(placed, placed.row, offer, slot, users, _left(placed, {}, ()))
         for user in users.values():
             self._take(hold, user, 1)
@@ -135,7 +136,13 @@ class HoldTable:
     def hold_of(self, user: PlacedPod, uid: str) -> Hold | None:
         """Return the hold that a placed pod uses; None if it is not on the pod's row."""
         hold = self.by_uid.get(uid)
-        return hold if hold is not None and hold.row == user.row else None
+        if hold is None or not _is_served(user, hold.offer, hold.row):
+            return None
+        return hold
+
+    def _users_on(self, offer: ReservationOffer, row: int) -> dict[str, PlacedPod]:
+        known = self._users.get(offer.uid, {})
+        return {key: user for key, user in known.items() if _is_served(user, offer, row)}
 
     def use(self, user: PlacedPod, uid: str, sign: int) -> None:
         """Note that a pod uses (1) or no longer uses (-1) a reservation; renews what is left."""
@@ -184,7 +191,8 @@ class HoldTable:
         return *demand, *_nonzero(user)
 
     def _renew(self, hold: Hold) -> None:
-        hold.left = _left(hold.placed, hold.taken, hold.users.values())
+        given_up = self._given_up(hold.offer, hold.taken)
+        hold.left = _left(hold.placed, given_up, hold.users.values())
         names, offered = self._axis.names, hold.offer.amounts
         hold.used = {
             names[column]: amount
@@ -192,16 +200,28 @@ class HoldTable:
             if column >= 0 and column != PODS and amount and names[column] in offered
         }
 
+    def _given_up(self, offer: ReservationOffer, taken: Mapping[int, int]) -> Mapping[int, int]:
+        """Return by column what the holder no longer takes: of a pod, never more than it offers."""
+        if not offer.is_pod:
+            return taken
+        names, offered = self._axis.names, offer.amounts
+        most = {_NONZERO_CPU: offered.get(CPU, 0), _NONZERO_MEMORY: offered.get(MEMORY, 0)}
+        return {
+            column: min(amount, most[column] if column < 0 else offered.get(names[column], 0))
+            for column, amount in taken.items()
+        }
+
     def validate(self) -> None:
         """Derive again what is left and who uses what.  Raises BugError."""
         for hold in self:
-            everyone = self._users.get(hold.offer.uid, {})
-            users = {key: user for key, user in everyone.items() if user.row == hold.row}
+            users = self._users_on(hold.offer, hold.row)
             taken: Counter[int] = Counter()
             for user in users.values():
                 for column, amount in self._taken_by(user, hold.offer):
                     taken[column] += amount
-            if users != hold.users or hold.left != _left(hold.placed, taken, users.values()):
+            if users != hold.users or hold.left != _left(
+                hold.placed, self._given_up(hold.offer, taken), users.values()
+            ):
                 raise BugError(f"what is left of the reservation {hold.offer.name} is off")
             if hold.lent or self.slots[hold.slot] is not hold:
                 raise BugError(f"the reservation {hold.offer.name} is lent to nobody, or lost")
@@ -210,6 +230,11 @@ class HoldTable:
 def standing_hold(placed: PlacedPod, offer: ReservationOffer, slot: int) -> Hold:
     """Return all that an ordinary pod takes as a hold that may be lent; it is in no table."""
     return Hold(placed, placed.row, offer, slot, {}, _left(placed, {}, ()))
+
+
+def _is_served(user: PlacedPod, offer: ReservationOffer, row: int) -> bool:
+    """Return whether a pod that says it uses an offer is where that is, and may use it."""
+    return user.row == row and offer.serves(user.pod.metadata.namespace)
 
 
 _NONZERO_CPU, _NONZERO_MEMORY = -1, -2  # in place of columns

@@ -21,7 +21,7 @@ from koordinator.domain.devices.allocation import Allocation
 from koordinator.domain.numa.ledger import NumaAllocation
 from koordinator.foundation.errors import BugError, InputError
 from koordinator.foundation.memo import Memo, Memory
-from koordinator.scheduler.snapshot.axis import CPU, BoolArray, IntArray, ResourceAxis
+from koordinator.scheduler.snapshot.axis import CPU, PODS, BoolArray, IntArray, ResourceAxis
 from koordinator.scheduler.snapshot.claimed_gpus import ClaimedGpus
 from koordinator.scheduler.snapshot.classes import NEW_CLASSES, PodClass, PodClasses
 from koordinator.scheduler.snapshot.extended_resources import ExtendedResources
@@ -329,20 +329,23 @@ class ClusterState:
 
     def lend(self, hold: Hold) -> None:
         """Take a hold out of the sums; see ``loans.lending``."""
-        self._charge_hold(hold, -1)
+        self._charge_hold(hold, -1, is_loan=True)
         hold.lent = True
 
     def take_back(self, hold: Hold) -> None:
         """End a loan."""
         hold.lent = False
-        self._charge_hold(hold, 1)
+        self._charge_hold(hold, 1, is_loan=True)
 
-    def _charge_hold(self, hold: Hold, sign: int) -> None:
+    def _charge_hold(self, hold: Hold, sign: int, *, is_loan: bool = False) -> None:
         if hold.lent:
             return
-        left, placed = hold.left, hold.placed
-        self._charge_sums(placed.row, left.demand, left.nonzero_cpu, left.nonzero_memory, sign)
-        for port in placed.pod_class.host_ports:
+        left, placed, demand = hold.left, hold.placed, hold.left.demand
+        ports = placed.pod_class.host_ports
+        if is_loan and hold.offer.is_pod:  # it runs on: its ports are taken, and it is one pod
+            ports, demand = (), tuple(pair for pair in demand if pair[0] != PODS)
+        self._charge_sums(placed.row, demand, left.nonzero_cpu, left.nonzero_memory, sign)
+        for port in ports:
             self.nodes.port(port)[placed.row] += sign
         self._charge_parts(placed, left.devices, left.numa, sign)
 
@@ -399,14 +402,6 @@ class ClusterState:
             held = placed.pod_allocation
             if held.devices:
                 yield self.holds.by_uid[held.offer.uid].left.devices if held.offer else held.devices
-
-    def pod_named(self, key: str) -> Pod | None:
-        """Return a pod, with a node or without; None if unknown."""
-        placed = self.placed(key)
-        if placed is not None:
-            return placed.pod
-        unbound = self.unbound.get(key)
-        return None if unbound is None else unbound[0]
 
     def _note_object(self, item: KubeObject) -> None:
         if isinstance(item, ResourceClaim):

@@ -9,7 +9,7 @@ from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
 from koordinator.cluster.port import EventType, WatchEvent
-from koordinator.domain.reservations.owners import is_owner, owner_candidate_of
+from koordinator.domain.reservations.owners import owner_candidate_of
 from koordinator.domain.reservations.reserve_pod import (
     is_reserve_pod,
     reservation_name,
@@ -92,9 +92,10 @@ class ReservationFeature(Feature):
         self._handle.intake.put(kind, pod, previous)
         now = by_uid.get(uid)
         if now is not None and (before is None or before.offer != now.offer):
-            owners, pending = now.offer.owners, state.unbound.items()
             ready = [
-                key for key, (other, _) in pending if is_owner(owners, owner_candidate_of(other))
+                key
+                for key, (other, _) in state.unbound.items()
+                if now.offer.is_for(owner_candidate_of(other))
             ]
             self._handle.queue.activate(ready, self._handle.clock.now_s())
 

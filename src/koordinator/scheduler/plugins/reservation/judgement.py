@@ -136,7 +136,7 @@ class Judge:
                 for column, amount in hold.left.demand:
                     if column != PODS_COLUMN and column in free:
                         free[column] -= amount
-            else:
+            elif not hold.offer.is_pod:
                 free[PODS_COLUMN] += 1
         names = snapshot.resources
         return {names[column]: amount for column, amount in free.items()}

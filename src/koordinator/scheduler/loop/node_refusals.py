@@ -1,0 +1,88 @@
+"""Nodes whose kubelets have just refused a pod: others like it are not sent there at once.
+
+A kubelet counts what the scheduler may not know of, such as pods that are about to end.  Whoever
+makes a new pod in place of one that was refused would otherwise have it sent to the same node, and
+refused, again and again.  The originals do so.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Final
+
+from koordinator.api.pod import Pod
+from koordinator.foundation.clock import Clock
+from koordinator.scheduler.snapshot import ClusterState, PodClass
+
+FIRST_S: Final = 30.0  # for which a node is avoided; twice as long with each further refusal
+LONGEST_S: Final = 300.0
+#: Of more, the oldest is forgotten.
+_MOST_KINDS: Final = 1024
+_MOST_NODES: Final = 64
+
+#: Source: kubernetes pkg/kubelet/lifecycle/predicate.go, pkg/kubelet/kubelet.go.
+_PREFIX: Final = "OutOf"
+_REASONS: Final = frozenset(
+    {"UnexpectedAdmissionError", "TopologyAffinityError", "NodeAffinity", "NodeName", "NodePorts"}
+)
+
+
+@dataclass(slots=True)
+class _Refusal:
+    until_s: float
+    lasts_s: float
+
+
+def is_refused(pod: Pod) -> bool:
+    """Return whether the kubelet of the pod's node has refused to start it."""
+    status = pod.status
+    if status.phase != "Failed" or not pod.spec.node_name or status.container_statuses:
+        return False
+    return status.reason.startswith(_PREFIX) or status.reason in _REASONS
+
+
+class NodeRefusals:
+    """Remembers refusals, by pods that are alike and node."""
+
+    def __init__(self, clock: Clock, state: ClusterState) -> None:
+        self._clock, self._state = clock, state
+        self._refusals: dict[Hashable, dict[str, _Refusal]] = {}
+
+    def ended(self, pod: Pod, *, deleted: bool) -> None:
+        """Take in a pod that has ended; one that is deleted was seen before."""
+        if deleted or not is_refused(pod):
+            return
+        now_s, node = self._clock.now_s(), pod.spec.node_name
+        alike = _likeness(self._state.classes.of(pod))
+        nodes = self._refusals[alike] = self._current(alike)
+        before = nodes.pop(node, None)
+        lasts_s = FIRST_S if before is None else min(before.lasts_s * 2, LONGEST_S)
+        nodes[node] = _Refusal(now_s + lasts_s, lasts_s)
+        if len(nodes) > _MOST_NODES:
+            del nodes[next(iter(nodes))]
+        if len(self._refusals) > _MOST_KINDS:
+            del self._refusals[next(iter(self._refusals))]
+
+    def rows_avoided(self, pod_class: PodClass) -> frozenset[int]:
+        """Return the rows of the nodes to which such pods are not sent now."""
+        if not self._refusals:
+            return frozenset()
+        now_s, rows = self._clock.now_s(), self._state.nodes.rows
+        known = self._refusals.get(_likeness(pod_class), {})
+        return frozenset(
+            rows[node]
+            for node, refusal in known.items()
+            if now_s < refusal.until_s and node in rows
+        )
+
+    def _current(self, alike: Hashable) -> dict[str, _Refusal]:
+        """Take out what is known of such pods, without what is long over."""
+        now_s, known = self._clock.now_s(), self._refusals.pop(alike, {})
+        return {node: one for node, one in known.items() if now_s < one.until_s + one.lasts_s}
+
+
+def _likeness(pod_class: PodClass) -> Hashable:
+    """Return what a pod shares with the one that its controller makes in its place."""
+    for owner in pod_class.owner_references:
+        if owner.controller and owner.uid:
+            return pod_class.namespace, owner.uid
+    return pod_class.id
