@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tests.worlds import Amount, configuration, made, node, pod
 
 from koordinator.api.meta import JsonObject, KubeObject
+from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 
 SPEC = "scheduling.koordinator.sh/resource-spec"
@@ -259,6 +260,8 @@ def machine_rooms(draw: st.DrawFn) -> list[KubeObject]:
     """Return up to three machines, with pods that hold some of them as their annotations say."""
     names = [f"m{index}" for index in range(draw(st.integers(1, 3)))]
     objects = [obj for name in names for obj in draw(machines(name))]
+    unseen = draw(st.sampled_from((*names, "", "", "")))  # its agent reports nothing of it
+    objects = [o for o in objects if isinstance(o, Node) or o.metadata.name != unseen]
     for index in range(draw(st.integers(0, 4))):
         held = {
             STATUS: draw(

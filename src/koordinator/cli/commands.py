@@ -11,7 +11,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+
+from koordinator.cli.help_pages import HelpCommand, HelpGroup, write_commands
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +28,11 @@ class CommandSource:
         """Import the module and return the command as click runs it."""
         found = getattr(import_module(f"koordinator.cli.{self.module}"), self.attribute)
         if isinstance(found, typer.Typer):
+            for inner in found.registered_commands:
+                inner.cls = HelpCommand
             return typer.main.get_group(found)
         alone = typer.Typer(add_completion=False)
-        reads_flags: Any = None
+        reads_flags: Any = HelpCommand
         if self.original_flags:
             flags = import_module("koordinator.cli.original_flags")
             reads_flags = getattr(flags, self.original_flags)
@@ -127,20 +130,50 @@ COMMANDS: Final[Mapping[str, CommandSource]] = MappingProxyType(
         "crds": CommandSource(
             "crds",
             "crds",
-            "Print the CustomResourceDefinitions, ready for ``kubectl apply``.",
+            "Print the CustomResourceDefinitions, ready for kubectl apply.",
         ),
+        "completion": CommandSource(
+            "completion", "completion", "Print the script that completes commands in a shell."
+        ),
+        "version": CommandSource("version", "version", "Print the version."),
     }
 )
 
 
-class CommandTable(TyperGroup):
+#: The commands as ``koord --help`` groups them.
+SECTIONS: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
+    {
+        "Ask about pods": ("schedule", "explain", "gang", "quota", "node"),
+        "Look at a cluster": ("dashboard", "audit", "record", "replay"),
+        "Simulate": ("simulate", "demo"),
+        "Run a component": (
+            "scheduler",
+            "manager",
+            "descheduler",
+            "koordlet",
+            "device-daemon",
+            "vgpu-monitor",
+            "yarn-operator",
+            "yarn-copilot",
+        ),
+        "Set up": ("crds", "completion", "version"),
+    }
+)
+
+
+class CommandTable(HelpGroup):
     """``koord``: knows names and summaries of its commands, and loads the one that is run."""
 
     def __init__(self, **attrs: Any) -> None:
         attrs["commands"] = {
-            name: TyperCommand(name, help=source.summary) for name, source in COMMANDS.items()
+            name: HelpCommand(name, help=source.summary) for name, source in COMMANDS.items()
         }
         super().__init__(**attrs)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 -- of click
+        """Write the commands, each section apart."""
+        for title, names in SECTIONS.items():
+            write_commands(formatter, title, [(name, COMMANDS[name].summary) for name in names])
 
     def resolve_command(self, ctx: Any, args: Sequence[str]) -> Any:
         """Return name, command and the arguments left for it.  Raises UsageError."""

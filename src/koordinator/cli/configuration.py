@@ -7,7 +7,7 @@ import typer
 
 from koordinator.api.codec import spelt_out
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration, decode_configuration
-from koordinator.cli.output import warn
+from koordinator.cli.output import warn, write_text
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.files import LARGEST_CONFIGURATION_BYTES, read_file
 from koordinator.foundation.yaml_documents import to_yaml, yaml_document
@@ -80,9 +80,8 @@ def plugins_for(configuration: KubeSchedulerConfiguration) -> tuple[PluginSpec[A
 
 
 def write_configuration(configuration: KubeSchedulerConfiguration, path: Path) -> None:
-    """Write the configuration with all its defaults.  Raises InputError if that is impossible."""
-    data = spelt_out(configuration)
-    try:
-        path.write_text(to_yaml(data), encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"can't be written: {error.strerror}", source=str(path)) from None
+    """Write the configuration with all its defaults, for ``-`` to standard output.
+
+    Raises InputError if that is impossible.
+    """
+    write_text(to_yaml(spelt_out(configuration)), path)

@@ -1,36 +1,73 @@
 """``koord crds``: the CRDs that a cluster needs, made from the types."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
+import msgspec
 import typer
 import yaml
 
 from koordinator.api.meta import JsonObject
 from koordinator.api.schema import all_crds
+from koordinator.cli.output import STDOUT, write_text
+from koordinator.foundation.errors import InputError
+
+_YAML: Final = (".yaml", ".yml")
+_JSON: Final = ".json"
 
 
 def crds(
     output: Annotated[
-        Path | None,
+        str,
         typer.Option(
-            "--output", "-o", help="Folder for one file per CRD, named <group>_<plural>.yaml."
+            "--output",
+            "-o",
+            metavar="yaml|json|FILE|FOLDER",
+            help="The format to print; or a file *.yaml or *.json to write; or a folder for one "
+            "file per CRD, named <group>_<plural>.yaml.",
         ),
-    ] = None,
+    ] = "yaml",
 ) -> None:
-    """Print the CustomResourceDefinitions, ready for ``kubectl apply``."""
+    """Print the CustomResourceDefinitions, ready for kubectl apply."""
     run(output)
 
 
-def run(output_dir: Path | None) -> None:
-    """Print all CRDs as one YAML stream, or write each to its own file of the folder."""
-    made = all_crds()
-    if output_dir is None:
-        typer.echo("---\n".join(_to_yaml(crd) for crd in made), nl=False)
-        return
-    output_dir.mkdir(parents=True, exist_ok=True)
-    for crd in made:
-        (output_dir / _file_name(crd)).write_text(_to_yaml(crd), encoding="utf-8")
+def run(output: str) -> None:
+    """Print all CRDs as one stream, write that to a file, or each CRD to its file of a folder.
+
+    Raises InputError if it can't be written.
+    """
+    path = Path(output)
+    if output in ("yaml", STDOUT):
+        typer.echo(_stream(), nl=False)
+    elif output == "json":
+        typer.echo(_list())
+    elif path.suffix in (*_YAML, _JSON) and not path.is_dir():
+        write_text(_list() if path.suffix == _JSON else _stream(), path)
+    else:
+        _write_folder(path)
+
+
+def _write_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"must be yaml, json, a file *.yaml or *.json, or a folder: {error.strerror}",
+            source=f"--output {folder}",
+        ) from None
+    for crd in all_crds():
+        write_text(_to_yaml(crd), folder / _file_name(crd))
+
+
+def _stream() -> str:
+    return "---\n".join(map(_to_yaml, all_crds()))
+
+
+def _list() -> str:
+    """Return all CRDs as one object of kind List."""
+    listed = {"apiVersion": "v1", "kind": "List", "items": all_crds()}
+    return msgspec.json.format(msgspec.json.encode(listed), indent=2).decode() + "\n"
 
 
 def _file_name(crd: JsonObject) -> str:

@@ -143,8 +143,13 @@ class DashboardFlags:
     bind_address: Annotated[
         str, typer.Option(help="Of the secure port.", rich_help_panel=SERVING)
     ] = "::"
-    tls_cert_file: Annotated[Path | None, typer.Option(rich_help_panel=SERVING)] = None
-    tls_private_key_file: Annotated[Path | None, typer.Option(rich_help_panel=SERVING)] = None
+    tls_cert_file: Annotated[
+        Path | None,
+        typer.Option(help="Certificate with which pages are served, PEM.", rich_help_panel=SERVING),
+    ] = None
+    tls_private_key_file: Annotated[
+        Path | None, typer.Option(help="Its private key, PEM.", rich_help_panel=SERVING)
+    ] = None
 
     @property
     def address(self) -> tuple[str, int] | None:

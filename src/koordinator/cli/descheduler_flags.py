@@ -18,7 +18,7 @@ from koordinator.cli.flags import (
     PageFlags,
     ProcessFlags,
 )
-from koordinator.cli.output import Output
+from koordinator.cli.output import Output, write_text
 from koordinator.cli.scheduler_flags import SchedulerElectionFlags
 from koordinator.descheduler.configuration import (
     DESCHEDULER_API_VERSION,
@@ -114,10 +114,7 @@ def write_descheduler_configuration(configuration: DeschedulerConfiguration, pat
     """Write the configuration with all its defaults.  Raises InputError if that is impossible."""
     head = {"apiVersion": DESCHEDULER_API_VERSION, "kind": type(configuration).__name__}
     text = to_yaml({**head, **spelt_out(configuration)})
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"can't be written: {error.strerror}", source=str(path)) from None
+    write_text(text, path)
 
 
 def read_descheduler_configuration(path: Path) -> DeschedulerConfiguration:

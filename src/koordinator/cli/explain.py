@@ -16,6 +16,7 @@ from koordinator.cli.configuration import Config, plugins_for, read_configuratio
 from koordinator.cli.dataclass_flags import with_flags
 from koordinator.cli.explanation_text import by_cause, print_explanations, print_overview
 from koordinator.cli.flags import Files, GatesOfScheduler, KubeVersionFlag, Now, Print, Strict
+from koordinator.cli.help_pages import HelpGroup
 from koordinator.cli.input_objects import InputObjects
 from koordinator.cli.live import with_cluster
 from koordinator.cli.manifests import read_input_objects
@@ -27,7 +28,9 @@ from koordinator.foundation.errors import InputError
 from koordinator.scheduler.explain import Explanation
 from koordinator.simulator.explanations import explain_pods, explain_waiting
 
-explain = typer.Typer(help="Why pods wait, and what would help.", no_args_is_help=True)
+explain = typer.Typer(
+    cls=HelpGroup, help="Why pods wait, and what would help.", no_args_is_help=True
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

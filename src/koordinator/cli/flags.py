@@ -35,7 +35,7 @@ TLS_SUITES: Any = typer.Option(
 )
 _NOW = "The time it is, RFC 3339; default: "
 
-Files = Annotated[list[str] | None, typer.Option("--filename", "-f", help=_FILES)]
+Files = Annotated[list[str] | None, typer.Option("--filename", "-f", metavar="FILE", help=_FILES)]
 Now = Annotated[str, typer.Option(help=f"{_NOW}the current time.")]
 GatesOfScheduler = Annotated[
     str, typer.Option(metavar="NAME=true,...", help="As for the scheduler.")
@@ -53,12 +53,16 @@ Strict = Annotated[
     bool,
     typer.Option("--strict", help="Refuse fields that a kind does not have; else they are told."),
 ]
-Print = Annotated[Output, typer.Option("--output", "-o")]
+Print = Annotated[Output, typer.Option("--output", "-o", help="How the result is printed.")]
 OnceFiles = Annotated[
-    list[str] | None, typer.Option("--filename", "-f", help=_FILES, rich_help_panel=ONCE)
+    list[str] | None,
+    typer.Option("--filename", "-f", metavar="FILE", help=_FILES, rich_help_panel=ONCE),
 ]
 OnceNow = Annotated[str, typer.Option(help=f"{_NOW}now.", rich_help_panel=ONCE)]
-OncePrint = Annotated[Output, typer.Option("--output", "-o", rich_help_panel=ONCE)]
+OncePrint = Annotated[
+    Output,
+    typer.Option("--output", "-o", help="How the result is printed.", rich_help_panel=ONCE),
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +91,13 @@ class PageFlags:
     bind_address: Annotated[
         str, typer.Option(help="Of the secure port.", rich_help_panel=SERVING)
     ] = "::"
-    tls_cert_file: Annotated[Path | None, typer.Option(rich_help_panel=SERVING)] = None
-    tls_private_key_file: Annotated[Path | None, typer.Option(rich_help_panel=SERVING)] = None
+    tls_cert_file: Annotated[
+        Path | None,
+        typer.Option(help="Certificate with which pages are served, PEM.", rich_help_panel=SERVING),
+    ] = None
+    tls_private_key_file: Annotated[
+        Path | None, typer.Option(help="Its private key, PEM.", rich_help_panel=SERVING)
+    ] = None
     tls_min_version: Annotated[str, TLS_VERSION] = ""
     tls_cipher_suites: Annotated[str, TLS_SUITES] = ""
     authorization_always_allow_paths: Annotated[
@@ -122,12 +131,15 @@ class ControllerFlags:
     health_probe_addr: Annotated[
         str, typer.Option(help="Plain HTTP, only health; 0: none.", rich_help_panel=SERVING)
     ] = ":8000"
-    enable_leader_election: Annotated[str, typer.Option(metavar=BOOL, rich_help_panel=ELECTION)] = (
-        "true"
-    )
-    leader_election_namespace: Annotated[str, typer.Option(rich_help_panel=ELECTION)] = (
-        CONFIG_NAMESPACE
-    )
+    enable_leader_election: Annotated[
+        str,
+        typer.Option(
+            help="Work only while holding the lease.", metavar=BOOL, rich_help_panel=ELECTION
+        ),
+    ] = "true"
+    leader_election_namespace: Annotated[
+        str, typer.Option(help="Namespace of the Lease.", rich_help_panel=ELECTION)
+    ] = CONFIG_NAMESPACE
 
     @property
     def page_settings(self) -> "PageSettings":
@@ -159,7 +171,7 @@ class ProcessFlags:
     verbosity: Annotated[
         int, typer.Option("-v", help="How much is logged: 0, 4 (details), 8 (of libraries).")
     ] = 0
-    logging_format: Annotated[LogFormat, typer.Option()] = LogFormat.TEXT
+    logging_format: Annotated[LogFormat, typer.Option(help="Format of log lines.")] = LogFormat.TEXT
 
     @property
     def liveness_deadline_s(self) -> float:

@@ -26,6 +26,7 @@ from koordinator.cli.configuration import (
 from koordinator.cli.dataclass_flags import with_flags
 from koordinator.cli.explanation_text import why_in_short
 from koordinator.cli.flags import Files, Print
+from koordinator.cli.help_pages import HelpGroup
 from koordinator.cli.live import with_cluster
 from koordinator.cli.manifests import read_manifests
 from koordinator.cli.output import Output, console, print_data, print_with_reasons
@@ -37,7 +38,9 @@ from koordinator.simulator.explanations import explain_pods
 #: All gangs are meant.
 _GATES = FeatureGates(NO_GATES.enabled | {GENERIC_WORKLOAD, GANG_SCHEDULING}, NO_GATES.level)
 
-gang = typer.Typer(help="Gangs: pods that start together or not at all.", no_args_is_help=True)
+gang = typer.Typer(
+    cls=HelpGroup, help="Gangs: pods that start together or not at all.", no_args_is_help=True
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

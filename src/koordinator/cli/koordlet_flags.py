@@ -48,21 +48,53 @@ def _duration(value: str | Duration) -> Duration:
     return value if isinstance(value, Duration) else Duration.parse(value)
 
 
-def _time(panel: str, metavar: str) -> Any:
-    return typer.Option(parser=_duration, metavar=metavar, rich_help_panel=panel)
+def _time(panel: str, text: str) -> Any:
+    return typer.Option(parser=_duration, metavar="DURATION", help=text, rich_help_panel=panel)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RootFlags:
     """Folders of the machine that the agent reads and writes; empty: as they usually are."""
 
-    cgroup_root_dir: Annotated[str, typer.Option(rich_help_panel=_ROOTS)] = ""
-    sys_root_dir: Annotated[str, typer.Option(rich_help_panel=_ROOTS)] = ""
-    sys_fs_root_dir: Annotated[str, typer.Option(rich_help_panel=_ROOTS)] = ""
-    proc_root_dir: Annotated[str, typer.Option(rich_help_panel=_ROOTS)] = ""
-    var_run_root_dir: Annotated[str, typer.Option(rich_help_panel=_ROOTS)] = ""
-    run_root_dir: Annotated[str, typer.Option(rich_help_panel=_ROOTS)] = ""
-    var_lib_kubelet_dir: Annotated[str, typer.Option(rich_help_panel=_ROOTS)] = ""
+    cgroup_root_dir: Annotated[
+        str, typer.Option(help="Where cgroups are mounted.", rich_help_panel=_ROOTS)
+    ] = ""
+    sys_root_dir: Annotated[
+        str, typer.Option(help="The machine's /sys.", rich_help_panel=_ROOTS)
+    ] = ""
+    sys_fs_root_dir: Annotated[
+        str, typer.Option(help="The machine's /sys/fs.", rich_help_panel=_ROOTS)
+    ] = ""
+    proc_root_dir: Annotated[
+        str, typer.Option(help="The machine's /proc.", rich_help_panel=_ROOTS)
+    ] = ""
+    var_run_root_dir: Annotated[
+        str, typer.Option(help="The machine's /var/run.", rich_help_panel=_ROOTS)
+    ] = ""
+    run_root_dir: Annotated[
+        str, typer.Option(help="The machine's /run.", rich_help_panel=_ROOTS)
+    ] = ""
+    var_lib_kubelet_dir: Annotated[
+        str, typer.Option(help="The kubelet's folder.", rich_help_panel=_ROOTS)
+    ] = ""
+    kubelet_cgroup_root: Annotated[
+        str,
+        typer.Option(
+            help="The kubelet's --cgroup-root; default: as its configuration or the cgroups show.",
+            rich_help_panel=_ROOTS,
+        ),
+    ] = ""
+
+    def kubelet_parts(self) -> tuple[str, ...] | None:
+        """Return the parts of the kubelet's cgroup root; None if not stated.  Raises InputError."""
+        from koordinator.domain.cgroups.layout import cgroup_root_parts  # noqa: PLC0415 -- as below
+
+        if not self.kubelet_cgroup_root:
+            return None
+        try:
+            return cgroup_root_parts(self.kubelet_cgroup_root)
+        except InputError as error:
+            raise error.within(source="--kubelet-cgroup-root") from None
 
     def roots(self, base: "Roots") -> "Roots":
         """Return the folders as the flags change those of ``base``."""
@@ -97,8 +129,12 @@ class KubeletFlags:
     kubelet_preferred_address_type: Annotated[
         str, typer.Option(help="Which address of the Node.", rich_help_panel=_KUBELET)
     ] = "InternalIP"
-    kubelet_sync_interval: Annotated[Duration, _time(_KUBELET, "10s")] = _S10
-    kubelet_sync_timeout: Annotated[Duration, _time(_KUBELET, "3s")] = _S3
+    kubelet_sync_interval: Annotated[
+        Duration, _time(_KUBELET, "How often the kubelet is asked for its pods.")
+    ] = _S10
+    kubelet_sync_timeout: Annotated[
+        Duration, _time(_KUBELET, "How long an answer of the kubelet may take.")
+    ] = _S3
     kubelet_certificate_authority: Annotated[
         str,
         typer.Option(
@@ -114,7 +150,13 @@ class KubeletFlags:
         ),
     ] = False
     kubelet_read_only_port: Annotated[
-        int, typer.Option(min=1, max=65535, rich_help_panel=_KUBELET)
+        int,
+        typer.Option(
+            help="Where the kubelet is asked with --kubelet-insecure-tls.",
+            min=1,
+            max=65535,
+            rich_help_panel=_KUBELET,
+        ),
     ] = 10255
 
     def source(self, node_name: str, kubelet_root: str) -> "KubeletSource | None":
@@ -162,23 +204,38 @@ class RuntimeHookFlags:
             rich_help_panel=_HOOKS,
         ),
     ] = True
-    runtime_hooks_nri_plugin_name: Annotated[str, typer.Option(rich_help_panel=_HOOKS)] = (
-        "koordlet_nri"
-    )
+    runtime_hooks_nri_plugin_name: Annotated[
+        str,
+        typer.Option(
+            help="Name as which the agent registers with the runtime.", rich_help_panel=_HOOKS
+        ),
+    ] = "koordlet_nri"
     runtime_hooks_nri_plugin_index: Annotated[
         str, typer.Option(help="Two digits: the order of plugins.", rich_help_panel=_HOOKS)
     ] = "00"
     runtime_hooks_nri_socket_path: Annotated[
         str, typer.Option(help="Below --var-run-root-dir.", rich_help_panel=_HOOKS)
     ] = "nri/nri.sock"
-    runtime_hooks_nri_connect_timeout: Annotated[Duration, _time(_HOOKS, "6s")] = _S6
-    runtime_hooks_nri_backoff_duration: Annotated[Duration, _time(_HOOKS, "1s")] = _S1
-    runtime_hooks_nri_backoff_cap: Annotated[Duration, _time(_HOOKS, "2s")] = _S2
-    runtime_hooks_nri_backoff_steps: Annotated[int, typer.Option(min=0, rich_help_panel=_HOOKS)] = (
-        1 << 31
-    ) - 1
+    runtime_hooks_nri_connect_timeout: Annotated[
+        Duration, _time(_HOOKS, "How long connecting to the runtime may take.")
+    ] = _S6
+    runtime_hooks_nri_backoff_duration: Annotated[
+        Duration, _time(_HOOKS, "Pause before connecting to the runtime again.")
+    ] = _S1
+    runtime_hooks_nri_backoff_cap: Annotated[Duration, _time(_HOOKS, "The longest such pause.")] = (
+        _S2
+    )
+    runtime_hooks_nri_backoff_steps: Annotated[
+        int,
+        typer.Option(
+            help="How often a pause grows before it stays the same.", min=0, rich_help_panel=_HOOKS
+        ),
+    ] = (1 << 31) - 1
     runtime_hooks_nri_backoff_factor: Annotated[
-        float, typer.Option(min=1, rich_help_panel=_HOOKS)
+        float,
+        typer.Option(
+            help="By which each pause is longer than the one before.", min=1, rich_help_panel=_HOOKS
+        ),
     ] = 2.0
     hami_core_library_directory_path: Annotated[
         str,
@@ -258,17 +315,32 @@ class PredictionFlags:
     prediction_checkpoint_filepath: Annotated[
         str, typer.Option(help="Empty: none are kept.", rich_help_panel=_PREDICT)
     ] = "/prediction-checkpoints"
-    prediction_cold_start_duration: Annotated[Duration, _time(_PREDICT, "24h")] = _H24
+    prediction_cold_start_duration: Annotated[
+        Duration, _time(_PREDICT, "How long a new pod is observed before its usage is predicted.")
+    ] = _H24
     prediction_safety_margin_percent: Annotated[
-        int, typer.Option(min=0, rich_help_panel=_PREDICT)
+        int, typer.Option(help="Added to each prediction.", min=0, rich_help_panel=_PREDICT)
     ] = 10
-    prediction_cpu_histogram_decay_halflife: Annotated[Duration, _time(_PREDICT, "12h")] = _H12
-    prediction_memory_histogram_decay_halflife: Annotated[Duration, _time(_PREDICT, "24h")] = _H24
-    prediction_training_interval: Annotated[Duration, _time(_PREDICT, "1m")] = _M1
-    prediction_model_expiration_duration: Annotated[Duration, _time(_PREDICT, "30m")] = _M30
-    prediction_model_checkpoint_interval: Annotated[Duration, _time(_PREDICT, "10m")] = _M10
+    prediction_cpu_histogram_decay_halflife: Annotated[
+        Duration, _time(_PREDICT, "After which samples of CPU weigh half.")
+    ] = _H12
+    prediction_memory_histogram_decay_halflife: Annotated[
+        Duration, _time(_PREDICT, "After which samples of memory weigh half.")
+    ] = _H24
+    prediction_training_interval: Annotated[
+        Duration, _time(_PREDICT, "How often usage goes into the models.")
+    ] = _M1
+    prediction_model_expiration_duration: Annotated[
+        Duration, _time(_PREDICT, "After which a model without new samples is removed.")
+    ] = _M30
+    prediction_model_checkpoint_interval: Annotated[
+        Duration, _time(_PREDICT, "How often models are written to disk.")
+    ] = _M10
     prediction_model_checkpoint_max_per_step: Annotated[
-        int, typer.Option(min=1, rich_help_panel=_PREDICT)
+        int,
+        typer.Option(
+            help="How many models are written at a time.", min=1, rich_help_panel=_PREDICT
+        ),
     ] = 12
 
     def options(self) -> "PredictionOptions":
@@ -303,9 +375,15 @@ class KoordletFlags:
     ] = ":9316"
     pages: PageFlags = field(default_factory=PageFlags)
     connection: ConnectionFlags = field(default_factory=ConnectionFlags)
-    kube_api_qps: Annotated[float, typer.Option(min=0.1)] = 20.0
-    kube_api_burst: Annotated[int, typer.Option(min=1)] = 30
-    feature_gates: Annotated[str, typer.Option(metavar="NAME=true|false,…")] = ""
+    kube_api_qps: Annotated[
+        float, typer.Option(help="Requests a second to the API server, on average.", min=0.1)
+    ] = 20.0
+    kube_api_burst: Annotated[
+        int, typer.Option(help="Requests to the API server at once.", min=1)
+    ] = 30
+    feature_gates: Annotated[
+        str, typer.Option(help="Features that are switched on or off.", metavar="NAME=true|false,…")
+    ] = ""
     process: ProcessFlags = field(default_factory=ProcessFlags)
     roots: RootFlags = field(default_factory=RootFlags)
     xpu_device_infos_dir: Annotated[
@@ -322,15 +400,34 @@ class KoordletFlags:
         ),
     ] = "/var/run/koordlet/pod-resources"
     enable_node_metric_report: Annotated[
-        bool, typer.Option("--enable-node-metric-report/--no-enable-node-metric-report")
+        bool,
+        typer.Option(
+            "--enable-node-metric-report/--no-enable-node-metric-report",
+            help="Write the NodeMetric of this node.",
+        ),
     ] = True
-    collect_res_used_interval: Annotated[Duration, _time(_COLLECT, "1s")] = _S1
-    collect_sys_metric_outdated_interval: Annotated[Duration, _time(_COLLECT, "10s")] = _S10
-    collect_node_cpu_info_interval: Annotated[Duration, _time(_COLLECT, "60s")] = _M1
-    psi_collector_interval: Annotated[Duration, _time(_COLLECT, "10s")] = _S10
-    coldpage_collector_interval: Annotated[Duration, _time(_COLLECT, "5s")] = _S5
-    cpi_collector_interval: Annotated[Duration, _time(_COLLECT, "60s")] = _M1
-    collect_cpi_timewindow: Annotated[Duration, _time(_COLLECT, "10s")] = _S10
+    collect_res_used_interval: Annotated[
+        Duration, _time(_COLLECT, "How often usage of CPU and memory is measured.")
+    ] = _S1
+    collect_sys_metric_outdated_interval: Annotated[
+        Duration, _time(_COLLECT, "How old the last measurement of the system may be.")
+    ] = _S10
+    collect_node_cpu_info_interval: Annotated[
+        Duration, _time(_COLLECT, "How often the topology of CPUs is read.")
+    ] = _M1
+    psi_collector_interval: Annotated[
+        Duration, _time(_COLLECT, "How often pressure stall information is read.")
+    ] = _S10
+    coldpage_collector_interval: Annotated[
+        Duration, _time(_COLLECT, "How often cold memory is measured, with gate ColdPageCollector.")
+    ] = _S5
+    cpi_collector_interval: Annotated[
+        Duration,
+        _time(_COLLECT, "How often cycles per instruction are measured, with gate CPICollector."),
+    ] = _M1
+    collect_cpi_timewindow: Annotated[
+        Duration, _time(_COLLECT, "How long each such measurement takes.")
+    ] = _S10
     enable_resctrl_collector: Annotated[
         bool,
         typer.Option(
@@ -338,14 +435,38 @@ class KoordletFlags:
             rich_help_panel=_COLLECT,
         ),
     ] = False
-    resctrl_collector_interval: Annotated[Duration, _time(_COLLECT, "10s")] = _S10
-    node_topology_sync_interval: Annotated[Duration, _time(_COLLECT, "3s")] = _S3
-    reconcile_interval_seconds: Annotated[int, typer.Option(min=1, rich_help_panel=_QOS)] = 1
-    cpu_suppress_interval_seconds: Annotated[int, typer.Option(min=1, rich_help_panel=_QOS)] = 1
-    cpu_evict_interval_seconds: Annotated[int, typer.Option(min=1, rich_help_panel=_QOS)] = 1
-    memory_evict_interval_seconds: Annotated[int, typer.Option(min=1, rich_help_panel=_QOS)] = 1
-    cpu_evict_cool_time_seconds: Annotated[int, typer.Option(min=0, rich_help_panel=_QOS)] = 20
-    memory_evict_cool_time_seconds: Annotated[int, typer.Option(min=0, rich_help_panel=_QOS)] = 4
+    resctrl_collector_interval: Annotated[
+        Duration, _time(_COLLECT, "How often caches and bandwidth are measured.")
+    ] = _S10
+    node_topology_sync_interval: Annotated[
+        Duration, _time(_COLLECT, "How often the NodeResourceTopology is compared and reported.")
+    ] = _S3
+    reconcile_interval_seconds: Annotated[
+        int,
+        typer.Option(help="How often all other QoS strategies run.", min=1, rich_help_panel=_QOS),
+    ] = 1
+    cpu_suppress_interval_seconds: Annotated[
+        int,
+        typer.Option(
+            help="How often CPUs of best-effort pods are adjusted.", min=1, rich_help_panel=_QOS
+        ),
+    ] = 1
+    cpu_evict_interval_seconds: Annotated[
+        int,
+        typer.Option(help="How often eviction for CPU is considered.", min=1, rich_help_panel=_QOS),
+    ] = 1
+    memory_evict_interval_seconds: Annotated[
+        int,
+        typer.Option(
+            help="How often eviction for memory is considered.", min=1, rich_help_panel=_QOS
+        ),
+    ] = 1
+    cpu_evict_cool_time_seconds: Annotated[
+        int, typer.Option(help="Pause after an eviction for CPU.", min=0, rich_help_panel=_QOS)
+    ] = 20
+    memory_evict_cool_time_seconds: Annotated[
+        int, typer.Option(help="Pause after an eviction for memory.", min=0, rich_help_panel=_QOS)
+    ] = 4
     only_evict_by_api: Annotated[
         bool,
         typer.Option(help="Ask the API server, and so disruption budgets.", rich_help_panel=_QOS),
@@ -379,14 +500,23 @@ class KoordletFlags:
     resource_force_update_seconds: Annotated[
         int, typer.Option(min=1, help="How often a file is looked at again.", rich_help_panel=_QOS)
     ] = 60
-    runtime_hooks_reconcile_interval: Annotated[Duration, _time(_QOS, "10s")] = _S10
+    runtime_hooks_reconcile_interval: Annotated[
+        Duration, _time(_QOS, "How often cgroups of containers are compared with their pods.")
+    ] = _S10
     disable_unset_cpu_quota: Annotated[
         bool, typer.Option(help="Pods with CPUs of their own keep a quota.", rich_help_panel=_QOS)
     ] = False
     kubelet: KubeletFlags = field(default_factory=KubeletFlags)
     runtime_hooks: RuntimeHookFlags = field(default_factory=RuntimeHookFlags)
-    audit_log_dir: Annotated[str, typer.Option(rich_help_panel=_AUDIT)] = "/var/log/koordlet"
-    audit_max_disk_space_mb: Annotated[int, typer.Option(min=2, rich_help_panel=_AUDIT)] = 16
+    audit_log_dir: Annotated[
+        str,
+        typer.Option(
+            help="Where the audit is kept; read by koord koordlet audit.", rich_help_panel=_AUDIT
+        ),
+    ] = "/var/log/koordlet"
+    audit_max_disk_space_mb: Annotated[
+        int, typer.Option(help="How much of it is kept, in MiB.", min=2, rich_help_panel=_AUDIT)
+    ] = 16
     prediction: PredictionFlags = field(default_factory=PredictionFlags)
 
     def options(self) -> "KoordletOptions":
@@ -430,6 +560,7 @@ class KoordletFlags:
             only_described_xpus=self.xpu_enforce_collect_from_device_infos,
             audit_folder=self.audit_log_dir,
             audit_bytes=self.audit_max_disk_space_mb << 20,
+            kubelet_cgroup_root=self.roots.kubelet_parts(),
             checkpoint_folder=self.prediction.prediction_checkpoint_filepath,
             prediction=self.prediction.options(),
         )

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -36,23 +36,41 @@ if TYPE_CHECKING:
     from koordinator.manager.app import ManagerOptions
 
 _ADMISSION = "Admission"
-_BINDING_TEXT = typer.Option(rich_help_panel=_ADMISSION)
 _PROFILES = "Colocation profiles of pods that exist (gate ColocationProfileController)"
-_PROFILE_TIME = typer.Option(metavar="DURATION", rich_help_panel=_PROFILES)
 
 NameT = TypeVar("NameT", bound=StrEnum)
+
+
+def _binding_text(text: str) -> Any:
+    return typer.Option(help=text, rich_help_panel=_ADMISSION)
+
+
+def _profile_time(text: str) -> Any:
+    return typer.Option(metavar="DURATION", help=text, rich_help_panel=_PROFILES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BindingAdmissionFlags:
     """Who may bind pods that are not to be bound, and where."""
 
-    binding_admission_user_name: Annotated[str, _BINDING_TEXT] = ""
-    binding_admission_dry_run: Annotated[str, _BINDING_TEXT] = "false"
-    binding_admission_namespaces: Annotated[str, _BINDING_TEXT] = ""
-    binding_admission_exclude_namespaces: Annotated[str, _BINDING_TEXT] = "kube-system"
-    binding_admission_bypass_labels: Annotated[str, _BINDING_TEXT] = BINDING_ADMISSION_BYPASS
-    binding_admission_bypass_annotations: Annotated[str, _BINDING_TEXT] = ""
+    binding_admission_user_name: Annotated[
+        str, _binding_text("Parts of names of users who may bind pods; empty: all may.")
+    ] = ""
+    binding_admission_dry_run: Annotated[str, _binding_text("Only log what would be refused.")] = (
+        "false"
+    )
+    binding_admission_namespaces: Annotated[
+        str, _binding_text("Namespaces in which others are refused, or *; empty: none.")
+    ] = ""
+    binding_admission_exclude_namespaces: Annotated[
+        str, _binding_text("Namespaces in which all may bind pods.")
+    ] = "kube-system"
+    binding_admission_bypass_labels: Annotated[
+        str, _binding_text("Labels of pods that all may bind.")
+    ] = BINDING_ADMISSION_BYPASS
+    binding_admission_bypass_annotations: Annotated[
+        str, _binding_text("Annotations of pods that all may bind.")
+    ] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,9 +106,15 @@ class ProfileFlags:
             rich_help_panel=_PROFILES,
         ),
     ] = "false"
-    colocation_profile_reconcile_interval: Annotated[str, _PROFILE_TIME] = "30s"
-    colocation_profile_force_update_pod_duration: Annotated[str, _PROFILE_TIME] = "5m"
-    colocation_profile_expire_pod_cache_duration: Annotated[str, _PROFILE_TIME] = "10m"
+    colocation_profile_reconcile_interval: Annotated[
+        str, _profile_time("How often profiles are compared with pods.")
+    ] = "30s"
+    colocation_profile_force_update_pod_duration: Annotated[
+        str, _profile_time("After which a pod is updated again although it seems right.")
+    ] = "5m"
+    colocation_profile_expire_pod_cache_duration: Annotated[
+        str, _profile_time("How often updates of pods that are gone are forgotten.")
+    ] = "10m"
     colocation_profile_update_pod_qps: Annotated[
         float, typer.Option(help="Pods a second.", rich_help_panel=_PROFILES)
     ] = ProfileOptions().qps
@@ -176,11 +200,18 @@ class ManagerFlags:
     noderesource_plugins: Annotated[
         str, typer.Option(metavar="*,-X", help=f"Of {', '.join(NodePlugin)}.")
     ] = "*"
-    feature_gates: Annotated[str, typer.Option(metavar="NAME=true|false,…")] = ""
+    feature_gates: Annotated[
+        str, typer.Option(metavar="NAME=true|false,…", help="Features that are switched on or off.")
+    ] = ""
     slo_config_name: Annotated[str, typer.Option(help="Of the ConfigMap.")] = CONFIG_NAME
     config_namespace: Annotated[str, typer.Option(help="Of the ConfigMap.")] = CONFIG_NAMESPACE
     node_strategy_name_need_check: Annotated[
-        str, typer.Option(metavar=BOOL, rich_help_panel=_ADMISSION)
+        str,
+        typer.Option(
+            help="Refuse two strategies of nodes of one name.",
+            metavar=BOOL,
+            rich_help_panel=_ADMISSION,
+        ),
     ] = "false"
     binding: BindingAdmissionFlags = field(default_factory=BindingAdmissionFlags)
     quotas: QuotaAdmissionFlags = field(default_factory=QuotaAdmissionFlags)

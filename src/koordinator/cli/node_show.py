@@ -10,6 +10,7 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.cli.flags import Files
+from koordinator.cli.help_pages import HelpGroup
 from koordinator.cli.live import with_cluster
 from koordinator.cli.manifests import read_manifests
 from koordinator.cli.node_diagram import diagram
@@ -18,7 +19,7 @@ from koordinator.foundation.errors import InputError
 from koordinator.scheduler.ingest import Ingest, is_over
 from koordinator.scheduler.snapshot import ClusterState
 
-nodes = typer.Typer(help="Look at nodes.", no_args_is_help=True)
+nodes = typer.Typer(cls=HelpGroup, help="Look at nodes.", no_args_is_help=True)
 
 
 @nodes.callback()
@@ -28,7 +29,7 @@ def _nodes() -> None:
 
 @nodes.command()
 def show(
-    name: Annotated[str, typer.Argument(metavar="NODE")],
+    name: Annotated[str, typer.Argument(metavar="NODE", help="Name of the node.")],
     *,
     files: Files = None,
     kubeconfig: Annotated[str, typer.Option(help="Look at this cluster.")] = "",

@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
-from typer.core import TyperCommand, TyperGroup
-
 from koordinator.cli.flags import BOOL, parse_bool
+from koordinator.cli.help_pages import HelpCommand, HelpGroup
 
 log = logging.getLogger(__name__)
 
@@ -311,7 +310,7 @@ def _declared(command: Any) -> Mapping[str, Any]:
     return {option: each for each in command.params for option in each.opts}
 
 
-class _Command(TyperCommand):
+class _Command(HelpCommand):
     ignored: ClassVar[IgnoredResources]
     spelled: ClassVar[Mapping[str, str]] = NOWHERE_ELSE
 
@@ -357,7 +356,7 @@ class YarnCopilotCommand(_Command):
     ignored = OF_YARN_COPILOT
 
 
-class _Group(TyperGroup):
+class _Group(HelpGroup):
     ignored: ClassVar[IgnoredResources]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -25,6 +25,7 @@ class Output(enum.StrEnum):
     TABLE = "table"
 
 
+STDOUT = "-"
 WIDTH_WITHOUT_TERMINAL = 200
 _GAP = 2  # columns of a terminal between two of a table
 _LEAST_HEADROOM = 30  # in which a sentence can be read
@@ -88,6 +89,8 @@ def print_with_reasons(
 
 def check_writable(path: Path) -> None:
     """Raise InputError if the file can't be written: before a long run, not after it."""
+    if str(path) == STDOUT:
+        raise InputError("must be a file, as standard output has the result", source=str(path))
     existed = path.exists()
     try:
         path.open("ab").close()
@@ -95,6 +98,17 @@ def check_writable(path: Path) -> None:
         raise InputError(f"can't be written: {error.strerror}", source=str(path)) from None
     if not existed:
         path.unlink()
+
+
+def write_text(text: str, path: Path) -> None:
+    """Write a file, or to standard output for ``-``.  Raises InputError if that is impossible."""
+    if str(path) == STDOUT:
+        sys.stdout.write(text)
+        return
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"can't be written: {error.strerror}", source=str(path)) from None
 
 
 def print_items(items: Sequence[Mapping[str, Any]], output: Output) -> None:

@@ -34,7 +34,9 @@ class PlanFlags:
         typer.Option(min=1, max=1000, help="Most cycles, until one of them wants a pod to go."),
     ] = 10  # a node counts as hot after fewer looks, unless told otherwise
     now: Now = ""
-    feature_gates: Annotated[str, typer.Option(metavar="NAME=true,...")] = ""
+    feature_gates: Annotated[
+        str, typer.Option(metavar="NAME=true,...", help="As for the descheduler.")
+    ] = ""
     kube_version: KubeVersionFlag = ""
     strict: Strict = False
     html: Annotated[

@@ -26,6 +26,7 @@ from koordinator.cli.configuration import (
     read_configuration,
 )
 from koordinator.cli.flags import Files, GatesOfScheduler, Print
+from koordinator.cli.help_pages import HelpGroup
 from koordinator.cli.live import with_cluster
 from koordinator.cli.manifests import read_manifests
 from koordinator.cli.output import Output, console, print_data, warn
@@ -57,7 +58,7 @@ _NO_LIMIT = 1 << 60  # and what Koordinator takes for no limit is more than this
 UNLIMITED = "unlimited"
 _WIDTH_OF_BARS = 120  # columns of a terminal that has room for them
 
-app = typer.Typer(help="Elastic quotas.", no_args_is_help=True)
+app = typer.Typer(cls=HelpGroup, help="Elastic quotas.", no_args_is_help=True)
 
 
 @app.callback()

@@ -68,7 +68,7 @@ def record(
         typer.Option(
             "--for",
             parser=Duration.parse,
-            metavar="1h",
+            metavar="DURATION",
             help="How long; default: until interrupted.",
         ),
     ] = None,

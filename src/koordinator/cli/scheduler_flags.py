@@ -43,12 +43,20 @@ if TYPE_CHECKING:
 
 ElectionT = TypeVar("ElectionT", bound=LeaderElectionConfiguration)
 
-_ELECTION_TIME = typer.Option(parser=Duration.parse, metavar="15s", rich_help_panel=ELECTION)
-_ELECTION_TEXT = typer.Option(rich_help_panel=ELECTION)
 _FIVE_MINUTES = Duration(minutes=5)
 _AUDITOR = "Workload auditor"  # a panel of the help
 _SERIES_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _ANY_ADDRESS = "0.0.0.0"  # noqa: S104 -- the default of both originals
+
+
+def _election_time(text: str) -> Any:
+    return typer.Option(
+        parser=Duration.parse, metavar="DURATION", help=text, rich_help_panel=ELECTION
+    )
+
+
+def _election_text(text: str) -> Any:
+    return typer.Option(help=text, rich_help_panel=ELECTION)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,12 +69,20 @@ class SchedulerElectionFlags:
             metavar=BOOL, help="Work only while holding the lease.", rich_help_panel=ELECTION
         ),
     ] = ""
-    leader_elect_lease_duration: Annotated[Duration | None, _ELECTION_TIME] = None
-    leader_elect_renew_deadline: Annotated[Duration | None, _ELECTION_TIME] = None
-    leader_elect_retry_period: Annotated[Duration | None, _ELECTION_TIME] = None
-    leader_elect_resource_lock: Annotated[str, _ELECTION_TEXT] = ""
-    leader_elect_resource_name: Annotated[str, _ELECTION_TEXT] = ""
-    leader_elect_resource_namespace: Annotated[str, _ELECTION_TEXT] = ""
+    leader_elect_lease_duration: Annotated[
+        Duration | None,
+        _election_time("How long a standby waits for the holder of the lease; the usual is 15s."),
+    ] = None
+    leader_elect_renew_deadline: Annotated[
+        Duration | None,
+        _election_time("How long the holder tries to renew the lease; the usual is 10s."),
+    ] = None
+    leader_elect_retry_period: Annotated[
+        Duration | None, _election_time("Pause between two tries; the usual is 2s.")
+    ] = None
+    leader_elect_resource_lock: Annotated[str, _election_text("Kind of the lock: leases.")] = ""
+    leader_elect_resource_name: Annotated[str, _election_text("Name of the Lease.")] = ""
+    leader_elect_resource_namespace: Annotated[str, _election_text("Namespace of the Lease.")] = ""
 
     def over(self, configuration: KubeSchedulerConfiguration) -> KubeSchedulerConfiguration:
         """Return the configuration as these flags change it.  Raises InputError."""
@@ -95,7 +111,9 @@ class SchedulerServingFlags:
     secure_port: Annotated[
         int, typer.Option(help="HTTPS; 0: none.", min=0, max=65535, rich_help_panel=SERVING)
     ] = 10259
-    bind_address: Annotated[str, typer.Option(rich_help_panel=SERVING)] = _ANY_ADDRESS
+    bind_address: Annotated[
+        str, typer.Option(help="Address of the secure port.", rich_help_panel=SERVING)
+    ] = _ANY_ADDRESS
     port: Annotated[
         int,
         typer.Option(
@@ -108,8 +126,13 @@ class SchedulerServingFlags:
     address: Annotated[str, typer.Option(help="Of the plain port.", rich_help_panel=SERVING)] = (
         _ANY_ADDRESS
     )
-    tls_cert_file: Annotated[Path | None, typer.Option(rich_help_panel=SERVING)] = None
-    tls_private_key_file: Annotated[Path | None, typer.Option(rich_help_panel=SERVING)] = None
+    tls_cert_file: Annotated[
+        Path | None,
+        typer.Option(help="Certificate with which pages are served, PEM.", rich_help_panel=SERVING),
+    ] = None
+    tls_private_key_file: Annotated[
+        Path | None, typer.Option(help="Its private key, PEM.", rich_help_panel=SERVING)
+    ] = None
     tls_min_version: Annotated[str, TLS_VERSION] = ""
     tls_cipher_suites: Annotated[str, TLS_SUITES] = ""
     cert_dir: Annotated[
@@ -119,9 +142,9 @@ class SchedulerServingFlags:
             rich_help_panel=SERVING,
         ),
     ] = None
-    authorization_always_allow_paths: Annotated[str, typer.Option(rich_help_panel=SERVING)] = (
-        "/healthz,/readyz,/livez"
-    )
+    authorization_always_allow_paths: Annotated[
+        str, typer.Option(help="Pages that need no rights.", rich_help_panel=SERVING)
+    ] = "/healthz,/readyz,/livez"
 
     authentication_kubeconfig: Annotated[
         str,
@@ -165,8 +188,10 @@ class SchedulerServingFlags:
         self.terms  # noqa: B018 -- raises
 
 
-def _limit(metavar: str, text: str) -> Any:
-    return typer.Option(parser=Duration.parse, metavar=metavar, help=text, rich_help_panel=_AUDITOR)
+def _limit(text: str) -> Any:
+    return typer.Option(
+        parser=Duration.parse, metavar="DURATION", help=text, rich_help_panel=_AUDITOR
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,10 +215,10 @@ class WorkloadAuditorFlags:
         ),
     ] = ""
     workload_auditor_victim_reschedule_duration: Annotated[
-        Duration | None, _limit("10s", "From the end of the victims to the next result.")
+        Duration | None, _limit("From the end of the victims to the next result; the usual is 10s.")
     ] = None
     workload_auditor_victim_deletion_duration: Annotated[
-        Duration | None, _limit("30s", "From a nomination to the end of the victims.")
+        Duration | None, _limit("From a nomination to the end of the victims; the usual is 30s.")
     ] = None
     workload_auditor_victim_deleting_retries: Annotated[
         int,
@@ -202,7 +227,7 @@ class WorkloadAuditorFlags:
         ),
     ] = 3
     workload_auditor_scheduling_event_interval: Annotated[
-        Duration | None, _limit("5m", "Between two events of what may be tried.")
+        Duration | None, _limit("Between two events of what may be tried; the usual is 5m.")
     ] = None
 
     @property
@@ -293,7 +318,7 @@ class SchedulerFlags:
         Duration | None,
         typer.Option(
             parser=Duration.parse,
-            metavar="5m",
+            metavar="DURATION",
             help="A pod is tried again after this time, whatever happens; default: 5m.",
         ),
     ] = None

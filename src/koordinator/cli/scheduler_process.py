@@ -29,6 +29,7 @@ from koordinator.cli.extender_connector import ExtenderRequests, extender_connec
 from koordinator.cli.leader_loop import run_leader_loop
 from koordinator.cli.page_servers import REVIEWS_PER_S
 from koordinator.cli.scheduler_flags import SchedulerFlags
+from koordinator.cli.unserved_pods import UnservedPods
 from koordinator.process.authorization import Authorizer
 from koordinator.process.certificates import (
     context_of_directory,
@@ -118,6 +119,9 @@ class _Process:
         if level is None:
             return  # told to stop before the API server answered
         self._scheduler = self._build_scheduler(self._gates_at(level))
+        names = sorted(self._scheduler.cycles)
+        log.info("scheduling pods", extra={"schedulerNames": ", ".join(names)})
+        self._unserved = UnservedPods(names)
         self._is_synced = lambda: self._scheduler.is_synced
         self._pages.replace(application(self._endpoints(self._scheduler)))
         self._parts.cleanup.callback(self._inquiries.close)
@@ -141,6 +145,9 @@ class _Process:
         most = STEP_OUTSIDE if self._configuration.extenders else STEP
         outcomes = self._scheduler.step(limit=most if leads else 0)
         self._inquiries.answer()
+        if self._scheduler.is_synced:
+            unbound = self._scheduler.state.unbound
+            self._unserved.look((pod for pod, _ in unbound.values()), self._clock.now_s())
         if self._scheduler.is_saturated:
             self._parts.stopping.wait(NAP_S)  # many answers at once cost less than one by one
         elif not outcomes:

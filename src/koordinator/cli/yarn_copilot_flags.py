@@ -23,7 +23,9 @@ class YarnCopilotFlags:
     node_manager_endpoint: Annotated[
         str, typer.Option(help="Web address of this node's NodeManager.")
     ] = "localhost:8042"
-    cgroup_root_dir: Annotated[str, typer.Option()] = "/sys/fs/cgroup/"
+    cgroup_root_dir: Annotated[str, typer.Option(help="Where cgroups are mounted.")] = (
+        "/sys/fs/cgroup/"
+    )
     hadoop_conf_dir: Annotated[
         Path | None,
         typer.Option(

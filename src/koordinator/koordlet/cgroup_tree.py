@@ -10,13 +10,17 @@ from koordinator.domain.cgroups.files import (
     parse_number,
     spell,
 )
-from koordinator.domain.cgroups.layout import CgroupDriver, CgroupLayout
+from koordinator.domain.cgroups.layout import CgroupDriver, CgroupLayout, layout_of
 from koordinator.domain.cpus.cpu_list import parse_cpu_list
 from koordinator.foundation.errors import HostError, InputError, MissingFileError
 from koordinator.host.port import Files
 
 #: kubepods-burstable-podUID.slice, or podUID; systemd's names have no ``-`` of their own.
-_POD_FOLDER = re.compile(r"(?:kubepods-(?:[a-z]+-)?)?pod(?P<uid>[0-9A-Za-z_-]+?)(?:\.slice)?")
+_POD_FOLDER = re.compile(
+    r"(?:(?:\w+-)*kubepods-(?:[a-z]+-)?)?pod(?P<uid>[0-9A-Za-z_-]+?)(?:\.slice)?"
+)
+_KUBEPODS = ("kubepods", "kubepods.slice")
+_DEEPEST_ROOT = 2
 _CPUSET_READ = "cpuset.cpus.effective"  # of v2, where a set may be inherited
 
 
@@ -78,6 +82,10 @@ class CgroupTree:
         path = self.path(CgroupFile.PROCS, folder)
         return path is not None and self._files.exists(path)
 
+    def find_layout(self, stated: tuple[str, ...] | None = None) -> CgroupLayout | None:
+        """Return how folders of pods are called; see ``find_layout``."""
+        return find_layout(self._files, self._root, self.version, stated)
+
     def perf_folder(self, folder: str) -> str:
         """Return the absolute path of a cgroup as performance counters want it."""
         path = self.path(CgroupFile.PERF_PROCS, folder) or ""
@@ -103,19 +111,45 @@ def find_version(files: Files, root: str) -> CgroupVersion:
     return CgroupVersion.V2 if is_v2 else CgroupVersion.V1
 
 
-def find_driver(files: Files, root: str, version: CgroupVersion) -> CgroupDriver | None:
-    """Return who named the folders of pods; None while the kubelet has not made any."""
+def find_layout(
+    files: Files, root: str, version: CgroupVersion, stated: tuple[str, ...] | None = None
+) -> CgroupLayout | None:
+    """Return how folders of pods are called, and where they are; None while there are none.
+
+    ``stated`` are the parts of the kubelet's ``cgroupRoot``; None if that is unknown.  Then, or if
+    there are no pods, they are looked for up to two folders below the root.
+    """
     hierarchy = f"{root}/cpu" if version is CgroupVersion.V1 else root
-    for driver in CgroupDriver:
-        if files.exists(f"{hierarchy}/{CgroupLayout(driver).kubepods}"):
-            return driver
+    for parts in (stated, ()) if stated else ((),):
+        for driver in CgroupDriver:
+            layout = CgroupLayout(driver, parts)
+            if files.exists(f"{hierarchy}/{layout.kubepods}"):
+                return layout
+    level = [""]
+    for _ in range(_DEEPEST_ROOT):
+        level = [
+            f"{above}/{name}".removeprefix("/")
+            for above in level
+            for name in sorted(files.folders(f"{hierarchy}/{above}".rstrip("/")))
+        ]
+        below = (
+            other
+            for folder in level
+            for name in files.folders(f"{hierarchy}/{folder}")
+            if name.endswith(_KUBEPODS) and (other := layout_of(f"{folder}/{name}")) is not None
+        )
+        if (found := next(below, None)) is not None:
+            return found
     return None
 
 
 def find_pod_uids(tree: CgroupTree) -> frozenset[str]:
-    """Return UIDs of all pods that have a cgroup, whoever named the folders."""
+    """Return UIDs of all pods that have a cgroup, whatever component named the folders."""
+    layouts = {CgroupLayout(driver) for driver in CgroupDriver}
+    if not any(tree.exists(layout.kubepods) for layout in layouts):
+        layouts |= {other for other in (tree.find_layout(),) if other is not None}
     found = set()
-    for layout in map(CgroupLayout, CgroupDriver):
+    for layout in layouts:
         for tier in (layout.kubepods, layout.burstable, layout.besteffort):
             for folder in tree.below(tier):
                 match = _POD_FOLDER.fullmatch(folder.rpartition("/")[2])

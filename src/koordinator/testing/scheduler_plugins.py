@@ -369,6 +369,26 @@ def check_a_score_left_out_says_nothing(exam: Exam) -> None:
             assert len(set(final_scores(plugin, state, pod).tolist())) <= 1
 
 
+def check_reserves_where_it_accepts(exam: Exam) -> None:
+    """On a node that its filter accepts, ``reserve`` refuses no pod that it does not refuse as one.
+
+    A refusal that comes only then is no verdict on a node: neither preemption nor explanations see
+    it.  Pods that may use reservations are left out: what they get depends on the one nominated.
+    """
+    state, plugin, classes = exam.sit()
+    active = ActivePlugin.of("", plugin)
+    for pod in classes if hasattr(plugin, "reserve") else ():
+        snapshot = seen_by(plugin, state, pod)
+        if snapshot.loans is not None or not active.speed.filters(snapshot, pod):
+            continue
+        if hasattr(plugin, "prefilter") and plugin.prefilter(snapshot, pod) is not None:
+            continue
+        rejected = plugin.filter(snapshot, pod).codes if exam.filters else np.zeros(len(snapshot))
+        for row in np.flatnonzero(snapshot.alive & (rejected == 0)):
+            taken = plugin.reserve(snapshot[np.array([row])], pod, None)
+            assert not isinstance(taken, Refusal), (snapshot.node_names[row], taken.reason)
+
+
 def check_follows_sums(exam: Exam) -> None:
     """``Reads.USAGE``: with pods added to a view it says what it says once they are placed."""
     if exam.reads is not Reads.USAGE:
@@ -421,6 +441,7 @@ CHECKS: tuple[Check, ...] = (
     check_a_filter_left_out_rejects_nothing,
     check_ignored_pods_are_let_alone,
     check_a_score_left_out_says_nothing,
+    check_reserves_where_it_accepts,
     check_follows_sums,
     check_arithmetic_says_the_same,
 )

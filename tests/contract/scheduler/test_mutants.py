@@ -11,6 +11,7 @@ from koordinator.scheduler.contract import (
     METHODS,
     PluginSpec,
     Reads,
+    Refusal,
     Rejections,
     Speed,
 )
@@ -25,6 +26,12 @@ JUDGING = tuple(
     and any(hasattr(spec.plugin_type, name) for name in ("filter", "score", "score_among"))
 )
 LOCAL = tuple(spec for spec in JUDGING if spec.plugin_type.reads is not Reads.CLUSTER)  # type: ignore[attr-defined] # of every plugin
+#: Without those that these clusters never let reserve: no CPUs are known, nobody owns anything.
+RESERVING = tuple(
+    spec
+    for spec in JUDGING
+    if hasattr(spec.plugin_type, "reserve") and spec.name not in {"NodeNUMAResource", "Reservation"}
+)
 Fault = Callable[[Snapshot, PodClass], IntArray]
 
 
@@ -132,6 +139,20 @@ def test_judging_by_row_number_fails(spec: PluginSpec[Any]) -> None:
         "check_a_score_left_out_says_nothing",
         "check_a_filter_left_out_rejects_nothing",
     }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spec", RESERVING, ids=by_name)
+def test_refusing_a_node_only_when_it_is_chosen_fails(spec: PluginSpec[Any]) -> None:
+    """The filter accepts what ``reserve`` then refuses, each time again."""
+
+    def refuse(_self: Any, _node: Snapshot, _pod: PodClass, _wish: IntArray | None) -> Refusal:
+        return Refusal("too late")
+
+    def accept(snapshot: Snapshot, _pod: PodClass) -> IntArray:
+        return np.zeros(len(snapshot), np.int64)
+
+    assert told(faulty(spec, accept, reserve=refuse)) == "check_reserves_where_it_accepts"
 
 
 @pytest.mark.slow

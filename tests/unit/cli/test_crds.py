@@ -1,26 +1,59 @@
 """``koord crds``."""
 
+import json
 from pathlib import Path
 
 import pytest
 import yaml
 
 from koordinator.api.schema import all_crds
-from koordinator.cli.crds import crds, run
+from koordinator.cli.crds import run
+from koordinator.foundation.errors import InputError
 
 
-def test_crds_are_printed_as_one_stream(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("output", ["yaml", "-"])
+def test_crds_are_printed_as_one_stream(output: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The stream can be piped into kubectl apply."""
-    crds()
+    run(output)
 
     assert list(yaml.safe_load_all(capsys.readouterr().out)) == all_crds()
+
+
+def test_crds_are_printed_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    """As one list, which kubectl takes as well."""
+    run("json")
+
+    assert json.loads(capsys.readouterr().out)["items"] == all_crds()
+
+
+@pytest.mark.parametrize("name", ["crds.yaml", "crds.yml", "crds.json"])
+def test_crds_are_written_to_a_file(name: str, tmp_path: Path) -> None:
+    """In the format of its name; a file that is there is replaced."""
+    file = tmp_path / name
+    for _ in range(2):
+        run(str(file))
+
+    documents = list(yaml.safe_load_all(file.read_text()))
+    assert (documents[0]["items"] if name.endswith("json") else documents) == all_crds()
 
 
 def test_crds_are_written_to_one_file_each(tmp_path: Path) -> None:
     """Files are named after group and plural; the folder is made if it is missing."""
     folder = tmp_path / "new" / "crds"
-    run(folder)
+    run(str(folder))
 
     assert len(list(folder.iterdir())) == len(all_crds())
     made = yaml.safe_load((folder / "scheduling.koordinator.sh_devices.yaml").read_text())
     assert made["metadata"]["name"] == "devices.scheduling.koordinator.sh"
+
+
+def test_what_can_be_written_to_is_named(tmp_path: Path) -> None:
+    """A file of another name is no folder, and stays as it is."""
+    file = tmp_path / "README"
+    file.write_text("text")
+
+    with pytest.raises(InputError, match=r"must be yaml, json, a file \*.yaml or \*.json, or a f"):
+        run(str(file))
+    assert file.read_text() == "text"
+    with pytest.raises(InputError, match="can't be written"):
+        run(str(tmp_path / "missing" / "crds.yaml"))

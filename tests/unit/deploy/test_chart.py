@@ -32,7 +32,7 @@ def json_names(struct: type[ConfigStruct]) -> set[str]:
 @pytest.mark.slow
 def test_crds_are_those_of_the_types(tmp_path: Path) -> None:
     """After a change of a type: ``koord crds --output charts/koordinator/crds``."""
-    run(tmp_path)
+    run(str(tmp_path))
     made = {file.name: file.read_text("utf-8") for file in tmp_path.iterdir()}
 
     assert {file.name: file.read_text("utf-8") for file in (CHART / "crds").iterdir()} == made

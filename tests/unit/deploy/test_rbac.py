@@ -40,6 +40,7 @@ WRITES: Rights = {
     ("scheduling.koordinator.sh", Reservation.PLURAL): {"delete", "patch"},
     ("scheduling.koordinator.sh", f"{Reservation.PLURAL}/status"): {"patch"},
     ("scheduling.sigs.k8s.io", PodGroup.PLURAL): {"patch"},
+    ("scheduling.k8s.io", "podgroups/status"): {"patch"},
     ("scheduling.koordinator.sh", "scheduleexplanations/status"): {"patch"},
     ("scheduling.koordinator.sh", ScheduleExplanation.PLURAL): {"delete"},
     ("scheduling.koordinator.sh", f"{ClusterNetworkTopology.PLURAL}/status"): {"patch"},

@@ -68,6 +68,7 @@ VOLUME_LIMIT_SCALING: Final = "VolumeLimitScaling"
 #: stands for both.
 GENERIC_WORKLOAD: Final = "GenericWorkload"
 GANG_SCHEDULING: Final = "GangScheduling"
+WORKLOAD_AWARE_PREEMPTION: Final = "WorkloadAwarePreemption"
 
 #: Gates of koord-scheduler that switch nothing here, and why.
 WITHOUT_EFFECT: Final[Mapping[str, str]] = {
@@ -131,6 +132,7 @@ OF_KUBERNETES: Final = frozenset(
         DRA_EXTENDED_RESOURCE,
         GENERIC_WORKLOAD,
         GANG_SCHEDULING,
+        WORKLOAD_AWARE_PREEMPTION,
         POD_LEVEL_RESIZE,
         NODE_DECLARED_FEATURES,
         STORAGE_CAPACITY_SCORING,

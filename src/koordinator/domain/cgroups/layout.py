@@ -20,6 +20,7 @@ _RUNTIME_PREFIXES: Final = {
     "cri-o": "crio-",
 }
 _BASES: Final = ("CgroupRoot", "Kubepods", "KubepodsBurstable", "KubepodsBesteffort")
+_KUBEPODS: Final = "kubepods"
 BESTEFFORT_BASE: Final = "KubepodsBesteffort"
 
 
@@ -32,14 +33,22 @@ class CgroupDriver(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CgroupLayout:
-    """Folders in their hierarchy, without slashes around."""
+    """Folders in their hierarchy, without slashes around.
+
+    ``root`` are the parts of the kubelet's ``cgroupRoot``, in which the folder of all pods is.
+    """
 
     driver: CgroupDriver = CgroupDriver.SYSTEMD
+    root: tuple[str, ...] = ()
 
     @property
     def kubepods(self) -> str:
         """Above all pods; those of kube QoS Guaranteed lie directly in it."""
-        return "kubepods.slice" if self.driver is CgroupDriver.SYSTEMD else "kubepods"
+        parts = (*self.root, _KUBEPODS)
+        if self.driver is CgroupDriver.CGROUPFS:
+            return "/".join(parts)
+        names = [part.replace("-", "_") for part in parts]  # a dash separates slices
+        return "/".join(f"{'-'.join(names[:end])}.slice" for end in range(1, len(names) + 1))
 
     @property
     def burstable(self) -> str:
@@ -64,10 +73,8 @@ class CgroupLayout:
     def pod(self, qos: KubeQos, uid: PathComponent) -> str:
         """Return the folder of a pod."""
         above = self.tier(qos)
-        if self.driver is CgroupDriver.CGROUPFS:
-            return f"{above}/pod{uid}"
-        stem = above.rpartition("/")[2].removesuffix(".slice")
-        return f"{above}/{stem}-pod{uid.replace('-', '_')}.slice"
+        is_systemd = self.driver is CgroupDriver.SYSTEMD
+        return self._below(above, f"pod{uid.replace('-', '_') if is_systemd else uid}")
 
     def container(self, pod_folder: str, container_id: str) -> str:
         """Return the folder of a container; its id is ``runtime://hash``, as the kubelet reports.
@@ -125,9 +132,31 @@ class CgroupLayout:
         return dict(zip(_BASES, folders, strict=True)).get(base, "")
 
     def _tier(self, name: str) -> str:
+        return self._below(self.kubepods, name)
+
+    def _below(self, folder: str, name: str) -> str:
         if self.driver is CgroupDriver.CGROUPFS:
-            return f"kubepods/{name}"
-        return f"kubepods.slice/kubepods-{name}.slice"
+            return f"{folder}/{name}"
+        stem = folder.rpartition("/")[2].removesuffix(".slice")
+        return f"{folder}/{stem}-{name}.slice"
+
+
+def cgroup_root_parts(text: str) -> tuple[str, ...]:
+    """Return the parts of a ``cgroupRoot`` of the kubelet, such as ``/kubelet``.
+
+    Raises InputError for one that leads out of the hierarchy.
+    """
+    return tuple(part for part in relative_path(text, path="cgroupRoot").split("/") if part)
+
+
+def layout_of(kubepods: str) -> CgroupLayout | None:
+    """Return the layout whose folder of all pods this is; None if it is none."""
+    *above, name = kubepods.split("/")
+    if name == _KUBEPODS:
+        return CgroupLayout(CgroupDriver.CGROUPFS, tuple(above))
+    root = tuple(name.removesuffix(".slice").split("-"))[:-1]
+    found = CgroupLayout(CgroupDriver.SYSTEMD, root)
+    return found if found.kubepods == kubepods else None
 
 
 def _default_folder(application: HostApplication) -> str:

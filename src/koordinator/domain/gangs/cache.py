@@ -173,6 +173,10 @@ class GangCache:
         gang = self.gangs.get(id_of_pod_group(pod_group))
         return [] if gang is None else self._set_terms(gang, None)
 
+    def pod_group(self, key: str) -> SchedulingPodGroup | None:
+        """Return a PodGroup of scheduling.k8s.io; None if it is not known."""
+        return self._pod_groups.get(key)
+
     def hold(self, pod: Pod) -> None:
         """Note that a member has got a place."""
         self._move(pod, MemberState.WAITING)

@@ -91,6 +91,16 @@ class GangDefaults:
 
 
 @dataclass(frozen=True, slots=True)
+class PodGroupTerms:
+    """What only a PodGroup of scheduling.k8s.io says."""
+
+    uid: str
+    priority: int
+    topology_key: str  # a label of which members need one value; empty: none
+    goes_as_whole: bool  # preempting one member means preempting all
+
+
+@dataclass(frozen=True, slots=True)
 class GangTerms:
     """How many members have to start together, and what happens while there are fewer."""
 
@@ -103,7 +113,7 @@ class GangTerms:
     group: tuple[str, ...]  # ids of the gangs that start together, its own among them, ascending
     has_object: bool = False  # there is a PodGroup
     workload: str = ""  # namespace/name of the Workload that says so
-    pod_group: SchedulingPodGroup | None = None  # of scheduling.k8s.io, that says so
+    pod_group: PodGroupTerms | None = None  # a PodGroup of scheduling.k8s.io says so
     network: keys.NetworkTopologySpec | None = None  # how near its members have to be
     warnings: tuple[str, ...] = ()  # what was ignored, and why
 
@@ -193,7 +203,14 @@ def terms_of_pod_group(pod_group: SchedulingPodGroup, defaults: GangDefaults) ->
         "spec.schedulingPolicy.gang.minCount",
         defaults,
     )
-    return replace(terms, pod_group=pod_group)
+    spec = pod_group.spec
+    said = PodGroupTerms(
+        uid=pod_group.metadata.uid,
+        priority=spec.priority or 0,
+        topology_key=spec.topology_key,
+        goes_as_whole=spec.is_disrupted_as_whole,
+    )
+    return replace(terms, pod_group=said)
 
 
 def _terms_of_policy(

@@ -30,9 +30,10 @@ from koordinator.host.network_tools import NetworkTools
 from koordinator.host.perf_events import NoPerfEvents, PerfEvents
 from koordinator.host.port import Host
 from koordinator.host.roots import HOST, Roots
+from koordinator.koordlet.app.cgroup_search import CgroupSearch
 from koordinator.koordlet.app.container_stops import ContainerStops
 from koordinator.koordlet.app.device_holders import DeviceHolders
-from koordinator.koordlet.app.events import BAD_SLO, node_event
+from koordinator.koordlet.app.events import BAD_SLO, CGROUPS_MISSING, node_event
 from koordinator.koordlet.app.evictions import EvictionManager
 from koordinator.koordlet.app.forecasts import Forecasts
 from koordinator.koordlet.app.gates import gates_of
@@ -53,7 +54,7 @@ from koordinator.koordlet.app.outbox import Outbox
 from koordinator.koordlet.app.reports import DeviceReport, SliceReport, TopologyReport, report_usage
 from koordinator.koordlet.app.timers import OnFailure, Timers
 from koordinator.koordlet.app.volumes import Volumes
-from koordinator.koordlet.cgroup_tree import CgroupTree, find_driver, find_version
+from koordinator.koordlet.cgroup_tree import CgroupTree, find_version
 from koordinator.koordlet.collectors.best_effort import BestEffortCollector
 from koordinator.koordlet.collectors.cold_pages import ColdPageCollector
 from koordinator.koordlet.collectors.context import CollectionContext, Collector
@@ -92,8 +93,6 @@ ResultT = TypeVar("ResultT")
 
 log = logging.getLogger(__name__)
 
-#: How long the kubelet may take to make the cgroups above all pods.
-LONGEST_WAIT_FOR_CGROUPS_S = 60.0
 _HOUSEKEEPING_S = 60.0
 
 
@@ -133,6 +132,7 @@ class KoordletOptions:
     audit_folder: str = ""
     audit_bytes: int = 16 << 20
     checkpoint_folder: str = ""
+    kubelet_cgroup_root: tuple[str, ...] | None = None
     prediction: PredictionOptions = field(default_factory=PredictionOptions)
 
 
@@ -177,11 +177,10 @@ class Koordlet:
         self._outbox = outbox
         self._gauges = gauges
         self._cgroups = CgroupTree(host, roots.cgroup, version)
-        self._layout = CgroupLayout()
-        self._layout_due_s = clock.now_s() + LONGEST_WAIT_FOR_CGROUPS_S
-        self._knows_driver = False
+        self._search = CgroupSearch(host, roots, self._cgroups, options.kubelet_cgroup_root)
+        self._told_of_cgroups = ""
         self._isolation = PodIsolation(on_failure)
-        self.state = NodeState(self._layout, self._isolation)
+        self.state = NodeState(self._search.layout, self._isolation)
         self.store = MetricStore(
             ReportPolicy().longest_s, options.collect_interval_s, options.pod_retention_s
         )
@@ -265,7 +264,7 @@ class Koordlet:
     def step(self) -> None:
         """Take in what is new and do what is due."""
         if self.state.update(self._watch):
-            self._tell_of_bad_slo()
+            self._warn(BAD_SLO, self.state.slo_problem)
         if self.state.is_synced and self.state.node is not None and self._finds_cgroups():
             self._publish_pods()  # a container may wait for them: before all that takes its time
             self._timers.run(self._clock.now_s())
@@ -277,22 +276,21 @@ class Koordlet:
         self._cpi.close()
 
     def _finds_cgroups(self) -> bool:
-        """Return whether it is known how folders of pods are called.
-
-        An agent may be started before the kubelet has made any: a wrong guess would measure and
-        write nothing for good.  Where there are still none after a minute (a kubelet that makes
-        none, ``cgroupsPerQOS: false``) it works without, and looks again in each step.
-        """
-        if self._knows_driver:
-            return True
-        found = find_driver(self._host, self._options.roots.cgroup, self._cgroups.version)
-        if found is None:
-            return self._clock.now_s() >= self._layout_due_s
-        self._knows_driver = True
-        if found is not self._layout.driver:
-            self._layout = CgroupLayout(found)
+        """Return whether the search for cgroups of pods is over; report it if they are missing."""
+        before = self._layout
+        is_over = self._search.is_over(self._clock.now_s())
+        if self._layout != before:
             self.state.use(self._layout)
-        return True
+        problem = self._search.problem
+        if problem != self._told_of_cgroups:
+            self._told_of_cgroups = problem
+            if problem:
+                self._warn(CGROUPS_MISSING, problem)
+        return is_over
+
+    @property
+    def _layout(self) -> CgroupLayout:
+        return self._search.layout
 
     # -- rounds ------------------------------------------------------------------------------
 
@@ -504,6 +502,7 @@ class Koordlet:
     def _keep_house(self, now_s: float) -> None:
         self.store.expire(now_s)
         self._executor.forget(now_s)
+        self._search.check(self.state.pods)
         self._volumes.forget()
         if self._gauges is not None:
             self._gauges.followed(slo=not self.state.slo_problem)
@@ -588,12 +587,13 @@ class Koordlet:
             if self._gpu_claims is not None:
                 self._gpu_claims.publish(wanted)
 
-    def _tell_of_bad_slo(self) -> None:
+    def _warn(self, reason: str, note: str) -> None:
+        """Report a warning about the node in an event, and in the log."""
+        log.warning("warning about the node", extra={"reason": reason, "note": note})
         node = self.state.node
         uid = node.metadata.uid if node is not None else ""
-        now_s = self._clock.now_s()
-        event = node_event(self._options.node_name, uid, BAD_SLO, self.state.slo_problem, now_s)
-        self._outbox.put("NodeSLO event", lambda cluster: cluster.report([event]))
+        event = node_event(self._options.node_name, uid, reason, note, self._clock.now_s())
+        self._outbox.put(f"event {reason}", lambda cluster: cluster.report([event]))
 
     def _snapshot(self, now_s: float) -> MetricsSnapshot:
         gates = self._options.gates

@@ -122,7 +122,8 @@ class ActivePlugin:
         moves_sums_only = self.speed.moves_sums_only
         if moves_sums_only is not None:
             return moves_sums_only(snapshot, pod)
-        return self.plugin.reads is not Reads.PLACED
+        holds = "reserve" in self.has and self.speed.filters(snapshot, pod)
+        return self.plugin.reads is not Reads.PLACED and not holds
 
     def normalized(self, raw: IntArray) -> IntArray:
         """Return final scores of the raw ones of feasible nodes."""

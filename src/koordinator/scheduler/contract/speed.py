@@ -52,7 +52,7 @@ class Speed:
     #: weight times the other to ``total``, ``(n,)``, at least elsewhere
     judge: Callable[[Snapshot, PodClass, int, BoolArray, IntArray], None] | None = None
     #: whether placing such a pod changes nothing but amounts and pod counts here; by default where
-    #: the plugin does not read ``PLACED``
+    #: the plugin does not read ``PLACED`` and reserves nothing for the pod
     moves_sums_only: Callable[[Snapshot, PodClass], bool] | None = None
     #: which raw score ``normalize`` makes the highest, if it does what ``spread_of`` does
     spread: Spread | None = None

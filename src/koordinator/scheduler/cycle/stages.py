@@ -1,6 +1,6 @@
 """The stages of a pod that is popped from the queue: filter, score, choose, reserve."""
 
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
@@ -270,9 +270,10 @@ class SchedulingCycle:
     ) -> NodeChoice | ReserveRefusal | None:
         """Return the best node and what to hold there.
 
-        Refused if a plugin can't reserve there; None if no node fits.  The pod's own
-        ``nominated_node`` comes before better ones; ``avoided`` rows don't count.  Of equally
-        scored nodes the one with the lowest rank is chosen (row order, unless told otherwise).
+        Where a plugin can't reserve on the best one, the next best is taken; refused for the first
+        reason if none is left.  None if no node fits.  The pod's own ``nominated_node`` comes
+        before better ones; ``avoided`` rows don't count.  Of equally scored nodes the one with the
+        lowest rank is chosen (row order, unless told otherwise).
         Raises ExtenderError.
         """
         snapshot, concerned = self._evaluator.view(pod_class), self._concerned(pod_class)
@@ -281,38 +282,61 @@ class SchedulingCycle:
             return None
         for active in self._learning if first_attempt else ():
             active.plugin.arrived(snapshot, pod_class)
+        refused: dict[int, ReserveRefusal | None] = dict.fromkeys(avoided)
+        own = self.state.nodes.rows.get(nominated_node)
+        views = (snapshot, concerned)
+        for row in self._candidates(pod, pod_class, nominated, views, own=own, refused=refused):
+            if row in refused:
+                continue
+            reserved = self._reserve(profile, snapshot, pod_class, row)
+            if isinstance(reserved, NodeChoice):
+                return reserved
+            refused[row] = reserved
+        return next((why for why in refused.values() if why is not None), None)
+
+    def _candidates(
+        self,
+        pod: Pod,
+        pod_class: PodClass,
+        nominated: Nominations,
+        views: tuple[Snapshot, ConcernedPlugins],  # of the pod
+        *,
+        own: int | None,
+        refused: Iterable[int],
+    ) -> Iterator[int]:
+        """Yield the rows that every filter accepts, in the order in which they are to be tried.
+
+        First a planned one and its ``own``, to which it is nominated, then always the best that is
+        not among the ``refused``, to which the caller adds.
+        """
+        snapshot, concerned = views
         extended = bool(self.extenders.members) and self.extenders.concerns(pod_class)
         planned = self._planned(snapshot, pod_class)
-        if (
-            planned is not None
-            and planned not in avoided
-            and (not extended or self._is_let(pod, planned))
-        ):
-            return self._reserve(profile, snapshot, pod_class, planned)
-        own = self.state.nodes.rows.get(nominated_node)
+        if planned is not None and (not extended or self._is_let(pod, planned)):
+            yield planned
         if (
             own is not None
-            and own not in avoided
             and self._is_free(own, pod, pod_class, nominated)
             and (not extended or self._is_let(pod, own))
         ):
-            return self._reserve(profile, snapshot, pod_class, own)
+            yield own
         evaluation = self._evaluator.of(pod_class, snapshot)
         filters = concerned.cluster_filters
         feasible = self._feasible(filters, evaluation, snapshot, pod_class)
         if nominated:
             feasible = self._beside_rivals(feasible, evaluation.best, pod, pod_class, nominated)
-        if avoided:
-            feasible = evaluation.best != UNFIT if feasible is None else feasible
-            feasible[list(avoided)] = False
         if extended:
             feasible = evaluation.best != UNFIT if feasible is None else feasible
             feasible = self.extenders.accepted(pod, feasible)
         asked = pod if extended else None
-        row = self._best(concerned, evaluation, snapshot, pod_class, feasible, extended=asked)
-        if row is None:
-            return None
-        return self._reserve(profile, snapshot, pod_class, row)
+        while True:
+            if left_out := [*refused]:
+                feasible = np.array(evaluation.best != UNFIT if feasible is None else feasible)
+                feasible[left_out] = False
+            row = self._best(concerned, evaluation, snapshot, pod_class, feasible, extended=asked)
+            if row is None:
+                return
+            yield row
 
     def _is_free(self, row: int, pod: Pod, pod_class: PodClass, nominated: Nominations) -> bool:
         what_if = StateWhatIf(self.profile, self.state, rivals_of(pod, nominated))

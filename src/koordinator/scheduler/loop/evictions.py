@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import structs
 
+from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.cluster.port import Cluster
 from koordinator.foundation.clock import Clock, to_datetime
@@ -80,28 +81,32 @@ class PreemptionExecutor:
         victims: Sequence[PlacedPod],
         by: Pod,
         job: str,
+        group: KubeObject | None = None,
     ) -> ClusterError | None:
         """Nominate pods, by key, to their places and delete the victims; return the first error.
 
         Whoever could not be deleted is a victim again with the next attempt.  Victims are told
-        that a ``job`` needs the room, of which ``by`` is the pod.
+        that a ``job`` needs the room, of which ``by`` is the pod; ``group`` is its PodGroup of
+        scheduling.k8s.io.
         """
         self._nominations.nominate(places)
         self._bindings.settle(victims)
         errors = []
         for victim in victims:
-            error = self._evict(victim, by, job)
+            error = self._evict(victim, by, job, group)
             if error is not None:
                 errors.append(error)
         return errors[0] if errors else None
 
-    def _evict(self, victim: PlacedPod, by: Pod, job: str) -> ClusterError | None:
+    def _evict(
+        self, victim: PlacedPod, by: Pod, job: str, group: KubeObject | None = None
+    ) -> ClusterError | None:
         """Delete a victim; return why that failed."""
         if self._bindings.preempt(victim.key):
             return None
         node = self._state.nodes.names[victim.row]
         meta = victim.pod.metadata
-        self._reporter.preempting(victim.pod, by, job)
+        self._reporter.preempting(victim.pod, by, job, group)
         try:
             self._cluster.delete(Pod, meta.name, meta.namespace, uid=meta.uid)
         except (NotFoundError, ConflictError):
@@ -109,7 +114,7 @@ class PreemptionExecutor:
         except ClusterError as error:
             return error
         self._note_leaving(victim)
-        self._reporter.preempted(victim.pod, by, job, node)
+        self._reporter.preempted(victim.pod, by, job, node, group)
         self._attempts.evicted(Evicted(victim.key, by.key, f"Preempted by {job} on node {node}"))
         return None
 

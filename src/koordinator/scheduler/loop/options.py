@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from koordinator.api.kube_version import V1_37
-from koordinator.api.kubescheduler import FeatureGates
+from koordinator.api.kubescheduler import NO_GATES, FeatureGates
 from koordinator.api.kubescheduler.gates import (
     CROSS_SCHEDULER_NOMINATION,
     POD_LEVEL_RESIZE,
@@ -34,6 +34,7 @@ class SchedulerOptions:
     transforms: tuple[Callable[[Pod], Pod], ...] = ()  # pods as they are seen, wherever they run
     heeds_other_schedulers: bool = False  # keeps the places to which they nominate pods
     resize: ResizeRules = DEFAULT_RULES
+    gates: FeatureGates = NO_GATES
 
     def with_gates(self, gates: FeatureGates) -> "SchedulerOptions":
         """Return the options as the feature gates that are on change them."""
@@ -45,6 +46,7 @@ class SchedulerOptions:
             self,
             heeds_other_schedulers=CROSS_SCHEDULER_NOMINATION in gates,
             transforms=tuple(it for gate, it in transforms.items() if gate in gates),
+            gates=gates,
             resize=ResizeRules(
                 sums_per_pod=gates.level >= V1_37, pod_level=POD_LEVEL_RESIZE in gates
             ),

@@ -27,8 +27,11 @@ class Patches:
         self._cluster, self._clock = cluster, clock
         self._sent: dict[str, _Sent] = {}  # in the order of the times
 
-    def send(self, old: KubeObject, new: KubeObject) -> bool:
-        """Have an object changed; False if just that is under way already."""
+    def send(self, old: KubeObject, new: KubeObject, subresource: str = "") -> bool:
+        """Have an object changed; False if just that is under way already.
+
+        ``subresource``: only that is written, such as the status.
+        """
         patch, now_s = merge_patch(old, new), self._clock.now_s()
         sent = self._sent.get(old.key)
         if sent is not None and sent.patch == patch and now_s < sent.at_s + AGAIN_S:
@@ -36,7 +39,9 @@ class Patches:
         self._sent.pop(old.key, None)
         self._sent[old.key] = _Sent(patch, now_s)
         meta = old.metadata
-        report = ObjectPatch(type(old), meta.namespace, meta.name, patch, uid=meta.uid)
+        report = ObjectPatch(
+            type(old), meta.namespace, meta.name, patch, uid=meta.uid, subresource=subresource
+        )
         self._cluster.report([report])
         return True
 

@@ -193,13 +193,16 @@ class Reporter:
         meta = pod.metadata
         self._cluster.report([PodReport(meta.namespace, meta.name, meta.uid, nominated_node=node)])
 
-    def preempting(self, victim: Pod, by: Pod, job: str) -> None:
+    def preempting(self, victim: Pod, by: Pod, job: str, group: KubeObject | None = None) -> None:
         """Tell a victim why it goes, just before it does; ``job`` is the pod ``by`` or its gang.
 
-        Always: who follows the cluster can't know otherwise that nobody else deleted it.
+        ``group`` is the PodGroup of scheduling.k8s.io that preempts.  Written always: readers of
+        the cluster could not tell otherwise who deleted the pod.
         """
         why = f"{by.spec.scheduler_name}: preempting to accommodate "
-        if job == f"pod {by.key}":
+        if group is not None:
+            why += "a higher priority podgroup"
+        elif job == f"pod {by.key}":
             why += "a higher priority pod"
         else:
             why += f"higher priority pods, preemptor: {job}, triggerPod: {by.key}"
@@ -213,16 +216,20 @@ class Reporter:
         )
         self._report(victim, condition)
 
-    def preempted(self, victim: Pod, by: Pod, job: str, node: str) -> None:
+    def preempted(
+        self, victim: Pod, by: Pod, job: str, node: str, group: KubeObject | None = None
+    ) -> None:
         """Tell for whom a victim has to go."""
         if not self._enabled:
             return
         text = f"Preempted by pod {by.metadata.uid} on node {node}"
-        if job != f"pod {by.key}":
+        if group is not None:
+            text = f"Preempted by podgroup {group.metadata.uid} on node cluster"
+        elif job != f"pod {by.key}":
             text += f" for {job}"
         scheduler = by.spec.scheduler_name
         event = self._event(victim, scheduler, DISPLACED, text)
-        self._cluster.report([replace(event, related=reference_to(by))])
+        self._cluster.report([replace(event, related=reference_to(group or by))])
 
     def _report(self, pod: Pod, condition: Condition) -> None:
         meta = pod.metadata

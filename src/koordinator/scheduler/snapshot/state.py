@@ -403,6 +403,14 @@ class ClusterState:
             if held.devices:
                 yield self.holds.by_uid[held.offer.uid].left.devices if held.offer else held.devices
 
+    def pod_named(self, key: str) -> Pod | None:
+        """Return a pod, with a node or without; None if unknown."""
+        placed = self.placed(key)
+        if placed is not None:
+            return placed.pod
+        unbound = self.unbound.get(key)
+        return None if unbound is None else unbound[0]
+
     def _note_object(self, item: KubeObject) -> None:
         if isinstance(item, ResourceClaim):
             claim = self.objects.get(ResourceClaim, item.key)

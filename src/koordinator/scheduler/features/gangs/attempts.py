@@ -3,12 +3,12 @@
 Whoever stands in the queue for the group is popped; here all members are decided, told and sent on.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from koordinator.api.pod import Pod
-from koordinator.domain.gangs import GangAttempt, GangCache
+from koordinator.domain.gangs import Gang, GangAttempt, GangCache
 from koordinator.foundation.errors import ClusterError, ExtenderError
 from koordinator.scheduler.binding import Assumed
 from koordinator.scheduler.contract import EXTENDER, NOTHING, ActivePlugin, AllocationResult
@@ -18,6 +18,7 @@ from koordinator.scheduler.cycle import (
     ReserveRefusal,
     SchedulingCycle,
     Scorecard,
+    priority_of,
 )
 from koordinator.scheduler.diagnosis import Diagnosis, never_fits
 from koordinator.scheduler.features.gangs.placement import (
@@ -26,6 +27,13 @@ from koordinator.scheduler.features.gangs.placement import (
     GangPlacer,
     Verdict,
     Wanted,
+)
+from koordinator.scheduler.features.gangs.pod_group_conditions import PodGroupConditions
+from koordinator.scheduler.features.gangs.pod_group_messages import (
+    GroupRejection,
+    inconsistency,
+    preemption_result,
+    rejection,
 )
 from koordinator.scheduler.features.gangs.preemption import (
     GangHeadroom,
@@ -38,6 +46,7 @@ from koordinator.scheduler.features.gangs.topology_preemption import TopologyPre
 from koordinator.scheduler.features.gangs.waiting_gangs import WaitingGangs
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.loop.outcomes import RoomSought
+from koordinator.scheduler.preemption import PREEMPT_NEVER
 from koordinator.scheduler.queue import Need, QueuedPod, QueueState
 from koordinator.scheduler.snapshot import PodClass, Snapshot
 
@@ -64,9 +73,14 @@ class GangScheduler:
     """Decides the gangs of one scheduler."""
 
     def __init__(
-        self, handle: SchedulerHandle, reports: GangReports, metrics: "GangMetrics | None"
+        self,
+        handle: SchedulerHandle,
+        reports: GangReports,
+        conditions: PodGroupConditions,
+        metrics: "GangMetrics | None",
     ) -> None:
         self._handle, self._reports, self._metrics = handle, reports, metrics
+        self._conditions = conditions
         state, binder = handle.state, handle.binder
         self._placer = GangPlacer(binder, self._choose_member, self._diagnose_member, self._card)
         self._topology_placer = TopologyPlacer(state, binder, self._placer, self._card)
@@ -100,6 +114,9 @@ class GangScheduler:
         alone = gangs.starts_alone(head.pod)
         if not alone and gangs.why_gated(head.pod):
             handle.queue.postpone(head, handle.clock.now_s())
+            return 0
+        group = self._pod_group(gangs, head.pod)
+        if group is not None and self._contradicts(gangs, group, head):
             return 0
         version = (gangs.version(head.pod), demand and self._topology_placer.version(demand))
         attempt = gangs.attempt_alone(head.pod) if alone else gangs.attempt(head.pod)
@@ -144,6 +161,8 @@ class GangScheduler:
             took_s = handle.attempts.elapsed_s()
             self._metrics.gang_decided(len(members), took_s, placed=not decision.is_lost)
         if decision.is_lost:
+            if group is not None:
+                _in_order_of_kube_scheduler(cycle, attempt, decision, members)
             headroom = self._headroom_for(cycle, group_attempt, decision, members, demand)
             has_network = demand is None or not demand.refusal
             level = demand.must if demand is not None else None
@@ -154,6 +173,72 @@ class GangScheduler:
         else:
             self._start_gang(cycle, gangs, group_attempt, decision, demand)
         return len(members)
+
+    def _pod_group(self, gangs: GangCache, pod: Pod) -> Gang | None:
+        """Return the gang of a PodGroup of scheduling.k8s.io that starts with no others."""
+        gang = gangs.gang_of(pod)
+        if gang is None or gang.terms is None or gang.terms.pod_group is None:
+            return None
+        return gang if len(gang.terms.group) == 1 else None
+
+    def _contradicts(self, gangs: GangCache, gang: Gang, head: QueuedPod) -> bool:
+        """Return whether the members contradict their PodGroup; then they are told so."""
+        handle = self._handle
+        assert gang.terms is not None  # noqa: S101 -- the caller looked
+        terms = gang.terms.pod_group
+        found = (handle.state.pod_named(key) for key in sorted(gang.members))
+        pods = [pod for pod in found if pod is not None]
+        pods.sort(key=lambda pod: bool(pod.spec.node_name))  # those to be placed come first
+        text = inconsistency(terms, handle.options.gates.level, pods) if terms else ""
+        if not text:
+            return False
+        gangs.set_representative(head.pod)
+        handle.attempts.fail(head, text)
+        for pod in pods:
+            if not pod.spec.node_name and pod.key != head.key:
+                handle.reporter.failed(pod, text, "SchedulerError")
+        self._conditions.failed(gang, text)
+        return True
+
+    def _group_rejection(
+        self,
+        cycle: SchedulingCycle,
+        gangs: GangCache,
+        group_attempt: GangGroupAttempt,
+        decision: GangDecision,
+        headroom: GangHeadroom,
+    ) -> GroupRejection | None:
+        """Return what kube-scheduler says of a PodGroup that found too few places, and note it.
+
+        None for gangs of other kinds.
+        """
+        gang = self._pod_group(gangs, group_attempt.head.pod)
+        is_alone = group_attempt.attempt.is_alone
+        if gang is None or gang.terms is None or is_alone or not decision.failed:
+            return None
+        had_places = gang.bound + gang.waiting
+        least, scheduled = gang.terms.min_member, had_places + decision.had_place
+        post_filter = [active.name for active in cycle.profile.post_filter]
+        below = max((priority_of(queued.pod) for queued, _, _ in decision.failed), default=0)
+        has_victims = self._headrooms.has_pods_below(below)
+        most: int | None = None
+        if has_victims and not headroom.pods:
+            bound = cycle.bound(decision.failed[0][1])
+            room = self._headrooms.most(cycle, bound, below, None)
+            most = max(scheduled, min(had_places + room, least - 1))
+        said = ""
+        if {"DefaultPreemption", "Coscheduling"}.intersection(post_filter):
+            said = preemption_result(
+                headroom,
+                least,
+                most,
+                has_victims=has_victims,
+                is_eligible=group_attempt.head.pod.spec.preemption_policy != PREEMPT_NEVER,
+            )
+        gates = self._handle.options.gates
+        found = rejection(gates, least, scheduled, said, post_filter)
+        self._conditions.refused(gang, found.group)
+        return found
 
     def _clear(self, cycle: SchedulingCycle, members: Sequence[Wanted]) -> None:
         """Take away what earlier attempts for the members have left; where it stays, they wait."""
@@ -302,7 +387,7 @@ class GangScheduler:
             short = [(queued, pod_class) for queued, pod_class, _ in failed]
             headroom = self._headroom_for(cycle, group_attempt, decision, short, demand)
         error = (
-            self._free_headroom(group_attempt.attempt, failed[0][0].pod, headroom)
+            self._free_headroom(group_attempt.attempt, failed[0][0].pod, headroom, gangs)
             if failed
             else None
         )
@@ -330,13 +415,16 @@ class GangScheduler:
         self._handle.bindings.settle_waiting()
 
     def _free_headroom(
-        self, attempt: GangAttempt, by: Pod, headroom: GangHeadroom
+        self, attempt: GangAttempt, by: Pod, headroom: GangHeadroom, gangs: GangCache
     ) -> ClusterError | None:
         """Nominate members to their places and delete the victims; return what went wrong first."""
         if not headroom.places:
             return None
         job = f"gang group {attempt.group_id}"
-        return self._handle.evictions.free_headroom(headroom.pods, headroom.victims, by, job)
+        gang = self._pod_group(gangs, by)
+        group = gangs.pod_group(gang.pod_group) if gang is not None else None
+        evictions = self._handle.evictions
+        return evictions.free_headroom(headroom.pods, headroom.victims, by, job, group)
 
     def _permit_all(self, cycle: SchedulingCycle, placed: Sequence[Assumed]) -> bool:
         """Let all members go if the gang says so; what it says of one, it says of all."""
@@ -376,10 +464,13 @@ class GangScheduler:
                 others.append(waiting.queued)
                 left.append(waiting.queued.pod)
                 headroom.keep_place(waiting.queued.pod, waiting.node)
-        error = self._free_headroom(attempt, head.pod, headroom)
+        group = self._group_rejection(cycle, gangs, group_attempt, decision, headroom)
+        error = self._free_headroom(attempt, head.pod, headroom, gangs)
         for pod in left:
             if pod.key not in headroom.pods:
                 self._handle.queue.on_place_left(pod, self._handle.clock.now_s())
+        verdicts = {queued.key: verdict for queued, _, verdict in decision.failed}
+        texts = _Texts(headroom, error, group, verdicts)
         if decision.failed:
             queued, pod_class, verdict = decision.failed[0]
             self._handle.queue.take_all([queued], self._handle.clock.now_s())
@@ -387,8 +478,7 @@ class GangScheduler:
             node = headroom.places.get(queued.key, "")
             said = f'Gang "{own_id}" gets rejected due to pod is unschedulable'
             said = "" if attempt.is_alone else said
-            if told := headroom_message(headroom, node, error):
-                said = f"{said} {told}".lstrip()
+            said = texts.of_refused(said, node)
             self._reject_member(
                 cycle,
                 queued,
@@ -412,8 +502,7 @@ class GangScheduler:
             self._handle.attempts.fail(head, message)
         for other in others:
             node = headroom.places.get(other.key, "")
-            said = headroom_message(headroom, node, error)
-            text = f"{message} {said}" if said else message
+            text = texts.of_other(other, message, node)
             self._tell_member(other, gate, text, keeps_nomination=bool(node) or headroom.keeps)
         if decision.failed and error is None:
             self._headrooms.note_failure(group_attempt, self._handle.diagnoses.world())
@@ -501,6 +590,34 @@ class GangScheduler:
         return known or self._handle.diagnoses.diagnose(cycle, queued.pod, pod_class)
 
 
+@dataclass(frozen=True, slots=True)
+class _Texts:
+    """Texts for members of a gang that found too few places.
+
+    ``group`` are those of kube-scheduler, if it is a PodGroup of scheduling.k8s.io.
+    """
+
+    headroom: GangHeadroom
+    error: ClusterError | None
+    group: GroupRejection | None
+    verdicts: Mapping[str, Verdict]  # on members that found no node, by key
+
+    def of_refused(self, said: str, node: str) -> str:
+        """Return what follows the reason of the member that found no node."""
+        if self.group is not None:
+            return self.group.refused
+        return f"{said} {headroom_message(self.headroom, node, self.error)}".strip()
+
+    def of_other(self, queued: QueuedPod, message: str, node: str) -> str:
+        """Return what another member is told; ``message`` is about the one that found none."""
+        if self.group is None:
+            return f"{message} {headroom_message(self.headroom, node, self.error)}".rstrip()
+        verdict = self.verdicts.get(queued.key)
+        if verdict is None:
+            return self.group.others
+        return f"{_reason(verdict)} {self.group.refused}".rstrip()
+
+
 def _refusal(verdict: Verdict) -> ReserveRefusal:
     if isinstance(verdict, ReserveRefusal):
         return verdict
@@ -509,3 +626,25 @@ def _refusal(verdict: Verdict) -> ReserveRefusal:
 
 def _reason(verdict: Verdict) -> str:
     return verdict.reason if isinstance(verdict, ReserveRefusal) else verdict.message()
+
+
+def _in_order_of_kube_scheduler(
+    cycle: SchedulingCycle,
+    attempt: GangAttempt,
+    decision: GangDecision,
+    members: Sequence[Wanted],
+) -> None:
+    """Let those members of a lost attempt fail that kube-scheduler would have failed.
+
+    Members that are alike are tried by priority and arrival, until too many have found no node.
+    """
+    if not decision.failed or len({cycle.run_key(kind) for _, kind in members}) > 1:
+        return
+    numbers = {key: number for number, key in enumerate(attempt.members)}
+    ordered = sorted(members, key=lambda one: (-priority_of(one[0].pod), numbers[one[0].key]))
+    first, spare = decision.had_place, max(min(attempt.spare.values(), default=0), 0)
+    verdict = decision.failed[0][2]
+    failed = ordered[first : first + spare + 1] or ordered[-1:]
+    decision.failed = [(queued, pod_class, verdict) for queued, pod_class in failed]
+    keys = {queued.key for queued, _ in failed}
+    decision.others = [queued for queued, _ in members if queued.key not in keys]

@@ -15,6 +15,7 @@ from koordinator.scheduler.contract import Action, ClusterEvent, QueueGate
 from koordinator.scheduler.cycle import NodeChoice, ReserveRefusal, SchedulingCycle
 from koordinator.scheduler.features.gangs.attempts import GangScheduler, GangUnit
 from koordinator.scheduler.features.gangs.pages import gang_page, gangs_page
+from koordinator.scheduler.features.gangs.pod_group_conditions import PodGroupConditions
 from koordinator.scheduler.features.gangs.reports import GangReports, JobPlaces
 from koordinator.scheduler.loop.feature import Ask, Feature, Page
 from koordinator.scheduler.loop.handle import SchedulerHandle
@@ -46,7 +47,10 @@ class GangFeature(Feature):
             places=places,
             enabled=handle.options.report,
         )
-        self._attempts = GangScheduler(handle, self._reports, metrics)
+        self._conditions = PodGroupConditions(
+            handle.cluster, handle.clock, caches, enabled=handle.options.report
+        )
+        self._attempts = GangScheduler(handle, self._reports, self._conditions, metrics)
         self._shrank = False  # one may be short of members now
         if metrics is not None:
             metrics.watch(caches)
@@ -102,6 +106,7 @@ class GangFeature(Feature):
     def _heard_pod_group(self, group: SchedulingPodGroup, event: WatchEvent) -> None:
         queue, now_s = self._handle.queue, self._handle.clock.now_s()
         self._shrank, gone = True, event.type is EventType.DELETED
+        self._conditions.heard(group.key)
         for gangs in self.caches:
             ready = (gangs.drop_pod_group if gone else gangs.put_pod_group)(group)
             queue.activate(ready, now_s)
@@ -161,6 +166,9 @@ class GangFeature(Feature):
             if queued.run_key is None:  # else it is in no gang
                 for gangs in self.caches:
                     gangs.hold(queued.pod)
+                    gang = gangs.gang_of(queued.pod)
+                    if gang is not None and gang.pod_group and gangs.may_start(queued.pod):
+                        self._conditions.scheduled(gang)
 
     def mates(self, pod: Pod) -> Sequence[str]:
         """Return the members of a pod's gang that need a place."""
@@ -196,15 +204,17 @@ class GangFeature(Feature):
         if not leads:
             self._handle.isolation.each("following", (self._reports.follow,))
         else:
-            self._handle.isolation.each("PodGroup status", (self._reports.write,))
+            writes = (self._reports.write, self._conditions.write)
+            self._handle.isolation.each("PodGroup status", writes)
 
     def next_wakeup_s(self, *, synced: bool) -> float | None:
         """Return when something of a gang is to be written."""
         if not synced:
             return None
-        return (
-            self._handle.clock.now_s() if self._reports.is_behind else self._reports.next_wakeup_s()
-        )
+        if self._reports.is_behind:
+            return self._handle.clock.now_s()
+        times = (self._reports.next_wakeup_s(), self._conditions.next_wakeup_s())
+        return min((at_s for at_s in times if at_s is not None), default=None)
 
     def pages(self, ask: Ask) -> Mapping[str, Page]:
         """Return the pages of gangs; those of further profiles know the same."""

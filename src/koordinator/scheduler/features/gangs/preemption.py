@@ -84,7 +84,8 @@ class GangPreemption:
         bound, of_row = cycle.bound(lost.pod_class), cycle.domains_at(lost.level)
         return self.most(cycle, bound, lost.below, of_row) < lost.least
 
-    def _has_pods_below(self, priority: int) -> bool:
+    def has_pods_below(self, priority: int) -> bool:
+        """Return whether a pod of lower priority has a place."""
         return self._lowest_priority() < priority
 
     def _lowest_priority(self) -> int:
@@ -106,7 +107,7 @@ class GangPreemption:
 
         They evict nobody who is as important.
         """
-        if not cycle.profile.post_filter or not self._has_pods_below(below):
+        if not cycle.profile.post_filter or not self.has_pods_below(below):
             return 0
         return UNBOUNDED if bound is None else bound.most(below, of_row)
 
@@ -117,7 +118,7 @@ class GangPreemption:
         if any(cycle.run_key(one) != run_key for _, one in members):
             return False
         below = max(priority_of(queued.pod) for queued, _ in members)
-        if not self._has_pods_below(below):
+        if not self.has_pods_below(below):
             return False
         return self.most(cycle, cycle.bound(first), below, None) < least
 

@@ -31,6 +31,7 @@ from koordinator.scheduler.snapshot.numa import BIND_POLICIES, POLICIES
 
 SINGLE = POLICIES.index(NumaTopologyPolicy.SINGLE_NUMA_NODE)
 RESTRICTED = POLICIES.index(NumaTopologyPolicy.RESTRICTED)
+NO_POLICY = POLICIES.index(NumaTopologyPolicy.NONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,8 @@ def align_view(
 ) -> AlignedScores:
     """Return the NUMA nodes for the pod on rows with the policy Restricted or SingleNUMANode.
 
-    All other rows are admitted: nothing is aligned there before a node is chosen.
+    Under BestEffort nothing is aligned before a node is chosen; rows are admitted whose NUMA nodes
+    have enough.  Rows without a policy are admitted.
     """
     numa, rows = view.numa, view.row_numbers
     kinds = kinds_of(view, asked)
@@ -70,10 +72,12 @@ def align_view(
             aligned.admitted[where], aligned.zones[where] = found.admitted, found.zones
             aligned.scores[where] = found.scores
     if numa.any_wide:
-        for place in np.flatnonzero(kinds.strict & numa.wide[rows]).tolist():
+        strict = kinds.strict
+        for place in np.flatnonzero(kinds.aligned & numa.wide[rows]).tolist():
             at = align_at(settings, view, place, pod, asked)
             aligned.admitted[place] = isinstance(at, NumaPlacement)
-            aligned.zones[place] = at.zones if isinstance(at, NumaPlacement) else 0
+            zones = at.zones if isinstance(at, NumaPlacement) else 0
+            aligned.zones[place] = zones if strict[place] else 0
     return aligned
 
 
@@ -83,12 +87,36 @@ def _align_kind(
     """Return NUMA nodes and scores of rows that all have one policy, and bind CPUs by one."""
     bind, policy = divmod(kind, len(POLICIES))
     request = asked.request(BIND_POLICIES[bind])
-    strict = policy in (SINGLE, RESTRICTED)
-    if request is None or not strict:
+    if request is None or policy not in {SINGLE, RESTRICTED}:
         n = len(view)
-        admitted = np.full(n, not strict)
+        admitted = np.full(n, policy == NO_POLICY)
+        if request is not None and policy != NO_POLICY:
+            admitted = _with_enough(settings, view, pod, asked, request)
         return AlignedScores(admitted, np.zeros(n, np.int64), np.zeros(n, np.int64))
     return _align_rows(settings, view, pod, asked, (request, POLICIES[policy]))
+
+
+def _with_enough(
+    settings: AlignmentSettings,
+    view: Snapshot,
+    pod: PodClass,
+    asked: NumaRequirements,
+    request: NumaRequest,
+) -> BoolArray:
+    """Return which rows with the policy BestEffort have NUMA nodes with enough, ``(n,)``.
+
+    The pod gets a set that has enough for it, or all NUMA nodes.
+    """
+    rows = view.numa.arrays.select(view.row_numbers)
+    everything = rows.exists @ (1 << np.arange(rows.exists.shape[1]))
+    enough, some = np.zeros(len(view), bool), np.zeros(len(view), bool)
+    for found in fits_of(rows, request).sets:
+        some |= found.fits
+        enough |= found.fits & (found.zones == everything)
+    for place in np.flatnonzero(some & ~enough).tolist():
+        at = align_at(settings, view, place, pod, asked)
+        enough[place] = isinstance(at, NumaPlacement)
+    return enough
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,16 +145,22 @@ class Kinds:
     @property
     def strict(self) -> BoolArray:
         """``(n,)``: the policy is one of those that are kept before a node is chosen."""
-        if self.only is not None:
-            return np.full(self.count, self.may_be_strict)
         policies = self.policies
         strict: BoolArray = (policies == SINGLE) | (policies == RESTRICTED)
         return strict
 
     @property
-    def may_be_strict(self) -> bool:
+    def aligned(self) -> BoolArray:
+        """``(n,)``: there is a policy."""
+        if self.only is not None:
+            return np.full(self.count, self.may_be_aligned)
+        aligned: BoolArray = self.policies != NO_POLICY
+        return aligned
+
+    @property
+    def may_be_aligned(self) -> bool:
         """Whether this can be so of any row; of alike ones, whether it is."""
-        return self.only is None or self.only % len(POLICIES) in {SINGLE, RESTRICTED}
+        return self.only is None or self.only % len(POLICIES) != NO_POLICY
 
 
 _KINDS: Memo[Kinds] = Memo()

@@ -85,10 +85,10 @@ def verdicts(
             of_nodes = numa.policy[rows]
             found.add((of_nodes > 0) & (of_nodes != own), POLICY_MISMATCH)
         _add_by_binding(found, view, asked, kinds)
-    if kinds.may_be_strict:
+    if kinds.may_be_aligned:
         refused = ~aligned().admitted  # also where there are no NUMA nodes
         if kinds.only is None:
-            refused &= kinds.strict
+            refused &= kinds.aligned
         if np.logical_or.reduce(refused):
             there = numa.arrays.exists[rows].any(axis=1) | numa.wide[rows]
             found.add(refused & ~there, MISSING_ZONES)

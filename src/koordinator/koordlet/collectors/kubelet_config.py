@@ -1,0 +1,102 @@
+"""The configuration of the kubelet, as far as its cgroups depend on it.
+
+Source: kubernetes staging/src/k8s.io/kubelet/config/v1beta1/types.go; cmd/kubelet/app/options.
+"""
+
+from dataclasses import dataclass
+
+import msgspec
+import yaml
+
+from koordinator.domain.cgroups.layout import cgroup_root_parts
+from koordinator.foundation.decoders import convert
+from koordinator.foundation.errors import HostError, InputError
+from koordinator.host.port import Files
+from koordinator.host.roots import Roots
+
+_FLAG = "--cgroup-root"
+
+
+class _File(msgspec.Struct, rename="camel"):
+    cgroup_root: str | None = None
+    memory_throttling_factor: float | None = None
+    memory_reservation_policy: str | None = None
+    feature_gates: dict[str, bool] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletConfig:
+    """What is known of the configuration.
+
+    ``cgroup_root`` are the parts of the folder above that of all pods; None if it is not stated.
+    ``started`` identifies the process, empty if none was found.
+    """
+
+    cgroup_root: tuple[str, ...] | None = None
+    memory_throttling_factor: float | None = None
+    memory_reservation_policy: str = ""
+    memory_qos: bool | None = None
+    started: str = ""
+
+
+def read_kubelet_config(files: Files, roots: Roots) -> KubeletConfig:
+    """Return the configuration of ``config.yaml``, and of the command line of the process."""
+    found = _read_file(files, f"{roots.kubelet}/config.yaml")
+    process = _find_process(files, roots.proc)
+    stated = found.cgroup_root
+    started = ""
+    if process is not None:
+        stated = _flag(_text(files, f"{process}/cmdline").split("\0")) or stated
+        started = _start_time(files, process)
+    return KubeletConfig(
+        cgroup_root=_parts(stated),
+        memory_throttling_factor=found.memory_throttling_factor,
+        memory_reservation_policy=found.memory_reservation_policy or "",
+        memory_qos=found.feature_gates.get("MemoryQoS"),
+        started=started,
+    )
+
+
+def _read_file(files: Files, path: str) -> _File:
+    try:
+        return convert(yaml.safe_load(files.read(path)) or {}, _File)
+    except (HostError, yaml.YAMLError, msgspec.ValidationError):
+        return _File()
+
+
+def _find_process(files: Files, proc: str) -> str | None:
+    """Return the folder of the kubelet's process."""
+    for name in files.folders(proc):
+        if name.isdigit() and _text(files, f"{proc}/{name}/comm").strip() == "kubelet":
+            return f"{proc}/{name}"
+    return None
+
+
+def _start_time(files: Files, process: str) -> str:
+    """Return the process and its start, in clock ticks since boot."""
+    fields = _text(files, f"{process}/stat").rpartition(")")[2].split()
+    return f"{process}@{fields[19]}" if len(fields) > 19 else process  # noqa: PLR2004 -- proc(5)
+
+
+def _flag(arguments: list[str]) -> str | None:
+    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        name, equals, value = argument.partition("=")
+        if name == _FLAG:
+            return value if equals else following
+    return None
+
+
+def _parts(stated: str | None) -> tuple[str, ...] | None:
+    if stated is None:
+        return None
+    try:
+        return cgroup_root_parts(stated)
+    except InputError:
+        return None
+
+
+def _text(files: Files, path: str) -> str:
+    try:
+        return files.read(path)
+    except HostError:
+        return ""

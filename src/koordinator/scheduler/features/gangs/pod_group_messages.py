@@ -1,0 +1,121 @@
+"""Messages of kube-scheduler about PodGroups of scheduling.k8s.io that found too few places.
+
+Source: kubernetes 1.36 and 1.37 pkg/scheduler/schedule_one_podgroup.go
+``submitPodGroupAlgorithmResult``, framework/plugins/gangscheduling ``PlacementFeasible`` and
+``Permit``, framework/preemption/podgrouppreemption.go ``Preempt``.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from koordinator.api.kube_version import V1_37, KubeVersion
+from koordinator.api.kubescheduler import FeatureGates
+from koordinator.api.kubescheduler.gates import WORKLOAD_AWARE_PREEMPTION
+from koordinator.api.pod import Pod
+from koordinator.domain.gangs import PodGroupTerms
+from koordinator.scheduler.features.gangs.preemption import GangHeadroom
+from koordinator.scheduler.preemption import NEVER, PREEMPT_LOWER_PRIORITY
+
+UNSCHEDULABLE: Final = "pod group is unschedulable"
+NO_VICTIMS: Final = "No preemption victims found for incoming preemptor"
+ONGOING: Final = "ongoing preemption on nominated nodes"
+_WAITS: Final = "waiting for minCount pods from a gang to be scheduled"
+_NOT_REJECTED: Final = "one or more plugins asked to wait and no plugin rejected pod"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRejection:
+    """Texts about one attempt that a PodGroup has lost.
+
+    ``refused`` follows the reason of a member that found no node; ``others`` is told to members
+    that had a place or were not tried, ``group`` to the PodGroup.
+    """
+
+    refused: str
+    others: str
+    group: str
+
+
+def rejection(
+    gates: FeatureGates, least: int, scheduled: int, preemption: str, post_filter: Sequence[str]
+) -> GroupRejection:
+    """Return the texts about a PodGroup of which ``scheduled`` of ``least`` members have places.
+
+    ``preemption`` is the result of group preemption, empty if it was not asked for; ``post_filter``
+    names the PostFilter plugins of the profile.
+    """
+    if gates.level >= V1_37:
+        parts = [shortage(least, scheduled)]
+        if preemption:
+            parts.append(f"pod group preemption: {preemption}")
+        text = ", ".join(parts)
+        return GroupRejection("", f"{UNSCHEDULABLE}, {text}", text)
+    said = []
+    if "DynamicResources" in post_filter:
+        said.append("no new claims to deallocate")
+    if WORKLOAD_AWARE_PREEMPTION in gates:
+        said.append("preemption: not eligible due to workload aware preemption enabled")
+    refused = ", ".join(said) if WORKLOAD_AWARE_PREEMPTION in gates else ""
+    others = f"{UNSCHEDULABLE}, {_WAITS}, {_NOT_REJECTED}"
+    return GroupRejection(refused, others, preemption or UNSCHEDULABLE)
+
+
+def shortage(least: int, scheduled: int) -> str:
+    """Return why a PodGroup is given up.
+
+    Its members are tried until so many have failed that the rest is one too few.
+    """
+    remaining = max(least - 1 - scheduled, 0)
+    return f"minCount ({least}) cannot be satisfied: {scheduled} scheduled, {remaining} remaining"
+
+
+def preemption_result(
+    headroom: GangHeadroom,
+    least: int,
+    scheduled: int | None,
+    *,
+    has_victims: bool,
+    is_eligible: bool,
+) -> str:
+    """Return what came of group preemption.
+
+    ``is_eligible``: the pods may preempt; ``has_victims``: there are pods of lower priority;
+    ``scheduled`` members would find places without them, None: not known.
+    """
+    if headroom.pods:
+        count = len(headroom.victims)
+        return f"found a placement for podgroup, preempting {count} victims" if count else ONGOING
+    if not is_eligible:
+        return NEVER
+    if not has_victims or scheduled is None:
+        return NO_VICTIMS
+    return shortage(least, min(scheduled, least - 1))
+
+
+def inconsistency(terms: PodGroupTerms, level: KubeVersion, members: Iterable[Pod]) -> str:
+    """Return how members contradict their group or each other; empty if they agree."""
+    if level < V1_37:
+        return ""
+    scheduler = policy = ""
+    for pod in members:
+        scheduler = scheduler or pod.spec.scheduler_name
+        if pod.spec.scheduler_name != scheduler:
+            return (
+                "all pods in a single pod group should have the same .spec.schedulerName set, "
+                f'got: "{pod.spec.scheduler_name}" and "{scheduler}"'
+            )
+        priority = pod.spec.priority or 0
+        if priority != terms.priority:
+            return (
+                "all pods in a single pod group should have the same priority as the pod group's "
+                f"priority, got {priority} and {terms.priority}"
+            )
+        own = pod.spec.preemption_policy or PREEMPT_LOWER_PRIORITY
+        policy = policy or own
+        if own != policy:
+            return (
+                "all pods in a single pod group should have the same preemption policy, "
+                f"got {own} and {policy}"
+            )
+    return ""

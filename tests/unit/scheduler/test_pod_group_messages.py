@@ -1,0 +1,219 @@
+"""What members of PodGroups of scheduling.k8s.io and the groups themselves are told."""
+
+from typing import Any
+
+import pytest
+from tests.unit.scheduler.test_gangs import condition, config, placed
+from tests.unit.scheduler.test_scheduling_pod_groups import (
+    EITHER,
+    RELEASES,
+    later,
+    member,
+    pod_group,
+    world,
+)
+from tests.worlds import embedded, node, pod
+
+from koordinator.api.codec import decode, to_manifest
+from koordinator.api.event import Event
+from koordinator.api.kube_version import KubeVersion
+from koordinator.api.kubescheduler import FeatureGates, KubeSchedulerConfiguration
+from koordinator.api.pod import Pod
+from koordinator.api.scheduling_pod_group import SchedulingPodGroup, SchedulingPodGroupV1Alpha2
+from koordinator.simulator import Embedded
+
+SHORT = "minCount (2) cannot be satisfied: 1 scheduled, 0 remaining"
+NONE = "pod group preemption: No preemption victims found for incoming preemptor"
+NO_ROOM = "0/1 nodes are available: 1 Insufficient cpu."
+BAD = "pod group is unschedulable"
+
+
+def said_of_group(
+    one: Embedded, kind: type[SchedulingPodGroup] = SchedulingPodGroup
+) -> tuple[str, str, str, str]:
+    (said,) = one.cluster.get(kind, "train", "default").status.conditions
+    return said.type, said.status, said.reason, said.message
+
+
+def pair(cpu: int = 3, **more: Any) -> list[Pod]:
+    return [member(name, cpu=cpu, **more) for name in "ab"]
+
+
+@EITHER
+def test_a_gang_without_room_in_the_words_of_1_37(profile: KubeSchedulerConfiguration) -> None:
+    """One node of 4 CPUs, two pods of 3, both needed: as kube-scheduler 1.37.2 says it."""
+    one = world(node("n", 4), pod_group(least=2), *pair(), profile=profile)
+
+    assert condition(one, "a") == ("Unschedulable", f"{BAD}, {SHORT}, {NONE}")
+    assert condition(one, "b") == ("Unschedulable", NO_ROOM)
+    assert said_of_group(one) == (
+        "PodGroupInitiallyScheduled",
+        "False",
+        "Unschedulable",
+        f"{SHORT}, {NONE}",
+    )
+
+
+def test_a_gang_without_room_in_the_words_of_1_36() -> None:
+    """The same input, as kube-scheduler 1.36.3 says it with preemption of whole groups."""
+    names = "GenericWorkload=true,GangScheduling=true,WorkloadAwarePreemption=true"
+    one = embedded(
+        node("n", 4),
+        pod_group(least=2, release="1.36"),
+        *pair(),
+        gates=FeatureGates.parse(names, KubeVersion(36)),
+    )
+    one.run_to_fixed_point()
+
+    assert condition(one, "a")[1] == (
+        f"{BAD}, waiting for minCount pods from a gang to be scheduled, one or more plugins asked "
+        "to wait and no plugin rejected pod"
+    )
+    assert condition(one, "b")[1] == (
+        f"{NO_ROOM} no new claims to deallocate, preemption: not eligible due to workload aware "
+        "preemption enabled"
+    )
+    assert said_of_group(one, SchedulingPodGroupV1Alpha2)[:3] == (
+        "PodGroupScheduled",
+        "False",
+        "Unschedulable",
+    )
+
+
+@EITHER
+def test_more_members_than_needed_are_tried_until_too_many_fail(
+    profile: KubeSchedulerConfiguration,
+) -> None:
+    """Room for one of five, three needed: three fail by themselves, the last is not tried."""
+    names = "abcde"
+    members = [member(name, cpu=3) for name in names]
+    one = world(node("n", 4), pod_group(least=3), *members, profile=profile)
+    group = f"{BAD}, minCount (3) cannot be satisfied: 1 scheduled, 1 remaining, {NONE}"
+
+    assert [condition(one, name)[1] for name in names] == [group, *[NO_ROOM] * 3, group]
+
+
+@EITHER
+@RELEASES
+def test_a_group_with_places_says_so_for_ever(
+    profile: KubeSchedulerConfiguration, release: str
+) -> None:
+    """A member that comes later and finds no room changes nothing."""
+    kind = SchedulingPodGroupV1Alpha2 if release == "1.36" else SchedulingPodGroup
+    one = world(
+        node("n", 6), pod_group(least=2, release=release), *pair(), profile=profile, release=release
+    )
+    assert said_of_group(one, kind)[1:] == ("True", "Scheduled", "")
+
+    one.load([member("c", cpu=3)])
+    later(one)
+    assert len(placed(one)) == 2
+    assert said_of_group(one, kind)[1:] == ("True", "Scheduled", "")
+
+
+def test_a_member_too_many_is_refused_for_its_own_reason() -> None:
+    """Three members, two needed, room for two."""
+    members = [member(name, cpu=3) for name in "abc"]
+    one = world(node("n", 4), node("m", 4), pod_group(least=2), *members)
+
+    assert sorted(placed(one)) == ["a", "b"]
+    assert condition(one, "c")[1].startswith("0/2 nodes are available: 2 Insufficient cpu.")
+
+
+@EITHER
+def test_a_group_that_finds_room_after_a_failure_says_so(
+    profile: KubeSchedulerConfiguration,
+) -> None:
+    """The condition turns to True when enough members have places."""
+    one = world(node("n", 4), pod_group(least=2), *pair(), profile=profile)
+    assert said_of_group(one)[1] == "False"
+
+    one.load([node("m", 4)])
+    later(one)
+    assert len(placed(one)) == 2
+    assert said_of_group(one)[1:] == ("True", "Scheduled", "")
+
+
+def test_members_of_other_priority_than_their_group_are_not_placed() -> None:
+    """The group has that of its spec, 0 without one."""
+    text = (
+        "all pods in a single pod group should have the same priority as the pod group's priority, "
+        "got 5 and 0"
+    )
+    one = world(node("n", 9), pod_group(least=2), *pair(priority=5))
+
+    assert not placed(one)
+    assert {condition(one, name) for name in "ab"} == {("SchedulerError", text)}
+    assert said_of_group(one)[1:] == ("False", "SchedulerError", text)
+
+    one.cluster.overwrite(pod_group(least=2, priority=5))
+    later(one, 100)
+    assert len(placed(one)) == 2
+
+
+@pytest.mark.parametrize("policy", ["Never", "PreemptLowerPriority"])
+def test_members_need_one_preemption_policy(policy: str) -> None:
+    """The one that says nothing may preempt."""
+    members = [member("a"), member("b", priority=0, preemptionPolicy=policy)]
+    one = world(node("n", 9), pod_group(least=2), *members)
+
+    assert len(placed(one)) == (0 if policy == "Never" else 2)
+
+
+def test_a_gang_that_preempts_says_how_many_pods_go() -> None:
+    """Two pods of lower priority hold the room; both go for the group."""
+    low = [pod(name, 3, on=on, priority=1) for name, on in (("x", "n"), ("y", "m"))]
+    nodes = [node("n", 4), node("m", 4)]
+    one = world(*nodes, *low, pod_group(least=2, priority=9), *pair(priority=9))
+    uid = one.cluster.get(SchedulingPodGroup, "train", "default").metadata.uid
+    found = "pod group preemption: found a placement for podgroup, preempting 2 victims"
+
+    notes = {
+        e.regarding.name: e.note for e in one.cluster.list(Event).items if e.reason == "Preempted"
+    }
+    assert notes == dict.fromkeys("xy", f"Preempted by podgroup {uid} on node cluster")
+    assert said_of_group(one)[1:] in {
+        ("True", "Scheduled", ""),
+        (
+            "False",
+            "Unschedulable",
+            f"minCount (2) cannot be satisfied: 0 scheduled, 1 remaining, {found}",
+        ),
+    }
+    later(one, 60)
+    assert {name: placed(one).get(name) is not None for name in "ab"} == dict.fromkeys("ab", True)
+
+
+def test_a_gang_that_may_not_preempt_says_so() -> None:
+    """``preemptionPolicy: Never`` of its pods."""
+    low = pod("x", 3, on="n", priority=1)
+    members = pair(priority=9, preemptionPolicy="Never")
+    one = world(node("n", 4), low, pod_group(least=2, priority=9), *members)
+
+    assert condition(one, "b")[1] == (
+        f"{BAD}, minCount (2) cannot be satisfied: 0 scheduled, 1 remaining, "
+        "pod group preemption: not eligible due to preemptionPolicy=Never."
+    )
+
+
+def test_a_gang_whose_victims_are_too_few_says_how_far_it_would_come() -> None:
+    """Without the pod of lower priority one of two finds a place."""
+    low = pod("x", 3, on="n", priority=1)
+    one = world(node("n", 4), low, pod_group(least=2, priority=9), *pair(priority=9))
+
+    assert said_of_group(one)[3] == (
+        f"minCount (2) cannot be satisfied: 0 scheduled, 1 remaining, pod group preemption: {SHORT}"
+    )
+
+
+def test_our_own_status_does_not_disturb_the_gang() -> None:
+    """A PodGroup whose status alone changes is the same gang: nothing is tried again."""
+    one = world(node("n", 4), pod_group(least=2), *pair(), profile=config())
+    before = [one.cluster.get(Pod, name, "default") for name in "ab"]
+    stored = one.cluster.get(SchedulingPodGroup, "train", "default")
+    manifest = to_manifest(stored)
+    manifest["metadata"]["labels"] = {"seen": "yes"}
+    one.cluster.overwrite(decode(manifest, SchedulingPodGroup))
+    later(one, 5)
+
+    assert [one.cluster.get(Pod, name, "default") for name in "ab"] == before
