@@ -231,6 +231,22 @@ def test_what_no_scheduler_looks_at_is_told_so(there: KubeObject, name: str, tol
     assert (found.pod, found.summary, found.causes) == (name, told, ())
 
 
+@pytest.mark.parametrize(
+    ("phase", "summary"),
+    [
+        ("Running", "it runs on n"),
+        ("Pending", "it is bound to n, where its containers have not all started"),
+    ],
+)
+def test_a_pod_that_has_a_node_may_not_run_yet(phase: str, summary: str) -> None:
+    """Its image may be missing, or its volume."""
+    placed = pod("p", 1, on="n")
+    one = embedded(node("n"), replace(placed, status=replace(placed.status, phase=phase)))
+    one.run_to_fixed_point()
+
+    assert explain(one.scheduler.handle, "default/p").summary == summary
+
+
 def test_placed_and_unknown_pods() -> None:
     """One that runs has no causes; one that is not there is an error."""
     one = embedded(node("n", cpu=2), pod("p", 1))

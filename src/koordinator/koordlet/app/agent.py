@@ -33,7 +33,7 @@ from koordinator.host.roots import HOST, Roots
 from koordinator.koordlet.app.cgroup_search import CgroupSearch
 from koordinator.koordlet.app.container_stops import ContainerStops
 from koordinator.koordlet.app.device_holders import DeviceHolders
-from koordinator.koordlet.app.events import BAD_SLO, CGROUPS_MISSING, node_event
+from koordinator.koordlet.app.events import BAD_SLO, CGROUPS_MISSING, POLICY_RAISED, node_event
 from koordinator.koordlet.app.evictions import EvictionManager
 from koordinator.koordlet.app.forecasts import Forecasts
 from koordinator.koordlet.app.gates import gates_of
@@ -83,7 +83,12 @@ from koordinator.koordlet.qos.memory_evict import memory_tasks
 from koordinator.koordlet.qos.resctrl import ResctrlFacts, wants_resctrl
 from koordinator.koordlet.report.devices import RdmaCard, device_of, of_daemon, of_driver
 from koordinator.koordlet.report.gpu_slices import gpu_slices
-from koordinator.koordlet.report.node_metric import MetricReport, ReportPolicy, report_policy
+from koordinator.koordlet.report.node_metric import (
+    MetricReport,
+    ReportPolicy,
+    policy_problem,
+    report_policy,
+)
 from koordinator.koordlet.runtime_hooks.runtime_hooks import PublishedHooks, RuntimeHooks
 from koordinator.koordlet.view.machine import Machine
 from koordinator.koordlet.view.node_view import NodeView
@@ -178,7 +183,7 @@ class Koordlet:
         self._gauges = gauges
         self._cgroups = CgroupTree(host, roots.cgroup, version)
         self._search = CgroupSearch(host, roots, self._cgroups, options.kubelet_cgroup_root)
-        self._told_of_cgroups = ""
+        self._told_of_cgroups = self._policy_problem = ""
         self._isolation = PodIsolation(on_failure)
         self.state = NodeState(self._search.layout, self._isolation)
         self.store = MetricStore(
@@ -265,6 +270,7 @@ class Koordlet:
         """Take in what is new and do what is due."""
         if self.state.update(self._watch):
             self._warn(BAD_SLO, self.state.slo_problem)
+        self._warn_of_policy()
         if self.state.is_synced and self.state.node is not None and self._finds_cgroups():
             self._publish_pods()  # a container may wait for them: before all that takes its time
             self._timers.run(self._clock.now_s())
@@ -586,6 +592,14 @@ class Koordlet:
             self.slices.report(gpu_slices(node, wanted, shares=shares), now_s)
             if self._gpu_claims is not None:
                 self._gpu_claims.publish(wanted)
+
+    def _warn_of_policy(self) -> None:
+        """Report intervals of the NodeMetric that are too short, once for each."""
+        spec = self.state.metric_spec
+        problem = "" if spec is None else policy_problem(spec)
+        if problem and problem != self._policy_problem:
+            self._warn(POLICY_RAISED, problem)
+        self._policy_problem = problem
 
     def _warn(self, reason: str, note: str) -> None:
         """Report a warning about the node in an event, and in the log."""

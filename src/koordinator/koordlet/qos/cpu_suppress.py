@@ -142,7 +142,7 @@ def wanted_cpus(view: NodeView, headroom_milli: int, current: int) -> list[int]:
         return []
     count = max(-(-headroom_milli // _MILLI), MIN_CPUS)
     growth = math.ceil(len(machine.cpus) * MAX_GROWTH)
-    count = min(count, current + growth)
+    count = min(count, current + growth, len(shared) + len(owned))
     of_owned = count * len(owned) // (len(owned) + len(shared))
     return choose_cpus(of_owned, owned) + choose_cpus(count - of_owned, shared)
 

@@ -85,6 +85,20 @@ def report_policy(spec: NodeMetricSpec) -> ReportPolicy:
     )
 
 
+def policy_problem(spec: NodeMetricSpec) -> str:
+    """Return which intervals of a NodeMetric are raised to the least possible; empty if none is."""
+    asked = spec.metric_collect_policy or MetricCollectPolicy()
+    least = {
+        "reportIntervalSeconds": (asked.report_interval_seconds, MIN_REPORT_S),
+        "aggregateDurationSeconds": (asked.aggregate_duration_seconds, MIN_AGGREGATE_S),
+    }
+    return "; ".join(
+        f"spec.metricCollectPolicy.{name}: must be at least {bound}, got {stated}: {bound} is used"
+        for name, (stated, bound) in least.items()
+        if stated is not None and stated < bound
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricReport:
     """Everything that a status is made of.

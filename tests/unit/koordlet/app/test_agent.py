@@ -11,7 +11,7 @@ from tests.unit.koordlet.app.world import ALL, World, ls_and_be
 from koordinator.api.event import Event
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.node import Node
-from koordinator.api.node_metric import NodeMetric
+from koordinator.api.node_metric import MetricCollectPolicy, NodeMetric, NodeMetricSpec
 from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.node_slo import NodeSlo
 from koordinator.api.pod import Pod
@@ -519,3 +519,21 @@ def test_a_round_that_fails_stops_no_other() -> None:
     plain.add("bad", 1.0, fail)
     with pytest.raises(ZeroDivisionError):
         plain.run(5.0)
+
+
+def test_intervals_that_are_too_short_are_named() -> None:
+    """Once for each; the least possible ones count."""
+    world = World()
+    policy = MetricCollectPolicy(report_interval_seconds=10, aggregate_duration_seconds=300)
+    spec = NodeMetricSpec(metric_collect_policy=policy)
+    made = world.cluster.create(NodeMetric(metadata=ObjectMeta(name="n1"), spec=spec))
+    world.seconds(40)
+    world.outbox.deliver(world.cluster)
+
+    (event,) = [
+        each for each in world.cluster.list(Event).items if each.reason == "NodeMetricPolicyRaised"
+    ]
+    assert event.note == (
+        "spec.metricCollectPolicy.reportIntervalSeconds: must be at least 30, got 10: 30 is used"
+    )
+    assert world.cluster.get(NodeMetric, made.metadata.name).status is not None

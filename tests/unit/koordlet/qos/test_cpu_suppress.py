@@ -144,6 +144,24 @@ def test_cpus_of_others_give_their_share_or_nothing() -> None:
     assert len(set(chosen) & {8, 9, 10, 11}) == 8 * 4 // 10
 
 
+@given(st.integers(2, 16), st.integers(0, 2**16 - 1), st.integers(-2000, 20_000))
+def test_best_effort_is_never_on_a_cpu_of_class_lse(count: int, owned: int, headroom: int) -> None:
+    """Even where fewer are left than the two that it has at least, as on a node of two CPUs."""
+    taken = owned & ((1 << count) - 1)
+    if taken == 0:
+        taken = 1
+    tree = Tree(f"0-{count - 1}")
+    text = ",".join(str(cpu) for cpu in range(count) if taken >> cpu & 1)
+    amounts: dict[str, str | int] = {"cpu": taken.bit_count()}
+    own = {CPUSET: f'{{"cpuset":"{text}"}}'}
+    lse = tree.add_pod(pod("e", "LSE", requests=amounts, limits=amounts, annotations=own))
+
+    chosen = wanted_cpus(tree.view(lse, machine_=machine(count)), headroom, count)
+
+    assert not any(taken >> cpu & 1 for cpu in chosen)
+    assert len(chosen) >= min(count - taken.bit_count(), 2)
+
+
 def test_without_any_eligible_cpu_nothing_is_chosen() -> None:
     """The original divides by zero here."""
     tree = Tree("0-3")

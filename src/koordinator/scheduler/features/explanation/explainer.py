@@ -46,9 +46,8 @@ def explain(handle: SchedulerHandle, key: str) -> Explanation:
     queued = handle.queue.get(key)
     if placed is not None and (queued is None or queued.state is QueueState.IN_FLIGHT):
         node = handle.state.nodes.names[placed.row]
-        does = "holds room" if is_reserve_pod(placed.pod.metadata) else "runs"
-        name, summary = spoken_name(placed.pod), f"it {does} on {node}"
-        return Explanation(pod=name, verdict=PLACED, summary=summary, node=node)
+        summary = _where(placed.pod, node)
+        return Explanation(pod=spoken_name(placed.pod), verdict=PLACED, summary=summary, node=node)
     unbound = handle.state.unbound.get(key)
     if unbound is None:
         raise NotFoundError(f"no pod {key} waits for a node, and none of that name has one")
@@ -56,6 +55,15 @@ def explain(handle: SchedulerHandle, key: str) -> Explanation:
     if queued is None:
         return _not_queued(pod, handle.cycles)
     return _Explainer(handle, queued).explain(pod_class)
+
+
+def _where(pod: Pod, node: str) -> str:
+    """Return what a pod that has a node does there."""
+    if is_reserve_pod(pod.metadata):
+        return f"it holds room on {node}"
+    if pod.spec.node_name and pod.status.phase == "Pending":
+        return f"it is bound to {node}, where its containers have not all started"
+    return f"it runs on {node}"
 
 
 def key_of(handle: SchedulerHandle, name: str) -> str:
