@@ -155,7 +155,7 @@ class ClusterView(Protocol):
     """What exists: nodes, pods, namespaces, and kinds of ``DeschedulerPluginSpec.watches``."""
 
     def objects(self, kind: type[KindT]) -> Mapping[str, KindT]:
-        """Return all objects of a watched kind by key."""
+        """Return all objects of a watched kind by key; none of a kind that is not watched."""
         ...
 
     def pods_on(self, node: str) -> Sequence[Pod]:

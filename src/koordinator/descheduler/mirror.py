@@ -36,8 +36,8 @@ class ClusterMirror:
         self._requested: dict[str, Requests] = {}
 
     def objects(self, kind: type[KindT]) -> Mapping[str, KindT]:
-        """Return all objects of a watched kind by key."""
-        return self._objects[kind]
+        """Return all objects of a watched kind by key; none of a kind that is not watched."""
+        return self._objects.get(kind, {})
 
     def pods_on(self, node: str) -> Sequence[Pod]:
         """Return the pods of a node in whatever phase, in the order of namespace and name."""

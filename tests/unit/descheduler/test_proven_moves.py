@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 from tests.unit.descheduler.migration.world import MigrationWorld, replicas
 from tests.unit.descheduler.world import DeschedulerWorld, profile_of
-from tests.worlds import configuration, made, metric, near, node, pod, used
+from tests.worlds import START_S, configuration, made, metric, near, node, pod, used
 
 from koordinator.api.annotations.descheduling import PROVEN_MOVE
 from koordinator.api.event import Event
@@ -336,6 +336,45 @@ def test_moves_of_one_cycle_count_for_the_next_ones() -> None:
     one = world(*objects, args={"highThresholds": {"cpu": 50}})
     assert len(one.evicted()) == 2
     assert sorted(v.target for v in one.verdicts if v.stays is None) == ["n2", "n3"]
+
+
+def test_a_move_that_is_under_way_counts_where_it_will_land() -> None:
+    """Its job waits for arbitration; n2 has room for both pods, and would be hot with both."""
+    pods = replicas("web", on=["n1", "n1", "n1"], cpu=1)
+    heat = {"web-0": "3", "web-1": "3", "web-2": "3"}
+    limits = {
+        "maxMigratingPerWorkload": 3,
+        "maxUnavailablePerWorkload": 3,
+        "skipCheckExpectedReplicas": True,
+        "arbitrationArgs": {"interval": "10m"},
+    }
+    objects = [*nodes("n1", "n2"), *pods, load("n1", **heat), load("n2", x="2")]
+    one = migrating(*objects, controller=limits, maxNoOfPodsToEvictTotal=1)
+    one.descheduler.run_cycle()
+    (first,) = one.cluster.list(PodMigrationJob).items
+    one.verdicts.clear()
+    one.descheduler.step(leads=False)
+    one.descheduler.run_cycle()
+
+    assert list(one.cluster.list(PodMigrationJob).items) == [first]
+    assert set(why(one).values()) == {StayReason.NO_GAIN}
+    assert "n2 would be overutilized instead: cpu usage(80.00%)>threshold(60.00%)" in detail(one)
+
+
+@pytest.mark.parametrize("is_measured", [False, True])
+def test_a_pod_that_came_after_the_last_report_counts_as_what_it_asks_for(
+    is_measured: bool,
+) -> None:
+    """It is not measured yet; once it is, what was measured counts."""
+    came = running("new", "n2", "4")
+    at = to_datetime(START_S)
+    came = replace(came, metadata=replace(came.metadata, creation_timestamp=at))
+    there = load("n2", x="1", **({"new": "1"} if is_measured else {}))
+    here = [running("p"), running("filler", cpu="6"), load("n1", p="3", x="4")]
+    one = world(*nodes("n1", "n2"), *here, there, came, args={"nodeFit": False})
+
+    assert one.evicted() == ({"p"} if is_measured else set())
+    assert is_measured or why(one)["p"] is StayReason.NO_GAIN
 
 
 def test_a_node_is_drained_only_if_all_its_pods_find_places() -> None:

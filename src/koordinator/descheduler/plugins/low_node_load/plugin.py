@@ -148,7 +148,7 @@ class LowNodeLoad:
         prod_sources: list[int],
     ) -> None:
         """Evict from nodes, then prod pods from nodes where these use too much."""
-        goal = LoadGoal.of(use)
+        goal = LoadGoal.of(use, self.handle.view)
         both, both_prod = (
             _headroom(use.usage, use.high, groups.both_low),
             _headroom(use.prod_usage, use.prod_high, groups.both_low),
