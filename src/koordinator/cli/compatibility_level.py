@@ -29,8 +29,11 @@ def read_gates(
     emulated_version: str = "",
     kubeconfig: str = "",
     context: str = "",
+    is_live: bool = False,
 ) -> FeatureGates:
     """Return the gates of a command, at the level that its flags or its cluster name.
+
+    ``is_live`` asks the cluster also where no flag names it.
 
     Warns of gates without effect.  Raises InputError for flags that can't be meant, ClusterError if
     the cluster does not answer.
@@ -38,7 +41,7 @@ def read_gates(
     check_gate_names(feature_gates)
     level = emulated_level(emulated_version)
     stated = stated_level(kube_version) if kube_version else DEFAULT_LEVEL
-    if level is None and (kubeconfig or context):
+    if level is None and (is_live or kubeconfig or context):
         level = server_version(kubeconfig, context).served()
         if kube_version and level != stated:
             warn(f"--kube-version {stated} is left out: the cluster runs Kubernetes {level}")

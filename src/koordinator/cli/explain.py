@@ -1,15 +1,16 @@
 """``koord explain``: why pods wait, and what would help."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from dataclasses import replace as replaced
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 import typer
+from msgspec.structs import replace
 
 from koordinator.api.kubescheduler import FeatureGates
-from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.cli.compatibility_level import read_gates
 from koordinator.cli.configuration import Config, plugins_for, read_configuration
@@ -18,14 +19,17 @@ from koordinator.cli.explanation_text import by_cause, print_explanations, print
 from koordinator.cli.flags import Files, GatesOfScheduler, KubeVersionFlag, Now, Print, Strict
 from koordinator.cli.help_pages import HelpGroup
 from koordinator.cli.input_objects import InputObjects
-from koordinator.cli.live import with_cluster
+from koordinator.cli.live import LiveObjects, is_live, readable_objects
 from koordinator.cli.manifests import read_input_objects
 from koordinator.cli.move_history import moves_of, print_moves
-from koordinator.cli.output import Output, console, print_data
+from koordinator.cli.output import Output, console, print_data, warn
+from koordinator.cli.pod_conditions import LIMITED, explain_by_conditions
+from koordinator.cli.scope import ScopeFlags
 from koordinator.cli.times import parse_time
 from koordinator.foundation.clock import SystemClock
-from koordinator.foundation.errors import InputError
 from koordinator.scheduler.explain import Explanation
+from koordinator.scheduler.features.explanation.explainer import PLACED
+from koordinator.scheduler.ingest import is_over
 from koordinator.simulator.explanations import explain_pods, explain_waiting
 
 explain = typer.Typer(
@@ -45,17 +49,22 @@ class ExplainFlags:
     feature_gates: GatesOfScheduler = ""
     kube_version: KubeVersionFlag = ""
     strict: Strict = False
+    scope: ScopeFlags = field(default_factory=ScopeFlags)
     output: Print = Output.TABLE
 
-    def objects(self) -> Sequence[KubeObject]:
+    def read(self) -> LiveObjects:
         """Return what manifests and the cluster have.  Raises InputError if neither is given."""
+        self.scope.check()
         given = read_input_objects(self.files, strict=self.strict) if self.files else InputObjects()
-        objects: Sequence[KubeObject] = given.objects
-        if self.kubeconfig or self.context:
-            objects = with_cluster(objects, self.kubeconfig, self.context)
-        elif not self.files:
-            raise InputError("required, but missing; accepted is -f or --kubeconfig", source="-f")
-        return given.completed(objects)
+        live = LiveObjects(given.objects, "")
+        if is_live(self.files, self.kubeconfig, self.context):
+            live = readable_objects(
+                given.objects, self.kubeconfig, self.context, self.scope.namespace
+            )
+        if live.lacks_nodes:
+            names = ", ".join(kind.PLURAL for kind in live.unreadable[:3])
+            warn(LIMITED.format(names))
+        return replaced(live, objects=given.completed(live.objects))
 
     def gates(self) -> FeatureGates:
         """Return the gates, at the level of the cluster or of the flag.  Raises InputError."""
@@ -64,6 +73,7 @@ class ExplainFlags:
             self.kube_version,
             kubeconfig=self.kubeconfig,
             context=self.context,
+            is_live=is_live(self.files, self.kubeconfig, self.context),
         )
 
     @property
@@ -79,15 +89,7 @@ def explain_all(flags: ExplainFlags) -> None:
 
     The scheduler is run on a copy until nothing moves any more; what waits then is looked at.
     """
-    configuration = read_configuration(flags.config)
-    told = explain_waiting(
-        flags.objects(),
-        configuration,
-        now_s=flags.now_s,
-        out_of_tree=plugins_for(configuration),
-        source=flags.config,
-        gates=flags.gates(),
-    )
+    told = _waiting(flags)
     total = sum(len(pods) for _, pods in told)
     if flags.output is not Output.TABLE:
         causes = [_cause(*each) for each in by_cause(told)]
@@ -96,6 +98,29 @@ def explain_all(flags: ExplainFlags) -> None:
         console().print("no pod waits")
     else:
         print_overview(console(), told, total)
+
+
+def _waiting(flags: ExplainFlags) -> list[tuple[Explanation, tuple[str, ...]]]:
+    """Explain one of each kind of pods that wait and are meant, with the names of all of them."""
+    configuration = read_configuration(flags.config)
+    live = flags.read()
+    told: list[tuple[Explanation, tuple[str, ...]]]
+    if live.lacks_nodes:
+        told = [(one, (one.pod,)) for one in explain_by_conditions(live.objects)]
+    else:
+        told = explain_waiting(
+            live.objects,
+            configuration,
+            now_s=flags.now_s,
+            out_of_tree=plugins_for(configuration),
+            source=flags.config,
+            gates=flags.gates(),
+        )
+    if not flags.scope.is_narrow:
+        return told
+    meant = flags.scope.keys(live.objects)
+    kept = [(one, tuple(pod for pod in pods if pod in meant)) for one, pods in told]
+    return [(replace(one, pod=pods[0]), pods) for one, pods in kept if pods]
 
 
 @explain.command("pod")
@@ -122,16 +147,30 @@ def explain_pod(
     The scheduler is run on a copy until nothing moves any more; what waits then is explained.
     """
     configuration = read_configuration(flags.config)
-    objects = flags.objects()
-    keys = [name if "/" in name else f"default/{name}" for name in names or ()]
+    live = flags.read()
+    objects = live.objects
+    keys = flags.scope.full_names(names or (), live.namespace)
+    if flags.scope.is_narrow and not keys:
+        keys = sorted(
+            obj.key
+            for obj in objects
+            if isinstance(obj, Pod)
+            and not obj.spec.node_name
+            and flags.scope.holds(obj)
+            and not is_over(obj)
+        )
+        if not keys:
+            console().print("no pod waits")
+            return
     moves = moves_of(audit or (), keys if audit else (), objects)
     there = {obj.key for obj in objects if isinstance(obj, Pod)}
     gone = [key for key in keys if moves.get(key) and key not in there]
     left = [key for key in keys if key not in gone]
-    explained = (
-        []
-        if gone and not left
-        else explain_pods(
+    explained: list[Explanation] = []
+    if live.lacks_nodes:
+        explained = explain_by_conditions(objects, left)
+    elif left or not gone:
+        explained = explain_pods(
             objects,
             left,
             configuration,
@@ -140,7 +179,8 @@ def explain_pod(
             source=flags.config,
             gates=flags.gates(),
         )
-    )
+    if not names:
+        explained = [one for one in explained if one.verdict != PLACED]
     if flags.output is not Output.TABLE:
         told = {"moves": msgspec.to_builtins(moves)} if audit else {}
         print_data({"pods": [_as_data(one) for one in explained], **told}, flags.output)

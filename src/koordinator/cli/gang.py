@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 import msgspec
@@ -27,9 +27,10 @@ from koordinator.cli.dataclass_flags import with_flags
 from koordinator.cli.explanation_text import why_in_short
 from koordinator.cli.flags import Files, Print
 from koordinator.cli.help_pages import HelpGroup
-from koordinator.cli.live import with_cluster
+from koordinator.cli.live import LiveObjects, is_live, readable_objects
 from koordinator.cli.manifests import read_manifests
 from koordinator.cli.output import Output, console, print_data, print_with_reasons
+from koordinator.cli.scope import ScopeFlags
 from koordinator.domain.gangs import GangDefaults, GangSummary, LayerSummary, gang_summaries
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.explain import Explanation
@@ -56,6 +57,7 @@ class GangFlags:
     ] = ""
     kubeconfig: Annotated[str, typer.Option(help="Read this cluster.")] = ""
     context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = ""
+    scope: ScopeFlags = field(default_factory=ScopeFlags)
     output: Print = Output.TABLE
 
 
@@ -63,7 +65,8 @@ class GangFlags:
 @with_flags
 def list_gangs(flags: GangFlags) -> None:
     """Print every gang in a line: how many members it needs and has, and why it waits."""
-    found = _summaries(flags)
+    live = _read(flags)
+    found = [one for one in _summaries(flags, live) if _is_meant(one, flags, live)]
     if flags.output is not Output.TABLE:
         print_data({"gangs": [_as_data(one) for one in found]}, flags.output)
         return
@@ -84,9 +87,11 @@ def show_gang(
     flags: GangFlags,
 ) -> None:
     """Print one gang with all its members."""
-    found = {one.gang: one for one in _summaries(flags)}
-    in_default = f"default/{name}"
-    wanted = in_default if "/" not in name or in_default in found else name
+    live = _read(flags)
+    found = {one.gang: one for one in _summaries(flags, live)}
+    (in_namespace,) = flags.scope.full_names([name.replace("/", "\0")], live.namespace)
+    in_namespace = in_namespace.replace("\0", "/")
+    wanted = in_namespace if "/" not in name or in_namespace in found else name
     if wanted not in found:
         accepted = ", ".join(found) or "nothing: there are no gangs"
         raise InputError(f"found {wanted!r}; accepted is one of {accepted}", source="gang show")
@@ -125,15 +130,30 @@ def _in_words(layer: LayerSummary) -> str:
     return f"{layer.layer}{words}: {where or 'nobody is there yet'}"
 
 
-def _summaries(flags: GangFlags) -> list[GangSummary]:
+def _read(flags: GangFlags) -> LiveObjects:
+    flags.scope.check()
     files, kubeconfig, context = flags.files, flags.kubeconfig, flags.context
     objects: Sequence[KubeObject] = read_manifests(files, sys.stdin.buffer) if files else []
-    if kubeconfig or context:
-        objects = with_cluster(objects, kubeconfig, context)
-    elif not files:
-        raise InputError("required, but missing; accepted is -f or --kubeconfig", source="-f")
+    if not is_live(files, kubeconfig, context):
+        return LiveObjects(objects, "")
+    return readable_objects(objects, kubeconfig, context, flags.scope.namespace)
+
+
+def _is_meant(one: GangSummary, flags: GangFlags, live: LiveObjects) -> bool:
+    """Return whether a gang is in the namespace, and one of its pods has the labels."""
+    scope = flags.scope
+    if scope.namespace and one.gang.partition("/")[0] != scope.namespace:
+        return False
+    if not scope.selector:
+        return True
+    meant = scope.keys(live.objects)
+    return any(member.pod in meant for member in one.members)
+
+
+def _summaries(flags: GangFlags, live: LiveObjects) -> list[GangSummary]:
+    objects = live.objects
     found = gang_summaries(objects, _defaults(flags.config))
-    if kubeconfig or context:
+    if is_live(flags.files, flags.kubeconfig, flags.context):
         return found  # its scheduler says why they wait
     waiting = [one.members[0].pod for one in found if not one.why and one.bound < one.min_member]
     if not waiting:

@@ -1,8 +1,10 @@
 """What exists in a cluster right now, read once."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from koordinator.api.dynamic_resources import ResourceClaimTemplate
 from koordinator.api.kube_version import KubeVersion
 from koordinator.api.meta import KubeObject
 from koordinator.api.namespace import Namespace
@@ -10,20 +12,48 @@ from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.api.priority import PriorityClass
 from koordinator.foundation.clock import SystemClock
+from koordinator.foundation.errors import InputError
 from koordinator.scheduler.profile import SELECTORS, WATCHED
 
 if TYPE_CHECKING:
     from koordinator.cluster.kubernetes.cluster import KubernetesCluster
+    from koordinator.cluster.kubernetes.connection import Connection
 
 #: Pods last: what they refer to is there by then.
-_KINDS: Sequence[type[KubeObject]] = (Namespace, PriorityClass, Node, *WATCHED, Pod)
+KINDS: Sequence[type[KubeObject]] = (
+    Namespace,
+    PriorityClass,
+    Node,
+    ResourceClaimTemplate,
+    *WATCHED,
+    Pod,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveObjects:
+    """What a cluster has, as far as the user may read it, and what was given beside it."""
+
+    objects: Sequence[KubeObject]
+    namespace: str  # that of the context
+    unreadable: tuple[type[KubeObject], ...] = ()  # kinds that the user may not read everywhere
+
+    @property
+    def lacks_nodes(self) -> bool:
+        """Whether nothing can be said of nodes, so that nothing can be tried."""
+        return Node in self.unreadable
+
+
+def is_live(files: Sequence[str] | None, kubeconfig: str, context: str) -> bool:
+    """Return whether a command asks a cluster: a flag names one, or there are no files."""
+    return bool(kubeconfig or context or not files)
 
 
 def with_cluster(
     given: Sequence[KubeObject],
     kubeconfig: str,
     context: str,
-    kinds: Sequence[type[KubeObject]] = _KINDS,
+    kinds: Sequence[type[KubeObject]] = KINDS,
     selectors: Mapping[type[KubeObject], str] = SELECTORS,
 ) -> Sequence[KubeObject]:
     """Return what a cluster has of some kinds, but for what is given under the same name, and that.
@@ -33,7 +63,7 @@ def with_cluster(
     Raises InputError if there is no way to the cluster, ClusterError if it can't be read.
     """
     replaced = {(type(obj), obj.key) for obj in given}
-    with _connected(kubeconfig, context) as cluster:
+    with connected(find_cluster(kubeconfig, context)) as cluster:
         existing = [
             obj
             for kind in kinds
@@ -42,21 +72,78 @@ def with_cluster(
     return [*(o for o in existing if (type(o), o.key) not in replaced), *given]
 
 
+def readable_objects(
+    given: Sequence[KubeObject],
+    kubeconfig: str,
+    context: str,
+    namespace: str = "",
+    kinds: Sequence[type[KubeObject]] = KINDS,
+) -> LiveObjects:
+    """Return what the user may read: of kinds that are forbidden what is in one namespace.
+
+    That is ``namespace``, or the namespace of the context.  Raises as ``with_cluster`` does, and
+    ForbiddenError where not even pods of the namespace may be read.
+    """
+    from koordinator.cluster.kubernetes.failures import ForbiddenError  # noqa: PLC0415 -- as below
+
+    connection = find_cluster(kubeconfig, context)
+    own = namespace or connection.namespace or "default"
+    existing: list[KubeObject] = []
+    unreadable: list[type[KubeObject]] = []
+    with connected(connection) as cluster:
+        for kind in kinds:
+            selector = SELECTORS.get(kind, "")
+            try:
+                existing += cluster.list(kind, field_selector=selector).items
+            except ForbiddenError:
+                unreadable.append(kind)
+                if not kind.NAMESPACED:
+                    continue
+                try:
+                    listing = cluster.list(kind, namespace=own, field_selector=selector)
+                except ForbiddenError:
+                    if kind is Pod:
+                        raise
+                else:
+                    existing += listing.items
+    replaced = {(type(obj), obj.key) for obj in given}
+    there = [obj for obj in existing if (type(obj), obj.key) not in replaced]
+    return LiveObjects([*there, *given], own, tuple(unreadable))
+
+
 def server_version(kubeconfig: str, context: str) -> KubeVersion:
     """Return the release of a cluster's API server.
 
     Raises InputError if there is no way to the cluster, ClusterError if it does not answer.
     """
-    with _connected(kubeconfig, context) as cluster:
+    with connected(find_cluster(kubeconfig, context)) as cluster:
         return cluster.server_version()
 
 
-def _connected(kubeconfig: str, context: str) -> "KubernetesCluster":
-    from koordinator.cluster.kubernetes.cluster import (  # noqa: PLC0415 -- loading it takes a
-        KubernetesCluster,  # quarter of a second that manifests alone should not pay
+def find_cluster(kubeconfig: str, context: str) -> "Connection":
+    """Return the cluster of the flags, or of KUBECONFIG or the usual file as kubectl finds it.
+
+    Raises InputError if there is none.
+    """
+    from koordinator.cluster.kubernetes.connection import (  # noqa: PLC0415 -- loading it takes a
+        NoClusterError,  # quarter of a second that manifests alone should not pay
+        find_connection,
     )
-    from koordinator.cluster.kubernetes.connection import find_connection  # noqa: PLC0415
+
+    try:
+        return find_connection(kubeconfig, context)
+    except NoClusterError:
+        raise InputError(
+            "required, but missing; accepted is -f or --kubeconfig, or a cluster named by the "
+            "variable KUBECONFIG or the file ~/.kube/config",
+            source="-f",
+        ) from None
+
+
+def connected(connection: "Connection") -> "KubernetesCluster":
+    """Return a client of the cluster, to be closed."""
+    from koordinator.cluster.kubernetes.cluster import KubernetesCluster  # noqa: PLC0415 -- as above
     from koordinator.cluster.kubernetes.credentials import Credentials  # noqa: PLC0415
 
     clock = SystemClock()
-    return KubernetesCluster(Credentials(find_connection(kubeconfig, context), clock), clock)
+    return KubernetesCluster(Credentials(connection, clock), clock)

@@ -11,7 +11,7 @@ from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.cli.flags import Files
 from koordinator.cli.help_pages import HelpGroup
-from koordinator.cli.live import with_cluster
+from koordinator.cli.live import is_live, with_cluster
 from koordinator.cli.manifests import read_manifests
 from koordinator.cli.node_diagram import diagram
 from koordinator.cli.output import console, warn
@@ -37,10 +37,8 @@ def show(
 ) -> None:
     """Draw the sockets, NUMA nodes, CPUs, GPUs and NICs of a node, and who holds what."""
     given: Sequence[KubeObject] = read_manifests(files, sys.stdin.buffer) if files else []
-    if kubeconfig or context:
+    if is_live(files, kubeconfig, context):
         given = with_cluster(given, kubeconfig, context)
-    elif not files:
-        raise InputError("required, but missing; accepted is -f or --kubeconfig", source="-f")
     known = sorted(obj.metadata.name for obj in given if isinstance(obj, Node))
     if name not in known:
         raise InputError(f"found {name!r}; accepted is one of {', '.join(known)}", source="NODE")

@@ -27,7 +27,7 @@ from koordinator.cli.configuration import (
 )
 from koordinator.cli.flags import Files, GatesOfScheduler, Print
 from koordinator.cli.help_pages import HelpGroup
-from koordinator.cli.live import with_cluster
+from koordinator.cli.live import is_live, with_cluster
 from koordinator.cli.manifests import read_manifests
 from koordinator.cli.output import Output, console, print_data, warn
 from koordinator.domain.quota import (
@@ -48,7 +48,6 @@ from koordinator.domain.quota.tree_report import (
     queue_policy,
     quotas_as_data,
 )
-from koordinator.foundation.errors import InputError
 
 KINDS: tuple[type[KubeObject], ...] = (Node, ElasticQuota, Pod)
 BAR = 24  # characters
@@ -84,10 +83,8 @@ def tree(
 ) -> None:
     """Show what quotas use and may use now, from manifests or from a cluster."""
     objects: Sequence[KubeObject] = read_manifests(files, sys.stdin.buffer) if files else []
-    if kubeconfig or context:
+    if is_live(files, kubeconfig, context):
         objects = with_cluster(objects, kubeconfig, context, KINDS)
-    elif not files:
-        raise InputError("required, but missing; accepted is -f or --kubeconfig", source="-f")
     gates = read_gates(feature_gates)
     args = args_of(read_configuration(config))
     trees, warnings = counted_quotas(objects, QuotaRules.of(args, gates))

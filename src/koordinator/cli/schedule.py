@@ -3,7 +3,7 @@
 import enum
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import msgspec
@@ -19,9 +19,10 @@ from koordinator.cli.dataclass_flags import with_flags
 from koordinator.cli.extender_connector import extender_connector
 from koordinator.cli.flags import Files, GatesOfScheduler, KubeVersionFlag, Now, Print, Strict
 from koordinator.cli.input_objects import InputObjects
-from koordinator.cli.live import with_cluster
+from koordinator.cli.live import find_cluster, is_live, with_cluster
 from koordinator.cli.manifests import read_input_objects
 from koordinator.cli.output import Output, console, print_data, print_with_reasons, warn
+from koordinator.cli.scope import ScopeFlags
 from koordinator.cli.times import parse_time
 from koordinator.cli.unused_objects import unused_objects
 from koordinator.foundation.clock import SystemClock
@@ -60,6 +61,7 @@ class ScheduleFlags:
     feature_gates: GatesOfScheduler = ""
     kube_version: KubeVersionFlag = ""
     strict: Strict = False
+    scope: ScopeFlags = field(default_factory=ScopeFlags)
     fail_on: Annotated[
         FailOn,
         typer.Option(help="Exit with 1 if some pod or reservation finds no node."),
@@ -73,6 +75,7 @@ def schedule(flags: ScheduleFlags) -> None:
 
     With a cluster: where its pending pods would go now, or, with -f, the pods given.
     """
+    flags.scope.check()
     given = read_input_objects(flags.files, strict=flags.strict) if flags.files else InputObjects()
     configuration = read_configuration(flags.config)
     out_of_tree = plugins_for(configuration)
@@ -81,10 +84,12 @@ def schedule(flags: ScheduleFlags) -> None:
         flags.kube_version,
         kubeconfig=flags.kubeconfig if flags.dry_run else "",
         context=flags.context if flags.dry_run else "",
+        is_live=flags.dry_run and is_live(flags.files, flags.kubeconfig, flags.context),
     )
     objects: Sequence[KubeObject] = given.objects
-    if flags.kubeconfig or flags.context:
+    if is_live(flags.files, flags.kubeconfig, flags.context):
         if not flags.dry_run:
+            find_cluster(flags.kubeconfig, flags.context)
             accepted = "--dry-run: this command never writes; `koord scheduler` does"
             raise InputError(f"required with a cluster, but missing; accepted is {accepted}")
         built = build_profiles(
@@ -97,8 +102,6 @@ def schedule(flags: ScheduleFlags) -> None:
         objects = with_cluster(
             given.objects, flags.kubeconfig, flags.context, selectors=built.selectors
         )
-    elif not flags.files:
-        raise InputError("required, but missing; accepted is -f or --kubeconfig", source="-f")
     existing = _keys(objects) - _keys(given.objects)
     objects = given.completed(objects)
     wanted = [obj for obj in objects if (type(obj), obj.key) not in existing]
@@ -122,6 +125,8 @@ def schedule(flags: ScheduleFlags) -> None:
             {obj.key for obj in wanted if isinstance(obj, Pod)},
             {obj.key for obj in wanted if isinstance(obj, Reservation)},
         )
+    if flags.scope.is_narrow:
+        result = result.about(flags.scope.keys(objects))
     if flags.output is Output.TABLE:
         _print_table(result, len(given.not_simulated))
     else:

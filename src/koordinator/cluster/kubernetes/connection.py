@@ -65,11 +65,19 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A server and an identity; ``source`` says in messages where they came from."""
+    """A server and an identity; ``source`` says in messages where they came from.
+
+    ``namespace`` is meant where none is named; empty: default.
+    """
 
     server: ApiServer
     identity: Identity
     source: str
+    namespace: str = ""
+
+
+class NoClusterError(InputError):
+    """Neither a flag nor the environment names a cluster."""
 
 
 def find_connection(
@@ -89,7 +97,7 @@ def find_connection(
         return _of_context(read_kubeconfig(files), context, files)
     if "KUBERNETES_SERVICE_HOST" in environ:
         return _of_pod(environ, service_account)
-    raise InputError(
+    raise NoClusterError(
         "no cluster to talk to: accepted is --kubeconfig FILE, the environment variable "
         "KUBECONFIG, the file ~/.kube/config, or to run in a pod of the cluster"
     )
@@ -125,7 +133,13 @@ def _of_pod(environ: Mapping[str, str], folder: Path) -> Connection:
         ApiServer(f"https://{host}:{port}", ca=folder / "ca.crt"),
         Identity(token_file=folder / "token"),
         source=f"service account of this pod ({folder})",
+        namespace=_namespace_of_pod(folder),
     )
+
+
+def _namespace_of_pod(folder: Path) -> str:
+    file = folder / "namespace"
+    return file.read_text(encoding="utf-8").strip() if file.exists() else ""
 
 
 def _of_context(config: Kubeconfig, context: str, files: list[Path]) -> Connection:
@@ -156,6 +170,7 @@ def _of_context(config: Kubeconfig, context: str, files: list[Path]) -> Connecti
         _server(cluster, cluster_place),
         _identity(user, user_place, cluster),
         source=f"{source} (context {name})",
+        namespace=entry.namespace,
     )
 
 

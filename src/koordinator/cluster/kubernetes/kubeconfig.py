@@ -69,10 +69,11 @@ class UserEntry(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 
 class ContextEntry(msgspec.Struct, frozen=True):
-    """A cluster and a user by name."""
+    """A cluster and a user by name, and the namespace that is meant where none is named."""
 
     cluster: str
     user: str = ""
+    namespace: str = ""
 
 
 class NamedCluster(msgspec.Struct, frozen=True):
