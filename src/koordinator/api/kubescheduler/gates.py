@@ -69,6 +69,7 @@ VOLUME_LIMIT_SCALING: Final = "VolumeLimitScaling"
 GENERIC_WORKLOAD: Final = "GenericWorkload"
 GANG_SCHEDULING: Final = "GangScheduling"
 WORKLOAD_AWARE_PREEMPTION: Final = "WorkloadAwarePreemption"
+TOPOLOGY_PLACEMENTS: Final = "TopologyAwareWorkloadScheduling"
 
 #: Gates of koord-scheduler that switch nothing here, and why.
 WITHOUT_EFFECT: Final[Mapping[str, str]] = {
@@ -133,6 +134,7 @@ OF_KUBERNETES: Final = frozenset(
         GENERIC_WORKLOAD,
         GANG_SCHEDULING,
         WORKLOAD_AWARE_PREEMPTION,
+        TOPOLOGY_PLACEMENTS,
         POD_LEVEL_RESIZE,
         NODE_DECLARED_FEATURES,
         STORAGE_CAPACITY_SCORING,

@@ -12,7 +12,7 @@ import numpy as np
 from koordinator.scheduler.contract import Profile, Reads, Refusal, Rejections, Shortlist
 from koordinator.scheduler.cycle.evaluation import view_for
 from koordinator.scheduler.diagnosis import Diagnosis, count_reasons, reasons_of
-from koordinator.scheduler.snapshot import ClusterState, IntArray, PodClass, Snapshot
+from koordinator.scheduler.snapshot import BoolArray, ClusterState, IntArray, PodClass, Snapshot
 
 NOT_ALIVE, FEASIBLE = -2, -1
 
@@ -69,6 +69,21 @@ class Scorecard:
             feasible=feasible,
             scores=shown,
             total=total,
+        )
+
+    def restricted_to(self, mask: BoolArray) -> "Scorecard":
+        """Return the card as if there were only the nodes of ``mask``, ``(n,)``.
+
+        Scores are as among all feasible nodes.
+        """
+        rejected_by = np.where(mask, self.rejected_by, NOT_ALIVE)
+        stays = mask[self.feasible]
+        return replace(
+            self,
+            rejected_by=rejected_by,
+            feasible=self.feasible[stays],
+            scores={name: points[stays] for name, points in self.scores.items()},
+            total=self.total[stays],
         )
 
     def rejections(self) -> dict[str, tuple[str, str]]:

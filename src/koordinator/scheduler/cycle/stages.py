@@ -1,6 +1,7 @@
 """The stages of a pod that is popped from the queue: filter, score, choose, reserve."""
 
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
@@ -106,6 +107,7 @@ class SchedulingCycle:
         self._plugins: Memo[ConcernedPlugins] = Memo()
         self._run_keys: WeakValueDictionary[Hashable, RunKey] = WeakValueDictionary()
         self._counts_requests = any(a.speed.compares is not None for a in profile.filter)
+        self._mask: BoolArray | None = None  # rows that count; None: all
         self._learning = [a for a in profile.score if "arrived" in a.has]
         self.limiting = [a for a in profile.pre_filter if "run_limit" in a.has]
 
@@ -139,6 +141,20 @@ class SchedulingCycle:
     def _concerned(self, pod: PodClass) -> ConcernedPlugins:
         return self._plugins.of(pod, ConcernedPlugins.with_pod, self.profile, pod)
 
+    @contextmanager
+    def restricted_to(self, mask: BoolArray) -> Iterator[None]:
+        """Decide as if there were only the nodes of ``mask``, ``(n_rows,)``, meanwhile."""
+        before, self._mask = self._mask, mask
+        try:
+            yield
+        finally:
+            self._mask = before
+
+    @property
+    def is_restricted(self) -> bool:
+        """Whether only some of the nodes count now."""
+        return self._mask is not None
+
     def runs_with_others(self, pod: PodClass) -> bool:
         """Return whether such a pod may be one of a run: no plugin decides it with its group."""
         return not any(active.applies(pod) for active in self.profile.gangs)
@@ -160,6 +176,8 @@ class SchedulingCycle:
     ) -> Diagnosis:
         """Return why no node takes the pod, nodes kept free for others included."""
         card = scorecard or self.scorecard(pod_class)
+        if self._mask is not None:
+            card = card.restricted_to(self._mask)
         diagnosis = self.extenders.added_to(card.diagnosis(), pod)
         rivals = rivals_of(pod, nominated) if nominated and len(card.feasible) else {}
         if not rivals:
@@ -312,10 +330,13 @@ class SchedulingCycle:
         snapshot, concerned = views
         extended = bool(self.extenders.members) and self.extenders.concerns(pod_class)
         planned = self._planned(snapshot, pod_class)
+        if self._is_masked(planned):
+            planned = None
         if planned is not None and (not extended or self._is_let(pod, planned)):
             yield planned
         if (
             own is not None
+            and not self._is_masked(own)
             and self._is_free(own, pod, pod_class, nominated)
             and (not extended or self._is_let(pod, own))
         ):
@@ -323,6 +344,8 @@ class SchedulingCycle:
         evaluation = self._evaluator.of(pod_class, snapshot)
         filters = concerned.cluster_filters
         feasible = self._feasible(filters, evaluation, snapshot, pod_class)
+        if self._mask is not None:
+            feasible = self._mask & (evaluation.best != UNFIT if feasible is None else feasible)
         if nominated:
             feasible = self._beside_rivals(feasible, evaluation.best, pod, pod_class, nominated)
         if extended:
@@ -337,6 +360,10 @@ class SchedulingCycle:
             if row is None:
                 return
             yield row
+
+    def _is_masked(self, row: int | None) -> bool:
+        """Return whether a row does not count now."""
+        return row is not None and self._mask is not None and not self._mask[row]
 
     def _is_free(self, row: int, pod: Pod, pod_class: PodClass, nominated: Nominations) -> bool:
         what_if = StateWhatIf(self.profile, self.state, rivals_of(pod, nominated))

@@ -3,12 +3,14 @@
 Whoever stands in the queue for the group is popped; here all members are decided, told and sent on.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from koordinator.api.pod import Pod
-from koordinator.domain.gangs import Gang, GangAttempt, GangCache
+from koordinator.domain.gangs import GangAttempt, GangCache
 from koordinator.foundation.errors import ClusterError, ExtenderError
 from koordinator.scheduler.binding import Assumed
 from koordinator.scheduler.contract import EXTENDER, NOTHING, ActivePlugin, AllocationResult
@@ -18,7 +20,6 @@ from koordinator.scheduler.cycle import (
     ReserveRefusal,
     SchedulingCycle,
     Scorecard,
-    priority_of,
 )
 from koordinator.scheduler.diagnosis import Diagnosis, never_fits
 from koordinator.scheduler.features.gangs.placement import (
@@ -28,13 +29,13 @@ from koordinator.scheduler.features.gangs.placement import (
     Verdict,
     Wanted,
 )
-from koordinator.scheduler.features.gangs.pod_group_conditions import PodGroupConditions
-from koordinator.scheduler.features.gangs.pod_group_messages import (
-    GroupRejection,
-    inconsistency,
-    preemption_result,
-    rejection,
+from koordinator.scheduler.features.gangs.pod_group_attempts import (
+    PodGroupAttempts,
+    RejectionTexts,
+    order_as_kube_scheduler,
+    verdict_reason,
 )
+from koordinator.scheduler.features.gangs.pod_group_conditions import PodGroupConditions
 from koordinator.scheduler.features.gangs.preemption import (
     GangHeadroom,
     GangPreemption,
@@ -42,11 +43,15 @@ from koordinator.scheduler.features.gangs.preemption import (
 )
 from koordinator.scheduler.features.gangs.reports import GangReports
 from koordinator.scheduler.features.gangs.topology import TopologyDemand, TopologyPlacer
+from koordinator.scheduler.features.gangs.topology_placements import (
+    PlacementConflict,
+    PlacementPlacer,
+    TopologyPlacement,
+)
 from koordinator.scheduler.features.gangs.topology_preemption import TopologyPreemption
 from koordinator.scheduler.features.gangs.waiting_gangs import WaitingGangs
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.loop.outcomes import RoomSought
-from koordinator.scheduler.preemption import PREEMPT_NEVER
 from koordinator.scheduler.queue import Need, QueuedPod, QueueState
 from koordinator.scheduler.snapshot import PodClass, Snapshot
 
@@ -80,11 +85,12 @@ class GangScheduler:
         metrics: "GangMetrics | None",
     ) -> None:
         self._handle, self._reports, self._metrics = handle, reports, metrics
-        self._conditions = conditions
         state, binder = handle.state, handle.binder
         self._placer = GangPlacer(binder, self._choose_member, self._diagnose_member, self._card)
         self._topology_placer = TopologyPlacer(state, binder, self._placer, self._card)
+        self._placements = PlacementPlacer(state, binder, self._placer)
         self._headrooms = GangPreemption(state)
+        self._pod_groups = PodGroupAttempts(handle, self._headrooms, conditions)
         self._topology_preemption = TopologyPreemption(
             state, binder, self._headrooms, self._topology_placer
         )
@@ -98,7 +104,8 @@ class GangScheduler:
             return None
         gangs: GangCache = active.plugin.gangs
         demand = self._topology_placer.demand(gangs, head.pod)
-        if demand is None and gangs.starts_alone(head.pod):
+        is_free = not self._pod_groups.topology_key(gangs, head.pod)
+        if demand is None and is_free and gangs.starts_alone(head.pod):
             return None
         return GangUnit(self, cycle, head, gangs, demand)
 
@@ -115,13 +122,18 @@ class GangScheduler:
         if not alone and gangs.why_gated(head.pod):
             handle.queue.postpone(head, handle.clock.now_s())
             return 0
-        group = self._pod_group(gangs, head.pod)
-        if group is not None and self._contradicts(gangs, group, head):
+        group = self._pod_groups.gang_of(gangs, head.pod)
+        if group is not None and self._pod_groups.contradicts(gangs, head):
             return 0
         version = (gangs.version(head.pod), demand and self._topology_placer.version(demand))
         attempt = gangs.attempt_alone(head.pod) if alone else gangs.attempt(head.pod)
         group_attempt = GangGroupAttempt(attempt, head, version)
-        lost = None if alone else self._placer.still_lost(cycle, attempt.group_id, version)
+        topology_key = self._pod_groups.topology_key(gangs, head.pod)
+        lost = (
+            None
+            if alone or topology_key
+            else self._placer.still_lost(cycle, attempt.group_id, version)
+        )
         if lost is not None and self._headrooms.is_hopeless(
             cycle, group_attempt, lost, self._handle.diagnoses.world()
         ):
@@ -142,103 +154,55 @@ class GangScheduler:
         self._clear(cycle, members)
         members.sort(key=lambda member: not self._handle.nominator.node_of(member[0].key))
         self._nominations = self._handle.diagnoses.nominated(but=attempt.members)
-        merges = len(cycle.profile.permit) == 1 and self._handle.options.merges
-        merges = merges and not self._handle.state.load.names_any(list(here))
-        if demand is None:
-            merges = merges and not self._handle.diagnoses.nominated()
-            decision = self._placer.place(cycle, group_attempt, members, merges=merges)
+        placements: Sequence[TopologyPlacement] = ()
+        if topology_key:
+            try:
+                placements = self._placements.placements(gangs, members[0], topology_key)
+            except PlacementConflict as error:
+                text = f"cannot determine domain for already scheduled pods: {error}"
+                self._pod_groups.fail(gangs, head, text)
+                return 0
+            decision = self._placements.place(cycle, gangs, group_attempt, members, placements)
         else:
-            decision = self._topology_placer.place(
-                cycle,
-                gangs,
-                group_attempt,
-                members,
-                demand,
-                nominated=self._handle.diagnoses.nominated(),
-                merges=merges,
-            )
+            decision = self._place(cycle, gangs, group_attempt, members, demand)
         if self._metrics is not None:
             took_s = handle.attempts.elapsed_s()
             self._metrics.gang_decided(len(members), took_s, placed=not decision.is_lost)
         if decision.is_lost:
             if group is not None:
-                _in_order_of_kube_scheduler(cycle, attempt, decision, members)
-            headroom = self._headroom_for(cycle, group_attempt, decision, members, demand)
+                order_as_kube_scheduler(cycle, attempt, decision, members)
+            headroom = self._headroom_for(
+                cycle, group_attempt, decision, members, demand, placements=placements
+            )
             has_network = demand is None or not demand.refusal
             level = demand.must if demand is not None else None
             need = None
-            if decision.failed and has_network and not headroom.pods:
+            if decision.failed and has_network and not headroom.pods and not topology_key:
                 need = self.waiting.need_of(cycle, attempt, decision.failed[0][0], level)
             self._reject_gang(cycle, gangs, group_attempt, decision, headroom, need=need)
         else:
             self._start_gang(cycle, gangs, group_attempt, decision, demand)
         return len(members)
 
-    def _pod_group(self, gangs: GangCache, pod: Pod) -> Gang | None:
-        """Return the gang of a PodGroup of scheduling.k8s.io that starts with no others."""
-        gang = gangs.gang_of(pod)
-        if gang is None or gang.terms is None or gang.terms.pod_group is None:
-            return None
-        return gang if len(gang.terms.group) == 1 else None
-
-    def _contradicts(self, gangs: GangCache, gang: Gang, head: QueuedPod) -> bool:
-        """Return whether the members contradict their PodGroup; then they are told so."""
-        handle = self._handle
-        assert gang.terms is not None  # noqa: S101 -- the caller looked
-        terms = gang.terms.pod_group
-        found = (handle.state.pod_named(key) for key in sorted(gang.members))
-        pods = [pod for pod in found if pod is not None]
-        pods.sort(key=lambda pod: bool(pod.spec.node_name))  # those to be placed come first
-        text = inconsistency(terms, handle.options.gates.level, pods) if terms else ""
-        if not text:
-            return False
-        gangs.set_representative(head.pod)
-        handle.attempts.fail(head, text)
-        for pod in pods:
-            if not pod.spec.node_name and pod.key != head.key:
-                handle.reporter.failed(pod, text, "SchedulerError")
-        self._conditions.failed(gang, text)
-        return True
-
-    def _group_rejection(
+    def _place(
         self,
         cycle: SchedulingCycle,
         gangs: GangCache,
         group_attempt: GangGroupAttempt,
-        decision: GangDecision,
-        headroom: GangHeadroom,
-    ) -> GroupRejection | None:
-        """Return what kube-scheduler says of a PodGroup that found too few places, and note it.
-
-        None for gangs of other kinds.
-        """
-        gang = self._pod_group(gangs, group_attempt.head.pod)
-        is_alone = group_attempt.attempt.is_alone
-        if gang is None or gang.terms is None or is_alone or not decision.failed:
-            return None
-        had_places = gang.bound + gang.waiting
-        least, scheduled = gang.terms.min_member, had_places + decision.had_place
-        post_filter = [active.name for active in cycle.profile.post_filter]
-        below = max((priority_of(queued.pod) for queued, _, _ in decision.failed), default=0)
-        has_victims = self._headrooms.has_pods_below(below)
-        most: int | None = None
-        if has_victims and not headroom.pods:
-            bound = cycle.bound(decision.failed[0][1])
-            room = self._headrooms.most(cycle, bound, below, None)
-            most = max(scheduled, min(had_places + room, least - 1))
-        said = ""
-        if {"DefaultPreemption", "Coscheduling"}.intersection(post_filter):
-            said = preemption_result(
-                headroom,
-                least,
-                most,
-                has_victims=has_victims,
-                is_eligible=group_attempt.head.pod.spec.preemption_policy != PREEMPT_NEVER,
-            )
-        gates = self._handle.options.gates
-        found = rejection(gates, least, scheduled, said, post_filter)
-        self._conditions.refused(gang, found.group)
-        return found
+        members: Sequence[Wanted],
+        demand: TopologyDemand | None,
+    ) -> GangDecision:
+        """Assume enough of the members on nodes, or none of them."""
+        here = [queued.key for queued, _ in members]
+        merges = len(cycle.profile.permit) == 1 and self._handle.options.merges
+        merges = merges and not self._handle.state.load.names_any(here)
+        nominated = self._handle.diagnoses.nominated()
+        if demand is None:
+            merges = merges and not nominated
+            return self._placer.place(cycle, group_attempt, members, merges=merges)
+        return self._topology_placer.place(
+            cycle, gangs, group_attempt, members, demand, nominated=nominated, merges=merges
+        )
 
     def _clear(self, cycle: SchedulingCycle, members: Sequence[Wanted]) -> None:
         """Take away what earlier attempts for the members have left; where it stays, they wait."""
@@ -338,13 +302,17 @@ class GangScheduler:
         decision: GangDecision,
         members: Sequence[Wanted],
         demand: TopologyDemand | None,
+        *,
+        placements: Sequence[TopologyPlacement] = (),
     ) -> GangHeadroom:
         """Ask the PostFilter plugins what could be done for these members, and count it."""
         if not cycle.profile.post_filter:
             return GangHeadroom()
         began_s = self._handle.attempts.now_s()
         attempt = group_attempt.attempt
-        if demand is None:
+        if placements:
+            headroom = self._headroom_in(cycle, attempt, decision, members, placements)
+        elif demand is None:
             headroom = self._headrooms.find(cycle, attempt, decision, members, self._nominations)
         else:
             headroom = self._topology_preemption.find(
@@ -361,6 +329,29 @@ class GangScheduler:
             took_s = self._handle.attempts.now_s() - began_s
             self._metrics.preempted(attempt.group_id, headroom.result, took_s)
         return headroom
+
+    def _headroom_in(
+        self,
+        cycle: SchedulingCycle,
+        attempt: GangAttempt,
+        decision: GangDecision,
+        members: Sequence[Wanted],
+        placements: Sequence[TopologyPlacement],
+    ) -> GangHeadroom:
+        """Return the room in the placement where the fewest pods have to go for it."""
+        found = [
+            self._headrooms.find(
+                cycle,
+                attempt,
+                decision,
+                members,
+                self._nominations,
+                rows=np.flatnonzero(placement.mask),
+            )
+            for placement in placements
+        ]
+        able = [headroom for headroom in found if headroom.pods]
+        return min(able, key=lambda one: len(one.victims)) if able else found[0]
 
     def _start_gang(
         self,
@@ -398,7 +389,7 @@ class GangScheduler:
             if not told:
                 gangs.set_representative(queued.pod)
             if id(verdict) in told:
-                message = f"{_reason(verdict)} {said}".rstrip()
+                message = f"{verdict_reason(verdict)} {said}".rstrip()
                 self._tell_member(queued, gate, message, keeps_nomination=keeps)
             else:
                 self._reject_member(
@@ -421,7 +412,7 @@ class GangScheduler:
         if not headroom.places:
             return None
         job = f"gang group {attempt.group_id}"
-        gang = self._pod_group(gangs, by)
+        gang = self._pod_groups.gang_of(gangs, by)
         group = gangs.pod_group(gang.pod_group) if gang is not None else None
         evictions = self._handle.evictions
         return evictions.free_headroom(headroom.pods, headroom.victims, by, job, group)
@@ -464,13 +455,13 @@ class GangScheduler:
                 others.append(waiting.queued)
                 left.append(waiting.queued.pod)
                 headroom.keep_place(waiting.queued.pod, waiting.node)
-        group = self._group_rejection(cycle, gangs, group_attempt, decision, headroom)
+        group = self._pod_groups.rejection(cycle, gangs, group_attempt, decision, headroom)
         error = self._free_headroom(attempt, head.pod, headroom, gangs)
         for pod in left:
             if pod.key not in headroom.pods:
                 self._handle.queue.on_place_left(pod, self._handle.clock.now_s())
         verdicts = {queued.key: verdict for queued, _, verdict in decision.failed}
-        texts = _Texts(headroom, error, group, verdicts)
+        texts = RejectionTexts(headroom, error, group, verdicts)
         if decision.failed:
             queued, pod_class, verdict = decision.failed[0]
             self._handle.queue.take_all([queued], self._handle.clock.now_s())
@@ -492,7 +483,7 @@ class GangScheduler:
             )
             message = (
                 f"0/{self._handle.state.nodes.count} nodes are available: "
-                f'{prefix}"{queued.key}" is unschedulable with reason "{_reason(verdict)}", '
+                f'{prefix}"{queued.key}" is unschedulable with reason "{verdict_reason(verdict)}", '
                 f"alreadyWaitForBound: {decision.had_place + attempt.waiting}."
             )
         else:  # some of the members can't be tried now
@@ -568,7 +559,9 @@ class GangScheduler:
     def _choose_member(
         self, cycle: SchedulingCycle, queued: QueuedPod, pod_class: PodClass
     ) -> NodeChoice | Verdict:
-        known = self._handle.diagnoses.known(cycle, pod_class)
+        known = None
+        if not cycle.is_restricted:
+            known = self._handle.diagnoses.known(cycle, pod_class)
         if known is not None:
             return known
         try:
@@ -586,65 +579,13 @@ class GangScheduler:
     def _diagnose_member(
         self, cycle: SchedulingCycle, queued: QueuedPod, pod_class: PodClass
     ) -> Diagnosis:
+        if cycle.is_restricted:
+            return cycle.diagnose(queued.pod, pod_class, self._nominations)
         known = self._handle.diagnoses.known(cycle, pod_class)
         return known or self._handle.diagnoses.diagnose(cycle, queued.pod, pod_class)
-
-
-@dataclass(frozen=True, slots=True)
-class _Texts:
-    """Texts for members of a gang that found too few places.
-
-    ``group`` are those of kube-scheduler, if it is a PodGroup of scheduling.k8s.io.
-    """
-
-    headroom: GangHeadroom
-    error: ClusterError | None
-    group: GroupRejection | None
-    verdicts: Mapping[str, Verdict]  # on members that found no node, by key
-
-    def of_refused(self, said: str, node: str) -> str:
-        """Return what follows the reason of the member that found no node."""
-        if self.group is not None:
-            return self.group.refused
-        return f"{said} {headroom_message(self.headroom, node, self.error)}".strip()
-
-    def of_other(self, queued: QueuedPod, message: str, node: str) -> str:
-        """Return what another member is told; ``message`` is about the one that found none."""
-        if self.group is None:
-            return f"{message} {headroom_message(self.headroom, node, self.error)}".rstrip()
-        verdict = self.verdicts.get(queued.key)
-        if verdict is None:
-            return self.group.others
-        return f"{_reason(verdict)} {self.group.refused}".rstrip()
 
 
 def _refusal(verdict: Verdict) -> ReserveRefusal:
     if isinstance(verdict, ReserveRefusal):
         return verdict
     return ReserveRefusal(verdict.refused_by, verdict.refusal or verdict.message())
-
-
-def _reason(verdict: Verdict) -> str:
-    return verdict.reason if isinstance(verdict, ReserveRefusal) else verdict.message()
-
-
-def _in_order_of_kube_scheduler(
-    cycle: SchedulingCycle,
-    attempt: GangAttempt,
-    decision: GangDecision,
-    members: Sequence[Wanted],
-) -> None:
-    """Let those members of a lost attempt fail that kube-scheduler would have failed.
-
-    Members that are alike are tried by priority and arrival, until too many have found no node.
-    """
-    if not decision.failed or len({cycle.run_key(kind) for _, kind in members}) > 1:
-        return
-    numbers = {key: number for number, key in enumerate(attempt.members)}
-    ordered = sorted(members, key=lambda one: (-priority_of(one[0].pod), numbers[one[0].key]))
-    first, spare = decision.had_place, max(min(attempt.spare.values(), default=0), 0)
-    verdict = decision.failed[0][2]
-    failed = ordered[first : first + spare + 1] or ordered[-1:]
-    decision.failed = [(queued, pod_class, verdict) for queued, pod_class in failed]
-    keys = {queued.key for queued, _ in failed}
-    decision.others = [queued for queued, _ in members if queued.key not in keys]

@@ -42,6 +42,7 @@ class GangDecision:
     others: list[QueuedPod] = field(default_factory=list)
     is_lost: bool = False
     had_place: int = 0
+    placements: int | None = None  # that were tried; None: the group may be anywhere
 
 
 @dataclass(frozen=True, slots=True)

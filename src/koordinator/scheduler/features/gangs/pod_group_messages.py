@@ -38,27 +38,41 @@ class GroupRejection:
 
 
 def rejection(
-    gates: FeatureGates, least: int, scheduled: int, preemption: str, post_filter: Sequence[str]
+    gates: FeatureGates,
+    least: int,
+    scheduled: int,
+    preemption: str,
+    post_filter: Sequence[str],
+    *,
+    placements: int | None = None,
 ) -> GroupRejection:
     """Return the texts about a PodGroup of which ``scheduled`` of ``least`` members have places.
 
     ``preemption`` is the result of group preemption, empty if it was not asked for; ``post_filter``
-    names the PostFilter plugins of the profile.
+    names the PostFilter plugins of the profile, ``placements`` is how many were tried.
     """
     if gates.level >= V1_37:
-        parts = [shortage(least, scheduled)]
+        text = shortage(least, scheduled)
+        if placements is not None:
+            available = f"0/{placements} placements are available"
+            text = f"{UNSCHEDULABLE}, {available}, first placement status: {text}"
         if preemption:
-            parts.append(f"pod group preemption: {preemption}")
-        text = ", ".join(parts)
+            text = f"{text}, pod group preemption: {preemption}"
         return GroupRejection("", f"{UNSCHEDULABLE}, {text}", text)
+    eligible = "workload aware preemption enabled"
+    if placements is not None:
+        eligible = "placement-based pod group scheduling limitation"
     said = []
     if "DynamicResources" in post_filter:
         said.append("no new claims to deallocate")
-    if WORKLOAD_AWARE_PREEMPTION in gates:
-        said.append("preemption: not eligible due to workload aware preemption enabled")
-    refused = ", ".join(said) if WORKLOAD_AWARE_PREEMPTION in gates else ""
+    groups_preempt = WORKLOAD_AWARE_PREEMPTION in gates
+    said.append(f"preemption: not eligible due to {eligible}")
+    refused = ", ".join(said) if groups_preempt or placements is not None else ""
     others = f"{UNSCHEDULABLE}, {_WAITS}, {_NOT_REJECTED}"
-    return GroupRejection(refused, others, preemption or UNSCHEDULABLE)
+    group = UNSCHEDULABLE
+    if groups_preempt and preemption in (NO_VICTIMS, NEVER):
+        group = f"{UNSCHEDULABLE}, {preemption}"
+    return GroupRejection(refused, others, group)
 
 
 def shortage(least: int, scheduled: int) -> str:

@@ -1,0 +1,185 @@
+"""Attempts of PodGroups of scheduling.k8s.io: what is checked before, and told afterwards.
+
+Source: kubernetes pkg/scheduler/schedule_one_podgroup.go ``validatePodGroup``,
+``submitPodGroupAlgorithmResult``.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from koordinator.api.kubescheduler.gates import TOPOLOGY_PLACEMENTS
+from koordinator.api.pod import Pod
+from koordinator.domain.gangs import Gang, GangAttempt, GangCache, PodGroupTerms
+from koordinator.foundation.errors import ClusterError
+from koordinator.scheduler.cycle import ReserveRefusal, SchedulingCycle, priority_of
+from koordinator.scheduler.features.gangs.placement import (
+    GangDecision,
+    GangGroupAttempt,
+    Verdict,
+    Wanted,
+)
+from koordinator.scheduler.features.gangs.pod_group_conditions import PodGroupConditions
+from koordinator.scheduler.features.gangs.pod_group_messages import (
+    GroupRejection,
+    inconsistency,
+    preemption_result,
+    rejection,
+)
+from koordinator.scheduler.features.gangs.preemption import (
+    GangHeadroom,
+    GangPreemption,
+    headroom_message,
+)
+from koordinator.scheduler.loop.handle import SchedulerHandle
+from koordinator.scheduler.preemption import PREEMPT_NEVER
+from koordinator.scheduler.queue import QueuedPod
+
+
+class PodGroupAttempts:
+    """Rules of kube-scheduler for PodGroups, which no other gang has."""
+
+    def __init__(
+        self, handle: SchedulerHandle, headrooms: GangPreemption, conditions: PodGroupConditions
+    ) -> None:
+        self._handle, self._headrooms, self._conditions = handle, headrooms, conditions
+
+    def gang_of(self, gangs: GangCache, pod: Pod) -> Gang | None:
+        """Return the gang of a PodGroup of scheduling.k8s.io that starts with no others."""
+        gang = gangs.gang_of(pod)
+        if gang is None or gang.terms is None or gang.terms.pod_group is None:
+            return None
+        return gang if len(gang.terms.group) == 1 else None
+
+    def topology_key(self, gangs: GangCache, pod: Pod) -> str:
+        """Return the label of which the pods of a member's PodGroup need one value; empty: none."""
+        if TOPOLOGY_PLACEMENTS not in self._handle.options.gates:
+            return ""
+        terms = self._terms(gangs, pod)
+        return "" if terms is None else terms.topology_key
+
+    def contradicts(self, gangs: GangCache, head: QueuedPod) -> bool:
+        """Return whether members contradict their PodGroup or each other; then they are told."""
+        gang, terms = self.gang_of(gangs, head.pod), self._terms(gangs, head.pod)
+        if gang is None or terms is None:
+            return False
+        found = (self._handle.state.pod_named(key) for key in sorted(gang.members))
+        pods = [pod for pod in found if pod is not None]
+        pods.sort(key=lambda pod: bool(pod.spec.node_name))  # those to be placed come first
+        text = inconsistency(terms, self._handle.options.gates.level, pods)
+        if text:
+            self.fail(gangs, head, text)
+        return bool(text)
+
+    def fail(self, gangs: GangCache, head: QueuedPod, text: str) -> None:
+        """Let a PodGroup that can't be decided try again later."""
+        handle, gang = self._handle, gangs.gang_of(head.pod)
+        gangs.set_representative(head.pod)
+        handle.attempts.fail(head, text)
+        if gang is None:
+            return
+        for key in gang.pending:
+            pod = handle.state.pod_named(key)
+            if pod is not None and key != head.key:
+                handle.reporter.failed(pod, text, "SchedulerError")
+        self._conditions.failed(gang, text)
+
+    def rejection(
+        self,
+        cycle: SchedulingCycle,
+        gangs: GangCache,
+        group_attempt: GangGroupAttempt,
+        decision: GangDecision,
+        headroom: GangHeadroom,
+    ) -> GroupRejection | None:
+        """Return what kube-scheduler says of a PodGroup that found too few places, and note it.
+
+        None for gangs of other kinds.
+        """
+        gang = self.gang_of(gangs, group_attempt.head.pod)
+        is_alone = group_attempt.attempt.is_alone
+        if gang is None or gang.terms is None or is_alone or not decision.failed:
+            return None
+        had_places = gang.bound + gang.waiting
+        least, scheduled = gang.terms.min_member, had_places + decision.had_place
+        post_filter = [active.name for active in cycle.profile.post_filter]
+        below = max((priority_of(queued.pod) for queued, _, _ in decision.failed), default=0)
+        has_victims = self._headrooms.has_pods_below(below)
+        most: int | None = None
+        if has_victims and not headroom.pods:
+            bound = cycle.bound(decision.failed[0][1])
+            room = self._headrooms.most(cycle, bound, below, None)
+            most = max(scheduled, min(had_places + room, least - 1))
+        said = ""
+        if {"DefaultPreemption", "Coscheduling"}.intersection(post_filter):
+            said = preemption_result(
+                headroom,
+                least,
+                most,
+                has_victims=has_victims,
+                is_eligible=group_attempt.head.pod.spec.preemption_policy != PREEMPT_NEVER,
+            )
+        gates = self._handle.options.gates
+        found = rejection(
+            gates, least, scheduled, said, post_filter, placements=decision.placements
+        )
+        self._conditions.refused(gang, found.group)
+        return found
+
+    def _terms(self, gangs: GangCache, pod: Pod) -> PodGroupTerms | None:
+        gang = self.gang_of(gangs, pod)
+        return gang.terms.pod_group if gang is not None and gang.terms is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class RejectionTexts:
+    """Texts for members of a gang that found too few places.
+
+    ``group`` are those of kube-scheduler, if it is a PodGroup of scheduling.k8s.io.
+    """
+
+    headroom: GangHeadroom
+    error: ClusterError | None
+    group: GroupRejection | None
+    verdicts: Mapping[str, Verdict]  # on members that found no node, by key
+
+    def of_refused(self, said: str, node: str) -> str:
+        """Return what follows the reason of the member that found no node."""
+        if self.group is not None:
+            return self.group.refused
+        return f"{said} {headroom_message(self.headroom, node, self.error)}".strip()
+
+    def of_other(self, queued: QueuedPod, message: str, node: str) -> str:
+        """Return what another member is told; ``message`` is about the one that found none."""
+        if self.group is None:
+            return f"{message} {headroom_message(self.headroom, node, self.error)}".rstrip()
+        verdict = self.verdicts.get(queued.key)
+        if verdict is None:
+            return self.group.others
+        return f"{verdict_reason(verdict)} {self.group.refused}".rstrip()
+
+
+def order_as_kube_scheduler(
+    cycle: SchedulingCycle,
+    attempt: GangAttempt,
+    decision: GangDecision,
+    members: Sequence[Wanted],
+) -> None:
+    """Let those members of a lost attempt fail that kube-scheduler would have failed.
+
+    Members that are alike are tried by priority and arrival, until too many have found no node.
+    """
+    if not decision.failed or len({cycle.run_key(kind) for _, kind in members}) > 1:
+        return
+    numbers = {key: number for number, key in enumerate(attempt.members)}
+    ordered = sorted(members, key=lambda one: (-priority_of(one[0].pod), numbers[one[0].key]))
+    first, spare = decision.had_place, max(min(attempt.spare.values(), default=0), 0)
+    verdict = decision.failed[0][2]
+    failed = ordered[first : first + spare + 1] or ordered[-1:]
+    decision.failed = [(queued, pod_class, verdict) for queued, pod_class in failed]
+    keys = {queued.key for queued, _ in failed}
+    decision.others = [queued for queued, _ in members if queued.key not in keys]
+
+
+def verdict_reason(verdict: Verdict) -> str:
+    """Return why a member found no node."""
+    return verdict.reason if isinstance(verdict, ReserveRefusal) else verdict.message()

@@ -1,0 +1,159 @@
+"""PodGroups of scheduling.k8s.io whose pods need nodes with one value of a label."""
+
+from typing import Any
+
+import pytest
+from tests.unit.scheduler.test_gangs import condition, config, placed
+from tests.unit.scheduler.test_pod_group_messages import said_of_group
+from tests.unit.scheduler.test_scheduling_pod_groups import PROFILES, later, member, pod_group
+from tests.worlds import embedded, node, pod
+
+from koordinator.api.kube_version import KubeVersion
+from koordinator.api.kubescheduler import FeatureGates, KubeSchedulerConfiguration
+from koordinator.api.meta import KubeObject
+from koordinator.api.node import Node
+from koordinator.api.pod import Pod
+from koordinator.simulator import Embedded
+
+ON = FeatureGates.parse(
+    "GenericWorkload=true,TopologyAwareWorkloadScheduling=true", KubeVersion(37)
+)
+OFF = FeatureGates.parse("GenericWorkload=true", KubeVersion(37))
+RACK = "example.com/rack"
+EITHER = pytest.mark.parametrize("profile", PROFILES, ids=["GangScheduling", "Coscheduling"])
+
+
+def rack(name: str, nodes: int) -> list[Node]:
+    return [node(f"{name}{at}", 4, "32Gi", labels={RACK: name}) for at in range(nodes)]
+
+
+def group(least: int, **more: Any) -> KubeObject:
+    return pod_group(least=least, schedulingConstraints={"topology": [{"key": RACK}]}, **more)
+
+
+def members(count: int, cpu: int = 2) -> list[Pod]:
+    return [member(f"m{at}", cpu=cpu, memory="1Gi") for at in range(count)]
+
+
+def world(
+    *objects: KubeObject,
+    profile: KubeSchedulerConfiguration = PROFILES[0],
+    gates: FeatureGates = ON,
+) -> Embedded:
+    one = embedded(*objects, config=profile, gates=gates)
+    one.run_to_fixed_point()
+    one.scheduler.validate()
+    return one
+
+
+def racks(one: Embedded) -> list[str]:
+    """Return the racks of the members that have places."""
+    return sorted(on[:2] for name, on in placed(one).items() if name.startswith("m"))
+
+
+@EITHER
+def test_the_fuller_rack_wins_where_all_members_fit(profile: KubeSchedulerConfiguration) -> None:
+    """33 + 100 of the one with a pod against 17 + 100 of the empty one, as 1.37.2 scores them."""
+    used = pod("used", 1, "1Gi", on="r11")
+    one = world(*rack("r1", 2), *rack("r2", 3), used, group(2), *members(2), profile=profile)
+
+    assert racks(one) == ["r1", "r1"]
+
+
+@EITHER
+def test_the_rack_that_takes_more_members_wins(profile: KubeSchedulerConfiguration) -> None:
+    """Four members, two needed: two of four fit in r1 (45 + 50), all in r2 (35 + 100)."""
+    used = pod("used", 3, "1Gi", on="r10")
+    one = world(*rack("r1", 2), *rack("r2", 3), used, group(2), *members(4), profile=profile)
+
+    assert racks(one) == ["r2"] * 4
+
+
+@EITHER
+def test_no_member_is_placed_where_no_rack_takes_enough(
+    profile: KubeSchedulerConfiguration,
+) -> None:
+    """One node per rack takes one member each; both together would do without the constraint."""
+    nodes = [*rack("r1", 1), *rack("r2", 1)]
+    one = world(*nodes, group(2), *members(2, cpu=3), profile=profile)
+    text = (
+        "0/2 placements are available, first placement status: minCount (2) cannot be satisfied: "
+        "1 scheduled, 0 remaining, pod group preemption: No preemption victims found for incoming "
+        "preemptor"
+    )
+
+    assert not placed(one)
+    assert said_of_group(one)[3] == f"pod group is unschedulable, {text}"
+    told = sorted(condition(one, f"m{at}")[1] for at in range(2))
+    assert told == [
+        "0/1 nodes are available: 1 Insufficient cpu.",
+        f"pod group is unschedulable, pod group is unschedulable, {text}",
+    ]
+    assert len(placed(world(*nodes, group(2), *members(2, cpu=3), gates=OFF))) == 2
+
+
+@EITHER
+def test_members_that_come_later_join_the_rack_of_the_others(
+    profile: KubeSchedulerConfiguration,
+) -> None:
+    """Although another one has more room."""
+    one = world(*rack("r1", 2), group(2), *members(2), profile=profile)
+    one.load([*rack("r2", 3), member("m9", cpu=1)])
+    later(one)
+
+    assert racks(one) == ["r1"] * 3
+
+
+def test_nodes_without_the_label_are_left_out() -> None:
+    """However much room they have."""
+    one = world(node("plain", 64), *rack("r1", 1), group(2), *members(2))
+
+    assert racks(one) == ["r1", "r1"]
+
+
+def test_members_in_two_racks_are_an_error() -> None:
+    """A third member can't join both."""
+    on = [member("m0", on="r10"), member("m1", on="r20")]
+    one = world(*rack("r1", 1), *rack("r2", 1), group(2), *on, member("m2"))
+
+    assert condition(one, "m2") == (
+        "SchedulerError",
+        (
+            "cannot determine domain for already scheduled pods: "
+            "more than 1 domain found for pod group: r1, r2"
+        ),
+    )
+
+
+@EITHER
+def test_a_rack_is_cleared_of_less_important_pods(profile: KubeSchedulerConfiguration) -> None:
+    """The one where fewer pods have to go."""
+    low = [
+        *(pod(f"a{at}", 2, on="r10", priority=1) for at in range(2)),
+        pod("b", 4, on="r20", priority=1),
+    ]
+    high = [member(f"m{at}", cpu=2, priority=9) for at in range(2)]
+    one = world(*rack("r1", 1), *rack("r2", 1), *low, group(2, priority=9), *high, profile=profile)
+    later(one, 60)
+
+    assert racks(one) == ["r2", "r2"]
+    assert {"a0", "a1"} <= placed(one).keys()
+
+
+def test_a_rack_that_gets_room_takes_the_group() -> None:
+    """A node that comes wakes the members."""
+    one = world(*rack("r1", 1), group(2), *members(2, cpu=3))
+    assert not placed(one)
+
+    one.load([node("r1x", 4, labels={RACK: "r1"})])
+    later(one)
+    assert racks(one) == ["r1", "r1"]
+
+
+def test_a_basic_group_stays_in_one_rack() -> None:
+    """Each member is for itself, but near to the others."""
+    basic = pod_group(schedulingConstraints={"topology": [{"key": RACK}]})
+    one = world(*rack("r1", 1), *rack("r2", 1), basic, *members(3), profile=config())
+
+    assert len(set(racks(one))) == 1
+    assert len(racks(one)) == 2
