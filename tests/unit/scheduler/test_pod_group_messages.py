@@ -217,3 +217,23 @@ def test_our_own_status_does_not_disturb_the_gang() -> None:
     later(one, 5)
 
     assert [one.cluster.get(Pod, name, "default") for name in "ab"] == before
+
+
+@pytest.mark.parametrize(
+    ("mode", "least", "gone"),
+    [({"all": {}}, 1, 2), ({"all": {}}, 2, 2), ({"single": {}}, 2, 1), (None, 2, 1)],
+)
+@EITHER
+def test_a_group_is_a_victim_as_a_whole_or_pod_by_pod(
+    profile: KubeSchedulerConfiguration, mode: Any, least: int, gone: int
+) -> None:
+    """Two members on two nodes, and a pod that needs one of the nodes: as the mode says."""
+    spec = {} if mode is None else {"disruptionMode": mode}
+    group = pod_group(least=least, priority=1, **spec)
+    members = [member(name, cpu=3, on=on, priority=1) for name, on in (("a", "n"), ("b", "m"))]
+    nodes = [node("n", 4), node("m", 4)]
+    one = world(*nodes, group, *members, pod("high", 3, priority=9), profile=profile)
+    later(one, 60)
+
+    assert "high" in placed(one)
+    assert len({"a", "b"} - placed(one).keys()) == gone

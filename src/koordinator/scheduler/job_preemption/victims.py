@@ -340,7 +340,15 @@ def _groups(ids: Iterable[str], caches: Sequence[GangCache]) -> dict[str, dict[s
 
 
 def _least(gang: Gang) -> int:
-    return gang.terms.min_member if gang.terms is not None else 1
+    """Return how many members must be left so that the gang is not broken.
+
+    Pods of a PodGroup of scheduling.k8s.io go all together, or one by one, whatever its minimum.
+    """
+    if gang.terms is None:
+        return 1
+    if gang.terms.pod_group is not None:
+        return len(gang.members) if gang.terms.pod_group.goes_as_whole else 0
+    return gang.terms.min_member
 
 
 def _shares(amounts: IntArray) -> FloatArray:
