@@ -8,7 +8,7 @@ from contextlib import suppress
 REQUEST = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 LONG_REQUEST = REQUEST[:-2] + b"X-Fill: " + b"a" * 28_000 + b"\r\n\r\n"
 #: After so long without progress the server reads no more.
-STALLED_S = 3.0
+STALLED_S = 1.5
 _CHUNK = 1 << 17
 
 

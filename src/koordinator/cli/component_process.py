@@ -118,6 +118,7 @@ class ComponentProcess:
         self,
         *,
         may_write: Callable[[], bool] = lambda: True,
+        lateness_s: float | None = None,
         qps: float = 0.0,
         burst: int,
         timeout_s: float = 30.0,
@@ -126,6 +127,7 @@ class ComponentProcess:
     ) -> KubernetesCluster:
         """Return a client of the cluster, closed at the end; ``qps`` 0 is no limit.
 
+        ``lateness_s`` is how late a write that ``may_write`` allowed may be done.
         ``kubelet`` is where its watches find pods; None: at the API server.  ``kubeconfig`` names
         another way to a cluster than the component's own.
         Raises InputError if there is none.
@@ -137,6 +139,7 @@ class ComponentProcess:
             credentials,
             self.clock,
             may_write=may_write,
+            lateness_s=lateness_s,
             qps=qps if qps > 0 else None,
             burst=burst,
             timeout_s=timeout_s,

@@ -35,6 +35,13 @@ class Election:
         """Return whether this process may act now; to be asked before every write."""
         return self._leadership is None or self._leadership.holds()
 
+    @property
+    def lateness_s(self) -> float | None:
+        """How late a write that ``may_act`` allowed may be done: another can lead after that."""
+        if self._lease is None:
+            return None
+        return self._lease.lease_duration_s - self._lease.renew_deadline_s
+
     def show_leader(self, metric: str) -> None:
         """Show in a gauge whether this process may act."""
         gauge = Gauge(metric, _HELP, registry=self._parts.registry)

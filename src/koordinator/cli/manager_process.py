@@ -154,7 +154,11 @@ class _Process:
             cleanup=parts.cleanup,
             on_fault=self._parts.faults,
         )
-        self._cluster = self._connect(may_write=self._election.may_act, qps=flags.rest_config_qps)
+        self._cluster = self._connect(
+            may_write=self._election.may_act,
+            lateness_s=self._election.lateness_s,
+            qps=flags.rest_config_qps,
+        )
         self._manager = Manager(
             self._cluster,
             self._clock,

@@ -107,7 +107,11 @@ class _Process:
         lease = LeaseTerms.of(configuration.leader_election)
         self._election = Election(parts, lease, burst=connection.burst)
         self._election.show_master_status()
-        self._cluster = self._connect(may_write=self._election.may_act, qps=connection.qps)
+        self._cluster = self._connect(
+            may_write=self._election.may_act,
+            lateness_s=self._election.lateness_s,
+            qps=connection.qps,
+        )
         self._extenders = self._build_extenders()
         self._check_configuration()
         self._pages = ReplaceableApplication(application(self._endpoints()))

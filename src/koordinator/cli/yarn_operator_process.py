@@ -104,7 +104,11 @@ class _Process:
             )
             for each in settings.clusters
         }
-        self._cluster = self._connect(may_write=self._election.may_act, qps=flags.rest_config_qps)
+        self._cluster = self._connect(
+            may_write=self._election.may_act,
+            lateness_s=self._election.lateness_s,
+            qps=flags.rest_config_qps,
+        )
         self._operator = YarnOperator(
             self._cluster,
             parts.clock,

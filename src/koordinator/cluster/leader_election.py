@@ -10,10 +10,14 @@ the time, and the times in the lease are for people only.  What is assumed:
 
 - The fastest clock runs less than lease duration / renew deadline times as fast as the slowest
   (15 s / 10 s = 1.5), and clocks run on while their process or machine is stopped.
-- A write that the leader begins just before its time is over reaches the server within lease
-  duration - renew deadline (5 s), or never.
+- A write that the leader begins just before its time is over is done by the server within lease
+  duration - renew deadline (5 s), or never.  ``cluster.kubernetes.transport`` sees to that
+  (``lateness_s``): connections are reset when the time is over; the kernel retransmits for less
+  than half of it, for a process that is stopped, and the server works on a binding for less than
+  half of it.
   This fails when the process is stopped for longer just between ``holds`` and sending, within
-  milliseconds: then one write comes late, and only its own preconditions guard against it.
+  milliseconds, or the whole machine while a write is in the kernel's buffers: then one write comes
+  late, and only its own preconditions guard against it.
 - No two processes have one identity, and nobody deletes the lease or edits it by hand.
 
 Source: client-go tools/leaderelection/leaderelection.go, healthzadaptor.go and

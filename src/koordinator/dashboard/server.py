@@ -69,6 +69,7 @@ from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import ClusterError, InputError, NotFoundError
 from koordinator.foundation.yaml_documents import yaml_document
 from koordinator.process.guard import bearer_token
+from koordinator.process.review_queue import QueueFullError, ReviewQueue
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.simulator.device_bars import MOST_LANES
 from koordinator.simulator.limited_descheduler import owned_by_jobs
@@ -81,6 +82,7 @@ OTHER = "other"  # the run that is compared with
 #: While rights are still being asked about, so that who has more of them soon sees more.
 STREAM_OF_SOME_RIGHTS_LASTS_S = 2.0
 USERS_AT_ONCE = 32  # who may wait for what the API server says about their rights
+USERS_WAITING = 32  # beside them, of one address, which may be that of a proxy
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -262,7 +264,11 @@ class _Pages:
         self._feed, self._read_manifests, self._clock = feed, read_manifests, clock
         self._other, self._archive, self._planner = other, archive, planner
         self._policy = policy
-        self._reviews = ThreadPoolExecutor(USERS_AT_ONCE, "reviews")
+        self._reviews = ReviewQueue(
+            ThreadPoolExecutor(USERS_AT_ONCE, "reviews"),
+            at_once=USERS_AT_ONCE,
+            most_waiting=USERS_WAITING,
+        )
         self._answers = AnswerCache(clock)
         self._trying = threading.Lock()
 
@@ -272,9 +278,15 @@ class _Pages:
         if isinstance(self._policy, OpenAccess):
             return EVERY_RIGHT
         token = bearer_token(request.headers.get("authorization", ""))
-        return await asyncio.get_running_loop().run_in_executor(
-            self._reviews, lambda: self._policy.rights_of(token, self._known_namespaces)
-        )
+        try:
+            rights = await self._reviews.decide(
+                request.scope, lambda: self._policy.rights_of(token, self._known_namespaces)
+            )
+        except QueueFullError:
+            raise AccessDeniedError(503, "too many of your requests wait for a review") from None
+        if rights is None:
+            raise AccessDeniedError(503, "the connection was lost")  # seen by none
+        return rights
 
     async def _scope(self, request: Request) -> ViewScope:
         return (await self._rights(request)).scope

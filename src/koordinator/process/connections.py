@@ -41,6 +41,8 @@ _ACCEPT_AGAIN_S = 1.0  # after running out of file descriptors
 _WARN_AGAIN_S = 60.0
 #: Among the ``extensions`` of an ASGI scope: names in the client's verified certificate.
 CLIENT_NAMES = "koordinator.client_names"
+#: Likewise, with a ``ConnectionState`` as ``state``.
+CONNECTION = "koordinator.connection"
 _FAREWELL_S = 5.0  # for a client to agree to the end of TLS
 #: A request ends with an empty line, unless its Content-Length says where it ends.
 _EMPTY_LINE = re.compile(rb"\n\r?\n")
@@ -79,6 +81,13 @@ class Phase(IntEnum):
     HEAD = 1  # or the handshake before it
     BODY = 2
     ANSWER = 3
+
+
+@dataclass(slots=True)
+class ConnectionState:
+    """What an application may know of the connection of a request."""
+
+    is_lost: bool = False
 
 
 class _PausableFlow(FlowControl):
@@ -128,7 +137,7 @@ class BoundedConnection(HttpToolsProtocol):
         self._ahead = _NOTHING  # requests that were sent ahead of an answer, not parsed yet
         self._body_left = 0  # bytes of the body to come, if the request says how many
         self._running = 0  # calls of the application that have not returned
-        self._is_lost = False
+        self._state = ConnectionState()
 
     # -- events of the transport
 
@@ -141,7 +150,7 @@ class BoundedConnection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self._is_lost = True
+        self._state.is_lost = True
         self._hold(_NOTHING)
         if self._running:
             self.phase = Phase.ANSWER
@@ -214,7 +223,7 @@ class BoundedConnection(HttpToolsProtocol):
     def _on_call_over(self, task: asyncio.Task[None]) -> None:
         self.tasks.discard(task)
         self._running -= 1
-        if self._is_lost and not self._running:
+        if self._state.is_lost and not self._running:
             self._listener.forget(self)
 
     def shutdown(self) -> None:
@@ -230,8 +239,9 @@ class BoundedConnection(HttpToolsProtocol):
         if self._awaits_answer:
             raise BugError("a request was begun before the one ahead of it is answered")
         super().on_message_begin()
+        self.scope["extensions"] = {CONNECTION: {"state": self._state}}
         if self._client_names:
-            self.scope["extensions"] = {CLIENT_NAMES: {"names": self._client_names}}
+            self.scope["extensions"][CLIENT_NAMES] = {"names": self._client_names}
         self._header_count = self._body_left = 0
         self._refusal = HTTPStatus.BAD_REQUEST
         if self.phase is Phase.IDLE:
@@ -292,7 +302,7 @@ class BoundedConnection(HttpToolsProtocol):
     @property
     def is_overdue(self) -> bool:
         """Whether the client has had its time; idle ones are uvicorn's to close."""
-        if self._is_lost or (self.phase is Phase.IDLE and not self._has_unsent):
+        if self._state.is_lost or (self.phase is Phase.IDLE and not self._has_unsent):
             return False
         return self.loop.time() >= self.deadline_s
 

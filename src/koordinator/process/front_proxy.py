@@ -7,7 +7,6 @@ Source: k8s.io/apiserver pkg/authentication/request/headerrequest,
 pkg/server/options/authentication.go.
 """
 
-import asyncio
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,9 +21,10 @@ from koordinator.api.authorization import NonResourceAttributes, ResourceAttribu
 from koordinator.api.codec import decode
 from koordinator.api.config_map import ConfigMap
 from koordinator.foundation.errors import InputError
-from koordinator.process.authorization import AuthorizationOutcome, Authorizer
+from koordinator.process.authorization import AuthorizationOutcome, Authorizer, Decision
 from koordinator.process.connections import CLIENT_NAMES
 from koordinator.process.guard import bearer_token, refusal_response
+from koordinator.process.review_queue import BUSY, QueueFullError, ReviewQueue
 
 CONFIG_NAMESPACE: Final = "kube-system"
 CONFIG_NAME: Final = "extension-apiserver-authentication"
@@ -92,6 +92,7 @@ class FrontProxyGuard:
         self._app, self._authorizer, self._front_proxy = app, authorizer, front_proxy
         self._group_version = group_version
         self._thread = ThreadPoolExecutor(1, "authorization")
+        self._queue = ReviewQueue(self._thread)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path, headers = scope["path"], Headers(scope=scope)
@@ -101,16 +102,22 @@ class FrontProxyGuard:
         asked = request_attributes(scope["method"], path, self._group_version)
         names = scope.get("extensions", {}).get(CLIENT_NAMES, {}).get("names", ())
         user = self._front_proxy().user_of(names, headers)
-        loop = asyncio.get_running_loop()
-        if user is not None:
-            decision = await loop.run_in_executor(
-                self._thread, self._authorizer.decide_user, user, asked
-            )
-        else:
-            token = bearer_token(headers.get("authorization", ""))
-            decision = await loop.run_in_executor(
-                self._thread, self._authorizer.decide_token, token, asked
-            )
+        token = bearer_token(headers.get("authorization", ""))
+
+        def review() -> Decision:
+            if user is not None:
+                return self._authorizer.decide_user(user, asked)
+            return self._authorizer.decide_token(token, asked)
+
+        try:
+            # All users come from the address of the API server: each waits for itself.
+            client = ("user", user.username) if user is not None else None
+            decision = await self._queue.decide(scope, review, client)
+        except QueueFullError:
+            await BUSY(scope, receive, send)
+            return
+        if decision is None:
+            return
         if decision.outcome is not AuthorizationOutcome.ALLOWED:
             await refusal_response(decision)(scope, receive, send)
             return

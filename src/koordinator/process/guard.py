@@ -3,7 +3,6 @@
 Source: k8s.io/apiserver pkg/endpoints/filters/{authentication,authorization}.go.
 """
 
-import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
@@ -12,6 +11,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from koordinator.process.authorization import AuthorizationOutcome, Authorizer, Decision
+from koordinator.process.review_queue import BUSY, QueueFullError, ReviewQueue
 
 _STATUS = {
     AuthorizationOutcome.UNAUTHENTICATED: (401, "Unauthorized"),
@@ -22,24 +22,30 @@ _STATUS = {
 class Guard:
     """An ASGI application in front of another.  The authorizer gets a thread of its own.
 
-    So a slow API server delays those who must be authorized, but no health probe.
+    So a slow API server delays those who must be authorized, but no health probe; and a client that
+    sends many requests delays itself (``ReviewQueue``).
     """
 
     def __init__(self, app: ASGIApp, authorizer: Authorizer) -> None:
         self._app = app
         self._authorizer = authorizer
         self._thread = ThreadPoolExecutor(1, "authorization")
+        self._queue = ReviewQueue(self._thread)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
         if path not in self._authorizer.always_allowed:
-            decision = await asyncio.get_running_loop().run_in_executor(
-                self._thread,
-                self._authorizer.decide,
-                bearer_token(Headers(scope=scope).get("authorization", "")),
-                scope["method"].lower(),
-                path,
-            )
+            token = bearer_token(Headers(scope=scope).get("authorization", ""))
+            verb = scope["method"].lower()
+            try:
+                decision = await self._queue.decide(
+                    scope, lambda: self._authorizer.decide(token, verb, path)
+                )
+            except QueueFullError:
+                await BUSY(scope, receive, send)
+                return
+            if decision is None:
+                return
             if decision.outcome is not AuthorizationOutcome.ALLOWED:
                 await refusal_response(decision)(scope, receive, send)
                 return

@@ -1,6 +1,10 @@
 """Only who is authorized reads what is not open to all."""
 
+import socket
+import threading
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import ExitStack
 from typing import TypeVar
 
 import pytest
@@ -16,6 +20,7 @@ from koordinator.process.authorization import Authorizer
 from koordinator.process.endpoints import Endpoints, application
 from koordinator.process.guard import Guard, bearer_token
 from koordinator.process.http_server import HttpServer
+from koordinator.process.review_queue import MOST_WAITING
 
 KindT = TypeVar("KindT", bound=KubeObject)
 
@@ -115,3 +120,86 @@ def test_an_api_server_that_is_down_is_an_error(port: int) -> None:
 def test_tokens_are_found_in_the_header(header: str, token: str) -> None:
     """As the API server reads it."""
     assert bearer_token(header) == token
+
+
+class SlowReviews(Reviews):
+    """Reviews that wait for ``go_on``; ``asked`` are the tokens, in order."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.arrived, self.go_on = threading.Event(), threading.Event()
+
+    def create(self, obj: KindT) -> KindT:
+        if isinstance(obj, TokenReview):
+            self.asked.append(obj.spec.token)
+            self.arrived.set()
+            assert self.go_on.wait(10)
+        return super().create(obj)
+
+
+@pytest.fixture
+def slow() -> Iterator[tuple[SlowReviews, HttpServer]]:
+    """Run a server whose API server does not answer yet."""
+    reviews = SlowReviews()
+    app = application(Endpoints())
+    server = HttpServer(Guard(app, Authorizer(reviews, VirtualClock())), "127.0.0.1", 0)
+    server.start()
+    yield reviews, server
+    reviews.go_on.set()
+    server.stop()
+
+
+def send(server: HttpServer, token: str, source: str = "127.0.0.2") -> socket.socket:
+    """Ask for a page from an address of this machine, on a connection of its own."""
+    there = ("127.0.0.1", server.port)
+    connection = socket.create_connection(there, 10, source_address=(source, 0))
+    head = f"GET /version HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n"
+    connection.sendall(head.encode() + b"Connection: close\r\n\r\n")
+    return connection
+
+
+def status_of(connection: socket.socket) -> int:
+    """Return the status that is answered."""
+    received = b""
+    while chunk := connection.recv(4096):
+        received += chunk
+    return int(received.split(b" ", 2)[1])
+
+
+def test_a_client_with_many_requests_waits_for_itself(slow: tuple[SlowReviews, HttpServer]) -> None:
+    """Beyond a few it is answered with 503 at once; a request of another is the next reviewed."""
+    reviews, server = slow
+    with ExitStack() as opened, ThreadPoolExecutor(40) as pool:
+        flood = [opened.enter_context(send(server, f"bob{n}")) for n in range(MOST_WAITING + 9)]
+        answers: list[Future[int]] = [pool.submit(status_of, each) for each in flood]
+        assert reviews.arrived.wait(5)
+        for _, done in zip(range(8), as_completed(answers, 5), strict=False):
+            assert done.result() == 503
+        other = opened.enter_context(send(server, "admin", "127.0.0.3"))
+        answer = pool.submit(status_of, other)
+        assert ask(server.port, "/healthz").status == 200
+        reviews.go_on.set()
+
+        assert answer.result(5) == 200
+        statuses = sorted(each.result(5) for each in answers)
+    assert statuses == [403] * (MOST_WAITING + 1) + [503] * 8
+    assert reviews.asked.index("admin") <= 2
+
+
+def test_requests_of_lost_connections_are_not_reviewed(
+    slow: tuple[SlowReviews, HttpServer],
+) -> None:
+    """A client that sends and leaves costs the API server nothing."""
+    reviews, server = slow
+    first = send(server, "bob")
+    assert reviews.arrived.wait(5)
+    for number in range(MOST_WAITING):
+        with send(server, f"gone{number}") as gone:
+            gone.shutdown(socket.SHUT_WR)
+    with send(server, "admin", "127.0.0.3") as other:
+        assert ask(server.port, "/healthz").status == 200
+        reviews.go_on.set()
+        assert status_of(other) == 200
+    with first:
+        assert status_of(first) == 403
+    assert set(reviews.asked) == {"bob", "admin"}

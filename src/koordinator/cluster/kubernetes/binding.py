@@ -1,8 +1,9 @@
 """Bindings in flight, and the truth about those whose answer got lost.
 
 A binding is one POST.  Without an answer it may or may not have happened: then the pod itself is
-asked.  The server drops a request that it has not done after seconds, so one of a process that
-is gone can't bind a pod much later.
+asked.  The server drops a request that it has not done after seconds, which count from when it has
+received it; ``Transport`` bounds how late that may be, so that a binding of a process that leads no
+more is done before another can lead, or never.
 Source of what the server answers: kubernetes pkg/registry/core/pod/storage/storage.go
 ``BindingREST``.
 """
@@ -21,7 +22,7 @@ from koordinator.cluster.kubernetes.backoff import Backoff
 from koordinator.cluster.kubernetes.failures import FencedError, UnreachableError, read_status
 from koordinator.cluster.kubernetes.reports import Reports
 from koordinator.cluster.kubernetes.resources import object_path, with_query
-from koordinator.cluster.kubernetes.transport import Request, Transport
+from koordinator.cluster.kubernetes.transport import BINDING_SHARE, Request, Transport
 from koordinator.cluster.kubernetes.worker_pool import WorkerPool
 from koordinator.cluster.port import Binding
 from koordinator.foundation.decoders import decode_json
@@ -120,7 +121,7 @@ class BindingSender:
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self._transport.timeout_s
         backoff = Backoff(_FIRST_DELAY_S, _LAST_DELAY_S, self._transport.chance)
-        request = _request(binding)
+        request = _request(binding, self._transport.server_time(_SERVER_S, BINDING_SHARE))
         is_unsure = False  # whether this or an earlier try may have succeeded
         while True:
             tried = await self._try(request)
@@ -202,7 +203,7 @@ class _BoundPod(msgspec.Struct):
     spec: _Spec
 
 
-def _request(binding: Binding) -> Request:
+def _request(binding: Binding, server_time: str) -> Request:
     metadata: dict[str, object] = {"namespace": binding.namespace, "name": binding.name}
     if binding.uid:
         metadata["uid"] = binding.uid
@@ -217,4 +218,4 @@ def _request(binding: Binding) -> Request:
         "target": {"apiVersion": "v1", "kind": "Node", "name": binding.node},
     }
     path = object_path(Pod, binding.name, binding.namespace, "binding")
-    return Request("POST", with_query(path, timeout=f"{_SERVER_S}s"), msgspec.json.encode(body))
+    return Request("POST", with_query(path, timeout=server_time), msgspec.json.encode(body))

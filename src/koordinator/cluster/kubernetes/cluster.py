@@ -5,7 +5,6 @@ Source: https://kubernetes.io/docs/reference/using-api/api-concepts/.
 """
 
 import dataclasses
-import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -76,6 +75,8 @@ class KubernetesCluster:
 
     ``may_write``        asked in the network's thread just before each write is sent: whether this
                          process still leads
+    ``lateness_s``       how long after that a write may be done at the latest, whatever happens to
+                         the network; None: as long as kernel and server take
     ``qps``, ``burst``   of all requests but watches and reports; None is unlimited
     ``binds_in_flight``  bindings at a time
     ``timeout_s``        for a call with all its retries; the server gives up a write as soon
@@ -92,6 +93,7 @@ class KubernetesCluster:
         clock: Clock,
         *,
         may_write: Callable[[], bool] = lambda: True,
+        lateness_s: float | None = None,
         qps: float | None = None,
         burst: int = 1,
         binds_in_flight: int = 64,
@@ -107,7 +109,6 @@ class KubernetesCluster:
         self._kubelet = kubelet
         self._page_size = page_size
         self._silence_s = silence_s
-        self._server_timeout = f"{math.ceil(timeout_s)}s"
         self._wakeup = threading.Event()
         self._watches: list[KubernetesWatch] = []
         self._binds: WeakSet[KubernetesBinds] = WeakSet()
@@ -118,6 +119,7 @@ class KubernetesCluster:
                 credentials,
                 limiter=TokenBucket(qps, burst),
                 may_write=may_write,
+                lateness_s=lateness_s,
                 timeout_s=timeout_s,
                 observe=observe,
                 user_agent=user_agent,
@@ -125,6 +127,7 @@ class KubernetesCluster:
             )
 
         self._transport = self._background.run(connect())
+        self._server_timeout = self._transport.server_time(timeout_s)
         self._reports = Reports(self._transport, lambda: self._binder.is_busy)
         self._binder = BindingSender(self._transport, self._reports, binds_in_flight)
 

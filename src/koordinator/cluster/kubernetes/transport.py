@@ -7,13 +7,17 @@ Source: k8s.io/client-go rest/request.go, rest/with_retry.go (which answers are 
 
 import asyncio
 import logging
+import math
 import os
 import socket
+import struct
 from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
+from weakref import WeakSet
 
 import aiohttp
 import numpy as np
@@ -34,13 +38,18 @@ from koordinator.foundation.errors import ClusterError
 
 Observe = Callable[[str, str, str, float], None]  # verb, status or <error>, host, seconds
 
-#: TCP and TLS together.  Short, since permission to write is asked before it.
+#: TCP and TLS together.
 CONNECT_S = 3.0
 _FIRST_DELAY_S, _LAST_DELAY_S = 0.1, 5.0
 _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}  # seconds, seconds, probes
-_UNACKNOWLEDGED_MS = 30_000
+_UNACKNOWLEDGED_S = 30.0
+_LOOK_S = 0.1  # whether this process may still write, while a write is under way
+#: Of the time that a write may be late: for the kernel to deliver it, and for the server to bind
+#: a pod.  Of other writes the server may take all of it: connections are reset before.
+_DELIVERY_SHARE = BINDING_SHARE = 0.45
 _WORTH_A_RETRY = (500, 502, 503, 504)  # for requests that change nothing
 _STREAM_BUFFER = 1 << 19  # bytes
+_RESET_WHEN_CLOSED = struct.pack("ii", 1, 0)  # struct linger: on, for no time
 _NOT_SENT = (
     aiohttp.ClientConnectorError,
     aiohttp.ClientHttpProxyError,
@@ -87,7 +96,15 @@ class Reply:
 
 
 class Transport:
-    """Sends requests.  ``timeout_s`` is for a call with all its retries."""
+    """Sends requests.  ``timeout_s`` is for a call with all its retries.
+
+    With ``lateness_s`` no write is done later than so many seconds after ``may_write`` was last
+    true: the kernel gives up a connection on which nothing is acknowledged for a part of it
+    (TCP_USER_TIMEOUT; by default it would try for minutes), the server what it has not done within
+    a time; and as soon as ``may_write`` is false, connections are reset, so that what is in
+    the kernel's buffers is not sent any more.  So the time holds for a process that is stopped, as
+    well; but not where the whole machine stands still between two packets.
+    """
 
     def __init__(
         self,
@@ -95,6 +112,7 @@ class Transport:
         *,
         limiter: TokenBucket,
         may_write: Callable[[], bool],
+        lateness_s: float | None = None,
         timeout_s: float,
         observe: Observe | None,
         user_agent: str,
@@ -122,17 +140,85 @@ class Transport:
             # Lists would be compressed: that costs both sides more time than a cluster's network.
             ("Accept-Encoding", "identity"),
         ]
+        self._lateness_s = lateness_s
+        self._sockets: WeakSet[socket.socket] = WeakSet()
+        self._writes = 0  # under way
+        self._watching: asyncio.Task[None] | None = None
+        self._endings: set[asyncio.Task[None]] = set()  # of connections that were reset
+        self._tracing = aiohttp.TraceConfig()
+        self._tracing.on_connection_create_end.append(self._look)
+        self._tracing.on_connection_reuseconn.append(self._look)
+        self._open_sessions()
+
+    def server_time(self, usual_s: float, share: float = 1.0) -> str:
+        """Return how long the server may work on a write, as it takes it in a query.
+
+        ``share`` is of the time that a write may be late.
+        """
+        if self._lateness_s is None:
+            return f"{math.ceil(usual_s)}s"
+        return f"{math.floor(min(usual_s, self._lateness_s * share) * 1000)}ms"
+
+    async def close(self) -> None:
+        """Close all connections, without waiting for the server to agree."""
+        if self._watching is not None:
+            self._watching.cancel()
+        await self._connector.close(abort_ssl=True)
+        await asyncio.gather(self._session.close(), self._writing.close())
+
+    def _open_sessions(self) -> None:
         self._connector = aiohttp.TCPConnector(
-            limit=0, keepalive_timeout=60.0, socket_factory=_socket_with_keepalive
+            limit=0, keepalive_timeout=60.0, socket_factory=self._new_socket
         )
         self._session = aiohttp.ClientSession(
             connector=self._connector, cookie_jar=aiohttp.DummyCookieJar()
         )
+        self._writing = self._session
+        if self._lateness_s is not None:
+            self._writing = aiohttp.ClientSession(
+                connector=self._connector,
+                connector_owner=False,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                trace_configs=[self._tracing],
+            )
 
-    async def close(self) -> None:
-        """Close all connections, without waiting for the server to agree."""
-        await self._connector.close(abort_ssl=True)
-        await self._session.close()
+    def _new_socket(self, address: tuple[Any, ...]) -> socket.socket:
+        timeout_s = _UNACKNOWLEDGED_S
+        if self._lateness_s is not None:
+            timeout_s = min(timeout_s, self._lateness_s * _DELIVERY_SHARE)
+        made = _socket_with_keepalive(address, math.floor(timeout_s * 1000))
+        self._sockets.add(made)
+        return made
+
+    async def _look(self, *_: object) -> None:
+        """Reset all connections if this process may not write any more; before a write is sent."""
+        if not self._may_write():
+            self._reset()
+
+    async def _watch_permission(self) -> None:
+        while self._writes:
+            await asyncio.sleep(_LOOK_S)
+            if not self._may_write():
+                self._reset()
+                return
+
+    def _reset(self) -> None:
+        """Reset all connections: what the kernel has not sent is dropped."""
+        for made in self._sockets:
+            with suppress(OSError):  # closed already
+                made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_WHEN_CLOSED)
+        is_closed = self._connector.close(abort_ssl=True)
+        sessions = (self._session, self._writing)
+        self._sockets = WeakSet()
+        self._open_sessions()
+
+        async def end() -> None:
+            await is_closed
+            await asyncio.gather(*(each.close() for each in sessions))
+
+        ending = asyncio.get_running_loop().create_task(end())
+        self._endings.add(ending)
+        ending.add_done_callback(self._endings.discard)
 
     async def call(
         self, request: Request, *, patience_s: float | None = None, rate_limited: bool = True
@@ -231,6 +317,10 @@ class Transport:
         started_s = loop.time()
         code = "<error>"
         timeout = aiohttp.ClientTimeout(total=max(timeout_s, 0.001), sock_connect=CONNECT_S)
+        is_fenced = not request.changes_nothing and self._lateness_s is not None
+        self._writes += is_fenced
+        if is_fenced and (self._watching is None or self._watching.done()):
+            self._watching = loop.create_task(self._watch_permission())
         try:
             async with self._open(request, access, timeout) as response:
                 body = await response.read()
@@ -242,6 +332,7 @@ class Transport:
             self._note_outage(unreachable)
             raise unreachable from error
         finally:
+            self._writes -= is_fenced
             if self._observe is not None:
                 self._observe(request.verb, code, self._host, loop.time() - started_s)
 
@@ -265,7 +356,8 @@ class Transport:
         headers = [*self._headers, ("Accept", request.accept), *access.headers]
         if request.body:
             headers.append(("Content-Type", request.content_type))
-        return self._session.request(
+        session = self._session if request.changes_nothing else self._writing
+        return session.request(
             request.verb,
             URL(self._url + request.path, encoded=True),
             data=request.body or None,
@@ -304,8 +396,11 @@ def _seconds(header: str | None) -> float | None:
     return float(header) if header and header.isdecimal() else None
 
 
-def _socket_with_keepalive(address: tuple[Any, ...]) -> socket.socket:
-    """Return a socket that notices in about a minute that the other side is gone."""
+def _socket_with_keepalive(address: tuple[Any, ...], unacknowledged_ms: int) -> socket.socket:
+    """Return a socket that notices that the other side is gone.
+
+    What is sent and not acknowledged ends it after ``unacknowledged_ms``, silence in a minute.
+    """
     family, kind, protocol = address[:3]
     made = socket.socket(family, kind, protocol)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -313,5 +408,5 @@ def _socket_with_keepalive(address: tuple[Any, ...]) -> socket.socket:
         if hasattr(socket, name):  # not on every system
             made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     if hasattr(socket, "TCP_USER_TIMEOUT"):
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNACKNOWLEDGED_MS)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, unacknowledged_ms)
     return made

@@ -1,11 +1,15 @@
 """What becomes of a request that isn't simply answered."""
 
+import asyncio
+import threading
 from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 from tests.unit.cluster.kubernetes.scripted_server import (
+    PATIENCE_S,
     Answer,
     ScriptedServer,
     client,
@@ -177,6 +181,39 @@ def test_permission_is_asked_again_before_a_retry(server: ScriptedServer) -> Non
     ):
         cluster.create(NODE)
     assert server.count(POST) == 1
+
+
+def test_a_write_is_broken_off_when_another_may_lead(server: ScriptedServer) -> None:
+    """The connection is reset, so that nothing of it is sent later; reading goes on."""
+    arrived, leads = threading.Event(), threading.Event()
+    leads.set()
+
+    async def never(_: web.Request) -> web.StreamResponse:
+        arrived.set()
+        leads.clear()
+        await asyncio.sleep(PATIENCE_S)
+        return web.Response()
+
+    server.on(POST, never)
+    server.on(GET, STORED)
+    with server.cluster(may_write=leads.is_set, lateness_s=5.0) as cluster:
+        with pytest.raises(ClusterError, match="no answer from the API server"):
+            cluster.create(NODE)
+        assert arrived.is_set()
+        assert cluster.get(Node, "n").metadata.uid == "1"
+        with pytest.raises(ClusterError, match="not the leader any more"):
+            cluster.create(NODE)
+
+
+@pytest.mark.parametrize(("lateness_s", "time"), [(None, "30s"), (5.0, "5000ms")])
+def test_the_server_gives_up_a_write_before_another_may_lead(
+    server: ScriptedServer, lateness_s: float | None, time: str
+) -> None:
+    """It is told how long it may work on it."""
+    server.on(POST, STORED)
+    with server.cluster(lateness_s=lateness_s) as cluster:
+        cluster.create(NODE)
+    assert [each.query["timeout"] for each in server.received] == [time]
 
 
 def test_requests_are_observed(server: ScriptedServer) -> None:
