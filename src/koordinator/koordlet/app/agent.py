@@ -14,6 +14,8 @@ from typing import TypeVar
 import numpy as np
 
 from koordinator.api.annotations.numa import PodCpuAllocation
+from koordinator.api.meta import ObjectMeta
+from koordinator.api.node import Node
 from koordinator.api.node_metric import NodeMetricStatus
 from koordinator.api.qos import QosClass
 from koordinator.cluster.port import Cluster
@@ -48,6 +50,7 @@ from koordinator.koordlet.app.isolation import PodIsolation
 from koordinator.koordlet.app.metrics import NodeGauges
 from koordinator.koordlet.app.metrics_snapshot import MetricsSnapshot
 from koordinator.koordlet.app.network import NetworkQosManager
+from koordinator.koordlet.app.node_checkpoint import NodeCheckpoint
 from koordinator.koordlet.app.node_state import KINDS, NodeState, selectors
 from koordinator.koordlet.app.object_intents import plan_all
 from koordinator.koordlet.app.outbox import Outbox
@@ -184,6 +187,7 @@ class Koordlet:
         self._cgroups = CgroupTree(host, roots.cgroup, version)
         self._search = CgroupSearch(host, roots, self._cgroups, options.kubelet_cgroup_root)
         self._told_of_cgroups = self._policy_problem = ""
+        self._checkpoint = NodeCheckpoint(host, options.checkpoint_folder)
         self._isolation = PodIsolation(on_failure)
         self.state = NodeState(self._search.layout, self._isolation)
         self.store = MetricStore(
@@ -254,13 +258,13 @@ class Koordlet:
         self._hardware = Hardware()
         self._machine: tuple[tuple[object, ...], Machine] | None = None
         self._reconciled: tuple[object, ...] = ()
-        self._cannot_mount = False
+        self._cannot_mount = self._began_alone = False
         self._timers = self._make_timers(Timers(on_failure))
 
     @property
     def is_ready(self) -> bool:
         """Whether the node is known and has been measured."""
-        return self.state.is_synced and self.state.node is not None and len(self.store) > 0
+        return self.state.is_known and len(self.store) > 0
 
     def next_s(self) -> float:
         """Return when there is something to do, if no events come before."""
@@ -271,10 +275,35 @@ class Koordlet:
         if self.state.update(self._watch):
             self._warn(BAD_SLO, self.state.slo_problem)
         self._warn_of_policy()
-        if self.state.is_synced and self.state.node is not None and self._finds_cgroups():
+        if not self._finds_cgroups():
+            return
+        now_s = self._clock.now_s()
+        if not self.state.is_synced and not self._began_alone:
+            self._begin_alone(now_s)
+        if self.state.is_known:
             self._publish_pods()  # a container may wait for them: before all that takes its time
-            self._timers.run(self._clock.now_s())
+            self._timers.run(now_s)
             self._publish(self._clock.now_s())
+        if self.state.is_synced:
+            self._checkpoint.keep(self.state.objects, now_s)
+
+    def _begin_alone(self, now_s: float) -> None:
+        """Answer the runtime before the API server does: from the checkpoint, else from itself.
+
+        Without a checkpoint a pod gets what the annotations say that the runtime passes on.
+        """
+        self.state.restore(self._checkpoint.read(), self._cgroups.exists)
+        self._began_alone = True
+        if self.state.is_known or self._runtime_hooks is None:
+            return
+        self._look(now_s)
+        if not self._hardware.cpus:
+            return
+        hardware, node = self._hardware, Node(metadata=ObjectMeta(name=self._options.node_name))
+        machine = Machine(node, hardware.cpus, hardware.kubelet.policy)
+        alone = NodeView(now_s, machine, self.state.slo, (), self._layout, self._cgroups)
+        hooks = PodHooks.of(alone, self._options.gates)
+        self._runtime_hooks.publish(PublishedHooks(hooks))
 
     def close(self) -> None:
         """Stop following the cluster.  What was set on the machine stays: pods go on as before."""

@@ -13,6 +13,7 @@ from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import HostError, InputError
 from koordinator.foundation.path_component import path_component
 from koordinator.host.port import Files
+from koordinator.koordlet.app.node_checkpoint import FILE as NODE_STATE
 from koordinator.koordlet.metrics import Metric, MetricStore
 from koordinator.koordlet.prediction.models import (
     NODE_MODELS,
@@ -44,6 +45,8 @@ class Forecasts:
             return
         found = []
         for name in self._files.names(self._folder):
+            if name == NODE_STATE:
+                continue
             try:
                 text = self._files.read(f"{self._folder}/{name}")
                 found.append(decode_json(text, ModelCheckpoint))

@@ -4,7 +4,7 @@ While the server is gone everything stays as it was said last.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from koordinator.api.codec import subject_of
 from koordinator.api.meta import KubeObject
@@ -50,6 +50,9 @@ class NodeState:
         self.slo_problem = ""
         self.metric_spec: NodeMetricSpec | None = None
         self.is_synced = False
+        self._objects: dict[type[KubeObject], KubeObject] = {}  # of the node itself, by kind
+        self._is_restored = False
+        self._unseen: set[tuple[type[KubeObject], str]] = set()  # only in the checkpoint
         self._layout = layout
         self._pods: dict[str, PodView] = {}
         self._sorted: tuple[PodView, ...] | None = None
@@ -63,6 +66,43 @@ class NodeState:
             self._sorted = self._cpu_holders.resolved(pods)
         return self._sorted
 
+    @property
+    def is_known(self) -> bool:
+        """Whether the node is known: from the API server, else from a checkpoint."""
+        return self.node is not None and (self.is_synced or self._is_restored)
+
+    @property
+    def objects(self) -> list[KubeObject]:
+        """What is known: the node, its NodeSLO and NodeMetric, and its pods."""
+        return [*self._objects.values(), *(view.pod for view in self.pods)]
+
+    def restore(self, objects: Sequence[KubeObject], is_there: Callable[[str], bool]) -> None:
+        """Take in a checkpoint, without pods that have no cgroup (``is_there``) any more.
+
+        What the API server does not show later is dropped.
+        """
+        self._is_restored = True
+        for each in objects:
+            if isinstance(each, Pod):
+                try:
+                    if not is_there(pod_view(each, self._layout).folder):
+                        continue
+                except InputError:
+                    continue
+            self._unseen.add((type(each), each.key))
+            self._take_in(WatchEvent(EventType.ADDED, each))
+
+    def _drop_unseen(self) -> None:
+        for kind, key in tuple(self._unseen):
+            if kind is Pod:
+                self._pods.pop(key, None)
+            elif kind is NodeSlo:
+                self._follow(key, NodeSloSpec())
+            elif kind is NodeMetric:
+                self.metric_spec = None
+        self._unseen.clear()
+        self._sorted = None
+
     def use(self, layout: CgroupLayout) -> None:
         """Take the folders of pods, and of programs beside them, for called so from now on."""
         self._layout = layout
@@ -75,8 +115,11 @@ class NodeState:
         is_refused = False
         for event in watch.poll():
             if event.type is EventType.BOOKMARK:
+                if not self.is_synced:
+                    self._drop_unseen()
                 self.is_synced = True
                 continue
+            self._unseen.discard((type(event.object), event.object.key))
             try:
                 is_refused = self._take_in(event) or is_refused
             except Exception as error:  # noqa: BLE001 -- told
@@ -85,6 +128,11 @@ class NodeState:
         return is_refused
 
     def _take_in(self, event: WatchEvent) -> bool:
+        if not isinstance(event.object, Pod):
+            if event.type is EventType.DELETED:
+                self._objects.pop(type(event.object), None)
+            else:
+                self._objects[type(event.object)] = event.object
         match event.object:
             case Pod():
                 self._update_pod(event)

@@ -49,10 +49,10 @@ class World:
         self.load({})
         self.agent = self.start()
 
-    def start(self, **parts: Any) -> Koordlet:
-        """Start an agent, as after a kill."""
+    def start(self, cluster: Any = None, **parts: Any) -> Koordlet:
+        """Start an agent, as after a kill; ``cluster`` stands for the one of the node."""
         return Koordlet(
-            self.cluster,
+            cluster or self.cluster,
             self.clock,
             host=self.tree.host,
             chance=np.random.default_rng(1),

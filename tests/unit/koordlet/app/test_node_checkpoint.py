@@ -1,0 +1,170 @@
+"""An agent that starts while the API server is away."""
+
+import json
+from collections.abc import Mapping
+
+import pytest
+from tests.nodes import pod
+from tests.unit.koordlet.app.world import World
+
+from koordinator.api.meta import KubeObject
+from koordinator.api.node_slo import NodeSlo
+from koordinator.api.pod import Pod
+from koordinator.cluster.port import WatchEvent
+from koordinator.koordlet.adjustments import LinuxResources
+from koordinator.koordlet.app.agent import Koordlet
+from koordinator.koordlet.runtime_hooks.runtime_hooks import RuntimeHooks
+from koordinator.koordlet.runtime_hooks.starting_containers import StartingContainer, StartingPod
+from koordinator.koordlet.view.pods import PodView
+
+FOLDER = "/checkpoints"
+BATCH: dict[str, str | int] = {"kubernetes.io/batch-cpu": 500, "kubernetes.io/batch-memory": "64Mi"}
+CPUS = {"scheduling.koordinator.sh/resource-status": '{"cpuset":"2-3"}'}
+EXTENDED = {
+    "node.koordinator.sh/extended-resource-spec": json.dumps(
+        {"containers": {"c0": {"requests": BATCH, "limits": BATCH}}}, default=str
+    )
+}
+
+
+class NoNews:
+    """A watch whose server does not answer."""
+
+    def poll(self) -> list[WatchEvent]:
+        """Return no event, not even that the list is complete."""
+        return []
+
+    def close(self) -> None:
+        """End nothing."""
+
+
+class Away:
+    """A cluster that can't be reached."""
+
+    def watch(self, kinds: object, selectors: Mapping[type[KubeObject], str]) -> NoNews:
+        """Return a watch that stays silent."""
+        del kinds, selectors
+        return NoNews()
+
+
+class Node:
+    """A node with batch jobs and a pod that has CPUs of its own."""
+
+    def __init__(self) -> None:
+        self.world = World(checkpoint_folder=FOLDER)
+        two: dict[str, str | int] = {"cpu": 2}
+        self.own = self.world.add(pod("own", "LSR", requests=two, limits=two, annotations=CPUS))
+        self.job = self.world.add(pod("job", "BE", requests=BATCH, limits=BATCH))
+        self.world.slo(cpu_suppress_threshold_percent=65)
+
+    def restart(self, *, away: bool) -> tuple[Koordlet, RuntimeHooks]:
+        """Kill the agent and start another one that answers a container runtime."""
+        world = self.world
+        hooks = RuntimeHooks(world.clock, world.tree.host, world.tree.roots, world.tree.cgroups)
+        world.agent = world.start(Away() if away else None, runtime_hooks=hooks)
+        return world.agent, hooks
+
+
+def starting(view: PodView, annotations: Mapping[str, str] | None = None) -> StartingPod:
+    """Return a pod as the runtime shows it."""
+    meta = view.pod.metadata
+    return StartingPod(
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        labels=meta.labels,
+        annotations=meta.annotations if annotations is None else annotations,
+        cgroup_parent=f"/{view.folder}",
+    )
+
+
+def limits(hooks: RuntimeHooks, asked: StartingPod) -> LinuxResources:
+    """Return what the runtime is told about a new container of a pod."""
+    made = StartingContainer(name="c0", id="new", env={})
+    return hooks.create_container(asked, made).resources
+
+
+def test_containers_start_right_though_the_server_is_away() -> None:
+    """From the local copy, within the first step; the batch job has its limits."""
+    node = Node()
+    node.world.seconds(12)
+
+    agent, hooks = node.restart(away=True)
+    agent.step()
+
+    job = limits(hooks, starting(node.job))
+    assert (job.cpu_quota_us, job.memory_limit_bytes) == (50_000, 64 << 20)
+    assert limits(hooks, starting(node.own)).cpuset_cpus == "2-3"
+
+
+def test_the_node_is_looked_after_though_the_server_is_away() -> None:
+    """Best effort is suppressed by the last NodeSLO; the agent is ready."""
+    node = Node()
+    node.world.seconds(12)
+    node.restart(away=True)
+
+    node.world.seconds(10, {node.own.folder: 4.0, node.job.folder: 1.0})
+
+    assert node.world.agent.is_ready
+    assert node.world.be_cpus() == 2
+
+
+@pytest.mark.parametrize("text", [None, "", "{", "[]", '{"apiVersion":"v1","kind":"Pod"}'])
+def test_without_a_copy_the_runtime_says_enough(text: str | None) -> None:
+    """The annotations that the kubelet passes on: batch limits, and CPUs of its own."""
+    node = Node()
+    if text is not None:
+        node.world.tree.host.put(f"{FOLDER}/node-state.json", text)
+
+    agent, hooks = node.restart(away=True)
+    agent.step()
+
+    job = limits(hooks, starting(node.job, EXTENDED))
+    assert (job.cpu_quota_us, job.memory_limit_bytes) == (50_000, 64 << 20)
+    assert limits(hooks, starting(node.own)).cpuset_cpus == "2-3"
+    assert not agent.is_ready
+
+
+def test_what_has_changed_meanwhile_counts_when_the_server_is_back() -> None:
+    """Deleted pods are dropped, new ones known, and a NodeSLO that is gone is forgotten."""
+    node = Node()
+    world = node.world
+    world.seconds(12)
+    world.cluster.delete(Pod, "job", namespace="default")
+    world.cluster.delete(NodeSlo, "n1")
+    new = world.add(pod("new", "LS"))
+
+    node.restart(away=False)
+    world.seconds(2)
+
+    fresh = world.start()
+    fresh.step()
+    assert world.agent.state.pods == fresh.state.pods
+    assert [view.folder for view in world.agent.state.pods] == [new.folder, node.own.folder]
+    assert world.agent.state.slo == fresh.state.slo
+
+
+def test_pods_that_are_gone_from_the_machine_are_not_taken_from_the_copy() -> None:
+    """Their cgroups are; they would be evicted in place of others."""
+    node = Node()
+    node.world.seconds(12)
+    for hierarchy in ("cpu", "cpuacct", "cpuset", "memory"):
+        node.world.tree.host.vanish(f"/sys/fs/cgroup/{hierarchy}/{node.job.folder}")
+
+    agent, _ = node.restart(away=True)
+    agent.step()
+
+    assert [view.key for view in agent.state.pods] == ["default/own"]
+
+
+@pytest.mark.slow
+def test_the_copy_outlives_the_predictions() -> None:
+    """They are kept in the same folder, and remove what belongs to no pod."""
+    node = Node()
+    node.world.seconds(200)
+
+    agent, _ = node.restart(away=True)
+    node.world.seconds(100)
+
+    assert node.world.tree.host.exists(f"{FOLDER}/node-state.json")
+    assert agent.state.is_known
