@@ -45,3 +45,9 @@ koord-app: {{ .component }}
       "leaderElection" $election -}}
 {{- mergeOverwrite (deepCopy .Values.descheduler.config) $fixed | toYaml -}}
 {{- end -}}
+
+{{/* The feature gates of a component, with that of strict tenancy. */}}
+{{- define "koordinator.gates" -}}
+{{- $strict := ternary "StrictTenancy=true" "" .root.Values.tenancy.strict -}}
+{{- join "," (compact (list $strict .gates)) -}}
+{{- end -}}

@@ -9,7 +9,7 @@ steps down, goes on answering and stands for election again.
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -53,6 +53,7 @@ from koordinator.process.admission_reviews import (
     ReviewMetrics,
     review_application,
 )
+from koordinator.process.authorization import Authorizer
 from koordinator.process.certificates import ReplaceableContext
 from koordinator.process.connections import ConnectionLimits
 from koordinator.process.endpoints import Endpoints, application, probes, thread_stacks
@@ -78,6 +79,8 @@ SWITCH_S = 0.0002
 #: there may be several.
 WEBHOOK_LIMITS = ConnectionLimits(connections=1024)
 _PERCENTS = 100
+#: Service accounts of those components that write what pods were given, and quotas.
+COMPONENTS = ("koord-scheduler", "koord-manager", "koord-descheduler")
 _ANY_ADDRESS = "::"
 
 
@@ -262,6 +265,7 @@ class Webhooks:
             on_fault=on_fault,
             charge_attempts=settings.flags.quotas.quota_update_max_retries,
             weights=QuotaWeights(registry),
+            rights=Authorizer(connect(), clock).permits,
         )
         self._care_cluster = connect()
         namespace = settings.options.config_namespace
@@ -344,8 +348,10 @@ class Webhooks:
         return "no certificate yet" if self._tls is None else self._unknown()
 
     def _application(self) -> Starlette:
+        namespace = self._settings.options.config_namespace
+        components = {f"system:serviceaccount:{namespace}:{name}" for name in COMPONENTS}
         return review_application(
-            {hook.path: reviewer(hook, self._lookup) for hook in self._hooks},
+            {hook.path: reviewer(hook, self._lookup, components) for hook in self._hooks},
             not_ready=self._not_ready,
             metrics=self._metrics,
         )
@@ -365,8 +371,8 @@ class Webhooks:
             log.exception("what reviews are judged by is not followed")
 
 
-def reviewer(hook: Hook, lookup: WatchLookup) -> Reviewer:
-    """Return what answers the reviews of a hook."""
+def reviewer(hook: Hook, lookup: WatchLookup, components: Collection[str] = ()) -> Reviewer:
+    """Return what answers the reviews of a hook; ``components`` are users that are trusted."""
 
     def review(asked: Review) -> Answer:
         request = AdmissionRequest(
@@ -376,7 +382,8 @@ def reviewer(hook: Hook, lookup: WatchLookup) -> Reviewer:
             subresource=asked.sub_resource,
             obj=asked.object or {},
             old=asked.old_object,
-            user=asked.user_info.username,
+            requester=asked.user_info,
+            is_of_component=asked.user_info.username in components,
             is_dry_run=asked.dry_run or False,
         )
         try:

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Final, TypeVar
 
+from koordinator.api.authentication import UserInfo
+from koordinator.api.authorization import ResourceAttributes
 from koordinator.api.cluster_colocation_profile import ClusterColocationProfile
 from koordinator.api.codec import merge_patch, subject_of
 from koordinator.api.config_map import ConfigMap
@@ -28,6 +30,8 @@ from koordinator.manager.quota_view import QuotaView
 KindT = TypeVar("KindT", bound=KubeObject)
 Percent = Callable[[], int]
 
+#: Whether a user has a right, as the API server says.
+Rights = Callable[[UserInfo, ResourceAttributes], bool]
 #: What requests are judged by besides quotas; of everything else the API server is asked.
 FOLLOWED: tuple[type[KubeObject], ...] = (
     Namespace,
@@ -45,14 +49,25 @@ CHARGE_ATTEMPTS: Final = 3
 ChargedQuotas = dict[str, tuple[str, ElasticQuota]]
 
 
+def no_rights(_user: UserInfo, _asked: ResourceAttributes) -> bool:
+    """Return False: where nobody can be asked, a request has no right beyond its namespace."""
+    return False
+
+
 class ReaderLookup:
     """Asks the cluster each time.  Implements ``admission.lookup.Lookup``."""
 
     def __init__(
-        self, reader: Reader, percent: Percent, charged: ChargedQuotas | None = None
+        self,
+        reader: Reader,
+        percent: Percent,
+        charged: ChargedQuotas | None = None,
+        *,
+        rights: Rights = no_rights,
     ) -> None:
         """``charged`` is what was charged before to quotas that are not written."""
         self._reader = reader
+        self.permits = rights
         self._charged = {} if charged is None else charged
         self.percent = percent
 
@@ -140,8 +155,9 @@ class WatchLookup(ReaderLookup):
         on_fault: FaultHandler = raise_fault,
         charge_attempts: int = CHARGE_ATTEMPTS,
         weights: QuotaWeights | None = None,
+        rights: Rights = no_rights,
     ) -> None:
-        super().__init__(cluster, percent)
+        super().__init__(cluster, percent, rights=rights)
         self._cluster, self._clock, self._record = cluster, clock, record
         self._on_fault = on_fault
         self._charge_attempts = max(charge_attempts, CHARGE_ATTEMPTS)

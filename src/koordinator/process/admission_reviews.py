@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from koordinator.api.authentication import UserInfo
 from koordinator.api.meta import JsonObject
 from koordinator.api.nesting import TOO_DEEP
 from koordinator.foundation.decoders import decoder_of
@@ -35,12 +36,6 @@ _UNAVAILABLE, _BAD_REQUEST = 503, 400
 log = logging.getLogger(__name__)
 
 
-class ReviewUser(msgspec.Struct, frozen=True, rename="camel"):
-    """Who asks."""
-
-    username: str = ""
-
-
 class Review(msgspec.Struct, frozen=True, rename="camel"):
     """What the API server asks about.  Objects are not to be changed."""
 
@@ -51,7 +46,7 @@ class Review(msgspec.Struct, frozen=True, rename="camel"):
     sub_resource: str = ""
     object: JsonObject | None = None
     old_object: JsonObject | None = None
-    user_info: ReviewUser = ReviewUser()
+    user_info: UserInfo = UserInfo()
     dry_run: bool | None = None  # whether it will not be stored, whatever the answer
 
 

@@ -15,6 +15,7 @@ OWN = {
     "gang.scheduling.koordinator.sh/queue-reason",
     "internal.scheduling.koordinator.sh/reservation-terms",
     "koordinator.sh/node-pool",
+    "quota.scheduling.koordinator.sh/child-namespaces",
     "quota.scheduling.koordinator.sh/queue-depth",
     "quota.scheduling.koordinator.sh/queue-order",
     "quota.scheduling.koordinator.sh/queue-policy",

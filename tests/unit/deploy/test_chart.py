@@ -11,11 +11,12 @@ from tests.unit.deploy.installed import CHART, OBJECTS, ROOT, VALUES
 
 from koordinator.api.codec import decode
 from koordinator.api.config_map import ConfigMap
-from koordinator.api.kubescheduler import DeviceShareArgs, KubeSchedulerConfiguration
+from koordinator.api.kubescheduler import DeviceShareArgs, FeatureGates, KubeSchedulerConfiguration
 from koordinator.api.kubescheduler.structs import ConfigStruct
 from koordinator.api.qos import SHIPPED_PRIORITY_CLASSES
 from koordinator.cli.crds import run
 from koordinator.domain.devices.templates import read_templates
+from koordinator.manager.admission.gates import DEFAULT_GATES, ManagerFeature
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text("utf-8"))
 #: The chart must know these itself: the roles and the program's version follow from them.
@@ -82,3 +83,16 @@ def test_the_schema_knows_every_value_and_the_fields_of_the_configuration() -> N
     assert set(accepted) == json_names(KubeSchedulerConfiguration) - FIXED
     assert set(accepted["leaderElection"]["properties"]) == election - FIXED
     assert set(accepted["clientConnection"]["properties"]) == connection - MEANINGLESS
+
+
+def test_strict_tenancy_is_a_gate_of_scheduler_and_manager() -> None:
+    """Both know it, and it is off unless the value is on."""
+    assert VALUES["tenancy"] == {"strict": False}
+    for component in ("koord-scheduler", "koord-manager"):
+        template = (CHART / f"templates/{component}/deployment.yaml").read_text("utf-8")
+        assert 'include "koordinator.gates"' in template
+    gate = "StrictTenancy"
+    assert gate in (CHART / "templates/_helpers.tpl").read_text("utf-8")
+    assert gate in [*ManagerFeature]
+    assert gate in FeatureGates.parse(f"{gate}=true")
+    assert gate not in DEFAULT_GATES

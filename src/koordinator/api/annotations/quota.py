@@ -43,6 +43,11 @@ MAX_STRICT_CHECK_RESOURCE_KEYS = AnnotationCodec(
     "quota.scheduling.koordinator.sh/max-strict-check-resource-keys", tuple[str, ...]
 )
 
+#: Namespaces, or * for all, whose quotas may be children; ours, as are queues below.
+CHILD_NAMESPACES = AnnotationCodec(
+    "quota.scheduling.koordinator.sh/child-namespaces", tuple[str, ...]
+)
+
 # Set by users; ours: the original has no queues.
 QUEUE_POLICY: Final = "quota.scheduling.koordinator.sh/queue-policy"
 QUEUE_ORDER: Final = "quota.scheduling.koordinator.sh/queue-order"

@@ -38,6 +38,10 @@ RESIZE_POD: Final = "ResizePod"
 #: Pods forget a reservation that is deleted.
 CLEAN_EXPIRED_ALLOCATED: Final = "CleanExpiredReservationAllocated"
 
+#: Ours: reservations are for pods of the namespaces that they name, and no pod ignores them unless
+#: its namespace may.
+STRICT_TENANCY: Final = "StrictTenancy"
+
 #: More important pods keep the places to which other schedulers have nominated them.
 CROSS_SCHEDULER_NOMINATION: Final = "CrossSchedulerNomination"
 #: The label ``preemption-policy`` says who preempts; without it nobody does.
@@ -117,6 +121,7 @@ OF_KOORDINATOR: Final = frozenset(
         OMIT_NODE_LABELS,
         RESIZE_POD,
         CLEAN_EXPIRED_ALLOCATED,
+        STRICT_TENANCY,
         CROSS_SCHEDULER_NOMINATION,
         PREEMPTION_POLICY_TRANSFORMER,
         PRIORITY_TRANSFORMER,

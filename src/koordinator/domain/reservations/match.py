@@ -68,12 +68,13 @@ class ReservationRequester:
     owner_candidate: OwnerCandidate
     selector: ReservationSelector
     requests: Amounts
+    is_strict: bool = False  # owners are of the namespaces that a reservation names
 
     def of(self, offer: ReservationOffer, node_labels: Mapping[str, str]) -> MatchResult:
         """Return whether the pod may use the offer; amounts that are left are not looked at."""
         if self.selector.ignores and offer.serves(self.owner_candidate.namespace):
             return MatchResult.IGNORED
-        if not offer.is_for(self.owner_candidate):
+        if not offer.is_for(self.owner_candidate, is_strict=self.is_strict):
             return MatchResult.NOT_OWNER
         return self.as_owner(offer, node_labels)
 

@@ -14,6 +14,7 @@ from koordinator.api.annotations.reservation import (
     RESTRICTED_OPTIONS,
 )
 from koordinator.api.core import ObjectReference, ResourceList, Taint
+from koordinator.api.defaults import DEFAULT_NAMESPACE
 from koordinator.api.labels import reservation_order
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.pod import Pod
@@ -54,13 +55,15 @@ class ReservationOffer:
     restricted: frozenset[str] = frozenset()  # what Restricted is about; all with other policies
     is_pod: bool = False  # an ordinary pod that offers what it holds, to its namespace
     namespace: str = ""  # of that pod; empty: to all namespaces
+    owners_namespace: str = ""  # with strict tenancy: of owners that name none
     current_owner: ObjectReference | None = None  # who uses what an ordinary pod offers
 
-    def is_for(self, owner_candidate: OwnerCandidate) -> bool:
-        """Return whether such pods are owners."""
+    def is_for(self, owner_candidate: OwnerCandidate, *, is_strict: bool = False) -> bool:
+        """Return whether such pods are owners; ``is_strict``: of the namespaces that are named."""
         if not self.serves(owner_candidate.namespace):
             return False
-        return is_owner(self.owners, owner_candidate)
+        namespace = self.owners_namespace if is_strict else ""
+        return is_owner(self.owners, owner_candidate, namespace)
 
     def serves(self, namespace: str) -> bool:
         """Return whether pods of a namespace may be owners at all."""
@@ -93,6 +96,7 @@ def offer_of(reservation: Reservation) -> ReservationOffer:
         order=reservation_order(meta.labels),
         withheld=withheld_in(meta),
         restricted=restricted_of(amounts, policy, meta),
+        owners_namespace=spec.template.metadata.namespace or DEFAULT_NAMESPACE,
     )
 
 

@@ -33,10 +33,19 @@ def owner_candidate_of(pod: Pod) -> OwnerCandidate:
     return OwnerCandidate(meta.namespace, meta.labels, meta.owner_references, meta.name, meta.uid)
 
 
-def is_owner(owners: Iterable[ReservationOwner], owner_candidate: OwnerCandidate) -> bool:
-    """Return whether some entry matches; an entry whose selector can't be read makes none match."""
+def is_owner(
+    owners: Iterable[ReservationOwner], owner_candidate: OwnerCandidate, namespace: str = ""
+) -> bool:
+    """Return whether some entry matches; an entry whose selector can't be read makes none match.
+
+    With a ``namespace``, entries that name none are about pods of that one.
+    """
     try:
-        return any(_matches(owner, owner_candidate) for owner in owners)
+        return any(
+            _matches(owner, owner_candidate)
+            for owner in owners
+            if namespace in ("", owner_candidate.namespace) or _names_namespace(owner)
+        )
     except InputError:
         return False
 
@@ -60,6 +69,11 @@ def look_up_keys(owner_candidate: OwnerCandidate) -> Iterator[Hashable]:
     if owner_candidate.name:
         yield "object", owner_candidate.name
         yield "object", owner_candidate.uid
+
+
+def _names_namespace(owner: ReservationOwner) -> bool:
+    """Return whether an entry is about one namespace, which ``_matches`` compares."""
+    return any(part is not None and part.namespace for part in (owner.object, owner.controller))
 
 
 def _index_key(owner: ReservationOwner) -> Hashable:

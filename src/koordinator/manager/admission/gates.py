@@ -44,6 +44,7 @@ class ManagerFeature(StrEnum):
     PRIORITY_TRANSFORMER = "PriorityTransformer"  # priorities are looked up so in any case
     TREE_QUEUES = "ElasticQuotaTreeBuildQueueForQuota"  # of koord-queue, as the next
     TREE_AVAILABLE_QUOTAS = "ElasticQuotaTreeCheckAvailableQuota"
+    STRICT_TENANCY = "StrictTenancy"  # ours: the original has no rules between namespaces
     PREEMPTION_TRANSFORMER = "PreemptionPolicyTransformer"  # nobody here looks at the policy
 
 

@@ -147,7 +147,7 @@ def all_hooks(options: HookOptions, on_fault: FaultHandler = raise_fault) -> tup
             version="v1alpha1",
             resource="elasticquotas",
             policy="elasticquotas",
-            validate=partial(validate_quota, gates=gates),
+            validate=partial(validate_quota, gates=gates, components=options.config[0]),
         ),
         Hook(
             path="/mutate-node-status",

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
+from koordinator.api.authentication import UserInfo
+from koordinator.api.authorization import ResourceAttributes
 from koordinator.api.cluster_colocation_profile import ClusterColocationProfile
 from koordinator.api.config_map import ConfigMap
 from koordinator.api.elastic_quota import ElasticQuota, ElasticQuotaProfile
@@ -65,6 +67,9 @@ class Lookup(Protocol):
     def config_map(self, namespace: str, name: str) -> ConfigMap | None: ...
 
     def pod(self, namespace: str, name: str) -> Pod | None: ...
+
+    def permits(self, user: UserInfo, asked: ResourceAttributes) -> bool:
+        """Return whether a user has a right.  Raises ClusterError if that can't be asked now."""
 
     def percent(self) -> int:
         """Return a random number of 0..99."""

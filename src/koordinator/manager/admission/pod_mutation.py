@@ -5,7 +5,6 @@ Source: koordinator pkg/webhook/pod/mutating/mutating_handler.go.
 
 from collections.abc import Set as AbstractSet
 
-from koordinator.api.annotations.devices import ALLOCATED
 from koordinator.api.codec import decode
 from koordinator.api.meta import JsonObject
 from koordinator.api.pod import Pod
@@ -22,6 +21,7 @@ from koordinator.manager.admission.profiles import (
 )
 from koordinator.manager.admission.quota_tree import with_tree_affinity
 from koordinator.manager.admission.request import AdmissionOperation, AdmissionRequest, Denial
+from koordinator.manager.admission.scheduler_keys import without_scheduler_keys
 from koordinator.manager.admission.translation import (
     translated,
     with_device_spec,
@@ -37,8 +37,8 @@ def mutate_pod(
 ) -> JsonObject:
     """Return the pod as it is to be created; an update changes nothing.
 
-    What the scheduler writes with the binding is taken off: nobody has devices before.  A profile
-    that breaks is told to ``on_fault`` and left out.
+    What the scheduler writes with the binding is taken off: nobody was given anything before.  A
+    profile that breaks is told to ``on_fault`` and left out.
     Raises Denial if it can't be read, or a profile can't be applied.
     """
     pod = request.obj
@@ -50,7 +50,8 @@ def mutate_pod(
 
     try:
         decode(pod, Pod)
-        pod = _without_devices(pod)
+        if not request.is_of_component:
+            pod = without_scheduler_keys(pod)
         meta = pod.get("metadata") or {}
         matched = match_profiles(meta.get("labels") or {}, request.namespace, lookup, on_fault)
         return made_with(matched, made, on_fault)
@@ -76,13 +77,3 @@ def _made(  # noqa: PLR0917 -- the request and what it is judged by
     if ManagerFeature.NO_DEVICE_SPEC not in gates:
         pod = with_device_spec(pod)
     return pod
-
-
-def _without_devices(pod: JsonObject) -> JsonObject:
-    """Return the pod without devices that its author says it has: they would be another pod's."""
-    meta = pod.get("metadata") or {}
-    annotations = meta.get("annotations") or {}
-    if ALLOCATED.key not in annotations:
-        return pod
-    left = {key: text for key, text in annotations.items() if key != ALLOCATED.key}
-    return {**pod, "metadata": {**meta, "annotations": left}}

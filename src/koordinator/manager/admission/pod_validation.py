@@ -28,6 +28,8 @@ from koordinator.manager.admission.required_labels import (
     missing_labels,
     read_label_rules,
 )
+from koordinator.manager.admission.scheduler_keys import check_scheduler_keys
+from koordinator.manager.admission.tenancy import check_pod_tenancy
 
 VALIDATOR_NAMESPACE = "koordinator-system"
 RESIZE = "resize"  # subresource of pods
@@ -52,6 +54,10 @@ def validate_pod(
         old = decode(request.old, Pod) if request.old is not None else None
         check_annotations(new, old)
         _refuse(reserve_problems(new))
+        if old is not None:
+            check_scheduler_keys(request, old, new, lookup)
+        if ManagerFeature.STRICT_TENANCY in gates:
+            check_pod_tenancy(request, old, new, lookup.quotas(), lookup)
         changed = (
             ()
             if old is None

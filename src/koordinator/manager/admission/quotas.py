@@ -11,6 +11,7 @@ from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.labels import QUOTA_NAME
 from koordinator.api.meta import JsonObject
 from koordinator.api.pod import Pod
+from koordinator.api.slo_config import CONFIG_NAMESPACE
 from koordinator.domain.quota import (
     PlaceRules,
     check_changed_pod,
@@ -30,6 +31,7 @@ from koordinator.manager.admission.lookup import Lookup
 from koordinator.manager.admission.quota_changes import QuotaChange
 from koordinator.manager.admission.quota_usage import charge_pod
 from koordinator.manager.admission.request import AdmissionOperation, AdmissionRequest, Denial
+from koordinator.manager.admission.tenancy import check_quota_tenancy
 
 
 def mutate_quota(
@@ -55,9 +57,15 @@ def mutate_quota(
 
 
 def validate_quota(
-    request: AdmissionRequest, lookup: Lookup, gates: AbstractSet[ManagerFeature]
+    request: AdmissionRequest,
+    lookup: Lookup,
+    gates: AbstractSet[ManagerFeature],
+    components: str = CONFIG_NAMESPACE,
 ) -> None:
-    """Raise Denial unless a quota may be created, changed or deleted."""
+    """Raise Denial unless a quota may be created, changed or deleted.
+
+    ``components`` is the namespace of Koordinator.
+    """
     rules = PlaceRules(
         guarantees_usage=ManagerFeature.QUOTA_GUARANTEE in gates,
         allows_fewer_resources=ManagerFeature.QUOTA_FEWER_KEYS in gates,
@@ -69,6 +77,16 @@ def validate_quota(
 
         def decide(quotas: QuotaTopology) -> tuple[None, QuotaChange | None]:
             change = _checked(request.operation, old, quota, quotas, lookup=lookup, rules=rules)
+            if request.operation != AdmissionOperation.DELETE:
+                check_quota_tenancy(
+                    request,
+                    old if request.old else None,
+                    new,
+                    quotas,
+                    lookup,
+                    components=components,
+                    is_strict=ManagerFeature.STRICT_TENANCY in gates,
+                )
             return None, None if request.is_dry_run else change
 
         lookup.decide_on_quota(quota, decide)

@@ -449,6 +449,10 @@ class Snapshot:
         counts.flags.writeable = False
         return counts
 
+    def namespace_labels(self, name: str) -> Mapping[str, str]:
+        """Return the labels of a namespace; none of one that is not known."""
+        return self._state.pods.namespace_labels(name)
+
     def is_covered(self, pod: PodClass, scope: PodScope) -> bool:
         """Return whether the scope covers a pod of this class."""
         about = self._state.pods.namespace_labels(pod.namespace)

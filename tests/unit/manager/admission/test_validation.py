@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry
 from tests.unit.manager.admission.requests import lookup, pod, profile, request
 from tests.unit.manager.configuration.test_checks import config, selected
 
+from koordinator.api.authentication import UserInfo
 from koordinator.api.codec import to_manifest
 from koordinator.foundation.errors import InputError
 from koordinator.manager.admission.binding import BindingRules, validate_binding
@@ -347,7 +348,9 @@ def test_the_template_of_a_reservation_gets_profiles_too() -> None:
 def test_who_may_bind(rules: BindingRules, user: str, decision: str) -> None:
     """Whoever is named; others only where nobody looks.  It is counted, with the reason."""
     there = pod(labels={"x": ""}, annotations={"y": ""}) | {"apiVersion": "v1", "kind": "Pod"}
-    ask = request({"metadata": {"name": "p"}}, subresource="binding", user=user)
+    ask = request(
+        {"metadata": {"name": "p"}}, subresource="binding", requester=UserInfo(username=user)
+    )
     registry = CollectorRegistry()
     decided = BindingMetrics(registry).decided
 

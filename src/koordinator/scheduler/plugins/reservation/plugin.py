@@ -14,8 +14,8 @@ from koordinator.api.annotations.reservation import (
     ReservationAllocated,
 )
 from koordinator.api.kubescheduler import NO_GATES, FeatureGates, ReservationArgs
-from koordinator.api.kubescheduler.gates import OMIT_NODE_LABELS
-from koordinator.api.labels import is_preemptible
+from koordinator.api.kubescheduler.gates import OMIT_NODE_LABELS, STRICT_TENANCY
+from koordinator.api.labels import RESERVATION_IGNORED, is_preemptible, is_true
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.pod import Pod
 from koordinator.domain.reservations.fit import IgnoredResources
@@ -86,6 +86,7 @@ class Reservations:
         self.parts: tuple[Any, ...] = ()
         self.gates = NO_GATES
         self._usable: Memo[Known | None] = Memo()
+        self._usable_by_owners: Memo[Known | None] = Memo()  # of pods that may not ignore them
         self._planned: Memo[dict[int, PreAllocationPlan]] = Memo()
         self._judgements: Memo[dict[int, Judgement]] = Memo()
         self.speed = Speed(filters=self._filters, scores=self._scores)
@@ -109,9 +110,23 @@ class Reservations:
 
     def _known(self, snapshot: Snapshot, pod: PodClass) -> Known | None:
         """Return what is known of the class; None if it reserves what nobody has yet."""
+        if self._is_denied(snapshot, pod):
+            return self._usable_by_owners.of(pod, self._read_as_owner, snapshot, pod)
         return self._usable.of(pod, self._read, snapshot, pod)
 
-    def _read(self, snapshot: Snapshot, pod: PodClass) -> Known | None:
+    def _is_denied(self, snapshot: Snapshot, pod: PodClass) -> bool:
+        """Return whether a pod ignores reservations and its namespace has no label that allows it.
+
+        Only with strict tenancy.
+        """
+        if STRICT_TENANCY not in self.gates or not is_true(pod.labels, RESERVATION_IGNORED):
+            return False
+        return not is_true(snapshot.namespace_labels(pod.namespace), RESERVATION_IGNORED)
+
+    def _read_as_owner(self, snapshot: Snapshot, pod: PodClass) -> Known | None:
+        return self._read(snapshot, pod, may_ignore=False)
+
+    def _read(self, snapshot: Snapshot, pod: PodClass, *, may_ignore: bool = True) -> Known | None:
         if RESERVE_POD in pod.annotations:
             terms = self._terms(pod)
             if terms.pre_allocation is None:
@@ -120,7 +135,8 @@ class Reservations:
                 return PreAllocation.of(pod, terms, self.args, self.parts)
             except InputError as error:
                 return Refusal(str(error))
-        asking = read_asking(snapshot, pod)
+        is_strict = STRICT_TENANCY in self.gates
+        asking = read_asking(snapshot, pod, is_strict=is_strict, may_ignore=may_ignore)
         if isinstance(asking, Refusal):
             return asking
         return UsableHolds(asking, OMIT_NODE_LABELS in self.gates)

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from koordinator.api.meta import ObjectMeta
 from koordinator.domain.reservations.match import (
@@ -18,20 +18,27 @@ from koordinator.scheduler.snapshot import Hold, Loans, PodClass, Snapshot
 from koordinator.scheduler.snapshot.selection import matches_required
 
 
-def read_asking(snapshot: Snapshot, pod: PodClass) -> ReservationRequester | Refusal:
-    """Return the pod as reservations see it; a refusal: what it says can't be read."""
+def read_asking(
+    snapshot: Snapshot, pod: PodClass, *, is_strict: bool = False, may_ignore: bool = True
+) -> ReservationRequester | Refusal:
+    """Return the pod as reservations see it; a refusal: what it says can't be read.
+
+    ``is_strict``: reservations are for the namespaces that they name.  ``may_ignore``: the label by
+    which a pod ignores reservations counts.
+    """
     meta = ObjectMeta(labels=dict(pod.labels), annotations=dict(pod.annotations))
     try:
         selector = read_reservation_selector(meta)
     except InputError as error:
         return Refusal(str(error))
+    if not may_ignore:
+        selector = replace(selector, ignores=False)
     names = snapshot.resources
     owner_candidate = OwnerCandidate(
         pod.namespace, pod.labels, pod.owner_references, pod.name, pod.uid
     )
-    return ReservationRequester(
-        owner_candidate, selector, {names[column]: amount for column, amount in pod.demand}
-    )
+    requests = {names[column]: amount for column, amount in pod.demand}
+    return ReservationRequester(owner_candidate, selector, requests, is_strict)
 
 
 @dataclass(slots=True, eq=False)

@@ -1,0 +1,199 @@
+"""What a quota or a pod may bind that belongs to another namespace.
+
+It may bind what is of its own namespace, what the other side has agreed to, and what the user of
+the request has the right to: the API server is asked by a SubjectAccessReview.  The original asks
+for none of this.
+"""
+
+from collections.abc import Iterator
+
+from koordinator.api.annotations.quota import CHILD_NAMESPACES, bound_namespaces
+from koordinator.api.authorization import ResourceAttributes
+from koordinator.api.elastic_quota import (
+    DEFAULT_QUOTA,
+    ROOT_QUOTA,
+    SYSTEM_QUOTA,
+    ElasticQuota,
+    ElasticQuotaProfile,
+)
+from koordinator.api.labels import (
+    QUOTA_IS_ROOT,
+    QUOTA_NAME,
+    QUOTA_PARENT,
+    RESERVATION_IGNORED,
+    is_true,
+)
+from koordinator.api.meta import KubeObject
+from koordinator.api.pod import Pod
+from koordinator.domain.quota.topology import QuotaTopology
+from koordinator.foundation.errors import ClusterError, InputError
+from koordinator.manager.admission.lookup import Lookup
+from koordinator.manager.admission.request import AdmissionRequest, Denial
+
+_BUILT_IN = frozenset((ROOT_QUOTA, SYSTEM_QUOTA, DEFAULT_QUOTA))
+_EVERYWHERE = "*"
+_FORBIDDEN, _UNAVAILABLE = 403, 503
+
+
+def check_quota_tenancy(
+    request: AdmissionRequest,
+    old: ElasticQuota | None,
+    new: ElasticQuota,
+    quotas: QuotaTopology,
+    lookup: Lookup,
+    *,
+    components: str,
+    is_strict: bool,
+) -> None:
+    """Raise Denial if a quota would bind what is another tenant's; only what is new is checked.
+
+    ``components`` is the namespace of Koordinator, to which the built-in quotas belong.
+    ``is_strict``: also below the root quota, whose resources are everybody's, a quota needs rights.
+    """
+    if request.is_of_component:
+        return
+    for problem, asked in _wanted(old, new, quotas, lookup, components, is_strict=is_strict):
+        if not is_permitted(request, lookup, asked):
+            raise Denial(f"ElasticQuota {new.key}: {problem}", _FORBIDDEN)
+
+
+def _wanted(
+    old: ElasticQuota | None,
+    new: ElasticQuota,
+    quotas: QuotaTopology,
+    lookup: Lookup,
+    components: str,
+    *,
+    is_strict: bool,
+) -> Iterator[tuple[str, ResourceAttributes]]:
+    """Yield what the quota binds without agreement, and the right that would make it good."""
+    name, own = new.metadata.name, new.metadata.namespace
+    if old is None and name in _BUILT_IN and own != components:
+        problem = f"metadata.name: must not be that of a built-in quota, got {name!r}"
+        yield problem, _right(ElasticQuota, "create", components)
+    if old is None and name != own and lookup.namespace(name) is not None:
+        problem = (
+            "metadata.name: must not be that of another namespace, whose pods would use it, got "
+            f"{name!r}"
+        )
+        yield problem, _right(ElasticQuota, "create", name)
+    known = set(bound_namespaces(old)) if old is not None else set()
+    for namespace in dict.fromkeys(bound_namespaces(new)):
+        if namespace not in known | {own} and not _namespace_agrees(namespace, name, lookup):
+            problem = (
+                "metadata.annotations[quota.scheduling.koordinator.sh/namespaces]: must be its own "
+                f"namespace {own!r}, or one labelled {QUOTA_NAME}: {name}, or one in which the "
+                f"user may create quotas, got {namespace!r}"
+            )
+            yield problem, _right(ElasticQuota, "create", namespace)
+    if old is None or old.parent != new.parent:
+        yield from _wanted_of_parent(new, quotas.get(new.parent), components, is_strict=is_strict)
+    if new.is_tree_root and not (old is not None and old.is_tree_root):
+        problem = (
+            f"metadata.labels[{QUOTA_IS_ROOT}]: must not be set by users who may not create "
+            f"elasticquotaprofiles in namespace {own!r}"
+        )
+        yield problem, _right(ElasticQuotaProfile, "create", own)
+
+
+def _wanted_of_parent(
+    new: ElasticQuota, parent: ElasticQuota | None, components: str, *, is_strict: bool
+) -> Iterator[tuple[str, ResourceAttributes]]:
+    own, path = new.metadata.namespace, f"metadata.labels[{QUOTA_PARENT}]"
+    if new.parent in ("", ROOT_QUOTA) and not new.is_tree_root:
+        if is_strict and own != components:
+            problem = (
+                f"{path}: must be a quota of namespace {own!r}, or one that admits it: the user "
+                f"may not update quota {ROOT_QUOTA} in namespace {components!r}"
+            )
+            yield problem, _right(ElasticQuota, "update", components, ROOT_QUOTA)
+        return
+    if parent is None or parent.metadata.namespace == own or _admits(parent, own):
+        return
+    there = parent.metadata.namespace
+    problem = (
+        f"{path}: must be a quota of namespace {own!r}, or one whose annotation "
+        f"{CHILD_NAMESPACES.key} names it, or one that the user may update, got {there}/"
+        f"{new.parent}"
+    )
+    yield problem, _right(ElasticQuota, "update", there, new.parent)
+
+
+def _admits(parent: ElasticQuota, namespace: str) -> bool:
+    try:
+        admitted = CHILD_NAMESPACES.read(parent.metadata) or ()
+    except InputError:
+        return False
+    return namespace in admitted or _EVERYWHERE in admitted
+
+
+def _namespace_agrees(namespace: str, quota: str, lookup: Lookup) -> bool:
+    found = lookup.namespace(namespace)
+    return found is not None and found.metadata.labels.get(QUOTA_NAME) == quota
+
+
+def check_pod_tenancy(
+    request: AdmissionRequest, old: Pod | None, new: Pod, quotas: QuotaTopology, lookup: Lookup
+) -> None:
+    """Raise Denial if a pod uses a quota, or what reservations hold, of others: strict tenancy.
+
+    The right may be the user's or, since most pods are made by controllers, that of the service
+    account of the pod.
+    """
+    if request.is_of_component:
+        return
+    before = old.metadata.labels if old is not None else {}
+    labels, namespace = new.metadata.labels, request.namespace
+    name = labels.get(QUOTA_NAME, "")
+    quota = quotas.get(name)
+    if quota is not None and name != before.get(QUOTA_NAME) and not _may_use(quota, namespace):
+        there = quota.metadata.namespace
+        if not is_permitted(request, lookup, _right(ElasticQuota, "use", there, name), new):
+            raise Denial(
+                f"metadata.labels[{QUOTA_NAME}]: must be a quota of namespace {namespace!r}, or "
+                f"one whose annotation namespaces names it, or one that the user or the service "
+                f"account of the pod may use, got {there}/{name}",
+                _FORBIDDEN,
+            )
+    if is_true(labels, RESERVATION_IGNORED) and not is_true(before, RESERVATION_IGNORED):
+        found = lookup.namespace(namespace)
+        if found is None or not is_true(found.metadata.labels, RESERVATION_IGNORED):
+            raise Denial(
+                f"metadata.labels[{RESERVATION_IGNORED}]: must not be set in namespace "
+                f"{namespace!r}, which has no label {RESERVATION_IGNORED}: true",
+                _FORBIDDEN,
+            )
+
+
+def _may_use(quota: ElasticQuota, namespace: str) -> bool:
+    return (
+        quota.metadata.name == DEFAULT_QUOTA
+        or quota.metadata.namespace == namespace
+        or namespace in bound_namespaces(quota)
+    )
+
+
+def _right(kind: type[KubeObject], verb: str, namespace: str, name: str = "") -> ResourceAttributes:
+    return ResourceAttributes(
+        namespace=namespace,
+        verb=verb,
+        group=kind.API_VERSION.partition("/")[0],
+        resource=kind.PLURAL,
+        name=name,
+    )
+
+
+def is_permitted(
+    request: AdmissionRequest, lookup: Lookup, asked: ResourceAttributes, pod: Pod | None = None
+) -> bool:
+    """Return whether the user, or the service account of a pod, has a right.
+
+    Raises Denial where the API server can't be asked now.
+    """
+    try:
+        if lookup.permits(request.requester, asked):
+            return True
+        return pod is not None and lookup.permits(request.service_account_of(pod), asked)
+    except ClusterError as error:
+        problem = f"the API server can't be asked about the rights of the user: {error}; try again"
+        raise Denial(problem, _UNAVAILABLE) from None
