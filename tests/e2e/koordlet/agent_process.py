@@ -22,11 +22,13 @@ from koordinator.domain.cgroups.layout import CgroupLayout
 
 #: What the chart gives the agent, by kind.
 _RIGHTS = {
-    "ServiceAccount": "koordlet",
-    "ClusterRole": "koordlet",
-    "ClusterRoleBinding": "koordlet",
-    "ValidatingAdmissionPolicy": "koordlet-own-node",
-    "ValidatingAdmissionPolicyBinding": "koordlet-own-node",
+    ("ServiceAccount", "koordlet"),
+    ("ClusterRole", "koordlet"),
+    ("ClusterRoleBinding", "koordlet"),
+    ("ValidatingAdmissionPolicy", "koordlet-own-node"),
+    ("ValidatingAdmissionPolicyBinding", "koordlet-own-node"),
+    ("ValidatingAdmissionPolicy", "koordlet-own-events"),
+    ("ValidatingAdmissionPolicyBinding", "koordlet-own-events"),
 }
 KOORD = Path(sys.executable).with_name("koord")
 CPUS = 8
@@ -38,7 +40,7 @@ def install_rights(controlplane: ControlPlane, helm: Callable[..., str]) -> Path
     objects = [
         found
         for found in yaml.safe_load_all(rendered)
-        if found and _RIGHTS.get(found["kind"]) == found["metadata"]["name"]
+        if found and (found["kind"], found["metadata"]["name"]) in _RIGHTS
     ]
     assert len(objects) == len(_RIGHTS)
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}

@@ -2,12 +2,14 @@
 
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 from tests.e2e.controlplane import ControlPlane, ControlPlaneError
 from tests.e2e.controlplane.endpoint import Endpoint
+from tests.e2e.controlplane.errors import ApiError
 from tests.e2e.guarded import assert_guarded, unverified
 from tests.e2e.koordlet.agent_process import CPUS, KOORD, AgentProcess, MachineOfFiles
 from tests.e2e.waiting import eventually
@@ -199,6 +201,64 @@ def test_an_agent_reports_on_its_own_node_only(controlplane: ControlPlane, right
     eventually(lambda: refusal(rights, "n2").count(said) == 2)
     assert "names no node" in refusal(unbound, "n1")
     assert refusal(rights, "n1") == ""
+
+
+def event(name: str, *, reporter: str = "koordlet", kind: str = "Pod", about: str = "p") -> Any:
+    """Return an event in the namespace default."""
+    return {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"name": name, "namespace": "default"},
+        "eventTime": "2024-01-01T00:00:00.000000Z",
+        "type": "Warning",
+        "reason": "Tried",
+        "action": "Try",
+        "note": "as it was",
+        "regarding": {"apiVersion": "v1", "kind": kind, "name": about, "namespace": "default"},
+        "reportingController": reporter,
+        "reportingInstance": reporter,
+    }
+
+
+def test_an_agent_writes_events_of_its_own_only(controlplane: ControlPlane, rights: Path) -> None:
+    """Whoever takes it over can't change what others report, nor speak of other nodes."""
+    (user,) = yaml.safe_load(rights.read_text())["users"]
+    agent = replace(controlplane.api, token=user["user"]["token"])
+    listed = "events.k8s.io/v1/namespaces/default/events?dryRun=All"
+
+    def refusal(method: str, path: str, body: Any) -> str:
+        """Return why the agent may not write an event; empty if it may."""
+        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        try:
+            agent.request(method, path, body, content_type=kind)
+        except ApiError as error:
+            return str(error)
+        return ""
+
+    def made(one: Any) -> str:
+        return refusal("POST", f"/apis/{listed}", one)
+
+    def changed(name: str, **fields: str) -> str:
+        path = f"/api/v1/namespaces/default/events/{name}?dryRun=All"
+        return refusal("PATCH", path, {"message": "another text", **fields})
+
+    where = "/apis/events.k8s.io/v1/namespaces/default/events"
+    for one in (event("own"), event("foreign", reporter="kubelet")):
+        controlplane.api.request("POST", where, one)
+    said = "events that koordlet reports only"
+    eventually(lambda: said in made(event("a", reporter="kube-scheduler")))
+    assert made(event("a")) == ""
+    assert made(event("a", kind="Node", about="n1")) == ""
+    assert "own node only" in made(event("a", kind="Node", about="n2"))
+    assert "own node only" in made(event("a", kind="Secret", about="s"))
+    assert changed("own") == ""
+    assert said in changed("foreign")
+    assert said in changed("foreign", reportingComponent="koordlet")
+    assert said in changed("own", reportingComponent="kubelet")
+    patch = '{"message":"by an operator"}'
+    controlplane.kubectl(
+        "patch", "events", "foreign", "--namespace=default", "--type=merge", f"--patch={patch}"
+    )
 
 
 def test_metrics_are_for_whom_the_api_server_lets(

@@ -55,6 +55,12 @@ def test_the_cluster_role_allows_what_the_agent_does_and_nothing_else() -> None:
     assert rights_of(OBJECTS["ClusterRole", "koordlet"]["rules"]) == needed
 
 
+def test_with_pods_from_the_kubelet_the_agent_reads_none_of_other_nodes() -> None:
+    """The API server is not asked for any; claims of GPUs need the one that they are for."""
+    role = (CHART / "templates/koordlet/clusterrole.yaml").read_text("utf-8")
+    assert "resources: [nodes{{ if not .Values.koordlet.podsFromKubelet }}, pods{{ end }}]" in role
+
+
 def test_the_role_is_bound_to_the_account_of_the_pods() -> None:
     """In the namespace of the installation."""
     account = agent_pod()["serviceAccountName"]
