@@ -371,20 +371,23 @@ class DeviceTaintSelector(ApiStruct, frozen=True, kw_only=True):
 
 
 class DeviceTaintRuleSpec(ApiStruct, frozen=True, kw_only=True):
-    """A taint, and the devices that get it.  No selector selects every device."""
+    """A taint, and the devices that get it.
+
+    An empty selector selects every device.  None selects none, before v1 every device.
+    """
 
     taint: DeviceTaint
     device_selector: DeviceTaintSelector | None = None
 
 
 class DeviceTaintRule(KubeObject, frozen=True, kw_only=True):
-    """Taints devices beside what their drivers say.  Alpha in 1.35, gate DRADeviceTaintRules.
+    """Taints devices beside what their drivers say; on by default from Kubernetes 1.37 on.
 
     What its status tells, of evictions, is for people.
-    Source: k8s.io/api resource/v1alpha3/types.go.
+    Source: k8s.io/api resource/v1/types.go.
     """
 
-    API_VERSION: ClassVar[str] = "resource.k8s.io/v1alpha3"
+    API_VERSION: ClassVar[str] = "resource.k8s.io/v1"
     KIND: ClassVar[str] = "DeviceTaintRule"
     PLURAL: ClassVar[str] = "devicetaintrules"
     NAMESPACED: ClassVar[bool] = False
@@ -392,4 +395,19 @@ class DeviceTaintRule(KubeObject, frozen=True, kw_only=True):
     spec: DeviceTaintRuleSpec
 
 
-KINDS = (ResourceClaim, ResourceClaimTemplate, DeviceClass, DeviceTaintRule, ResourceSlice)
+class DeviceTaintRuleV1Beta2(DeviceTaintRule, frozen=True, kw_only=True):
+    """The same in Kubernetes 1.36."""
+
+    API_VERSION: ClassVar[str] = "resource.k8s.io/v1beta2"
+
+
+class DeviceTaintRuleV1Alpha3(DeviceTaintRule, frozen=True, kw_only=True):
+    """The same in Kubernetes 1.33 to 1.35."""
+
+    API_VERSION: ClassVar[str] = "resource.k8s.io/v1alpha3"
+
+
+#: All versions of one kind; the first one selects nothing without a selector.
+TAINT_RULE_KINDS = (DeviceTaintRule, DeviceTaintRuleV1Beta2, DeviceTaintRuleV1Alpha3)
+
+KINDS = (ResourceClaim, ResourceClaimTemplate, DeviceClass, *TAINT_RULE_KINDS, ResourceSlice)

@@ -14,12 +14,16 @@ from koordinator.api.cluster_network_topology import ClusterNetworkTopology
 from koordinator.api.config_map import ConfigMap
 from koordinator.api.device import Device
 from koordinator.api.dynamic_resources import (
+    TAINT_RULE_KINDS,
     DeviceClass,
     DeviceTaintRule,
+    DeviceTaintRuleV1Alpha3,
+    DeviceTaintRuleV1Beta2,
     ResourceClaim,
     ResourceSlice,
 )
 from koordinator.api.elastic_quota import ElasticQuota
+from koordinator.api.kube_version import V1_36, V1_37, KubeVersion
 from koordinator.api.kubescheduler import (
     NO_GATES,
     FeatureGates,
@@ -203,7 +207,7 @@ WATCHED: tuple[type[KubeObject], ...] = (
     PersistentVolume,
     PersistentVolumeClaim,
     DeviceClass,
-    DeviceTaintRule,
+    *TAINT_RULE_KINDS,
     ResourceSlice,
     ResourceClaim,
 )
@@ -212,7 +216,7 @@ WATCHED: tuple[type[KubeObject], ...] = (
 #: Of these the ones that count only with a gate, which is off by default.
 _GATED: Mapping[type[KubeObject], str] = MappingProxyType(
     {
-        DeviceTaintRule: DRA_DEVICE_TAINT_RULES,
+        **dict.fromkeys(TAINT_RULE_KINDS, DRA_DEVICE_TAINT_RULES),
         SchedulingWorkload: GENERIC_WORKLOAD,
         SchedulingPodGroup: GENERIC_WORKLOAD,
         SchedulingPodGroupV1Alpha2: GENERIC_WORKLOAD,
@@ -232,7 +236,15 @@ def watched_kinds(gates: FeatureGates = NO_GATES) -> tuple[type[KubeObject], ...
         if (kind not in _GATED or _GATED[kind] in gates)
         and kind is not SchedulingPodGroupV1Alpha3  # the same objects under another version
         and (not issubclass(kind, GROUP_KINDS) or groups.reads(kind))
+        and (not issubclass(kind, DeviceTaintRule) or kind is _taint_rules(gates.level))
     )
+
+
+def _taint_rules(level: KubeVersion) -> type[DeviceTaintRule]:
+    """Return the version of DeviceTaintRules that the API servers of a release have."""
+    if level >= V1_37:
+        return DeviceTaintRule
+    return DeviceTaintRuleV1Beta2 if level >= V1_36 else DeviceTaintRuleV1Alpha3
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,13 @@ from tests.unit.scheduler.test_gangs import condition, config, group, placed
 from tests.worlds import configuration, embedded, made, node, pod
 
 from koordinator.api import scheduling_pod_group
-from koordinator.api.dynamic_resources import DeviceTaintRule
+from koordinator.api.dynamic_resources import (
+    TAINT_RULE_KINDS,
+    DeviceTaintRule,
+    DeviceTaintRuleV1Alpha3,
+    DeviceTaintRuleV1Beta2,
+)
+from koordinator.api.kube_version import V1_35, V1_36, V1_37
 from koordinator.api.kubescheduler import NO_GATES, FeatureGates, KubeSchedulerConfiguration
 from koordinator.api.kubescheduler.gates import GANG_SCHEDULING, GENERIC_WORKLOAD
 from koordinator.api.meta import KubeObject
@@ -23,7 +29,7 @@ from koordinator.scheduler.profile import WATCHED, build_profiles, watched_kinds
 from koordinator.scheduler.snapshot import ResourceAxis
 from koordinator.simulator import Embedded
 
-ON = FeatureGates.parse(f"{GENERIC_WORKLOAD}=true,{GANG_SCHEDULING}=true")
+ON = FeatureGates.parse(f"{GENERIC_WORKLOAD}=true,{GANG_SCHEDULING}=true", V1_35)
 STOCK = configuration()
 EITHER = pytest.mark.parametrize(
     "profile", [STOCK, config()], ids=["GangScheduling", "Coscheduling"]
@@ -215,16 +221,34 @@ def test_with_the_gates_off_nobody_heeds_a_workload() -> None:
 
 def test_with_the_gates_off_nobody_asks_for_workloads() -> None:
     """A scheduler with the rights of the original's has none to list them, and needs none."""
-    rules = FeatureGates.parse("DRADeviceTaints=true,DRADeviceTaintRules=true")
+    rules = FeatureGates.parse("DRADeviceTaints=true,DRADeviceTaintRules=true", V1_35)
+    none = FeatureGates.parse("", V1_35)
+    taints, groups = set(TAINT_RULE_KINDS), set(scheduling_pod_group.KINDS)
 
-    assert set(WATCHED) - set(watched_kinds()) == {
-        SchedulingWorkload,
-        DeviceTaintRule,
-        *scheduling_pod_group.KINDS,
+    assert set(WATCHED) - set(watched_kinds(none)) == {SchedulingWorkload, *taints, *groups}
+    assert set(WATCHED) - set(watched_kinds(ON)) == {*taints, *groups}
+    of_1_35 = {SchedulingWorkload, *groups, *taints} - {DeviceTaintRuleV1Alpha3}
+    assert set(WATCHED) - set(watched_kinds(rules)) == of_1_35
+
+
+def test_taint_rules_are_read_in_the_version_of_the_release() -> None:
+    """On by default from 1.37 on."""
+    on = "DRADeviceTaints=true,DRADeviceTaintRules=true"
+    read = {
+        (level, gates): [
+            kind
+            for kind in watched_kinds(FeatureGates.parse(gates, level))
+            if kind in TAINT_RULE_KINDS
+        ]
+        for level in (V1_35, V1_36, V1_37)
+        for gates in ("", on)
     }
-    groups = set(scheduling_pod_group.KINDS)  # of later releases
-    assert set(WATCHED) - set(watched_kinds(ON)) == {DeviceTaintRule, *groups}
-    assert set(WATCHED) - set(watched_kinds(rules)) == {SchedulingWorkload, *groups}
+    assert [kinds for (_, gates), kinds in read.items() if gates] == [
+        [DeviceTaintRuleV1Alpha3],
+        [DeviceTaintRuleV1Beta2],
+        [DeviceTaintRule],
+    ]
+    assert [kinds for (_, gates), kinds in read.items() if not gates] == [[], [], [DeviceTaintRule]]
 
 
 def test_a_gate_without_the_one_that_it_needs_is_refused() -> None:

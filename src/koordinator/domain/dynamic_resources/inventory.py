@@ -188,7 +188,9 @@ GroupT = TypeVar("GroupT", bound=Hashable)
 
 
 class SliceIndex:
-    """All slices, and the pools that a node sees, in the order in which slices became known.
+    """All slices, and the pools that a node sees: by driver and name, slices by name.
+
+    Pools with devices that have to be made ready come after the others.
 
     Without ``partitions`` no node sees slices that say by device who can use it, and nobody asks
     whether there are the counters that devices take.
@@ -197,22 +199,16 @@ class SliceIndex:
     def __init__(self, *, partitions: bool = True) -> None:
         self._partitions = partitions
         self._slices: dict[str, OfferedSlice] = {}
-        self._order: dict[str, int] = {}
         self._of_node: dict[str, dict[str, OfferedSlice]] = {}
         self._shared: dict[str, OfferedSlice] = {}  # those that say otherwise who sees them
         self._by_pool: dict[PoolKey, dict[str, OfferedSlice]] = {}  # of all generations
         self._of_driver: Counter[str] = Counter()  # slices
-        self._next = 0
 
     def put(self, item: ResourceSlice) -> None:
-        """Take in a slice, or a new version of one, which keeps its place."""
+        """Take in a slice, or a new version of one."""
         name = item.metadata.name
-        place = self._order.get(name)
         self.drop(name)
-        if place is None:
-            place, self._next = self._next, self._next + 1
-        offered = OfferedSlice.of(item)
-        self._order[name], self._slices[name] = place, offered
+        offered = self._slices[name] = OfferedSlice.of(item)
         if self._partitions or not offered.spec.per_device_node_selection:
             self._visible(offered)[name] = offered
         self._by_pool.setdefault(_pool_key(offered), {})[name] = offered
@@ -223,7 +219,6 @@ class SliceIndex:
         known = self._slices.pop(name, None)
         if known is None:
             return
-        del self._order[name]
         _take_out(self._of_node, known.only_node, name)
         _take_out(self._by_pool, _pool_key(known), name)
         self._shared.pop(name, None)
@@ -276,7 +271,7 @@ class SliceIndex:
             part = shared.seen_from(node)
             if part is not None:
                 seen.append(part)
-        seen.sort(key=lambda part: (part.has_conditions, self._order[part.name]))
+        seen.sort(key=lambda part: (*_pool_key(part), part.name))
         return self.pools_of(seen)
 
     def pools_of(self, seen: Sequence[OfferedSlice]) -> tuple[Pool, ...]:

@@ -20,8 +20,12 @@ _EVERY = DeviceTaintSelector()
 
 def concerns(rule: DeviceTaintRule, spec: ResourceSliceSpec) -> bool:
     """Return whether a rule may select a device of a slice."""
-    wanted = rule.spec.device_selector or _EVERY
-    return wanted.driver in {None, spec.driver} and wanted.pool in {None, spec.pool.name}
+    wanted = _selector(rule)
+    return (
+        wanted is not None
+        and wanted.driver in {None, spec.driver}
+        and wanted.pool in {None, spec.pool.name}
+    )
 
 
 def with_taints(item: ResourceSlice, rules: Iterable[DeviceTaintRule]) -> ResourceSlice:
@@ -37,6 +41,12 @@ def _tainted(device: PoolDevice, rules: Iterable[DeviceTaintRule]) -> PoolDevice
     added = tuple(
         rule.spec.taint
         for rule in rules
-        if (rule.spec.device_selector or _EVERY).device in {None, device.name}
+        if (wanted := _selector(rule)) is not None and wanted.device in {None, device.name}
     )
     return replace(device, taints=(*device.taints, *added)) if added else device
+
+
+def _selector(rule: DeviceTaintRule) -> DeviceTaintSelector | None:
+    """Return which devices a rule means; None: none.  Before v1 no selector meant every device."""
+    wanted = rule.spec.device_selector
+    return _EVERY if wanted is None and type(rule) is not DeviceTaintRule else wanted

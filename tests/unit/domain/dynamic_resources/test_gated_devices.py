@@ -104,15 +104,15 @@ def test_admins_need_counters_as_others_do() -> None:
 
 
 def test_devices_that_have_to_be_made_ready_come_last() -> None:
-    """Their slices after others of the pool, their pools after other pools; without gate: never."""
+    """Their pools come after other pools; slices of a pool go by name.  Without gate: never."""
     slow = {**device("slow"), "bindingConditions": ["Ready"], "bindingFailureConditions": ["Bad"]}
     two = {"resourceSliceCount": 2}
     slices = seen({"devices": [slow], "pool": two}, {"devices": [device("fast")], "pool": two})
     by_pool = seen({"devices": [slow]}, {"devices": [device("fast")], "pool": {"name": "other"}})
 
-    for some in (slices, by_pool):
+    for some, order in ((slices, ("slow", "fast")), (by_pool, ("fast", "slow"))):
         found = allocate(some, [claim(ask(2))], DevicesInUse(), BINDING)
-        assert names(found) == [[("r0", "fast"), ("r0", "slow")]]
+        assert names(found) == [[("r0", name) for name in order]]
         assert names(allocate(some, [claim(ask("All"))], DevicesInUse())) == [[("r0", "fast")]]
         assert names(allocate(some, [claim(ask(2))], DevicesInUse())) == CANNOT_ALLOCATE
 

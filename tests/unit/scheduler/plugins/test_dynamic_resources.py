@@ -275,9 +275,20 @@ RULES = FeatureGates.parse("DRADeviceTaints=true,DRADeviceTaintRules=true")
 
 
 def rule(name: str, effect: str = "NoSchedule", key: str = "k", **selector: str) -> KubeObject:
-    """Return a rule that taints devices; without a selector all of them."""
-    spec = {"taint": {"key": key, "effect": effect}, "deviceSelector": selector or None}
-    return made("DeviceTaintRule", name, "resource.k8s.io/v1alpha3", spec=spec)
+    """Return a rule that taints devices; with an empty selector all of them."""
+    spec = {"taint": {"key": key, "effect": effect}, "deviceSelector": selector}
+    return made("DeviceTaintRule", name, "resource.k8s.io/v1", spec=spec)
+
+
+@pytest.mark.parametrize(("version", "taints"), [("v1", 0), ("v1beta2", 1), ("v1alpha3", 1)])
+def test_a_rule_without_a_selector_concerns_no_device_from_v1_on(
+    embedded: NewEmbedded, version: str, taints: int
+) -> None:
+    spec = {"taint": {"key": "k", "effect": "NoSchedule"}}
+    unselective = made("DeviceTaintRule", "r", f"resource.k8s.io/{version}", spec=spec)
+    objects = (node("n"), slice_of("n", 1), GPUS, claim("c"), user("p", "c"), unselective)
+
+    assert len(places(embedded(*objects, gates=RULES))) == 1 - taints
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from koordinator.api.dynamic_resources import (
+    TAINT_RULE_KINDS,
     DeviceClass,
     DeviceTaintRule,
     ResourceClaim,
@@ -38,7 +39,7 @@ CountersTaken = tuple[tuple[CounterKey, int], ...] | None
 class DeviceLedger:
     """Slices and allocations, kept in step with a ``ClusterState`` as its ledgers are."""
 
-    kinds: ClassVar = (ResourceSlice, ResourceClaim, DeviceClass, DeviceTaintRule)
+    kinds: ClassVar = (ResourceSlice, ResourceClaim, DeviceClass, *TAINT_RULE_KINDS)
 
     def __init__(self, gates: AllocatorGates) -> None:
         self.gates = gates
@@ -52,7 +53,7 @@ class DeviceLedger:
         self._usage_numbers: dict[Hashable, int] = {}
         self._next_usage = count()
         self._slices = SliceIndex(partitions=gates.counters)
-        self._rules: dict[str, DeviceTaintRule] = {}
+        self._rules: dict[tuple[str, str], DeviceTaintRule] = {}  # by name and version
         self._held: dict[str, list[tuple[DeviceId, Consumed]]] = {}  # by key of a claim
         self._pods_have: dict[str, dict[DeviceId, Consumed]] = {}  # by name of a node
         self._doubtful: set[str] = set()  # nodes of which pods may have other GPUs by now
@@ -73,8 +74,8 @@ class DeviceLedger:
                 self._take_slice(key, state.objects.get(ResourceSlice, key))
             elif kind is ResourceClaim:
                 self._take_claim(key, state.objects.get(ResourceClaim, key))
-            elif kind is DeviceTaintRule:
-                self._take_rule(key, state.objects)
+            elif issubclass(kind, DeviceTaintRule):
+                self._take_rule(kind, key, state.objects)
             else:
                 self.classes += 1
         self._take_pods(state)
@@ -197,13 +198,14 @@ class DeviceLedger:
                 for device in self._holders.get(pool, ()):
                     self._count(device)
 
-    def _take_rule(self, name: str, objects: ObjectTable) -> None:
+    def _take_rule(self, kind: type[DeviceTaintRule], name: str, objects: ObjectTable) -> None:
         """Look again at slices of which a rule taints devices, or has tainted them."""
         if not self.gates.taint_rules:
             return
-        old, new = self._rules.pop(name, None), objects.get(DeviceTaintRule, name)
+        key = (name, kind.API_VERSION)
+        old, new = self._rules.pop(key, None), objects.get(kind, name)
         if new is not None:
-            self._rules[name] = new
+            self._rules[key] = new
             self._rules = dict(sorted(self._rules.items()))
         for item in objects.all(ResourceSlice):
             if any(rule is not None and concerns(rule, item.spec) for rule in (old, new)):
