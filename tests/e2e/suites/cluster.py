@@ -3,11 +3,15 @@
 import json
 from typing import Any
 
+from tests.e2e.controlplane.binaries import kubernetes_minor
 from tests.e2e.controlplane.endpoint import Endpoint
 from tests.e2e.controlplane.errors import ApiError
 from tests.e2e.waiting import eventually
 
 Manifest = dict[str, Any]
+#: The version of DeviceTaintRules that the release has.
+TAINT_RULES = "resource.k8s.io/" + {35: "v1alpha3", 36: "v1beta2"}.get(kubernetes_minor(), "v1")
+
 
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 FAKE = "example.com/fake"  # an extended resource
@@ -24,7 +28,7 @@ _PATHS = {
         "/apis/quota.koordinator.sh/v1alpha1/namespaces/{namespace}/elasticquotaprofiles"
     ),
     "DeviceClass": "/apis/resource.k8s.io/v1/deviceclasses",
-    "DeviceTaintRule": "/apis/resource.k8s.io/v1alpha3/devicetaintrules",
+    "DeviceTaintRule": f"/apis/{TAINT_RULES}/devicetaintrules",
     "Device": "/apis/scheduling.koordinator.sh/v1alpha1/devices",
     "LimitRange": "/api/v1/namespaces/{namespace}/limitranges",
     "Node": "/api/v1/nodes",

@@ -11,12 +11,22 @@ import pytest
 import yaml
 from tests.e2e.conftest import running_controlplane
 from tests.e2e.controlplane import ControlPlane
+from tests.e2e.controlplane.binaries import kubernetes_minor
 from tests.e2e.kubelet import FakeKubelet
 from tests.e2e.leftovers import Leftovers
 from tests.e2e.scheduler_process import SchedulerProcess
 from tests.e2e.suites.cluster import SuiteCluster
 
-GATES = "GenericWorkload=true,GangScheduling=true,DRADeviceTaints=true,DRADeviceTaintRules=true"
+_RULES = "DRADeviceTaints=true,DRADeviceTaintRules=true"
+GATES = (
+    "GenericWorkload=true," + ("GangScheduling=true," if kubernetes_minor() < 37 else "") + _RULES
+)
+#: Where each release has the Workloads or PodGroups of pods, and DeviceTaintRules.
+APIS = {
+    35: "scheduling.k8s.io/v1alpha1=true,resource.k8s.io/v1alpha3=true",
+    36: "scheduling.k8s.io/v1alpha2=true,resource.k8s.io/v1beta2=true",
+}
+APIS_SINCE_37 = "scheduling.k8s.io/v1beta1=true"
 CHART = Path(__file__).parents[3] / "charts/koordinator"
 
 
@@ -25,10 +35,8 @@ def controlplane(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ControlPlane]:
     """Run a control plane with alpha APIs."""
-    flags = (
-        "--feature-gates=GenericWorkload=true,DRADeviceTaints=true,DRADeviceTaintRules=true",
-        "--runtime-config=scheduling.k8s.io/v1alpha1=true,resource.k8s.io/v1alpha3=true",
-    )
+    apis = APIS.get(kubernetes_minor(), APIS_SINCE_37)
+    flags = (f"--feature-gates=GenericWorkload=true,{_RULES}", f"--runtime-config={apis}")
     with running_controlplane(request, tmp_path_factory.mktemp("suites"), flags) as running:
         yield running
 

@@ -1,4 +1,4 @@
-"""Rules that taint devices, on a server that has their alpha API.
+"""Rules that taint devices, on a server that has their API.
 
 Source: kubernetes 1.35 test/e2e/dra/dra.go, "DeviceTaintRule", as far as a scheduler has to do
 with it.
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.e2e.claims import release_claims
-from tests.e2e.suites.cluster import Manifest, SuiteCluster, node
+from tests.e2e.suites.cluster import TAINT_RULES, Manifest, SuiteCluster, node
 from tests.e2e.waiting import eventually
 
 DRIVER = "gpu.test.example"
@@ -27,7 +27,7 @@ def rule(name: str, effect: str, **selector: str) -> Manifest:
         "deviceSelector": {"driver": DRIVER, **selector},
         "taint": {"key": "test.example/broken", "effect": effect},
     }
-    kind = {"apiVersion": "resource.k8s.io/v1alpha3", "kind": "DeviceTaintRule"}
+    kind = {"apiVersion": TAINT_RULES, "kind": "DeviceTaintRule"}
     return {**kind, "metadata": {"name": name}, "spec": spec}
 
 

@@ -5,9 +5,14 @@ test/integration/scheduler/gang, ``TestGangScheduling``.
 """
 
 import pytest
+from tests.e2e.controlplane.binaries import kubernetes_minor
 from tests.e2e.suites.cluster import Manifest, SuiteCluster, node
 from tests.e2e.waiting import eventually
 
+pytestmark = pytest.mark.skipif(
+    kubernetes_minor() != 35,
+    reason="Workloads of scheduling.k8s.io/v1alpha1 are in Kubernetes 1.35 alone",
+)
 PROFILES = pytest.mark.parametrize("profile", ["default-scheduler", "koord-scheduler"])
 
 
