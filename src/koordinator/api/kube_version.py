@@ -48,7 +48,7 @@ OLDEST: Final = KubeVersion(33)
 NEWEST: Final = KubeVersion(37)
 SERVED: Final = tuple(KubeVersion(minor) for minor in range(OLDEST.minor, NEWEST.minor + 1))
 #: Where nothing says otherwise.
-DEFAULT_LEVEL: Final = KubeVersion(35)
+DEFAULT_LEVEL: Final = KubeVersion(37)
 
 V1_35: Final = KubeVersion(35)
 V1_36: Final = KubeVersion(36)

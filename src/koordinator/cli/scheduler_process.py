@@ -220,7 +220,7 @@ class _Process:
             watched_kinds(gates),
             field_selectors={**SELECTORS, **built.selectors},
             options=options,
-            metrics=SchedulerMetrics(self._parts.registry),
+            metrics=SchedulerMetrics(self._parts.registry, gates.level),
             audit=self._audit,
             auditor=self._build_auditor(),
             on_fault=self._parts.faults,

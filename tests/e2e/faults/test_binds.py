@@ -169,7 +169,7 @@ def test_a_refusal_that_is_none_is_found_out(stage: Stage, news_comes_first: boo
         held.end()
         taken = stage.witness.node_of("a")
         if news_comes_first:
-            eventually(lambda: stage.handled("PodUpdate"))
+            eventually(lambda: stage.handled("AssignedPodUpdate"))
     eventually(lambda: done.calls[0].status == 409)
     if not news_comes_first:
         eventually(lambda: stage.cached("assumed_pods") == 0)

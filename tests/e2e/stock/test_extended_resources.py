@@ -198,7 +198,10 @@ def without_names(claim: Manifest) -> Manifest:
         "owners": [{**one, "uid": ""} for one in meta.get("ownerReferences", ())],
         "finalizers": meta.get("finalizers"),
         "spec": claim["spec"],
-        "allocation": status.get("allocation"),
+        "allocation": {
+            key: "some time" if key == "allocationTimestamp" else value
+            for key, value in (status.get("allocation") or {}).items()
+        },
         "reservedFor": [{**one, "uid": ""} for one in status.get("reservedFor", ())],
     }
 

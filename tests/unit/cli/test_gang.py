@@ -195,8 +195,9 @@ def test_scheduling_manifests_says_that_a_gate_is_off(tmp_path: Path) -> None:
     path.write_text(WORKLOAD)
     gates = "GenericWorkload=true,GangScheduling=true"
 
-    off = CliRunner().invoke(app, ["schedule", "-f", str(path)])
-    on = CliRunner().invoke(app, ["schedule", "-f", str(path), "--feature-gates", gates])
+    command = ["schedule", "-f", str(path), "--kube-version", "1.35"]
+    off = CliRunner().invoke(app, command)
+    on = CliRunner().invoke(app, [*command, "--feature-gates", gates])
 
     assert "ask for the gang of a Workload, which has no effect" in off.stderr
     assert gates in " ".join(off.stderr.split())

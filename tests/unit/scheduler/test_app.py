@@ -19,7 +19,7 @@ from koordinator.scheduler.loop import Bound, Unschedulable
 from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
 
 FULL = (
-    "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, "
+    "0/1 nodes are available: 1 Insufficient cpu. "
     "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
 )
 

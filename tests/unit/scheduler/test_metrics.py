@@ -1,5 +1,6 @@
 """What the scheduler measures: the names and labels that dashboards of kube-scheduler use."""
 
+import pytest
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
@@ -7,7 +8,9 @@ from tests.reservations import reservation
 from tests.unit.scheduler.watches import restarted
 from tests.worlds import START_S, configuration, made, metric, node, pod
 
+from koordinator.api.kube_version import V1_36, V1_37, KubeVersion
 from koordinator.api.meta import KubeObject
+from koordinator.api.pod import Pod
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.quantity import Quantity
@@ -20,12 +23,17 @@ from koordinator.scheduler.loop.instruments import exponential
 PROFILE = {"profile": "default-scheduler"}
 
 
-def world() -> tuple[Scheduler, MemoryCluster, VirtualClock, CollectorRegistry]:
+ADDED = "UnscheduledPodAdd"  # up to 1.36: UnschedulablePodAdd
+
+
+def world(
+    level: KubeVersion = V1_37,
+) -> tuple[Scheduler, MemoryCluster, VirtualClock, CollectorRegistry]:
     """Return a node with room for one more pod, and a scheduler that is measured."""
     clock, registry = VirtualClock(START_S), CollectorRegistry()
     cluster = MemoryCluster(clock)
     cluster.load([node("n", cpu=2), pod("victim", cpu=1, on="n", priority=0)])
-    scheduler = restarted(cluster, clock, metrics=SchedulerMetrics(registry))
+    scheduler = restarted(cluster, clock, metrics=SchedulerMetrics(registry, level))
     return scheduler, cluster, clock, registry
 
 
@@ -57,7 +65,7 @@ def test_who_waits_and_why_is_shown() -> None:
     assert value("scheduler_pending_pods", {"queue": "active"}) == 0
     fit = {"plugin": "NodeResourcesFit", **PROFILE}
     assert value("scheduler_unschedulable_pods", fit) == 1
-    added = {"queue": "active", "event": "PodAdd"}
+    added = {"queue": "active", "event": ADDED}
     assert value("scheduler_queue_incoming_pods_total", added) == 1
     failed = {"queue": "unschedulable", "event": "ScheduleAttemptFailure"}
     assert value("scheduler_queue_incoming_pods_total", failed) == 1
@@ -122,7 +130,36 @@ def test_events_have_durations() -> None:
     value = registry.get_sample_value
     seconds = "scheduler_event_handling_duration_seconds_count"
     assert value(seconds, {"event": "NodeAdd"}) == 1
-    assert value(seconds, {"event": "PodAdd"}) == 2
+    assert value(seconds, {"event": ADDED}) == 1
+    assert value(seconds, {"event": "AssignedPodAdd"}) == 1
+
+
+@pytest.mark.parametrize(
+    ("level", "added", "changed"),
+    [
+        (V1_36, "UnschedulablePodAdd", "UnschedulablePodUpdate"),
+        (V1_37, "UnscheduledPodAdd", "TargetPodUpdate"),
+    ],
+)
+def test_events_of_waiting_pods_have_the_names_of_the_release(
+    level: KubeVersion, added: str, changed: str
+) -> None:
+    """Their own changes are those of a target pod from 1.37 on, where entities are counted, too."""
+    scheduler, cluster, _, registry = world(level)
+    gated = pod("a", cpu=1, schedulingGates=[{"name": "g"}])
+    cluster.load([gated])
+    scheduler.step(limit=0)
+    stored = cluster.get(Pod, "a", "default")
+    cluster.update(replace(stored, spec=replace(stored.spec, scheduling_gates=())))
+    scheduler.step()
+
+    value = registry.get_sample_value
+    incoming = "scheduler_queue_incoming_pods_total"
+    assert value(incoming, {"queue": "gated", "event": added}) == 1
+    assert value(incoming, {"queue": "active", "event": changed}) == 1
+    entity = {"queue": "active", "event": changed, "type": "pod"}
+    entities = value("scheduler_queue_incoming_entities_total", entity)
+    assert entities == (1 if level >= V1_37 else None)
 
 
 def test_measuring_changes_no_decision() -> None:

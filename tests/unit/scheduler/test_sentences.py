@@ -108,6 +108,7 @@ NO_REASONS = frozenset(
         # what PostFilter says of preemption
         "No victims found for preemptor pod x",
         "no new claims to deallocate",
+        "preemption: found a potential placement for pod on node x, preempting x victims",
         "deallocation of ResourceClaim completed",
         "deletion of ResourceClaim completed",
         "still not schedulable",

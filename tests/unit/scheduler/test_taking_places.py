@@ -33,7 +33,10 @@ def test_a_pod_takes_the_place_of_less_important_ones(embedded: NewEmbedded) -> 
     (failed,) = only(Unschedulable, done)
     assert (failed.nominated, failed.message) == (
         "n",
-        "0/1 nodes are available: 1 Insufficient cpu.",
+        (
+            "0/1 nodes are available: 1 Insufficient cpu. preemption: found a potential placement "
+            "for pod on node n, preempting 1 victims"
+        ),
     )
     ((kind, reason, action, note),) = events(one, "lower")
     assert (kind, reason, action) == ("Normal", "Preempted", "Preempting")
@@ -153,7 +156,7 @@ def test_who_never_preempts_waits(embedded: NewEmbedded) -> None:
 
     (failed,) = only(Unschedulable, one.run_to_fixed_point())
     assert failed.message == (
-        "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, "
+        "0/1 nodes are available: 1 Insufficient cpu. "
         "preemption: not eligible due to preemptionPolicy=Never."
     )
 

@@ -256,7 +256,7 @@ def test_a_gate_without_the_one_that_it_needs_is_refused() -> None:
     with pytest.raises(
         InputError, match=r"depends on features that are disabled: \[GenericWorkload\]"
     ):
-        FeatureGates.parse("GangScheduling=true")
+        FeatureGates.parse("GangScheduling=true", V1_35)
 
 
 def test_a_profile_that_names_the_plugin_needs_the_gate() -> None:

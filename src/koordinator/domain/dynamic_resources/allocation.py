@@ -49,7 +49,7 @@ def allocation_of(
             results=tuple(
                 _result(claim, number, allocated, gates) for number, allocated in enumerate(devices)
             ),
-            config=tuple(_configuration(claim, devices)),
+            config=tuple(_configuration(claim, devices, joins=gates.joins_requests)),
         ),
         node_selector=_node_selector([one.device for one in devices], node, gates),
         allocation_timestamp=to_datetime(now_s) if gates.binding_conditions else None,
@@ -90,9 +90,28 @@ def _result(
 
 
 def _configuration(
-    claim: PendingClaim, devices: Sequence[AllocatedDevice]
+    claim: PendingClaim, devices: Sequence[AllocatedDevice], *, joins: bool
 ) -> Iterable[DeviceAllocationConfiguration]:
-    """Yield what classes say, then what the claim says, as far as it concerns chosen requests."""
+    """Yield what classes say, then what the claim says, as far as it concerns chosen requests.
+
+    Where it ``joins`` requests a configuration comes once, and names none if it concerns all.
+    """
+    said = _said_of_requests(claim, devices, once=joins)
+    if not joins:
+        return said
+    chosen = {one.option.name.partition("/")[0]: one.option.name for one in devices}
+    names = [{request.name, chosen.get(request.name, "")} for request in claim.requests]
+    return (
+        replace(one, requests=())
+        if one.requests and all(not each.isdisjoint(one.requests) for each in names)
+        else one
+        for one in said
+    )
+
+
+def _said_of_requests(
+    claim: PendingClaim, devices: Sequence[AllocatedDevice], *, once: bool
+) -> Iterable[DeviceAllocationConfiguration]:
     options = {one.option.name: one.option for one in devices}
     of_class: dict[str, list[str]] = {}
     for name, option in options.items():
@@ -109,9 +128,9 @@ def _configuration(
         )
         if not said.requests:
             yield given
-        for request in said.requests:  # once for each, as Kubernetes does
-            if request in known:
-                yield given
+        concerned = [request for request in said.requests if request in known]
+        for _ in concerned[:1] if once else concerned:  # for each, as Kubernetes does up to 1.36
+            yield given
 
 
 def _node_selector(

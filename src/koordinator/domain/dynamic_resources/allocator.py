@@ -48,13 +48,15 @@ MAX_STEPS: Final = 100_000  # devices looked at; bounds a search in place of Kub
 
 @dataclass(frozen=True, slots=True)
 class AllocatorGates:
-    """Feature gates that are off by default in Kubernetes 1.35."""
+    """Feature gates of the allocator, and what differs between releases."""
 
     taints: bool = False
     taint_rules: bool = False
     counters: bool = False
     capacity: bool = False  # also constraints of distinct attributes
     binding_conditions: bool = False
+    repeats: bool = True  # a request may have several shares of one device: up to 1.35
+    joins_requests: bool = False  # a configuration for all requests names none: from 1.37 on
 
 
 NO_GATES: Final = AllocatorGates()
@@ -294,7 +296,8 @@ class _Search:
                 continue
             if not self._take(slot.claim, option, device, must=False):
                 continue
-            start = place if self._is_shared(device) else place + 1
+            repeats = self._gates.repeats and self._is_shared(device)
+            start = place if repeats else place + 1
             after = _Slot(slot.claim, slot.request, slot.number + 1, slot.option, start)
             if self._next(after):
                 return True

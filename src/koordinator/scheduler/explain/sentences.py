@@ -168,6 +168,15 @@ SENTENCES: Final[tuple[tuple[str, str], ...]] = (
     (r"node\(s\) had no available volume zone", "a volume of the pod is in another zone"),
     (r'provisioning failed for PVC "(.*)"', "no volume could be made for its claim {0}"),
     (r"node\(s\) exceed max volume count", "the node can't attach more volumes"),
+    (r"(.*) CSI driver is not installed on the node", "the node does not have the CSI driver {0}"),
+    (
+        r"node\(s\) didn't match Pod's required features",
+        "the node's kubelet does not declare a feature that the pod needs",
+    ),
+    (
+        r"node declared features check failed - unsatisfied requirements: (.*)",
+        "the node's kubelet does not declare the feature {0}",
+    ),
     (r"node\(s\) had no available disk", "a disk of the pod is in use there"),
     (
         (

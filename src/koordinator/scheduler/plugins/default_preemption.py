@@ -16,10 +16,6 @@ from koordinator.scheduler.contract import Action, Attempt, EventHint, PluginSpe
 from koordinator.scheduler.preemption import headroom_for_job, preempt
 from koordinator.scheduler.snapshot import PlacedPod, ResourceAxis
 
-FOUND = (
-    "preemption: found a potential placement for pod on node {node}, preempting {number} victims"
-)
-
 
 @dataclass(frozen=True, slots=True)
 class DefaultPreemption:
@@ -48,7 +44,11 @@ class DefaultPreemption:
         is_new = self.level >= V1_37
         found = preempt(attempt, self.min_percentage, self.min_absolute, to_first_exhausted=is_new)
         if is_new and found.node:
-            return replace(found, message=FOUND.format(node=found.node, number=len(found.victims)))
+            text = (
+                f"preemption: found a potential placement for pod on node {found.node}, "
+                f"preempting {len(found.victims)} victims"
+            )
+            return replace(found, message=text)
         return found
 
 

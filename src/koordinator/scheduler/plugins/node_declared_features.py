@@ -30,7 +30,6 @@ from koordinator.scheduler.contract import (
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 
 REASON = "node(s) didn't match Pod's required features"
-REASON_1_35 = "node declared features check failed - unsatisfied requirements: {}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,10 @@ class NodeDeclaredFeatures:
             return Rejections.none(snapshot)
         if self.level >= V1_36:
             return Rejections.where(np.any(lacking, axis=0), REASON, unresolvable=True)
-        reasons = tuple(REASON_1_35.format(feature) for feature in self._needs(pod))
+        reasons = tuple(
+            f"node declared features check failed - unsatisfied requirements: {feature}"
+            for feature in self._needs(pod)
+        )
         return Rejections.by_column(lacking, reasons, unresolvable=True)
 
     def detail(self, view: Snapshot, pod: PodClass) -> str:

@@ -23,6 +23,7 @@ from koordinator.api.dynamic_resources import (
     ResourceClaimConsumerReference,
     ResourceSlice,
 )
+from koordinator.api.kube_version import V1_35, V1_36, V1_37, KubeVersion
 from koordinator.api.kubescheduler import NO_GATES, FeatureGates
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
@@ -112,7 +113,9 @@ def test_devices_are_given_once(embedded: NewEmbedded) -> None:
 
     outcomes = one.run_to_fixed_point()
     (left,) = [o for o in outcomes if isinstance(o, Unschedulable)]
-    assert left.message.startswith("0/1 nodes are available: 1 cannot allocate all claims. still")
+    assert left.message.startswith(
+        "0/1 nodes are available: 1 cannot allocate all claims. preemption: "
+    )
     one.cluster.delete(Pod, "p0", "default")
     one.step_controllers()
     assert devices(stored(one, "c0")) == []
@@ -263,12 +266,16 @@ def test_a_selector_that_breaks_on_a_node_keeps_its_pod_from_all(embedded: NewEm
 
 
 def test_gates_switch_on_what_is_not_settled_yet(embedded: NewEmbedded) -> None:
-    """Taints of devices do nothing without theirs."""
+    """Taints of devices do nothing without theirs, which is on from Kubernetes 1.36 on."""
     tainted = [{"name": "gpu-0", "taints": [{"key": "k", "effect": "NoSchedule"}]}]
     objects = (node("n"), slice_of("n", 1, devices=tainted), GPUS, claim("c"), user("p", "c"))
 
-    assert places(embedded(*objects)) == {"p": "n"}
-    assert places(embedded(*objects, gates=FeatureGates.parse("DRADeviceTaints=true"))) == {}
+    for level, on, off in (
+        (V1_35, "DRADeviceTaints=true", ""),
+        (V1_36, "", "DRADeviceTaints=false"),
+    ):
+        assert places(embedded(*objects, gates=FeatureGates.parse(off, level))) == {"p": "n"}
+        assert places(embedded(*objects, gates=FeatureGates.parse(on, level))) == {}
 
 
 RULES = FeatureGates.parse("DRADeviceTaints=true,DRADeviceTaintRules=true")
@@ -312,7 +319,7 @@ def test_a_rule_taints_the_devices_that_it_selects(
     one.run_to_fixed_point()
     assert devices(stored(one, "c")) == left
 
-    without = embedded(*objects, gates=FeatureGates.parse("DRADeviceTaints=true"))
+    without = embedded(*objects, gates=FeatureGates.parse("DRADeviceTaintRules=false"))
     without.run_to_fixed_point()
     assert devices(stored(without, "c")) == ["n/gpu-0"]
 
@@ -332,7 +339,7 @@ def test_a_pod_is_tried_again_when_a_rule_lets_its_devices_go(embedded: NewEmbed
 
 def test_a_rule_needs_the_gate_of_taints() -> None:
     with pytest.raises(InputError, match="DRADeviceTaintRules is enabled, but depends on"):
-        FeatureGates.parse("DRADeviceTaintRules=true")
+        FeatureGates.parse("DRADeviceTaintRules=true", V1_35)
 
 
 _selectors = st.fixed_dictionaries(
@@ -469,7 +476,8 @@ def test_what_a_withdrawn_partition_takes_is_known_to_nobody(
 def test_partitions_are_not_given_where_nobody_counts(embedded: NewEmbedded) -> None:
     """Without the gate, of partitions of one device none is given, and others are."""
     offer = offer_of_parts("a", "b", "plain")
-    one = embedded(node("n"), offer, GPUS, claim("c"), claim("d"), user("p", "c"))
+    gates = FeatureGates.parse("DRAPartitionableDevices=false")
+    one = embedded(node("n"), offer, GPUS, claim("c"), claim("d"), user("p", "c"), gates=gates)
 
     assert places(one) == {"p": "n"}
     assert devices(stored(one, "c")) == ["n/plain"]
@@ -480,7 +488,7 @@ def test_partitions_are_not_given_where_nobody_counts(embedded: NewEmbedded) -> 
 
 def test_explanations_name_the_amount_that_lacks(embedded: NewEmbedded) -> None:
     """Capacity that is gone, counters that others have, a gate that is off."""
-    gates = FeatureGates.parse("DRAPartitionableDevices=true,DRAConsumableCapacity=true")
+    gates = FeatureGates.parse("DRADeviceBindingConditions=false")
     full = {"name": "full", "allowMultipleAllocations": True, "capacity": {"mem": {"value": "2"}}}
     slow = {"name": "slow", "bindingConditions": ["Up"], "bindingFailureConditions": ["Down"]}
     other = slice_of("n-net", 0, nodeName="n", driver="net.example.com", devices=[full, slow])
@@ -494,6 +502,42 @@ def test_explanations_name_the_amount_that_lacks(embedded: NewEmbedded) -> None:
         "pool has too little units left in units, n-net/full: has too little mem left, "
         "n-net/slow: has to be made ready, which needs the gate DRADeviceBindingConditions"
     )
+
+
+@pytest.mark.parametrize(
+    ("level", "got"), [(V1_35, ["n/a", "n/a"]), (V1_36, ["n/a", "n/b"]), (V1_37, ["n/a", "n/b"])]
+)
+def test_a_request_gets_shares_of_different_devices_from_1_36_on(
+    embedded: NewEmbedded, level: KubeVersion, got: list[str]
+) -> None:
+    shared = {"allowMultipleAllocations": True, "capacity": {"mem": {"value": "2"}}}
+    offer = slice_of("n", 0, devices=[{"name": name, **shared} for name in "ab"])
+    gates = FeatureGates.parse("DRAConsumableCapacity=true", level)
+    exactly = {"deviceClassName": "gpu", "count": 2, "capacity": {"requests": {"mem": "1"}}}
+    spec = {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}
+    wanted = made("ResourceClaim", "c", V1, spec=spec)
+    one = embedded(node("n"), offer, GPUS, wanted, user("p", "c"), gates=gates)
+
+    assert places(one) == {"p": "n"}
+    assert devices(stored(one, "c")) == got
+
+
+@pytest.mark.parametrize(("level", "requests"), [(V1_36, ("r",)), (V1_37, ())])
+def test_a_configuration_for_all_requests_names_none_from_1_37_on(
+    embedded: NewEmbedded, level: KubeVersion, requests: tuple[str, ...]
+) -> None:
+    opaque = {"driver": DRIVER, "parameters": {"kind": "x"}}
+    asked = [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]
+    of_claim = {"requests": ["r"], "opaque": opaque}
+    spec = {"devices": {"requests": asked, "config": [of_claim]}}
+    made_of = made("ResourceClaim", "c", V1, spec=spec)
+    gates = FeatureGates.parse("", level)
+    one = embedded(node("n"), slice_of("n", 1), GPUS, made_of, user("p", "c"), gates=gates)
+
+    assert places(one) == {"p": "n"}
+    allocation = stored(one, "c").status.allocation
+    assert allocation is not None
+    assert [each.requests for each in allocation.devices.config] == [requests]
 
 
 def offer_of_parts(*names: str, units: int = 1) -> KubeObject:

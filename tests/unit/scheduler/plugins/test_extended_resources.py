@@ -25,7 +25,8 @@ from koordinator.api.dynamic_resources import (
     DeviceClass,
     ResourceClaim,
 )
-from koordinator.api.kubescheduler import NO_GATES, FeatureGates
+from koordinator.api.kube_version import V1_35
+from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.foundation.errors import ClusterError
@@ -95,8 +96,9 @@ def test_a_claim_is_made_for_the_pod_and_named_in_its_status() -> None:
 
 
 def test_without_the_gate_the_resource_is_missing() -> None:
-    """As with kube-scheduler."""
-    one = world(node("n"), slice_of("n", 2), gpu_class(), asking("p"), gates=NO_GATES)
+    """As with kube-scheduler 1.35 and before; later the gate is locked, or on by default."""
+    gates = FeatureGates.parse("", V1_35)
+    one = world(node("n"), slice_of("n", 2), gpu_class(), asking("p"), gates=gates)
 
     assert f"1 Insufficient {GPU}" in why(one)
     assert claims(one) == []
@@ -135,7 +137,7 @@ def test_nodes_serve_a_pod_in_different_ways() -> None:
     assert sorted(map(len, given(one).values())) == [1, 1]
     (left,) = [p for p in one.cluster.list(Pod).items if not p.spec.node_name]
     message = left.status.conditions[0].message
-    assert f"1 Insufficient {GPU}, 1 cannot allocate all claims. still not schedulable" in message
+    assert f"1 Insufficient {GPU}, 1 cannot allocate all claims. preemption: " in message
 
 
 def test_claims_of_the_pod_are_served_beside_it() -> None:

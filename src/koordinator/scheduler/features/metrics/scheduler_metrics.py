@@ -17,8 +17,10 @@ from prometheus_client.core import (
 )
 
 from koordinator.api.device import Device
+from koordinator.api.kube_version import DEFAULT_LEVEL, V1_37, KubeVersion
 from koordinator.api.labels import SECONDARY_DEVICE_WELL_PLANNED
 from koordinator.api.meta import KubeObject
+from koordinator.api.pod import Pod
 from koordinator.cluster.port import EventType, WatchEvent
 from koordinator.scheduler.binding import Assumed
 from koordinator.scheduler.contract import (
@@ -62,6 +64,7 @@ _POINT_OF = {
     "postfilter": "PostFilter",
     "post_bind": "PostBind",
 }
+_QUEUES_OF_GROUPS = ("incomplete", "pending")  # of pods that wait for others of their group
 _QUEUES = {
     QueueState.ACTIVE: "active",
     QueueState.BACKOFF: "backoff",
@@ -76,8 +79,9 @@ class SchedulerMetrics(Feature):
     Told by the scheduler's thread only; a collector of prometheus-client, asked by any.
     """
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.registry = registry
+    def __init__(self, registry: CollectorRegistry, level: KubeVersion = DEFAULT_LEVEL) -> None:
+        """Name events and queues as kube-scheduler of the ``level`` does."""
+        self.registry, self.level = registry, level
         attempt = exponential(0.001, 2, 15)
         self._attempts = Counter(
             "schedule_attempts",
@@ -208,7 +212,7 @@ class SchedulerMetrics(Feature):
 
     def timed(self, event: WatchEvent, took_s: float) -> None:
         """Count an event of the cluster."""
-        self._event_seconds.observe(took_s, label_of(event))
+        self._event_seconds.observe(took_s, label_of(event, self.level))
 
     def seconds_by_plugin(self) -> dict[str, float]:
         """Return what plugins have taken so far, by ``extension point/plugin``."""
@@ -256,7 +260,8 @@ class SchedulerMetrics(Feature):
         def timed(pod: KubeObject, event: ClusterEvent) -> QueueingHint:
             began_s = perf_counter()
             answer = asked(pod, event)
-            self._hint_seconds.observe(perf_counter() - began_s, plugin, event.label, answer.value)
+            took_s, label = perf_counter() - began_s, event_name(event.label, self.level)
+            self._hint_seconds.observe(took_s, plugin, label, answer.value)
             return answer
 
         return replace(hint, hint=timed)
@@ -324,13 +329,30 @@ class SchedulerMetrics(Feature):
 
     def watch(self, handle: SchedulerHandle) -> None:
         """Show the sizes of queue and state with every scrape."""
-        self.registry.register(_Sizes(handle))
+        self.registry.register(_Sizes(handle, self.level))
 
 
-def label_of(event: WatchEvent) -> str:
-    """Return what metrics call an event, such as PodAdd."""
+def label_of(event: WatchEvent, level: KubeVersion) -> str:
+    """Return what metrics call an event, such as AssignedPodAdd."""
     what = {EventType.ADDED: "Add", EventType.MODIFIED: "Update"}.get(event.type, "Delete")
+    if isinstance(event.object, Pod):
+        if event.object.spec.node_name:
+            return f"AssignedPod{what}"
+        return f"{_waiting_pod(level)}{what}"
     return f"{event.object.KIND}{what}"
+
+
+def event_name(label: str, level: KubeVersion) -> str:
+    """Return what metrics of a release call an event that the queue calls ``label``."""
+    if label == "PodUpdate" and level >= V1_37:
+        return "TargetPodUpdate"
+    if label in {"PodAdd", "PodUpdate", "PodDelete"}:
+        return f"{_waiting_pod(level)}{label.removeprefix('Pod')}"
+    return label
+
+
+def _waiting_pod(level: KubeVersion) -> str:
+    return "UnscheduledPod" if level >= V1_37 else "UnschedulablePod"
 
 
 def _profile_of(queued: QueuedPod) -> str:
@@ -352,8 +374,28 @@ class _TimedPlugin:
 class _Sizes:
     """A collector: reads plain counters that the scheduler keeps anyway."""
 
-    def __init__(self, handle: SchedulerHandle) -> None:
+    def __init__(self, handle: SchedulerHandle, level: KubeVersion) -> None:
         self._queue, self._state, self._bindings = handle.queue, handle.state, handle.bindings
+        self._level = level
+
+    def _entities(self) -> Iterator[Metric]:
+        """Yield the pods of the queue as Kubernetes 1.37 counts them beside groups."""
+        queued = GaugeMetricFamily(
+            "scheduler_queued_entities", "What waits, by where.", labels=["queue", "type"]
+        )
+        for state, number in self._queue.counts().items():
+            if state in _QUEUES:
+                queued.add_metric([_QUEUES[state], "pod"], number)
+        yield queued
+        incoming = CounterMetricFamily(
+            "scheduler_queue_incoming_entities",
+            "What came into a queue, by what brought it.",
+            labels=["queue", "event", "type"],
+        )
+        for (state, event), times in list(self._queue.incoming.items()):
+            name = event_name(event, self._level)
+            incoming.add_metric([_QUEUES[state], name, "pod"], times)
+        yield incoming
 
     def describe(self) -> Iterable[Metric]:
         return ()
@@ -365,6 +407,8 @@ class _Sizes:
         counts = self._queue.counts()
         for state, name in _QUEUES.items():
             pending.add_metric([name], counts[state])
+        for name in _QUEUES_OF_GROUPS if self._level >= V1_37 else ():
+            pending.add_metric([name], 0)
         yield pending
         incoming = CounterMetricFamily(
             "scheduler_queue_incoming_pods",
@@ -372,8 +416,10 @@ class _Sizes:
             labels=["queue", "event"],
         )
         for (state, event), times in list(self._queue.incoming.items()):
-            incoming.add_metric([_QUEUES[state], event], times)
+            incoming.add_metric([_QUEUES[state], event_name(event, self._level)], times)
         yield incoming
+        if self._level >= V1_37:
+            yield from self._entities()
         cached = GaugeMetricFamily(
             "scheduler_cache_size", "Objects that are kept, by type.", labels=["type"]
         )
@@ -395,7 +441,7 @@ class _Sizes:
             labels=["event"],
         )
         for event, times in self._queue.events_in_flight().items():
-            in_flight.add_metric([event], times)
+            in_flight.add_metric([event_name(event, self._level)], times)
         yield in_flight
         unplanned = GaugeMetricFamily(
             "scheduler_secondary_device_not_well_planned",

@@ -13,7 +13,7 @@ from koordinator.api.dynamic_resources import (
     RESERVATIONS_MAX,
     ResourceClaim,
 )
-from koordinator.api.kube_version import V1_37
+from koordinator.api.kube_version import V1_36, V1_37
 from koordinator.api.kubescheduler import DynamicResourcesArgs, FeatureGates
 from koordinator.api.kubescheduler.gates import (
     DRA_BINDING_CONDITIONS,
@@ -119,6 +119,8 @@ class DynamicResources:
             counters=DRA_PARTITIONABLE_DEVICES in gates,
             capacity=DRA_CONSUMABLE_CAPACITY in gates,
             binding_conditions=DRA_BINDING_CONDITIONS in gates,
+            repeats=gates.level < V1_36,
+            joins_requests=gates.level >= V1_37,
         )
         return replace(
             self,

@@ -46,7 +46,6 @@ from koordinator.scheduler.plugins.node_volume_limits.volumes import (
 from koordinator.scheduler.snapshot import BoolArray, PodClass, ResourceAxis, Snapshot
 
 REASON = "node(s) exceed max volume count"
-NOT_INSTALLED = "{} CSI driver is not installed on the node"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +94,7 @@ class NodeVolumeLimits:
                 continue  # maybe it is none of CSI
             if self.only_if_told and not driver.spec.prevent_pod_scheduling_if_missing:
                 continue
-            reason = NOT_INSTALLED.format(volume.driver)
+            reason = f"{volume.driver} CSI driver is not installed on the node"
             lacks = attached_volumes(cluster).lacks(volume, cluster)
             missing[reason] = missing[reason] | lacks if reason in missing else lacks
         return missing
