@@ -10,7 +10,7 @@ INSTALL = $(if $(shell command -v uv),uv pip install --quiet --python $(BIN)/pyt
 READY_E2E := $(VENV)/.ready-e2e
 READY_BROWSER := $(VENV)/.ready-browser
 
-.PHONY: demo test check fuzz hostile e2e suites browser page bench soak lock sbom changelog clean
+.PHONY: demo test check fuzz hostile e2e e2e-older suites browser page bench soak lock sbom changelog clean
 
 demo: $(READY)
 	$(BIN)/koord demo --report demo-report.html
@@ -44,6 +44,12 @@ hostile: $(READY_E2E)
 # Two workers, each with a control plane of its own: most of the time servers are waited for.
 e2e: $(READY_E2E)
 	$(BIN)/python -m pytest -q tests/e2e -n 2
+
+# A part of them on the release before: KUBERNETES_VERSION names one whose go.mod is in
+# tests/e2e/controlplane/kubernetes. It is built once, as above.
+KUBERNETES_VERSION ?= 1.35
+e2e-older: $(READY_E2E)
+	KUBERNETES_VERSION=$(KUBERNETES_VERSION) $(BIN)/python -m pytest -q tests/e2e/stock tests/e2e/suites/test_workloads.py tests/e2e/suites/test_device_taint_rules.py
 
 # The originals' own suites, run against ours: tests/originals/README.md.  An hour, and building them
 # takes some minutes, once.  KOORDINATOR is a checkout of the original, whose suite is only there.

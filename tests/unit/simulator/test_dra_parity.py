@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 
 from koordinator.api.codec import decode_object
+from koordinator.api.kube_version import V1_35
+from koordinator.api.kubescheduler import FeatureGates
 from koordinator.scheduler.loop import Bound, Unschedulable
 from koordinator.simulator import ScheduleResult, schedule
 
@@ -44,7 +46,8 @@ def compare() -> Iterator[ModuleType]:
 
 def decided(manifests: list[Any]) -> ScheduleResult:
     """Return what is decided about the cluster of a case."""
-    found = schedule([decode_object(manifest) for manifest in manifests], explain=True)
+    objects = [decode_object(manifest) for manifest in manifests]
+    found = schedule(objects, explain=True, gates=FeatureGates.parse("", V1_35))
     found.faults.check()
     return found
 
