@@ -9,11 +9,11 @@ foundation.yaml_documents (how YAML becomes JSON).
 import gc
 import hashlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import msgspec
 from msgspec.structs import replace
@@ -25,6 +25,7 @@ from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.registry import BY_NAME
 from koordinator.api.validation import validate
 from koordinator.api.workload import PodController
+from koordinator.cli.foreign_files import check_is_manifest, named_yaml_problem
 from koordinator.cli.input_objects import InputObjects
 from koordinator.cli.known_fields import (
     UnknownField,
@@ -33,15 +34,18 @@ from koordinator.cli.known_fields import (
     knows_kind,
     unknown_fields,
 )
+from koordinator.cli.reading_progress import ReadingProgress
 from koordinator.foundation.decoders import convert, decoder_of
 from koordinator.foundation.errors import InputError
-from koordinator.foundation.files import MEBI, read_file, read_stream
+from koordinator.foundation.files import MEBI, PACKED, read_file, read_stream, unpacked
 from koordinator.foundation.json_text import check_keys, split_stream
 from koordinator.foundation.yaml_documents import yaml_documents
+from koordinator.foundation.yaml_lists import long_yaml_list
 from koordinator.simulator.operator_workloads import OPERATOR_GROUPS, read_operator_workload
 from koordinator.simulator.pod_controllers import CONTROLLER_KINDS, check_controller
 
 STDIN = "-"
+_STANDARD_INPUT = "standard input"
 SUFFIXES = (".json", ".yaml", ".yml")
 LARGEST_YAML_BYTES = 256 * MEBI  # reading it takes a minute, of JSON two seconds
 
@@ -67,11 +71,15 @@ def read_input_objects(
     it, object and field; also for an object that is there twice and not the same, and, if
     ``strict``, for a field that its kind does not have.
     """
+    progress = ReadingProgress()
     with _collector_paused():
         given, places = InputObjects(), dict[tuple[type[KubeObject], str], tuple[str, int]]()
-        for source, text in _texts(paths, stdin or sys.stdin.buffer):
-            for place, manifest, list_kind in _manifests(source, text):
-                _add(given, places, manifest, place, list_kind, strict=strict)
+        try:
+            for source, text in _texts(paths, stdin or sys.stdin.buffer):
+                for place, manifest, list_kind in _manifests(source, text, progress):
+                    _add(given, places, manifest, place, list_kind, strict=strict)
+        finally:
+            progress.end()
         return given
 
 
@@ -266,11 +274,11 @@ def _header(manifest: JsonObject | bytes | msgspec.Raw, list_kind: _ListKind) ->
 def _texts(paths: Sequence[str], stdin: BinaryIO) -> Iterator[tuple[str, bytes]]:
     for name in paths:
         if name == STDIN:
-            yield "standard input", read_stream(stdin, "standard input")
+            yield _STANDARD_INPUT, unpacked(read_stream(stdin, _STANDARD_INPUT), _STANDARD_INPUT)
             continue
         for file in files_below(Path(name)):
             try:
-                yield str(file), read_file(file)
+                yield str(file), unpacked(read_file(file), str(file))
             except OSError as error:
                 raise InputError(
                     f"can't be read: {error.strerror}; accepted is a file, a folder or -",
@@ -282,7 +290,11 @@ def files_below(path: Path) -> list[Path]:
     """Return the manifests below a folder, or the file itself.  Raises InputError if none."""
     if not path.is_dir():
         return [path]
-    files = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file())
+    files = sorted(
+        file
+        for file in path.rglob("*")
+        if file.name.removesuffix(PACKED).endswith(SUFFIXES) and file.is_file()
+    )
     if not files:
         raise InputError(
             f"found no manifests; accepted is a folder with *{', *'.join(SUFFIXES)}",
@@ -291,9 +303,9 @@ def files_below(path: Path) -> list[Path]:
     return files
 
 
-def _manifests(source: str, text: bytes) -> Iterator[_Place]:
+def _manifests(source: str, text: bytes, progress: ReadingProgress) -> Iterator[_Place]:
     begins_like_json = text[:_BEGIN].lstrip()[:1] == b"{" and b"\n---" not in text
-    must_be_json = source.endswith(".json")
+    must_be_json = source.removesuffix(PACKED).endswith(".json")
     if begins_like_json or must_be_json:
         try:
             envelope = _ENVELOPE_DECODER.decode(text)
@@ -311,7 +323,10 @@ def _manifests(source: str, text: bytes) -> Iterator[_Place]:
             check_keys(text, source)
             yield from _json_manifests(source, text, envelope)
             return
-    yield from _yaml_manifests(source, text)  # braces are YAML too
+    try:
+        yield from _yaml_manifests(source, text, progress)  # braces are YAML too
+    except InputError as error:
+        raise named_yaml_problem(error, text) from None
 
 
 def _json_document(place: str, text: bytes) -> Iterator[_Place]:
@@ -335,31 +350,55 @@ def _json_manifests(source: str, text: bytes, envelope: _Envelope) -> Iterator[_
         yield f"{source}: items[{index}]", item, list_kind
 
 
-def _yaml_manifests(source: str, text: bytes) -> Iterator[_Place]:
+def _yaml_manifests(source: str, text: bytes, progress: ReadingProgress) -> Iterator[_Place]:
     if len(text) > LARGEST_YAML_BYTES:
         raise InputError(
             f"found more than {LARGEST_YAML_BYTES // MEBI} MiB of YAML; accepted is as much as "
             "JSON, or less",
             source=source,
         )
-    for number, document in enumerate(yaml_documents(text, source), start=1):
+
+    def on_position(done: int) -> None:
+        progress.show(source, done, len(text))
+
+    found = long_yaml_list(text)
+    if found is not None and _is_list_header(found.header):
+        header, listed = found.header, found.items(source, on_position)
+        yield from _items(
+            listed, f"{source}: document 1", header.get("apiVersion"), header.get("kind")
+        )
+        return
+    for number, document in enumerate(yaml_documents(text, source, on_position), start=1):
         place = f"{source}: document {number}"
         if document is None:
             continue
         if not isinstance(document, dict):
             raise _not_an_object(document, place)
+        try:
+            check_is_manifest(document, source)
+        except InputError as error:
+            raise error.within(source=place) from None
         items, kind = document.get("items"), document.get("kind")
         version = document.get("apiVersion")
         has_items = isinstance(items, list)
         if not (items is None or has_items) or not _is_list(version, kind, has_items=has_items):
             yield place, document, _NO_LIST
             continue
-        list_kind = _kind_of_items(version, kind)
-        for index, item in enumerate(items or ()):
-            item_place = f"{place}: items[{index}]"
-            if not isinstance(item, dict):
-                raise _not_an_object(item, item_place)
-            yield item_place, item, list_kind
+        yield from _items(items or (), place, version, kind)
+
+
+def _is_list_header(header: JsonObject) -> bool:
+    return _is_list(header.get("apiVersion"), header.get("kind"), has_items=True)
+
+
+def _items(items: Iterable[Any], place: str, version: Any, kind: Any) -> Iterator[_Place]:
+    """Yield the items of a list with their places."""
+    list_kind = _kind_of_items(version, kind)
+    for index, item in enumerate(items):
+        item_place = f"{place}: items[{index}]"
+        if not isinstance(item, dict):
+            raise _not_an_object(item, item_place)
+        yield item_place, item, list_kind
 
 
 def _not_an_object(found: object, place: str) -> InputError:

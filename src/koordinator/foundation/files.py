@@ -1,8 +1,10 @@
 """Files that are read within bounds, and files that nobody but their owner may read."""
 
+import gzip
 import io
 import os
 import stat
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -13,6 +15,8 @@ MEBI = 1 << 20
 LARGEST_BYTES = 1 << 30  # of one file: 150,000 pods in JSON take half of it
 LARGEST_CONFIGURATION_BYTES = 16 * MEBI  # of a file that people write
 _PART = MEBI
+PACKED = ".gz"
+_GZIP = b"\x1f\x8b"
 _OWNER_ONLY = 0o600
 
 
@@ -31,7 +35,7 @@ def read_file(path: Path, largest_bytes: int = LARGEST_BYTES) -> bytes:
 
 
 def read_stream(
-    file: BinaryIO | io.RawIOBase, source: str, largest_bytes: int = LARGEST_BYTES
+    file: BinaryIO | io.RawIOBase | gzip.GzipFile, source: str, largest_bytes: int = LARGEST_BYTES
 ) -> bytes:
     """Return the rest of a stream; ``source`` names it.  Raises as ``read_file``."""
     parts: list[bytes] = []
@@ -42,6 +46,20 @@ def read_stream(
         if size > largest_bytes:
             raise _too_large(source, largest_bytes)
     return b"".join(parts)
+
+
+def unpacked(content: bytes, source: str, largest_bytes: int = LARGEST_BYTES) -> bytes:
+    """Return what gzip has packed, or the content as it is if it is not packed.
+
+    Raises InputError with ``source`` for what can't be unpacked, or is larger than allowed then.
+    """
+    if not content.startswith(_GZIP):
+        return content
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+            return read_stream(file, source, largest_bytes)
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"can't be unpacked by gzip: {error}", source=source) from None
 
 
 def bounded_lines(file: BinaryIO, source: str, longest_bytes: int) -> Iterator[bytes]:

@@ -7,7 +7,7 @@ Source: sigs.k8s.io/yaml (how scalars of YAML become JSON).
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -31,16 +31,22 @@ _LIBRARYS_OWN_BOUND = "maximum nesting depth"  # libyaml reads ahead, and ends a
 _ACCEPTED = "accepted are maps, sequences, text, numbers, true, false and null"
 
 
-def yaml_documents(text: str | bytes, source: str) -> Iterator[Any]:
+def yaml_documents(
+    text: str | bytes, source: str, on_position: Callable[[int], None] | None = None
+) -> Iterator[Any]:
     """Yield every document of a text, each once it is asked for.
 
+    ``on_position`` is called with the characters that have been read, document by document.
     Raises InputError with ``source``, line and field path, also later.
     """
     try:
         loader = _Loader(text)
         try:
             while loader.check_node():
-                yield _Tree(loader.begun()).value(loader.get_node(), 0)
+                node = loader.begun().get_node()
+                if on_position is not None and node is not None:
+                    on_position(node.end_mark.index)
+                yield _Tree(loader).value(node, 0)
         finally:
             loader.dispose()
     except yaml.YAMLError as error:

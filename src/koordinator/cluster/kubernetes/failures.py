@@ -79,6 +79,8 @@ def read_status(body: bytes) -> ServerStatus:
     try:
         return decode_json(body, ServerStatus)
     except (msgspec.DecodeError, UnicodeDecodeError):
+        if body.lstrip()[:1] == b"<":
+            return ServerStatus(message="a page came instead of an object: is it an API server?")
         return ServerStatus(message=body[:_SHOWN].decode(errors="replace").strip())
 
 

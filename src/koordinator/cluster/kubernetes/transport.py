@@ -10,6 +10,7 @@ import logging
 import math
 import os
 import socket
+import ssl
 import struct
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
@@ -383,12 +384,28 @@ def _delay(request: Request, reply: Reply, status: ServerStatus, backoff: Backof
 
 def _unreachable(request: Request, error: Exception) -> UnreachableError:
     sent = not isinstance(error, _NOT_SENT)
-    text = str(error) or type(error).__name__
     return UnreachableError(
-        f"no answer from the API server ({request}): {text}",
+        f"no answer from the API server ({request}): {in_words(error)}",
         sent=sent,
         hopeless=isinstance(error, _HOPELESS),
     )
+
+
+def in_words(error: Exception) -> str:
+    """Return what went wrong without the objects that aiohttp prints along with it."""
+    if not isinstance(error, aiohttp.ClientConnectorError):
+        return str(error) or type(error).__name__
+    where, cause = f"{error.host}:{error.port}", error.os_error
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        cause = error.certificate_error  # type: ignore[assignment] # any exception
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return f"{where}: its certificate can't be verified: {cause.verify_message}"
+    if isinstance(cause, ssl.SSLError):
+        return f"{where}: no TLS: {(cause.reason or str(cause)).lower().replace('_', ' ')}"
+    if isinstance(cause, OSError) and cause.errno is not None and cause.errno > 0:
+        return f"{where}: {os.strerror(cause.errno)}"
+    text = cause.strerror if isinstance(cause, OSError) and cause.strerror else str(cause)
+    return f"{where}: {text}"
 
 
 def _seconds(header: str | None) -> float | None:

@@ -1,0 +1,81 @@
+"""A long list of objects in YAML, as ``kubectl get -o yaml`` writes it, read a part at a time.
+
+The nodes of a whole document take fifty times the memory of its text.  So the text is cut where an
+item of ``items`` begins; a part that is not what it seems to be is never used: then the document is
+read as a whole, which also finds what is wrong with it, and where.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from koordinator.foundation.errors import InputError
+from koordinator.foundation.yaml_documents import yaml_document
+
+LEAST_BYTES: Final = 1 << 20  # below this a document is read as a whole
+PART_BYTES: Final = 1 << 18
+
+_SEPARATOR: Final = re.compile(rb"^(?:---|\.\.\.)(?=[ \t\r\n]|$)", re.MULTILINE)
+_ITEMS: Final = re.compile(rb"^items:[ \t]*\r?\n(?=( *)-[ \r\n])", re.MULTILINE)
+_BEGIN: Final = re.compile(rb"\s*---[ \t]*\r?\n")
+
+
+@dataclass(frozen=True, slots=True)
+class YamlList:
+    """Everything of a list but its items, and the text of these."""
+
+    header: dict[str, Any]
+    _text: bytes
+    _starts: tuple[int, ...]  # of the items, and where the last one ends
+
+    def items(self, source: str, on_position: Callable[[int], None]) -> Iterator[Any]:
+        """Yield the items; ``on_position`` is called with the bytes that have been read.
+
+        Raises InputError with ``source``, line and field path, also later.
+        """
+        count, begin, last = 0, 0, len(self._starts) - 1
+        while begin < last:
+            end = begin + 1
+            while end < last and self._starts[end] - self._starts[begin] < PART_BYTES:
+                end += 1
+            part = self._read(begin, end)
+            if part is None:
+                whole = yaml_document(self._text, source)
+                yield from whole["items"][count:]
+                return
+            yield from part
+            count += len(part)
+            on_position(self._starts[end])
+            begin = end
+
+    def _read(self, begin: int, end: int) -> list[Any] | None:
+        """Return the items of a part; None if it has others, or can't be read alone."""
+        try:
+            found = yaml_document(self._text[self._starts[begin] : self._starts[end]], "")
+        except InputError:
+            return None
+        return found if isinstance(found, list) and len(found) == end - begin else None
+
+
+def long_yaml_list(text: bytes, least_bytes: int = LEAST_BYTES) -> YamlList | None:
+    """Return the list that a long text is, to be read in parts; None if it is something else."""
+    first = _BEGIN.match(text)
+    if len(text) < least_bytes or _SEPARATOR.search(text, first.end() if first else 0):
+        return None
+    found = _ITEMS.search(text)
+    if found is None or _ITEMS.search(text, found.end()):
+        return None
+    indent = len(found.group(1))
+    after = re.compile(rb"^[^\s#-]" if indent == 0 else rb"^[^\s#]", re.MULTILINE)
+    end = after.search(text, found.end())
+    stop = end.start() if end else len(text)
+    item = re.compile(rb"^ {%d}-(?=[ \r\n])" % indent, re.MULTILINE)
+    starts = [match.start() for match in item.finditer(text, found.end(), stop)]
+    try:
+        header = yaml_document(text[: found.start()] + text[stop:], "")
+    except InputError:
+        return None
+    if not isinstance(header, dict) or "items" in header:
+        return None
+    return YamlList(header, text, (*starts, stop))
