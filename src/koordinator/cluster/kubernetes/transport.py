@@ -401,7 +401,8 @@ def in_words(error: Exception) -> str:
     if isinstance(cause, ssl.SSLCertVerificationError):
         return f"{where}: its certificate can't be verified: {cause.verify_message}"
     if isinstance(cause, ssl.SSLError):
-        return f"{where}: no TLS: {(cause.reason or str(cause)).lower().replace('_', ' ')}"
+        reason: str = getattr(cause, "reason", None) or str(cause)
+        return f"{where}: no TLS: {reason.lower().replace('_', ' ')}"
     if isinstance(cause, OSError) and cause.errno is not None and cause.errno > 0:
         return f"{where}: {os.strerror(cause.errno)}"
     text = cause.strerror if isinstance(cause, OSError) and cause.strerror else str(cause)
