@@ -133,10 +133,7 @@ def least_requests(pod: Pod) -> Requests:
 
     def least(container: Container) -> Container:
         status = statuses.get(container.name)
-        if status is None:
-            return container
-        requests = _least(container.resources, status.allocated_resources, status.resources)
-        return replace(container, resources=replace(container.resources, requests=requests))
+        return container if status is None else least_of(container, status)
 
     own = spec.resources
     if own is not None:
@@ -144,6 +141,22 @@ def least_requests(pod: Pod) -> Requests:
         own = replace(own, requests=requests)
     containers, first = tuple(map(least, spec.containers)), tuple(map(least, spec.init_containers))
     return pod_requests(replace(spec, containers=containers, init_containers=first, resources=own))
+
+
+def least_of(container: Container, status: ContainerStatus) -> Container:
+    """Return a container with the least of what it asks for, was granted and has in force.
+
+    A resize that its node has not carried out, or never will, gives it nothing.
+    """
+    granted, in_force = status.allocated_resources, status.resources
+    if not granted and in_force is None:
+        return container
+    own = container.resources
+    requests, limits = _least(own, granted, in_force), own.limits
+    if in_force is not None:
+        bounds = in_force.limits
+        limits = {name: min(most, bounds.get(name, most)) for name, most in limits.items()}
+    return replace(container, resources=replace(own, requests=requests, limits=limits))
 
 
 def _least(

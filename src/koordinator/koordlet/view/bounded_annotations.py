@@ -52,6 +52,7 @@ from koordinator.domain.devices.requests import (
     device_requests,
 )
 from koordinator.domain.pod_requests import pod_requests
+from koordinator.domain.resized_pods import least_requests
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
 
@@ -88,7 +89,7 @@ def granted_cpus(pod: Pod, mask: int) -> int:
     """Return the lowest CPUs of a mask, no more than the pod requests whole ones."""
     if not mask or not is_spec_known(pod):
         return mask
-    return lowest(mask, pod_requests(pod.spec).get(CPU, 0) // _MILLI)
+    return lowest(mask, least_requests(pod).get(CPU, 0) // _MILLI)
 
 
 def allocated_numa_nodes(pod: Pod) -> tuple[int, ...]:

@@ -48,7 +48,7 @@ from koordinator.api.qos import (
 )
 from koordinator.api.resource_qos import BlockDevice, MemorySettings, ResctrlQos
 from koordinator.domain.cgroups.layout import CgroupLayout
-from koordinator.domain.pod_requests import pod_requests
+from koordinator.domain.resized_pods import least_of, least_requests
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.path_component import PathComponent, path_component
 from koordinator.koordlet.view import bounded_annotations as bounded
@@ -129,8 +129,8 @@ class PodView:
 
     @cached_property
     def requests(self) -> dict[str, int]:
-        """What it asks for: milli-CPU for ``cpu``, whole units for all else."""
-        return pod_requests(self.pod.spec)
+        """What it requests and was granted: milli-CPU for ``cpu``, whole units for all else."""
+        return least_requests(self.pod)
 
     @cached_property
     def stated_cpus(self) -> int:
@@ -342,7 +342,8 @@ def _view(pod: Pod, layout: CgroupLayout, uid: PathComponent) -> PodView:
             place = layout.container(folder, status.container_id)
         except InputError:
             continue  # an unknown runtime
-        containers.append(ContainerView(status.name, status.container_id, place, spec))
+        own = least_of(spec, status)
+        containers.append(ContainerView(status.name, status.container_id, place, own))
     return PodView(pod, folder, tuple(containers))
 
 

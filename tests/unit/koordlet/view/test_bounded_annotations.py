@@ -9,12 +9,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.nodes import GIB, START_S, Tree, machine, pod, slo
 
 import koordinator.koordlet
+from koordinator.api.core import ResourceRequirements
+from koordinator.api.meta import Condition
+from koordinator.api.pod import INFEASIBLE, RESIZE_PENDING
 from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.domain.cpus.cpu_list import parse_cpu_list
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.quantity import Quantity
 from koordinator.koordlet.app.isolation import PodIsolation
 from koordinator.koordlet.app.object_intents import plan_all
 from koordinator.koordlet.intents import (
@@ -276,6 +281,35 @@ def test_a_quota_that_was_lifted_comes_back() -> None:
         if isinstance(intent, SetCgroup) and intent.file is CgroupFile.CFS_QUOTA
     }
     assert quotas == {view.folder: "20000", view.containers[0].folder: "20000"}
+
+
+def test_a_resize_that_the_node_refuses_gives_nothing() -> None:
+    """The author of a pod asks for the whole machine and more; quotas and protection stay."""
+    one: dict[str, Any] = {"cpu": "200m", "memory": "1Gi"}
+    made = pod("a", "LS", requests=one, limits=one)
+    much = {"cpu": Quantity.parse("64"), "memory": Quantity.parse("1Ti")}
+    resources = ResourceRequirements(requests=much, limits=much)
+    (container,) = made.spec.containers
+    spec = replace(made.spec, containers=(replace(container, resources=resources),))
+    (status,) = made.status.container_statuses
+    held = replace(status, resources=container.resources)
+    refused = Condition(type=RESIZE_PENDING, status="True", reason=INFEASIBLE)
+    statuses = replace(made.status, container_statuses=(held,), conditions=(refused,))
+    tree = Tree()
+    view = tree.add_pod(replace(made, spec=spec, status=statuses))
+    for folder in (view.folder, view.containers[0].folder):
+        tree.set(CgroupFile.CFS_QUOTA, folder, 20_000)
+
+    planned = _plan(tree.view(view, slo=STRATEGY))
+
+    assert view.requests == {"cpu": 200, "memory": GIB}
+    assert view.containers[0].cpu_limit_milli == 200
+    values = {
+        file: max(int(it.value) for it in planned if isinstance(it, SetCgroup) and it.file is file)
+        for file in (CgroupFile.CFS_QUOTA, CgroupFile.MEMORY_MIN)
+    }
+    assert values[CgroupFile.CFS_QUOTA] <= 40_000  # bursts to 200 %
+    assert values[CgroupFile.MEMORY_MIN] <= GIB
 
 
 def _card(**amounts: int) -> dict[str, Any]:
