@@ -35,7 +35,12 @@ from koordinator.host.roots import HOST, Roots
 from koordinator.koordlet.app.cgroup_search import CgroupSearch
 from koordinator.koordlet.app.container_stops import ContainerStops
 from koordinator.koordlet.app.device_holders import DeviceHolders
-from koordinator.koordlet.app.events import BAD_SLO, CGROUPS_MISSING, POLICY_RAISED, node_event
+from koordinator.koordlet.app.events import (
+    BAD_SLO,
+    CGROUPS_MISSING,
+    KUBELET_MEMORY_QOS,
+    POLICY_RAISED,
+)
 from koordinator.koordlet.app.evictions import EvictionManager
 from koordinator.koordlet.app.forecasts import Forecasts
 from koordinator.koordlet.app.gates import gates_of
@@ -52,6 +57,7 @@ from koordinator.koordlet.app.metrics_snapshot import MetricsSnapshot
 from koordinator.koordlet.app.network import NetworkQosManager
 from koordinator.koordlet.app.node_checkpoint import NodeCheckpoint
 from koordinator.koordlet.app.node_state import KINDS, NodeState, selectors
+from koordinator.koordlet.app.node_warnings import NodeWarnings
 from koordinator.koordlet.app.object_intents import plan_all
 from koordinator.koordlet.app.outbox import Outbox
 from koordinator.koordlet.app.reports import DeviceReport, SliceReport, TopologyReport, report_usage
@@ -65,6 +71,11 @@ from koordinator.koordlet.collectors.cpi import CpiCollector
 from koordinator.koordlet.collectors.disks import Disks
 from koordinator.koordlet.collectors.gpus import GpuCollector
 from koordinator.koordlet.collectors.host_applications import HostApplicationCollector
+from koordinator.koordlet.collectors.kubelet_config import (
+    KubeletConfig,
+    has_ended,
+    read_kubelet_config,
+)
 from koordinator.koordlet.collectors.node import NodeCollector
 from koordinator.koordlet.collectors.pods import PodCollector
 from koordinator.koordlet.collectors.pressure import PressureCollector
@@ -186,7 +197,7 @@ class Koordlet:
         self._gauges = gauges
         self._cgroups = CgroupTree(host, roots.cgroup, version)
         self._search = CgroupSearch(host, roots, self._cgroups, options.kubelet_cgroup_root)
-        self._told_of_cgroups = self._policy_problem = ""
+        self._warnings = NodeWarnings(outbox, options.node_name, clock)
         self._checkpoint = NodeCheckpoint(host, options.checkpoint_folder)
         self._isolation = PodIsolation(on_failure)
         self.state = NodeState(self._search.layout, self._isolation)
@@ -272,9 +283,13 @@ class Koordlet:
 
     def step(self) -> None:
         """Take in what is new and do what is due."""
-        if self.state.update(self._watch):
-            self._warn(BAD_SLO, self.state.slo_problem)
-        self._warn_of_policy()
+        is_refused = self.state.update(self._watch)
+        if self.state.node is not None:
+            self._warnings.uid = self.state.node.metadata.uid
+        if is_refused:
+            self._warnings.report(BAD_SLO, self.state.slo_problem)
+        spec = self.state.metric_spec
+        self._warnings.update(POLICY_RAISED, "" if spec is None else policy_problem(spec))
         if not self._finds_cgroups():
             return
         now_s = self._clock.now_s()
@@ -316,11 +331,7 @@ class Koordlet:
         is_over = self._search.is_over(self._clock.now_s())
         if self._layout != before:
             self.state.use(self._layout)
-        problem = self._search.problem
-        if problem != self._told_of_cgroups:
-            self._told_of_cgroups = problem
-            if problem:
-                self._warn(CGROUPS_MISSING, problem)
+        self._warnings.update(CGROUPS_MISSING, self._search.problem)
         return is_over
 
     @property
@@ -377,6 +388,7 @@ class Koordlet:
         options, gates = self._options, self._options.gates
         has_accelerators = "Accelerators" in gates
         asks_driver = has_accelerators and not options.only_described_xpus
+        before = self._hardware.kubelet_config
         try:
             self._hardware = look_at_hardware(
                 self._host,
@@ -391,9 +403,27 @@ class Koordlet:
             log.warning("hardware not found", extra={"error": error})
             self._tell_collected(cpu=False, numa=False)
             return
+        self._look_at_kubelet(before)
         zones = self._hardware.zones
         numa = bool(zones) and all(zone.total for zone in zones.values())
         self._tell_collected(cpu=True, numa=numa)
+
+    def _look_for_kubelet(self) -> None:
+        """Find the process that has taken the place of the kubelet, which writes at its start."""
+        before = self._hardware.kubelet_config
+        found = read_kubelet_config(self._host, self._options.roots)
+        if found.started:
+            self._hardware = replace(self._hardware, kubelet_config=found)
+            self._look_at_kubelet(before)
+
+    def _look_at_kubelet(self, before: KubeletConfig) -> None:
+        """Look at all cgroups again if the kubelet has started; report what else writes there."""
+        config = self._hardware.kubelet_config
+        if config.started != before.started:
+            self._reconciled = ()
+            self._executor.look_again()
+        writes_memory = "CgroupReconcile" in self._options.gates
+        self._warnings.update(KUBELET_MEMORY_QOS, config.memory_problem if writes_memory else "")
 
     def _tell_collected(self, *, cpu: bool, numa: bool) -> None:
         if self._gauges is None:
@@ -460,11 +490,14 @@ class Koordlet:
 
     def _reconcile(self, now_s: float) -> None:
         """Apply what follows from objects alone, when they change and every ten seconds."""
+        if has_ended(self._host, self._hardware.kubelet_config):
+            self._look_for_kubelet()
         view, gates = self._view(now_s), self._options.gates
         period = now_s // self._options.hooks_interval_s
         seen = (view.pods, view.slo, view.machine, period)
         if len(seen) == len(self._reconciled) and all(map(_is_same, seen, self._reconciled)):
             return
+        self._look_again_at(view.pods)
         self._reconciled = seen
         roots, vendor = self._options.roots, self._hardware.basics.vendor_id
         caches = None
@@ -480,6 +513,17 @@ class Koordlet:
         writes = self._executor.apply(intents, now_s)
         if self._gauges is not None:
             self._gauges.reconciled(writes, self._layout)
+
+    def _look_again_at(self, pods: Sequence[PodView]) -> None:
+        """Look at the cgroups of pods that have changed: the kubelet may have written to them.
+
+        With its MemoryQoS it clears ``memory.min`` and ``memory.low`` of containers that start or
+        are resized.
+        """
+        before = self._reconciled[0] if self._reconciled else ()
+        known = set(map(id, before)) if isinstance(before, tuple) else set()
+        changed = [pod for pod in pods if id(pod) not in known]
+        self._executor.look_again({folder for pod in changed for folder in pod.folders})
 
     def _publish_pods(self) -> None:
         """Let those be answered who ask which devices pods have."""
@@ -621,22 +665,6 @@ class Koordlet:
             self.slices.report(gpu_slices(node, wanted, shares=shares), now_s)
             if self._gpu_claims is not None:
                 self._gpu_claims.publish(wanted)
-
-    def _warn_of_policy(self) -> None:
-        """Report intervals of the NodeMetric that are too short, once for each."""
-        spec = self.state.metric_spec
-        problem = "" if spec is None else policy_problem(spec)
-        if problem and problem != self._policy_problem:
-            self._warn(POLICY_RAISED, problem)
-        self._policy_problem = problem
-
-    def _warn(self, reason: str, note: str) -> None:
-        """Report a warning about the node in an event, and in the log."""
-        log.warning("warning about the node", extra={"reason": reason, "note": note})
-        node = self.state.node
-        uid = node.metadata.uid if node is not None else ""
-        event = node_event(self._options.node_name, uid, reason, note, self._clock.now_s())
-        self._outbox.put(f"event {reason}", lambda cluster: cluster.report([event]))
 
     def _snapshot(self, now_s: float) -> MetricsSnapshot:
         gates = self._options.gates

@@ -13,6 +13,7 @@ from koordinator.koordlet.runtime_hooks.outcomes import HookFailure
 EVICTED = "evictPodSuccess"
 NOT_EVICTED = "evictPodFail"
 BAD_SLO = "NodeSLONotFollowed"
+KUBELET_MEMORY_QOS = "KubeletMemoryQoS"
 POLICY_RAISED = "NodeMetricPolicyRaised"
 CGROUPS_MISSING = "PodCgroupsNotFound"
 KUBELET_SILENT = "KubeletNotAsked"

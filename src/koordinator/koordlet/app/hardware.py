@@ -15,6 +15,7 @@ from koordinator.host.gpus import Gpu, Gpus
 from koordinator.host.port import Files
 from koordinator.host.roots import Roots
 from koordinator.koordlet.collectors.cpu_topology import read_cpus
+from koordinator.koordlet.collectors.kubelet_config import KubeletConfig, read_kubelet_config
 from koordinator.koordlet.collectors.kubelet_state import KubeletState, read_kubelet_state
 from koordinator.koordlet.collectors.pci import RdmaFunction, rdma_functions
 from koordinator.koordlet.collectors.xpu import read_xpus
@@ -35,6 +36,7 @@ class Hardware:
     basics: CpuBasicInfo = field(default_factory=CpuBasicInfo)
     zones: dict[int, NumaMemory] = field(default_factory=dict)
     kubelet: KubeletState = field(default_factory=KubeletState)
+    kubelet_config: KubeletConfig = field(default_factory=KubeletConfig)
     gpus: Sequence[Gpu] = ()
     driver_version: str = ""
     cards: Sequence[RdmaFunction] = ()
@@ -62,6 +64,7 @@ def look_at_hardware(
         basics=_basics(files, roots, cpus),
         zones=_zones(files, roots, cpus, with_huge_pages=with_huge_pages),
         kubelet=read_kubelet_state(files, roots.kubelet),
+        kubelet_config=read_kubelet_config(files, roots),
         gpus=_gpus(gpus, before),
         driver_version=gpus.driver_version if gpus is not None else "",
         cards=rdma_functions(files, roots.sys) if with_cards else (),

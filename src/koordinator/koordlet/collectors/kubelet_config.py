@@ -15,6 +15,7 @@ from koordinator.host.port import Files
 from koordinator.host.roots import Roots
 
 _FLAG = "--cgroup-root"
+_RIVAL = "the kubelet writes files of koordlet's memory QoS,"
 
 
 class _File(msgspec.Struct, rename="camel"):
@@ -38,6 +39,17 @@ class KubeletConfig:
     memory_qos: bool | None = None
     started: str = ""
 
+    @property
+    def memory_problem(self) -> str:
+        """What of its memory QoS writes files that koordlet writes; empty for nothing."""
+        if self.memory_qos is False:
+            return ""
+        if self.memory_reservation_policy == "TieredReservation":
+            return f"{_RIVAL} memoryReservationPolicy TieredReservation: memory.min, memory.low"
+        if self.memory_throttling_factor is not None:
+            return f"{_RIVAL} memoryThrottlingFactor {self.memory_throttling_factor:g}: memory.high"
+        return ""
+
 
 def read_kubelet_config(files: Files, roots: Roots) -> KubeletConfig:
     """Return the configuration of ``config.yaml``, and of the command line of the process."""
@@ -55,6 +67,12 @@ def read_kubelet_config(files: Files, roots: Roots) -> KubeletConfig:
         memory_qos=found.feature_gates.get("MemoryQoS"),
         started=started,
     )
+
+
+def has_ended(files: Files, config: KubeletConfig) -> bool:
+    """Return whether the process of a configuration has ended; False if it was not found."""
+    process = config.started.partition("@")[0]
+    return bool(process) and _start_time(files, process) != config.started
 
 
 def _read_file(files: Files, path: str) -> _File:

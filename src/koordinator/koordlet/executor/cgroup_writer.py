@@ -8,7 +8,7 @@ Source: koordinator pkg/koordlet/resourceexecutor/executor.go ``LeveledUpdateBat
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -96,6 +96,13 @@ class CgroupWriter:
                 except Exception as error:  # noqa: BLE001 -- in what is returned
                     self._give_up(change.intent, error, writes)
         return writes
+
+    def look_again(self, folders: Collection[str] | None = None) -> None:
+        """Read the files of these cgroups, or of all, again: others may have written to them."""
+        if folders is None:
+            self._known.clear()
+            return
+        self._known = {key: e for key, e in self._known.items() if key[1] not in folders}
 
     def forget(self, now_s: float) -> None:
         """Drop what was not asked for again: its pod has ended."""

@@ -6,7 +6,7 @@ helpers/kill.go.
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from koordinator.foundation.clock import Clock, SystemClock, to_datetime
 from koordinator.foundation.errors import HostError, MissingFileError
@@ -145,6 +145,10 @@ class Executor:
         """Keep in the audit that a hook failed when the runtime asked."""
         self._note("hook", owner, f"{stage}/{hook}", "", "", "runtime hook", error, now_s)
         self.audit.flush(now_s)
+
+    def look_again(self, folders: Collection[str] | None = None) -> None:
+        """Trust nothing that was written to these cgroups, or to any, before."""
+        self._writer.look_again(folders)
 
     def forget(self, now_s: float) -> None:
         """Drop what is remembered of cgroups that nobody asks for any more."""

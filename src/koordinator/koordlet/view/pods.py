@@ -103,6 +103,11 @@ class PodView:
         return _own_uid(self.pod)
 
     @property
+    def folders(self) -> tuple[str, ...]:
+        """The folders of the pod and of its containers."""
+        return (self.folder, *(container.folder for container in self.containers))
+
+    @property
     def key(self) -> str:
         """How messages call it."""
         return self.pod.key
