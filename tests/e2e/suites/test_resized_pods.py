@@ -1,0 +1,71 @@
+"""Pods that are resized in place, on a server that has the subresource ``resize``.
+
+Source: kubernetes test/e2e/common/node/pod_resize.go; KEP-1287.
+"""
+
+from tests.e2e.suites.cluster import MERGE, SOON_S, Manifest, SuiteCluster, node
+from tests.e2e.waiting import eventually
+
+
+def report(cluster: SuiteCluster, name: str, cpu: str, reason: str = "") -> None:
+    """Say as a kubelet does what a pod has been granted and has in force."""
+    requests = {"cpu": cpu}
+    status: Manifest = {
+        "containerStatuses": [
+            {
+                "name": "main",
+                "image": "pause",
+                "imageID": "pause",
+                "ready": True,
+                "restartCount": 0,
+                "allocatedResources": requests,
+                "resources": {"requests": requests, "limits": requests},
+            }
+        ]
+    }
+    if reason:
+        pending = {"type": "PodResizePending", "status": "True", "reason": reason}
+        known = cluster.get("Pod", name)["status"].get("conditions", [])
+        status["conditions"] = [*known, pending]
+    path = f"{cluster.path('Pod', name)}/status"
+    cluster.api.request("PATCH", path, {"status": status}, content_type=MERGE)
+
+
+def resize(cluster: SuiteCluster, name: str, cpu: str) -> None:
+    amounts = {"cpu": cpu}
+    container = {"name": "main", "resources": {"requests": amounts, "limits": amounts}}
+    cluster.api.request(
+        "PATCH",
+        f"{cluster.path('Pod', name)}/resize",
+        {"spec": {"containers": [container]}},
+        content_type="application/strategic-merge-patch+json",
+    )
+
+
+def run(cluster: SuiteCluster, name: str, cpu: str) -> None:
+    """Create a pod and wait until the kubelet has said that it runs; it says so once."""
+    cluster.run(name, {"cpu": cpu})
+    eventually(lambda: cluster.get("Pod", name)["status"].get("phase") == "Running", SOON_S)
+    report(cluster, name, cpu)
+
+
+def test_what_a_kubelet_still_holds_is_taken(cluster: SuiteCluster) -> None:
+    """A pod is shrunk from 3 CPUs to 1; another one gets the room when the kubelet gave it up."""
+    cluster.create(node("n0", "4"))
+    run(cluster, "old", "3")
+    resize(cluster, "old", "1")
+    assert "Insufficient cpu" in cluster.fail("new", {"cpu": "2"})
+
+    report(cluster, "old", "1")
+    assert cluster.node_of("new") == "n0"
+
+
+def test_a_resize_that_never_can_be_takes_nothing(cluster: SuiteCluster) -> None:
+    """All 4 CPUs are asked for; the kubelet says that it can never grant them."""
+    cluster.create(node("n0", "4"))
+    run(cluster, "old", "1")
+    resize(cluster, "old", "4")
+    assert "Insufficient cpu" in cluster.fail("new", {"cpu": "2"})
+
+    report(cluster, "old", "1", "Infeasible")
+    eventually(lambda: cluster.get("Pod", "new")["spec"].get("nodeName") == "n0", SOON_S)
