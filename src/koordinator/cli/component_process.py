@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
@@ -24,7 +24,7 @@ from koordinator.cluster.kubernetes.connection import find_connection
 from koordinator.cluster.kubernetes.credentials import Credentials
 from koordinator.cluster.kubernetes.kubelet_pods import KubeletSource
 from koordinator.cluster.leader_election import LeaderElector
-from koordinator.foundation.clock import SystemClock
+from koordinator.foundation.clock import Clock, FollowingClock, SystemClock
 from koordinator.process.faults import FaultMetrics
 from koordinator.process.heartbeat import Heartbeat
 from koordinator.process.http_server import HttpServer
@@ -33,6 +33,8 @@ from koordinator.process.logs import set_up_logging
 from koordinator.process.termination import stop_on_signals
 
 log = logging.getLogger(__name__)
+
+_QUICKLY: Final = 10.0  # seconds of a correction, per second
 
 LONGEST_WAIT_S = 0.5  # between two looks at signals, the lease and questions
 
@@ -88,7 +90,9 @@ class LeaseTerms:
 class ComponentProcess:
     """The parts that do not depend on what the component does.
 
-    What must be undone at the end is told to ``cleanup``.
+    What must be undone at the end is told to ``cleanup``.  With ``follows_corrections`` the clocks
+    follow when that of the machine is set: ``clock``, which deadlines are counted with, slowly and
+    never back; ``wall_clock`` quickly.  Leases and heartbeats keep to ``steady_clock``.
     """
 
     def __init__(
@@ -100,11 +104,18 @@ class ComponentProcess:
         connection: ConnectionFlags,
         stopping: threading.Event,
         cleanup: ExitStack,
+        follows_corrections: bool = False,
     ) -> None:
         self._name = name
         self.stopping, self.cleanup = stopping, cleanup
-        self.clock = SystemClock()
-        self.heartbeat = Heartbeat(self.clock, process.liveness_deadline_s)
+        self.steady_clock = SystemClock()
+        self.clock: Clock = self.steady_clock
+        #: What times of API objects are compared with.
+        self.wall_clock: Clock = self.steady_clock
+        if follows_corrections:
+            self.clock = FollowingClock(back=0.5, forward=1.0)
+            self.wall_clock = FollowingClock(back=_QUICKLY, forward=_QUICKLY)
+        self.heartbeat = Heartbeat(self.steady_clock, process.liveness_deadline_s)
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
@@ -154,7 +165,7 @@ class ComponentProcess:
         """Return a new candidate for a lease, under a new name, not started yet."""
         elector = LeaderElector(
             cluster,
-            self.clock,
+            self.steady_clock,
             np.random.default_rng(),
             identity=unique_identity(),
             namespace=lease.namespace,
@@ -163,7 +174,8 @@ class ComponentProcess:
             renew_deadline_s=lease.renew_deadline_s,
             retry_period_s=lease.retry_period_s,
         )
-        return Leadership(elector, self.clock)
+        elector.wall_clock = self.wall_clock
+        return Leadership(elector, self.steady_clock)
 
     def start(self, servers: Iterable[HttpServer]) -> None:
         """Serve from now to the end."""
@@ -187,11 +199,13 @@ def run_component(
     build: Callable[[ComponentProcess], Runnable],
     *,
     switch_s: float | None = None,
+    follows_corrections: bool = False,
 ) -> None:
     """Log as the flags say, put a component together, and run it until a signal comes.
 
     ``name`` is its user agent, ``metrics_prefix`` what its counters of faults begin with;
-    ``switch_s`` is how long one thread may keep another waiting.
+    ``switch_s`` is how long one thread may keep another waiting; with ``follows_corrections`` its
+    clocks follow when that of the machine is set.
     Raises InputError if there is no way to the cluster.
     """
     set_up_logging(process.logging_format, process.verbosity)
@@ -206,6 +220,7 @@ def run_component(
             connection=connection,
             stopping=stopping,
             cleanup=cleanup,
+            follows_corrections=follows_corrections,
         )
         build(parts).run()
     log.info("stopped")

@@ -49,6 +49,7 @@ def run_descheduler(configuration: DeschedulerConfiguration, flags: DeschedulerF
         flags.process,
         replace(flags.connection, kubeconfig=stated),
         lambda parts: _Process(configuration, flags, parts),
+        follows_corrections=True,
     )
 
 
@@ -77,6 +78,7 @@ class _Process:
             self._cluster,
             self._clock,
             configuration,
+            wall_clock=self._parts.wall_clock,
             out_of_tree=descheduler_plugins_for(configuration),
             source=flags.source,
             gates=flags.gates,

@@ -133,6 +133,7 @@ def run(settings: ManagerSettings) -> None:
         flags.connection,
         lambda parts: _Process(settings, parts),
         switch_s=SWITCH_S,
+        follows_corrections=True,
     )
 
 
@@ -166,6 +167,7 @@ class _Process:
             self._cluster,
             self._clock,
             settings.options,
+            wall_clock=self._parts.wall_clock,
             metrics=ManagerMetrics(self._parts.registry),
             on_fault=self._parts.faults,
         )

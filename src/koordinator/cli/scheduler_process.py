@@ -85,6 +85,7 @@ def run(configuration: KubeSchedulerConfiguration, flags: SchedulerFlags) -> Non
         replace(flags.connection, kubeconfig=stated),
         lambda parts: _Process(configuration, flags, parts),
         switch_s=SWITCH_S,
+        follows_corrections=True,
     )
 
 
@@ -211,6 +212,7 @@ class _Process:
             in_flight=BINDS_UNDER_WAY,
             writes_network=self._writes_network,
             answers_explanations=True,
+            wall_clock=self._parts.wall_clock,
         ).with_gates(gates)
         return build_scheduler(
             self._cluster,

@@ -79,6 +79,7 @@ def run_yarn_operator(flags: YarnOperatorFlags) -> None:
         flags.process,
         flags.connection,
         lambda parts: _Process(settings, parts),
+        follows_corrections=True,
     )
 
 

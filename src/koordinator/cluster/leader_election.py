@@ -74,6 +74,7 @@ class LeaderElector:
             )
         self._cluster = cluster
         self._clock = clock
+        self.wall_clock: Clock = clock  # dates what is written for people
         self._rng = rng
         self._identity = identity
         self._namespace, self._name = namespace, name
@@ -169,7 +170,7 @@ class LeaderElector:
         try:
             lease = self._cluster.get(Lease, self._name, self._namespace)
             if _holder(lease) == self._identity:
-                now = self._time(self._clock.now_s())
+                now = self._date()
                 spec = replace(
                     lease.spec,
                     holder_identity="",
@@ -187,7 +188,7 @@ class LeaderElector:
         """Write this identity into the lease unless another one's has not run out."""
         if self._fence_s is not None and self._seen is not None:
             try:
-                self._see(self._cluster.update(self._mine(self._seen, started_s)))
+                self._see(self._cluster.update(self._mine(self._seen)))
             except (ConflictError, NotFoundError):
                 pass  # an earlier renewal got through though its answer was lost; or worse: look
             else:
@@ -200,11 +201,11 @@ class LeaderElector:
         if self._is_anothers(started_s):
             return False
         if found is not None:
-            self._see(self._cluster.update(self._mine(found, started_s)))
+            self._see(self._cluster.update(self._mine(found)))
         else:
             meta = ObjectMeta(name=self._name, namespace=self._namespace)
             new = Lease(metadata=meta, spec=(self._seen or Lease()).spec)
-            self._see(self._cluster.create(self._mine(new, started_s)))
+            self._see(self._cluster.create(self._mine(new)))
         return True
 
     def _is_anothers(self, started_s: float) -> bool:
@@ -225,8 +226,8 @@ class LeaderElector:
             self._seen_since_s = self._clock.now_s()
         self._seen = lease
 
-    def _mine(self, lease: Lease, started_s: float) -> Lease:
-        spec, now = lease.spec, self._time(started_s)
+    def _mine(self, lease: Lease) -> Lease:
+        spec, now = lease.spec, self._date()
         kept = _holder(lease) == self._identity
         first = spec.holder_identity is None
         mine = replace(
@@ -261,13 +262,13 @@ class LeaderElector:
 
     def _report(self, what: str) -> None:
         """Write an event about the lease; it is for people, nobody waits for it."""
-        now_s = self._clock.now_s()
+        now_s = self.wall_clock.now_s()
         meta = self._seen.metadata if self._seen is not None else ObjectMeta()
         event = Event(
             metadata=ObjectMeta(
                 name=f"{self._name}.{int(now_s * 1e6):x}", namespace=self._namespace
             ),
-            event_time=self._time(now_s),
+            event_time=MicroTime.fromtimestamp(now_s, UTC),
             reporting_controller=self._name,
             reporting_instance=self._identity,
             action="LeaderElection",
@@ -285,9 +286,8 @@ class LeaderElector:
         )
         self._cluster.report([event])
 
-    @staticmethod
-    def _time(now_s: float) -> MicroTime:
-        return MicroTime.fromtimestamp(now_s, UTC)
+    def _date(self) -> MicroTime:
+        return MicroTime.fromtimestamp(self.wall_clock.now_s(), UTC)
 
 
 def _holder(lease: Lease | None) -> str:

@@ -69,6 +69,7 @@ class Descheduler:
         clock: Clock,
         configuration: DeschedulerConfiguration,
         *,
+        wall_clock: Clock | None = None,
         out_of_tree: Iterable[DeschedulerPluginSpec[Any]] = (),
         source: str = "",
         gates: frozenset[str] = frozenset(),
@@ -80,6 +81,8 @@ class Descheduler:
     ) -> None:
         """Build all plugins; ``on_fault`` is told what broke, by default it is raised.
 
+        Deadlines are counted with ``clock``, times of objects compared with ``wall_clock``, if any.
+
         Moves are proven by the ``trial``; without one, none is.  ``on_move`` hears what became of
         each pod that a plugin wanted to go.  ``most_moves`` is asked before each cycle how many
         pods may go in it, whatever more the configuration allows; if none, it is left out.
@@ -88,7 +91,7 @@ class Descheduler:
         """
         self.configuration, self._gates = configuration, gates
         self.last_cycle: Cycle | None = None
-        self._cluster, self._clock = cluster, clock
+        self._cluster, self._clock, self._wall_clock = cluster, clock, wall_clock
         self._metrics, self._on_fault = metrics, on_fault
         self._interval_s = configuration.descheduling_interval.total_seconds()
         self._limits = EvictionLimits(
@@ -308,6 +311,7 @@ class Descheduler:
                 evictor=evictor,
                 writer=self._cluster,
                 clock=self._clock,
+                wall_clock=self._wall_clock,
                 count=self._count,
                 gates=self._gates,
                 is_dry_run=self.configuration.dry_run,

@@ -286,11 +286,16 @@ class Handle:
     evictor: Evictor
     writer: ClusterWriter
     clock: Clock
+    wall_clock: Clock | None = None  # that times of API objects are compared with; None: ``clock``
     count: EvictionCounter
     gates: frozenset[str] = frozenset()  # feature gates that are on
     is_dry_run: bool = False
     interval_s: float = 0.0  # between two cycles; 0: there is one
     node_selector: LabelSelector | None = None  # of the profile
+
+    def date_s(self) -> float:
+        """Return the time that times of API objects are compared with."""
+        return (self.wall_clock or self.clock).now_s()
 
 
 @dataclass(frozen=True)

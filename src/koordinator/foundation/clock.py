@@ -3,19 +3,24 @@
 import datetime as dt
 import sys
 import time
-from typing import Protocol
+from threading import Lock
+from typing import Final, Protocol
+
+_CORRECT_EVERY_S: Final = 0.1
 
 UTC = dt.UTC
 
 
 class Clock(Protocol):
-    """Seconds since the Unix epoch; never goes back in one process."""
+    """Seconds since the Unix epoch; never goes back in one process, unless the class says so."""
 
     def now_s(self) -> float: ...
 
 
 class SystemClock:
     """Wall time at construction, then monotonic: a step of the wall clock moves nothing.
+
+    For deadlines of leases and heartbeats, and for what is measured.
 
     Time passes here also while the process is stopped and, on Linux, while the machine is
     suspended; not while a hypervisor holds the whole machine, which no clock inside can tell.
@@ -33,6 +38,47 @@ class WallClock:
 
     def now_s(self) -> float:
         return time.time()  # noqa: TID251 (this is the Clock)
+
+
+class FollowingClock:
+    """Wall time that follows corrections of the machine's clock in bounded steps.
+
+    While it is behind it runs ``1 + forward`` times as fast as time passes, while it is ahead
+    ``1 - back`` times: with ``back`` of at most 1 it never goes back, and what was to be due in a
+    second is due within ``1 / (1 - back)`` seconds.
+    """
+
+    def __init__(
+        self, *, back: float, forward: float, wall: Clock | None = None, steady: Clock | None = None
+    ) -> None:
+        self._back, self._forward = back, forward
+        self._wall: Clock = wall or WallClock()
+        self._steady: Clock = steady or SystemClock()
+        self._lock = Lock()
+        # When it was corrected last, by the steady clock; what it showed; and the least it shows.
+        self._corrected = (self._steady.now_s(), self._wall.now_s(), float("-inf"))
+
+    def now_s(self) -> float:
+        at_s, shown_s, least_s = self._corrected
+        passed_s = self._steady.now_s() - at_s
+        if passed_s < _CORRECT_EVERY_S:
+            return max(shown_s + passed_s, least_s)
+        with self._lock:
+            return self._correct()
+
+    def _correct(self) -> float:
+        at_s, shown_s, least_s = self._corrected
+        now_s = self._steady.now_s()
+        passed_s = now_s - at_s
+        if passed_s < _CORRECT_EVERY_S:  # another thread was faster
+            return max(shown_s + passed_s, least_s)
+        steady_s = shown_s + passed_s
+        behind_s = self._wall.now_s() - steady_s
+        step_s = min(max(behind_s, -self._back * passed_s), self._forward * passed_s)
+        # Until now it has shown no more than this, so that it stands still rather than goes back.
+        least_s = max(shown_s + _CORRECT_EVERY_S, least_s) if self._back <= 1 else least_s
+        self._corrected = (now_s, steady_s + step_s, least_s)
+        return max(steady_s + step_s, least_s)
 
 
 class VirtualClock:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from xml.parsers.expat import ExpatError, ParserCreate
 
 from koordinator.foundation.errors import InputError
 
@@ -73,11 +74,10 @@ def read_properties(path: Path) -> dict[str, str]:
         text = path.read_bytes()
     except OSError as error:
         raise InputError(f"can't be read: {error.strerror}", source=source) from None
-    if b"<!ENTITY" in text:
-        raise InputError("declares an entity; accepted are plain properties", source=source)
     try:
+        _refuse_entities(text, source)
         root = ET.fromstring(text)  # noqa: S314 -- entities are refused above
-    except ET.ParseError as error:
+    except (ET.ParseError, ExpatError) as error:
         raise InputError(f"is not XML: {error}", source=source) from None
     found = {}
     for each in root.iter("property"):
@@ -85,6 +85,17 @@ def read_properties(path: Path) -> dict[str, str]:
         if name:
             found[name] = value
     return found
+
+
+def _refuse_entities(text: bytes, source: str) -> None:
+    """Raise InputError for a text that declares an entity, in whatever encoding."""
+
+    def refuse(*_: object) -> None:
+        raise InputError("declares an entity; accepted are plain properties", source=source)
+
+    parser = ParserCreate()
+    parser.EntityDeclHandler = refuse
+    parser.Parse(text, True)
 
 
 def _cluster(folder: Path, cluster_id: str, prefix: str) -> YarnClusterConfig:

@@ -122,5 +122,6 @@ def _shown(text: bytes) -> str:
         found = json.loads(text)["RemoteException"]["message"]
     except (ValueError, LookupError, TypeError):
         found = text.decode(errors="replace")
-    line = " ".join(str(found).split())
+    whole = str(found).encode(errors="replace").decode()  # JSON may have halves of surrogate pairs
+    line = " ".join(whole.split())
     return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"

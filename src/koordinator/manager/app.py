@@ -127,16 +127,22 @@ class Manager:
         clock: Clock,
         options: ManagerOptions | None = None,
         *,
+        wall_clock: Clock | None = None,
         metrics: ManagerMetrics | None = None,
         on_fault: FaultHandler = raise_fault,
     ) -> None:
-        """``on_fault`` is told what broke; by default it is raised, and nothing goes on."""
+        """Build the controllers; deadlines are counted with ``clock``.
+
+        ``wall_clock`` is what times of objects are compared with, ``clock`` if there is none.
+        ``on_fault`` is told what broke; by default it is raised, and nothing goes on.
+        """
         self._on_fault = on_fault
         self.options = options or ManagerOptions()
         self.mirror = Mirror()
         self._strategies = Strategies(SloConfig())
         self._cluster = cluster
         self._clock = clock
+        self._wall_clock = wall_clock or clock
         self._metrics = metrics
         self._queue: ReconcileQueue[Key] = ReconcileQueue()
         self._watch = SyncedWatch(lambda: cluster.watch(self._watched(), self._selectors()))
@@ -294,7 +300,7 @@ class Manager:
                     problem.message,
                     action="Configuring",
                     name=f"{config_map.metadata.name}.{digest}",
-                    now_s=self._clock.now_s(),
+                    now_s=self._wall_clock.now_s(),
                 )
                 self._cluster.report([event])
         if config != self.config or last is None:
@@ -307,6 +313,7 @@ class Manager:
 
     def _reconcile(self, key: Key) -> None:
         controller, name = key
+        ahead_s = self._wall_clock.now_s() - self._clock.now_s()
         try:
             again_s = self._reconcilers[controller](name)
         except ClusterError as error:
@@ -324,7 +331,7 @@ class Manager:
             self._queue.failed(key, self._clock.now_s())
             self._on_fault(fault)
             return
-        self._queue.succeeded(key, again_s)
+        self._queue.succeeded(key, None if again_s is None else again_s - ahead_s)
 
     def _reconcile_metric(self, name: str) -> None:
         mirror = self.mirror
@@ -354,7 +361,7 @@ class Manager:
             view,
             self._strategies,
             self._synced.get(name, Synced()),
-            self._clock.now_s(),
+            self._wall_clock.now_s(),
             plugins=self.options.plugins,
             shows_shared_gpus=SYNC_GPU_SHARED in self.options.gates,
         )
@@ -373,7 +380,7 @@ class Manager:
         profile = mirror.quota_profiles.get(key)
         if profile is None or profile.metadata.deletion_timestamp is not None:
             return None
-        again_s = self._clock.now_s() + AGAIN_S
+        again_s = self._wall_clock.now_s() + AGAIN_S
         quota = mirror.quotas.get(f"{profile.metadata.namespace}/{profile.spec.quota_name}")
         try:
             writes = reconcile_quota_profile(profile, quota, mirror.nodes.values())
@@ -388,7 +395,7 @@ class Manager:
         return again_s
 
     def _reconcile_colocation_profile(self, name: str) -> float | None:
-        mirror, options, now_s = self.mirror, self.options.profiles, self._clock.now_s()
+        mirror, options, now_s = self.mirror, self.options.profiles, self._wall_clock.now_s()
         profile = mirror.colocation_profiles.get(name)
         if profile is None or not is_managed(profile, by_default=options.reconcile_by_default):
             return None
@@ -415,7 +422,7 @@ class Manager:
     def _reconcile_queue_units(self, _: str) -> float | None:
         if self._queue_mirror is None:
             return None
-        now_s, options = self._clock.now_s(), self.options.queue_units
+        now_s, options = self._wall_clock.now_s(), self.options.queue_units
         done = reconcile_queue_units(self._queue_mirror.world(), options, now_s)
         for job, problem in done.problems.items():
             if self._unreadable.get(job) != problem:
@@ -446,7 +453,7 @@ class Manager:
             f"failed to {verb} quota, err: {error}",
             action="Reconciling",
             name=f"{profile.metadata.name}.{verb}-quota-failed",
-            now_s=self._clock.now_s(),
+            now_s=self._wall_clock.now_s(),
         )
         self._cluster.report([event])
 

@@ -4,8 +4,10 @@ import sys
 import time
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from koordinator.foundation.clock import SystemClock
+from koordinator.foundation.clock import FollowingClock, SystemClock, VirtualClock
 
 
 def test_it_tells_the_time() -> None:
@@ -31,3 +33,40 @@ def test_time_in_which_the_machine_slept_counts(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(time, "clock_gettime", lambda which: read(which) + slept_s.get(which, 0))
 
     assert 3600 <= clock.now_s() - before_s < 3605
+
+
+@settings(max_examples=50)
+@given(
+    back=st.sampled_from([0.0, 0.5, 1.0, 10.0]),
+    moves=st.lists(st.tuples(st.floats(0.001, 100), st.floats(-5000, 5000)), max_size=20),
+)
+def test_a_clock_follows_corrections_in_bounded_steps(
+    back: float, moves: list[tuple[float, float]]
+) -> None:
+    """However the wall clock is set; back only if it may run back, and in the end it is right."""
+    steady, wall = VirtualClock(), SetClock()
+    clock = FollowingClock(back=back, forward=2.0, wall=wall, steady=steady)
+    shown_s, at_s = clock.now_s(), 0.0
+    for passed_s, set_by_s in moves:
+        at_s += passed_s
+        steady.advance_to(at_s)
+        wall.seconds += passed_s + set_by_s
+        now_s = clock.now_s()
+        if back <= 1:
+            assert now_s >= shown_s
+        most_s, slack_s = max(passed_s, 0.1) * 3, 0.1 * (back + 3)
+        assert shown_s + passed_s * (1 - back) - slack_s <= now_s <= shown_s + most_s + slack_s
+        shown_s = now_s
+    if back:
+        steady.advance_to(at_s + 400_000)
+        wall.seconds += 400_000
+        assert abs(clock.now_s() - wall.seconds) < 0.2
+
+
+class SetClock:
+    """A wall clock that somebody sets."""
+
+    seconds = 1_700_000_000.0
+
+    def now_s(self) -> float:
+        return self.seconds

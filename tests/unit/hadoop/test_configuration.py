@@ -100,6 +100,24 @@ def test_files_that_are_none(tmp_path: Path, text: str, said: str) -> None:
         read_clusters(tmp_path)
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize(
+    "declared", ["<!ENTITY b 'c'>", "<!ENTITY % b 'c'>", "<!ENTITY b SYSTEM 'x'>"]
+)
+def test_entities_are_refused_in_every_encoding(
+    tmp_path: Path, encoding: str, declared: str
+) -> None:
+    """Also where the bytes of the declaration look different."""
+    name = encoding.removesuffix("-sig").removesuffix("-le").removesuffix("-be")
+    text = f"<?xml version='1.0' encoding='{name}'?><!DOCTYPE a [{declared}]><a/>"
+    (tmp_path / "yarn-site.xml").write_bytes(text.encode(encoding))
+    with pytest.raises(InputError, match=r"declares an entity|is not XML"):
+        read_clusters(tmp_path)
+    if encoding in ("utf-8", "utf-16"):
+        with pytest.raises(InputError, match="declares an entity"):
+            read_clusters(tmp_path)
+
+
 def test_a_folder_without_yarn_site(tmp_path: Path) -> None:
     """Nothing else is guessed."""
     with pytest.raises(InputError, match=r"yarn-site.xml is missing"):

@@ -151,6 +151,36 @@ def test_a_report_that_stays_away_ends_the_promise() -> None:
     assert world.batch() is None
 
 
+def test_a_clock_that_was_fast_is_followed_when_it_is_corrected() -> None:
+    """Reports that looked old give resources again, and deadlines are those of the steady clock."""
+    world = World()
+    wall = FastClock(world.clock)
+    world.manager = Manager(world.cluster, world.clock, wall_clock=wall)
+    world.configure(colocation=ON)
+    world.add(node(amounts(10, "10G")))
+    world.run()
+    world.report(metric(used=amounts(0, 0)))
+    world.run()
+    assert world.batch() is None
+
+    wall.fast_s = 0.0
+    world.report(metric(used=amounts(0, 1)))
+    world.run()
+    assert world.batch() == "6k"
+    assert world.manager.next_wakeup_s() == pytest.approx(NOW.timestamp() + 900, abs=0.01)
+
+
+class FastClock:
+    """Ahead of another clock, by 20 minutes at first."""
+
+    def __init__(self, right: VirtualClock) -> None:
+        self._right = right
+        self.fast_s = 1200.0
+
+    def now_s(self) -> float:
+        return self._right.now_s() + self.fast_s
+
+
 def test_a_change_of_the_configuration_reaches_every_node() -> None:
     """Also back to nothing."""
     world = World()

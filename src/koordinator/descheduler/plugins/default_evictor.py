@@ -403,7 +403,7 @@ def _has_few_siblings(pod: Pod, fewest: int, handle: Handle) -> bool:
 def _age_s(pod: Pod, handle: Handle) -> float:
     """Return how long the pod has been running; a pod that has not been started has no age."""
     started = pod.status.start_time
-    return handle.clock.now_s() - to_epoch_s(started) if started is not None else -1.0
+    return handle.date_s() - to_epoch_s(started) if started is not None else -1.0
 
 
 DEFAULT_EVICTOR = DeschedulerPluginSpec(

@@ -134,7 +134,7 @@ class PodLifeTime:
             self.handle.evictor.evict(pod)
 
     def _has_lived(self, pod: Pod) -> bool:
-        args, now_s = self.args, self.handle.clock.now_s()
+        args, now_s = self.args, self.handle.date_s()
         if args.max_pod_life_time_seconds is not None:
             age_s = now_s - to_epoch_s(pod.metadata.creation_timestamp, now_s)
             if age_s < 0 or int(age_s) <= args.max_pod_life_time_seconds:

@@ -49,7 +49,7 @@ class RemoveFailedPods:
                 self.handle.evictor.evict(pod)
 
     def _is_meant(self, pod: Pod) -> bool:
-        args, now_s = self.args, self.handle.clock.now_s()
+        args, now_s = self.args, self.handle.date_s()
         age_s = now_s - to_epoch_s(pod.metadata.creation_timestamp, now_s)
         if int(age_s) < args.min_pod_lifetime_seconds:
             return False

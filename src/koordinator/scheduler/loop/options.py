@@ -14,6 +14,7 @@ from koordinator.api.kubescheduler.gates import (
 from koordinator.api.pod import Pod
 from koordinator.domain.pod_transformers import replaced_resources, with_priority
 from koordinator.domain.resized_pods import DEFAULT_RULES, ResizeRules
+from koordinator.foundation.clock import Clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ class SchedulerOptions:
     heeds_other_schedulers: bool = False  # keeps the places to which they nominate pods
     resize: ResizeRules = DEFAULT_RULES
     gates: FeatureGates = NO_GATES
+    wall_clock: Clock | None = None  # that times of API objects are compared with; None: the clock
 
     def with_gates(self, gates: FeatureGates) -> "SchedulerOptions":
         """Return the options as the feature gates that are on change them."""

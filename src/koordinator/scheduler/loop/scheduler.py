@@ -47,6 +47,7 @@ class Scheduler:
         handle.hooks.install(features)
         self._handle, self._hooks = handle, handle.hooks
         self._queue, self._bindings, self._clock = handle.queue, handle.bindings, handle.clock
+        self._wall_clock = handle.options.wall_clock or handle.clock
         self._isolation = handle.isolation
         self._left_out = FaultyObjects(handle.clock, handle.isolation, self._take, self._leave_out)
         self._limited = LimitedPods(
@@ -75,7 +76,7 @@ class Scheduler:
 
     def _take_in(self) -> None:
         with self._isolation.barrier("watch"):
-            self._handle.state.advance(self._clock.now_s())
+            self._handle.state.advance(self._wall_clock.now_s())
             for event in self._handle.watch.events():
                 self._hear(event)
         with self._isolation.barrier("ingest"):

@@ -5,6 +5,7 @@ A report, a pod that comes or goes, and time that passes change the rows that th
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from koordinator.scheduler.snapshot.nodes import NodeTable
 from koordinator.scheduler.snapshot.pods import PlacedPod, PodTable
 
 _NO_ROWS: IntArray = np.zeros(0, np.int64)
+_LOOKED_AT_ANEW_S: Final = 30.0  # that a clock has gone back: half of the time between two reports
 
 
 class LoadTable:
@@ -35,6 +37,7 @@ class LoadTable:
         self._nodes = nodes
         self._pods = pods
         self.now_s = 0.0  # as of when reports are looked at
+        self._latest_s = 0.0  # as of when they were, since all were looked at anew
         self._metrics: dict[int, NodeMetric] = {}
         self._reported_rows: set[int] = (
             set()
@@ -77,6 +80,16 @@ class LoadTable:
         """Make room for as many rows as there may be nodes now."""
         for ledger in self.charged.values():
             ledger.grow()
+
+    def advance(self, now_s: float) -> None:
+        """Let time pass; where it goes back, reports that had expired may count again."""
+        self.now_s = now_s
+        if now_s >= self._latest_s:
+            self._latest_s = now_s
+        elif now_s < self._latest_s - _LOOKED_AT_ANEW_S:
+            self._latest_s = now_s
+            if self.charged:
+                self._reported_rows.update(self._metrics)
 
     def set_node(self, row: int, node: Node | None) -> None:
         """Take over a node, None for one that is gone."""

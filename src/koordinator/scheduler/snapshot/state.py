@@ -153,11 +153,14 @@ class ClusterState:
                 self.memory.clear()
 
     def advance(self, now_s: float) -> None:
-        """Let time pass: measurements grow old, and what is left of those gone is forgotten."""
+        """Let time pass: measurements grow old, and what is left of those gone is forgotten.
+
+        Time may go back, as a clock does that is corrected.
+        """
         if self.classes.is_due or self.pods.is_due:
             self.sweep()
         self.now_s = now_s
-        self.load.now_s = max(self.load.now_s, now_s)
+        self.load.advance(now_s)
         if self.load.charged:
             self.usage_log.extend(self.load.expire())
 

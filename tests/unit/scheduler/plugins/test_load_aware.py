@@ -109,6 +109,19 @@ def test_a_report_expires_as_time_passes(world: World) -> None:
     assert refused(plugin, state, pod("new")) == {}
 
 
+def test_a_report_counts_again_when_a_fast_clock_is_corrected(world: World) -> None:
+    """Without a new report; ``validate`` compares with what follows from the time."""
+    state = world(node("n"), metric("n", cpu=1))  # 20 s old at START_S
+    plugin = built(PLUGIN, state)
+    verdicts = []
+    for now_s in (START_S + 1200, START_S + 600, START_S):
+        state.advance(now_s)
+        verdicts.append(refused(plugin, state, pod("new")))
+        state.validate()
+
+    assert verdicts == [{"n": EXPIRED}, {"n": EXPIRED}, {}]
+
+
 def test_daemons_go_everywhere(world: World) -> None:
     """They have no other node to go to."""
     state = world(node("n"), metric("n", cpu=8))

@@ -106,7 +106,7 @@ class LowNodeLoad:
             self.handle.view,
             thresholds_of(pool),
             expiration_s=self.args.node_metric_expiration_seconds,
-            now_s=now_s,
+            now_s=self.handle.date_s(),
         )
         groups = _classify(use)
         names = [node.metadata.name for node in use.nodes]
