@@ -139,7 +139,6 @@ def test_doors_are_narrowed_down_where_asked(helm: Helm, controlplane: ControlPl
     """Policies of the network, monitors, and who may ask for reviews; the API server takes all."""
     objects = rendered(
         helm,
-        "--set=networkPolicy.enabled=true",
         "--set=networkPolicy.webhookFrom[0].ipBlock.cidr=10.0.0.10/32",
         "--set=manager.monitorEnabled=true",
         "--set=koordlet.monitorEnabled=true",
