@@ -25,6 +25,11 @@ from koordinator.domain.gpu_mix import ANY_MODEL, WHOLE_GPU, GpuClass
 from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.files import read_file, read_stream
+from koordinator.simulator.research.openb_order import (
+    PUBLISHED_RATIO,
+    PublishedOrder,
+    published_order,
+)
 
 IntArray = npt.NDArray[np.int64]
 Value = TypeVar("Value")
@@ -33,9 +38,6 @@ LARGEST_BYTES = 256 << 20  # of a file, unpacked; the published ones have a hund
 _LARGEST_AMOUNT = 2**32  # four million CPUs, 4 PiB
 NODE_FILE = "openb_node_list_gpu_node.csv"
 ARRIVAL_FILE = "arrival.json.gz"
-#: GPU demand of all arrivals as a multiple of the cluster, in the published experiments.
-PUBLISHED_RATIO = 1.3
-
 _POD_FILE_PREFIX = "openb_pod_list_"
 _MAX_GPUS = 64
 
@@ -131,40 +133,40 @@ def arrivals(
 ) -> Arrivals:
     """Return the arrivals of a seed.
 
-    The published order is used where ``folder`` has ``arrival.json.gz`` with an entry
-    ``<trace>/<seed>``.  Another ratio cuts it before the first pod that would exceed, or draws
-    further pods with our own generator.  Without an entry that generator makes the whole order,
-    from the same distribution: a list that asks for more than the ratio loses pods at random.
+    It is the order of the published experiments, which is drawn here as the simulator of the paper
+    draws it; an entry ``<trace>/<seed>`` of a file ``arrival.json.gz`` in the folder goes first.
+    Another ratio than theirs cuts it before the first pod that would exceed, or draws further pods
+    with our own generator.
     """
     published = _published(folder, trace, seed) if folder else None
-    rng = np.random.default_rng(seed)
+    source = f"published order {trace.name}/{seed}"
+    if published is None:
+        published = generated_order(trace, seed)
+        source = f"generated from seed {seed}"
     wanted = round(ratio * trace.gpu_milli)
     gpu = [pod.total_gpu_milli for pod in trace.pods]
-    if published is None:
-        order, rank = _thinned(gpu, wanted, rng), rng.permutation(len(trace.nodes))
-        source = f"generated from seed {seed}"
-    else:
-        order, rank = published.order, np.array(published.rank, np.int64)
-        source = f"published order {trace.name}/{seed}"
-        if ratio < PUBLISHED_RATIO:
-            order = _cut(order, gpu, wanted)
-            source += f", cut at {ratio:.0%}"
-        elif ratio > PUBLISHED_RATIO:
-            source += f", continued to {ratio:.0%}"
-    if published is None or ratio > PUBLISHED_RATIO:
-        order = _extended(order, gpu, wanted, rng)
+    order, rank = published.order, np.array(published.rank, np.int64)
+    if ratio < PUBLISHED_RATIO:
+        order = _cut(order, gpu, wanted)
+        source += f", cut at {ratio:.0%}"
+    elif ratio > PUBLISHED_RATIO:
+        order = _extended(order, gpu, wanted, np.random.default_rng(seed))
+        source += f", continued to {ratio:.0%}"
     return Arrivals(np.array(order, np.int64), _names(trace, order), rank, source)
 
 
+def generated_order(trace: OpenbTrace, seed: int) -> PublishedOrder:
+    """Return the order that the simulator of the paper draws for a list of pods."""
+    return published_order(
+        [pod.total_gpu_milli for pod in trace.pods],
+        [pod.gpu_milli for pod in trace.pods],
+        trace.gpu_milli,
+        len(trace.nodes),
+        seed,
+    )
+
+
 # -- order -----------------------------------------------------------------------------------
-
-
-def _thinned(gpu: list[int], wanted: int, rng: np.random.Generator) -> list[int]:
-    order: list[int] = rng.permutation(len(gpu)).tolist()
-    total = sum(gpu)
-    while total > wanted:
-        total -= gpu[order.pop(int(rng.integers(len(order))))]
-    return order
 
 
 def _cut(order: list[int], gpu: list[int], wanted: int) -> list[int]:
@@ -195,12 +197,7 @@ def _names(trace: OpenbTrace, order: list[int]) -> tuple[str, ...]:
     return tuple(names)
 
 
-class _Published(msgspec.Struct):
-    order: list[int]
-    rank: list[int]
-
-
-def _published(folder: Path, trace: OpenbTrace, seed: int) -> _Published | None:
+def _published(folder: Path, trace: OpenbTrace, seed: int) -> PublishedOrder | None:
     path = folder / ARRIVAL_FILE
     if not path.exists():
         return None
@@ -209,7 +206,7 @@ def _published(folder: Path, trace: OpenbTrace, seed: int) -> _Published | None:
         raw = decode_json(_content(path), dict[str, msgspec.Raw])
         if key not in raw:
             return None
-        entry = decode_json(raw[key], _Published)
+        entry = decode_json(raw[key], PublishedOrder)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"must be gzipped JSON. {error}", source=str(path), path=key) from error
     if any(not 0 <= pod < len(trace.pods) for pod in entry.order):

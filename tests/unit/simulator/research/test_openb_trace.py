@@ -210,6 +210,18 @@ def test_a_published_order_that_does_not_fit_is_refused(
 
 
 @needs_openb
+@pytest.mark.parametrize("workload", ["default", "multigpu50"])
+def test_the_order_of_a_seed_is_the_published_one(workload: str) -> None:
+    """Without a file that lists it: also where pods have to be left out."""
+    trace = read_trace(OPENB, workload)
+    listed, drawn = arrivals(trace, 42, folder=OPENB), arrivals(trace, 42)
+
+    assert listed.source.startswith("published")
+    assert drawn.names == listed.names
+    assert drawn.rank.tolist() == listed.rank.tolist()
+
+
+@needs_openb
 def test_the_real_trace_has_the_documented_size() -> None:
     """1,213 GPU nodes, 6,212 GPUs, 107,018 CPUs; 8,152 pods, 10,866 arrivals with seed 42."""
     trace = read_trace(OPENB)
