@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.e2e.claims import release_claims
 from tests.e2e.controlplane import ControlPlane
+from tests.e2e.controlplane.binaries import kubernetes_minor
 from tests.e2e.controlplane.endpoint import Endpoint, free_port
 from tests.e2e.fleet import claim, device, node, pod, storage_class, volume
 from tests.e2e.scheduler_process import SchedulerProcess
@@ -141,3 +143,47 @@ def test_it_does_its_work_with_the_rights_that_it_is_given(
     assert 'code="403"' not in page
     assert "forbidden" not in scheduler.log.read_text()
     assert scheduler.stop() == 0
+
+
+def test_devices_are_claimed_with_the_rights_that_it_is_given(
+    controlplane: ControlPlane, namespace: str, scheduler: SchedulerProcess
+) -> None:
+    """A claim by name, and one that the scheduler makes for an extended resource.
+
+    From Kubernetes 1.36 on the API server asks for resourceclaims/binding.
+    """
+    api, prefix = controlplane.api, "/apis/resource.k8s.io/v1"
+    assert scheduler.is_running
+    selector = {"cel": {"expression": 'device.driver == "gpu.example.com"'}}
+    device_class = {"selectors": [selector], "extendedResourceName": "example.com/gpu"}
+    pool = {"name": "n1", "generation": 1, "resourceSliceCount": 1}
+    devices = [{"name": f"gpu-{number}"} for number in range(2)]
+    offer = {"driver": "gpu.example.com", "nodeName": "n1", "pool": pool, "devices": devices}
+    exactly = {"deviceClassName": "gpu"}
+    asked = {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}
+    api.request("POST", "/api/v1/nodes", node("n1"))
+    for path, name, spec in (
+        (f"{prefix}/deviceclasses", "gpu", device_class),
+        (f"{prefix}/resourceslices", "n1-gpus", offer),
+        (f"{prefix}/namespaces/{namespace}/resourceclaims", "mine", asked),
+    ):
+        api.request("POST", path, {"metadata": {"name": name}, "spec": spec})
+    pods = [
+        waiting_for_it(pod("claiming"), resourceClaims=[{"name": "c", "resourceClaimName": "mine"}])
+    ]
+    if kubernetes_minor() >= 36:
+        pods.append(waiting_for_it(pod("extended", **{"example.com/gpu": "1"})))
+    inside = f"/api/v1/namespaces/{namespace}/pods"
+    for manifest in pods:
+        api.request("POST", inside, manifest)
+
+    def node_of(name: str) -> str:
+        return str(api.request("GET", f"{inside}/{name}")["spec"].get("nodeName", ""))
+
+    for manifest in pods:
+        name = manifest["metadata"]["name"]
+        eventually(lambda name=name: node_of(name) == "n1")  # type: ignore[misc]
+    claims = api.request("GET", f"{prefix}/namespaces/{namespace}/resourceclaims")["items"]
+    assert len(claims) == len(pods)
+    assert all(each["status"]["reservedFor"] for each in claims)
+    release_claims(api)
