@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 from tests.worlds import made, node, pod
 
+from koordinator.api.kube_version import V1_35
+from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.meta import KubeObject
 from koordinator.scheduler.explain import Explanation
 from koordinator.simulator.explanations import explain_pods
@@ -135,7 +137,9 @@ def test_a_class_that_a_gate_keeps_from_serving_is_not_a_matter_of_nodes() -> No
     served = device_class("gpu", extendedResourceName="example.com/gpu")
     asks = pod("p", requests={"example.com/gpu": 1}, limits={"example.com/gpu": 1})
 
-    remedies = explained(served, asks).remedies
+    gates = FeatureGates.parse("", V1_35)  # later it is on
+    (found,) = explain_pods([node("n"), served, asks], ["default/p"], gates=gates)
+    remedies = found.remedies
     assert [one.kind for one in remedies] == ["enable-gate"]
     assert "feature gate DRAExtendedResource" in remedies[0].text
     assert not remedies[0].tried

@@ -17,6 +17,7 @@ from tests.unit.scheduler.plugins.test_dynamic_resources import (
 from tests.worlds import made, node
 
 from koordinator.api.dynamic_resources import DeviceClass, ResourceClaim, ResourceSlice
+from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.pod import Pod
 from koordinator.domain.dynamic_resources import inventory
 from koordinator.scheduler.loop import Unschedulable
@@ -29,13 +30,26 @@ ODD: list[dict[str, Any]] = [
     {"attributes": {"": {"int": 1}, "/": {"int": 1}, "a/b/c": {"string": "x"}}},
     {"attributes": {"index": {"string": "0"}, f"{DRIVER}/index": {"int": 0}}},
     {"capacity": {"memory": {"value": "-1"}, "x/y/z": {"value": "1e30"}}},
-    {"consumesCounters": [{"counterSet": "nobody", "counters": {"has": {"value": "1"}}}]},
     {"nodeName": "elsewhere", "allNodes": False},
 ]
 UNREADABLE: list[dict[str, Any]] = [  # no selector can be asked about them
     {"attributes": {"none": {}, "index": {"int": 0}}},
     {"attributes": {"index": {"version": "1.2"}}},
 ]
+
+
+@pytest.mark.parametrize(("gates", "given"), [("DRAPartitionableDevices=false", 1), ("", 0)])
+def test_counters_that_nobody_has_spoil_their_pool(
+    embedded: NewEmbedded, gates: str, given: int
+) -> None:
+    """Where counters count: from Kubernetes 1.36 on by default."""
+    takes = [{"counterSet": "nobody", "counters": {"has": {"value": "1"}}}]
+    devices = [{"name": "odd", "consumesCounters": takes}, {"name": "gpu-0"}]
+    strange = slice_of("n", 0, devices=devices)
+    on = FeatureGates.parse(gates)
+    one = embedded(node("n"), strange, GPUS, claim("c", 1, "true"), user("p", "c"), gates=on)
+
+    assert len(places(one)) == given
 
 
 def test_a_slice_of_two_thousand_devices_is_searched(embedded: NewEmbedded) -> None:
