@@ -109,14 +109,11 @@ def is_exact_match(
 ) -> bool:
     """Return whether the named resources are asked for as they are reserved.
 
-    The first name that neither has ends the comparison, as in the original.
+    A name that neither has says nothing, wherever it stands; in the original the comparison ends
+    there.
     """
-    for name in wanted.resource_names if wanted is not None else ():
-        if name not in requests and name not in reserved:
-            return True
-        if requests.get(name) != reserved.get(name):
-            return False
-    return True
+    names = wanted.resource_names if wanted is not None else ()
+    return all(requests.get(name) == reserved.get(name) for name in names)
 
 
 def matches_affinity(

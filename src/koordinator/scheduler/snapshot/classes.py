@@ -10,12 +10,14 @@ reservation means by its name.
 import weakref
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import count
 from typing import Any, Protocol
 
 import msgspec
 import numpy as np
 
+from koordinator.api.core import Toleration
 from koordinator.api.meta import OwnerReference
 from koordinator.api.pod import Pod, PodResourceClaimStatus, PodSpec
 from koordinator.domain.pod_requests import (
@@ -57,7 +59,7 @@ NEW_CLASSES = 1 << 10
 _SHARE = 16
 
 _Served = tuple[tuple[str, str], ...]  # (resource, class)
-_encode = msgspec.msgpack.Encoder(enc_hook=str).encode
+_encode = msgspec.msgpack.Encoder(enc_hook=str, order="deterministic").encode
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -126,10 +128,14 @@ class PodClasses:
         return len(self._by_key)
 
     def of(self, pod: Pod) -> PodClass:
-        """Return the pod's class.  Cost of a known one: an encoding and a look-up."""
+        """Return the pod's class.  Cost of a known one: an encoding and a look-up.
+
+        The order of keys and of tolerations makes no other class.
+        """
         meta, spec = pod.metadata, pod.spec
-        if spec.node_name:
-            spec = msgspec.structs.replace(spec, node_name="")
+        tolerations = _in_order(spec.tolerations) if len(spec.tolerations) > 1 else spec.tolerations
+        if spec.node_name or tolerations is not spec.tolerations:
+            spec = msgspec.structs.replace(spec, node_name="", tolerations=tolerations)
         annotations = _relevant(meta.annotations)
         served = self._served(pod)
         key = (
@@ -262,6 +268,13 @@ class PodClasses:
             claims_made=pod.status.resource_claim_statuses if spec.resource_claims else (),
             served=tuple((columns[each], by) for each, by in served if each in columns),
         )
+
+
+@lru_cache(1 << 12)
+def _in_order(tolerations: tuple[Toleration, ...]) -> tuple[Toleration, ...]:
+    """Return tolerations in an order of their own: which one tolerates a taint is all the same."""
+    ordered = tuple(sorted(tolerations, key=_encode))
+    return tolerations if ordered == tolerations else ordered
 
 
 def _relevant(annotations: Mapping[str, str]) -> frozenset[tuple[str, str]] | None:

@@ -54,7 +54,9 @@ def term(key: str, operator: str, *values: str) -> dict[str, str]:
         (affinity(name="q"), {}, MatchResult.OTHER_NAME),
         ({**affinity(name="r"), **exactly("cpu")}, {}, MatchResult.NOT_EXACT),
         (exactly("cpu"), {}, MatchResult.NOT_EXACT),
-        (exactly("gpu", "cpu"), {}, MatchResult.MATCHED),  # as the original has it
+        (exactly("gpu", "cpu"), {}, MatchResult.NOT_EXACT),  # what neither has says nothing
+        (exactly("cpu", "gpu"), {}, MatchResult.NOT_EXACT),
+        (exactly("gpu"), {}, MatchResult.MATCHED),
         (affinity(reservationSelector={"pool": "x"}), {}, MatchResult.OTHER_AFFINITY),
         (
             affinity(reservationSelector={"pool": "x"}),
