@@ -137,7 +137,7 @@ spec: {containers: [{name: c, image: busybox, resources: {requests: {cpu: "%s"}}
         (
             "2",
             (
-                "0 of 2 members find a place; the next one: too little cpu is free "
+                "1 of 2 members finds a place; the next one: too little cpu is free "
                 "(cpu: asks for 2, 1 of 1 free)"
             ),
         ),

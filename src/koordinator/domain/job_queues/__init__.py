@@ -14,7 +14,7 @@ The original has no queues; the idea is that of kube-queue (github.com/kube-queu
 from koordinator.domain.job_queues.cache import JobQueueCache
 from koordinator.domain.job_queues.job import QueuedJob
 from koordinator.domain.job_queues.positions import QueuePosition, ReportedPositions
-from koordinator.domain.job_queues.queue import JobQueue
+from koordinator.domain.job_queues.queue import JobQueue, is_smaller
 from koordinator.domain.job_queues.rules import QueueRules
 
 __all__ = [
@@ -24,4 +24,5 @@ __all__ = [
     "QueueRules",
     "QueuedJob",
     "ReportedPositions",
+    "is_smaller",
 ]

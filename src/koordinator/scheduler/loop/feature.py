@@ -8,6 +8,7 @@ all of them are put together (``scheduler.assembly``).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar, Concatenate, ParamSpec, Protocol, TypeVar
 
 from koordinator.api.pod import Pod
@@ -34,6 +35,18 @@ class Unit(Protocol):
     def decide(self) -> int:
         """Decide, and hand to the bindings what has a place; return how many pods were tried."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class GateReport:
+    """Place of a pod in front of a feature's gate."""
+
+    reason: str
+    detail: str  # position, the first in line and what that one waits for
+    position: int = 0  # 1: the next one; 0: there is no order
+    ahead: tuple[str, ...] = ()
+    #: What would let the pod pass, if it finds a node then: a kind of remedy and its text.
+    remedies: tuple[tuple[str, str], ...] = ()
 
 
 class Feature:
@@ -84,6 +97,13 @@ class Feature:
 
     def pre_enqueue(self, pod: Pod) -> Refusal | None:
         """Return why a pod that no plugin keeps out must not enter the queue; None: it may."""
+        raise NotImplementedError
+
+    def gate_report(self, pod: Pod) -> GateReport | None:
+        """Return what exactly a pod that ``pre_enqueue`` keeps out waits for; None: nothing.
+
+        Called to explain it; changes nothing.
+        """
         raise NotImplementedError
 
     def gate_answered(self, pod: Pod, gate: QueueGate | None) -> None:
@@ -200,6 +220,8 @@ class Hooks:
         self.timed = self._having(Feature.timed)
         gated = [f for f in self.features if type(f).pre_enqueue is not Feature.pre_enqueue]
         self.pre_enqueue = tuple((f.gate, f.pre_enqueue) for f in gated)
+        reporting = [f for f in gated if type(f).gate_report is not Feature.gate_report]
+        self.gate_report = tuple((f.gate, f.gate_report) for f in reporting)
         self.gate_answered = self._having(Feature.gate_answered)
         self.take_ready = self._having(Feature.take_ready)
         self.wake = self._having(Feature.wake)

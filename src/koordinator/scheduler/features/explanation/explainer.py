@@ -18,6 +18,7 @@ from koordinator.scheduler.explain import (
     CauseReport,
     Explanation,
     Question,
+    QueueStatus,
     Remedy,
     ask,
     causes,
@@ -28,6 +29,7 @@ from koordinator.scheduler.explain import (
     short_gang,
     smaller_gang,
 )
+from koordinator.scheduler.loop.feature import GateReport
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.queue import QueuedPod, QueueState
 from koordinator.scheduler.snapshot import PodClass
@@ -106,15 +108,18 @@ class _Explainer:
         self._profile = self._cycle.profile
 
     def explain(self, pod_class: PodClass) -> Explanation:
-        queued = self._queued
+        queued, state = self._queued, self._handle.state
         refused = self._why_refused()
-        with Transaction(self._handle.state) as transaction:
+        with Transaction(state) as transaction:
             gang = self._place_gang(transaction)
             left = gang.left if gang is not None else ((queued.pod, pod_class),)
             who, who_class = left[0]
             asked = self._ask(who, who_class)
             gates = self._gates(gang is not None)
             gates = [gate for gate in gates if not _is_said(gate, asked.found.refusals)]
+            line = self._line()
+            if line is not None:
+                gates.append(Cause(line[0], line[1].reason))
             choice = None
             if asked.found.fits:
                 choice = self._choose(who, who_class)
@@ -122,6 +127,10 @@ class _Explainer:
                 refused = refused or choice
             held = [] if refused is None else [Cause(refused.plugin, refused.reason)]
             told = tuple(causes(asked, [*gates, *held]))
+            if line is not None:
+                told = tuple(
+                    replace(c, detail=line[1].detail) if c.plugin == line[0] else c for c in told
+                )
             fits = isinstance(choice, NodeChoice) and not gates and not held
             node = choice.node if isinstance(choice, NodeChoice) and fits else ""
             headroom = empty_cluster(asked)
@@ -138,8 +147,8 @@ class _Explainer:
                 gang=gang.text if gang else "",
                 nearest=tuple(nearest_nodes(asked)) if not fits else (),
                 empty_cluster=headroom,
-                remedies=() if fits else self._remedies(asked, gates, held, gang),
-                queue=queue_status(self._handle.queue, queued, self._profile),
+                remedies=() if fits else self._remedies(asked, gates, held, gang, line),
+                queue=self._queue_status(line),
                 last_message=queued.message,
             )
 
@@ -151,6 +160,19 @@ class _Explainer:
             return ReserveRefusal(EXTENDER, str(error))
         refusal = self._cycle.extenders.refusal(pod) if choice is None else ""
         return ReserveRefusal(EXTENDER, refusal) if refusal else choice
+
+    def _line(self) -> tuple[str, GateReport] | None:
+        """Return the gate of a feature that keeps the pod out, and its place there."""
+        answers = (
+            (gate, report(self._queued.pod)) for gate, report in self._handle.hooks.gate_report
+        )
+        return next(((gate, answer) for gate, answer in answers if answer is not None), None)
+
+    def _queue_status(self, line: tuple[str, GateReport] | None) -> QueueStatus:
+        status = queue_status(self._handle.queue, self._queued, self._profile)
+        if line is None or not line[1].position:
+            return status
+        return replace(status, position=line[1].position, ahead=line[1].ahead)
 
     def _why_refused(self) -> ReserveRefusal | None:
         """Return why a feature sees no place for what is decided together with the pod."""
@@ -167,11 +189,23 @@ class _Explainer:
         gates: Sequence[Cause],
         held: Sequence[Cause],
         gang: "_GangTrial | None",
+        line: tuple[str, GateReport] | None,
     ) -> tuple[Remedy, ...]:
         """Return what would help; ``held`` is what nobody knows a way out of."""
-        found = tuple(remedies(asked, gang.left if gang is not None else ()))
+        found = tuple(remedies(asked, gang.left if gang is not None and gang.is_short else ()))
         if gang is not None and not gates and not held:
             found += tuple(smaller_gang(gang.group, gang.count))
+        if line is not None:
+            enough = asked.found.fits and len(gates) == 1 and not held
+            found = (
+                *(
+                    Remedy(kind=kind, text=text, sufficient=enough)
+                    for kind, text in line[1].remedies
+                ),
+                *found,
+            )
+            if enough:
+                return found
         if not gates and not held:
             return found
         rest = tuple(replace(one, sufficient=False) for one in found)
@@ -238,10 +272,11 @@ class _Explainer:
         return found
 
     def _place_gang(self, transaction: Transaction) -> "_GangTrial | None":
-        """Place the members of the pod's gang until one finds no place; tell who is left.
+        """Place as many members of the pod's gang as find places; return who is left.
 
-        None if the pod goes alone, or its gang is not whole yet.  If all find places, the pod
-        itself is left, and has none yet.
+        None if the pod goes alone, or its gang is not whole yet.  The answer is the same whichever
+        member is asked about: the order of the members is their own, and a member that finds no
+        place keeps none of the others from one.  If all find places, the pod itself is left.
         """
         active = next(iter(self._profile.gangs), None)
         pod, state = self._queued.pod, self._handle.state
@@ -251,29 +286,45 @@ class _Explainer:
         if cache.shortage(pod):
             return None
         attempt = cache.attempt(pod)
-        others = [key for key in attempt.members if key != pod.key and key in state.unbound]
-        keys = [*others, pod.key]
-        count = 0
-        while count < len(others) and self._place(
-            transaction, keys[count], *state.unbound[keys[count]]
-        ):
-            count += 1
+        keys = sorted(key for key in attempt.members if key in state.unbound)
+        keys += [pod.key] if pod.key not in keys else []
+        left = self._without_place(keys)
+        for key in (key for key in keys if key not in left and (left or key != pod.key)):
+            self._place(transaction, key, *state.unbound[key])
+        count = len(keys) - len(left)
         what = "finds" if count == 1 else "find"
-        text = f"gang group {attempt.group_id}: {count} of {len(keys)} members {what} a place; "
-        text += f"pod {keys[count]} is the next one"
-        left = tuple(state.unbound[key] for key in keys[count:])
+        text = f"gang group {attempt.group_id}: {count} of {len(keys)} members {what} a place"
+        if left:
+            text += f"; pod {left[0]} is the next one"
         group = cache.gang_of(pod) if len(attempt.group_id.split(",")) == 1 else None
-        return _GangTrial(left, text, count, group)
+        members = tuple(state.unbound[key] for key in left or (pod.key,))
+        return _GangTrial(members, text, count, group, is_short=bool(left))
+
+    def _without_place(self, keys: Sequence[str]) -> list[str]:
+        """Return the members that find no place; tried in two orders, the better one counts."""
+        state = self._handle.state
+
+        def left_over(order: Sequence[str]) -> list[str]:
+            with Transaction(state) as trial:
+                return [key for key in order if not self._place(trial, key, *state.unbound[key])]
+
+        least = left_over(keys)
+        if least:
+            size = {key: sum(n for _, n in state.unbound[key][1].demand) for key in keys}
+            by_size = left_over(sorted(keys, key=lambda key: (size[key], key)))
+            least = min(least, by_size, key=len)
+        return sorted(least)
 
 
 @dataclass(frozen=True, slots=True)
 class _GangTrial:
     """What came of placing the members of a gang in thought."""
 
-    left: tuple[tuple[Pod, PodClass], ...]  # without a place, the first of them found none
+    left: tuple[tuple[Pod, PodClass], ...]  # without a place; the pod itself if there are none
     text: str
-    count: int  # of those that have one
+    count: int  # of those that find one
     group: Gang | None  # None: several gangs start together
+    is_short: bool  # some find none
 
 
 def _is_said(gate: Cause, refusals: Sequence[Cause]) -> bool:

@@ -18,7 +18,7 @@ from koordinator.scheduler.features.quotas.queues import EVENTS, GATE, JobQueues
 from koordinator.scheduler.features.quotas.revocation import QuotaRevoke
 from koordinator.scheduler.features.quotas.status import QuotaStatus
 from koordinator.scheduler.features.quotas.terminating_pods import TerminatingPods
-from koordinator.scheduler.loop.feature import Ask, Feature, Page
+from koordinator.scheduler.loop.feature import Ask, Feature, GateReport, Page
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin, QuotaLedger
 from koordinator.scheduler.queue import QueuedPod
@@ -64,6 +64,13 @@ class JobQueueFeature(Feature):
     def pre_enqueue(self, pod: Pod) -> Refusal | None:
         """Return in which queue a pod waits for its turn; empty: in none."""
         return self._queues.refusal(pod)
+
+    def gate_report(self, pod: Pod) -> GateReport | None:
+        """Return the place of a pod's job in the queue of its quota, and who is first there."""
+        job = self._queues.job_for(pod)
+        if job is None or self._queues.cache.may_be_tried(job.id):
+            return None
+        return self.places.report(job)
 
     def take_ready(self) -> Iterable[str]:
         """Return the pods that have newly come to the front."""

@@ -1,16 +1,25 @@
 """What jobs that wait in queues are told of their places, little by little."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
+from koordinator.api.annotations.quota import QUEUE_POLICY, QueuePolicy
 from koordinator.domain.gangs import GangCache
-from koordinator.domain.job_queues import QueuePosition, ReportedPositions
+from koordinator.domain.job_queues import (
+    QueuedJob,
+    QueuePosition,
+    QueueRules,
+    ReportedPositions,
+    is_smaller,
+)
 from koordinator.foundation.clock import Clock
 from koordinator.scheduler.features.quotas.queues import JobQueues
+from koordinator.scheduler.loop.feature import GateReport
 from koordinator.scheduler.loop.reporter import GATED, Reporter
 from koordinator.scheduler.snapshot import ClusterState
 
 TELL_S = 1.0
 TELLS = 50  # places told each time
+_AHEAD = 5  # jobs that are named
 _HEAD_CHARS = 200  # of what is said about the first job, in what others are told
 
 
@@ -38,6 +47,25 @@ class QueuePlaces:
     def place_of(self, job_id: str) -> tuple[int, str] | None:
         """Return the place and the reason that a job has been told last."""
         return self._texts.get(job_id)
+
+    def report(self, job: QueuedJob) -> GateReport:
+        """Return the place of a job that is not in front, and what would let it pass."""
+        quota = self._queues.cache.quota_of(job.id)
+        rules = self._queues.cache.queues[quota].rules
+        order = list(self._queues.in_order(quota))
+        position = next(n for n, other in enumerate(order, start=1) if other.id == job.id)
+        first = order[0]
+        detail = f"position {position} of {len(order)} ({rules.policy}); {first.id} is first"
+        why = self._message_of(first.pod).partition(" preemption:")[0]
+        if why:
+            detail += f" and waits: {why[:_HEAD_CHARS].rstrip('. ')}"
+        return GateReport(
+            f"waits for its turn in the queue of quota {quota}",
+            detail,
+            position,
+            tuple(other.id for other in order[: position - 1][:_AHEAD]),
+            tuple(_ways_to_pass(job, first, position, quota, rules)),
+        )
 
     def is_waiting(self, job_id: str) -> bool:
         """Return whether a job is in a queue."""
@@ -93,3 +121,21 @@ class QueuePlaces:
             for gang_id in job_id.split(","):
                 if gang_id in gangs.gangs:
                     gangs.changed[gang_id] = None
+
+
+def _ways_to_pass(
+    job: QueuedJob, first: QueuedJob, position: int, quota: str, rules: QueueRules
+) -> Iterator[tuple[str, str]]:
+    """Yield how a job could come to the front of its queue."""
+    if position == 2:  # noqa: PLR2004 -- the next one
+        yield "wait", f"wait until {first.id} starts, or delete it: {job.id} is the next one"
+    text = f"a priority above {first.priority} (it has {job.priority})"
+    yield "priority", f"{text}: it is the first in the queue then"
+    if rules.policy is QueuePolicy.STRICT and is_smaller(job.request, first.request):
+        yield (
+            "queue-policy",
+            (
+                f"let the annotation {QUEUE_POLICY} of quota {quota} be {QueuePolicy.BACKFILL}: "
+                "jobs that ask for less than the first may pass it then"
+            ),
+        )

@@ -72,6 +72,11 @@ class JobQueues:
             return None
         return Refusal(f"waits for its turn in the queue of quota {quota}")
 
+    def job_for(self, pod: Pod) -> QueuedJob | None:
+        """Return the job that a pod belongs to, whoever stands for it; None: it is in no queue."""
+        gangs = self._gangs_of(pod)
+        return self.cache.job(pod.key if gangs is None else _group_id(gangs, pod))
+
     def may_be_tried(self, pod: Pod) -> bool:
         """Return whether a pod that has passed may still be tried: nobody came before it since."""
         job = self.cache.job_of(pod.key)
