@@ -193,7 +193,7 @@ function Explained(props: { told: Explanation }): JSX.Element {
             {told.remedies.map((one) => (
               <li>
                 {one.text}
-                {one.tried === false ? ' (nobody can try that here)' : one.sufficient === false ? ' (not enough alone)' : ''}
+                {one.tried === false ? ' (not tried)' : one.sufficient === false ? ' (not enough alone)' : ''}
               </li>
             ))}
           </ul>

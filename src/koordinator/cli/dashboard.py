@@ -21,6 +21,7 @@ from koordinator.cli.dataclass_flags import with_flags
 from koordinator.cli.decision_archives import FileArchive, ServerArchive
 from koordinator.cli.descheduler_flags import read_descheduler_configuration
 from koordinator.cli.descheduler_plugins import descheduler_plugins_for
+from koordinator.cli.extender_connector import extender_connector
 from koordinator.cli.manifests import STDIN, files_below, read_manifests
 from koordinator.cli.output import console
 from koordinator.cli.recording import opened_recording, recorded_configuration
@@ -80,7 +81,7 @@ def dashboard(flags: DashboardFlags) -> None:
             serve(flags, live, clock, cleanup, cluster=cluster)
         else:
             other = _other_source(flags, clock)
-            serve(flags, _source(flags, clock), clock, cleanup, other=other)
+            serve(flags, _source(flags, clock, cleanup), clock, cleanup, other=other)
         while not stopping.wait(0.5):
             pass
 
@@ -207,9 +208,9 @@ def _reviewed(reviewer: Callable[[], Cluster] | None, clock: Clock) -> AccessPol
 # -- sources ---------------------------------------------------------------------------------
 
 
-def _source(flags: DashboardFlags, clock: Clock) -> ClusterSource:
+def _source(flags: DashboardFlags, clock: Clock, cleanup: ExitStack) -> ClusterSource:
     if flags.files:
-        return _manifests(flags.files, flags.config, clock)
+        return _manifests(flags.files, flags.config, clock, cleanup)
     if flags.recording is not None:
         return _recording(flags, flags.recording, clock)
     return simulation_source(flags, clock)
@@ -225,7 +226,9 @@ def _other_source(flags: DashboardFlags, clock: Clock) -> ClusterSource | None:
     return simulation_source(changed, clock)
 
 
-def _manifests(paths: Sequence[str], config: str, clock: Clock) -> ManifestSource:
+def _manifests(
+    paths: Sequence[str], config: str, clock: Clock, cleanup: ExitStack
+) -> ManifestSource:
     if STDIN in paths:
         raise InputError("found -; accepted is a file or folder", source="-f")
     configuration = read_configuration(config)
@@ -237,6 +240,7 @@ def _manifests(paths: Sequence[str], config: str, clock: Clock) -> ManifestSourc
         clock.now_s,
         out_of_tree=plugins_for(configuration),
         config_name=config,
+        connect=extender_connector(cleanup),
     )
     source.load()  # what can't be read is told here, not in the browser
     return source

@@ -1,6 +1,7 @@
 """``koord explain``: why pods wait, and what would help."""
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from dataclasses import replace as replaced
 from pathlib import Path
@@ -15,7 +16,13 @@ from koordinator.api.pod import Pod
 from koordinator.cli.compatibility_level import read_gates
 from koordinator.cli.configuration import Config, plugins_for, read_configuration
 from koordinator.cli.dataclass_flags import with_flags
-from koordinator.cli.explanation_text import by_cause, print_explanations, print_overview
+from koordinator.cli.explanation_text import (
+    by_cause,
+    print_explanations,
+    print_gangs,
+    print_overview,
+)
+from koordinator.cli.extender_connector import extender_connector
 from koordinator.cli.flags import Files, GatesOfScheduler, KubeVersionFlag, Now, Print, Strict
 from koordinator.cli.help_pages import HelpGroup
 from koordinator.cli.input_objects import InputObjects
@@ -26,11 +33,14 @@ from koordinator.cli.output import Output, console, print_data, warn
 from koordinator.cli.pod_conditions import LIMITED, explain_by_conditions
 from koordinator.cli.scope import ScopeFlags
 from koordinator.cli.times import parse_time
+from koordinator.domain.gangs import gang_id, group_reference
 from koordinator.foundation.clock import SystemClock
 from koordinator.scheduler.explain import Explanation
 from koordinator.scheduler.features.explanation.explainer import PLACED
 from koordinator.scheduler.ingest import is_over
 from koordinator.simulator.explanations import explain_pods, explain_waiting
+
+IS_PLACED = ("placed", "ended")  # verdicts on members of gangs that wait no more
 
 explain = typer.Typer(
     cls=HelpGroup, help="Why pods wait, and what would help.", no_args_is_help=True
@@ -108,14 +118,16 @@ def _waiting(flags: ExplainFlags) -> list[tuple[Explanation, tuple[str, ...]]]:
     if live.lacks_nodes:
         told = [(one, (one.pod,)) for one in explain_by_conditions(live.objects)]
     else:
-        told = explain_waiting(
-            live.objects,
-            configuration,
-            now_s=flags.now_s,
-            out_of_tree=plugins_for(configuration),
-            source=flags.config,
-            gates=flags.gates(),
-        )
+        with ExitStack() as cleanup:
+            told = explain_waiting(
+                live.objects,
+                configuration,
+                now_s=flags.now_s,
+                out_of_tree=plugins_for(configuration),
+                source=flags.config,
+                gates=flags.gates(),
+                connect=extender_connector(cleanup),
+            )
     if not flags.scope.is_narrow:
         return told
     meant = flags.scope.keys(live.objects)
@@ -146,7 +158,6 @@ def explain_pod(
 
     The scheduler is run on a copy until nothing moves any more; what waits then is explained.
     """
-    configuration = read_configuration(flags.config)
     live = flags.read()
     objects = live.objects
     keys = flags.scope.full_names(names or (), live.namespace)
@@ -170,15 +181,7 @@ def explain_pod(
     if live.lacks_nodes:
         explained = explain_by_conditions(objects, left)
     elif left or not gone:
-        explained = explain_pods(
-            objects,
-            left,
-            configuration,
-            now_s=flags.now_s,
-            out_of_tree=plugins_for(configuration),
-            source=flags.config,
-            gates=flags.gates(),
-        )
+        explained = _explained(objects, left, flags)
     if not names:
         explained = [one for one in explained if one.verdict != PLACED]
     if flags.output is not Output.TABLE:
@@ -190,6 +193,65 @@ def explain_pod(
     elif not gone:
         console().print("no pod waits")
     print_moves(console(), moves)
+
+
+@explain.command("gang")
+@with_flags
+def explain_gang(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="namespace/name of gangs, repeatable; default: all that wait."),
+    ] = None,
+    *,
+    flags: ExplainFlags,
+) -> None:
+    """Tell how many members of a gang find places, what blocks the rest, and what would help."""
+    live = flags.read()
+    objects = live.objects
+    members: dict[str, list[str]] = {}
+    for obj in objects:
+        gang = gang_id(obj.metadata, group_reference(obj.spec)) if isinstance(obj, Pod) else ""
+        if gang:
+            members.setdefault(gang, []).append(obj.key)
+    wanted = flags.scope.full_names(names, live.namespace) if names else list(members)
+    for name in wanted:
+        if name not in members:
+            known = ", ".join(sorted(members)[:10]) or "none: no pod is in a gang"
+            raise InputError(f"no gang {name}; known gangs: {known}", source="explain gang")
+    pods = {pod.key: pod for pod in objects if isinstance(pod, Pod)}
+    asked = {
+        next((key for key in members[name] if not pods[key].spec.node_name), members[name][0]): name
+        for name in wanted
+    }
+    if live.lacks_nodes:
+        explained = explain_by_conditions(objects, list(asked))
+    else:
+        explained = _explained(objects, list(asked), flags) if asked else []
+    told = [(asked[one.pod], one) for one in explained if names or one.verdict not in IS_PLACED]
+    if flags.output is not Output.TABLE:
+        data = [{"name": gang, **_as_data(one)} for gang, one in told]
+        print_data({"gangs": data}, flags.output)
+    elif told:
+        print_gangs(console(), [(gang, len(members[gang]), one) for gang, one in told])
+    else:
+        console().print("no gang waits")
+
+
+def _explained(
+    objects: Sequence[KubeObject], keys: Sequence[str], flags: ExplainFlags
+) -> list[Explanation]:
+    configuration = read_configuration(flags.config)
+    with ExitStack() as cleanup:
+        return explain_pods(
+            objects,
+            keys,
+            configuration,
+            now_s=flags.now_s,
+            out_of_tree=plugins_for(configuration),
+            source=flags.config,
+            gates=flags.gates(),
+            connect=extender_connector(cleanup),
+        )
 
 
 def _as_data(one: Explanation) -> dict[str, Any]:

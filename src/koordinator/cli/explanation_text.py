@@ -1,5 +1,6 @@
 """Explanations as people read them: sentences first, the scheduler's own words after them."""
 
+import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -22,6 +23,13 @@ _STATES = {
     "in-flight": "being placed",
 }
 
+EVENTS_NAMED = 4  # objects that are waited for, before the rest is only counted
+#: What events say after the object that they are about.
+_EVENT = re.compile(
+    r" (?:comes|goes|changes|asks for less|offers other amounts|declares other features"
+    r"|gets other \w+|loses its last gate)$"
+)
+
 Line = tuple[int, str]  # how far it is indented, and what it says
 
 
@@ -32,6 +40,12 @@ def print_explanations(printer: Console, told: Sequence[Explanation]) -> None:
         groups.setdefault(_alike(one), []).append(one)
     for alike in groups.values():
         _print(printer, _lines(alike[0], [one.pod for one in alike]))
+
+
+def print_gangs(printer: Console, told: Sequence[tuple[str, int, Explanation]]) -> None:
+    """Print what is explained of gangs: their names, how many pods they have, of one member."""
+    for gang, count, one in told:
+        _print(printer, _lines(one, [f"gang {gang} ({_pods(count)})"]))
 
 
 def print_overview(
@@ -83,10 +97,11 @@ def _overview(
         if detail:
             on = next((c.on[0] for c in first.causes if c.detail == detail and c.on), first.pod)
             yield 4, f"such as {on}: {detail}"
-        helping = next((r for r in first.remedies if r.sufficient), None)
-        if helping is not None:
+        enough = [r for r in first.remedies if r.sufficient]
+        for helping in (enough or first.remedies)[:1]:
             whom = "" if len(told) == 1 and len(names) == 1 else f" ({first.pod})"
-            yield 4, f"would help{whom}: {helping.text}"
+            besides = "" if helping.sufficient else " (not enough alone)"
+            yield 4, f"would help{whom}: {helping.text}{besides}"
     yield 0, "koord explain pod NAMESPACE/NAME tells everything of one of them"
 
 
@@ -157,7 +172,7 @@ def _remedies(remedies: Sequence[Remedy]) -> Iterator[Line]:
         yield 2, "what would help:"
     for one in remedies:
         besides = "" if one.sufficient else " (not enough alone)"
-        yield 4, f"- {one.text}{besides if one.tried else ' (nobody can try that here)'}"
+        yield 4, f"- {one.text}{besides if one.tried else ' (not tried)'}"
 
 
 def _queue(queue_status: QueueStatus) -> Iterator[Line]:
@@ -168,9 +183,20 @@ def _queue(queue_status: QueueStatus) -> Iterator[Line]:
     yield 2, f"queue: {state}{before}; {tried} since {queue_status.since}"
     events = [word for one in queue_status.woken_by for word in one.partition(": ")[2].split(", ")]
     if events:
-        yield 4, f"tried again when one of these happens: {', '.join(dict.fromkeys(events))}"
+        yield 4, f"tried again when: {_in_short(list(dict.fromkeys(events)))}"
     if queue_status.retry_at:
         yield 4, f"tried again at {queue_status.retry_at} at the latest"
+
+
+def _in_short(events: Sequence[str]) -> str:
+    """Return the objects whose events put the pod back, in one line: ``-o json`` has the events."""
+    things = dict.fromkeys(_thing(event) for event in events)
+    return f"{_listed(list(things), EVENTS_NAMED)} changes" if things else ""
+
+
+def _thing(event: str) -> str:
+    """Return the object of an event such as ``a Node gets other labels``."""
+    return _EVENT.sub("", event)
 
 
 def _words(cause: CauseReport) -> str:
@@ -187,9 +213,9 @@ def _alike(one: Explanation) -> object:
     return msgspec.json.encode((one.causes, one.nearest, one.remedies, state))
 
 
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - NAMED
-    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
+def _listed(names: Sequence[str], most: int = NAMED) -> str:
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def _pods(count: int) -> str:

@@ -19,7 +19,7 @@ from koordinator.api.pod import Pod
 from koordinator.domain.gangs import gang_id, group_reference
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.scheduler.loop.handle import SchedulerHandle
-from koordinator.scheduler.queue import QueuedPod
+from koordinator.scheduler.queue import QueuedPod, QueueState
 from koordinator.simulator.gauge import waiting_cause
 
 UNTRIED = "nobody has tried it yet"
@@ -199,7 +199,7 @@ def _with_their_gangs(
     )
 
 
-_Rank = tuple[int, float, int]
+_Rank = tuple[int, int, float, int]  # gated, priority, since, sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +261,9 @@ class WaitingSurvey:
             said = (queued.message, queued.rejected_by, queued.pending_on, queued.gated_by)
             times = (queued.attempts, queued.first_attempt_s, queued.queued_at_s)
             heard = (*said, queued.state, *times)
-            self._ranks.append((-queued.priority, queued.queued_at_s, queued.sequence))
+            is_gated = queued.state is QueueState.GATED
+            rank = (int(is_gated), -queued.priority, queued.queued_at_s, queued.sequence)
+            self._ranks.append(rank)
         known = self._known.get(key)
         if known is None or known.pod is not pod or known.heard != heard:
             self._is_different = True
@@ -300,14 +302,17 @@ class WaitingSurvey:
         return "", ""
 
 
-_UNRANKED: _Rank = (0, 0.0, -1)  # in no queue
+_UNRANKED: _Rank = (0, 0, 0.0, -1)  # in no queue
 
 
 def _positions(ranks: Sequence[_Rank]) -> IntColumn:
-    """Return who would be tried when, if all of them were ready; 0 for those in no queue."""
-    columns = np.array(ranks, np.float64).reshape(-1, 3)
-    order = np.lexsort((columns[:, 2], columns[:, 1], columns[:, 0]))
-    order = order[columns[order, 2] >= 0]
+    """Return who would be tried when, if all of them were ready; 0 for those in no queue.
+
+    Pods that a gate keeps out, such as the queue of a quota, come after all others.
+    """
+    columns = np.array(ranks, np.float64).reshape(-1, 4)
+    order = np.lexsort((columns[:, 3], columns[:, 2], columns[:, 1], columns[:, 0]))
+    order = order[columns[order, 3] >= 0]
     positions = np.zeros(len(ranks), np.int64)
     positions[order] = np.arange(1, len(order) + 1)
     return positions

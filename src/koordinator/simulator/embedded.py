@@ -5,6 +5,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from msgspec.structs import replace
+
 from koordinator.api.defaults import with_defaults
 from koordinator.api.dynamic_resources import ClaimAllocation, ResourceClaim
 from koordinator.api.kubescheduler import (
@@ -80,6 +82,12 @@ def no_extender(_: ExtenderConfig) -> NoReturn:
         "found an extender; accepted here is none, since nothing outside is asked "
         "(koord schedule and koord scheduler ask)"
     )
+
+
+def without_binding(configuration: KubeSchedulerConfiguration) -> KubeSchedulerConfiguration:
+    """Return a configuration whose extenders filter and score but never bind: for dry runs."""
+    extenders = tuple(replace(one, bind_verb="") for one in configuration.extenders)
+    return replace(configuration, extenders=extenders)
 
 
 class Embedded:

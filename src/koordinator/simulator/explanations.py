@@ -17,10 +17,11 @@ from koordinator.domain.reservations.reserve_pod import OVER, spoken_name
 from koordinator.foundation.errors import InputError, NotFoundError
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.explain import Explanation
+from koordinator.scheduler.extenders import Connect
 from koordinator.scheduler.features.explanation.explainer import PLACED, explain, key_of
 from koordinator.scheduler.ingest import is_over
 from koordinator.scheduler.loop import Bound, Outcome, SchedulerOptions
-from koordinator.simulator.embedded import STOCK, Embedded
+from koordinator.simulator.embedded import STOCK, Embedded, without_binding
 from koordinator.simulator.forecast import forecast
 
 ENDED, LOST = "ended", "lost"
@@ -35,17 +36,25 @@ def explain_pods(
     out_of_tree: Iterable[PluginSpec[Any]] = (),
     source: str = "",
     gates: FeatureGates = NO_GATES,
+    connect: Connect | None = None,
 ) -> list[Explanation]:
     """Explain pods, ``namespace/name``; without names all that wait.
 
-    A pod that is asked about by name is also told when it would start.
+    A pod that is asked about by name is also told when it would start.  ``connect`` reaches the
+    extenders of the configuration; they are never asked to bind.
     Raises InputError for a name that no pod has.
     """
     specs = tuple(out_of_tree)
 
     def world() -> tuple[Embedded, list[Outcome]]:
         return _settled(
-            objects, configuration, now_s=now_s, out_of_tree=specs, source=source, gates=gates
+            objects,
+            configuration,
+            now_s=now_s,
+            out_of_tree=specs,
+            source=source,
+            gates=gates,
+            connect=connect,
         )
 
     now, outcomes = world()
@@ -75,6 +84,7 @@ def explain_waiting(
     out_of_tree: Iterable[PluginSpec[Any]] = (),
     source: str = "",
     gates: FeatureGates = NO_GATES,
+    connect: Connect | None = None,
 ) -> list[tuple[Explanation, tuple[str, ...]]]:
     """Explain one of each kind of pods that wait; with the names of all of the kind.
 
@@ -87,6 +97,7 @@ def explain_waiting(
         out_of_tree=tuple(out_of_tree),
         source=source,
         gates=gates,
+        connect=connect,
     )
     kinds: dict[Hashable, list[str]] = {}
     for key in _waiting(now):
@@ -147,10 +158,11 @@ def _settled(
     out_of_tree: tuple[PluginSpec[Any], ...],
     source: str,
     gates: FeatureGates,
+    connect: Connect | None,
 ) -> tuple[Embedded, list[Outcome]]:
     """Return a world in which nothing moves any more, and what has happened in it."""
     one = Embedded(
-        configuration,
+        without_binding(configuration),
         now_s=now_s,
         options=SchedulerOptions(
             initial_backoff_s=configuration.pod_initial_backoff_seconds,
@@ -159,6 +171,7 @@ def _settled(
         out_of_tree=out_of_tree,
         source=source,
         gates=gates,
+        connect=connect,
     )
     one.load(objects)
     return one, one.run_to_fixed_point()

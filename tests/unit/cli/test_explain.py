@@ -256,3 +256,37 @@ def test_on_a_terminal_lines_end_where_it_ends(many: str) -> None:
     lines = written.getvalue().splitlines()
     assert max(map(len, lines)) <= 60
     assert all(line.startswith("  ") for line in lines[1:])
+
+
+GANG = """
+{apiVersion: v1, kind: Node, metadata: {name: n}, status: {allocatable: {cpu: "2", pods: "9"}}}
+---
+apiVersion: scheduling.sigs.k8s.io/v1alpha1
+kind: PodGroup
+metadata: {name: train, namespace: default}
+spec: {minMember: 3}
+"""
+MEMBER = """
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: m%d, namespace: default, labels: {pod-group.scheduling.sigs.k8s.io: train}}
+spec:
+  schedulerName: koord-scheduler
+  containers: [{name: c, image: i, resources: {requests: {cpu: "1"}}}]
+"""
+
+
+def test_a_gang_is_explained_by_its_name(tmp_path: Path) -> None:
+    """As by the name of any member; a gang that is not there is the caller's mistake."""
+    path = tmp_path / "gang.yaml"
+    path.write_text(GANG + "".join(MEMBER % number for number in range(3)))
+    command = ["explain", "gang", "-f", str(path)]
+
+    (told,) = json.loads(CliRunner().invoke(app, [*command, "-o", "json"]).stdout)["gangs"]
+    assert told["gang"].startswith("gang group default/train: 2 of 3 members find a place")
+    done = CliRunner().invoke(app, [*command, "train"])
+    assert done.stdout.startswith("gang default/train (3 pods) waits: ")
+    assert "let minMember of PodGroup default/train be 2" in done.stdout
+    missing = CliRunner().invoke(app, [*command, "other"]).exception
+    assert "no gang default/other; known gangs: default/train" in str(missing)

@@ -29,7 +29,12 @@ spec: {containers: [{name: c, image: busybox}]}
 """
 
 
-def invoke(tmp_path: Path, extender: dict[str, Any], *flags: str) -> Any:
+def invoke(
+    tmp_path: Path,
+    extender: dict[str, Any],
+    *flags: str,
+    command: tuple[str, ...] = ("schedule",),
+) -> Any:
     manifests, config = tmp_path / "objects.yaml", tmp_path / "config.yaml"
     manifests.write_text(MANIFESTS)
     configuration = {
@@ -38,7 +43,7 @@ def invoke(tmp_path: Path, extender: dict[str, Any], *flags: str) -> Any:
         "extenders": [extender],
     }
     config.write_text(yaml.safe_dump(configuration))
-    arguments = ["schedule", "-f", str(manifests), "--config", str(config), *flags]
+    arguments = [*command, "-f", str(manifests), "--config", str(config), *flags]
     return CliRunner().invoke(app, arguments)
 
 
@@ -80,3 +85,23 @@ def test_a_certificate_that_can_not_be_read_is_wrong_input(tmp_path: Path) -> No
 
     assert isinstance(done.exception, InputError)
     assert "extenders[0].tlsConfig" in str(done.exception)
+
+
+def test_an_explanation_asks_the_extender_and_never_binds(tmp_path: Path) -> None:
+    """``koord explain`` names what the extender answered to ``koord schedule``."""
+
+    def nothing(question: dict[str, Any]) -> Any:
+        return {"NodeNames": [], "FailedNodes": dict.fromkeys(question["NodeNames"], "no seats")}
+
+    def never(_: dict[str, Any]) -> Any:
+        raise AssertionError
+
+    with extender_server({"filter": nothing, "bind": never}) as url:
+        verbs = {"filterVerb": "filter", "bindVerb": "bind"}
+        extender = {"urlPrefix": url, "nodeCacheCapable": True, **verbs}
+        done = invoke(tmp_path, extender, "-o", "json", command=("explain", "pod", "default/p"))
+
+    (told,) = json.loads(done.stdout)["pods"]
+    assert told["verdict"] == "waits"
+    assert [cause["plugin"] for cause in told["causes"]] == ["Extender"]
+    assert "no seats" in told["causes"][0]["reason"]

@@ -618,3 +618,30 @@ def test_a_gang_is_told_how_many_nodes_all_of_it_needs() -> None:
     nodes = next(remedy for remedy in found.remedies if remedy.kind == "add-node")
     assert nodes.text == ("add 3 nodes like n: empty ones take the 4 members that find no place")
     assert nodes.sufficient
+
+
+def test_a_gang_is_explained_alike_whichever_member_is_named() -> None:
+    """As many members as possible are placed; the one that finds no place is the same for all."""
+    pods = [*members("g", 4, 1)]
+    odd = replace(pods[1], spec=replace(pods[1].spec, node_selector={"gpu": "yes"}))
+    world = [node("n", cpu=8), group("g", 4), pods[0], odd, *pods[2:]]
+    told = [explained(*world, name=one.key, config=BOTH) for one in pods]
+
+    assert "3 of 4 members find a place; pod default/g-1 is the next one" in told[0].gang
+    assert len({(one.gang, one.causes, one.remedies) for one in told}) == 1
+
+
+def test_the_quota_that_would_refuse_a_whole_gang_is_named_while_members_are_missing() -> None:
+    """Making the missing member is not enough, and the reader learns why."""
+    label = {PREFIX + "name": "team"}
+    pods = [
+        replace(p, metadata=replace(p.metadata, labels={**p.metadata.labels, **label}))
+        for p in members("g", 3, 1)
+    ]
+    found = explained(
+        node("n", cpu=80), team("team", most=2), group("g", 4), *pods, name=pods[0].key, config=BOTH
+    )
+
+    assert [cause.plugin for cause in found.causes] == ["Coscheduling", "ElasticQuota"]
+    assert not any(remedy.sufficient for remedy in found.remedies)
+    assert any("raise the max of quota team by cpu:2" in one.text for one in found.remedies)

@@ -14,9 +14,10 @@ from koordinator.dashboard.sources.contract import (
 )
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.contract import PluginSpec
+from koordinator.scheduler.extenders import Connect
 from koordinator.scheduler.features.audit import Audit
 from koordinator.scheduler.loop.handle import SchedulerHandle
-from koordinator.simulator.embedded import Embedded
+from koordinator.simulator.embedded import Embedded, without_binding
 
 LOOK_EVERY_S = 1.0
 SCORES_SHARE = 0.5  # of the time, to tell which nodes came next
@@ -41,11 +42,13 @@ class ManifestSource:
         *,
         out_of_tree: Iterable[PluginSpec[Any]] = (),
         config_name: str = "",
+        connect: Connect | None = None,
     ) -> None:
         self.title = title
         self.configuration = configuration
         self._read, self._version, self._now_s = read, version, now_s
         self._out_of_tree, self._config_name = tuple(out_of_tree), config_name
+        self._connect = connect
         self._world: Embedded | None = None
         self.trail = Audit()  # of the objects that were read last
         self._seen: Hashable = None
@@ -79,11 +82,12 @@ class ManifestSource:
         """Read and schedule.  Raises InputError."""
         trail = Audit(scores_share=SCORES_SHARE)
         world = Embedded(
-            self.configuration,
+            without_binding(self.configuration),
             now_s=self._now_s(),
             out_of_tree=self._out_of_tree,
             source=self._config_name,
             audit=trail,
+            connect=self._connect,
         )
         world.load(self._read())
         world.run_to_fixed_point()

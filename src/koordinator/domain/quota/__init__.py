@@ -38,7 +38,7 @@ from koordinator.domain.quota.preemption import (
 )
 from koordinator.domain.quota.queue_terms import QueueTerms, check_queue_terms
 from koordinator.domain.quota.refusal import message_for_clients
-from koordinator.domain.quota.remedies import what_helps
+from koordinator.domain.quota.remedies import raised_maximums, what_helps
 from koordinator.domain.quota.revoke import OveruseTimer, pods_to_revoke
 from koordinator.domain.quota.spec import QuotaSpec
 from koordinator.domain.quota.status import with_status
@@ -89,6 +89,7 @@ __all__ = [
     "message_for_clients",
     "pods_to_revoke",
     "quota_pod",
+    "raised_maximums",
     "warning_about",
     "what_helps",
     "why_not",

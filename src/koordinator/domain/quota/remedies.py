@@ -1,6 +1,7 @@
 """What would make room in a quota for a pod that it refuses."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from koordinator.domain.quota.admission import AdmissionRules, limit_of, why_not
@@ -16,12 +17,25 @@ def what_helps(
     """Return what has to change so that the pod is let in, and whether that is enough.
 
     Empty if it is let in.  It is tried on the tree, which is as before in the end.  A limit that is
-    shared may have to be raised by more than what lacks now: then it is not enough.
+    shared may have to be raised by more than what lacks now: then it is not enough.  A change that
+    the webhook would refuse is not offered.
     """
     trial = _Trial(tree, rules)
     try:
         steps = [*trial.steps(name, pod)]
-        return "; and ".join(steps), not why_not(tree, name, pod, rules) and trial.is_allowed
+        return "; and ".join(steps), not why_not(tree, name, pod, rules)
+    finally:
+        trial.undo()
+
+
+@contextmanager
+def raised_maximums(
+    tree: QuotaTree, name: str, pod: QuotaPod, rules: AdmissionRules
+) -> Iterator[str]:
+    """Raise the maximums that are too small for a pod, within the context; yield the text."""
+    trial = _Trial(tree, rules)
+    try:
+        yield "; and ".join(trial.raised_maximums(name, pod))
     finally:
         trial.undo()
 
@@ -30,32 +44,45 @@ class _Trial:
     def __init__(self, tree: QuotaTree, rules: AdmissionRules) -> None:
         self._tree, self._rules = tree, rules
         self._before: list[QuotaSpec] = []  # what has been changed, as it was
-        self.is_allowed = True  # no minimum is beyond that of its parent
 
     def undo(self) -> None:
-        for spec in reversed(self._before):
+        self._undo_to(0)
+
+    def _undo_to(self, count: int) -> None:
+        """Undo all changes but the first so many."""
+        for spec in reversed(self._before[count:]):
             self._tree.put(spec)
+        del self._before[count:]
+
+    def raised_maximums(self, name: str, pod: QuotaPod) -> list[str]:
+        """Raise what is too small for the pod, and return the steps."""
+        return [s for level in self._levels(name, pod) for s in self._raised_max(*level)]
 
     def steps(self, name: str, pod: QuotaPod) -> Iterator[str]:
         """Yield what has to be done; each has been done when the next one is asked for."""
+        node = self._tree.node(name)
+        request = node.counted(pod)
+        levels = self._levels(name, pod)
+        for level, wanted in levels:
+            yield from self._raised_max(level, wanted)
+        if not pod.is_preemptible:
+            short = _short(plus(node.non_preemptible_used, request), node.min)
+            if short:
+                raising = self._raised_min(name, short)
+                either = f"{raising}, or " if raising else ""
+                yield f"{either}let the pod be preemptible: such pods are not held to the min"
+        for level, wanted in levels:
+            yield from self._raised_share(level, wanted)
+
+    def _levels(self, name: str, pod: QuotaPod) -> Sequence[tuple[str, Amounts]]:
+        """Return the quotas that limit the pod, with what each would use."""
         tree, node = self._tree, self._tree.node(name)
         request = node.counted(pod)
         levels = [(name, plus(node.used, request))]
         for ancestor in tree.path(name)[1:] if self._rules.checks_parents else ():
             wanted = named_by(plus(tree.node(ancestor).used, request), request)
             levels.append((ancestor, wanted))
-        for level, wanted in levels:
-            yield from self._raised_max(level, wanted)
-        if not pod.is_preemptible:
-            short = _short(plus(node.non_preemptible_used, request), node.min)
-            if short:
-                self._raise_min(name, short)
-                yield (
-                    f"raise the min of quota {name} by {to_text(short)}, "
-                    "or let the pod be preemptible: such pods are not held to the min"
-                )
-        for level, wanted in levels:
-            yield from self._raised_share(level, wanted)
+        return levels
 
     def _raised_max(self, name: str, wanted: Amounts) -> Iterator[str]:
         short = _short(wanted, self._tree.node(name).max)
@@ -81,11 +108,13 @@ class _Trial:
                 quotas = " and ".join(above[:count])
                 yield f"{why}: raise the max of quota {quotas} by {to_text(short)}{waiting}"
                 return
-        for spec in reversed(self._before[tried:]):
-            self._tree.put(spec)
-        del self._before[tried:]
-        self._raise_min(name, short)
-        yield f"{why}: raise its min by {to_text(short)}{waiting}"
+        self._undo_to(tried)
+        raising = self._raised_min(name, short)
+        if raising and not _short(wanted, limit_of(self._tree, name, self._rules)):
+            yield f"{why}: raise its min by {to_text(short)}{waiting}"
+            return
+        self._undo_to(tried)
+        yield f"{why}: {waiting.removeprefix(', or ').removeprefix(', ')}"
 
     def _ends(self, name: str, short: Amounts) -> str:
         """Return that pods could end, if the quota has such as use so much."""
@@ -100,17 +129,24 @@ class _Trial:
         weight = most if spec.weight == spec.max else spec.weight
         self._tree.put(replace(spec, max=most, weight=weight))
 
-    def _raise_min(self, name: str, more: Amounts) -> None:
-        spec = self._spec(name)
-        self._tree.put(replace(spec, min=_raised(spec.min, more)))
+    def _raised_min(self, name: str, more: Amounts) -> str:
+        """Raise a minimum and return the step; empty, and nothing changed: it would be refused.
+
+        A minimum is at most the maximum, and those of a parent's children are at most its own.
+        """
+        tried, spec = len(self._before), self._spec(name)
+        least = _raised(spec.min, more)
+        self._tree.put(replace(spec, min=least))
         above = self._tree.path(name)[1:]
-        if above:
-            parent = self._tree.node(above[0])
-            taken = [child.min for child in parent.children.values()]
-            self.is_allowed &= all(
-                sum(each.get(resource, 0) for each in taken) <= parent.min.get(resource, 0)
-                for resource in more
-            )
+        parent = self._tree.node(above[0]) if above else None
+        taken = [child.min for child in parent.children.values()] if parent is not None else []
+        if exceeded(least, spec.max) or (
+            parent is not None
+            and any(sum(m.get(r, 0) for m in taken) > parent.min.get(r, 0) for r in more)
+        ):
+            self._undo_to(tried)
+            return ""
+        return f"raise the min of quota {name} by {to_text(more)}"
 
     def _spec(self, name: str) -> QuotaSpec:
         """Return what a quota is, to be changed."""

@@ -5,6 +5,7 @@ together: what the scheduler may ask of a plugin of which ``ActivePlugin.has`` s
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import ClassVar, Protocol, Self
 
 from koordinator.api.kubescheduler import FeatureGates
@@ -294,6 +295,13 @@ class ExplainMethods(Protocol):
         """Return what would let pass a pod that ``prefilter`` refuses, and whether it is enough.
 
         Empty: unknown.
+        """
+        ...
+
+    def relaxed(self, snapshot: Snapshot, pod: PodClass) -> AbstractContextManager[str]:
+        """Raise the limits that refuse the pod, within the context, to try what else it lacks.
+
+        The context gives the text of that remedy, empty if there is none.
         """
         ...
 

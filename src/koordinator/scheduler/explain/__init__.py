@@ -23,6 +23,7 @@ from koordinator.scheduler.explain.explanation import (
     QueueStatus,
     Remedy,
 )
+from koordinator.scheduler.explain.gangs import together
 from koordinator.scheduler.explain.obstacles import Cause, Obstacles, obstacles
 from koordinator.scheduler.explain.pods import causes, empty_cluster, nearest_nodes
 from koordinator.scheduler.explain.question import Question, ask
@@ -50,4 +51,5 @@ __all__ = [
     "remedies",
     "short_gang",
     "smaller_gang",
+    "together",
 ]

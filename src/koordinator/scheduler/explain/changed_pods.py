@@ -53,19 +53,19 @@ def asking_less(asked: Question) -> Iterator[Remedy]:
             for amounts in _merged(offers):
                 pod = smaller_pod(asked.pod, amounts)
                 if pod is not None and asked.takes(pod, row, plugins):
-                    yield told_as_less(asked, amounts, row)
+                    yield told_as_less(asked, pod, amounts, row)
                     return
 
 
-def told_as_less(asked: Question, amounts: Mapping[str, int], row: int) -> Remedy:
-    """Return the remedy that asks for at most these amounts."""
+def told_as_less(asked: Question, pod: Pod, amounts: Mapping[str, int], row: int) -> Remedy:
+    """Return the remedy that asks for at most these amounts, as ``pod`` does."""
     wanted = pod_requests(asked.pod.spec)
     listed = " and ".join(
         f"{spoken(name, n)} of {name}" for name, n in amounts.items() if n < wanted.get(name, 0)
     )
     node = asked.state.nodes.names[row]
     text = f"ask for at most {listed}: {node} has that free"
-    return Remedy(kind="ask-less", text=text, sufficient=not asked.found.refusals, nodes=(node,))
+    return Remedy(kind="ask-less", text=text, sufficient=asked.starts(pod, row), nodes=(node,))
 
 
 def smaller_pod(pod: Pod, amounts: Mapping[str, int]) -> Pod | None:
@@ -80,7 +80,7 @@ def _by_ways(asked: Question, ways: Sequence[Way]) -> Iterator[Remedy]:
         for row in asked.nearest(asked.found.only(way), TRIED):
             for text, pod in _changes(asked, plugins, row):
                 if asked.takes(pod, row, plugins):
-                    yield _remedy(asked, text, row, enough=not asked.found.refusals)
+                    yield _remedy(asked, text, row, enough=asked.starts(pod, row))
 
 
 def _changes(asked: Question, plugins: Sequence[str], row: int) -> list[tuple[str, Pod]]:

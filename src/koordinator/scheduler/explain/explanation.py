@@ -31,7 +31,7 @@ class Remedy(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tr
     """Something that would let the pod start.
 
     ``sufficient``: it was tried on a copy of the cluster, and nothing else is against the pod then.
-    ``tried``: False where nobody can try it, such as other amounts that a controller computes.
+    ``tried``: False where it was not tried, such as other amounts that a controller computes.
     """
 
     kind: str

@@ -6,11 +6,13 @@ from koordinator.scheduler.diagnosis import quantity, spoken
 from koordinator.scheduler.explain.explanation import CauseReport, EmptyCluster, NearNode
 from koordinator.scheduler.explain.obstacles import Cause
 from koordinator.scheduler.explain.question import Question
+from koordinator.scheduler.explain.reserved_room import ReservedRoom
 from koordinator.scheduler.explain.sentences import sentence
 
 NAMED = 100  # nodes that a cause names before it only counts
 NEAREST = 5  # nodes that are described
 HOMES_TRIED = 8  # nodes that are emptied in thought
+FIT, SHORT = "NodeResourcesFit", "Insufficient "
 NO_NODES = "there are no nodes"
 
 
@@ -31,22 +33,36 @@ def causes(question: Question, gates: Sequence[Cause] = ()) -> Iterator[CauseRep
     decisive = found.decisive
     alone = found.blocked & (found.blocked.sum(axis=0) == 1)
     told = []
+    room = ReservedRoom(question)
     for index, cause in enumerate(found.causes):
         mask = found.blocked[index]
+        detail = question.detail(cause.plugin, int(found.rows[mask.argmax()]))
+        words, kept = _reserved(room, cause, mask.nonzero()[0].tolist())
         told.append(
             CauseReport(
                 plugin=cause.plugin,
                 reason=cause.reason,
-                sentence=sentence(cause.reason),
+                sentence=words or sentence(cause.reason),
                 nodes=int(mask.sum()),
                 alone=int(alone[index].sum()),
                 decisive=cause in decisive,
                 on=tuple(found.names[i] for i in mask.nonzero()[0][:NAMED].tolist()),
                 resolvable=bool((mask & ~found.never).any()),
-                detail=question.detail(cause.plugin, int(found.rows[mask.argmax()])),
+                detail="; ".join(filter(None, (detail, kept))),
             )
         )
     yield from sorted(told, key=lambda one: (not one.decisive, -one.nodes, one.plugin, one.reason))
+
+
+def _reserved(room: ReservedRoom, cause: Cause, indices: Sequence[int]) -> tuple[str, str]:
+    """Return that reservations are why nodes have too little, and who keeps what on the first."""
+    if cause.plugin != FIT or not cause.reason.startswith(SHORT):
+        return "", ""
+    resource = cause.reason.removeprefix(SHORT)
+    kept = room.text(indices[0], resource)
+    if not kept or not all(room.is_decisive(index, resource) for index in indices[:NAMED]):
+        return "", kept
+    return f"the {resource} that it needs is kept by reservations for other pods", kept
 
 
 def nearest_nodes(question: Question) -> Iterator[NearNode]:

@@ -72,6 +72,14 @@ class Question:
         other = replace(self, pod=pod, pod_class=pod_class, asking=asking, _what_if=what_if)
         return other.takes_without(row, ())
 
+    def starts(self, pod: Pod, row: int, gone: Sequence[str] = ()) -> bool:
+        """Whether every plugin would let a pod start on a node without some pods, by key."""
+        on_row = self.state.pods.on_row[row]
+        with Transaction(self.state) as transaction:
+            for key in gone:
+                transaction.displace(on_row[key])
+            return self.takes(pod, row, self.found.silent)
+
     def pod_remedies(self, plugin: str, row: int, pod: Pod) -> list[tuple[str, Pod]]:
         """Return how a pod could be changed for a plugin to accept a node."""
         found = self._ask("pod_remedies", plugin, row, pod)

@@ -26,14 +26,15 @@ from koordinator.scheduler.explain.gangs import Member, all_fit, nodes_for_all
 from koordinator.scheduler.explain.gangs import together as as_one
 from koordinator.scheduler.explain.obstacles import Way
 from koordinator.scheduler.explain.pinned import is_pinned
+from koordinator.scheduler.explain.pods import FIT, SHORT
 from koordinator.scheduler.explain.question import Question
 from koordinator.scheduler.preemption import minimal
 from koordinator.scheduler.snapshot import BoolArray, PlacedPod, PodClass, Snapshot
 
 TRIED = 3  # nearest nodes on which pods are removed in thought
-FIT, SELECTING = "NodeResourcesFit", "NodeAffinity"
-SHORT = "Insufficient "  # how its reasons begin
+SELECTING = "NodeAffinity"
 HARD = "DoNotSchedule"
+LEAVE_MORE = "leave-more"  # depends on what is measured: not tried
 HIGHEST_OF_USERS = 1_000_000_000  # what a PriorityClass may have
 NAMED = 3  # nodes or pods that a text names before it only counts
 
@@ -57,10 +58,14 @@ def remedies(asked: Question, gang: Sequence[Member] = ()) -> Iterator[Remedy]:
         changed = [*changed_for_refusals(asked)]
         nodes = found = [*_for_nodes(asked)] if _is_rejected(asked) else []
     yield from (*refused, *changed, *found)
-    if any(one.sufficient for one in (*refused, *changed, *found)):
+    if any(one.sufficient and one.kind != "ask-less" for one in (*refused, *changed, *found)):
         return
     steps = _steps_for_refusals(asked, whole)
-    if not steps or (_is_rejected(asked) and not (nodes and nodes[0].tried)):
+    if not steps:
+        if not gang:
+            yield from _raised_with_fewer_pods(asked, whole)
+        return
+    if _is_rejected(asked) and not (nodes and nodes[0].kind != LEAVE_MORE):
         return
     if not _is_rejected(asked) and gang and not all_fit(asked, gang):
         return
@@ -120,6 +125,28 @@ def _asked_of_refusing(asked: Question, whole: PodClass) -> Iterator[tuple[str, 
                 if text:
                     yield text, helps
                     break
+
+
+def _raised_with_fewer_pods(asked: Question, whole: PodClass) -> Iterator[Remedy]:
+    """Look for pods that have to end beside higher limits of what refuses the pod as a whole."""
+    refusing = {name for cause in asked.found.refusals for name in cause.plugins}
+    for active in those_with(asked.profile.pre_filter, "relaxed"):
+        if active.name not in refusing:
+            continue
+        with active.plugin.relaxed(Snapshot(asked.state), whole) as text:
+            for row in asked.hopeful_rows(TRIED) if text else ():
+                leaving = _leaving(asked, row)
+                keys = [placed.key for placed in leaving]
+                if leaving and asked.starts(asked.pod, row, keys):
+                    node = asked.state.nodes.names[row]
+                    ended = f"{node} takes it when {_listed(leaving)} {_have(leaving)} ended"
+                    yield Remedy(
+                        kind="together",
+                        text=f"together: {text}; and {ended}",
+                        nodes=(node,),
+                        pods=tuple(spoken_name(placed.pod) for placed in leaving),
+                    )
+                    return
 
 
 def _waiting(asked: Question) -> Iterator[Remedy]:
@@ -235,7 +262,7 @@ def _asking_less(asked: Question) -> Iterator[Remedy]:
         row = int(found.rows[index])
         pod = smaller_pod(asked.pod, left) if left and min(left.values()) > 0 else None
         if pod is not None and asked.takes(pod, row, ()):
-            yield told_as_less(asked, left, row)
+            yield told_as_less(asked, pod, left, row)
             return
 
 
@@ -313,7 +340,7 @@ def _more_left_by_others(asked: Question) -> Iterator[Remedy]:
             f"{listed}: koord-manager offers what more important pods leave unused, so that there "
             "is more when those use less or end"
         )
-    yield Remedy(kind="leave-more", text=text, sufficient=False, tried=False)
+    yield Remedy(kind=LEAVE_MORE, text=text, sufficient=False, tried=False)
 
 
 def _remedy(
@@ -323,11 +350,16 @@ def _remedy(
     nodes: tuple[str, ...],
     pods: Sequence[PlacedPod] = (),
 ) -> Remedy:
-    enough = not asked.found.refusals
+    enough, tried = not asked.found.refusals, True
+    if not enough and pods:
+        enough = asked.starts(asked.pod, pods[0].row, [placed.key for placed in pods])
+    elif not enough:  # a node that is changed or added is not tried with all plugins
+        tried = False
     return Remedy(
         kind=kind,
         text=text,
         sufficient=enough,
+        tried=tried,
         nodes=nodes,
         pods=tuple(spoken_name(placed.pod) for placed in pods),
     )

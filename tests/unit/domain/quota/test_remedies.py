@@ -105,5 +105,5 @@ def test_what_no_quota_above_could_give_is_not_enough() -> None:
     tree = built(4, specs | {"b": spec("b", "top", 2, 6)}, {"b": 2}, 3)
     text, helps = what_helps(tree, "a", pod("ns/p", cpu=3_000), AdmissionRules())
 
-    assert text.endswith("raise its min by cpu:1, or wait until the others give back")
+    assert text.endswith("since others use the rest: wait until the others give back")
     assert not helps

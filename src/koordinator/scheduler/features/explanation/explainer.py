@@ -10,7 +10,7 @@ from koordinator.api.reservation import Reservation
 from koordinator.domain.gangs import Gang, GangCache
 from koordinator.domain.reservations.reserve_pod import is_reserve_pod, reserve_pod, spoken_name
 from koordinator.foundation.errors import ExtenderError, NotFoundError
-from koordinator.scheduler.contract import EXTENDER
+from koordinator.scheduler.contract import EXTENDER, Refusal, those_with
 from koordinator.scheduler.cycle import NodeChoice, ReserveRefusal, SchedulingCycle
 from koordinator.scheduler.cycle.rivals import Nominations, rivals_of
 from koordinator.scheduler.explain import (
@@ -28,13 +28,15 @@ from koordinator.scheduler.explain import (
     remedies,
     short_gang,
     smaller_gang,
+    together,
 )
 from koordinator.scheduler.loop.feature import GateReport
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.queue import QueuedPod, QueueState
-from koordinator.scheduler.snapshot import PodClass
+from koordinator.scheduler.snapshot import PodClass, Snapshot
 from koordinator.scheduler.transaction import Transaction
 
+MOST_MEMBERS = 64  # that are added up
 PLACED, FITS, WAITS = "placed", "fits", "waits"
 
 
@@ -126,7 +128,8 @@ class _Explainer:
             if isinstance(choice, ReserveRefusal):
                 refused = refused or choice
             held = [] if refused is None else [Cause(refused.plugin, refused.reason)]
-            told = tuple(causes(asked, [*gates, *held]))
+            limits = self._limits_of_short_gang(asked) if gang is None else []
+            told = tuple(causes(asked, [*gates, *(cause for cause, _ in limits), *held]))
             if line is not None:
                 told = tuple(
                     replace(c, detail=line[1].detail) if c.plugin == line[0] else c for c in told
@@ -147,7 +150,14 @@ class _Explainer:
                 gang=gang.text if gang else "",
                 nearest=tuple(nearest_nodes(asked)) if not fits else (),
                 empty_cluster=headroom,
-                remedies=() if fits else self._remedies(asked, gates, held, gang, line),
+                remedies=(
+                    ()
+                    if fits
+                    else (
+                        *self._remedies(asked, gates, held, gang, line),
+                        *(remedy for _, remedy in limits if remedy.text),
+                    )
+                ),
                 queue=self._queue_status(line),
                 last_message=queued.message,
             )
@@ -160,6 +170,33 @@ class _Explainer:
             return ReserveRefusal(EXTENDER, str(error))
         refusal = self._cycle.extenders.refusal(pod) if choice is None else ""
         return ReserveRefusal(EXTENDER, refusal) if refusal else choice
+
+    def _limits_of_short_gang(self, asked: Question) -> list[tuple[Cause, Remedy]]:
+        """Return what would refuse a gang for all its members together once they are there.
+
+        Members that have not been made count as pods like the one that is explained.
+        """
+        found: list[tuple[Cause, Remedy]] = []
+        for active in self._profile.gangs:
+            cache: GangCache = active.plugin.gangs
+            own = cache.gang_of(self._queued.pod)
+            if own is None or own.terms is None or not cache.shortage(self._queued.pod):
+                continue
+            missing = own.terms.min_member - own.bound
+            state, pod = self._handle.state, self._queued.pod
+            whole = state.classes.of(
+                together([(pod, asked.pod_class)] * min(missing, MOST_MEMBERS))
+            )
+            refusing = {name for cause in asked.found.refusals for name in cause.plugins}
+            for limiting in those_with(self._profile.pre_filter, "run_limit"):
+                refusal = limiting.plugin.prefilter(Snapshot(state), whole)
+                if limiting.name in refusing or not isinstance(refusal, Refusal):
+                    continue
+                has_remedy = "remedy" in limiting.has
+                text = limiting.plugin.remedy(Snapshot(state), whole)[0] if has_remedy else ""
+                remedy = Remedy(kind="refusal", text=text, sufficient=False)
+                found.append((Cause(limiting.name, refusal.reason), remedy))
+        return found
 
     def _line(self) -> tuple[str, GateReport] | None:
         """Return the gate of a feature that keeps the pod out, and its place there."""

@@ -7,7 +7,8 @@ Source: koordinator pkg/scheduler/plugins/elasticquota (plugin.go, preempt.go).
 """
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 
@@ -26,6 +27,7 @@ from koordinator.domain.quota import (
     headroom_for,
     how_many,
     is_allowed_victim,
+    raised_maximums,
     what_helps,
     why_not,
 )
@@ -121,6 +123,18 @@ class ElasticQuotaPlugin:
         trees, asked = ledger.trees, ledger.quota_pod(pod)
         name = trees.quota_for(asked)
         return what_helps(trees.tree_of(name), name, asked, self.admission) if name else ("", False)
+
+    @contextmanager
+    def relaxed(self, snapshot: Snapshot, pod: PodClass) -> Iterator[str]:
+        """Raise the maximums of its quota, within the context; yield the text of the remedy."""
+        ledger = self.ledger(snapshot)
+        trees, asked = ledger.trees, ledger.quota_pod(pod)
+        name = trees.quota_for(asked)
+        if name is None:
+            yield ""
+            return
+        with raised_maximums(trees.tree_of(name), name, asked, self.admission) as text:
+            yield text
 
     def run_limit(self, snapshot: Snapshot, pod: PodClass, most: int) -> int:
         """Return how many pods like one that is accepted are so in a row, at most ``most``."""
