@@ -12,6 +12,7 @@ import typer
 from msgspec.structs import replace
 
 from koordinator.api.kubescheduler import FeatureGates
+from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.cli.compatibility_level import read_gates
 from koordinator.cli.configuration import Config, plugins_for, read_configuration
@@ -35,6 +36,7 @@ from koordinator.cli.scope import ScopeFlags
 from koordinator.cli.times import parse_time
 from koordinator.domain.gangs import gang_id, group_reference
 from koordinator.foundation.clock import SystemClock
+from koordinator.foundation.errors import InputError
 from koordinator.scheduler.explain import Explanation
 from koordinator.scheduler.features.explanation.explainer import PLACED
 from koordinator.scheduler.ingest import is_over
