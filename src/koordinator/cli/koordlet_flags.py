@@ -10,7 +10,7 @@ import typer
 from koordinator.cli.flags import ConnectionFlags, PageFlags, ProcessFlags
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError
-from koordinator.koordlet.failure_policy import FailurePolicy
+from koordinator.koordlet.failure_policy import FailurePolicy, UnpreparedPolicy
 
 if TYPE_CHECKING:
     from koordinator.cluster.kubernetes.kubelet_pods import KubeletSource
@@ -269,6 +269,14 @@ class RuntimeHookFlags:
         FailurePolicy,
         typer.Option(help="Fail: a pod whose hook fails does not start.", rich_help_panel=_HOOKS),
     ] = FailurePolicy.IGNORE
+    unprepared_containers: Annotated[
+        UnpreparedPolicy,
+        typer.Option(
+            help="Containers created without the agent, so that they lack GPU variables and "
+            "limits. Restart: end them where the kubelet starts them again.",
+            rich_help_panel=_HOOKS,
+        ),
+    ] = UnpreparedPolicy.REPORT
 
     def nri(self, var_run: str) -> "NriSettings | None":
         """Return how the runtime is reached; None if it is not to be.  Raises InputError."""
@@ -561,6 +569,7 @@ class KoordletFlags:
             audit_folder=self.audit_log_dir,
             audit_bytes=self.audit_max_disk_space_mb << 20,
             kubelet_cgroup_root=self.roots.kubelet_parts(),
+            unprepared_containers=self.runtime_hooks.unprepared_containers,
             checkpoint_folder=self.prediction.prediction_checkpoint_filepath,
             prediction=self.prediction.options(),
         )

@@ -38,7 +38,7 @@ from koordinator.host.linux.trees import Trees, trees_of
 from koordinator.host.linux.vgpu_regions import LinuxRegionFolders
 from koordinator.koordlet.app import Koordlet, KoordletOptions, Outbox
 from koordinator.koordlet.app.device_holders import DeviceHolders
-from koordinator.koordlet.app.device_hooks import device_hooks
+from koordinator.koordlet.app.device_hooks import device_expectations, device_hooks
 from koordinator.koordlet.app.events import KUBELET_SILENT, node_event
 from koordinator.koordlet.app.gates import MEANINGLESS, parse_gates
 from koordinator.koordlet.app.metrics import NodeGauges
@@ -226,6 +226,11 @@ class _Process:
                 LinuxRegionFolders(hami_core.regions),
                 check_devices=self._device_holders.check,
                 claimed_gpus=self._gpu_claims.gpus_of if self._gpu_claims else lambda _: (),
+            ),
+            expectations=device_expectations(
+                options.gates,
+                hami_core,
+                self._gpu_claims.gpus_of if self._gpu_claims else lambda _: (),
             ),
             observer=gauges,
         )

@@ -8,3 +8,13 @@ class FailurePolicy(StrEnum):
 
     IGNORE = "Ignore"
     FAIL = "Fail"
+
+
+class UnpreparedPolicy(StrEnum):
+    """Handling of a container that was created while no hook could be asked.
+
+    Report: an event and a metric.  Restart: it is ended as well where the kubelet starts it again.
+    """
+
+    REPORT = "Report"
+    RESTART = "Restart"

@@ -103,11 +103,12 @@ class NriContainerLinux:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NriContainer:
-    """A container; ``env`` has NAME=value."""
+    """A container; ``env`` has NAME=value, ``state`` is 3 for one that runs."""
 
     id: Annotated[str, FieldNumber(1)] = ""
     pod_sandbox_id: Annotated[str, FieldNumber(2)] = ""
     name: Annotated[str, FieldNumber(3)] = ""
+    state: Annotated[int, FieldNumber(4)] = 0
     env: Annotated[tuple[str, ...], FieldNumber(8)] = ()
     linux: Annotated[NriContainerLinux | None, FieldNumber(11)] = None
 

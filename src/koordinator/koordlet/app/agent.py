@@ -62,6 +62,7 @@ from koordinator.koordlet.app.object_intents import plan_all
 from koordinator.koordlet.app.outbox import Outbox
 from koordinator.koordlet.app.reports import DeviceReport, SliceReport, TopologyReport, report_usage
 from koordinator.koordlet.app.timers import OnFailure, Timers
+from koordinator.koordlet.app.unprepared_containers import UnpreparedContainers
 from koordinator.koordlet.app.volumes import Volumes
 from koordinator.koordlet.cgroup_tree import CgroupTree, find_version
 from koordinator.koordlet.collectors.best_effort import BestEffortCollector
@@ -84,6 +85,7 @@ from koordinator.koordlet.collectors.system import SystemCollector
 from koordinator.koordlet.device_claims.gpu_claims import GpuClaims
 from koordinator.koordlet.executor import AgentAuditTrail, Executor
 from koordinator.koordlet.executor.traffic_control import TrafficControl
+from koordinator.koordlet.failure_policy import UnpreparedPolicy
 from koordinator.koordlet.hooks.pod_hooks import PodHooks
 from koordinator.koordlet.intents import SetCgroup
 from koordinator.koordlet.metrics import MetricStore
@@ -152,6 +154,7 @@ class KoordletOptions:
     audit_bytes: int = 16 << 20
     checkpoint_folder: str = ""
     kubelet_cgroup_root: tuple[str, ...] | None = None
+    unprepared_containers: UnpreparedPolicy = UnpreparedPolicy.REPORT
     prediction: PredictionOptions = field(default_factory=PredictionOptions)
 
 
@@ -223,7 +226,12 @@ class Koordlet:
         self._hook_reports = (
             None
             if runtime_hooks is None
-            else HookReports(runtime_hooks.outcomes, self._executor, outbox)
+            else HookReports(
+                runtime_hooks.outcomes,
+                self._executor,
+                outbox,
+                UnpreparedContainers(outbox, options.unprepared_containers, container_runtime),
+            )
         )
         self._pod_resources = pod_resources
         self._device_holders = device_holders
@@ -549,6 +557,9 @@ class Koordlet:
             return
         if self._hook_reports is not None:
             self._hook_reports.take_in(now_s)
+            count = self._hook_reports.unprepared.update(self.state.pods, now_s)
+            if self._gauges is not None:
+                self._gauges.unprepared(count)
         view, gates = self._view(now_s), self._options.gates
         seen = (view.pods, view.slo, view.machine, self._caches)
         if len(seen) == len(self._published) and all(map(_is_same, seen, self._published)):

@@ -67,6 +67,19 @@ def device_hooks(
     return found
 
 
+def device_expectations(
+    gates: Collection[str], hami_core: HamiCoreSettings, claimed_gpus: ClaimedGpus
+) -> dict[str, CreationHook]:
+    """Return what the hooks give to a container, without doing anything for it."""
+
+    def gpus(creation: ContainerCreation) -> ContainerAdjustment:
+        if creation.pod.wants_gpu_limits:
+            creation = replace(creation, claimed_gpus=claimed_gpus(creation))
+        return gpu_adjustment(creation, replace(hami_core, keeps_regions=False))
+
+    return {"GPUEnvInject": gpus} if "GPUEnvInject" in gates else {}
+
+
 def _adjust_gpus(
     creation: ContainerCreation,
     files: Files,

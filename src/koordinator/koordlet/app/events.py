@@ -8,7 +8,7 @@ from koordinator.api.event import Event
 from koordinator.api.meta import ObjectMeta
 from koordinator.foundation.clock import UTC
 from koordinator.koordlet.intents import EvictPod
-from koordinator.koordlet.runtime_hooks.outcomes import HookFailure
+from koordinator.koordlet.runtime_hooks.outcomes import HookFailure, UnpreparedContainer
 
 EVICTED = "evictPodSuccess"
 NOT_EVICTED = "evictPodFail"
@@ -18,6 +18,7 @@ POLICY_RAISED = "NodeMetricPolicyRaised"
 CGROUPS_MISSING = "PodCgroupsNotFound"
 KUBELET_SILENT = "KubeletNotAsked"
 HOOK_FAILED = "RuntimeHookFailed"
+UNPREPARED = "StartedWithoutRuntimeHook"
 
 _COMPONENT = "koordlet"
 _LONGEST_NAME = 230
@@ -46,6 +47,15 @@ def hook_event(failure: HookFailure, now_s: float) -> Event:
         uid=failure.uid,
     )
     return _event(regarding, failure.namespace, HOOK_FAILED, failure.note, now_s, action="Start")
+
+
+def unprepared_event(found: UnpreparedContainer, what: str, now_s: float) -> Event:
+    """Return a warning about a container that was created while no hook could be asked."""
+    regarding = ObjectReference(
+        api_version="v1", kind="Pod", namespace=found.namespace, name=found.pod, uid=found.uid
+    )
+    note = f"container {found.container} runs without {', '.join(found.missing)}: {what}"
+    return _event(regarding, found.namespace, UNPREPARED, note, now_s, action="Start")
 
 
 def node_event(name: str, uid: str, reason: str, note: str, now_s: float) -> Event:

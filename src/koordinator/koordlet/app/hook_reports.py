@@ -5,8 +5,14 @@ from typing import Final
 
 from koordinator.koordlet.app.events import hook_event
 from koordinator.koordlet.app.outbox import Outbox
+from koordinator.koordlet.app.unprepared_containers import UnpreparedContainers
 from koordinator.koordlet.executor import Executor
-from koordinator.koordlet.runtime_hooks.outcomes import HookFailure, HookOutcomes, HookWrites
+from koordinator.koordlet.runtime_hooks.outcomes import (
+    HookFailure,
+    HookOutcomes,
+    HookWrites,
+    UnpreparedContainer,
+)
 
 log = logging.getLogger(__name__)
 
@@ -17,7 +23,14 @@ _MOST_TOLD: Final = 4096
 class HookReports:
     """Used by the loop alone."""
 
-    def __init__(self, outcomes: HookOutcomes, executor: Executor, outbox: Outbox) -> None:
+    def __init__(
+        self,
+        outcomes: HookOutcomes,
+        executor: Executor,
+        outbox: Outbox,
+        unprepared: UnpreparedContainers,
+    ) -> None:
+        self.unprepared = unprepared
         self._outcomes = outcomes
         self._executor = executor
         self._outbox = outbox
@@ -29,6 +42,8 @@ class HookReports:
             match outcome:
                 case HookWrites(writes=writes):
                     self._executor.note_writes(writes, now_s)
+                case UnpreparedContainer():
+                    self.unprepared.add(outcome)
                 case HookFailure():
                     self._take_in_failure(outcome, now_s)
 

@@ -45,6 +45,9 @@ class NodeGauges:
         self._memory = self._gauge("node_used_memory_bytes", "Memory that the node uses.")
         self._refused = self._gauge("refused_samples", "Readings that can't be true.")
         self._ls_used = self._gauge("be_suppress_ls_used_cpu_cores", "CPU of LS pods.")
+        self._unprepared = self._gauge(
+            "unprepared_containers", "Containers that were created while no hook could be asked."
+        )
         self._suppressed = Gauge(
             "koordlet_be_suppress_cpu_cores",
             "CPU that best-effort pods are held to.",
@@ -187,6 +190,10 @@ class NodeGauges:
     def nri_connected(self, is_connected: bool) -> None:
         """Show whether the runtime asks; from any thread."""
         self._nri.set(is_connected)
+
+    def unprepared(self, count: int) -> None:
+        """Show how many containers run without what the runtime hooks give them."""
+        self._unprepared.set(count)
 
     def followed(self, *, slo: bool) -> None:
         """Show whether the newest NodeSLO counts."""

@@ -65,6 +65,7 @@ _EMPTY_ANSWERS: Final[Mapping[str, object]] = MappingProxyType(
     }
 )
 _UNLIMITED = -1
+_RUNNING: Final = 3  # CONTAINER_RUNNING of NRI's ContainerState
 
 
 class NriHookPlugin:
@@ -72,6 +73,7 @@ class NriHookPlugin:
 
     def __init__(self, hooks: RuntimeHooks) -> None:
         self._hooks = hooks
+        self._sandboxes: dict[str, NriPod] = {}  # until all of a synchronization have come
 
     @property
     def is_ready(self) -> bool:
@@ -103,13 +105,26 @@ class NriHookPlugin:
             raise NriRefusalError(str(error)) from error
         return _nothing(call)
 
+    def _look_at_running(self, request: SynchronizeRequest) -> None:
+        """Find running containers that were created while no hook could be asked.
+
+        Their cgroups are the reconciler's; environment and mounts can't be changed any more.
+        """
+        self._sandboxes |= {pod.id: pod for pod in request.pods}
+        for made in request.containers:
+            pod = self._sandboxes.get(made.pod_sandbox_id)
+            if pod is not None and made.state == _RUNNING:
+                self._hooks.look_at_running(_pod(pod), _container(made))
+        if not request.more:
+            self._sandboxes = {}
+
     def _answer(self, call: NriCall) -> object:
         match call.request:
             case ConfigureRequest() as request:
                 return ConfigureResponse(events=_mask(request))
-            case SynchronizeRequest(more=more):
-                # What runs already is the reconciler's: environment and mounts can't be changed.
-                return SynchronizeResponse(more=more)
+            case SynchronizeRequest() as request:
+                self._look_at_running(request)
+                return SynchronizeResponse(more=request.more)
             case CreateContainerRequest(pod=NriPod() as pod, container=NriContainer() as made):
                 adjustment = self._hooks.create_container(_pod(pod), _container(made))
                 return CreateContainerResponse(adjust=_adjustment(adjustment))

@@ -46,7 +46,23 @@ class HookWrites:
     writes: tuple[Write, ...]
 
 
-HookOutcome = HookFailure | HookWrites
+@dataclass(frozen=True, slots=True)
+class UnpreparedContainer:
+    """A running container that was created without what a hook gives it.
+
+    ``id`` is that of the runtime; ``missing`` are the variables that it lacks.
+    """
+
+    hook: str
+    namespace: str
+    pod: str
+    uid: str
+    container: str
+    id: str
+    missing: tuple[str, ...]
+
+
+HookOutcome = HookFailure | HookWrites | UnpreparedContainer
 
 
 class HookOutcomes:

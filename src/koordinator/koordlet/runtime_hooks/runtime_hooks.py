@@ -28,7 +28,12 @@ from koordinator.koordlet.qos.resctrl import (
     plan_pod_resctrl,
     pod_group,
 )
-from koordinator.koordlet.runtime_hooks.outcomes import HookFailure, HookOutcomes, HookWrites
+from koordinator.koordlet.runtime_hooks.outcomes import (
+    HookFailure,
+    HookOutcomes,
+    HookWrites,
+    UnpreparedContainer,
+)
 from koordinator.koordlet.runtime_hooks.starting_containers import (
     StartingContainer,
     StartingPod,
@@ -88,7 +93,8 @@ class RuntimeHooks:
     """Safe to ask from any thread once ``publish`` was called; until then nothing is adjusted.
 
     ``files`` is not the loop's: what is open there is not shared between threads.
-    ``creation_hooks`` are asked, by name, when a container is made.
+    ``creation_hooks`` are asked, by name, when a container is made; ``expectations`` say the same
+    of a container that runs, and change nothing.
     """
 
     def __init__(
@@ -100,6 +106,7 @@ class RuntimeHooks:
         *,
         policy: FailurePolicy = FailurePolicy.IGNORE,
         creation_hooks: Mapping[str, CreationHook] | None = None,
+        expectations: Mapping[str, CreationHook] | None = None,
         observer: HookObserver | None = None,
     ) -> None:
         self.outcomes = HookOutcomes()
@@ -108,6 +115,7 @@ class RuntimeHooks:
         self._resctrl = ResctrlWriter(files, cgroups, roots.resctrl)
         self._policy = policy
         self._creation_hooks = creation_hooks or {}
+        self._expectations = expectations or {}
         self._observer = observer
         self._published: PublishedHooks | None = None
         self._lock = threading.Lock()
@@ -194,6 +202,30 @@ class RuntimeHooks:
         if published is None or creation is None:
             return LinuxResources()
         return replace(self._limits(published, creation, stage), rdt_class=None)
+
+    def look_at_running(self, starting: StartingPod, container: StartingContainer) -> None:
+        """Tell the loop if a container that runs lacks variables that a hook gives it."""
+        published = self._published
+        if published is None or not self._expectations:
+            return
+        try:
+            pod = pod_of(starting, published.hooks.pods, published.hooks.view.layout)
+            plain = replace(container, env={})
+            creation = creation_of(pod, plain, published.hooks.view.layout)
+        except InputError:
+            return
+        for title, hook in self._expectations.items():
+            try:
+                wanted = hook(creation).env
+            except (HostError, InputError):
+                continue  # it would not have had them then, either
+            env = container.env
+            missing = [name for name, value in wanted.items() if not _has(env, name, value)]
+            if missing:
+                found = (starting.namespace, starting.name, starting.uid, container.name)
+                self.outcomes.put(
+                    UnpreparedContainer(title, *found, container.id, tuple(sorted(missing)))
+                )
 
     def remove_sandbox(self, starting: StartingPod) -> None:
         """Forget a pod, and remove its group of resctrl."""
@@ -381,3 +413,8 @@ class RuntimeHooks:
     def _observe(self, hook: str, stage: HookStage, status: str, began_s: float) -> None:
         if self._observer is not None:
             self._observer.hook_ran(hook, stage, status, self._clock.now_s() - began_s)
+
+
+def _has(env: Mapping[str, str], name: str, value: str) -> bool:
+    """Return whether a variable has a value, or has it in a list such as LD_PRELOAD."""
+    return value == env.get(name) or value in env.get(name, "").split(":")
