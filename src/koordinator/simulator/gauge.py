@@ -11,11 +11,12 @@ from functools import lru_cache
 import numpy as np
 
 from koordinator.api.pod import Pod
+from koordinator.api.resource_names import GPU_MEMORY_RATIO, NVIDIA_GPU
 from koordinator.domain.gpu_fragmentation import Fragmentation
 from koordinator.domain.gpu_mix import GpuClass, PodMix
 from koordinator.domain.run_report import Allocation, NodeGroup, RunSample
 from koordinator.scheduler.explain.sentences import sentence, without_names
-from koordinator.scheduler.snapshot import Snapshot
+from koordinator.scheduler.snapshot import IntArray, Snapshot
 from koordinator.scheduler.snapshot.axis import CPU, MEMORY
 from koordinator.scheduler.snapshot.gpu_view import gpu_class, gpu_nodes, node_kinds
 from koordinator.scheduler.snapshot.nodes import RATIO_OF_GPU
@@ -27,6 +28,8 @@ _FIXED = ("node(s) didn't match", "node(s) had untolerated taint", "node(s) were
 #: A gang's other members are told the reason of the one that was tried.
 _REJECTED = re.compile(r'GangGroup ".*?" gets rejected due to .*? with reason "(.*)"')
 _COUNT_OF_NODES = re.compile(r"^\d+/\d+ nodes are available: ")
+#: Names by which pods ask for GPUs, of which none asks by two, and what one of each is.
+_PERCENT_OF_GPU = {NVIDIA_GPU: 100, GPU_MEMORY_RATIO: 1}
 _WHOLE = ("no candidate topology nodes", "Insufficient quotas", "Insufficient non-preemptible")
 _COUNTED = re.compile(r"(\d+) (.+)")
 
@@ -89,6 +92,18 @@ class WorldGauge:
 
     # -- allocation --------------------------------------------------------------------------
 
+    def _asked_percent(self, rows: IntArray) -> int:
+        """Return the GPUs that pods on the rows ask for, in percent of one.
+
+        That is what is known where the profile assigns no devices, as kube-scheduler's.
+        """
+        state = self._world.embedded.state
+        return sum(
+            int(state.nodes.requested[state.axis.names.index(name), rows].sum()) * percent
+            for name, percent in _PERCENT_OF_GPU.items()
+            if name in state.axis.names
+        )
+
     def _group(self, pool: str) -> NodeGroup:
         rows, nodes = self._rows[pool], self._world.embedded.state.nodes
         return NodeGroup(
@@ -106,7 +121,7 @@ class WorldGauge:
             for column in (CPU, MEMORY)
         )
         gpus = self._gpus_of[pool]
-        used = nodes.gpus.used[rows, :, RATIO_OF_GPU].sum()
+        used = int(nodes.gpus.used[rows, :, RATIO_OF_GPU].sum()) or self._asked_percent(rows)
         return Allocation(cpu=cpu, memory=memory, gpu=float(used / (100 * gpus)) if gpus else 0.0)
 
     # -- fragmentation -----------------------------------------------------------------------

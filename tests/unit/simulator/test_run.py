@@ -30,6 +30,7 @@ from koordinator.simulator import (
     shipped_configuration,
     simulate,
 )
+from koordinator.simulator.embedded import STOCK
 from koordinator.simulator.gauge import main_reason
 from koordinator.simulator.stages import PodStage
 
@@ -255,3 +256,17 @@ def test_a_pod_may_have_to_go_in_the_moment_in_which_it_gets_its_node() -> None:
     lost = [each for each in result.placements if each.stage is PodStage.LOST]
     assert any(each.bound_s is None and each.ended_s is not None for each in lost)
     assert any("made room for default/gang-" in event.text for event in result.report.events)
+
+
+def test_gpus_count_where_a_profile_assigns_no_devices() -> None:
+    """By what running pods ask for, as kube-scheduler counts."""
+    data = {
+        "nodePools": [GPU_POOL, CPU_POOL],
+        "podStreams": [stream("train", 1, cpu=1, gpus=1), stream("large", 1, cpu=1, gpus=2)],
+        "horizon": "1h",
+    }
+    workload = parse_workload(yaml.safe_dump(data), "test")
+
+    found = Simulation(workload, STOCK, stopwatch=VirtualClock()).run()
+
+    assert found.report.samples.allocated["gpu"].gpu[-1] == 3 / 4
