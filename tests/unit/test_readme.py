@@ -27,6 +27,17 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("cluster")
+def test_the_explanation_is_that_of_the_same_cluster() -> None:
+    """As far as it is shown."""
+    found = re.search(r"\$ koord (explain pod huge -f cluster\.yaml) .*\n((?:.*\n)*?)  …", README)
+    assert found is not None
+
+    done = CliRunner().invoke(app, shlex.split(found[1]))
+
+    assert done.stdout.startswith(found[2])
+
+
+@pytest.mark.usefixtures("cluster")
 def test_the_first_command_prints_what_the_readme_shows() -> None:
     """Literally, but for spaces at the ends of lines."""
     found = re.search(r"\$ koord (schedule -f cluster\.yaml)\n(.*?)```", README, re.DOTALL)
