@@ -62,10 +62,25 @@ def test_the_plain_manifests_are_the_chart_with_its_default_values(helm: Helm) -
     assert namespace == yaml.safe_load((ROOT / "deploy/namespace.yaml").read_text("utf-8"))
 
 
+def test_strict_tenancy_is_on_in_scheduler_and_manager(helm: Helm) -> None:
+    """Beside the gates that are stated."""
+    more = "--set=tenancy.strict=true,manager.featureGates=MultiQuotaTree=true"
+    objects = rendered(helm, more)
+
+    def gates(name: str) -> str:
+        (container,) = objects["Deployment", name]["spec"]["template"]["spec"]["containers"]
+        flag, *_ = [it for it in container["args"] if it.startswith("--feature-gates=")]
+        return str(flag).partition("=")[2]
+
+    assert gates("koord-scheduler") == "StrictTenancy=true"
+    assert gates("koord-manager") == "StrictTenancy=true,MultiQuotaTree=true"
+
+
 @pytest.mark.parametrize(
     ("values", "warning"),
     [
         ({"scheduler": {"replica": 3}}, "replica"),
+        ({"tenancy": {"strict": "yes"}}, "/tenancy/strict"),
         ({"scheduler": {"replicas": "two"}}, "/scheduler/replicas"),
         ({"scheduler": {"log": {"format": "xml"}}}, "/scheduler/log/format"),
         ({"scheduler": {"config": {"profile": []}}}, "profile"),
