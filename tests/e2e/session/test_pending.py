@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
+from tests.e2e.controlplane.binaries import NOTHING_TO_FREE
 from tests.e2e.session.manifests import (
     HOST,
     Manifest,
@@ -17,13 +18,13 @@ from tests.e2e.session.user import User
 WHY = (
     "0/4 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match Pod's node "
     "affinity/selector, 1 node(s) had untolerated taint(s), 1 node(s) were unschedulable. "
-    "no new claims to deallocate, preemption: 0/4 nodes are available: "
+    f"{NOTHING_TO_FREE}preemption: 0/4 nodes are available: "
     "4 Preemption is not helpful for scheduling."
 )
 
 
 def test_describe_and_get_events_tell_why(user: User) -> None:
-    """The text is that of kube-scheduler 1.35, in the condition as in the event."""
+    """The text is that of kube-scheduler, in the condition as in the event."""
     ssd = {"disk": "ssd"}
     user.apply(
         node("small", "1", labels=ssd),

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from tests.e2e.controlplane import ControlPlane
+from tests.e2e.controlplane.binaries import NOTHING_TO_FREE
 from tests.e2e.session.manifests import (
     Manifest,
     disruption_budget,
@@ -179,8 +180,8 @@ def test_a_pod_that_never_preempts_waits(user: User) -> None:
     user.apply(pod("waiting", "2", priorityClassName="polite"))
 
     assert user.refusal_of("waiting")["message"] == (
-        "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, "
-        "preemption: not eligible due to preemptionPolicy=Never."
+        "0/1 nodes are available: 1 Insufficient cpu. "
+        f"{NOTHING_TO_FREE}preemption: not eligible due to preemptionPolicy=Never."
     )
     user.kubectl("delete", "pod/other")
     assert user.node_of("waiting") == "n0"
