@@ -12,6 +12,7 @@ from tests.worlds import HOSTNAME, START_S, device, node, pod
 
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.pod import Pod
+from koordinator.api.reservation import Reservation
 from koordinator.simulator import Embedded, default_configuration
 
 KOORD = "koord-scheduler"
@@ -190,3 +191,17 @@ def test_the_first_node_is_seen_at_once() -> None:
     one.scheduler.step()
 
     assert len(placed(one)) == 3
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_reservation_that_waits_is_placed_when_a_node_comes(first: int) -> None:
+    """Whether there were nodes before, or none at all."""
+    template = {"schedulerName": KOORD}
+    small = [node(f"small{number}", 1) for number in range(first)]
+    one = world(*small, reservation("r", 4, "4Gi", template=template))
+    assert one.cluster.get(Reservation, "r").status.node_name == ""
+
+    one.cluster.create(node("n"))
+    one.scheduler.step()
+
+    assert one.cluster.get(Reservation, "r").status.node_name == "n"

@@ -9,6 +9,7 @@ from tests.worlds import START_S, configuration, node, pod
 from koordinator.api.pod import Pod
 from koordinator.cluster.port import Binding
 from koordinator.scheduler.contract import NoArgs, Permit, PluginSpec, Refusal
+from koordinator.scheduler.features.explanation.explainer import explain
 from koordinator.scheduler.loop import (
     Bound,
     Unschedulable,
@@ -123,3 +124,18 @@ def test_a_new_pod_of_the_same_name_is_not_taken_for_the_one_that_waited(
 
     assert places(one.scheduler.step()) == {"p": "n"}
     assert one.state.nodes.requested[0, 0] == 2000
+
+
+def test_a_pod_that_waits_for_its_permit_is_explained_so(embedded: NewEmbedded) -> None:
+    """It does not run yet; once it may, it does."""
+    plugin, switched_on = patient(p=Permit(wait_s=30))
+    one = embedded(node("n", cpu=1), pod("p", cpu=1), **switched_on)
+    one.scheduler.step()
+    waits = explain(one.scheduler.handle, "default/p")
+    assert waits.summary == "it has a place on n and waits there for its permit"
+
+    plugin.answers.clear()
+    one.clock.advance_to(one.clock.now_s() + 1.0)
+    one.scheduler.step()
+    one.scheduler.step()
+    assert "it is bound to n" in explain(one.scheduler.handle, "default/p").summary

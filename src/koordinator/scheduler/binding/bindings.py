@@ -318,6 +318,10 @@ class Bindings:
             return True
         return any(assumed.queued.key == key for assumed in self._permitted)
 
+    def is_waiting(self, key: str) -> bool:
+        """Return whether a pod has its place and waits for its permit."""
+        return key in self._waiting
+
     def withdraw(self, key: str) -> Assumed | None:
         """Take the place of a pod whose binding has not begun; None: there is no such pod."""
         found = self._take_out(key)

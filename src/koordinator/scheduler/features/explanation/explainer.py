@@ -51,6 +51,8 @@ def explain(handle: SchedulerHandle, key: str) -> Explanation:
     if placed is not None and (queued is None or queued.state is QueueState.IN_FLIGHT):
         node = handle.state.nodes.names[placed.row]
         summary = _where(placed.pod, node)
+        if handle.bindings.is_waiting(key):
+            summary = f"it has a place on {node} and waits there for its permit"
         return Explanation(pod=spoken_name(placed.pod), verdict=PLACED, summary=summary, node=node)
     unbound = handle.state.unbound.get(key)
     if unbound is None:
