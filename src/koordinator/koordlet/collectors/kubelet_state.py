@@ -15,9 +15,17 @@ from koordinator.foundation.errors import HostError, InputError
 from koordinator.host.port import Files
 
 
+class _PodEntry(msgspec.Struct):
+    cpu_set: str = msgspec.field(name="cpuSet", default="")
+
+
 class _Checkpoint(msgspec.Struct, rename="camel"):
+    """State of the CPU manager; from version 4 on ``data`` has all of it as text."""
+
     policy_name: str = "none"
     entries: dict[str, dict[str, str]] = {}
+    pod_entries: dict[str, _PodEntry] = {}
+    data: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +41,11 @@ def read_kubelet_state(files: Files, kubelet_root: str) -> KubeletState:
     try:
         text = files.read(f"{kubelet_root}/cpu_manager_state")
         found = decode_json(text, _Checkpoint)
+        if found.data:
+            found = decode_json(found.data, _Checkpoint)
         masks = {uid: _union(containers.values()) for uid, containers in found.entries.items()}
+        for uid, entry in found.pod_entries.items():
+            masks[uid] = masks.get(uid, 0) | parse_cpu_list(entry.cpu_set)
     except (HostError, InputError, msgspec.DecodeError, msgspec.ValidationError):
         return KubeletState()
     return KubeletState(found.policy_name, {uid: mask for uid, mask in masks.items() if mask})

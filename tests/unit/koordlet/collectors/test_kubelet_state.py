@@ -1,0 +1,42 @@
+"""CPUs that the kubelet gave to containers and, from Kubernetes 1.37 on, to whole pods."""
+
+import json
+from typing import Any
+
+import pytest
+
+from koordinator.host.memory.host import MemoryHost
+from koordinator.koordlet.collectors.kubelet_state import KubeletState, read_kubelet_state
+
+STATE: dict[str, Any] = {
+    "policyName": "static",
+    "defaultCpuSet": "0-1",
+    "entries": {"uid-a": {"c0": "2-3", "c1": "4"}},
+}
+WITH_PODS = STATE | {"podEntries": {"uid-a": {"cpuSet": "2-5"}, "uid-b": {"cpuSet": "6"}}}
+
+
+def read(state: object) -> KubeletState:
+    """Return what is read of a checkpoint."""
+    host = MemoryHost()
+    host.put("/kubelet/cpu_manager_state", json.dumps(state))
+    return read_kubelet_state(host, "/kubelet")
+
+
+@pytest.mark.parametrize(
+    ("state", "cpus"),
+    [
+        (STATE, {"uid-a": 0b11100}),
+        (WITH_PODS, {"uid-a": 0b111100, "uid-b": 0b1000000}),
+        (STATE | {"data": json.dumps(WITH_PODS)}, {"uid-a": 0b111100, "uid-b": 0b1000000}),
+    ],
+    ids=["version 2", "version 3", "version 4"],
+)
+def test_every_version_of_the_checkpoint_is_read(state: object, cpus: dict[str, int]) -> None:
+    """CPUs of a pod are those of its containers and of the whole pod."""
+    assert read(state) == KubeletState("static", cpus)
+
+
+def test_a_checkpoint_that_can_not_be_read_is_none() -> None:
+    """The kubelet may be writing it."""
+    assert read(STATE | {"data": "{"}) == KubeletState()
