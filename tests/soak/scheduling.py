@@ -127,6 +127,10 @@ class SchedulerChurn:
             cluster.lose(cluster.get(Namespace, f"ns-u{number}"))
 
 
+def _tolerations(own: str, count: int) -> list[dict[str, str]]:
+    return [{"key": f"{own}-{index}", "operator": "Exists"} for index in range(count)]
+
+
 def _objects(own: str) -> Iterator[KubeObject]:
     """Yield objects that share no name, label, resource, image, port … with those of others."""
     ns = f"ns-{own}"
@@ -193,6 +197,8 @@ def _objects(own: str) -> Iterator[KubeObject]:
         KOORDINATOR,
         spec={"template": template, "owners": owners, "ttl": "1h"},
     )
+    if int(own[1:]) % 16 == 0:
+        yield pod(f"megabyte-{own}", 90, namespace=ns, tolerations=_tolerations(own, 5000))
     labels = {own: own, "quota.scheduling.koordinator.sh/name": f"quota-{own}"}
     yield pod(f"pod-{own}", 1, namespace=ns, labels={**labels, "app": own})
     gang = {"pod-group.scheduling.sigs.k8s.io": f"gang-{own}"}

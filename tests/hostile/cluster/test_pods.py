@@ -6,8 +6,10 @@ from tests.e2e.kubelet import FakeKubelet
 from tests.e2e.scheduler_process import SchedulerProcess
 from tests.e2e.session.manifests import Manifest, node, pod
 from tests.e2e.session.user import User
+from tests.hostile.programs import rss_mib
 
 KOORD = "scheduling.koordinator.sh/"
+TOLERATIONS = [{"key": f"k{index}", "operator": "Exists"} for index in range(20_000)]
 ANNOTATED: dict[str, dict[str, str]] = {
     "reserve-pod": {f"{KOORD}reserve-pod": "true"},
     "reservation": {
@@ -45,3 +47,22 @@ def test_a_pod_with_annotations_of_ours_delays_nobody(
     assert user.node_of("good") == "n1"
     assert scheduler.is_running
     assert "internal error" not in scheduler.last_words(400)
+
+
+def test_large_pods_that_are_gone_take_no_memory(
+    controlplane: ControlPlane, user: User, scheduler: SchedulerProcess
+) -> None:
+    """Pods of almost a megabyte, one after the other."""
+    before, path = rss_mib(scheduler.pid), user.path("pods")
+    for index in range(16):
+        evil = pod(
+            "evil", "90", tolerations=[*TOLERATIONS, {"key": f"own-{index}", "operator": "Exists"}]
+        )
+        controlplane.api.request("POST", path, evil)
+        user.refusal_of("evil")
+        controlplane.api.request("DELETE", f"{path}/evil", {"gracePeriodSeconds": 0})
+    user.apply(pod("good"))
+
+    assert user.node_of("good") == "n1"
+    grown = rss_mib(scheduler.pid) - before
+    assert grown < 110, f"{grown} MiB more"

@@ -1,13 +1,20 @@
 """What has gone leaves nothing behind, in any table of any process: the short form of the soak."""
 
-from typing import Protocol
+import tracemalloc
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
 
 import pytest
 from tests.soak.agent import AgentChurn
 from tests.soak.census import census, growth
 from tests.soak.manager import ManagerChurn
-from tests.soak.scheduling import SchedulerChurn
+from tests.soak.scheduling import CONFIGURATION, SchedulerChurn
 from tests.soak.yarn import YarnChurn
+from tests.worlds import node, pod
+
+from koordinator.api.pod import Pod
+from koordinator.scheduler.snapshot import ClusterState
+from koordinator.simulator import Embedded
 
 ROUNDS = 48
 
@@ -42,6 +49,52 @@ def test_what_has_gone_leaves_nothing_in_the_scheduler(decides: bool) -> None:
 
     assert left_behind(churn, ROUNDS) == {}
     churn.world.state.validate()
+
+
+#: What makes a pod of about 100 KiB, by what it stands in.
+LARGE: dict[str, Callable[[str], dict[str, Any]]] = {
+    "tolerations": lambda own: {
+        "tolerations": [{"key": f"{own}-{i}", "operator": "Exists"} for i in range(1500)]
+    },
+    "labels": lambda own: {"labels": {f"{own}-{i}": "a" * 60 for i in range(1200)}},
+    "annotation": lambda own: {"annotations": {f"pod.koordinator.sh/{own}": "a" * 100_000}},
+    "gang": lambda own: {
+        "annotations": {"gang.scheduling.koordinator.sh/name": own,
+                        "gang.scheduling.koordinator.sh/min-available": "2",
+                        f"pod.koordinator.sh/{own}": "a" * 100_000}
+    },
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", LARGE)
+def test_large_pods_that_are_gone_take_no_memory(kind: str) -> None:
+    """Tables are bounded by what their entries take, not by how many they are."""
+    world = Embedded(CONFIGURATION, state=ClusterState(new_bytes=1 << 18))
+    world.load([node("n", 4)])
+    held = []
+    for number in range(32):
+        pods = [pod(f"p{i}", 90, **LARGE[kind](f"k{number}")) for i in range(2)]
+        world.load(pods)
+        world.scheduler.step()
+        for one in pods:
+            world.cluster.delete(Pod, one.metadata.name, "default", grace_period_s=0)
+        world.clock.advance_to(world.clock.now_s() + 30)
+        world.scheduler.step()
+        held.append(tracemalloc.get_traced_memory()[0])
+
+    assert max(held[24:]) - max(held[8:16]) < 16 * 60_000
+
+
+@pytest.fixture(autouse=True)
+def _traced(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Trace what is allocated by the tests that look at it."""
+    if "large" not in request.node.name:
+        yield
+        return
+    tracemalloc.start(1)
+    yield
+    tracemalloc.stop()
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from koordinator.cluster.memory.fields import FieldRequirement
 from koordinator.cluster.port import NO_TRANSFORMS, EventType, Transform, WatchEvent
 
 _BOOKMARK = WatchEvent(EventType.BOOKMARK, KubeObject())
-_TRIM = 1 << 12  # events that all have seen are dropped this many at a time
+_TRIM = 1 << 6  # events that all have seen are dropped this many at a time
 
 Selection = Mapping[type[KubeObject], Sequence[FieldRequirement]]
 
@@ -40,6 +40,10 @@ class WatchLog:
         """Return the events after a version that the caller was registered for."""
         return self._events[version - self._forgotten :]
 
+    def kind_after(self, version: int) -> type[KubeObject]:
+        """Return the kind of the object that was written next."""
+        return type(self._events[version - self._forgotten].object)
+
     def register(self, reader: "MemoryWatch") -> None:
         """Keep what comes from now on until this reader has seen it."""
         self._readers.add(reader)
@@ -52,6 +56,8 @@ class WatchLog:
         """Forget what all readers have seen, if there is much."""
         if len(self._events) < _TRIM:
             return
+        for reader in self._readers:
+            reader.pass_over()
         seen = min((reader.version for reader in self._readers), default=self.version)
         if seen - self._forgotten >= _TRIM:
             del self._events[: seen - self._forgotten]
@@ -100,6 +106,12 @@ class MemoryWatch:
         events += [_BOOKMARK] * self._bookmarks
         self._bookmarks = 0
         return events
+
+    def pass_over(self) -> None:
+        """Go past the next events as long as they are of no kind that is watched."""
+        log = self._log
+        while self.version < log.version and log.kind_after(self.version) not in self._selection:
+            self.version += 1
 
     def refresh(self) -> None:
         self._bookmarks += 1  # the log itself is never behind

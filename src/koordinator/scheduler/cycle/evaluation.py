@@ -28,6 +28,7 @@ from koordinator.scheduler.snapshot import (
 #: Memory that kept evaluations may take; the ones unused for longest go first, and those unused
 #: while many new classes of pods came.
 KEEP_BYTES = 1 << 30
+_DECODED = 8  # times the size of a pod's encoded spec that it takes in objects
 _OVERHEAD = 1 << 13  # bytes that any evaluation takes
 
 UNFIT = -1  # in place of a total: the node does not take the pod
@@ -182,6 +183,7 @@ class Evaluation:
         "_versions",
         "asked_in",
         "best",
+        "charged",
         "flat",
         "pod",
         "program",
@@ -192,6 +194,7 @@ class Evaluation:
         self.program = program
         self.pod = pod  # any pod of that kind will do: the plugins can't tell
         self.asked_in = 0  # the generation of classes in which somebody last asked
+        self.charged = 0  # bytes that it counts with while it is kept
         self.best = np.zeros(0, np.int64)
         self.raw: list[IntArray] = [np.zeros(0, np.int64) for _ in program.relative]
         self.flat: list[bool] = []  # per relative plugin: raw scores are 0 everywhere
@@ -213,7 +216,8 @@ class Evaluation:
 
     @property
     def nbytes(self) -> int:
-        return self.best.nbytes * (3 + len(self.raw)) + _OVERHEAD
+        own = self.best.nbytes * (3 + len(self.raw)) + _OVERHEAD
+        return own + self.pod.nbytes * _DECODED
 
     def refresh(self, evaluator: "Evaluator", snapshot: Snapshot) -> None:
         """Take in what has changed since the last time; ``snapshot`` has the pod's loans."""
@@ -314,6 +318,7 @@ class Evaluator:
         self._programs: Memo[tuple[Program, EvaluationKey]] = Memo()
         self._keys: WeakValueDictionary[Hashable, EvaluationKey] = WeakValueDictionary()
         self._kept: OrderedDict[EvaluationKey, Evaluation] = OrderedDict()
+        self._kept_bytes = 0  # about; arrays grow with the nodes
         self._facts: OrderedDict[Hashable, NodeFactResult] = OrderedDict()
         self._generation = 0  # of classes when idle ones were last dropped
 
@@ -345,9 +350,10 @@ class Evaluator:
             kept = Evaluation(program, pod)
             kept.refresh(self, view)  # one that a plugin breaks on is not kept for others
             self._kept[key] = kept
-            most = max(1, self._keep_bytes // max(kept.nbytes, 1))  # they are about as large
-            while len(self._kept) > most:
-                self._kept.popitem(last=False)
+            kept.charged = kept.nbytes
+            self._kept_bytes += kept.charged
+            while self._kept_bytes > self._keep_bytes and len(self._kept) > 1:
+                self._drop_oldest()
         else:
             self._kept.move_to_end(key)
             kept.refresh(self, view)
@@ -358,9 +364,12 @@ class Evaluator:
         """Drop what nobody asked for in the last generation of classes: many have come since."""
         self._generation = generation
         while self._kept and next(iter(self._kept.values())).asked_in < generation - 1:
-            self._kept.popitem(last=False)
+            self._drop_oldest()
         while self._facts and next(iter(self._facts.values())).asked_in < generation - 1:
             self._facts.popitem(last=False)
+
+    def _drop_oldest(self) -> None:
+        self._kept_bytes -= self._kept.popitem(last=False)[1].charged
 
     def is_linear(self, pod: PodClass, view: Snapshot) -> bool:
         """Return whether amounts and pod counts are all that placing such pods changes."""

@@ -40,6 +40,7 @@ class HeadroomTable:
         self._clear()
 
     def _clear(self) -> None:
+        self._generation = self._state.classes.generation
         self._position = (0, 0)
         self._numbers: dict[Line, int] = {}
         self._versions: list[Hashable] = []
@@ -110,6 +111,8 @@ class HeadroomTable:
 
     def _advance(self) -> None:
         """Bring every line up to date."""
+        if self._state.classes.generation != self._generation:
+            self._clear()  # lines of kinds of which no pod is left would stay
         state = self._state
         position = (state.usage_log.position, state.node_log.position)
         if position == self._position:

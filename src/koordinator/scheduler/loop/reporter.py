@@ -140,6 +140,7 @@ class Reporter:
         """Tell once what of an object is left out, and why; return whether it was new."""
         if len(self._ignored) >= _MOST_IGNORED:
             self._ignored.clear()
+        problem = shortened(problem)
         known = self._ignored.setdefault(_identity(about), set())
         if problem in known:
             return False

@@ -8,7 +8,7 @@ reservation means by its name.
 """
 
 import weakref
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import count
@@ -57,6 +57,11 @@ WRITTEN = frozenset(
 #: So many new classes, and such a part of all, and it is time to look for idle ones.
 NEW_CLASSES = 1 << 10
 _SHARE = 16
+#: As many bytes of specs, labels and annotations that are new also lead to a sweep: a pod may have
+#: a megabyte of them.
+NEW_BYTES = 1 << 22
+_MANY = 16  # tolerations of a pod
+_LARGE = 1 << 16  # bytes of a class that is not kept for later when no pod is of it any more
 
 _Served = tuple[tuple[str, str], ...]  # (resource, class)
 _encode = msgspec.msgpack.Encoder(enc_hook=str, order="deterministic").encode
@@ -88,6 +93,7 @@ class PodClass:
     claims_made: tuple[PodResourceClaimStatus, ...] = ()  # of templates, for the one pod
     #: resources asked for that DeviceClasses serve, as (column, class)
     served: tuple[tuple[int, str], ...] = ()
+    nbytes: int = 0  # what it takes, about, as the encoded spec with the texts beside it
     memory: Memory = field(default_factory=dict)  # what memos keep with it
     asked_in: int = 0  # the generation in which a pod was last found to be one of it
 
@@ -111,7 +117,9 @@ class PodClasses:
         intern_labels: InternLabels,
         extended: ExtendedResources,
         named: Container[str] = (),
+        *,
         new_classes: int = NEW_CLASSES,
+        new_bytes: int = NEW_BYTES,
     ) -> None:
         """``named``: names and uids of pods that owners of reservations name each for itself."""
         self.resize = DEFAULT_RULES  # of the release of Kubernetes that is reproduced
@@ -122,6 +130,8 @@ class PodClasses:
         self._by_key: dict[Any, PodClass] = {}
         self._numbers = count()
         self._least_new = self._sweep_at = new_classes
+        self._least_bytes = self._sweep_bytes = new_bytes
+        self._new_bytes = 0
         self.generation = 0  # of sweeps
 
     def __len__(self) -> int:
@@ -152,6 +162,8 @@ class PodClasses:
         known = self._by_key.get(key)
         if known is None:
             known = self._by_key[key] = self._build(pod, spec, dict(annotations or ()), served)
+            known.nbytes = len(key[1]) + _size(meta.labels.items()) + _size(annotations or ())
+            self._new_bytes += known.nbytes
         held = held_amounts(pod, self.resize, known.held)
         if held is not known.held and held != known.held:
             known = self._resized(key, known, held)
@@ -182,8 +194,8 @@ class PodClasses:
 
     @property
     def is_due(self) -> bool:
-        """Whether there are so many new classes that a sweep pays."""
-        return len(self._by_key) >= self._sweep_at
+        """Whether there are so many new classes, or so large ones, that a sweep pays."""
+        return len(self._by_key) >= self._sweep_at or self._new_bytes >= self._sweep_bytes
 
     def sweep(self) -> list[PodClass]:
         """Forget the classes that nobody holds and no pod was of lately; return all others.
@@ -191,13 +203,17 @@ class PodClasses:
         So whatever a living class refers to by a number (its labels, its columns) may be told apart
         from what can be given to somebody else.
         """
-        recent = [c for c in self._by_key.values() if c.asked_in == self.generation]
+        recent = [
+            c for c in self._by_key.values() if c.asked_in == self.generation and c.nbytes < _LARGE
+        ]
         found = [(key, weakref.ref(c)) for key, c in self._by_key.items()]
         self._by_key.clear()
         self._by_key = {key: c for key, held in found if (c := held()) is not None}
         self.generation += 1
         kept = len(self._by_key)
         self._sweep_at = kept + max(self._least_new, kept // _SHARE)
+        size = sum(c.nbytes for c in self._by_key.values())
+        self._new_bytes, self._sweep_bytes = 0, max(self._least_bytes, size // _SHARE)
         del recent
         return [*self._by_key.values()]
 
@@ -270,11 +286,23 @@ class PodClasses:
         )
 
 
-@lru_cache(1 << 12)
 def _in_order(tolerations: tuple[Toleration, ...]) -> tuple[Toleration, ...]:
     """Return tolerations in an order of their own: which one tolerates a taint is all the same."""
+    if len(tolerations) > _MANY:  # what is remembered is bounded in number alone
+        return _sorted(tolerations)
+    return _remembered(tolerations)
+
+
+def _sorted(tolerations: tuple[Toleration, ...]) -> tuple[Toleration, ...]:
     ordered = tuple(sorted(tolerations, key=_encode))
     return tolerations if ordered == tolerations else ordered
+
+
+_remembered = lru_cache(1 << 12)(_sorted)
+
+
+def _size(texts: Iterable[tuple[str, str]]) -> int:
+    return sum(len(key) + len(value) for key, value in texts)
 
 
 def _relevant(annotations: Mapping[str, str]) -> frozenset[tuple[str, str]] | None:

@@ -23,7 +23,7 @@ from koordinator.foundation.errors import BugError, InputError
 from koordinator.foundation.memo import Memo, Memory
 from koordinator.scheduler.snapshot.axis import CPU, PODS, BoolArray, IntArray, ResourceAxis
 from koordinator.scheduler.snapshot.claimed_gpus import ClaimedGpus
-from koordinator.scheduler.snapshot.classes import NEW_CLASSES, PodClass, PodClasses
+from koordinator.scheduler.snapshot.classes import NEW_BYTES, NEW_CLASSES, PodClass, PodClasses
 from koordinator.scheduler.snapshot.extended_resources import ExtendedResources
 from koordinator.scheduler.snapshot.holds import Hold, HoldTable
 from koordinator.scheduler.snapshot.ledgers import Changed, Kinds, Ledgers
@@ -44,8 +44,14 @@ MASKS: Memo[dict[bytes, tuple[Hashable, BoolArray]]] = Memo()
 class ClusterState:
     """Nodes, placed pods and the other objects that plugins read."""
 
-    def __init__(self, axis: ResourceAxis | None = None, *, new_classes: int = NEW_CLASSES) -> None:
-        """``new_classes``: after how many new classes of pods what is idle is looked for."""
+    def __init__(
+        self,
+        axis: ResourceAxis | None = None,
+        *,
+        new_classes: int = NEW_CLASSES,
+        new_bytes: int = NEW_BYTES,
+    ) -> None:
+        """Look for what is idle after so many new classes of pods, or bytes of them."""
         self.axis = axis or ResourceAxis()
         self.nodes = NodeTable(self.axis)
         self.pods = PodTable()
@@ -53,7 +59,12 @@ class ClusterState:
         self.holds = HoldTable(self.axis)
         self.extended = ExtendedResources()
         self.classes = PodClasses(
-            self.axis, self.pods.intern_labels, self.extended, self.holds.named, new_classes
+            self.axis,
+            self.pods.intern_labels,
+            self.extended,
+            self.holds.named,
+            new_classes=new_classes,
+            new_bytes=new_bytes,
         )
         self.ledgers = Ledgers(self, self._everything)
         self.objects = ObjectTable(self._note_object)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from koordinator.api.pod import Pod
-from koordinator.domain.gangs import GangAttempt, GangCache
+from koordinator.domain.gangs import Gang, GangAttempt, GangCache
 from koordinator.foundation.errors import ClusterError, ExtenderError
 from koordinator.scheduler.binding import Assumed
 from koordinator.scheduler.contract import EXTENDER, NOTHING, ActivePlugin, AllocationResult
@@ -96,6 +96,12 @@ class GangScheduler:
         )
         self.waiting = WaitingGangs(handle, self._headrooms)
         self._nominations: Nominations = {}  # as members of the gang that is decided see them
+
+    def forget(self, gang: Gang | None) -> None:
+        """Forget why a gang found no room of which a member, or all of it, is gone."""
+        if gang is not None and gang.terms is not None:
+            self._placer.forget(gang.terms.group_id)
+            self._headrooms.forget(gang.terms.group_id)
 
     def unit(self, cycle: SchedulingCycle, head: QueuedPod) -> GangUnit | None:
         """Return what is decided with a member that was popped; None if it goes alone."""

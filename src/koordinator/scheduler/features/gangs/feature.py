@@ -68,6 +68,8 @@ class GangFeature(Feature):
         changed = self._attempts.waiting.changed
         for gangs in self.caches:
             left = gangs.home_of(pod.key)
+            if deleted:
+                self._attempts.forget(left)
             ready += gangs.drop_pod(pod) if deleted else gangs.put_pod(pod)
             home = gangs.home_of(pod.key)
             if home is left:

@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -78,7 +79,8 @@ class GangPlacer:
     ) -> None:
         self._binder, self._choose, self._diagnose, self._card = binder, choose, diagnose, card
         self._lost: dict[str, LostGang] = {}  # by gang group
-        self._verdicts: dict[Hashable, Verdict] = {}  # by run key: why there is no room for more
+        #: by run key: why there is no room for more
+        self._verdicts: WeakKeyDictionary[Hashable, Verdict] = WeakKeyDictionary()
 
     def still_lost(
         self, cycle: SchedulingCycle, group_id: str, version: Hashable
@@ -97,6 +99,10 @@ class GangPlacer:
         if len(self._lost) >= KEPT:
             self._lost.clear()
         self._lost[group_attempt.attempt.group_id] = lost
+
+    def forget(self, group_id: str) -> None:
+        """Forget a gang group of which a member is gone: it is another one now, or none."""
+        self._lost.pop(group_id, None)
 
     def place(
         self,

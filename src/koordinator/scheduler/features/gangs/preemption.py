@@ -128,6 +128,10 @@ class GangPreemption:
             self._failed.clear()
         self._failed[group_attempt.attempt.group_id] = (group_attempt.version, world)
 
+    def forget(self, group_id: str) -> None:
+        """Forget a gang group of which a member is gone: it is another one now, or none."""
+        self._failed.pop(group_id, None)
+
     def find(
         self,
         cycle: SchedulingCycle,

@@ -5,7 +5,7 @@ that can't start whatever was freed is not even taken out of the queue.
 """
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from koordinator.api.pod import Pod
 from koordinator.domain.gangs import Gang, GangAttempt, GangCache
@@ -26,6 +26,7 @@ class _Kind:
     below: int  # the priority of the most important one
     level: int | None  # of the network domain in which all must be; None: anywhere
     network: int  # generation of the network of which that is a level
+    classes: tuple[PodClass, ...] = field(compare=False)  # one of each run key
 
     @property
     def shape(self) -> Hashable:
@@ -48,7 +49,6 @@ class WaitingGangs:
     def __init__(self, handle: SchedulerHandle, headrooms: GangPreemption) -> None:
         self._clock, self._state, self._queue = handle.clock, handle.state, handle.queue
         self._cycles, self._headrooms = handle.cycles, headrooms
-        self._class_of: dict[Hashable, PodClass] = {}  # one of each run key
 
     def need_of(
         self,
@@ -71,7 +71,7 @@ class WaitingGangs:
         if not total or representative.key not in members:
             return None
         order = sorted(least, key=str)
-        self._class_of.update((run_keys[key], one) for key, (_, one) in members.items())
+        class_of = {run_keys[key]: one for key, (_, one) in members.items()}
         asked = members[representative.key][1]
         kind = _Kind(
             (run_keys[representative.key], None if cycle.takes_amounts_only(asked) else asked.id),
@@ -79,6 +79,7 @@ class WaitingGangs:
             max(priority_of(pod) for pod, _ in members.values()),
             level,
             self._state.network.generation if level is not None else 0,
+            tuple(class_of[run_key] for run_key in order),
         )
         return Need(kind, (total,) if len(order) == 1 else (total, *(least[key] for key in order)))
 
@@ -119,7 +120,7 @@ class WaitingGangs:
         """Return what there is as things are; None: as much as anybody may want."""
         if kind.level is not None and kind.network != self._state.network.generation:
             return None
-        classes = [self._class_of[run_key] for run_key in kind.run_keys]
+        classes = kind.classes
         bounds = [cycle.bound(*classes)]
         if len(classes) > 1:
             bounds += [cycle.bound(pod_class) for pod_class in classes]
