@@ -29,11 +29,12 @@ def named(name: str, cpu: int) -> Pod:
 
 
 def test_the_pod_has_what_the_template_has() -> None:
-    """Name and uid are the reservation's uid; labels of the reservation go before."""
+    """The uid is the reservation's; no pod of the cluster can have the name; labels go before."""
     held = reservation("r", 2, labels={"a": "1"}, template={"nodeSelector": {"disk": "ssd"}})
     made = reserve_pod(held)
 
-    assert made.metadata.name == made.metadata.uid == held.metadata.uid
+    assert made.metadata.uid == held.metadata.uid
+    assert made.metadata.name == f"reservation:{held.metadata.uid}"
     assert (made.metadata.namespace, made.spec.scheduler_name) == ("default", "default-scheduler")
     assert made.metadata.labels == {"a": "1"}
     assert made.spec.node_selector == {"disk": "ssd"}
