@@ -1,8 +1,8 @@
 """``koord quota tree``: what quotas use and may use, and who borrows from whom."""
 
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated
 
 import typer
@@ -25,11 +25,13 @@ from koordinator.cli.configuration import (
     WHAT_NAMES_MEAN,
     read_configuration,
 )
+from koordinator.cli.dataclass_flags import with_flags
 from koordinator.cli.flags import Files, GatesOfScheduler, Print
 from koordinator.cli.help_pages import HelpGroup
-from koordinator.cli.live import is_live, with_cluster
+from koordinator.cli.live import LiveObjects, is_live, readable_objects
 from koordinator.cli.manifests import read_manifests
 from koordinator.cli.output import Output, console, print_data, warn
+from koordinator.cli.scope import ScopeFlags
 from koordinator.domain.quota import (
     Loan,
     QuotaFigures,
@@ -55,6 +57,7 @@ _PLUGIN = "ElasticQuota"
 _MANY = 1000  # times what there is: such a limit is none
 _NO_LIMIT = 1 << 60  # and what Koordinator takes for no limit is more than this
 UNLIMITED = "unlimited"
+_PARTIAL = "you may not list all {0}: figures are those of what you may read, such as namespace {1}"
 _WIDTH_OF_BARS = 120  # columns of a terminal that has room for them
 
 app = typer.Typer(cls=HelpGroup, help="Elastic quotas.", no_args_is_help=True)
@@ -65,36 +68,75 @@ def quotas() -> None:
     """Elastic quotas."""
 
 
-@app.command()
-def tree(
-    *,
-    files: Files = None,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaFlags:
+    """Where quotas are looked for, and which of them are shown."""
+
+    files: Files = None
     config: Annotated[
         str,
         typer.Option(
             metavar=NAMED_CONFIGURATION,
             help=f"{WHAT_NAMES_MEAN} For the arguments of ElasticQuota.",
         ),
-    ] = "",
-    kubeconfig: Annotated[str, typer.Option(help="Take what exists from this cluster.")] = "",
-    context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = "",
-    feature_gates: GatesOfScheduler = "",
-    output: Print = Output.TABLE,
-) -> None:
-    """Show what quotas use and may use now, from manifests or from a cluster."""
-    objects: Sequence[KubeObject] = read_manifests(files, sys.stdin.buffer) if files else []
-    if is_live(files, kubeconfig, context):
-        objects = with_cluster(objects, kubeconfig, context, KINDS)
-    gates = read_gates(feature_gates)
-    args = args_of(read_configuration(config))
-    trees, warnings = counted_quotas(objects, QuotaRules.of(args, gates))
+    ] = ""
+    kubeconfig: Annotated[str, typer.Option(help="Take what exists from this cluster.")] = ""
+    context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = ""
+    feature_gates: GatesOfScheduler = ""
+    scope: ScopeFlags = field(default_factory=ScopeFlags)
+    output: Print = Output.TABLE
+
+    def read(self) -> LiveObjects:
+        """Return the objects of manifests and cluster.  Raises InputError if neither is given."""
+        self.scope.check()
+        objects: Sequence[KubeObject] = (
+            read_manifests(self.files, sys.stdin.buffer) if self.files else []
+        )
+        if not is_live(self.files, self.kubeconfig, self.context):
+            return LiveObjects(objects, "")
+        return readable_objects(objects, self.kubeconfig, self.context, self.scope.namespace, KINDS)
+
+
+@app.command()
+@with_flags
+def tree(flags: QuotaFlags) -> None:
+    """Show what quotas use and may use now, from manifests or from a cluster.
+
+    With -n or -l: quotas of the namespace and those of the selected pods, each with the quotas
+    above it. The figures are always those of all pods.
+    """
+    live = flags.read()
+    if live.unreadable:
+        names = ", ".join(kind.PLURAL for kind in live.unreadable)
+        warn(_PARTIAL.format(names, live.namespace))
+    gates = read_gates(flags.feature_gates)
+    args = args_of(read_configuration(flags.config))
+    trees, warnings = counted_quotas(live.objects, QuotaRules.of(args, gates))
     for warning in warnings:
         warn(warning)
-    if output is Output.TABLE:
+    shown = _selected(trees, live.objects, flags.scope) if flags.scope.is_narrow else None
+    if flags.output is Output.TABLE:
         printer = console()
-        printer.print(as_table(trees, args, with_bars=printer.width >= _WIDTH_OF_BARS))
+        printer.print(as_table(trees, args, shown, with_bars=printer.width >= _WIDTH_OF_BARS))
     else:
-        print_data(quotas_as_data(trees, args), output)
+        print_data(quotas_as_data(trees, args, shown), flags.output)
+
+
+def _selected(trees: QuotaTrees, objects: Sequence[KubeObject], scope: ScopeFlags) -> set[str]:
+    """Return the names of the quotas that the flags select, and of all quotas above them."""
+    names = {trees.quota_of(key) for key in scope.keys(objects)}
+    if not scope.selector:
+        names |= {
+            obj.metadata.name
+            for obj in objects
+            if isinstance(obj, ElasticQuota) and obj.metadata.namespace == scope.namespace
+        }
+    return {
+        above
+        for name in names
+        if name is not None and name in trees
+        for above in trees.tree_of(name).path(name)
+    }
 
 
 def args_of(configuration: KubeSchedulerConfiguration) -> ElasticQuotaArgs:
@@ -120,8 +162,14 @@ class _Row:
     waiting: str  # pods, and how
 
 
-def as_table(trees: QuotaTrees, args: ElasticQuotaArgs, *, with_bars: bool = True) -> Table:
-    """Return a row for every resource of every quota, children below their parents."""
+def as_table(
+    trees: QuotaTrees,
+    args: ElasticQuotaArgs,
+    shown: Container[str] | None = None,
+    *,
+    with_bars: bool = True,
+) -> Table:
+    """Return a row for every resource of every quota, or of those shown, below its parent."""
     table = Table(box=None, header_style="bold")
     table.add_column("QUOTA", overflow="fold")
     table.add_column("RESOURCE", overflow="fold")
@@ -133,10 +181,13 @@ def as_table(trees: QuotaTrees, args: ElasticQuotaArgs, *, with_bars: bool = Tru
     table.add_column("PODS WAITING" if with_bars else "WAIT", overflow="fold")
     for tree_id in sorted(trees.tree_ids):
         found = trees.tree(tree_id)
-        if tree_id:
+        rows = [
+            row for row in _rows(found, ROOT_QUOTA, 0, args) if shown is None or row.name in shown
+        ]
+        if tree_id and (rows or shown is None):
             table.add_row(Text(f"tree {tree_id}", style="bold"))
         total = found.runtime(ROOT_QUOTA)
-        for row in _rows(found, ROOT_QUOTA, 0, args):
+        for row in rows:
             _add_rows(table, row, total, with_bars=with_bars)
     return table
 

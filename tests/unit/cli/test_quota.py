@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -76,6 +77,67 @@ def test_the_tree_for_people(manifests: str) -> None:
     assert line.split() == [
         "a", "cpu", "█" * 12 + "▒" * 3 + "·" * 9, "4", "5", "2", "8", "5", "2", "from", "b", "1",
     ]  # fmt: skip
+
+
+def names_of(quotas: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the names of quotas, each with those of its children."""
+    return {one["name"]: names_of(one["children"]) for one in quotas}
+
+
+@pytest.fixture
+def two_tenants(tmp_path: Path) -> str:
+    """Write the quota of two tenants below one parent, and one in a tree of its own."""
+    own_tree = quota("far", most=8, least=0)
+    own_tree["metadata"] |= {"namespace": "v", "labels": {PREFIX + "tree-id": "east"}}  # type: ignore[operator]
+    other = quota("b", "dept", most=8, least=3)
+    other["metadata"]["namespace"] = "u"  # type: ignore[index]
+    web = pod("x", "a", 4, on="n")
+    web["metadata"]["labels"]["app"] = "web"  # type: ignore[index]
+    guest = pod("y", "a", 1)
+    guest["metadata"]["namespace"] = "guests"  # type: ignore[index]
+    path = tmp_path / "all.yaml"
+    dept = quota("dept", most=8, least=6)
+    path.write_text(
+        yaml.safe_dump_all(
+            (NODE, dept, quota("a", "dept", most=8, least=2), other, own_tree, web, guest)
+        )
+    )
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("flags", "found"),
+    [
+        (["-A"], [{"dept": {"a": {}, "b": {}}}, {"far": {}}]),
+        (["-n", "u"], [{"dept": {"b": {}}}]),
+        (["-n", "v"], [{"far": {}}]),
+        (["-n", "guests"], [{"dept": {"a": {}}}]),
+        (["-l", "app=web"], [{"dept": {"a": {}}}]),
+        (["-n", "guests", "-l", "app=web"], []),
+        (["-n", "nowhere"], []),
+    ],
+)
+def test_quotas_of_a_namespace_or_of_some_pods(
+    flags: list[str], found: list[dict[str, Any]], two_tenants: str
+) -> None:
+    """With the quotas above them, and with figures of all pods; the table has the same rows."""
+    everywhere = ["quota", "tree", "-f", two_tenants, "--feature-gates", "MultiQuotaTree=true"]
+    command = [*everywhere, *flags]
+    done = CliRunner().invoke(app, [*command, "-o", "json"], catch_exceptions=False)
+    every = CliRunner().invoke(app, [*everywhere, "-o", "json"])
+    table = CliRunner().invoke(app, command, env={"COLUMNS": "200"}).stdout
+    trees = json.loads(done.stdout)["trees"]
+
+    built_in = {"koordinator-default-quota", "koordinator-system-quota"}
+    names = [names_of(tree["quotas"]) for tree in trees]
+    assert [{n: below for n, below in one.items() if n not in built_in} for one in names] == found
+    for name in ("dept", "a", "b", "far"):
+        rows = [line for line in table.splitlines() if line.split()[:2] == [name, "cpu"]]
+        assert len(rows) == (f"'{name}'" in str(found))
+    whole = json.loads(every.stdout)["trees"]
+    for tree in trees:
+        (same,) = (one for one in whole if one["id"] == tree["id"])
+        assert tree["total"] == same["total"]
 
 
 def test_nothing_to_look_at_is_an_error() -> None:

@@ -86,7 +86,7 @@ def test_a_name_without_a_namespace_is_of_the_flag() -> None:
 )
 def test_flags_that_can_not_be_meant_are_refused(flags: list[str], problem: str) -> None:
     """Before anything is read."""
-    for command in (["explain", "pods"], ["schedule"], ["gang", "list"]):
+    for command in (["explain", "pods"], ["schedule"], ["gang", "list"], ["quota", "tree"]):
         done = RUNNER.invoke(app, [*command, *flags, "-f", "-"], input=WORLD)
         assert problem in str(done.exception)
 

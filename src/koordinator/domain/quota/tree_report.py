@@ -1,6 +1,6 @@
 """All quotas with what pods use of them, as data: what ``koord quota tree`` and pages show."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 from koordinator.api.annotations.quota import QueuePolicy
@@ -51,28 +51,42 @@ def counted_quotas(
     return trees, warnings
 
 
-def quotas_as_data(trees: QuotaTrees, args: ElasticQuotaArgs) -> dict[str, Any]:
-    """Return all trees in the shape that is a contract: see the README."""
-    return {
-        "trees": [
-            {
-                "id": tree_id,
-                "total": quantities(found.runtime(ROOT_QUOTA)),
-                "quotas": _children(found, ROOT_QUOTA, args),
-            }
-            for tree_id in sorted(trees.tree_ids)
-            for found in [trees.tree(tree_id)]
-        ]
-    }
+def quotas_as_data(
+    trees: QuotaTrees, args: ElasticQuotaArgs, shown: Container[str] | None = None
+) -> dict[str, Any]:
+    """Return all trees in the shape that is a contract: see the README.
+
+    With ``shown``: these quotas only, which include the parents of each of them, and their trees.
+    """
+    data = [
+        {
+            "id": tree_id,
+            "total": quantities(found.runtime(ROOT_QUOTA)),
+            "quotas": _children(found, ROOT_QUOTA, args, shown),
+        }
+        for tree_id in sorted(trees.tree_ids)
+        for found in [trees.tree(tree_id)]
+    ]
+    return {"trees": [tree for tree in data if shown is None or tree["quotas"]]}
 
 
-def _children(found: QuotaTree, parent: str, args: ElasticQuotaArgs) -> list[dict[str, Any]]:
+def _children(
+    found: QuotaTree, parent: str, args: ElasticQuotaArgs, shown: Container[str] | None
+) -> list[dict[str, Any]]:
     lent = loans(found, parent)
-    return [_quota(found, name, lent, args) for name in children_of(found, parent)]
+    return [
+        _quota(found, name, lent, args, shown)
+        for name in children_of(found, parent)
+        if shown is None or name in shown
+    ]
 
 
 def _quota(
-    found: QuotaTree, name: str, lent: Sequence[Loan], args: ElasticQuotaArgs
+    found: QuotaTree,
+    name: str,
+    lent: Sequence[Loan],
+    args: ElasticQuotaArgs,
+    shown: Container[str] | None,
 ) -> dict[str, Any]:
     figures, node = figures_of(found, name), found.node(name)
     return {
@@ -89,7 +103,7 @@ def _quota(
         ],
         "waitingPods": len(node.pods) - len(node.assigned),
         "queuePolicy": queue_policy(found, name, args),
-        "children": _children(found, name, args),
+        "children": _children(found, name, args, shown),
     }
 
 
