@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from koordinator.api.kubescheduler.gates import CLEAN_EXPIRED_ALLOCATED
+from koordinator.api.kubescheduler.gates import CLEAN_EXPIRED_ALLOCATED, STRICT_TENANCY
 from koordinator.api.meta import KubeObject
 from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
@@ -103,6 +103,7 @@ def build_scheduler(
     if quotas is not None:
         features.append(QuotaFeature(handle, quotas, measured.quotas))
     if reservations is not None:
+        state.holds.is_strict = STRICT_TENANCY in reservations.gates
         filters = {active.name for profile in profiles for active in profile.filter}
         features.append(
             ReservationFeature(

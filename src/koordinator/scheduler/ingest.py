@@ -307,6 +307,7 @@ def _same_to_plugins(old: Pod, new: Pod) -> bool:
         and a.priority == b.priority
         and _same_amounts(old.status, new.status)
         and old.metadata.labels == new.metadata.labels
+        and old.metadata.owner_references == new.metadata.owner_references
         and old.metadata.deletion_timestamp == new.metadata.deletion_timestamp
     )
 

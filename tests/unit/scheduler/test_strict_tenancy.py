@@ -1,19 +1,28 @@
 """Reservations of one tenant are not those of another: gate StrictTenancy."""
 
+from typing import Any
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
-from tests.reservations import config, reservation
+from tests.reservations import config, reservation, uid
 from tests.worlds import START_S, made, node, pod
 
+from koordinator.api.annotations.reservation import ALLOCATED, ReservationAllocated
 from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.namespace import Namespace
 from koordinator.api.pod import Pod
+from koordinator.api.reservation import Reservation
 from koordinator.simulator import Embedded
 
 IGNORED = "scheduling.koordinator.sh/reservation-ignored"
 WEB = {"app": "web"}
 STRICT = FeatureGates.parse("StrictTenancy=true")
+FORGED = ALLOCATED.entry(ReservationAllocated(name="hold", uid=uid("hold")))
+CANDIDATE = {"pod.koordinator.sh/is-pre-allocatable": "true"}
+CLUSTER = {"preAllocationPolicy": {"mode": "Cluster"}}
 
 
 def namespace(name: str, **labels: str) -> KubeObject:
@@ -24,12 +33,25 @@ def namespace(name: str, **labels: str) -> KubeObject:
 def place(*objects: KubeObject, gates: FeatureGates = STRICT) -> dict[str, str]:
     """Return the node of each pod, on a node of 4 CPUs that a reservation of the bank holds."""
     one = Embedded(config(), now_s=START_S, gates=gates)
-    hold = reservation("hold", 4, on="n1", policy="Restricted")
-    template = replace(hold.spec.template, metadata=ObjectMeta(namespace="bank"))
-    hold = replace(hold, spec=replace(hold.spec, template=template))
-    one.load([namespace("bank"), node("n1", cpu=4), hold, *objects])
+    one.load([namespace("bank"), node("n1", cpu=4), of_bank("hold", on="n1"), *objects])
     one.run_to_fixed_point()
+    return places(one)
+
+
+def of_bank(name: str, **more: Any) -> Reservation:
+    """Return a reservation of 4 CPUs for pods of the bank."""
+    made = reservation(name, 4, policy="Restricted", **more)
+    template = replace(made.spec.template, metadata=ObjectMeta(namespace="bank"))
+    return replace(made, spec=replace(made.spec, template=template))
+
+
+def places(one: Embedded) -> dict[str, str]:
     return {p.metadata.name: p.spec.node_name for p in one.cluster.list(Pod).items}
+
+
+def users(one: Embedded) -> list[str]:
+    """Return the names of the pods that the reservation says use it."""
+    return [each.name for each in one.cluster.get(Reservation, "hold").status.current_owners]
 
 
 @pytest.mark.parametrize("labels", [{}, {IGNORED: "true"}, WEB, {**WEB, IGNORED: "true"}])
@@ -62,3 +84,91 @@ def test_an_owner_that_names_its_namespace_is_believed() -> None:
     one.load([pod("job", cpu=4, namespace="team")])
     one.run_to_fixed_point()
     assert one.cluster.get(Pod, "job", "team").spec.node_name == "n1"
+
+
+@pytest.mark.parametrize("once", [False, True])
+@pytest.mark.parametrize("labels", [{}, WEB, {**WEB, **CANDIDATE}])
+def test_a_pod_that_says_it_was_given_a_reservation_takes_nothing_from_it(
+    labels: dict[str, str], once: bool
+) -> None:
+    """It counts beside what is held, whichever comes first, and the owner gets its place."""
+    one = Embedded(config(), now_s=START_S, gates=STRICT)
+    forged = pod("evil", cpu=4, on="n1", namespace="evil", labels=labels, annotations=FORGED)
+    one.load([node("n1", cpu=8), forged, of_bank("hold", on="n1", once=once)])
+    one.load([pod("late", cpu=1, on="n1", namespace="evil", annotations=FORGED)])
+    one.run_to_fixed_point()
+    assert users(one) == []
+
+    one.cluster.delete(Pod, "late", "evil", grace_period_s=0)
+    one.load([pod("other", cpu=4, namespace="evil")])
+    one.load([pod("bank", cpu=4, namespace="bank", labels=WEB)])
+    one.run_to_fixed_point()
+
+    assert places(one) == {"evil": "n1", "other": "", "bank": "n1"}
+    assert users(one) == ["bank"]
+    one.scheduler.validate()
+
+
+LABELS = st.sampled_from([{}, WEB, CANDIDATE, {**WEB, **CANDIDATE}])
+
+
+@pytest.mark.slow
+@settings(max_examples=30)
+@given(
+    st.permutations(["pod", "hold", "node"]),
+    st.sampled_from(["bank", "evil"]),
+    LABELS,
+    st.lists(LABELS, max_size=3),
+    st.booleans(),
+)
+def test_a_pod_uses_what_it_may_use_in_any_order(
+    order: list[str],
+    of: str,
+    labels: dict[str, str],
+    changes: list[dict[str, str]],
+    in_cluster: bool,
+) -> None:
+    """And as long as it may, however often its labels change."""
+    one = Embedded(config(), now_s=START_S, gates=STRICT)
+    running = pod("a", cpu=2, on="n1", namespace=of, labels=labels, annotations=FORGED)
+    more: dict[str, Any] = {"preAllocation": True, **CLUSTER} if in_cluster else {}
+    there = {"pod": running, "hold": of_bank("hold", on="n1", **more), "node": node("n1", cpu=4)}
+    one.load([there[name] for name in order])
+    for now in (labels, *changes):
+        patch = {"metadata": {"labels": dict.fromkeys((*WEB, *CANDIDATE), None) | now}}
+        one.cluster.patch(Pod, "a", of, patch)
+        one.run_to_fixed_point()
+
+        may = of == "bank" and (in_cluster or "app" in now)
+        assert users(one) == (["a"] if may else [])
+        one.scheduler.validate()
+
+
+@pytest.mark.parametrize("policy", [{}, CLUSTER])
+def test_only_own_pods_are_taken_over(policy: dict[str, Any]) -> None:
+    """A reservation over running pods takes those of its namespace, whatever others are labelled.
+
+    Without the gate labels are believed, as in the original.
+    """
+
+    def taken(gates: FeatureGates) -> list[str]:
+        on = config(preAllocationConfig={"enableClusterMode": True})
+        one = Embedded(on, now_s=START_S, gates=gates)
+        labels = {**WEB, **CANDIDATE}
+        pods = [
+            pod(name, cpu=3, on=f"n-{name}", namespace=name, labels=labels)
+            for name in ("bank", "evil")
+        ]
+        nodes = [node(f"n-{name}", cpu=4) for name in ("evil", "bank")]
+        one.load([*nodes, *pods, of_bank("hold", preAllocation=True, **policy)])
+        one.run_to_fixed_point()
+        first = users(one)
+        one.cluster.delete(Pod, first[0], first[0], grace_period_s=0)
+        one.load([of_bank("hold2", preAllocation=True, **policy)])
+        one.run_to_fixed_point()
+        one.scheduler.validate()
+        node_of = one.cluster.get(Reservation, "hold2").status.node_name
+        return [*first, node_of]
+
+    assert taken(STRICT) == ["bank", ""]
+    assert taken(FeatureGates.parse(""))[1] != ""

@@ -18,7 +18,7 @@ from koordinator.api.defaults import DEFAULT_NAMESPACE
 from koordinator.api.labels import reservation_order
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.pod import Pod
-from koordinator.api.reservation import Reservation, ReservationOwner
+from koordinator.api.reservation import PreAllocationPolicy, Reservation, ReservationOwner
 from koordinator.api.resource_names import CPU
 from koordinator.domain.cpus.cpu_list import parse_cpu_list
 from koordinator.domain.pod_requests import bounded
@@ -56,6 +56,7 @@ class ReservationOffer:
     is_pod: bool = False  # an ordinary pod that offers what it holds, to its namespace
     namespace: str = ""  # of that pod; empty: to all namespaces
     owners_namespace: str = ""  # with strict tenancy: of owners that name none
+    takes_over_any: bool = False  # also pods that are no owners, by a label: mode Cluster
     current_owner: ObjectReference | None = None  # who uses what an ordinary pod offers
 
     def is_for(self, owner_candidate: OwnerCandidate, *, is_strict: bool = False) -> bool:
@@ -64,6 +65,15 @@ class ReservationOffer:
             return False
         namespace = self.owners_namespace if is_strict else ""
         return is_owner(self.owners, owner_candidate, namespace)
+
+    def may_have_been_given_to(self, owner_candidate: OwnerCandidate) -> bool:
+        """Return whether the scheduler can have given it to such pods, with strict tenancy.
+
+        That is, to owners, and by pre-allocation in the mode Cluster to pods of its namespace.
+        """
+        if self.takes_over_any and owner_candidate.namespace == self.owners_namespace:
+            return True
+        return self.is_for(owner_candidate, is_strict=True)
 
     def serves(self, namespace: str) -> bool:
         """Return whether pods of a namespace may be owners at all."""
@@ -97,6 +107,7 @@ def offer_of(reservation: Reservation) -> ReservationOffer:
         withheld=withheld_in(meta),
         restricted=restricted_of(amounts, policy, meta),
         owners_namespace=spec.template.metadata.namespace or DEFAULT_NAMESPACE,
+        takes_over_any=takes_over_any(spec.pre_allocation_policy) and spec.pre_allocation,
     )
 
 
@@ -122,6 +133,11 @@ def offer_of_pod(pod: Pod) -> ReservationOffer:
         namespace=meta.namespace,
         current_owner=CURRENT_OWNER.read(meta),
     )
+
+
+def takes_over_any(policy: PreAllocationPolicy | None) -> bool:
+    """Return whether a reservation may take over pods that are no owners."""
+    return policy is not None and policy.mode == "Cluster"
 
 
 def withheld_in(meta: ObjectMeta) -> Amounts:

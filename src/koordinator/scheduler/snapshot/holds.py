@@ -19,6 +19,7 @@ from koordinator.domain.reservations.owners import (
     index_keys,
     look_up_keys,
     names_pods,
+    owner_candidate_of,
 )
 from koordinator.domain.reservations.remainder import devices_left, numa_left
 from koordinator.foundation.errors import BugError
@@ -69,6 +70,7 @@ class HoldTable:
     """All holds.  Written by ``ClusterState`` only."""
 
     def __init__(self, axis: ResourceAxis) -> None:
+        self.is_strict = False  # pods use only what the scheduler can have given to them
         self._axis = axis
         self.by_uid: dict[str, Hold] = {}
         self.on_row: dict[int, dict[str, Hold]] = {}  # by uid; no empty rows
@@ -92,6 +94,12 @@ class HoldTable:
     def users_of(self, uid: str) -> Iterable[PlacedPod]:
         """Return the placed pods that say they use a reservation, known or not."""
         return self._users.get(uid, {}).values()
+
+    def serves(self, user: PlacedPod, offer: ReservationOffer) -> bool:
+        """Return whether what a pod says counts, that it uses an offer: if it may use that."""
+        if not self.is_strict:
+            return offer.serves(user.pod.metadata.namespace)
+        return offer.may_have_been_given_to(owner_candidate_of(user.pod))
 
     # -- writing -----------------------------------------------------------------------------
 
@@ -134,15 +142,17 @@ class HoldTable:
         return hold
 
     def hold_of(self, user: PlacedPod, uid: str) -> Hold | None:
-        """Return the hold that a placed pod uses; None if it is not on the pod's row."""
+        """Return the hold that a placed pod uses; None if that is elsewhere, or not for it."""
         hold = self.by_uid.get(uid)
-        if hold is None or not _is_served(user, hold.offer, hold.row):
+        if hold is None or hold.row != user.row or not self.serves(user, hold.offer):
             return None
         return hold
 
     def _users_on(self, offer: ReservationOffer, row: int) -> dict[str, PlacedPod]:
         known = self._users.get(offer.uid, {})
-        return {key: user for key, user in known.items() if _is_served(user, offer, row)}
+        return {
+            key: user for key, user in known.items() if user.row == row and self.serves(user, offer)
+        }
 
     def use(self, user: PlacedPod, uid: str, sign: int) -> None:
         """Note that a pod uses (1) or no longer uses (-1) a reservation; renews what is left."""
@@ -230,11 +240,6 @@ class HoldTable:
 def standing_hold(placed: PlacedPod, offer: ReservationOffer, slot: int) -> Hold:
     """Return all that an ordinary pod takes as a hold that may be lent; it is in no table."""
     return Hold(placed, placed.row, offer, slot, {}, _left(placed, {}, ()))
-
-
-def _is_served(user: PlacedPod, offer: ReservationOffer, row: int) -> bool:
-    """Return whether a pod that says it uses an offer is where that is, and may use it."""
-    return user.row == row and offer.serves(user.pod.metadata.namespace)
 
 
 _NONZERO_CPU, _NONZERO_MEMORY = -1, -2  # in place of columns

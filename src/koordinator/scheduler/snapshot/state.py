@@ -277,13 +277,14 @@ class ClusterState:
     def update_placed(self, placed: PlacedPod, pod: Pod, pod_class: PodClass) -> bool:
         """Take over a pod's new version where it is; False if it takes other amounts or ports.
 
-        Then nothing was done.
+        Then nothing was done, nor where the pod may not use its reservation any more.
         """
         old = placed.pod_class
         if (
             (old.demand, old.host_ports) != (pod_class.demand, pod_class.host_ports)
             or (old.held != pod_class.held)
             or placed.priority != (pod.spec.priority or 0)
+            or (placed.pod_allocation.uses and self.holds.is_strict)  # it may be no owner any more
         ):
             return False
         self.load.charge(placed, -1)

@@ -176,9 +176,13 @@ class ReservationController:
 
     def _users_of(self, reservation: Reservation) -> list[Pod]:
         """Return the pods that are known to be bound; the others may still fail."""
-        node = reservation.status.node_name
-        users = self._state.holds.users_of(reservation.metadata.uid)
-        return [user.pod for user in users if user.pod.spec.node_name == node]
+        node, holds = reservation.status.node_name, self._state.holds
+        hold = holds.by_uid.get(reservation.metadata.uid)
+        return [
+            user.pod
+            for user in holds.users_of(reservation.metadata.uid)
+            if user.pod.spec.node_name == node and (hold is None or holds.serves(user, hold.offer))
+        ]
 
     def _remind(self, when_s: float, name: str) -> None:
         """Look at a reservation then; of several times the earliest counts."""

@@ -127,15 +127,15 @@ class Reservations:
         return self._read(snapshot, pod, may_ignore=False)
 
     def _read(self, snapshot: Snapshot, pod: PodClass, *, may_ignore: bool = True) -> Known | None:
+        is_strict = STRICT_TENANCY in self.gates
         if RESERVE_POD in pod.annotations:
             terms = self._terms(pod)
             if terms.pre_allocation is None:
                 return None
             try:
-                return PreAllocation.of(pod, terms, self.args, self.parts)
+                return PreAllocation.of(pod, terms, self.args, self.parts, is_strict=is_strict)
             except InputError as error:
                 return Refusal(str(error))
-        is_strict = STRICT_TENANCY in self.gates
         asking = read_asking(snapshot, pod, is_strict=is_strict, may_ignore=may_ignore)
         if isinstance(asking, Refusal):
             return asking

@@ -35,6 +35,7 @@ from koordinator.domain.reservations.offer import (
     Amounts,
     ReservationOffer,
     restricted_of,
+    takes_over_any,
     withheld_in,
 )
 from koordinator.domain.reservations.owners import OwnerCandidate, is_owner, owner_candidate_of
@@ -79,12 +80,18 @@ class PreAllocation:
     ignored: IgnoredResources
     is_required: bool
     parts: Sequence[Any]  # plugins for parts of nodes
+    is_strict: bool = False  # takes over owners in the namespaces that it names only
     loans: Loans = field(default_factory=Loans)
     _position: int = -1
 
     @staticmethod
     def of(
-        pod: PodClass, terms: ReservePodTerms, args: ReservationArgs, parts: Sequence[Any]
+        pod: PodClass,
+        terms: ReservePodTerms,
+        args: ReservationArgs,
+        parts: Sequence[Any],
+        *,
+        is_strict: bool = False,
     ) -> "PreAllocation":
         """Return it for a reservation with these terms.
 
@@ -102,17 +109,18 @@ class PreAllocation:
             taints=terms.taints,
             withheld=withheld_in(meta),
             restricted=restricted_of(amounts, policy, meta),
+            owners_namespace=pod.namespace,
+            takes_over_any=takes_over_any(terms.pre_allocation),
         )
         ignored = IgnoredResources(
             frozenset(args.ignored_resources), frozenset(args.ignored_resource_groups)
         )
         required = is_true(pod.labels, PRE_ALLOCATION_REQUIRED)
-        return PreAllocation(terms, offer, args, ignored, required, parts)
+        return PreAllocation(terms, offer, args, ignored, required, parts, is_strict)
 
     @property
     def _is_of_cluster(self) -> bool:
-        policy = self.terms.pre_allocation
-        return policy is not None and policy.mode == "Cluster"
+        return self.offer.takes_over_any
 
     @property
     def refusal(self) -> Refusal | None:
@@ -159,6 +167,8 @@ class PreAllocation:
             return False
         owner_candidate = owner_candidate_of(placed.pod)
         if not self._is_listed(owner_candidate):
+            return False
+        if self.is_strict and not self.offer.may_have_been_given_to(owner_candidate):
             return False
         try:
             selector = read_reservation_selector(placed.pod.metadata)
