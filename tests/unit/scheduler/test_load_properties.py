@@ -20,6 +20,7 @@ from tests.worlds import (
     START_S,
     configuration,
     embedded,
+    made,
     metric,
     node,
     placed_on,
@@ -28,7 +29,8 @@ from tests.worlds import (
     used,
 )
 
-from koordinator.api.kubescheduler import KubeSchedulerConfiguration
+from koordinator.api.kube_version import V1_35, V1_37, KubeVersion
+from koordinator.api.kubescheduler import FeatureGates, KubeSchedulerConfiguration
 from koordinator.api.meta import Condition, JsonObject, KubeObject
 from koordinator.api.node import Node
 from koordinator.api.node_metric import NodeMetric
@@ -46,13 +48,21 @@ quickly = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 arguments = st.sampled_from(ARGUMENTS)
+GROUP = "pod-group.scheduling.sigs.k8s.io"
 
 
-def load_aware(args: JsonObject) -> KubeSchedulerConfiguration:
-    """Return the default configuration with load-aware scheduling."""
+def load_aware(args: JsonObject, *more: str) -> KubeSchedulerConfiguration:
+    """Return the default configuration with load-aware scheduling and more plugins."""
+    plugins: JsonObject = {
+        "multiPoint": {"enabled": [{"name": name} for name in ("LoadAwareScheduling", *more)]}
+    }
+    if "Coscheduling" in more:
+        plugins["queueSort"] = {
+            "disabled": [{"name": "*"}],
+            "enabled": [{"name": "Coscheduling"}],
+        }
     return configuration(
-        pluginConfig=[{"name": "LoadAwareScheduling", "args": args}],
-        plugins={"multiPoint": {"enabled": [{"name": "LoadAwareScheduling"}]}},
+        pluginConfig=[{"name": "LoadAwareScheduling", "args": args}], plugins=plugins
     )
 
 
@@ -158,6 +168,61 @@ def test_runs_go_where_pods_one_by_one_would(
         found.append({pod.key: pod.spec.node_name for pod in one.cluster.list(Pod).items})
 
     assert found[0] == found[1]
+
+
+@quickly
+@given(
+    nodes=st.lists(st.sets(st.integers(0, 7)), min_size=2, max_size=3),
+    usage=st.tuples(st.sampled_from(("0", "500m", "2", "5")), st.sampled_from(("0", "1Gi", "6Gi"))),
+    kind=measured_pods(),
+    count=st.integers(2, 8),
+    args=arguments,
+    level=st.sampled_from((V1_35, V1_37)),
+    is_gang=st.booleans(),
+)
+def test_pods_whose_names_were_measured_go_where_they_would_one_by_one(
+    *,
+    nodes: Sequence[set[int]],
+    usage: tuple[str, str],
+    kind: Pod,
+    count: int,
+    args: JsonObject,
+    level: KubeVersion,
+    is_gang: bool,
+) -> None:
+    """From the first decision on, for pods of a gang and others."""
+    pods = [renamed(kind, f"run-{index}") for index in range(count)]
+    cluster: list[KubeObject] = []
+    for number, named in enumerate(nodes):
+        of_pods = {f"run-{index}": used(*usage) for index in named}
+        cluster += [node(f"n{number}", cpu=16), metric(f"n{number}", cpu=number, pods=of_pods)]
+    if is_gang:
+        pods = [labelled(one, {GROUP: "g"}) for one in pods]
+        cluster.append(
+            made(
+                "PodGroup",
+                "g",
+                "scheduling.sigs.k8s.io/v1alpha1",
+                metadata={"namespace": "default"},
+                spec={"minMember": count},
+            )
+        )
+    found = []
+    for merge in (True, False):
+        gates = FeatureGates.parse("", level)
+        config = load_aware(args, "Coscheduling")
+        one = embedded(*cluster, *pods, config=config, gates=gates, report=False, merge_runs=merge)
+        one.scheduler.step()
+        one.state.validate()
+        found.append({pod.key: pod.spec.node_name for pod in one.cluster.list(Pod).items})
+
+    assert found[0] == found[1]
+
+
+def labelled(one: Pod, labels: dict[str, str]) -> Pod:
+    """Return the pod with more labels."""
+    meta = msgspec.structs.replace(one.metadata, labels={**one.metadata.labels, **labels})
+    return msgspec.structs.replace(one, metadata=meta)
 
 
 @pytest.mark.parametrize("deed", ["come", "run", "go", "renew", "time", "gone"])

@@ -4,7 +4,7 @@ A plugin has the methods of one concern or of several.  ``SchedulingPlugin`` is 
 together: what the scheduler may ask of a plugin of which ``ActivePlugin.has`` says that it has it.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import ClassVar, Protocol, Self
 
@@ -109,6 +109,20 @@ class CountingPlugin(PreFilterPlugin, Protocol):
 
     def lack(self, snapshot: Snapshot, pods: Sequence[PodClass]) -> Lack | Refusal | None:
         """Return what others must free before all these are accepted; None: nothing."""
+        ...
+
+
+class PodRecordsPlugin(Protocol):
+    """A plugin that keeps records of single pods, which a ``PodClass`` does not show.
+
+    The records change what a pod adds to its node, not the verdict or the score of a node for it.
+    """
+
+    def distinguishes(self, snapshot: Snapshot, keys: Collection[str]) -> bool:
+        """Return whether one of these pods may count otherwise than its class, once it is placed.
+
+        Pods with such a one among them are decided one by one.  Default: they all count alike.
+        """
         ...
 
 
@@ -311,6 +325,7 @@ class SchedulingPlugin(
     SelectivePlugin,
     QueuePlugin,
     CountingPlugin,
+    PodRecordsPlugin,
     LendingPlugin,
     NodeFilterPlugin,
     NodeScorePlugin,

@@ -110,6 +110,8 @@ class SchedulingCycle:
         self._mask: BoolArray | None = None  # rows that count; None: all
         self._learning = [a for a in profile.score if "arrived" in a.has]
         self.limiting = [a for a in profile.pre_filter if "run_limit" in a.has]
+        judging = {active.name: active for active in (*profile.filter, *profile.score)}
+        self._distinguishing = [a for a in judging.values() if "distinguishes" in a.has]
 
     def run_key(self, pod: PodClass) -> Hashable:
         """Return what pods must share to be decided as one run; cheap to compare."""
@@ -158,6 +160,16 @@ class SchedulingCycle:
     def runs_with_others(self, pod: PodClass) -> bool:
         """Return whether such a pod may be one of a run: no plugin decides it with its group."""
         return not any(active.applies(pod) for active in self.profile.gangs)
+
+    def distinguishes(self, keys: Collection[str]) -> bool:
+        """Return whether some plugin may count one of these pods otherwise than its class.
+
+        What is decided for all of them at once may then differ from deciding one by one.
+        """
+        return any(
+            active.plugin.distinguishes(self._evaluator.snapshot, keys)
+            for active in self._distinguishing
+        )
 
     def permits(self, pods: Iterable[PodClass]) -> bool:
         """Return whether a permit plugin has a say about one of these pods."""

@@ -35,16 +35,13 @@ class PodRun:
         return len(pods)
 
     def _are_alike(self, classes: Sequence[PodClass]) -> bool:
-        """Return whether the pods are alike, and no node is kept for others or avoided.
-
-        A node's usage may be reported of a former pod of the same name: then they aren't.
-        """
+        """Return whether the pods are alike, and no node is kept for others or avoided."""
         handle = self._handle
         if handle.diagnoses.nominated():
             return False
         if any(map(handle.refusals.rows_avoided, dict.fromkeys(classes))):
             return False
-        return not handle.state.load.names_any([queued.key for queued in self._pods])
+        return not self._cycle.distinguishes([queued.key for queued in self._pods])
 
     def _place_run(self, classes: Sequence[PodClass], rows: IntArray) -> None:
         handle, run = self._handle, self._pods[: len(rows)]

@@ -5,7 +5,7 @@ and the pod itself (likewise).  Of a node that nobody measures, it says nothing.
 Source: koordinator pkg/scheduler/plugins/loadaware/load_aware.go.
 """
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Collection, Hashable, Iterator
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import ClassVar
@@ -68,6 +68,10 @@ class LoadAwareScheduling:
     def _key(self, pod: PodClass) -> Hashable:
         load = class_load(pod, self.rules).load
         return load.estimate, load.is_prod, load.counts, pod.owner_kind == DAEMON_SET
+
+    def distinguishes(self, snapshot: Snapshot, keys: Collection[str]) -> bool:
+        """Return whether a report names one of the pods: it may be of a former pod of that name."""
+        return snapshot.load(self.rules).names_any(keys)
 
     def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
         """Reject where a resource would be used beyond its limit; the first one is the reason."""
@@ -231,9 +235,17 @@ EXAMPLE = PluginExample(
             "status": {
                 "updateTime": "2023-11-14T22:13:00Z",
                 "nodeMetric": {"nodeUsage": {"resources": {"cpu": cpu, "memory": "2Gi"}}},
+                "podsMetric": [
+                    {
+                        "namespace": "more",
+                        "name": name,
+                        "podUsage": {"resources": {"cpu": "700m", "memory": "1Gi"}},
+                    }
+                    for name in names
+                ],
             },
         }
-        for cpu in ("100m", "1900m", "12")
+        for cpu, names in (("100m", ()), ("1900m", ("0", "1")), ("12", ("1",)))
     ),
 )
 

@@ -65,15 +65,6 @@ class LoadTable:
             ledger = self.charged[rules.key] = self._derived(rules)
         return ledger
 
-    def names_any(self, keys: Iterable[str]) -> bool:
-        """Return whether some report names one of these pods, whatever node it is on."""
-        self._catch_up()
-        return self._named_any(keys)
-
-    def _named_any(self, keys: Iterable[str]) -> bool:
-        """Return whether a report that a ledger knows names one of these pods."""
-        return any(not ledger.reported.keys().isdisjoint(keys) for ledger in self.charged.values())
-
     # -- writing -----------------------------------------------------------------------------
 
     def grow(self) -> None:
@@ -155,9 +146,9 @@ class LoadTable:
         if not self.charged:
             return
         kinds = list({placed.pod_class.id: placed.pod_class for placed in pods}.values())
-        reported = self._named_any([placed.key for placed in pods])
+        keys = [placed.key for placed in pods]
         for ledger in self.charged.values():
-            if reported or not ledger.are_alike(kinds):
+            if ledger.names_any(keys) or not ledger.are_alike(kinds):
                 for placed in pods:
                     ledger.charge(placed, 1)
             else:

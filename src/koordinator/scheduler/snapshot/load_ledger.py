@@ -81,6 +81,10 @@ class LoadLedger:
         measured = self.measured[placed.row]
         return measured is not None and placed.key in measured.pods
 
+    def names_any(self, keys: Iterable[str]) -> bool:
+        """Return whether some report names one of these pods, whatever node it is on."""
+        return not self.reported.keys().isdisjoint(keys)
+
     def are_alike(self, kinds: Sequence[PodClass]) -> bool:
         """Return whether pods of all these classes add the same."""
         first = class_load(kinds[0], self.rules).unreported

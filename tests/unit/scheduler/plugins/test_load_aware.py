@@ -10,8 +10,6 @@ from tests.unit.scheduler.conftest import NewEmbedded, World
 from tests.unit.scheduler.questions import built, refused, scored
 from tests.worlds import START_S, add, configuration, metric, node, pod, used
 
-from koordinator.api.kube_version import V1_35
-from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.meta import Condition
 from koordinator.api.node_metric import NodeMetric
 from koordinator.api.pod import Pod
@@ -360,7 +358,6 @@ def test_a_run_of_pods_whose_former_selves_were_measured(embedded: NewEmbedded) 
             *(pod(f"p{i}", cpu=1) for i in range(6)),
             config=config,
             merge_runs=merge,
-            gates=FeatureGates.parse("", V1_35),
         )
         one.scheduler.step()
         found.append({p.key: p.spec.node_name for p in one.cluster.list(Pod).items})

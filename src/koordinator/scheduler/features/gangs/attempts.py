@@ -201,7 +201,7 @@ class GangScheduler:
         """Assume enough of the members on nodes, or none of them."""
         here = [queued.key for queued, _ in members]
         merges = len(cycle.profile.permit) == 1 and self._handle.options.merges
-        merges = merges and not self._handle.state.load.names_any(here)
+        merges = merges and not cycle.distinguishes(here)
         nominated = self._handle.diagnoses.nominated()
         if demand is None:
             merges = merges and not nominated
