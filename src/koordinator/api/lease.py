@@ -1,12 +1,18 @@
-"""Leases: who leads.
+"""Leases, and the names of those that Koordinator's components hold.
 
 Source: k8s.io/api coordination/v1/types.go.
 """
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from koordinator.api.core import MicroTime
 from koordinator.api.meta import ApiStruct, KubeObject
+
+#: Names of the Leases: the chart gives that of the scheduler, the others are defaults.
+SCHEDULER_LEASE: Final = "koord-scheduler"
+MANAGER_LEASE: Final = "koordinator-manager"
+DESCHEDULER_LEASE: Final = "koord-descheduler"
+YARN_OPERATOR_LEASE: Final = "koordinator-yarn-operator"
 
 
 class LeaseSpec(ApiStruct, frozen=True, kw_only=True):

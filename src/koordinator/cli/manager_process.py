@@ -18,6 +18,7 @@ import numpy as np
 from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 
+from koordinator.api.lease import MANAGER_LEASE
 from koordinator.api.webhook_configuration import (
     MutatingWebhookConfiguration,
     ValidatingWebhookConfiguration,
@@ -65,7 +66,6 @@ from koordinator.process.serving_secret import ServingSecret
 
 log = logging.getLogger(__name__)
 
-LEASE = "koordinator-manager"
 SERVICE = "koordinator-webhook-service"
 SECRET = "koordinator-webhook-certs"  # noqa: S105 -- its name
 CARE_S = 60.0  # between two looks at certificate and webhook configurations
@@ -145,7 +145,7 @@ class _Process:
         flags = settings.flags
         self._inquiries = Inquiries()
         self._connect = partial(parts.connect, burst=flags.rest_config_burst)
-        lease = LeaseTerms.of_controller(flags.controller.leader_election_namespace, LEASE)
+        lease = LeaseTerms.of_controller(flags.controller.leader_election_namespace, MANAGER_LEASE)
         self._election = Election(
             parts, lease if settings.elects else None, burst=flags.rest_config_burst
         )

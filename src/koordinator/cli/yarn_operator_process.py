@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from koordinator.api.lease import YARN_OPERATOR_LEASE
 from koordinator.cli.component_process import ComponentProcess, LeaseTerms, run_component
 from koordinator.cli.election import Election
 from koordinator.cli.leader_loop import run_leader_loop
@@ -30,7 +31,6 @@ from koordinator.yarn.metrics import YarnMetrics
 log = logging.getLogger(__name__)
 
 NAME = "koord-yarn-operator"
-LEASE = "koordinator-yarn-operator"
 #: News of YARN don't wake the loop: it looks so often.
 LONGEST_WAIT_S = 0.1
 STEP = 256  # nodes between two looks at signals and the lease
@@ -90,7 +90,9 @@ class _Process:
         self._settings, self._parts = settings, parts
         flags = settings.flags
         self._connect = partial(parts.connect, burst=flags.rest_config_burst)
-        lease = LeaseTerms.of_controller(flags.controller.leader_election_namespace, LEASE)
+        lease = LeaseTerms.of_controller(
+            flags.controller.leader_election_namespace, YARN_OPERATOR_LEASE
+        )
         self._election = Election(
             parts, lease if settings.elects else None, burst=flags.rest_config_burst
         )

@@ -8,7 +8,13 @@ from typing import Final
 
 import msgspec
 
-from koordinator.api.lease import Lease
+from koordinator.api.lease import (
+    DESCHEDULER_LEASE,
+    MANAGER_LEASE,
+    SCHEDULER_LEASE,
+    YARN_OPERATOR_LEASE,
+    Lease,
+)
 from koordinator.api.meta import KubeObject
 from koordinator.api.webhook_configuration import (
     MutatingWebhookConfiguration,
@@ -18,8 +24,13 @@ from koordinator.cluster.port import Cluster
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import ClusterError, NotFoundError
 
-#: Names that the chart gives.
-LEASES: Final = ("koord-scheduler", "koord-manager", "koord-descheduler")
+#: The components that elect a leader, by the names of their Leases in the charts.
+LEASES: Final = {
+    SCHEDULER_LEASE: "koord-scheduler",
+    MANAGER_LEASE: "koord-manager",
+    DESCHEDULER_LEASE: "koord-descheduler",
+    YARN_OPERATOR_LEASE: "koord-yarn-operator",
+}
 WEBHOOKS: Final = {
     MutatingWebhookConfiguration: "koordinator-mutating-webhook-configuration",
     ValidatingWebhookConfiguration: "koordinator-validating-webhook-configuration",
@@ -83,7 +94,8 @@ def lease_findings(leases: Iterable[KubeObject], now_s: float) -> Iterator[Compo
         else:
             continue
         name = lease.metadata.name
-        yield ComponentFinding(about=f"component/{name}", text=text, since_s=renewed_s or None)
+        about = f"component/{LEASES.get(name, name)}"
+        yield ComponentFinding(about=about, text=text, since_s=renewed_s or None)
 
 
 def webhook_findings(configurations: Iterable[KubeObject]) -> Iterator[ComponentFinding]:

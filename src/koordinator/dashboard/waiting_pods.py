@@ -9,14 +9,14 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import overload
+from typing import NamedTuple, overload
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from koordinator.api.pod import Pod
-from koordinator.domain.gangs import gang_id, group_reference
+from koordinator.domain.gangs import GangCache, gang_id, group_reference
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.queue import QueuedPod, QueueState
@@ -42,6 +42,7 @@ class WaitingPod(msgspec.Struct, frozen=True, gc=False):
     priority: int
     attempts: int
     gang: str
+    gang_group: str = ""  # gangs that start together; empty: it is in none
 
     @property
     def key(self) -> str:
@@ -110,7 +111,7 @@ class WaitingPods(Sequence[WaitingPod]):
         causes = TextColumn.of([one.cause for one in rows])
         plugins = TextColumn.of([one.plugin for one in rows])
         if any(gangs.texts):
-            causes, plugins = _with_their_gangs(rows, gangs, causes, plugins)
+            causes, plugins = _with_their_gangs(rows, causes, plugins)
         namespaces = TextColumn.of([one.namespace for one in rows])
         return cls(rows, positions[order], causes, plugins, namespaces, gangs)
 
@@ -138,6 +139,7 @@ class WaitingPods(Sequence[WaitingPod]):
             row.priority,
             row.attempts,
             row.gang,
+            row.gang_group,
         )
 
     def only(self, kept: BoolColumn) -> "WaitingPods":
@@ -179,20 +181,26 @@ class WaitingPods(Sequence[WaitingPod]):
 
 
 def _with_their_gangs(
-    rows: Sequence[WaitingPod], gangs: TextColumn, causes: TextColumn, plugins: TextColumn
+    rows: Sequence[WaitingPod], causes: TextColumn, plugins: TextColumn
 ) -> tuple[TextColumn, TextColumn]:
-    """Let members that wait for the one that stands for all of them wait for what that waits for.
+    """Give members without a cause that of the member that represents their gang.
 
-    What they were told when they came, such as that members are missing, may be long untrue.
+    That is one that was tried here or, where another scheduler decides, one with a cause that comes
+    from the pod's condition, not from a gate.
     """
+    groups = TextColumn.of([one.gang_group or one.gang for one in rows])
     is_tried = np.array([one.attempts > 0 for one in rows], np.bool_)
-    speaker = np.full(len(gangs.texts), -1, np.int64)
-    tried = np.flatnonzero(is_tried)
-    speaker[gangs.place[tried]] = tried
-    if "" in gangs.texts:
-        speaker[gangs.texts.index("")] = -1
-    for_each = speaker[gangs.place]
-    told_by = np.where(is_tried | (for_each < 0), np.arange(len(rows)), for_each)
+    has_cause = np.array([one.cause != UNTRIED for one in rows], np.bool_)
+    is_refused = np.array([bool(one.state) and not one.plugin for one in rows], np.bool_)
+    speaker = np.full(len(groups.texts), -1, np.int64)
+    # Members that were tried take the place of those with a cause.
+    for speaks in (has_cause & is_refused, has_cause & is_tried):
+        places = np.flatnonzero(speaks)
+        speaker[groups.place[places]] = places
+    if "" in groups.texts:
+        speaker[groups.texts.index("")] = -1
+    for_each = speaker[groups.place]
+    told_by = np.where(has_cause | (for_each < 0), np.arange(len(rows)), for_each)
     return (
         TextColumn(causes.place[told_by], causes.texts),
         TextColumn(plugins.place[told_by], plugins.texts),
@@ -206,6 +214,12 @@ _Rank = tuple[int, int, float, int]  # gated, priority, since, sequence
 class _Survey:
     pods: WaitingPods
     ranks: Sequence[_Rank]
+
+
+class _GangState(NamedTuple):
+    plugin: str  # that keeps the gang
+    group: str  # ids of the gangs that start together
+    shortage: str  # why it can't be tried yet; empty if it can
 
 
 class _Known(msgspec.Struct, gc=False):
@@ -264,14 +278,27 @@ class WaitingSurvey:
             is_gated = queued.state is QueueState.GATED
             rank = (int(is_gated), -queued.priority, queued.queued_at_s, queued.sequence)
             self._ranks.append(rank)
+        gang = self._gang(pod)
+        heard = (*heard, gang)
         known = self._known.get(key)
         if known is None or known.pod is not pod or known.heard != heard:
             self._is_different = True
-            known = _Known(pod, heard, self._told(pod, queued))
+            known = _Known(pod, heard, self._told(pod, queued, gang))
         self._seen[key] = known
 
-    def _told(self, pod: Pod, queued: QueuedPod | None) -> WaitingPod:
-        message, plugin = self._why(pod, queued)
+    def _gang(self, pod: Pod) -> _GangState | None:
+        """Return how the pod's gang is now; None if it is in none."""
+        cycle = self._handle.cycles.get(pod.spec.scheduler_name)
+        for active in cycle.profile.gangs if cycle is not None else ():
+            gangs = active.plugin.gangs
+            if gangs.is_member(pod):
+                gang = gangs.gang_of(pod)
+                group = gang.terms.group_id if gang is not None and gang.terms is not None else ""
+                return _GangState(active.name, group, gangs.shortage(pod))
+        return None
+
+    def _told(self, pod: Pod, queued: QueuedPod | None, gang: _GangState | None) -> WaitingPod:
+        message, plugin = self._why(pod, queued, gang)
         meta = pod.metadata
         first_s = queued.first_attempt_s or queued.queued_at_s if queued is not None else 0.0
         return WaitingPod(
@@ -285,15 +312,26 @@ class WaitingSurvey:
             pod.spec.priority or 0,
             queued.attempts if queued is not None else 0,
             gang_id(meta, group_reference(pod.spec)),
+            gang.group if gang is not None else "",
         )
 
-    def _why(self, pod: Pod, queued: QueuedPod | None) -> tuple[str, str]:
-        """Return the scheduler's words, or those of the one that decides on this cluster."""
-        if queued is not None and queued.message:
+    def _why(self, pod: Pod, queued: QueuedPod | None, gang: _GangState | None) -> tuple[str, str]:
+        """Return the scheduler's words, or those of the one that decides on this cluster.
+
+        What a member's gang lacks is what it lacks now: messages are written when the member comes,
+        and nothing writes them again when more members come.
+        """
+        gated_by = queued.gated_by if queued is not None else ""
+        if gang is not None and gang.shortage and gated_by in ("", gang.plugin):
+            return gang.shortage, gang.plugin
+        is_outdated = gang is not None and gated_by == gang.plugin
+        if queued is not None and queued.message and not is_outdated:
             plugins = queued.rejectors or ((queued.gated_by,) if queued.gated_by else ())
             return queued.message, ", ".join(sorted(plugins))
         for condition in pod.status.conditions:
-            if condition.type == "PodScheduled" and condition.status == "False":
+            is_unscheduled = condition.type == "PodScheduled" and condition.status == "False"
+            is_outdated = gang is not None and GangCache.is_gate_reason(condition.message)
+            if is_unscheduled and not is_outdated:
                 return condition.message or condition.reason, ""
         if queued is None and pod.metadata.deletion_timestamp is not None:
             return "it is being deleted", ""

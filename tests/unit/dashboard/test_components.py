@@ -1,9 +1,11 @@
 """Components without leaders and webhooks without certificates are found; others are not."""
 
+import re
 from typing import Any
 
 import pytest
 from tests.unit.dashboard.dashboards import crowded, overview, settled
+from tests.unit.deploy.installed import ROOT
 from tests.worlds import START_S, made
 
 from koordinator.api.lease import Lease
@@ -48,7 +50,8 @@ def health(*objects: Any) -> ComponentHealth:
         ([lease("koord-scheduler", "a", 5)], []),
         ([lease("koord-scheduler", "a", 44)], []),
         ([lease("koord-scheduler", "a", 46)], ["its leader, a, has not been heard of"]),
-        ([lease("koord-manager", "", 5)], ["nobody leads"]),
+        ([lease("koordinator-manager", "", 5)], ["nobody leads"]),
+        ([lease("koord-manager", "", 5)], []),
         ([lease("somebody-else", "a", 9e6)], []),
         ([webhooks(entry("m", caBundle="Zm9v"))], []),
         ([webhooks(entry("m", url="https://a"))], []),
@@ -63,6 +66,24 @@ def test_what_is_wrong_is_found(objects: list[Any], texts: list[str]) -> None:
 
     assert len(found) == len(texts)
     assert all(text in one.text for text, one in zip(texts, found, strict=True))
+
+
+def test_each_component_of_the_charts_is_reported_when_its_leader_has_ended() -> None:
+    """The names of the Leases are those that the charts let the components write."""
+    rules = [
+        rule
+        for chart in ("koordinator", "koordinator-yarn-copilot")
+        for path in (ROOT / "charts" / chart / "templates").rglob("*.yaml")
+        for rule in re.findall(
+            r"resources: \[leases\]\n +resourceNames: \[(.*)\]\n +verbs: \[get, ",
+            path.read_text("utf-8"),
+        )
+    ]
+    assert len(rules) == 4
+
+    for name in rules:
+        (found,) = health(lease(name, "a", 3600)).findings
+        assert found.about.startswith("component/koord-")
 
 
 def test_findings_are_among_what_needs_a_person() -> None:

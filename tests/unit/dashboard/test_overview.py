@@ -18,7 +18,7 @@ from koordinator.dashboard.node_facts import NodeHealth
 from koordinator.dashboard.overview import COLUMNS, UNKNOWN, ClusterOverview, OverviewBuilder
 from koordinator.dashboard.sources import SourcePhase, SourceStatus
 from koordinator.dashboard.timeline import Timeline
-from koordinator.dashboard.waiting_pods import WaitingPods
+from koordinator.dashboard.waiting_pods import UNTRIED, WaitingPods
 from koordinator.foundation.errors import AlreadyExistsError, NotFoundError
 from koordinator.simulator.gauge import waiting_cause
 
@@ -135,7 +135,7 @@ def test_members_of_a_gang_wait_for_what_keeps_the_one_that_was_tried() -> None:
     base = overview(settled(*crowded())).waiting[0]
     tried = replace(base, gang="red/ring", attempts=1, cause="too little cpu is free")
     others = [
-        replace(tried, name=f"other-{n}", attempts=0, cause=f"there are {n}") for n in range(3)
+        replace(tried, name=f"other-{n}", attempts=0, cause=UNTRIED, plugin="") for n in range(3)
     ]
     found = WaitingPods.of([*others, tried], np.arange(4))
     assert {one.cause for one in found} == {"too little cpu is free"}

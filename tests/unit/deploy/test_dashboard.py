@@ -17,6 +17,7 @@ from koordinator.api.webhook_configuration import (
     ValidatingWebhookConfiguration,
 )
 from koordinator.cli.commands import COMMANDS
+from koordinator.dashboard.components import LEASES
 from koordinator.dashboard.move_planner import UNFOLLOWED
 from koordinator.scheduler.profile import WATCHED
 
@@ -42,6 +43,13 @@ def test_the_cluster_role_reads_what_the_dashboard_follows_and_writes_nothing() 
     needed["authorization.k8s.io", "subjectaccessreviews"] = {"create"}
 
     assert rights_of(yaml.safe_load(rules)) == needed
+
+
+def test_it_may_read_the_lease_of_each_component() -> None:
+    """A name that is missing here would hide all findings: the API server forbids the request."""
+    (names,) = re.findall(r"leases\]\n +resourceNames: \[(.*)\]", TEMPLATE.read_text())
+
+    assert set(names.split(", ")) == set(LEASES)
 
 
 def test_every_argument_is_a_flag_of_the_command() -> None:

@@ -14,6 +14,7 @@ from koordinator.api.authentication import TokenReview
 from koordinator.api.authorization import SubjectAccessReview
 from koordinator.api.config_map import ConfigMap
 from koordinator.api.event import CoreEvent, Event
+from koordinator.api.lease import MANAGER_LEASE
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.node import Node
 from koordinator.api.secret import Secret
@@ -22,7 +23,7 @@ from koordinator.api.webhook_configuration import (
     MutatingWebhookConfiguration,
     ValidatingWebhookConfiguration,
 )
-from koordinator.cli.manager_process import LEASE, SECRET, SERVICE
+from koordinator.cli.manager_process import SECRET, SERVICE
 from koordinator.manager.admission.gates import DEFAULT_GATES, ManagerFeature
 from koordinator.manager.admission.hooks import HookOptions, all_hooks
 from koordinator.manager.app import WATCHED, WRITTEN
@@ -101,7 +102,7 @@ def test_one_lease_one_secret_and_one_config_map_can_be_changed() -> None:
         ("", Secret.PLURAL): {"get", "update"},
         ("", ConfigMap.PLURAL): {"get", "patch"},
     }
-    assert [rule["resourceNames"] for rule in named] == [[LEASE], [SECRET], [QUOTA_RECORD]]
+    assert [rule["resourceNames"] for rule in named] == [[MANAGER_LEASE], [SECRET], [QUOTA_RECORD]]
     unnamed = [rule for rule in role["rules"] if "resourceNames" not in rule]
     assert all(rule["verbs"] == ["create"] for rule in unnamed)
 

@@ -13,11 +13,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 from tests.yarn_clusters import PlayedYarn, YarnWorld, kube_node
 
 from koordinator.api.codec import decode
+from koordinator.api.lease import YARN_OPERATOR_LEASE
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.cli.yarn_copilot_flags import YarnCopilotFlags
 from koordinator.cli.yarn_operator_flags import YarnOperatorFlags
-from koordinator.cli.yarn_operator_process import LEASE
 from koordinator.domain.yarn.account import YarnPolicy
 from koordinator.domain.yarn.amounts import BatchAmounts, YarnResource
 from koordinator.hadoop.configuration import DEFAULT_CLUSTER
@@ -194,4 +194,4 @@ def test_flags_left_out_mean_what_they_mean_in_the_original() -> None:
         (YarnCopilotFlags(), copilot),
     ):
         assert {name: str(getattr(flags, name)) for name in expected} == expected
-    assert LEASE == "koordinator-yarn-operator"
+    assert YARN_OPERATOR_LEASE == "koordinator-yarn-operator"

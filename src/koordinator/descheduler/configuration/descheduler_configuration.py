@@ -17,6 +17,7 @@ from koordinator.api.kubescheduler import (
     decode_struct,
 )
 from koordinator.api.kubescheduler.structs import ConfigStruct, Count, fill
+from koordinator.api.lease import DESCHEDULER_LEASE
 from koordinator.api.meta import LabelSelector
 from koordinator.api.selector_validation import check_label_selector
 from koordinator.api.syntax import is_dns_subdomain, refusal
@@ -43,13 +44,13 @@ Limit = Annotated[int, Meta(ge=0)]
 class DeschedulerLeaderElection(LeaderElectionConfiguration, frozen=True, kw_only=True):
     """Which of several deschedulers works; the lease is a ``coordination.k8s.io/v1`` Lease."""
 
-    resource_name: str = "koord-descheduler"
+    resource_name: str = DESCHEDULER_LEASE
     resource_namespace: str = "koordinator-system"
 
     def __post_init__(self) -> None:
         fill(
             self,
-            resource_name=self.resource_name or "koord-descheduler",
+            resource_name=self.resource_name or DESCHEDULER_LEASE,
             resource_namespace=self.resource_namespace or "koordinator-system",
         )
         super().__post_init__()

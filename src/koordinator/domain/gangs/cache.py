@@ -10,6 +10,7 @@ which is also what a restarted scheduler would see; members whose own scheduling
 don't count.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 
 from koordinator.api.annotations.gang import GangMatchPolicy, NetworkTopologySpec
@@ -38,6 +39,12 @@ from koordinator.domain.gangs.terms import (
 from koordinator.foundation.errors import BugError
 
 _OVER = ("Succeeded", "Failed")
+#: What ``why_gated`` returns, and what the original says of a gang that lacks members.
+_GATE_REASON = re.compile(
+    r"gang \S+ (needs|is not known)|gang group \S+ is represented|gang child pod not collect enough"
+    r"|(PodGroup|Workload) \S+ (of scheduling\.k8s\.io )?does not exist"
+    r"|Workload \S+ has no podGroup"
+)
 
 Keys = list[str]
 
@@ -236,6 +243,11 @@ class GangCache:
                         f"{others} when this was written"
                     )
         return "; ".join(missing)
+
+    @staticmethod
+    def is_gate_reason(text: str) -> bool:
+        """Return whether a condition's message is one of ``why_gated``, as of its time."""
+        return _GATE_REASON.match(text) is not None
 
     def why_gated(self, pod: Pod) -> str:
         """Return why a pod may not enter the queue; empty if it may.
