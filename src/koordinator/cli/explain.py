@@ -1,6 +1,7 @@
 """``koord explain``: why pods wait, and what would help."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from dataclasses import replace as replaced
@@ -101,21 +102,22 @@ def explain_all(flags: ExplainFlags) -> None:
 
     The scheduler is run on a copy until nothing moves any more; what waits then is looked at.
     """
-    told = _waiting(flags)
+    live = flags.read()
+    told = _waiting(flags, live)
     total = sum(len(pods) for _, pods in told)
+    gangs = _gangs(live.objects)
     if flags.output is not Output.TABLE:
-        causes = [_cause(*each) for each in by_cause(told)]
+        causes = [_cause(*each, gangs) for each in by_cause(told)]
         print_data({"waiting": total, "causes": causes}, flags.output)
     elif not told:
         console().print("no pod waits")
     else:
-        print_overview(console(), told, total)
+        print_overview(console(), told, total, gangs)
 
 
-def _waiting(flags: ExplainFlags) -> list[tuple[Explanation, tuple[str, ...]]]:
+def _waiting(flags: ExplainFlags, live: LiveObjects) -> list[tuple[Explanation, tuple[str, ...]]]:
     """Explain one of each kind of pods that wait and are meant, with the names of all of them."""
     configuration = read_configuration(flags.config)
-    live = flags.read()
     told: list[tuple[Explanation, tuple[str, ...]]]
     if live.lacks_nodes:
         told = [(one, (one.pod,)) for one in explain_by_conditions(live.objects)]
@@ -211,10 +213,8 @@ def explain_gang(
     live = flags.read()
     objects = live.objects
     members: dict[str, list[str]] = {}
-    for obj in objects:
-        gang = gang_id(obj.metadata, group_reference(obj.spec)) if isinstance(obj, Pod) else ""
-        if gang:
-            members.setdefault(gang, []).append(obj.key)
+    for pod, gang in _gangs(objects).items():
+        members.setdefault(gang, []).append(pod)
     wanted = flags.scope.full_names(names, live.namespace) if names else list(members)
     for name in wanted:
         if name not in members:
@@ -239,6 +239,15 @@ def explain_gang(
         console().print("no gang waits")
 
 
+def _gangs(objects: Iterable[KubeObject]) -> dict[str, str]:
+    """Return the gang of each pod that is in one."""
+    return {
+        obj.key: gang
+        for obj in objects
+        if isinstance(obj, Pod) and (gang := gang_id(obj.metadata, group_reference(obj.spec)))
+    }
+
+
 def _explained(
     objects: Sequence[KubeObject], keys: Sequence[str], flags: ExplainFlags
 ) -> list[Explanation]:
@@ -261,13 +270,17 @@ def _as_data(one: Explanation) -> dict[str, Any]:
     return data
 
 
-def _cause(words: str, told: Sequence[tuple[Explanation, Sequence[str]]]) -> dict[str, Any]:
+def _cause(
+    words: str, told: Sequence[tuple[Explanation, Sequence[str]]], gangs: Mapping[str, str]
+) -> dict[str, Any]:
     """Return a line of the overview as data: the remedies are those of the first pod."""
     first, _ = max(told, key=lambda each: len(each[1]))
+    pods = [pod for _, pods in told for pod in pods]
     return {
         "cause": words,
         "plugins": sorted({cause.plugin for one, _ in told for cause in one.causes}),
-        "pods": [pod for _, pods in told for pod in pods],
+        "pods": pods,
+        "gangs": dict(Counter(gangs[pod] for pod in pods if pod in gangs)),
         "explained": first.pod,
         "remedies": [msgspec.to_builtins(one) for one in first.remedies],
     }

@@ -2,7 +2,8 @@
 
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 from rich.console import Console
@@ -12,6 +13,7 @@ from koordinator.scheduler.diagnosis import spoken
 from koordinator.scheduler.explain import CauseReport, Explanation, QueueStatus, Remedy
 from koordinator.scheduler.explain.sentences import sentence
 
+_GANG = "gang "  # no name of a pod has a space
 NAMED = 3  # pods that are named before the rest is only counted
 
 #: State of the queue -> what it means for the pod.
@@ -28,6 +30,16 @@ EVENTS_NAMED = 4  # objects that are waited for, before the rest is only counted
 _EVENT = re.compile(
     r" (?:comes|goes|changes|asks for less|offers other amounts|declares other features"
     r"|gets other \w+|loses its last gate)$"
+)
+
+_NO_DEVICES = (
+    "cpu",
+    "memory",
+    "ephemeral-storage",
+    "pods",
+    "hugepages-",
+    "kubernetes.io/batch-",
+    "kubernetes.io/mid-",
 )
 
 Line = tuple[int, str]  # how far it is indented, and what it says
@@ -49,19 +61,30 @@ def print_gangs(printer: Console, told: Sequence[tuple[str, int, Explanation]]) 
 
 
 def print_overview(
-    printer: Console, told: Sequence[tuple[Explanation, Sequence[str]]], total: int
+    printer: Console,
+    told: Sequence[tuple[Explanation, Sequence[str]]],
+    total: int,
+    gangs: Mapping[str, str],
 ) -> None:
-    """Print causes, those of the most pods first, with the pods and what would help the first."""
-    _print(printer, _overview(by_cause(told), total))
+    """Print causes, those of the most pods first, with the pods and what would help the first.
+
+    ``gangs`` has the gang of each pod that is in one.
+    """
+    _print(printer, _overview(by_cause(told), total, gangs))
 
 
 def by_cause(
     told: Sequence[tuple[Explanation, Sequence[str]]],
 ) -> list[tuple[str, list[tuple[Explanation, Sequence[str]]]]]:
-    """Return what is against pods in words, with those of whom that is so; most pods first."""
+    """Return the causes in words, with the pods of each; most pods first.
+
+    Pods that lack devices anywhere are kept apart from those that do not: other nodes and other
+    remedies help them.
+    """
     found: dict[str, list[tuple[Explanation, Sequence[str]]]] = {}
     for one, pods in told:
-        found.setdefault(in_short(one), []).append((one, pods))
+        cause = "; ".join((in_short(one), *_lacking_devices(one)))
+        found.setdefault(cause, []).append((one, pods))
     return sorted(found.items(), key=lambda item: -sum(len(pods) for _, pods in item[1]))
 
 
@@ -71,6 +94,23 @@ def in_short(one: Explanation) -> str:
     nodes = [_words(cause) for cause in one.causes if cause.nodes and cause.decisive]
     parts = [*everywhere, *([" or ".join(dict.fromkeys(nodes))] if nodes else [])]
     return "; ".join(parts) or one.summary
+
+
+def _lacking_devices(one: Explanation) -> Iterator[str]:
+    """Return the devices that nodes lack where something else is against them as well."""
+    lacking = [
+        _words(cause)
+        for cause in one.causes
+        if cause.nodes and not cause.decisive and _is_device(cause.reason)
+    ]
+    if lacking:
+        yield f"besides, on some nodes {' and '.join(dict.fromkeys(lacking))}"
+
+
+def _is_device(reason: str) -> bool:
+    """Return whether nodes have too little of something other than CPU, memory and the like."""
+    _, short, resource = reason.partition("Insufficient ")
+    return bool(short) and not resource.startswith(_NO_DEVICES)
 
 
 def why_in_short(one: Explanation) -> str:
@@ -83,7 +123,9 @@ def why_in_short(one: Explanation) -> str:
 
 
 def _overview(
-    causes: Iterable[tuple[str, list[tuple[Explanation, Sequence[str]]]]], total: int
+    causes: Iterable[tuple[str, list[tuple[Explanation, Sequence[str]]]]],
+    total: int,
+    gangs: Mapping[str, str],
 ) -> Iterator[Line]:
     causes = list(causes)
     kinds = "one reason" if len(causes) == 1 else f"{len(causes)} reasons"
@@ -92,14 +134,14 @@ def _overview(
         names = [pod for _, pods in told for pod in pods]
         first, _ = max(told, key=lambda each: len(each[1]))
         yield 0, f"{_pods(len(names))}: {cause}"
-        yield 4, f"pods: {_listed(names)}"
+        yield 4, f"pods: {_listed_with_gangs(names, gangs)}"
         detail = next((c.detail for c in first.causes if c.detail and c.decisive), "")
         if detail:
             on = next((c.on[0] for c in first.causes if c.detail == detail and c.on), first.pod)
             yield 4, f"such as {on}: {detail}"
         enough = [r for r in first.remedies if r.sufficient]
         for helping in (enough or first.remedies)[:1]:
-            whom = "" if len(told) == 1 and len(names) == 1 else f" ({first.pod})"
+            whom = "" if len(told) == 1 and len(names) == 1 else f" ({_member(first.pod, gangs)})"
             besides = "" if helping.sufficient else " (not enough alone)"
             yield 4, f"would help{whom}: {helping.text}{besides}"
     yield 0, "koord explain pod NAMESPACE/NAME tells everything of one of them"
@@ -216,6 +258,22 @@ def _alike(one: Explanation) -> object:
 def _listed(names: Sequence[str], most: int = NAMED) -> str:
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def _listed_with_gangs(names: Sequence[str], gangs: Mapping[str, str]) -> str:
+    """Return the first names, a gang in place of its members; the rest is counted in pods."""
+    counts = Counter(_member(name, gangs) for name in names)
+    first = list(counts)[:NAMED]
+    more = len(names) - sum(counts[name] for name in first)
+    listed = [
+        f"{name} ({_pods(counts[name])})" if name.startswith(_GANG) else name for name in first
+    ]
+    return ", ".join(listed) + (f" and {more} more" if more > 0 else "")
+
+
+def _member(pod: str, gangs: Mapping[str, str]) -> str:
+    """Return what is printed of a pod: its gang if it is in one."""
+    return f"{_GANG}{gangs[pod]}" if pod in gangs else pod
 
 
 def _pods(count: int) -> str:

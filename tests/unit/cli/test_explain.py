@@ -222,6 +222,88 @@ def test_the_overview_counts_pods_by_cause(many: str) -> None:
     assert sorted(cause["pods"]) == ["default/huge", *(f"default/train-{n}" for n in range(4))]
 
 
+GANG_LABEL = "pod-group.scheduling.sigs.k8s.io"
+
+
+def waiting_pod(name: str, gang: str = "", **more: str) -> dict[str, Any]:
+    """Return a pod of the gang that asks for these amounts."""
+    amounts = {"requests": more, "limits": more}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "labels": {GANG_LABEL: gang} if gang else {},
+        },
+        "spec": {
+            "schedulerName": "koord-scheduler",
+            "containers": [{"name": "c", "image": "i", "resources": amounts}],
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("size", "listed"),
+    [
+        (2, "gang default/train (2 pods)"),
+        (4, "gang default/train (4 pods)"),
+    ],
+)
+@pytest.mark.parametrize("single", [0, 1, 5])
+def test_gangs_are_marked_in_the_overview(
+    size: int, listed: str, single: int, tmp_path: Path
+) -> None:
+    """In place of their pods; what is not named is counted in pods."""
+    group = {
+        "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
+        "kind": "PodGroup",
+        "metadata": {"name": "train", "namespace": "default"},
+        "spec": {"minMember": size},
+    }
+    members = [waiting_pod(f"t-{n}", "train", cpu="3") for n in range(size)]
+    others = [waiting_pod(f"z-{n}", cpu="3") for n in range(single)]
+    path = tmp_path / "gang.yaml"
+    path.write_text(ALIKE + "---\n" + yaml.safe_dump_all([group, *others, *members]))
+    done = CliRunner().invoke(app, ["explain", "pods", "-f", str(path)])
+    as_data = CliRunner().invoke(app, ["explain", "pods", "-f", str(path), "-o", "json"])
+
+    named = [listed, *(f"default/z-{n}" for n in range(single))]
+    more = f" and {single - 2} more" if single > 2 else ""
+    assert f"    pods: {', '.join(named[:3])}{more}" in done.stdout.splitlines()
+    (cause,) = json.loads(as_data.stdout)["causes"]
+    assert cause["gangs"] == {"default/train": size}
+    assert len(cause["pods"]) == size + single
+
+
+def test_pods_that_lack_devices_are_apart(tmp_path: Path) -> None:
+    """A label on a node without GPUs helps the pod without GPUs alone."""
+    pods = [
+        waiting_pod("web", cpu="1"),
+        waiting_pod("train", **{"cpu": "1", "nvidia.com/gpu": "1"}),
+    ]
+    for pod in pods:
+        pod["spec"]["nodeSelector"] = {"pool": "mine"}
+    gpu_node = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "gpu"},
+        "status": {
+            "allocatable": {"cpu": "2", "memory": "4Gi", "pods": "9", "nvidia.com/gpu": "1"}
+        },
+    }
+    path = tmp_path / "apart.yaml"
+    path.write_text(ALIKE + "---\n" + yaml.safe_dump_all([gpu_node, *pods]))
+    as_data = CliRunner().invoke(app, ["explain", "pods", "-f", str(path), "-o", "json"])
+
+    labels = "the node's labels are not what the pod selects"
+    causes = json.loads(as_data.stdout)["causes"]
+    assert {one["cause"]: one["pods"] for one in causes} == {
+        labels: ["default/web"],
+        f"{labels}; besides, on some nodes too little nvidia.com/gpu is free": ["default/train"],
+    }
+
+
 def test_nobody_waits(tmp_path: Path) -> None:
     """An overview of nothing says so."""
     path = tmp_path / "empty.yaml"
