@@ -10,6 +10,7 @@ lws pkg/controllers, pkg/webhooks/pod_webhook.go; volcano pkg/controllers/job/jo
 ``createJobPod``; argo-rollouts, kruise: as their ReplicaSets.
 """
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
@@ -18,7 +19,7 @@ from msgspec.structs import replace
 
 from koordinator.api.codec import decode
 from koordinator.api.meta import JsonObject, ObjectMeta
-from koordinator.api.pod import PodTemplateSpec
+from koordinator.api.pod import Container, PodTemplateSpec
 from koordinator.api.workload import PodControllerSpec
 from koordinator.foundation.errors import InputError
 from koordinator.simulator.pod_templates import check_template
@@ -237,7 +238,7 @@ def _kubeflow(field_name: str, *, has_launcher_job: bool = False) -> "_Reader":
                 "training.kubeflow.org/job-name": job.name,
                 "training.kubeflow.org/replica-type": role.lower(),
             }
-            replicas = listed.count("replicas")
+            replicas = listed.count("replicas", default=0 if has_launcher_job else 1)
             if role == "Launcher":
                 spec = PodControllerSpec(template=template) if has_launcher_job else None
                 single = not has_launcher_job
@@ -256,6 +257,9 @@ def _mpi_job(job: _Manifest) -> Iterator[WorkloadPart]:
 def _ray_groups(cluster: _Manifest, name: str) -> Iterator[WorkloadPart]:
     labels = {"ray.io/cluster": name, "ray.io/node-type": "head"}
     head = cluster.template("headGroupSpec", "template")
+    if cluster.tree.get("enableInTreeAutoscaling") is True:
+        options = cluster.at("autoscalerOptions")
+        head = _with_container(head, "autoscaler", options.tree.get("resources") or _AUTOSCALER)
     yield WorkloadPart(f"{name}-head", head, 1, labels)
     for _, group in cluster.items("workerGroupSpecs"):
         least = group.count("minReplicas", default=0)
@@ -277,10 +281,14 @@ def _ray_service(service: _Manifest) -> Iterator[WorkloadPart]:
 
 def _ray_job(job: _Manifest) -> Iterator[WorkloadPart]:
     groups: list[WorkloadPart] = []
+    mode = job.text("spec", "submissionMode", default="K8sJobMode")
     if not job.at("spec", "clusterSelector").tree:
         groups = list(_ray_groups(job.at("spec", "rayClusterSpec"), job.name))
+        if mode == "SidecarMode":
+            head = _with_container(groups[0].template, "ray-job-submitter", _SUBMITTER)
+            groups[0] = dataclasses.replace(groups[0], template=head)
         yield from groups
-    if job.text("spec", "submissionMode", default="K8sJobMode") != "K8sJobMode":
+    if mode != "K8sJobMode":
         return
     if job.at("spec", "submitterPodTemplate").tree:
         template = job.template("spec", "submitterPodTemplate")
@@ -295,6 +303,18 @@ def _ray_job(job: _Manifest) -> Iterator[WorkloadPart]:
     yield WorkloadPart(job.name, template, labels={"ray.io/job-name": job.name}, job=spec)
 
 
+def _with_container(template: PodTemplateSpec, name: str, resources: Any) -> PodTemplateSpec:
+    """Return the template with a container that an operator adds, of the image of the first."""
+    containers = template.spec.containers
+    image = containers[0].image if containers else ""
+    added = decode({"name": name, "image": image, "resources": resources}, Container)
+    return replace(template, spec=replace(template.spec, containers=(*containers, added)))
+
+
+_AUTOSCALER: Final = {
+    "requests": {"cpu": "500m", "memory": "512Mi"},
+    "limits": {"cpu": "500m", "memory": "512Mi"},
+}
 _SUBMITTER: Final = {
     "requests": {"cpu": "500m", "memory": "200Mi"},
     "limits": {"cpu": "1", "memory": "1Gi"},

@@ -6,7 +6,8 @@ mapping.
 Source: koord-queue's job extensions; the types of ``koordinator.api.queued_jobs``.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from koordinator.api.meta import KubeObject
@@ -29,8 +30,9 @@ _TEMPLATE: Final = ("template",)
 class PodSetSource:
     """Where pods of a job are described: entries, each with a template and numbers of pods.
 
-    Numbers of several paths multiply; one that is missing is 1.  A set is called as the entry says
-    under ``name``, as its key in a mapping, or ``fallback``.
+    Numbers of several paths multiply; one that is missing is 1, or what ``default_counts`` says for
+    the key of the entry.  A set is called as the entry says under ``name``, as its key in a
+    mapping, or ``fallback``.
     """
 
     entries: Path
@@ -38,6 +40,7 @@ class PodSetSource:
     template: Path = _TEMPLATE
     name: Path = ()
     fallback: str = "main"
+    default_counts: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,7 @@ SPARK: Final = JobKind(
     "sparkapp",
     SparkApplication,
     ("spec", "suspend"),
-    (),  # it has no templates: see ``jobs``
+    (),  # it has no templates: see ``pod_sets``
     suffix="-spark-qu",
     phase=("status", "applicationState", "state"),
     running=frozenset(("RUNNING", "SUCCEEDING", "FAILING")),
@@ -86,10 +89,36 @@ WORKFLOW: Final = JobKind(
     "workflow",
     Workflow,
     ("spec", "suspend"),
-    (),  # its steps come one after the other: see ``jobs``
+    (),  # its steps come one after the other: see ``pod_sets``
     suffix="-argo-qu",
     phase=("status", "phase"),
     failed=frozenset(("Failed", "Error")),
+)
+
+RAY: Final = JobKind(
+    "rayjob",
+    RayJob,
+    ("spec", "suspend"),
+    (),  # its operator adds pods and containers: see ``pod_sets``
+    suffix="-ray-qu",
+    phase=("status", "jobDeploymentStatus"),
+    succeeded=frozenset(("Complete",)),
+)
+JOB_SET: Final = JobKind(
+    "jobset",
+    JobSet,
+    ("spec", "suspend"),
+    (
+        PodSetSource(
+            ("spec", "replicatedJobs", "*"),
+            (("replicas",),),  # times what a Job runs at once: see ``pod_sets``
+            template=("template", "spec", "template"),
+            name=("name",),
+        ),
+    ),
+    suffix="-jobset-qu",
+    running=frozenset(("StartupPolicyCompleted",)),
+    succeeded=frozenset(("Completed",)),
 )
 
 JOB_KINDS: Final[tuple[JobKind, ...]] = (
@@ -112,42 +141,16 @@ JOB_KINDS: Final[tuple[JobKind, ...]] = (
         "mpijob",
         MpiJob,
         _RUN_POLICY,
-        (PodSetSource(("spec", "mpiReplicaSpecs", "*"), (("replicas",),)),),
+        (
+            PodSetSource(
+                ("spec", "mpiReplicaSpecs", "*"), (("replicas",),), default_counts={"Worker": 0}
+            ),
+        ),
         suffix="-mpi-qu",
     ),
-    JobKind(
-        "rayjob",
-        RayJob,
-        ("spec", "suspend"),
-        (
-            PodSetSource(("spec", "rayClusterSpec", "headGroupSpec"), fallback="head"),
-            PodSetSource(
-                ("spec", "rayClusterSpec", "workerGroupSpecs", "*"),
-                (("replicas",), ("numOfHosts",)),
-                name=("groupName",),
-            ),
-        ),
-        suffix="-ray-qu",
-        phase=("status", "jobDeploymentStatus"),
-        succeeded=frozenset(("Complete",)),
-    ),
+    RAY,
     SPARK,
-    JobKind(
-        "jobset",
-        JobSet,
-        ("spec", "suspend"),
-        (
-            PodSetSource(
-                ("spec", "replicatedJobs", "*"),
-                (("replicas",), ("template", "spec", "parallelism")),
-                template=("template", "spec", "template"),
-                name=("name",),
-            ),
-        ),
-        suffix="-jobset-qu",
-        running=frozenset(("StartupPolicyCompleted",)),
-        succeeded=frozenset(("Completed",)),
-    ),
+    JOB_SET,
     WORKFLOW,
 )
 

@@ -38,7 +38,6 @@ from koordinator.domain.queue_units.admission import AdmissionPlan, WaitingUnit,
 from koordinator.domain.queue_units.jobs import (
     ENQUEUED,
     ENQUEUED_AT,
-    JobPodSet,
     WaitingJob,
     is_unit_preemptible,
     read_job,
@@ -56,6 +55,7 @@ from koordinator.domain.queue_units.life import (
     let_in,
     step,
 )
+from koordinator.domain.queue_units.pod_sets import JobPodSet
 from koordinator.domain.queue_units.queues import UnitQueue
 from koordinator.domain.quota.amounts import to_quantities
 from koordinator.foundation.clock import to_datetime
