@@ -2,7 +2,7 @@
 
 import gzip
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -239,6 +239,18 @@ def test_hostile_audits(tmp_path: Path) -> None:
 def test_hostile_traces(tmp_path: Path, pods: bytes, told: str) -> None:
     """Amounts that no machine has, columns and cells."""
     refusal(koord(*commands(tmp_path, "pods", pods)), told, "openb_pod_list_default.csv")
+
+
+@pytest.mark.parametrize("options", [(), ("--bound",), ("--departures",), ("--tune", "1.3")])
+def test_nodes_without_gpus_are_refused(tmp_path: Path, options: Sequence[str]) -> None:
+    """All figures of a replay are shares of the cluster's GPUs."""
+    nodes = NODES.replace(b"65536,2,T4", b"65536,0,")
+    nodes += b"n1,8000,65536,0,T4\n"
+
+    refusal(
+        koord(*commands(tmp_path, "nodes", nodes), *options),
+        "openb_node_list_gpu_node.csv: gpu: at least one node must have GPUs",
+    )
 
 
 def test_a_trace_that_unpacks_without_end_is_refused(

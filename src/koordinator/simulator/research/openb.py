@@ -117,7 +117,7 @@ def read_trace(folder: Path, workload: str = "default") -> OpenbTrace:
     know are ignored.
 
     Raises:
-        InputError: a file, column or number is missing or wrong.
+        InputError: a file, column or number is missing or wrong, or no node has GPUs.
 
     """
     pod_file, node_file = Path(workload), folder / NODE_FILE
@@ -125,6 +125,9 @@ def read_trace(folder: Path, workload: str = "default") -> OpenbTrace:
         pod_file = folder / f"{_POD_FILE_PREFIX}{workload}.csv"
     name = pod_file.name.removesuffix(".gz").removesuffix(".csv").removeprefix(_POD_FILE_PREFIX)
     nodes = _by_name(_read(node_file, _NODE_COLUMNS, _node), node_file)
+    if not any(node.gpu for node in nodes):  # all figures are shares of the cluster's GPUs
+        problem = "at least one node must have GPUs, got 0 everywhere"
+        raise InputError(problem, source=str(node_file), path="gpu")
     return OpenbTrace(name, nodes, _by_name(_read(pod_file, _POD_COLUMNS, _pod), pod_file))
 
 
