@@ -121,7 +121,13 @@ class CoreSchedPolicy(StrEnum):
     EXCLUSIVE = "exclusive"
 
 
-HAMI_CORE: Final = "HAMi-core"  # the GPU isolation provider, in exactly this spelling
+HAMI_CORE: Final = "HAMi-core"  # the GPU isolation provider, in upper or lower case
+
+
+def gpu_isolation_provider(labels: Mapping[str, str]) -> str:
+    """Return the GPU isolation provider of a pod or node, in its usual spelling; empty if none."""
+    found = labels.get(GPU_ISOLATION_PROVIDER, "")
+    return HAMI_CORE if found.lower() == HAMI_CORE.lower() else found
 
 
 def is_true(entries: Mapping[str, str], key: str) -> bool:

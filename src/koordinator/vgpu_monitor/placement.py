@@ -14,7 +14,7 @@ from koordinator.api.annotations.devices import ALLOCATED
 from koordinator.api.core import ResourceClaimReference
 from koordinator.api.device import DeviceType
 from koordinator.api.dynamic_resources import ResourceClaim
-from koordinator.api.labels import GPU_ISOLATION_PROVIDER, HAMI_CORE, parse_int32
+from koordinator.api.labels import HAMI_CORE, gpu_isolation_provider, parse_int32
 from koordinator.api.meta import ApiStruct, KubeObject
 from koordinator.api.pod import PodResourceClaim, PodResourceClaimStatus
 from koordinator.domain.dynamic_resources.allocation import claim_names
@@ -83,7 +83,7 @@ class GpuPod(KubeObject, frozen=True, kw_only=True):
     @property
     def claims(self) -> Mapping[str, str]:
         """The claims of a pod that is to be held to its shares: names by entry of its spec."""
-        if self.metadata.labels.get(GPU_ISOLATION_PROVIDER) != HAMI_CORE:
+        if gpu_isolation_provider(self.metadata.labels) != HAMI_CORE:
             return {}
         found = claim_names(self.spec.resource_claims, self.status.resource_claim_statuses)
         return {entry.name: name for entry, name in found if name is not None}

@@ -274,6 +274,44 @@ def test_partition_tables_are_read_leniently(score: str, brackets: str) -> None:
     assert table == {2: (expected,)}
 
 
+@pytest.mark.parametrize(
+    "group",
+    [
+        '{"NVLINK":[%s]}',
+        '{"NVLINK":%s}',
+        '[{"NVLINK":[%s]}]',
+        '[{"NVLINK":%s}]',
+    ],
+)
+def test_partitions_may_be_grouped_by_link_type(group: str) -> None:
+    """As in the release note of v1.6; a partition without a link type has that of its group."""
+    for own, link_type in (("", "NVLINK"), (',"gpuLinkType":"NVLink"', "NVLink")):
+        text = '{"1":%s}' % (group % f'{{"minors":[0]{own},"allocationScore":"1"}}')
+        table = devices.read_gpu_partitions(annotated(**{devices.GPU_PARTITIONS: text}))
+
+        expected = devices.GpuPartition(minors=(0,), gpu_link_type=link_type, allocation_score=1)
+        assert table == {1: (expected,)}
+
+
+@pytest.mark.parametrize(
+    ("group", "path"),
+    [
+        ("7", r"\[1\]: must be a partition with minors, got 7"),
+        ('["x"]', r"\[1\]: must be a partition with minors, got 'x'"),
+        ('{"NVLINK":[3]}', r"\[1\]\[NVLINK\]: must be a partition with minors, got 3"),
+        ('{"NVLINK":{"NVLINK":[]}}', r"\[1\]\[NVLINK\].*minors"),
+        ('[{"minors":["a"]}]', r"\[1\].*minors"),
+        ("[{}]", r"\[1\].*minors"),
+    ],
+)
+def test_broken_partitions_are_refused_with_their_place(group: str, path: str) -> None:
+    """Whatever stands where a partition should."""
+    meta = annotated(**{devices.GPU_PARTITIONS: f'{{"1":{group}}}'})
+
+    with pytest.raises(InputError, match=rf"gpu-partitions\]{path}"):
+        devices.read_gpu_partitions(meta)
+
+
 def test_partition_tables_survive_writing_and_reading() -> None:
     """Scores are written as numbers, which is all that upstream reads."""
     pair = devices.GpuPartition(minors=(2, 3), gpu_link_type="HCCS", allocation_score=1)

@@ -87,10 +87,14 @@ def test_pods_that_ignore_reservations_are_no_exception(play: Any) -> None:
     assert own.uses("a") == "r"
 
 
+TOLERATES_ALL = {"operator": "Exists"}
+
+
 @pytest.mark.parametrize(
     ("wish", "fields"),
     [
         (affinity(name="other"), {}),
+        ({}, {"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]}),
         (affinity(), {"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]}),
         (affinity(reservationSelector={"pool": "x"}), {}),
         (exactly("memory"), {}),
@@ -104,7 +108,7 @@ def test_pods_that_want_another_reservation_are_not_taken_over(
     labels, first = {**WEB, **CANDIDATE}, {"pod.koordinator.sh/pre-allocatable-priority": "9"}
     pods = [
         pod("a", 2, "1Gi", on="n", labels=labels, annotations={**wish, **first}),
-        pod("b", 1, on="n", labels=labels),
+        pod("b", 1, on="n", labels=labels, annotations=affinity(tolerations=[TOLERATES_ALL])),
     ]
     held = over("r", 2, **several(mode), **fields)
     on = config(preAllocationConfig={"enableClusterMode": True})

@@ -238,15 +238,27 @@ def test_what_is_withheld_inside_a_reservation_is_not_for_owners(play: Any) -> N
     assert "requested: 4000, used: 0, capacity: 3000" in refused.message("p")
 
 
-def test_no_more_pods_than_a_restricted_reservation_is_for(play: Any) -> None:
-    """``pods`` among its resources is how many may use it."""
-    held = reservation("r", 4, on="n", policy="Restricted", requests={"pods": 1})
+@pytest.mark.parametrize("policy", ["", "Aligned", "Restricted"])
+def test_no_more_pods_than_a_reservation_is_for(play: Any, policy: str) -> None:
+    """``pods`` among its resources is how many may use it, whatever its policy."""
+    held = reservation("r", 4, on="n", policy=policy, requests={"pods": 1})
     needs = affinity(name="r")
     pods = [pod(name, 1, labels=WEB, annotations=needs) for name in ("a", "b")]
     played = play(node("n", cpu=8), held, *pods)
 
     assert played.uses("a") == "r"
     assert "Reservation(s) Too many pods, requested: 1, used: 1, capacity: 1" in played.message("b")
+
+
+@pytest.mark.parametrize("policy", ["", "Aligned", "Restricted"])
+def test_pods_beyond_the_number_of_a_reservation_run_beside_it(play: Any, policy: str) -> None:
+    """Unless they need a reservation; equal pods that come together are counted one by one."""
+    held = reservation("r", 6, on="n", policy=policy, requests={"pods": 2})
+    pods = [pod(name, 1, labels=WEB) for name in ("a", "b", "c", "d", "e")]
+    played = play(node("n", cpu=8), held, *pods)
+
+    assert sorted(played.uses(each) for each in "abcde") == ["", "", "", "r", "r"]
+    assert [played.nodes()[each] for each in "abcde"].count("n") == 4  # 2 CPUs beside the other 6
 
 
 def test_several_pods_share_a_reservation_until_it_is_full(play: Any) -> None:
@@ -401,13 +413,17 @@ def test_a_pod_with_affinity_takes_nothing_but_a_reservation(play: Any) -> None:
     )
 
 
-def test_taints_keep_away_pods_with_affinity_that_do_not_tolerate_them(play: Any) -> None:
-    """A pod without affinity tolerates all taints of reservations."""
+def test_taints_keep_away_pods_that_do_not_tolerate_them(play: Any) -> None:
+    """A pod without reservation affinity tolerates none; it runs beside the reservation."""
     taint = {"key": "pool", "value": "warm", "effect": "NoSchedule"}
     objects = (node("n", cpu=8), reservation("r", 2, on="n", taints=[taint]))
     tolerating = affinity(tolerations=[{"key": "pool", "operator": "Exists"}])
 
-    assert play(*objects, pod("p", 1, labels=WEB)).uses("p") == "r"
+    beside = play(*objects, pod("p", 1, labels=WEB))
+    assert (beside.nodes()["p"], beside.uses("p")) == ("n", "")
+    full = play(*objects, pod("p", 7, labels=WEB))
+    assert full.nodes()["p"] == ""
+    assert "1 Reservation(s) had untolerated taint {pool: warm}" in full.message("p")
     assert play(*objects, pod("p", 1, labels=WEB, annotations=tolerating)).uses("p") == "r"
     refused = play(*objects, pod("p", 1, labels=WEB, annotations=affinity()))
     assert "1 Reservation(s) had untolerated taint {pool: warm}" in refused.message("p")

@@ -4,12 +4,15 @@ Source: koordinator apis/extension/device_share.go; pkg/scheduler/plugins/device
 device_plugin_adapter.go (keys of the vendors' device plugins).
 """
 
+from collections.abc import Iterator
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from msgspec import field
+from msgspec.structs import replace
 
 from koordinator.api.annotations.codec import AnnotationCodec
+from koordinator.api.codec import decode
 from koordinator.api.core import ResourceList
 from koordinator.api.meta import ApiStruct, LabelSelector, ObjectMeta
 from koordinator.foundation.errors import InputError
@@ -155,28 +158,37 @@ METAX_ALLOCATED = AnnotationCodec(
     "metax-tech.com/gpu-devices-allocated", tuple[tuple[MetaXAllocation, ...], ...]
 )
 
-_FOUND_PARTITIONS = AnnotationCodec(
-    GPU_PARTITIONS, dict[int, tuple[_FoundPartition, ...] | _FoundPartition]
-)
+_FOUND_PARTITIONS = AnnotationCodec(GPU_PARTITIONS, dict[int, Any])
 _PARTITIONS = AnnotationCodec(GPU_PARTITIONS, dict[str, tuple[GpuPartition, ...]])
 
 
 def read_gpu_partitions(meta: ObjectMeta) -> GpuPartitionTable | None:
     """Return the partition table, None if there is none.
 
-    Beyond what Koordinator writes, a score may be in quotes and a lone partition without list.
+    Beyond what Koordinator writes, a score may be in quotes, a single partition may stand without
+    its list, and partitions may be grouped by link type: ``{"1": {"NVLINK": [...]}}``.
     Raises InputError if the table can't be read; upstream takes that for no table.
     """
     found = _FOUND_PARTITIONS.read(meta)
     if found is None:
         return None
     return {
-        size: tuple(
-            _partition(partition, size)
-            for partition in (group if isinstance(group, tuple) else (group,))
-        )
+        size: tuple(_partitions(group, f"{_PARTITIONS.path}[{size}]"))
         for size, group in found.items()
+        if group is not None
     }
+
+
+def _partitions(found: object, path: str) -> Iterator[GpuPartition]:
+    """Yield the partitions of one size: a list, a single one, or either of them by link type."""
+    for each in found if isinstance(found, list) else (found,):
+        if not isinstance(each, dict) or not each or "minors" in each:
+            yield _partition(each, path)
+            continue
+        for link_type, linked in each.items():
+            for partition in linked if isinstance(linked, list) else (linked,):
+                given = _partition(partition, f"{path}[{link_type}]")
+                yield given if given.gpu_link_type else replace(given, gpu_link_type=link_type)
 
 
 def gpu_partitions_entry(table: GpuPartitionTable) -> dict[str, str]:
@@ -184,13 +196,19 @@ def gpu_partitions_entry(table: GpuPartitionTable) -> dict[str, str]:
     return _PARTITIONS.entry({str(size): table[size] for size in table})
 
 
-def _partition(found: _FoundPartition, size: int) -> GpuPartition:
+def _partition(value: object, path: str) -> GpuPartition:
+    if not isinstance(value, dict):
+        raise InputError(f"must be a partition with minors, got {value!r}", path=path)
+    try:
+        found = decode(value, _FoundPartition)
+    except InputError as error:
+        raise error.within(path=path) from None
     try:
         score = int(found.allocation_score)
     except ValueError:
         raise InputError(
             f"found {found.allocation_score!r} as allocationScore; accepted is a whole number",
-            path=f"{_PARTITIONS.path}[{size}]",
+            path=path,
         ) from None
     return GpuPartition(
         minors=found.minors,

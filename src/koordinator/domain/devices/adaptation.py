@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from koordinator.api.annotations.devices import BIND_TIMESTAMP, GPU_MINORS, DeviceAllocations
 from koordinator.api.device import DeviceType
 from koordinator.api.labels import (
-    GPU_ISOLATION_PROVIDER,
     GPU_MODEL,
     GPU_VENDOR,
     HAMI_CORE,
     VGPU_NODE,
+    gpu_isolation_provider,
 )
 from koordinator.domain.devices.vendors import vendor_named
 
@@ -44,7 +44,7 @@ def adaptation(
     gpus = allocations.get(DeviceType.GPU, ())
     if gpus:
         annotations[GPU_MINORS] = ",".join(str(device.minor) for device in gpus)
-        if pod_labels.get(GPU_ISOLATION_PROVIDER) == HAMI_CORE:
+        if gpu_isolation_provider(pod_labels) == HAMI_CORE:
             labels[VGPU_NODE] = node_name
         vendor = vendor_named(device_labels.get(GPU_VENDOR, ""))
         if vendor.adapt is not None:

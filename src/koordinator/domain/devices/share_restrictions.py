@@ -5,7 +5,7 @@ Source: koordinator pkg/scheduler/plugins/deviceshare/plugin.go, ``Filter``.
 
 from collections.abc import Collection, Mapping
 
-from koordinator.api.labels import GPU_ISOLATION_PROVIDER, GPU_MODEL, GPU_VENDOR
+from koordinator.api.labels import GPU_MODEL, GPU_VENDOR, gpu_isolation_provider
 from koordinator.domain.devices.claim import DeviceClaim
 from koordinator.domain.devices.shortage import DeviceShortage
 
@@ -22,8 +22,8 @@ def sharing_shortage(
     """
     if claim.gpu is None or not claim.gpu.is_share:
         return None
-    wanted = pod_labels.get(GPU_ISOLATION_PROVIDER, "")
-    if wanted and wanted != node_labels.get(GPU_ISOLATION_PROVIDER, ""):
+    wanted = gpu_isolation_provider(pod_labels)
+    if wanted and wanted != gpu_isolation_provider(node_labels):
         # An error in the original, which as little as this is helped by removing pods.
         return DeviceShortage(
             "GPUIsolationProviderHAMICore not found on the node", resolvable=False

@@ -26,11 +26,16 @@ from koordinator.domain.numa.masks import MAX_ZONE
 from koordinator.foundation.errors import InputError
 
 _MILLI = 1000
-#: The names of kubelet policies that are understood; its others mean no policy.
+#: Kubelet policies by name; any other name means no policy.  Pods are aligned as a whole, also
+#: where the kubelet aligns containers one by one.
 _POLICIES = {
-    "BestEffort": NumaTopologyPolicy.BEST_EFFORT,
-    "Restricted": NumaTopologyPolicy.RESTRICTED,
-    "SingleNUMANodePodLevel": NumaTopologyPolicy.SINGLE_NUMA_NODE,
+    f"{name}{level}": policy
+    for name, policy in (
+        ("BestEffort", NumaTopologyPolicy.BEST_EFFORT),
+        ("Restricted", NumaTopologyPolicy.RESTRICTED),
+        ("SingleNUMANode", NumaTopologyPolicy.SINGLE_NUMA_NODE),
+    )
+    for level in ("", "PodLevel", "ContainerLevel")
 }
 
 

@@ -86,17 +86,17 @@ def short_in_reservation(
     *,
     detailed: bool,
 ) -> tuple[str, ...]:
-    """Return why policy Restricted refuses; no reasons for other policies.
+    """Return why the reservation refuses: the number of its pods, and amounts under Restricted.
 
     ``used`` is what the ``users`` pods take of it.  ``detailed``: with amounts, milli for cpu.
     """
-    if offer.policy is not AllocatePolicy.RESTRICTED:
-        return ()
     reasons = []
     most = offer.amounts.get(PODS)
     if most is not None and users + 1 > most:
         text = f", requested: 1, used: {users}, capacity: {most}" if detailed else ""
         reasons.append(f"{PREFIX}Too many pods{text}")
+    if offer.policy is not AllocatePolicy.RESTRICTED:
+        return tuple(reasons)
     for name in sorted(offer.restricted):
         amount = requests.get(name, 0)
         if name == PODS or not amount or name in ignored:

@@ -97,10 +97,10 @@ class ReservationRequester:
         return MatchResult.MATCHED if is_exact else MatchResult.NOT_EXACT
 
     def untolerated(self, offer: ReservationOffer) -> Taint | None:
-        """Return the first taint that keeps the pod away; without affinity none does."""
-        if self.selector.affinity is None:
-            return None
-        found = untolerated(offer.taints, self.selector.affinity.tolerations, FORBIDDING)
+        """Return the first taint that the pod's reservation affinity does not tolerate."""
+        affinity = self.selector.affinity
+        tolerations = affinity.tolerations if affinity is not None else ()
+        found = untolerated(offer.taints, tolerations, FORBIDDING)
         return found[0] if found else None
 
 

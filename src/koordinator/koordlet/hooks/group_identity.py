@@ -82,8 +82,8 @@ def group_identities(view: NodeView) -> GroupIdentities:
 def pod_identity(pod: PodView, identities: GroupIdentities) -> int:
     """Return the identity of a pod.
 
-    An LS pod may have its own; without ``enable`` that is 0, whatever it says.  On a node where
-    nobody has any, neither has it.
+    An LS pod may have its own, which is 0 if ``enable`` is false.  On a node where group identity
+    is off for all classes, it is off for all pods.
     """
     if not identities.is_enabled:
         return 0

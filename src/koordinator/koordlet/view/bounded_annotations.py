@@ -266,7 +266,7 @@ def _lower(own: int | None, of_node: int | None) -> int | None:
 
 
 def group_identity(meta: ObjectMeta, of_class: int) -> int:
-    """Return the group identity of an LS pod: its own, if that is lower; 0 without ``enable``.
+    """Return the group identity of an LS pod: its own, if that is lower; 0 if ``enable`` is false.
 
     Settings without an identity leave that of the class.
     """
@@ -276,7 +276,7 @@ def group_identity(meta: ObjectMeta, of_class: int) -> int:
         own = None
     if own is None:
         return of_class
-    identity = own.group_identity if own.enable else 0
+    identity = 0 if own.enable is False else own.group_identity
     return of_class if identity is None else min(identity, of_class)
 
 

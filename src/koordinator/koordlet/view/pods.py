@@ -24,7 +24,6 @@ from koordinator.api.labels import (
     COMPONENT,
     CORE_SCHED_GROUP_ID,
     EVICTION_ENABLED,
-    GPU_ISOLATION_PROVIDER,
     HAMI_CORE,
     NODE_MANAGER,
     OPERATING_MODE,
@@ -32,6 +31,7 @@ from koordinator.api.labels import (
     CoreSchedPolicy,
     OperatingMode,
     core_sched_policy,
+    gpu_isolation_provider,
     is_true,
 )
 from koordinator.api.node_slo import CpuBurstSettings
@@ -178,7 +178,7 @@ class PodView:
     @property
     def wants_gpu_limits(self) -> bool:
         """Whether HAMi-core is to hold it to its shares of GPUs."""
-        return self.pod.metadata.labels.get(GPU_ISOLATION_PROVIDER) == HAMI_CORE
+        return gpu_isolation_provider(self.pod.metadata.labels) == HAMI_CORE
 
     @property
     def requests_gpu_share(self) -> bool:

@@ -70,10 +70,15 @@ def test_every_pod_with_devices_has_the_time_of_its_bind() -> None:
 
 @pytest.mark.parametrize(
     ("provider", "labels"),
-    [("HAMi-core", {"hami.io/vgpu-node": "n1"}), ("hami-core", {}), ("", {})],
+    [
+        ("HAMi-core", {"hami.io/vgpu-node": "n1"}),
+        ("hami-core", {"hami.io/vgpu-node": "n1"}),
+        ("another", {}),
+        ("", {}),
+    ],
 )
 def test_hami_finds_its_pods_by_label(provider: str, labels: dict[str, str]) -> None:
-    """In exactly this spelling."""
+    """In upper or lower case."""
     assert marks(device(2), provider=provider).labels == labels
 
 
@@ -215,6 +220,8 @@ def test_a_share_needs_the_isolation_that_the_pod_names() -> None:
 
     assert shortage({RATIO: 50}, isolated, {}) == missing
     assert shortage({RATIO: 50}, isolated, isolated) is None
+    assert shortage({RATIO: 50}, {PROVIDER: "hami-core"}, isolated) is None
+    assert shortage({RATIO: 50}, {PROVIDER: "another"}, isolated) == missing
     assert shortage({RATIO: 50}, {}, isolated) is None
     assert shortage({RATIO: 100}, isolated, {}) is None
 

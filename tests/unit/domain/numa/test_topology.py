@@ -77,14 +77,19 @@ def test_system_pods_may_share_their_cpus() -> None:
     ("reported", "policy"),
     [
         ("SingleNUMANodePodLevel", NumaTopologyPolicy.SINGLE_NUMA_NODE),
+        ("SingleNUMANodeContainerLevel", NumaTopologyPolicy.SINGLE_NUMA_NODE),
         ("Restricted", NumaTopologyPolicy.RESTRICTED),
+        ("RestrictedPodLevel", NumaTopologyPolicy.RESTRICTED),
+        ("RestrictedContainerLevel", NumaTopologyPolicy.RESTRICTED),
         ("BestEffort", NumaTopologyPolicy.BEST_EFFORT),
-        ("RestrictedContainerLevel", NumaTopologyPolicy.NONE),
+        ("BestEffortPodLevel", NumaTopologyPolicy.BEST_EFFORT),
+        ("BestEffortContainerLevel", NumaTopologyPolicy.BEST_EFFORT),
+        ("SingleNUMANodeSomeLevel", NumaTopologyPolicy.NONE),
         ("None", NumaTopologyPolicy.NONE),
     ],
 )
 def test_kubelet_policies(reported: str, policy: NumaTopologyPolicy) -> None:
-    """Three are understood."""
+    """Both scopes of a policy mean that policy; unknown names mean none."""
     assert read_topology(topology(None, "None", reported)).policy is policy
 
 

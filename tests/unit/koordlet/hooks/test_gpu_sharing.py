@@ -70,8 +70,18 @@ def test_a_container_sees_the_gpus_of_its_pod() -> None:
 
     assert gpu_adjustment(creation(whole), WATCHED) == expected
     assert gpu_adjustment(creation(gpus(3, 5), labels={}), WATCHED) == expected
-    other = {"koordinator.sh/gpu-isolation-provider": "hami-core"}  # another spelling is another
+    other = {"koordinator.sh/gpu-isolation-provider": "another"}
     assert gpu_adjustment(creation(gpus(3, 5), labels=other), WATCHED) == expected
+
+
+@pytest.mark.parametrize("spelling", ["hami-core", "HAMI-CORE"])
+def test_hami_core_is_meant_in_upper_or_lower_case(spelling: str) -> None:
+    """The release note of v1.6 writes hami-core."""
+    labels = {"koordinator.sh/gpu-isolation-provider": spelling}
+
+    found = gpu_adjustment(creation(gpus(3), labels=labels), WATCHED)
+
+    assert found == gpu_adjustment(creation(gpus(3)), WATCHED)
 
 
 @pytest.mark.parametrize("allocated", ["", {}, {"rdma": [{"minor": 0}]}, {"gpu": []}])
