@@ -18,7 +18,7 @@ from tests.e2e import network, real_node
 from tests.e2e.controlplane import ControlPlane
 from tests.e2e.node import fake_multus
 from tests.e2e.node.conftest import NodeAgent
-from tests.e2e.real_node.colocation import install
+from tests.e2e.real_node.colocation import install, publish_batch_resources
 from tests.e2e.real_node.node import CGROUPS, Manifest
 from tests.e2e.waiting import eventually
 
@@ -59,6 +59,7 @@ def _killed(
 ) -> dict[str, Any]:
     from tests.e2e.node.test_crashes import are_right, one_of_each  # noqa: PLC0415 -- may skip
 
+    publish_batch_resources(cluster, node)
     chance = np.random.default_rng(SEED)
     back_s: list[float] = []
     wrong = not_started = shared = 0
@@ -67,6 +68,8 @@ def _killed(
         victim = _PROGRAMS[chance.integers(len(_PROGRAMS))]
         pods = one_of_each(attempt)
         pods[0]["metadata"]["annotations"] |= _function(attempt)
+        for amounts in pods[0]["spec"]["containers"][0]["resources"].values():
+            amounts[RDMA] = "1"
         node.create(*pods)
         time.sleep(chance.uniform(0, 1.5))
         if victim == "agent":

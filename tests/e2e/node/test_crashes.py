@@ -6,8 +6,10 @@ import time
 from collections.abc import Sequence
 
 import pytest
+from tests.e2e.controlplane import ControlPlane
 from tests.e2e.node.conftest import NodeAgent, StartAgent
 from tests.e2e.real_node import RealNode
+from tests.e2e.real_node.colocation import batch_resources, publish_batch_resources
 from tests.e2e.real_node.node import CGROUPS, Manifest, pod
 from tests.e2e.waiting import eventually
 
@@ -15,23 +17,17 @@ if not (CGROUPS / "cpuset").is_dir():
     pytest.skip("the files of cgroup v1 are read here", allow_module_level=True)
 
 _STATUS = {"scheduling.koordinator.sh/resource-status": json.dumps({"cpuset": "1"})}
-_BATCH = {"kubernetes.io/batch-cpu": "500", "kubernetes.io/batch-memory": str(48 << 20)}
-_EXTENDED = {
-    "node.koordinator.sh/extended-resource-spec": json.dumps(
-        {"containers": {"main": {"requests": _BATCH, "limits": _BATCH}}}
-    )
-}
 _BACK_S = 20.0  # of a machine that is busy with other tests; benchmarks/nri.py measures it
 
 
 def one_of_each(attempt: int) -> list[Manifest]:
     """Return a pod with a CPU of its own, one that shares the rest, and a batch job."""
     labels = [{"koordinator.sh/qosClass": qos} for qos in ("LSR", "LS", "BE")]
-    one = {"requests": {"cpu": "200m"}, "limits": {"cpu": "200m"}}
+    whole, part = ({"requests": {"cpu": it}, "limits": {"cpu": it}} for it in ("1", "200m"))
     return [
-        pod(f"own-{attempt}", labels=labels[0], annotations=_STATUS, resources=one),
-        pod(f"shared-{attempt}", labels=labels[1], resources=one),
-        pod(f"job-{attempt}", labels=labels[2], annotations=_EXTENDED),
+        pod(f"own-{attempt}", labels=labels[0], annotations=_STATUS, resources=whole),
+        pod(f"shared-{attempt}", labels=labels[1], resources=part),
+        pod(f"job-{attempt}", labels=labels[2], **batch_resources(500, 48 << 20)),
     ]
 
 
@@ -50,12 +46,13 @@ def are_right(node: RealNode, pods: Sequence[Manifest]) -> bool:
 
 
 def test_killed_parts_keep_no_container_from_starting(
-    start_agent: StartAgent, node: RealNode
+    start_agent: StartAgent, node: RealNode, controlplane: ControlPlane
 ) -> None:
     """Agent, containerd and kubelet are killed in turn while pods start; all run in the end.
 
     A container that starts without the agent is set right when that is back.
     """
+    publish_batch_resources(controlplane, node)
     agent = start_agent()
     for attempt in range(6):
         victim = ("agent", "containerd", "kubelet")[attempt % 3]
@@ -79,8 +76,11 @@ def _kill(victim: str, agent: NodeAgent, node: RealNode) -> None:
     assert time.monotonic() - began_s < _BACK_S
 
 
-def test_containers_start_while_there_is_no_agent(start_agent: StartAgent, node: RealNode) -> None:
+def test_containers_start_while_there_is_no_agent(
+    start_agent: StartAgent, node: RealNode, controlplane: ControlPlane
+) -> None:
     """They start as without koordinator, and are set right when the agent is back."""
+    publish_batch_resources(controlplane, node)
     agent = start_agent()
     agent.kill()
     made = node.run(*one_of_each(0))
@@ -89,8 +89,11 @@ def test_containers_start_while_there_is_no_agent(start_agent: StartAgent, node:
     eventually(lambda: are_right(node, made), _BACK_S)
 
 
-def test_a_stopped_agent_holds_up_no_container(start_agent: StartAgent, node: RealNode) -> None:
+def test_a_stopped_agent_holds_up_no_container(
+    start_agent: StartAgent, node: RealNode, controlplane: ControlPlane
+) -> None:
     """An agent that hangs is dropped by the runtime within its limit; woken, it comes back."""
+    publish_batch_resources(controlplane, node)
     agent = start_agent()
     agent.signal(signal.SIGSTOP)
     try:

@@ -13,6 +13,7 @@ import pytest
 from tests.e2e.controlplane import ControlPlane
 from tests.e2e.node.conftest import StartAgent
 from tests.e2e.real_node import RealNode
+from tests.e2e.real_node.colocation import batch_resources, publish_batch_resources
 from tests.e2e.real_node.node import CGROUPS, Manifest, pod
 from tests.e2e.waiting import eventually
 
@@ -83,9 +84,8 @@ def test_pods_of_every_class_start_right(
     assert words["quota"] == "40000"  # 500m on CPUs that are worth 1.25
     assert (words["shares"], words["memory"]) == ("256", str(64 << 20))
 
-    batch = {"kubernetes.io/batch-cpu": "500", "kubernetes.io/batch-memory": str(48 << 20)}
-    spec = {"containers": {"main": {"requests": batch, "limits": batch}}}
-    (job,) = node.run(printer("job", "BE", annotations={EXTENDED: json.dumps(spec)}))
+    publish_batch_resources(controlplane, node)
+    (job,) = node.run(printer("job", "BE", **batch_resources(500, 48 << 20)))
     words = first_words(node, job)
     assert (words["shares"], words["quota"], words["memory"]) == ("512", "40000", str(48 << 20))
     assert words["pod_quota"] == "40000"
@@ -116,10 +116,10 @@ def test_a_resized_container_keeps_what_it_was_promised(
     """The kubelet sets its limits anew in place; CPUs of its own need no quota then either."""
     start_agent()
     status = {STATUS: json.dumps({"cpuset": "1"})}
-    resources = {"requests": {"cpu": "500m"}, "limits": {"cpu": "500m"}}
+    resources = {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}
     (made,) = node.run(printer("grows", "LSR", annotations=status, resources=resources))
     assert first_words(node, made)["quota"] == "-1"
-    more = {"requests": {"cpu": "700m"}, "limits": {"cpu": "700m"}}
+    more = {"requests": {"cpu": "1200m"}, "limits": {"cpu": "1200m"}}
     patch = {"spec": {"containers": [{"name": "main", "resources": more}]}}
     path = "/api/v1/namespaces/default/pods/grows/resize"
     strategic = "application/strategic-merge-patch+json"
@@ -128,7 +128,7 @@ def test_a_resized_container_keeps_what_it_was_promised(
     def value(name: str) -> str:
         return node.exec(made, "cat", f"/sys/fs/cgroup/cpu/{name}").strip()
 
-    eventually(lambda: value("cpu.shares") == "716")
+    eventually(lambda: value("cpu.shares") == "1228")
     assert value("cpu.cfs_quota_us") == "-1"
     assert node.exec(made, "grep", "Cpus_allowed_list", "/proc/self/status").split()[1] == "1"
 
@@ -139,12 +139,19 @@ def test_hostile_annotations_cost_their_own_pod_no_start(
     """CPUs that the machine has not, no JSON, a huge one: the pod starts, and an event says why."""
     start_agent()
     hostile = {
-        "elsewhere": {STATUS: json.dumps({"cpuset": "0-4095"})},
+        "elsewhere": {STATUS: json.dumps({"cpuset": "4000-4095"})},
         "garbage": {STATUS: "{" * 1000, EXTENDED: "[]"},
         "large": {STATUS: json.dumps({"cpuset": ",".join(["0"] * 100_000)})},
         "upwards": {EXTENDED: json.dumps({"containers": {"../../..": {"limits": {"a": "1"}}}})},
     }
-    made = node.run(*(printer(name, "LS", annotations=each) for name, each in hostile.items()))
+    one = amounts("1", "32Mi")
+    asked = {"elsewhere": {"resources": one}}  # a pod that requests no CPU gets none of its own
+    made = node.run(
+        *(
+            printer(name, "LS", annotations=each, **asked.get(name, {}))
+            for name, each in hostile.items()
+        )
+    )
     for each in made:
         assert first_words(node, each)["shares"]
     events = eventually(
@@ -155,7 +162,9 @@ def test_hostile_annotations_cost_their_own_pod_no_start(
         )
     )
     assert "pod/elsewhere" in events
-    (good,) = node.run(printer("good", "LSR", annotations={STATUS: json.dumps({"cpuset": "1"})}))
+    node.delete_pods()
+    status = {STATUS: json.dumps({"cpuset": "1"})}
+    (good,) = node.run(printer("good", "LSR", annotations=status, resources=one))
     assert first_words(node, good)["cpus"] == "1"
 
 
@@ -177,7 +186,9 @@ def test_a_share_of_a_gpu_comes_with_its_limits(
         "koordinator.sh/gpu-isolation-provider": "HAMi-core",
     }
     shares = {"scheduling.koordinator.sh/device-allocated": allocated}
-    (made,) = node.run(pod("shares", script, labels=labels, annotations=shares))
+    del resources["koordinator.sh/gpu-memory"]  # a pod requests either bytes or percent
+    asked = {"requests": resources, "limits": resources}
+    (made,) = node.run(pod("shares", script, labels=labels, annotations=shares, resources=asked))
     words = eventually(lambda: text if "done" in (text := node.printed(made)) else "").splitlines()
     assert {
         "NVIDIA_VISIBLE_DEVICES=1",

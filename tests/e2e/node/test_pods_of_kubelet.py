@@ -32,11 +32,14 @@ _COUNT = 'koordlet_kubelet_request_duration_seconds_count{{code="{}",path="/pods
 def bound(name: str) -> Manifest:
     """Return a pod with a CPU of its own."""
     status = {"scheduling.koordinator.sh/resource-status": json.dumps({"cpuset": "1"})}
-    each = {"cpu": "500m", "memory": "32Mi"}
-    amounts = {"requests": each, "limits": each}
-    return pod(
-        name, labels={"koordinator.sh/qosClass": "LSR"}, annotations=status, resources=amounts
-    )
+    return guaranteed(name, "LSR", "1", annotations=status)
+
+
+def guaranteed(name: str, qos: str, cpu: str, **more: Any) -> Manifest:
+    """Return a pod whose limits are its requests."""
+    each = {"cpu": cpu, "memory": "32Mi"}
+    resources = {"requests": each, "limits": each}
+    return pod(name, labels={"koordinator.sh/qosClass": qos}, resources=resources, **more)
 
 
 def cpus(node: RealNode, made: Manifest) -> str:
@@ -112,8 +115,8 @@ def test_a_kubelet_that_hangs_or_starts_again_costs_no_pod_anything(
     node.signal("kubelet", signal.SIGCONT)
 
     node.kill("kubelet")
-    (late,) = node.run(bound("late"))
-    eventually(lambda: cpus(node, late) == "1")
+    (late,) = node.run(guaranteed("late", "LS", "100m"))
+    eventually(lambda: cpus(node, late) == "0")
     assert cpus(node, made) == "1"
 
 

@@ -109,18 +109,48 @@ def server_pod() -> Manifest:
     return made
 
 
+def batch_resources(cpu_milli: int, memory: int) -> Manifest:
+    """Return what a pod with batch resources has: in its spec, and as the webhook annotates it."""
+    amounts = {BATCH_CPU: str(cpu_milli), BATCH_MEMORY: str(memory)}
+    resources = {"requests": amounts, "limits": amounts}
+    annotations = {_EXTENDED: json.dumps({"containers": {"main": resources}})}
+    return {"resources": resources, "annotations": annotations}
+
+
+def publish_batch_resources(controlplane: ControlPlane, node: RealNode) -> None:
+    """Write batch resources of the node, as the manager does; return when the kubelet knows them.
+
+    It refuses a pod that requests more of them than it knows of, for good.
+    """
+    amounts = {BATCH_CPU: "4000", BATCH_MEMORY: str(4 << 30)}
+    patch = json.dumps({"status": {"capacity": amounts, "allocatable": amounts}})
+    words = ("patch", "node", node.name, "--subresource=status", "--type=merge", "--patch", patch)
+    controlplane.kubectl(*words)
+
+    def is_admitted() -> bool:
+        probe = pod("probe", "true", **batch_resources(1, 1 << 20))
+        node.create(probe)
+        ended = eventually(lambda: _ended(node, probe))
+        node.delete(ended)
+        return bool(ended["status"]["phase"] == "Succeeded")
+
+    eventually(is_admitted)
+
+
+def _ended(node: RealNode, made: Manifest) -> Manifest:
+    now = node.get(made)
+    return now if now["status"]["phase"] in {"Succeeded", "Failed"} else {}
+
+
 def batch_pod(name: str, cpu_milli: int) -> Manifest:
     """Return a job that computes in two processes, on batch resources; no node is named."""
-    amounts = {BATCH_CPU: str(cpu_milli), BATCH_MEMORY: str(64 << 20)}
-    resources = {"requests": amounts, "limits": amounts}
     made = pod(
         name,
         "while :; do :; done & while :; do :; done",
         labels={"koordinator.sh/qosClass": "BE"},
-        annotations={_EXTENDED: json.dumps({"containers": {"main": resources}})},
-        resources=resources,
         priorityClassName="koord-batch",
         schedulerName="koord-scheduler",
+        **batch_resources(cpu_milli, 64 << 20),
     )
     del made["spec"]["nodeName"]
     return made
