@@ -333,13 +333,13 @@ def test_a_busy_node_tells_by_how_much(report: KubeObject, args: dict[str, Any],
 
 
 def test_a_node_that_could_not_hold_what_the_pod_takes_is_no_way_out() -> None:
-    """Filters of BestEffort accept the node, but it has not so many CPUs, whoever runs there."""
+    """The node has not so many CPUs, whoever runs there: BestEffort rejects it, too."""
     kept = {"node.koordinator.sh/reservation": '{"reservedCPUs": "0,1"}'}
     policy = {"node.koordinator.sh/numa-topology-policy": "BestEffort"}
     small = machine("m", zones=1, cores=2, topology=kept, labels=policy)
     found = explained(*small, pod("there", 1, on="m"), pod("p", 3), config=PLACES)
 
-    assert found.summary == "Insufficient NUMA cpu"
+    assert found.summary == "none of 1 nodes takes it: 1 Insufficient NUMA cpu"
     assert found.empty_cluster is not None
     assert (found.empty_cluster.fits, found.empty_cluster.why) == (False, "Insufficient NUMA cpu")
     assert not found.remedies

@@ -28,6 +28,7 @@ from koordinator.foundation.files import read_file, read_stream
 from koordinator.simulator.research.openb_order import (
     PUBLISHED_RATIO,
     PublishedOrder,
+    order_of_all,
     published_order,
 )
 
@@ -153,7 +154,12 @@ def arrivals(
         order = _cut(order, gpu, wanted)
         source += f", cut at {ratio:.0%}"
     elif ratio > PUBLISHED_RATIO:
-        order = _extended(order, gpu, wanted, np.random.default_rng(seed))
+        if sum(gpu) > PUBLISHED_RATIO * trace.gpu_milli:  # then the published order lacks pods
+            order = order_of_all(len(gpu), seed)
+        if sum(gpu[pod] for pod in order) >= wanted:
+            order = _cut(order, gpu, wanted)
+        else:
+            order = _extended(order, gpu, wanted, np.random.default_rng(seed))
         source += f", continued to {ratio:.0%}"
     return Arrivals(np.array(order, np.int64), _names(trace, order), rank, source)
 

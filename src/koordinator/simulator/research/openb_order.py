@@ -41,9 +41,7 @@ def published_order(
     at random until it is not exceeded.
     """
     random, most = GoRandom(seed), PUBLISHED_RATIO * cluster_gpu_milli
-    random.int63()  # which a line of the log takes
-    order = list(range(len(gpu_milli)))
-    random.shuffle(order)
+    order = _shuffled(random, len(gpu_milli))
     total = sum(gpu_milli)
     if total > most:
         while total > most:
@@ -58,3 +56,15 @@ def published_order(
     for _ in range(_TAKEN_AT_START):
         random.int63()
     return PublishedOrder(order, random.permutation(nodes))
+
+
+def order_of_all(pods: int, seed: int) -> list[int]:
+    """Return the order of a seed before the published ratio is reached: every pod arrives once."""
+    return _shuffled(GoRandom(seed), pods)
+
+
+def _shuffled(random: GoRandom, pods: int) -> list[int]:
+    random.int63()  # which a line of the log takes
+    order = list(range(pods))
+    random.shuffle(order)
+    return order
