@@ -18,6 +18,7 @@ from koordinator.domain.quota.amounts import (
     plus,
     to_text,
 )
+from koordinator.domain.quota.spec import QuotaSpec
 
 _PRECISION: Final = 1 << 20
 
@@ -102,9 +103,13 @@ class UnitQuotas:
             asked = {resource: amount for resource, amount in request.items() if amount > 0}
             over = exceeded(named_by(plus(used, asked), asked), limit)
             if over:
+                spec, own = (QuotaSpec.of(self._quotas[name]) for name in (level, claim.quota))
+                figures = ""
+                if spec.shows_figures_to(claim.namespace, own):
+                    held = to_text(named_by(used, asked))
+                    figures = f", used is {held}, the most is {to_text(limit)}"
                 return (
-                    f"quota {level} has no room: it asks for {to_text(asked)}, used is "
-                    f"{to_text(named_by(used, asked))}, the most is {to_text(limit)}: "
+                    f"quota {level} has no room: it asks for {to_text(asked)}{figures}: "
                     f"too little {', '.join(over)}"
                 )
         return ""

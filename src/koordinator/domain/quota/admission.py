@@ -7,6 +7,7 @@ Source: koordinator pkg/scheduler/plugins/elasticquota/plugin.go, ``PreFilter``;
 from dataclasses import dataclass
 
 from koordinator.domain.quota.amounts import Amounts, exceeded, named_by, plus, to_text
+from koordinator.domain.quota.node import QuotaNode
 from koordinator.domain.quota.pods import QuotaPod
 from koordinator.domain.quota.shares import UNLIMITED
 from koordinator.domain.quota.tree import QuotaTree
@@ -18,6 +19,7 @@ class AdmissionRules:
 
     uses_runtime: bool = True  # enableRuntimeQuota; without, quotas are limited by their maximum
     checks_parents: bool = False  # enableCheckParentQuota
+    is_strict: bool = False  # gate StrictTenancy
 
 
 def limit_of(tree: QuotaTree, name: str, rules: AdmissionRules) -> Amounts:
@@ -43,16 +45,17 @@ def why_not(tree: QuotaTree, name: str, pod: QuotaPod, rules: AdmissionRules) ->
     used, limit = node.used, limit_of(tree, name, rules)
     if over := exceeded(plus(used, request), limit):
         return (
-            f"Insufficient quotas, quotaName: {name}, runtime: {to_text(limit)}, "
-            f"used: {to_text(used)}, {_excess(request, over)}"
+            f"Insufficient quotas, quotaName: {name}, "
+            f"{_figures(node, node, pod, rules, runtime=limit, used=used)}{_excess(request, over)}"
         )
     used = node.non_preemptible_used
     if not pod.is_preemptible and (over := exceeded(plus(used, request), node.min)):
+        figures = _figures(node, node, pod, rules, min=node.min, nonPreemptibleUsed=used)
         return (
-            f"Insufficient non-preemptible quotas, quotaName: {name}, min: {to_text(node.min)}, "
-            f"nonPreemptibleUsed: {to_text(used)}, {_excess(request, over)}"
+            f"Insufficient non-preemptible quotas, quotaName: {name}, "
+            f"{figures}{_excess(request, over)}"
         )
-    return _why_not_above(tree, name, request, rules) if rules.checks_parents else ""
+    return _why_not_above(tree, name, pod, request, rules) if rules.checks_parents else ""
 
 
 def how_many(tree: QuotaTree, name: str, pod: QuotaPod, rules: AdmissionRules) -> int:
@@ -76,17 +79,29 @@ def how_many(tree: QuotaTree, name: str, pod: QuotaPod, rules: AdmissionRules) -
     return max(min(headrooms, default=UNLIMITED), 0)
 
 
-def _why_not_above(tree: QuotaTree, name: str, request: Amounts, rules: AdmissionRules) -> str:
+def _why_not_above(
+    tree: QuotaTree, name: str, pod: QuotaPod, request: Amounts, rules: AdmissionRules
+) -> str:
     names = tree.path(name)
     for level, ancestor in enumerate(names[1:], start=1):
-        used, limit = tree.node(ancestor).used, limit_of(tree, ancestor, rules)
+        node, limit = tree.node(ancestor), limit_of(tree, ancestor, rules)
+        used = node.used
         if over := exceeded(named_by(plus(used, request), request), limit):
             way = " ".join(reversed(names[: level + 1]))
-            return (
-                f"Insufficient quotas, quotaNameTopo: [{way}], runtime: {to_text(limit)}, "
-                f"used: {to_text(used)}, {_excess(request, over)}"
-            )
+            figures = _figures(node, tree.node(name), pod, rules, runtime=limit, used=used)
+            return f"Insufficient quotas, quotaNameTopo: [{way}], {figures}{_excess(request, over)}"
     return ""
+
+
+def _figures(
+    node: QuotaNode, own: QuotaNode, pod: QuotaPod, rules: AdmissionRules, **amounts: Amounts
+) -> str:
+    """Return amounts of a quota as text; empty if they are another tenant's."""
+    if node.spec is not None and own.spec is not None:
+        is_strict = rules.is_strict
+        if not node.spec.shows_figures_to(pod.namespace, own.spec, is_strict=is_strict):
+            return ""
+    return "".join(f"{name}: {to_text(each)}, " for name, each in amounts.items())
 
 
 def _excess(request: Amounts, over: list[str]) -> str:

@@ -5,16 +5,18 @@ quota_info.go, ``NewQuotaInfoFromQuota``; pkg/util/transformer/elastic_quota_tra
 """
 
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Final, Self
 
 from koordinator.api.annotations.quota import TOTAL_RESOURCE, bound_namespaces, shared_weight
 from koordinator.api.core import ResourceList
-from koordinator.api.elastic_quota import ElasticQuota
+from koordinator.api.elastic_quota import DEFAULT_QUOTA, SYSTEM_QUOTA, ElasticQuota
 from koordinator.api.labels import QUOTA_IGNORE_DEFAULT_TREE, is_true
 from koordinator.api.resource_names import CURRENT_BATCH_NAMES
 from koordinator.domain.quota.amounts import Amounts, amounts_of
 from koordinator.domain.quota.queue_terms import NO_TERMS, QueueTerms
 from koordinator.foundation.errors import InputError
+
+_BUILT_IN: Final = (DEFAULT_QUOTA, SYSTEM_QUOTA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,23 @@ class QuotaSpec:
             takes_from_default_tree=not is_true(quota.metadata.labels, QUOTA_IGNORE_DEFAULT_TREE),
             queue=QueueTerms.of(quota),
         )
+
+    def shows_figures_to(self, namespace: str, used: Self, *, is_strict: bool = False) -> bool:
+        """Return whether messages about pods of a namespace may have the limit and the usage.
+
+        ``used`` is the quota that the pods use: this one, or one below it.  Figures sum up the pods
+        of other tenants.  They are for the quota's own namespace and for those bound to it.  Unless
+        ``is_strict``, they are also for pods that use it by their label if it is bound to no other
+        namespace, and those of a parent of the same namespace as well.  The built-in quotas belong
+        to no tenant.
+        """
+        if namespace in (self.namespace, *self.bound_namespaces) or self.name in _BUILT_IN:
+            return True
+        if is_strict or self.namespace != used.namespace:
+            return False
+        if self.name != used.name:
+            return used.shows_figures_to(namespace, used)
+        return not self.bound_namespaces and self.name != self.namespace
 
 
 def _amounts(resources: ResourceList) -> dict[str, int]:

@@ -26,6 +26,7 @@ from koordinator.domain.quota.amounts import (
     to_quantities,
     to_texts,
 )
+from koordinator.domain.quota.spec import QuotaSpec
 from koordinator.foundation.errors import ClusterError, ConflictError
 from koordinator.manager.admission.gates import ManagerFeature
 from koordinator.manager.admission.lookup import Lookup
@@ -86,7 +87,12 @@ def charge_pod(
     if len(found) > 1:
         raise Denial(f"more than one elastic quota {quota} found")
     try:
-        lookup.charge_quota(found[0], lambda stored: charged(stored, usage), is_dry_run=is_dry_run)
+        is_strict, namespace = ManagerFeature.STRICT_TENANCY in gates, pod.metadata.namespace
+        lookup.charge_quota(
+            found[0],
+            lambda stored: charged(stored, usage, namespace, is_strict=is_strict),
+            is_dry_run=is_dry_run,
+        )
     except ConflictError:
         raise Denial(f"elastic quota {quota} is changed by others; try again", 503) from None
     except ClusterError as error:
@@ -95,7 +101,9 @@ def charge_pod(
         ) from None
 
 
-def charged(quota: ElasticQuota, usage: Amounts) -> ElasticQuota:
+def charged(
+    quota: ElasticQuota, usage: Amounts, namespace: str, *, is_strict: bool
+) -> ElasticQuota:
     """Return the quota with the usage of one more pod; the same object if nothing of it counts.
 
     Raises Denial if that is too much, InputError for annotations that can't be read.
@@ -110,11 +118,11 @@ def charged(quota: ElasticQuota, usage: Amounts) -> ElasticQuota:
     used = amounts_of(CHILD_REQUEST.read(quota.metadata) or {})
     after = plus(used, asked)
     if over := exceeded(named_by(after, asked), ceiling):
-        raise Denial(
-            f"exceeded quota: {quota.key}, requested: {_listed(asked, over)}, "
-            f"used: {_listed(used, over)}, limited: {_listed(ceiling, over)}",
-            403,
-        )
+        text = f"exceeded quota: {quota.key}, requested: {_listed(asked, over)}"
+        spec = QuotaSpec.of(quota)
+        if spec.shows_figures_to(namespace, spec, is_strict=is_strict):
+            text += f", used: {_listed(used, over)}, limited: {_listed(ceiling, over)}"
+        raise Denial(text, 403)
     annotations = {
         **quota.metadata.annotations,
         **CHILD_REQUEST.entry(to_quantities(after)),

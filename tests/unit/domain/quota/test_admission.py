@@ -1,11 +1,12 @@
 """Whether a pod fits into its quota, and who is evicted so that it does."""
 
 from math import inf
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.domain.quota.quotas import CHIP, GIB, PREFIX, chips, grow, pod
+from tests.unit.domain.quota.quotas import CHIP, GIB, PREFIX, chips, grow, pod, quota
 from tests.worlds import pod as api_pod
 
 from koordinator.api.elastic_quota import DEFAULT_QUOTA, ROOT_QUOTA
@@ -254,3 +255,38 @@ def test_room_is_needed_in_the_ancestors_too_if_they_are_checked() -> None:
     assert not headroom_for(made, "a", new, WITH_PARENTS).fits_without([victim])
     smaller = pod("ns/new", chip=4, priority=1)
     assert headroom_for(made, "a", smaller, WITH_PARENTS).fits_without([victim])
+
+
+@pytest.mark.parametrize(
+    ("leaf", "parent", "is_strict", "shown"),
+    [
+        ({"namespace": "ns"}, {"namespace": "ns"}, True, ("leaf", "dept")),
+        ({"namespace": "ns"}, {"namespace": "admin"}, False, ("leaf",)),
+        ({"namespace": "ns"}, {"namespace": "admin", "bound": ("ns",)}, False, ("leaf", "dept")),
+        ({"namespace": "admin"}, {"namespace": "admin"}, False, ("leaf", "dept")),
+        ({"namespace": "admin"}, {"namespace": "admin"}, True, ()),
+        ({"namespace": "admin", "bound": ("ns",)}, {"namespace": "admin"}, True, ("leaf",)),
+        ({"namespace": "b", "bound": ("c",)}, {"namespace": "b"}, False, ()),
+        ({"namespace": "leaf"}, {"namespace": "leaf"}, False, ()),
+    ],
+)
+def test_figures_of_quotas_of_other_tenants_are_not_in_the_message(
+    leaf: dict[str, Any], parent: dict[str, Any], is_strict: bool, shown: tuple[str, ...]
+) -> None:
+    """What a pod requests and which resource is short is always there: that is its own."""
+    for short in ("leaf", "dept"):
+        made = QuotaTree()
+        made.set_total({CHIP: 1000})
+        for name, above, terms in (("dept", "", parent), ("leaf", "dept", leaf)):
+            most = 77 if name == short else 500
+            made.put(QuotaSpec.of(quota(name, above, most={CHIP: most}, **terms)))
+        made.put_pod("leaf", pod("other/p", chip=75))
+        made.assign("leaf", "other/p")
+        new = pod("ns/new", chip=3)
+        made.put_pod("leaf", new)
+        rules = AdmissionRules(uses_runtime=False, checks_parents=True, is_strict=is_strict)
+
+        text = why_not(made, "leaf", new, rules)
+
+        assert text.endswith(f"pod's request: {CHIP}:3, exceedDimensions: [{CHIP}]")
+        assert ("77" in text, "75" in text) == ((short in shown),) * 2

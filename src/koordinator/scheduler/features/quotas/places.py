@@ -108,7 +108,8 @@ class QueuePlaces:
         if place.position > 1:
             text += f"; the first is {place.head.id}"
             why = self._message_of(place.head.pod).partition(" preemption:")[0]
-            if why:
+            namespace = job.pod.partition("/")[0]
+            if why and place.head.pod.startswith(f"{namespace}/"):  # what others wait for is theirs
                 text += f", which waits: {why[:_HEAD_CHARS]}"
         self._texts[job.id] = (place.position, text)
         self._note_groups(job.id)

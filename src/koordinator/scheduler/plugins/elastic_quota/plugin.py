@@ -14,7 +14,7 @@ from importlib.metadata import entry_points
 
 from koordinator.api.annotations.reservation import RESERVE_POD
 from koordinator.api.kubescheduler import ElasticQuotaArgs, FeatureGates
-from koordinator.api.kubescheduler.gates import POD_DISRUPTION_BUDGET
+from koordinator.api.kubescheduler.gates import POD_DISRUPTION_BUDGET, STRICT_TENANCY
 from koordinator.api.policy import PodDisruptionBudget
 from koordinator.api.syntax import refusal
 from koordinator.domain.quota import (
@@ -73,6 +73,7 @@ class ElasticQuotaPlugin:
         return replace(
             self,
             quotas=QuotaRules.of(self.args, gates),
+            admission=replace(self.admission, is_strict=STRICT_TENANCY in gates),
             spares_budgets=POD_DISRUPTION_BUDGET in gates,
         )
 
@@ -92,11 +93,11 @@ class ElasticQuotaPlugin:
         return self.ledger(snapshot).version
 
     def _key(self, pod: PodClass) -> Hashable:
-        """Pods of equal key and equal requests are limited alike."""
+        """Pods of equal key and equal requests are limited alike, and the message is the same."""
         if self.hooks:  # which may look at anything
             return pod.id
         asked = as_quota_pod(pod)
-        return asked.quota_label or (asked.namespace,), asked.is_preemptible
+        return asked.quota_label, asked.namespace, asked.is_preemptible
 
     def prefilter(self, snapshot: Snapshot, pod: PodClass) -> Refusal | None:
         """Refuse a pod that would make its quota use more than it may.
