@@ -6,10 +6,10 @@ have, and 2.10).
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from threading import Lock
-from typing import Final
+from typing import Final, NamedTuple
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -17,7 +17,8 @@ from prometheus_client.registry import Collector
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import HostError
 from koordinator.host.gpus import Gpus, GpuUsage
-from koordinator.vgpu_monitor.monitor import OwnedRegion, VgpuPicture
+from koordinator.vgpu_monitor.monitor import VgpuPicture
+from koordinator.vgpu_monitor.placement import RegionOwner
 from koordinator.vgpu_monitor.region import UUID_SHOWN, DeviceUse
 
 log = logging.getLogger(__name__)
@@ -28,6 +29,14 @@ _OLD_HOST = ("nodeid", "deviceidx", "deviceuuid", "devicetype")
 _CONTAINER = ("namespace", "pod", "container", "vdevice_index", "device_uuid")
 _OLD_CONTAINER = ("podnamespace", "podname", "ctrname", "vdeviceid", "deviceuuid")
 _PARTS = ("context", "module", "data", "offset")
+
+
+class _Row(NamedTuple):
+    """What a container uses of one GPU; ``last_kernel_s`` is since the epoch, 0 if never."""
+
+    owner: RegionOwner
+    use: DeviceUse
+    last_kernel_s: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +150,9 @@ class VgpuCollector(Collector):
                 continue
             names = _OLD_CONTAINER if family.is_old else _CONTAINER
             found = _family(family.name, family.text, (*names, *_PARTS * family.has_parts))
-            for region, use in rows:
+            for owner, use, _ in rows:
                 parts = _parts(use) if family.has_parts else ()
-                found.add_metric((*_labels(region, use), *parts, _ZONE), family.value(use))
+                found.add_metric((*_labels(owner, use), *parts, _ZONE), family.value(use))
             yield found
         yield from self._last_kernels(rows)
         yield from _own(snapshot)
@@ -168,31 +177,50 @@ class VgpuCollector(Collector):
                     found.add_metric((*own, _ZONE), family.value(use))
             yield found
 
-    def _last_kernels(
-        self, rows: list[tuple[OwnedRegion, DeviceUse]]
-    ) -> Iterator[GaugeMetricFamily]:
+    def _last_kernels(self, rows: list[_Row]) -> Iterator[GaugeMetricFamily]:
         now_s = self._clock.now_s()
         names = {"hami_container_last_kernel_elapsed_seconds": _CONTAINER}
         if self._with_old_names:
             names["Device_last_kernel_of_container"] = _OLD_CONTAINER
         for name, labels in names.items():
             found = _family(name, _LAST, labels)
-            for region, use in rows:
-                if region.reading.last_kernel_s > 0:
-                    elapsed_s = max(int(now_s) - region.reading.last_kernel_s, 0)
-                    found.add_metric((*_labels(region, use), _ZONE), elapsed_s)
+            for owner, use, last_kernel_s in rows:
+                if last_kernel_s > 0:
+                    elapsed_s = max(int(now_s) - last_kernel_s, 0)
+                    found.add_metric((*_labels(owner, use), _ZONE), elapsed_s)
             yield found
 
 
-def _rows(snapshot: VgpuPicture) -> Iterator[tuple[OwnedRegion, DeviceUse]]:
-    """Yield what is shown: only GPUs that the pod was given, one row for each index."""
+def _rows(snapshot: VgpuPicture) -> Iterator[_Row]:
+    """Yield what is shown: only GPUs that the pod was given, one row for each index.
+
+    A container that has not used its GPUs yet has its limits, and uses nothing.
+    """
     known = {gpu.minor: gpu.uuid for gpu in snapshot.gpus}
     for region in snapshot.regions:
-        gpus = region.owner.gpus.items()
-        given = {(uuid or known.get(minor, ""))[:UUID_SHOWN] for minor, uuid in gpus}
+        given = set(_uuids(region.owner, known).values())
         for use in region.reading.devices:
             if use.uuid in given:
-                yield region, use
+                yield _Row(region.owner, use, region.reading.last_kernel_s)
+        if not region.reading.devices:
+            yield from _idle_rows(region.owner, known)
+    for owner in snapshot.idle:
+        yield from _idle_rows(owner, known)
+
+
+def _idle_rows(owner: RegionOwner, known: Mapping[int, str]) -> Iterator[_Row]:
+    """Yield the limits that the agent set; none without a limit, or of a GPU of unknown UUID."""
+    for index, uuid in _uuids(owner, known).items():
+        if uuid and owner.memory_limit > 0:
+            yield _Row(owner, DeviceUse.unused(index, uuid, owner.memory_limit), 0)
+
+
+def _uuids(owner: RegionOwner, known: Mapping[int, str]) -> dict[int, str]:
+    """Return the UUIDs of the GPUs of a container as they are shown, by index in it."""
+    return {
+        index: (uuid or known.get(minor, ""))[:UUID_SHOWN]
+        for index, (minor, uuid) in enumerate(sorted(owner.gpus.items()))
+    }
 
 
 def _own(snapshot: VgpuPicture) -> Iterator[GaugeMetricFamily]:
@@ -209,8 +237,7 @@ def _own(snapshot: VgpuPicture) -> Iterator[GaugeMetricFamily]:
     yield found
 
 
-def _labels(region: OwnedRegion, use: DeviceUse) -> tuple[str, ...]:
-    owner = region.owner
+def _labels(owner: RegionOwner, use: DeviceUse) -> tuple[str, ...]:
     return (owner.namespace, owner.pod, owner.container, str(use.index), use.uuid)
 
 

@@ -50,9 +50,14 @@ class OwnedRegion:
 
 @dataclass(frozen=True, slots=True)
 class VgpuPicture:
-    """What the last round found.  ``refused`` says why, by folder."""
+    """What the last round found.  ``refused`` says why, by folder.
+
+    ``idle`` are containers that have a folder and no region yet: the library makes one with the
+    first call of CUDA.
+    """
 
     regions: Sequence[OwnedRegion] = ()
+    idle: Sequence[RegionOwner] = ()
     gpus: Sequence[Gpu] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
 
@@ -170,6 +175,7 @@ class VgpuMonitor:
     def _round(self, now_s: float) -> None:
         names = self._regions.names(MOST_REGIONS)
         opened, refused = self._open_all(names)
+        read = {each.name for each in opened}
         try:
             waiting = self._order(opened)
         finally:
@@ -179,6 +185,14 @@ class VgpuMonitor:
             log.warning("region refused", extra={"folder": name, "why": refused[name]})
         self.snapshot = VgpuPicture(
             [OwnedRegion(each.owner, each.reading, each.name in waiting) for each in opened],
+            [
+                owner
+                for name in names
+                if name not in read
+                and name not in refused
+                and (owner := self._owner(name)) is not None
+                and not owner.has_ended
+            ],
             self._known_gpus(now_s),
             refused,
         )
@@ -217,6 +231,11 @@ class VgpuMonitor:
         except BaseException:
             file.close()
             raise
+
+    def _owner(self, name: str) -> RegionOwner | None:
+        """Return the container of a folder; None if it is of no pod with GPUs that is here."""
+        parts = folder_parts(name)
+        return self._owners.get(parts[0], {}).get(parts[1]) if parts else None
 
     def _open_file(self, name: str) -> RegionFile | None:
         with suppress(MissingFileError):

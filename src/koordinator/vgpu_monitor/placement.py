@@ -10,13 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from koordinator.api.annotations.devices import ALLOCATED
+from koordinator.api.annotations.devices import ALLOCATED, DeviceAllocation
 from koordinator.api.core import ResourceClaimReference
 from koordinator.api.device import DeviceType
 from koordinator.api.dynamic_resources import ResourceClaim
 from koordinator.api.labels import HAMI_CORE, gpu_isolation_provider, parse_int32
 from koordinator.api.meta import ApiStruct, KubeObject
 from koordinator.api.pod import PodResourceClaim, PodResourceClaimStatus
+from koordinator.api.resource_names import GPU_MEMORY
 from koordinator.domain.dynamic_resources.allocation import claim_names
 from koordinator.domain.dynamic_resources.node_gpus import claimed_gpus
 from koordinator.foundation.errors import InputError
@@ -91,7 +92,10 @@ class GpuPod(KubeObject, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class RegionOwner:
-    """A container that has GPUs; ``gpus`` are their ids by minor, empty where nobody wrote them."""
+    """A container that has GPUs; ``gpus`` are their ids by minor, empty where nobody wrote them.
+
+    ``memory_limit`` is that of each of them in bytes, as the agent sets it; 0 if there is none.
+    """
 
     namespace: str
     pod: str
@@ -99,6 +103,7 @@ class RegionOwner:
     gpus: Mapping[int, str]
     priority: int
     has_ended: bool
+    memory_limit: int = 0
 
 
 def owners_of(pod: GpuPod, claims: Mapping[str, ResourceClaim]) -> dict[str, RegionOwner]:
@@ -108,7 +113,7 @@ def owners_of(pod: GpuPod, claims: Mapping[str, ResourceClaim]) -> dict[str, Reg
     annotation, as for the agent.  Raises InputError for an allocation that can't be read.
     """
     allocated = (ALLOCATED.read(pod.metadata) or {}).get(DeviceType.GPU, ())
-    requested = {device.minor: device.id for device in allocated}
+    requested = _Gpus({device.minor: device.id for device in allocated}, _memory_limit(allocated))
     statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
     ended = {status.name for status in statuses if status.state.terminated is not None}
     return {
@@ -116,24 +121,39 @@ def owners_of(pod: GpuPod, claims: Mapping[str, ResourceClaim]) -> dict[str, Reg
             pod.metadata.namespace,
             pod.metadata.name,
             each.name,
-            gpus,
+            has.gpus,
             _priority(each.env),
             each.name in ended,
+            has.memory_limit,
         )
         for each in (*pod.spec.init_containers, *pod.spec.containers)
-        if (gpus := _claimed(each, claims, pod.spec.node_name) or requested)
+        if (has := _claimed(each, claims, pod.spec.node_name) or requested).gpus
     }
 
 
-def _claimed(
-    container: _Container, claims: Mapping[str, ResourceClaim], node: str
-) -> Mapping[int, str]:
-    return {
-        gpu.minor: ""
+@dataclass(frozen=True, slots=True)
+class _Gpus:
+    gpus: Mapping[int, str]
+    memory_limit: int
+
+
+def _claimed(container: _Container, claims: Mapping[str, ResourceClaim], node: str) -> _Gpus | None:
+    """Return the GPUs that a container has by its claims; the limit is that of the first one."""
+    found = [
+        gpu
         for used in container.resources.claims
         if used.name in claims
         for gpu in claimed_gpus(claims[used.name], used.request).get(node, ())
-    }
+    ]
+    if not found:
+        return None
+    return _Gpus(dict.fromkeys((gpu.minor for gpu in found), ""), found[0].memory_bytes)
+
+
+def _memory_limit(allocated: Sequence[DeviceAllocation]) -> int:
+    """Return the memory of the first GPU, which the agent makes the limit of all of them."""
+    memory = allocated[0].resources.get(GPU_MEMORY) if allocated else None
+    return memory.value() if memory is not None else 0
 
 
 def folder_parts(name: str) -> tuple[str, str] | None:

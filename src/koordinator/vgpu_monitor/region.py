@@ -123,6 +123,11 @@ class DeviceUse:
     total: float
     core_percent: float
 
+    @staticmethod
+    def unused(index: int, uuid: str, memory_limit: int) -> "DeviceUse":
+        """Return what a container without processes uses."""
+        return DeviceUse(index, uuid, memory_limit, 0.0, 0.0, 0.0, 0.0, 0.0)
+
 
 @dataclass(frozen=True, slots=True)
 class RegionReading:

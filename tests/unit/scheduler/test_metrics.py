@@ -1,10 +1,12 @@
 """What the scheduler measures: the names and labels that dashboards of kube-scheduler use."""
 
+from typing import ClassVar
+
 import pytest
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
-from tests.reservations import reservation
+from tests.reservations import config, reservation
 from tests.unit.scheduler.watches import restarted
 from tests.worlds import START_S, configuration, made, metric, node, pod
 
@@ -14,11 +16,15 @@ from koordinator.api.pod import Pod
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.quantity import Quantity
+from koordinator.scheduler.assembly import build_scheduler
+from koordinator.scheduler.contract import NoArgs, PluginSpec, Reads
 from koordinator.scheduler.features.gangs.metrics import GangMetrics
 from koordinator.scheduler.features.metrics import SchedulerMetrics
 from koordinator.scheduler.features.quotas.metrics import QuotaMetrics
 from koordinator.scheduler.loop import Scheduler
 from koordinator.scheduler.loop.instruments import exponential
+from koordinator.scheduler.profile import WATCHED, build_profiles
+from koordinator.scheduler.snapshot import ClusterState, PodClass, ResourceAxis, Snapshot
 
 PROFILE = {"profile": "default-scheduler"}
 
@@ -99,6 +105,43 @@ def test_plugins_and_extension_points_have_durations() -> None:
     for name in ("PreEnqueue", "Filter", "Score", "Bind"):
         point = {"extension_point": name, "status": "Success", **PROFILE}
         assert value(series, point) == 1, name
+
+
+class Relabelling:
+    """A plugin that sees every pod before it is tried."""
+
+    reads: ClassVar = Reads.NODE
+
+    def transform(self, pod: Pod) -> Pod:
+        return pod
+
+    def prefer_nodes(self, _snapshot: Snapshot, _pod: PodClass) -> list[int]:
+        return []
+
+
+def _relabelling(_args: NoArgs, _axis: ResourceAxis) -> Relabelling:
+    return Relabelling()
+
+
+def test_extension_points_of_koordinator_have_durations() -> None:
+    """What happens to a pod before PreFilter, and what reservations lend after it."""
+    clock, registry = VirtualClock(START_S), CollectorRegistry()
+    labels = {"app": "web"}
+    cluster, state = MemoryCluster(clock), ClusterState()
+    cluster.load([node("n", cpu=2), reservation("r", 1, on="n"), pod("a", labels=labels)])
+    with_plugin = config("Relabelling", at=["preFilter"])
+    out_of_tree = [PluginSpec("Relabelling", NoArgs, _relabelling)]
+    plugins = build_profiles(with_plugin, state.axis, out_of_tree=out_of_tree)
+    metrics = SchedulerMetrics(registry)
+    build_scheduler(cluster, clock, plugins.profiles, state, WATCHED, metrics=metrics).step()
+
+    for plugin, point in (("Relabelling", "BeforePreFilter"), ("Reservation", "AfterPreFilter")):
+        where = {"extension_point": point, "status": "Success"}
+        for name, more in (
+            ("framework_extension_point_duration_seconds", PROFILE),
+            ("plugin_execution_duration_seconds", {"plugin": plugin}),
+        ):
+            assert registry.get_sample_value(f"scheduler_{name}_count", where | more), point
 
 
 def test_a_plugin_that_filters_and_scores_at_once_shows_up_at_both_points() -> None:

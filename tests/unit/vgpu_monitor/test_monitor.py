@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import re
 import signal
 import stat
 from collections.abc import Callable, Sequence
@@ -68,7 +69,12 @@ class Node:
     def pod(self, name: str, priority: str | None = None, **more: Any) -> GpuPod:
         """Create a pod that has GPU 0, unless ``gpus`` names others by minor."""
         gpus = more.pop("gpus", {0: GPUS[0]})
-        allocated = {"gpu": [{"minor": minor, "id": uuid} for minor, uuid in gpus.items()]}
+        resources = {"koordinator.sh/gpu-memory": more.pop("memory", "2Gi")}
+        allocated = {
+            "gpu": [
+                {"minor": minor, "id": uuid, "resources": resources} for minor, uuid in gpus.items()
+            ]
+        }
         env = [{"name": "CUDA_TASK_PRIORITY", "value": priority}] if priority else []
         return self.create(name, {ALLOCATED: json.dumps(allocated)}, env, **more)
 
@@ -457,6 +463,58 @@ def test_metrics_have_the_names_and_labels_of_both_generations(node: Node) -> No
     assert value("HostCoreUtilization", f'{{{old_host},zone="vGPU"}}') == 40
     names = {series.split("{")[0] for series in node.metrics(old=False)}
     assert all(name.startswith(("hami_", "koord_vgpu_monitor_")) for name in names)
+
+
+def limits(node: Node, pod: str) -> dict[tuple[str, str], float]:
+    """Return the limits of a pod that are shown, by index and UUID."""
+    label = re.compile(r'(\w+)="([^"]*)"')
+    shown = (
+        (dict(label.findall(series)), value) for series, value in _series(node, _LIMIT).items()
+    )
+    return {
+        (labels["vdevice_index"], labels["device_uuid"]): value
+        for labels, value in shown
+        if labels["pod"] == pod
+    }
+
+
+_LIMIT, _USED = "hami_vgpu_memory_limit_bytes", "hami_vgpu_memory_used_bytes"
+
+
+def _series(node: Node, name: str) -> dict[str, float]:
+    return {key: value for key, value in node.metrics().items() if key.startswith(f"{name}{{")}
+
+
+def test_limits_are_shown_before_the_first_call_of_cuda(node: Node) -> None:
+    """Of containers whose folder the agent made, under the labels that they have afterwards."""
+    node.pod("a", gpus={1: "", 0: GPUS[0]})
+    node.claiming("claiming", "c", {})
+    node.claim("c", minor=1)
+    node.pod("whole", memory="0")
+    node.pod("unwatched")
+    node.pod("ended", containerStatuses=[{"name": "main", "state": {"terminated": {}}}])
+    for name in ("a", "claiming", "whole", "ended"):
+        node.regions.folder(name)
+    node.rounds()
+
+    before = limits(node, "a")
+    assert before == {("0", GPUS[0]): 2 << 30, ("1", GPUS[1]): 2 << 30}
+    assert limits(node, "claiming") == {("0", GPUS[1]): 4 << 30}
+    assert [limits(node, name) for name in ("whole", "unwatched", "ended")] == [{}, {}, {}]
+    assert {*_series(node, _USED).values()} == {0}
+    assert not _series(node, "hami_container_last_kernel_elapsed_seconds")
+
+    node.regions.put("a", region(gpus=(), used=()))  # made, and not filled in
+    node.rounds()
+    assert limits(node, "a") == before
+    node.regions.put("a", region(gpus=GPUS[:2], used=((5, 7),)))
+    node.rounds()
+    assert limits(node, "a") == before
+    assert sorted(_series(node, _USED).values()) == [0, 5, 7]
+
+    node.regions.file("a").write_bytes(b"")  # what it uses can't be read
+    node.rounds()
+    assert limits(node, "a") == {}
 
 
 def test_a_pod_that_is_gone_leaves_no_series(node: Node) -> None:

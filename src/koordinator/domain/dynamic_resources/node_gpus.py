@@ -72,6 +72,11 @@ class ClaimedGpu(NamedTuple):
         return Taken(self.minor, (core, memory, max(ratio, 1), *_EXTRA))
 
     @property
+    def memory_bytes(self) -> int:
+        """The memory that it has; 0 if it is all of the GPU."""
+        return self._asked[1]
+
+    @property
     def _asked(self) -> tuple[int, int]:
         """Core and memory, rounded up."""
         asked = dict(self.consumed)

@@ -49,7 +49,9 @@ from koordinator.scheduler.snapshot import BoolArray, IntArray, Snapshot
 
 #: Method of a plugin -> extension point under which its time is counted.
 _POINT_OF = {
+    "transform": "BeforePreFilter",
     "pre_enqueue": "PreEnqueue",
+    "loans": "AfterPreFilter",  # where Koordinator gives back what reservations hold
     "prefilter": "PreFilter",
     "filter": "Filter",
     "score": "Score",
