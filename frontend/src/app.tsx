@@ -4,7 +4,7 @@ import { useEffect, useMemo, useState } from 'preact/hooks'
 import { follow, post, Refused, setToken } from './client'
 import { bytes, count, duration, moment, percent, share } from './format'
 import { apply, model } from './model'
-import { Bar, Problem, ThemeSwitch } from './parts'
+import { Bar, Problem, ThemeSwitch, useAnswer } from './parts'
 import { go, route, VIEWS, type View } from './route'
 import { NeedsAttention } from './views/attention'
 import { NodeMap } from './views/map'
@@ -13,6 +13,7 @@ import { Shares } from './views/shares'
 import { Time } from './views/time'
 import { TryIt } from './views/try'
 import { Waiting } from './views/waiting'
+import type { Attention } from './wire'
 
 const TITLES: Record<View, string> = {
   waiting: 'What waits',
@@ -23,6 +24,7 @@ const TITLES: Record<View, string> = {
   try: 'Try it',
   report: 'Report',
 }
+const UNREADABLE = 'not readable' // files, which are not lost
 const PHASES = { loading: 'reading', live: 'live', paused: 'paused', ended: 'ended', lost: 'out of reach' }
 
 let changed: () => void = () => undefined
@@ -85,6 +87,11 @@ export function App(): JSX.Element {
       window.removeEventListener('keydown', pressed)
     }
   }, [])
+  const attention = useAnswer<Attention>('attention', model.number > 0 ? {} : null, 30_000)
+  const urgent = attention.answer?.items.length ?? 0
+  useEffect(() => {
+    document.querySelector('nav [aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'center' })
+  }, [where.view, model.number > 0])
   document.title = model.totals.waiting > 0 ? `(${model.totals.waiting}) ${model.title}` : model.title
   return (
     <>
@@ -97,6 +104,7 @@ export function App(): JSX.Element {
           <a href={`#/${view}`} aria-current={view === where.view ? 'page' : undefined}>
             <kbd>{place + 1}</kbd> {TITLES[view]}
             {view === 'waiting' && model.totals.waiting > 0 && <span class="badge">{count(model.totals.waiting)}</span>}
+            {view === 'attention' && urgent > 0 && <span class="badge">{count(urgent)}</span>}
           </a>
         ))}
       </nav>
@@ -133,7 +141,7 @@ function Open(props: { view: View; name: string }): JSX.Element {
 function Header(): JSX.Element {
   const { status, totals } = model
   const isAway = !model.isConnected
-  const phase = isAway ? (model.number ? 'the server does not answer' : 'connecting') : PHASES[status.phase]
+  const phase = isAway ? (model.number ? 'the server does not answer' : 'connecting') : status.phase === 'lost' && model.source === 'manifests' ? UNREADABLE : PHASES[status.phase]
   return (
     <header>
       <div class="tools">

@@ -123,6 +123,16 @@ export function Chart(props: Props): JSX.Element {
             </button>
           </li>
         ))}
+        {props.marks?.some((one) => one.isFailure) && (
+          <li>
+            <i class="tick failure" /> a node or a pod was lost
+          </li>
+        )}
+        {props.marks?.some((one) => !one.isFailure) && (
+          <li>
+            <i class="tick" /> something else happened
+          </li>
+        )}
       </ul>
       <div
         ref={place}
@@ -195,7 +205,7 @@ interface Listening {
 function options(props: Props, curves: Curve[], box: HTMLElement, height: number, told: Listening): uPlot.Options {
   const ink = (): string => getComputedStyle(box).color
   const line = (): string => getComputedStyle(box).getPropertyValue('--line')
-  const axis = { stroke: ink, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 } }
+  const axis = { stroke: ink, font: FONT, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 } }
   const isTime = props.unit === 'seconds'
   return {
     width: box.clientWidth || 300,
@@ -208,7 +218,7 @@ function options(props: Props, curves: Curve[], box: HTMLElement, height: number
       ready: [(made) => made.over.addEventListener('dblclick', () => told.zoomed(false))],
       draw: [(made) => drawMarks(made, told.marks(), box)],
     },
-    scales: { x: { time: !props.isVirtual }, y: { range: (_, __, max) => [0, top(max, props)] } },
+    scales: { x: { time: !props.isVirtual, range: (_, min, max) => span(min, max) }, y: { range: (_, __, max) => [0, top(max, props)] } },
     axes: [
       {
         ...axis,
@@ -219,7 +229,7 @@ function options(props: Props, curves: Curve[], box: HTMLElement, height: number
       },
       {
         ...axis,
-        size: isTime ? 88 : 62,
+        size: (_, labels) => Math.max(62, widest(labels ?? [], box)),
         values: (_, at) => at.map((one) => inUnit(one, props.unit, true)),
         ...(isTime ? { incrs: DURATION_STEPS } : {}),
         ...(props.unit === 'count' ? { incrs: WHOLE } : {}),
@@ -240,6 +250,21 @@ function options(props: Props, curves: Curve[], box: HTMLElement, height: number
   }
 }
 
+/** Return the limits of an axis of time; around a single moment a minute is shown. */
+function span(min: number | null, max: number | null): [number | null, number | null] {
+  return min !== null && min === max ? [min - 30, min + 30] : [min, max]
+}
+
+/** Return the width that the labels of an axis need, its ticks and gap included. */
+function widest(labels: (string | null)[], box: HTMLElement): number {
+  const canvas = document.createElement('canvas').getContext('2d')
+  if (!canvas) return 0
+  canvas.font = FONT
+  const font = Number.parseFloat(getComputedStyle(box).fontSize) || 12
+  return Math.ceil(Math.max(0, ...labels.map((one) => canvas.measureText(one ?? '').width)) + 1.5 * font)
+}
+
+const FONT = '12px system-ui, "Segoe UI", sans-serif'
 const WHOLE = [1, 2, 5].flatMap((one) => [0, 1, 2, 3, 4, 5, 6].map((power) => one * 10 ** power)).sort((a, b) => a - b)
 
 function top(max: number, props: Props): number {

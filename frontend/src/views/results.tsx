@@ -134,7 +134,7 @@ function Devices(props: { devices: DeviceLanes; atS: number[]; other?: DeviceLan
   return (
     <>
       <Bars devices={props.devices} atS={props.atS} nowS={nowS} isVirtual hasEnded />
-      {left > 0 && <p>and {count(left)} more GPUs</p>}
+      {left > 0 && <p>and {count(left)} more GPUs, which are not in this file: the view Time of koord dashboard shows all</p>}
       {props.other && (
         <>
           <h3>The other run</h3>

@@ -163,7 +163,10 @@ function QuotaRows(props: { quota: Quota; level: number; resource: string; total
         </td>
         <td>{quota.used[resource] ?? '0'}</td>
         <td>{quota.min[resource] ?? '0'}</td>
-        <td>{(may ?? 0) > Math.max(NO_LIMIT, 1000 * total) ? 'unlimited' : (quota.runtime[resource] ?? '0')}</td>
+        <td>
+          {(may ?? 0) > Math.max(NO_LIMIT, 1000 * total) ? 'unlimited' : (quota.runtime[resource] ?? '0')}
+          {(may ?? 0) < (min ?? 0) && <span class="dim">{whyLess(quota, min ?? 0, total)}</span>}
+        </td>
         <td>{isUnlimited ? 'unlimited' : (quota.max[resource] ?? '–')}</td>
         <td>
           {borrowed.map((one) => `${one.amount} ${one.from ? `from ${one.from}` : 'that nobody has'}`).join(', ') || '–'}
@@ -178,6 +181,12 @@ function QuotaRows(props: { quota: Quota; level: number; resource: string; total
       ))}
     </>
   )
+}
+
+/** Return why a quota may use less than its guarantee now; empty where that is not known. */
+function whyLess(quota: Quota, min: number, total: number): string {
+  if (total < min) return ': the cluster has less than the guarantee'
+  return quota.waitingPods === 0 ? ': lends the rest until its pods ask for it' : ''
 }
 
 function GangCard(props: { gang: Gang }): JSX.Element {
