@@ -1,4 +1,4 @@
-"""The same pod asking for less: what would be tried if its owner could do with it."""
+"""The same pod asking for less, or for a resource of another name."""
 
 from collections.abc import Mapping, Sequence
 
@@ -28,6 +28,24 @@ def asking_at_most(spec: PodSpec, amounts: Mapping[str, int]) -> PodSpec | None:
         if most <= 0 or pod_requests(spec).get(name, 0) > most:
             return None
     return spec
+
+
+def with_renamed_resource(spec: PodSpec, name: str, other: str) -> PodSpec:
+    """Return a spec that asks for the same amount of another resource."""
+
+    def renamed(container: Container) -> Container:
+        requests, limits = (
+            {other if key == name else key: amount for key, amount in amounts.items()}
+            for amounts in (container.resources.requests, container.resources.limits)
+        )
+        resources = replace(container.resources, requests=requests, limits=limits)
+        return replace(container, resources=resources)
+
+    return replace(
+        spec,
+        containers=tuple(map(renamed, spec.containers)),
+        init_containers=tuple(map(renamed, spec.init_containers)),
+    )
 
 
 def _lowered(containers: Sequence[Container], name: str, excess: int) -> tuple[Container, ...]:

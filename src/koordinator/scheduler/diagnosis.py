@@ -3,12 +3,15 @@
 Source: kubernetes pkg/scheduler/framework/types.go ``FitError.Error``.
 """
 
+import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 
 import numpy as np
 
+from koordinator.api.labels import HOSTNAME
 from koordinator.api.resource_names import BATCH_CPU, MID_CPU
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.contract import Rejections
@@ -18,6 +21,16 @@ MAX_MESSAGE = 1024  # characters of an event or condition
 CPU_IN_MILLI = 1000
 _MILLI_CPU = (BATCH_CPU, MID_CPU)
 NO_NODES = "no nodes available to schedule pods"
+ALIKE = 0.6  # from which on a name may be meant by another one
+ALIKE_DOMAIN = 0.75  # of what comes before its slash: most end alike
+_SERIAL = re.compile(r"\d+|(?<![a-z])[a-z](?![a-z])")  # parts that tell like objects apart
+_KINDS = {
+    "topology.kubernetes.io/zone": "zone",
+    "topology.kubernetes.io/region": "region",
+    "failure-domain.beta.kubernetes.io/zone": "zone",
+    "failure-domain.beta.kubernetes.io/region": "region",
+    HOSTNAME: "host",
+}
 NODE_COUNT = "NodeCount"  # stands for a plugin where there are no nodes at all
 
 
@@ -108,6 +121,33 @@ def spoken(name: str, amount: int) -> str:
     if name in _MILLI_CPU:
         return f"{amount / 1000:g} CPU{'' if amount == CPU_IN_MILLI else 's'} ({amount}m)"
     return quantity(name, amount)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return the known name that is most like one that does not exist; empty if none is alike.
+
+    The parts before and after a slash have to be alike each, where both names have them.  Numbers
+    and single letters are not misspelt: ``zone-a`` does not stand for ``zone-b``.
+    """
+    likeness = {one: _likeness(name.lower(), one.lower()) for one in sorted(known)}
+    best = max(likeness, key=lambda one: likeness[one], default="")
+    return best if likeness.get(best, 0) >= ALIKE else ""
+
+
+def place(key: str, values: Sequence[str]) -> str:
+    """Return the value of a label of a node as people say it: ``zone b``."""
+    return f"{_KINDS.get(key, key)} {' or '.join(values)}"
+
+
+def _likeness(name: str, other: str) -> float:
+    if sorted(_SERIAL.findall(name)) != sorted(_SERIAL.findall(other)):
+        return 0
+    (first, _, last), (other_first, _, other_last) = name.rpartition("/"), other.rpartition("/")
+    if not (first and other_first):
+        return SequenceMatcher(None, last, other_last).ratio()
+    domain = SequenceMatcher(None, first, other_first).ratio()
+    own = SequenceMatcher(None, last, other_last).ratio()
+    return (domain + own) / 2 if domain >= ALIKE_DOMAIN and own >= ALIKE else 0
 
 
 def count_reasons(rejections: Rejections, rows: IntArray) -> dict[str, int]:

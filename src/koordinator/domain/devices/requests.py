@@ -36,6 +36,12 @@ _NAMES_OF: Mapping[DeviceType, frozenset[str]] = {
     DeviceType.FPGA: frozenset(NAMES[DeviceType.FPGA]),
 }
 _KIND_OF = {name: kind for kind, names in _NAMES_OF.items() for name in names}
+#: What a message calls one of them.
+CALLED: Final = {
+    DeviceType.GPU: "GPU",
+    DeviceType.RDMA: "RDMA device",
+    DeviceType.FPGA: "FPGA",
+}
 #: All resources of devices, by their former names as well.
 DEVICE_NAMES: Final = frozenset({*_KIND_OF, *CURRENT_DEVICE_NAMES})
 

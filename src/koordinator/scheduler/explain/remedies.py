@@ -28,6 +28,7 @@ from koordinator.scheduler.explain.obstacles import Way
 from koordinator.scheduler.explain.pinned import is_pinned
 from koordinator.scheduler.explain.pods import FIT, SHORT
 from koordinator.scheduler.explain.question import Question
+from koordinator.scheduler.explain.victims import budgets_against, candidates
 from koordinator.scheduler.preemption import minimal
 from koordinator.scheduler.snapshot import BoolArray, PlacedPod, PodClass, Snapshot
 
@@ -139,7 +140,7 @@ def _raised_with_fewer_pods(asked: Question, whole: PodClass) -> Iterator[Remedy
                 keys = [placed.key for placed in leaving]
                 if leaving and asked.starts(asked.pod, row, keys):
                     node = asked.state.nodes.names[row]
-                    ended = f"{node} takes it when {_listed(leaving)} {_have(leaving)} ended"
+                    ended = f"{node} takes it when {_ended(asked, leaving)}"
                     yield Remedy(
                         kind="together",
                         text=f"together: {text}; and {ended}",
@@ -212,7 +213,7 @@ def _changed_nodes_with_fewer_pods(asked: Question) -> Iterator[Remedy]:
         leaving = _leaving(asked.assuming(steps), row) if steps else ()
         if leaving:
             first = _all_of(list(steps.values()))
-            text = f"{first}, then it takes it when {_listed(leaving)} {_have(leaving)} ended"
+            text = f"{first}, then it takes it when {_ended(asked, leaving)}"
             yield _remedy(asked, "change-node", text, (asked.found.names[index],), leaving)
             return
 
@@ -222,22 +223,24 @@ def _fewer_pods(asked: Question) -> Iterator[Remedy]:
     best: tuple[PlacedPod, ...] = ()
     for row in asked.hopeful_rows(TRIED):
         leaving = _leaving(asked, row)
-        if leaving and (not best or _price(leaving) < _price(best)):
+        if leaving and (not best or _price(asked, leaving) < _price(asked, best)):
             best = leaving
     if not best:
         return
     node = asked.state.nodes.names[best[0].row]
     top, own = max(placed.priority for placed in best), asked.pod.spec.priority or 0
-    text = f"{node} takes it when {_listed(best)} {_have(best)} ended"
+    text = f"{node} takes it when {_ended(asked, best)}"
+    # Preemption spares what budgets cover only where other pods do.
+    anyway = " all the same" if budgets_against(asked, best) else ""
     if not _can_be_preempted(asked, best):
         kind = "fewer-pods"
     elif top >= own:
-        text += f"; a priority above {top} (it has {own}) would let it preempt"
+        text += f"; a priority above {top} (it has {own}) would let it preempt{anyway}"
         kind = "fewer-pods"
     else:
         never = asked.pod.spec.preemption_policy == "Never"
         text += "; it is more important"
-        text += ", but its preemptionPolicy is Never" if never else ": it may preempt"
+        text += ", but its preemptionPolicy is Never" if never else f": it may preempt{anyway}"
         kind = "preempt"
     yield _remedy(asked, kind, text, (node,), best)
 
@@ -386,9 +389,7 @@ def _enough(asked: Question, row: int) -> list[PlacedPod]:
     def size(placed: PlacedPod) -> float:
         return sum(amount / wanted[c] for c, amount in placed.pod_class.demand if wanted.get(c))
 
-    # Members of its own gang are there in thought only.
-    there = (p for key, p in asked.state.pods.on_row[row].items() if key not in asked.state.unbound)
-    pods = sorted(there, key=lambda p: (p.priority, -size(p), p.key))
+    pods = sorted(candidates(asked, row), key=lambda p: (p.priority, -size(p), p.key))
     reserved = asked.reserved(row)
     for kept in (reserved, *({key} for key in sorted(reserved)), ()) if reserved else ((),):
         leaving = [placed for placed in pods if placed.key not in kept]
@@ -418,8 +419,15 @@ def _takes_without(asked: Question, row: int, gone: Sequence[PlacedPod]) -> bool
     return asked.takes_without(row, [placed.key for placed in gone])
 
 
-def _price(pods: Sequence[PlacedPod]) -> tuple[int, int]:
-    return max(placed.priority for placed in pods), len(pods)
+def _price(asked: Question, pods: Sequence[PlacedPod]) -> tuple[bool, int, int]:
+    is_held = bool(budgets_against(asked, pods))
+    return is_held, max(placed.priority for placed in pods), len(pods)
+
+
+def _ended(asked: Question, pods: Sequence[PlacedPod]) -> str:
+    """Return that pods have ended, and which budgets keep them from being evicted."""
+    held = budgets_against(asked, pods)
+    return f"{_listed(pods)} {_have(pods)} ended" + (f" ({held})" if held else "")
 
 
 def _listed(pods: Sequence[PlacedPod]) -> str:

@@ -3,7 +3,7 @@
 Source: kubernetes pkg/scheduler/framework/plugins/nodeaffinity.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -33,6 +33,7 @@ from koordinator.scheduler.contract import (
     Spread,
     spread_of,
 )
+from koordinator.scheduler.diagnosis import did_you_mean
 from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.pods import TermKind
 from koordinator.scheduler.snapshot.selection import (
@@ -96,9 +97,13 @@ class NodeAffinityPlugin:
 
     def detail(self, view: Snapshot, pod: PodClass) -> str:
         """Name what the node does not match: labels of the selector, or the terms."""
-        wanted = [f"{key}={value}" for key, value in _lacking_labels(view, pod)]
+        wanted = [
+            f"{key}={value}{_meant(view, key, (value,))}"
+            for key, value in _lacking_labels(view, pod)
+        ]
         terms = _unmatched_terms(view, pod)
-        lacking = [*wanted, " or ".join(map(_in_words, terms))] if terms else wanted
+        said = [_term_in_words(view, term) for term in terms]
+        lacking = [*wanted, " or ".join(said)] if said else wanted
         return f"lacks {' and '.join(lacking)}" if lacking else ""
 
     def node_remedy(self, view: Snapshot, pod: PodClass) -> str:
@@ -131,7 +136,12 @@ class NodeAffinityPlugin:
             here = _value(view, key)
             if key == HOSTNAME:
                 return []
-            if here is None:
+            meant = _meant_key(view, key) if here is None else ""
+            if meant and _value(view, meant) == value:
+                del selector[key]
+                selector[meant] = value
+                changes.append(f"let its nodeSelector be {meant}={value} instead of {key}={value}")
+            elif here is None:
                 del selector[key]
                 changes.append(f"take {key}={value} out of its nodeSelector")
             else:
@@ -246,6 +256,35 @@ def _can_be_labelled(
     given = tuple(one for one in term.match_expressions if is_fixed(one.key))
     rest = replace(term, match_expressions=given)
     return not (given or term.match_fields) or bool(matches_term(view, rest)[0])
+
+
+def _term_in_words(view: Snapshot, term: NodeSelectorTerm) -> str:
+    hints = [_meant(view, e.key, e.values) for e in term.match_expressions if e.operator == "In"]
+    return _in_words(term) + "".join(hints)
+
+
+#: Labels of which one value is a size beside others: those are as good as alike.
+SIZES = frozenset({"node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type"})
+
+
+def _meant(view: Snapshot, key: str, values: Sequence[str]) -> str:
+    """Return which label or value may be meant where no node has it; empty: none is like it."""
+    if key not in view.label_keys:
+        meant = _meant_key(view, key)
+        return f" (no node has the label {key}: did you mean {meant}?)" if meant else ""
+    if key in SIZES:
+        return ""
+    ids, names = view.cluster.label(key)
+    known = {names[index] for index in np.unique(ids[ids >= 0]).tolist()}
+    if known.intersection(values):
+        return ""
+    meant = next(filter(None, (did_you_mean(value, known) for value in values)), "")
+    listed = " or ".join(values)
+    return f" (no node has {key}={listed}: did you mean {meant}?)" if meant else ""
+
+
+def _meant_key(view: Snapshot, key: str) -> str:
+    return "" if key in view.label_keys else did_you_mean(key, view.label_keys)
 
 
 def _in_words(term: NodeSelectorTerm) -> str:

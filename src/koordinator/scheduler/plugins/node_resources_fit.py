@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
+from msgspec import structs
 
 from koordinator.api.dynamic_resources import DeviceClass
 from koordinator.api.kubescheduler import FeatureGates, NodeResourcesFitArgs
@@ -19,6 +20,7 @@ from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID
 from koordinator.domain.curves import Curve, piecewise
 from koordinator.domain.dynamic_resources.extended_resources import resources_of
 from koordinator.domain.pod_requests import pod_requests
+from koordinator.domain.smaller_pods import with_renamed_resource
 from koordinator.domain.usage_kernels import MeanShare, RowUsage, shortfalls
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
@@ -36,7 +38,7 @@ from koordinator.scheduler.contract.devices import (
     find_device_counter,
     served_usage,
 )
-from koordinator.scheduler.diagnosis import spoken
+from koordinator.scheduler.diagnosis import did_you_mean, spoken
 from koordinator.scheduler.snapshot import BoolArray, IntArray, PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.axis import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 
@@ -126,7 +128,30 @@ class NodeResourcesFit:
             asked, left, all_of_it = (spoken(name, n) for n in (amount, free, there))
             band = _BANDS.get(name, "")
             parts.append(f"{name}: asks for {asked}{band}, {left} of {all_of_it} free")
+            meant = self._meant(view, pod, name)
+            parts[-1] += f" (no node offers it: did you mean {meant}?)" if meant else ""
         return "; ".join(parts)
+
+    def pod_remedies(self, view: Snapshot, pod: PodClass, it: Pod) -> list[tuple[str, Pod]]:
+        """Say which resource may be meant by one that no node offers."""
+        steps, spec = [], it.spec
+        for name, *_ in self._short(view, pod):
+            meant = self._meant(view, pod, name)
+            if not meant:
+                return []
+            spec = with_renamed_resource(spec, name, meant)
+            steps.append(f"ask for {meant} instead of {name}")
+        return [(" and ".join(steps), structs.replace(it, spec=spec))] if steps else []
+
+    def _meant(self, view: Snapshot, pod: PodClass, name: str) -> str:
+        """Return a resource that nodes offer of a name like one that does not exist; empty: none.
+
+        What a DeviceClass serves exists.
+        """
+        offered = np.flatnonzero(view.cluster.allocatable.any(axis=0)).tolist()
+        known = [self.axis.names[column] for column in offered]
+        served = {self.axis.names[column] for column, _ in pod.served}
+        return "" if name in known or name in served else did_you_mean(name, known)
 
     def smaller(self, view: Snapshot, pod: PodClass) -> list[dict[str, int]]:
         """Return what is free of the resources of which too little is."""

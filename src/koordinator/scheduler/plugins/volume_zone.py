@@ -36,6 +36,7 @@ from koordinator.scheduler.contract import (
     Rejections,
     Speed,
 )
+from koordinator.scheduler.diagnosis import place
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.selection import has_label
 
@@ -80,22 +81,25 @@ class VolumeZone:
         for label in TOPOLOGY_LABELS:
             labelled |= snapshot.label(label)[0] >= 0
         elsewhere = np.zeros(len(snapshot), bool)
-        for place in _places(snapshot, pod):
-            stand_in = TOPOLOGY_LABELS[place.label]
-            here = has_label(snapshot, place.label, place.values)
-            if stand_in != place.label:
-                lacking = snapshot.label(place.label)[0] < 0
-                here |= lacking & has_label(snapshot, stand_in, place.values)
+        for one in _places(snapshot, pod):
+            stand_in = TOPOLOGY_LABELS[one.label]
+            here = has_label(snapshot, one.label, one.values)
+            if stand_in != one.label:
+                lacking = snapshot.label(one.label)[0] < 0
+                here |= lacking & has_label(snapshot, stand_in, one.values)
             elsewhere |= labelled & ~here
         return Rejections.where(elsewhere, REASON, unresolvable=True)
 
     def detail(self, view: Snapshot, pod: PodClass) -> str:
         """Say where the volumes are, and where the node is."""
+        node = view.node_names[0]
         return "; ".join(
-            f"a volume is in {place.label}={' or '.join(place.values)}, the node in "
-            f"{_here(view, place.label) or 'none'}"
-            for place in dict.fromkeys(_places(view, pod))
-            if _here(view, place.label) not in place.values
+            f"claim {claim}'s volume {volume.metadata.name} is in "
+            f"{place(one.label, one.values)}; {node} is in "
+            f"{place(one.label, (_here(view, one.label) or 'none',))}"
+            for claim, volume in _volumes(view, pod)
+            for one in _labelled_places(volume)
+            if _here(view, one.label) not in one.values
         )
 
 
@@ -110,14 +114,17 @@ def _here(view: Snapshot, label: str) -> str:
 
 def _places(snapshot: Snapshot, pod: PodClass) -> list[VolumeTopology]:
     """Return where the pod's bound volumes are."""
-    places: list[VolumeTopology] = []
+    return [one for _, volume in _volumes(snapshot, pod) for one in _labelled_places(volume)]
+
+
+def _volumes(snapshot: Snapshot, pod: PodClass) -> Iterator[tuple[str, PersistentVolume]]:
+    """Yield the pod's claims that have volumes, by name, with these."""
     for name in named_claims(pod.spec.volumes):
         claim = snapshot.objects.get(PersistentVolumeClaim, f"{pod.namespace}/{name}")
         volume_name = claim.spec.volume_name if claim else ""
         volume = snapshot.objects.get(PersistentVolume, volume_name) if volume_name else None
         if volume is not None:
-            places.extend(_labelled_places(volume))
-    return places
+            yield name, volume
 
 
 def _labelled_places(volume: PersistentVolume) -> Iterator[VolumeTopology]:

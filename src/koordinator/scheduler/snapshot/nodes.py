@@ -6,7 +6,7 @@ shown row first.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -137,6 +137,11 @@ class NodeTable:
             new = np.zeros(wide, np.int64)
             new[: len(old)] = old
             setattr(self, name, new)
+
+    @property
+    def label_keys(self) -> Collection[str]:
+        """The labels that some node has."""
+        return self._label_keys.keys()
 
     def label(self, key: str) -> LabelColumn:
         """Return the column of a label key, made on first use, which is to be read at once.

@@ -3,7 +3,7 @@
 The whole cluster or some of its rows, with the same attributes.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
@@ -280,6 +280,11 @@ class Snapshot:
         """Return ``(n,)`` indices into the list of values; -1 where the node lacks the label."""
         column = self._state.nodes.label(key)
         return self._select(column.ids), column.values
+
+    @property
+    def label_keys(self) -> Collection[str]:
+        """The labels that some node of the cluster has."""
+        return self._state.nodes.label_keys
 
     def annotation(self, key: str) -> tuple[LabelIds, list[str]]:
         """Return ``(n,)`` indices into the list of values; -1 where the node lacks it."""

@@ -5,15 +5,12 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from msgspec import Struct
 
-from koordinator.api.device import DeviceType
 from koordinator.api.resource_names import WHOLE_DEVICE
 from koordinator.domain.devices.amounts import NAMES
 from koordinator.domain.devices.claim import DeviceClaim, DeviceTypeRequest
-from koordinator.domain.devices.requests import names_of
+from koordinator.domain.devices.requests import CALLED, names_of
 from koordinator.scheduler.diagnosis import quantity
 from koordinator.scheduler.snapshot import Snapshot
-
-_CALLED = {DeviceType.GPU: "GPU", DeviceType.RDMA: "RDMA device", DeviceType.FPGA: "FPGA"}
 
 
 class Count(Struct, frozen=True):
@@ -50,7 +47,7 @@ def to_repair(view: Snapshot, claim: DeviceClaim) -> str:
             return ""
         if count.enough < want.request.count:
             named = ", ".join(map(str, count.broken))
-            steps.append(f"repair {_CALLED[want.kind]} {named} of {node}, reported as not healthy")
+            steps.append(f"repair {CALLED[want.kind]} {named} of {node}, reported as not healthy")
     return " and ".join(steps)
 
 
@@ -91,7 +88,7 @@ def size_in_words(view: Snapshot, claim: DeviceClaim) -> str:
 
 
 def _asked(want: DeviceTypeRequest) -> str:
-    count, called = want.request.count, _CALLED[want.kind]
+    count, called = want.request.count, CALLED[want.kind]
     text = f"{count} {called}{'' if count == 1 else 's'}"
     parts = [
         f"{quantity(name, amount)} of {name}"
@@ -131,7 +128,7 @@ def _short(view: Snapshot, want: DeviceTypeRequest) -> str:
 
 def _asked_of(want: DeviceTypeRequest) -> str:
     """Return the count, and what of each device where that is not all of it."""
-    return _asked(want).replace(f" {_CALLED[want.kind]}s", "").replace(f" {_CALLED[want.kind]}", "")
+    return _asked(want).replace(f" {CALLED[want.kind]}s", "").replace(f" {CALLED[want.kind]}", "")
 
 
 def _broken(minors: tuple[int, ...]) -> Iterator[str]:

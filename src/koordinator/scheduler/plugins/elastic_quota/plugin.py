@@ -15,6 +15,7 @@ from importlib.metadata import entry_points
 from koordinator.api.annotations.reservation import RESERVE_POD
 from koordinator.api.kubescheduler import ElasticQuotaArgs, FeatureGates
 from koordinator.api.kubescheduler.gates import POD_DISRUPTION_BUDGET, STRICT_TENANCY
+from koordinator.api.labels import QUOTA_NAME
 from koordinator.api.policy import PodDisruptionBudget
 from koordinator.api.syntax import refusal
 from koordinator.domain.quota import (
@@ -41,6 +42,7 @@ from koordinator.scheduler.contract import (
     Refusal,
     Speed,
 )
+from koordinator.scheduler.diagnosis import did_you_mean
 from koordinator.scheduler.plugins.elastic_quota.job import JobInQuotas
 from koordinator.scheduler.plugins.elastic_quota.ledger import QuotaLedger, as_quota_pod
 from koordinator.scheduler.preemption import (
@@ -122,8 +124,31 @@ class ElasticQuotaPlugin:
         """Return by how much its quota would have to be raised."""
         ledger = self.ledger(snapshot)
         trees, asked = ledger.trees, ledger.quota_pod(pod)
-        name = trees.quota_for(asked)
-        return what_helps(trees.tree_of(name), name, asked, self.admission) if name else ("", False)
+        name, meant = trees.quota_for(asked), _meant(trees, asked)
+        if name is None:
+            return "", False
+        if meant and self._is_let_in(trees, replace(asked, quota_label=meant), meant):
+            return f"let its label {QUOTA_NAME} be {meant} instead of {asked.quota_label}", True
+        return what_helps(trees.tree_of(name), name, asked, self.admission)
+
+    def _is_let_in(self, trees: QuotaTrees, asked: QuotaPod, name: str) -> bool:
+        """Return whether a quota has room for a pod once it counts there."""
+        trial = replace(asked, key=f"\0trial/{asked.key}")
+        trees.put_pod(trial)
+        try:
+            return not why_not(trees.tree_of(name), name, trial, self.admission)
+        finally:
+            trees.remove_pod(trial.key)
+
+    def refusal_detail(self, snapshot: Snapshot, pod: PodClass) -> str:
+        """Say that the quota of its label does not exist, and which one may be meant."""
+        ledger = self.ledger(snapshot)
+        trees, asked = ledger.trees, ledger.quota_pod(pod)
+        if not asked.quota_label or asked.quota_label in trees:
+            return ""
+        meant = _meant(trees, asked)
+        hint = f": did you mean {meant}?" if meant else ""
+        return f"quota {asked.quota_label}, which its label names, does not exist{hint}"
 
     @contextmanager
     def relaxed(self, snapshot: Snapshot, pod: PodClass) -> Iterator[str]:
@@ -266,6 +291,13 @@ class _Search:
 
     def _has_headroom(self, without: Sequence[PlacedPod]) -> bool:
         return self._headroom.fits_without(self._pods[placed.key] for placed in without)
+
+
+def _meant(trees: QuotaTrees, pod: QuotaPod) -> str:
+    """Return the quota that may be meant by a label that names none; empty: none is like it."""
+    if not pod.quota_label or pod.quota_label in trees:
+        return ""
+    return did_you_mean(pod.quota_label, trees.names)
 
 
 def plugin_spec(factories: Mapping[str, HookFactory] | None = None) -> PluginSpec[ElasticQuotaArgs]:

@@ -1,10 +1,11 @@
 """What people are told of a node whose NUMA nodes or CPUs don't do."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from koordinator.api.annotations.numa import NumaTopologyPolicy
 from koordinator.api.resource_names import CPU
 from koordinator.domain.cpus.binding import CpuBinding
+from koordinator.domain.devices.requests import CALLED, names_of
 from koordinator.domain.numa.node import MILLI
 from koordinator.domain.numa.policy import policy_on
 from koordinator.domain.numa.trial import NumaTrial
@@ -37,7 +38,7 @@ def numa_in_words(view: Snapshot, asked: NumaRequirements) -> str:
         return f"it asks for {quantity(CPU, asked.cpu_milli)} CPUs, which has to be a whole number"
     said, policy = [], policy_at(row, view, asked)
     if policy is not NumaTopologyPolicy.NONE:
-        said += _of_zones(trial, asked.amounts, policy)
+        said += _of_zones(trial, asked.amounts, policy, _free_devices(view, asked.amounts))
     binding = trial.request.binding
     if binding is not None and not said and trial.node.layout is not None:
         said.append(_of_cpus(trial, binding))
@@ -93,7 +94,10 @@ def _trial(view: Snapshot, asked: NumaRequirements) -> NumaTrial | None:
 
 
 def _of_zones(
-    trial: NumaTrial, amounts: Mapping[str, int], policy: NumaTopologyPolicy
+    trial: NumaTrial,
+    amounts: Mapping[str, int],
+    policy: NumaTopologyPolicy,
+    devices: Mapping[int, Sequence[str]],
 ) -> list[str]:
     """Return every resource that no set of NUMA nodes which the policy allows has enough of."""
     said, zones = [], trial.available
@@ -121,14 +125,39 @@ def _of_zones(
             )
     if not said:
         listed = " and ".join(_amount(name, n) for name, n in amounts.items() if name != "pods")
+        rows = {
+            zone: [_amount(name, n) for name, n in here.items() if name in amounts]
+            for zone, here in zones.items()
+        }
         free = "; ".join(
-            f"{zone}: {', '.join(_amount(name, n) for name, n in here.items() if name in amounts)}"
-            for zone, here in sorted(zones.items())
+            f"{zone}: {', '.join([*row, *devices.get(zone, ())])}"
+            for zone, row in sorted(rows.items())
         )
         said.append(
             f"asks for {listed} {_OF.get(policy, '')}, devices included; free by NUMA node: {free}"
         )
     return said
+
+
+def _free_devices(view: Snapshot, amounts: Mapping[str, int]) -> dict[int, list[str]]:
+    """Return how many devices of each type that is asked for are free, by NUMA node."""
+    found: dict[int, list[str]] = {}
+    row = int(view.row_numbers[0])
+    report = view.devices.reports.get(row)
+    for kind, called in CALLED.items():
+        group = report.model.group(kind) if report is not None else None
+        if report is None or group is None or names_of(kind).isdisjoint(amounts):
+            continue
+        columns, healthy = view.devices.columns[kind], report.healthy.get(kind, 0)
+        for zone in group.by_numa:
+            here = [d.minor for d in group.devices if d.numa == zone and healthy >> d.minor & 1]
+            left, total = columns.left[row, here], columns.total[row, here]
+            free = int((left >= total).all(axis=1).sum())
+            parts = int(((left > 0) & (total > 0)).any(axis=1).sum()) - free
+            text = f"{free} {called}{'' if free == 1 else 's'}"
+            text += f" and parts of {parts}" if parts else ""
+            found.setdefault(zone, []).append(text)
+    return found
 
 
 def _of_cpus(trial: NumaTrial, binding: CpuBinding) -> str:

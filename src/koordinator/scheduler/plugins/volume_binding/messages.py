@@ -3,25 +3,30 @@
 import difflib
 from collections.abc import Iterator
 
-from koordinator.api.volume import PersistentVolumeClaim, StorageClass
+from koordinator.api.core import NodeSelectorRequirement
+from koordinator.api.labels import HOSTNAME
+from koordinator.api.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
 from koordinator.domain.volume_claims import STORAGE, claim_name, is_bound, storage_class_name
+from koordinator.scheduler.diagnosis import place
 from koordinator.scheduler.plugins.volume_binding.outcome import (
     REASON_AFFINITY,
     REASON_NONE,
     REASON_SPACE,
 )
-from koordinator.scheduler.snapshot import PodClass
+from koordinator.scheduler.snapshot import PodClass, Snapshot
 from koordinator.scheduler.snapshot.objects import ObjectTable
+from koordinator.scheduler.snapshot.selection import matches_selector
 
 
-def told(objects: ObjectTable, pod: PodClass, reasons: list[str]) -> str:
-    """Return which claims of the pod are concerned by reasons against a node."""
-    said = []
-    for claim in _claims(objects, pod):
+def told(view: Snapshot, pod: PodClass, reasons: list[str]) -> str:
+    """Return which claims of the pod are concerned by reasons against the only row of the view."""
+    said: list[str] = []
+    for claim in _claims(view.objects, pod):
         name = claim.metadata.name
         if is_bound(claim):
-            if REASON_AFFINITY in reasons:
-                said.append(f"claim {name} has the volume {claim.spec.volume_name}")
+            volume = view.objects.get(PersistentVolume, claim.spec.volume_name)
+            if REASON_AFFINITY in reasons and volume is not None:
+                said.extend(_elsewhere(view, name, volume))
         elif REASON_NONE in reasons or REASON_SPACE in reasons:
             said.append(f"claim {name} asks for {_wish(claim)}")
     return "; ".join(said)
@@ -41,9 +46,11 @@ def claim_to_make(objects: ObjectTable, pod: PodClass) -> str:
     steps = []
     for volume in pod.spec.volumes:
         name = claim_name(pod.name, volume)
-        if not name or volume.ephemeral is not None:
+        if not name:
             continue
         claim = objects.get(PersistentVolumeClaim, f"{pod.namespace}/{name}")
+        if claim is None and volume.ephemeral is not None:
+            continue  # a controller makes it
         if claim is None:
             there = sorted(
                 one.metadata.name
@@ -74,12 +81,37 @@ def _missing_class(objects: ObjectTable, claim: PersistentVolumeClaim) -> str:
         return ""
     known = sorted(one.metadata.name for one in objects.all(StorageClass))
     meant = difflib.get_close_matches(name, known, n=1)
-    there = f"; there are {', '.join(known[:5])}" if known else ""
+    there = f" (there are: {', '.join(known[:5])})" if known else ""
     hint = f" (did you mean {meant[0]}?)" if meant else there
     return (
         f"create the StorageClass {name}, which claim {claim.key} names{hint}, or a "
         f"PersistentVolume of that class with {_wish(claim)}"
     )
+
+
+def _elsewhere(view: Snapshot, claim: str, volume: PersistentVolume) -> Iterator[str]:
+    """Yield where a volume is, and where the only row of the view is, if they differ."""
+    required = volume.spec.node_affinity.required if volume.spec.node_affinity else None
+    if required is None or matches_selector(view, required)[0]:
+        return
+    where = " or ".join(
+        " and ".join(map(_requirement, (*term.match_expressions, *term.match_fields)))
+        for term in required.node_selector_terms
+    )
+    keys = dict.fromkeys(e.key for t in required.node_selector_terms for e in t.match_expressions)
+    labels = view.node_labels(int(view.row_numbers[0]))
+    here = [f"in {place(k, (labels[k],))}" for k in keys if k in labels]
+    here += [f"without label {key}" for key in keys if key not in labels]
+    node = view.node_names[0]
+    beside = f"; {node} is {' and '.join(here)}" if here and list(keys) != [HOSTNAME] else ""
+    yield f"claim {claim}'s volume {volume.metadata.name} is {where}{beside}"
+
+
+def _requirement(one: NodeSelectorRequirement) -> str:
+    if one.operator != "In":
+        return f"where {one.key} {one.operator} {', '.join(one.values)}".rstrip()
+    word = "on" if one.key == HOSTNAME else "in"
+    return f"{word} {place(one.key, one.values)}"
 
 
 def _claims(objects: ObjectTable, pod: PodClass) -> Iterator[PersistentVolumeClaim]:

@@ -102,7 +102,7 @@ class VolumeBinding:
         outcome = _outcome(view.cluster, pod)
         if isinstance(outcome, Refusal):
             return ""
-        return told(view.objects, pod, reasons_of(outcome.rejections, int(view.names[0][0])))
+        return told(view, pod, reasons_of(outcome.rejections, int(view.names[0][0])))
 
     def node_remedy(self, view: Snapshot, pod: PodClass) -> str:
         """Say which volume would have to be made; that of a bound claim stays where it is."""
