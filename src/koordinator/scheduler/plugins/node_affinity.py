@@ -98,7 +98,7 @@ class NodeAffinityPlugin:
     def detail(self, view: Snapshot, pod: PodClass) -> str:
         """Name what the node does not match: labels of the selector, or the terms."""
         wanted = [
-            f"{key}={value}{_meant(view, key, (value,))}"
+            f"{key}={value}{_hint(view, key, (value,))}"
             for key, value in _lacking_labels(view, pod)
         ]
         terms = _unmatched_terms(view, pod)
@@ -259,7 +259,7 @@ def _can_be_labelled(
 
 
 def _term_in_words(view: Snapshot, term: NodeSelectorTerm) -> str:
-    hints = [_meant(view, e.key, e.values) for e in term.match_expressions if e.operator == "In"]
+    hints = [_hint(view, e.key, e.values) for e in term.match_expressions if e.operator == "In"]
     return _in_words(term) + "".join(hints)
 
 
@@ -267,11 +267,11 @@ def _term_in_words(view: Snapshot, term: NodeSelectorTerm) -> str:
 SIZES = frozenset({"node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type"})
 
 
-def _meant(view: Snapshot, key: str, values: Sequence[str]) -> str:
+def _hint(view: Snapshot, key: str, values: Sequence[str]) -> str:
     """Return which label or value may be meant where no node has it; empty: none is like it."""
     if key not in view.label_keys:
         meant = _meant_key(view, key)
-        return f" (no node has the label {key}: did you mean {meant}?)" if meant else ""
+        return f" (no node with label {key}: did you mean {meant}?)" if meant else ""
     if key in SIZES:
         return ""
     ids, names = view.cluster.label(key)
@@ -280,7 +280,7 @@ def _meant(view: Snapshot, key: str, values: Sequence[str]) -> str:
         return ""
     meant = next(filter(None, (did_you_mean(value, known) for value in values)), "")
     listed = " or ".join(values)
-    return f" (no node has {key}={listed}: did you mean {meant}?)" if meant else ""
+    return f" (no node with {key}={listed}: did you mean {meant}?)" if meant else ""
 
 
 def _meant_key(view: Snapshot, key: str) -> str:
