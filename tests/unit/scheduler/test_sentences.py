@@ -37,6 +37,7 @@ OTHERS = (
 )
 #: Functions and tables that are in words already.
 FOR_PEOPLE = {
+    "CALLED",
     "EXAMPLE",  # manifests of the world in which a plugin speaks
     "_BANDS",
     "_IN_WORDS",
