@@ -24,7 +24,10 @@ from koordinator.api.reservation import (
     ReservationReason,
 )
 from koordinator.descheduler.migration.jobs import attempt_of, condition_of, mode_of
-from koordinator.descheduler.migration.reservation_template import is_for_pending_pod
+from koordinator.descheduler.migration.reservation_template import (
+    is_for_pending_pod,
+    job_uid_of,
+)
 from koordinator.descheduler.migration.transitions import (
     LAST_STATES,
     NO_FACTS,
@@ -40,6 +43,7 @@ RETRY_S = 3.0
 _BEFORE_EVICTION = frozenset(
     (JobState.DIRECT, JobState.UNRESERVED, JobState.RESERVING, JobState.RESERVED)
 )
+_WAITS_FOR_NEXT_POD = frozenset((JobState.EVICTING, JobState.EVICTED))
 _NEEDS_RESERVATION = frozenset((JobState.RESERVED, JobState.EVICTING, JobState.EVICTED))
 
 
@@ -96,6 +100,13 @@ class GiveOrder:
 
 
 @dataclass(frozen=True, slots=True)
+class Open:
+    """Pods may use the reservation from now on: the pod whose place it is goes or is gone."""
+
+    reservation: Reservation
+
+
+@dataclass(frozen=True, slots=True)
 class Evict:
     """The pod is to go; ``reservation`` keeps the place for the next one."""
 
@@ -110,7 +121,7 @@ class Wait:
     until_s: float | None = None
 
 
-JobDecision = Happened | Reserve | GiveOrder | Evict | Wait
+JobDecision = Happened | Reserve | GiveOrder | Open | Evict | Wait
 
 _NEWS = Wait()
 
@@ -128,6 +139,10 @@ def decide(seen: JobSituation) -> JobDecision:
             return Wait(seen.next_eviction_s)
     if state in _NEEDS_RESERVATION and (lost := _lost_reservation(seen)) is not None:
         return lost
+    if state in _WAITS_FOR_NEXT_POD and (closed := seen.reservation) is not None:
+        is_own = job_uid_of(closed.metadata) == job.metadata.uid
+        if is_own and closed.spec.unschedulable:
+            return Open(closed)
     return _WORK[state](seen)
 
 

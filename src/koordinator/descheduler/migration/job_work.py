@@ -44,6 +44,7 @@ from koordinator.descheduler.migration.decisions import (
     Happened,
     JobDecision,
     JobSituation,
+    Open,
     Reserve,
     Wait,
     deadline_s,
@@ -67,7 +68,9 @@ from koordinator.descheduler.migration.jobs import (
 )
 from koordinator.descheduler.migration.object_limiters import EvictionBucket, ObjectLimiters
 from koordinator.descheduler.migration.reservation_template import (
+    is_for_pending_pod,
     job_reference_of,
+    job_uid_of,
     order_now,
     reservation_for,
 )
@@ -318,6 +321,8 @@ class JobWork:
                 return self._reserve(job, pod)
             case GiveOrder(reservation=reservation):
                 self._give_order(reservation)
+            case Open(reservation=reservation):
+                self._open(job, reservation)
             case Evict(pod=pod, reservation=reservation):
                 return self._evict(job, pod, reservation)
         return job
@@ -447,6 +452,9 @@ class JobWork:
         wanted = reservation_for(
             job, pod, self._clock.now_s(), drops_claims=NO_CLAIMS in self._handle.gates
         )
+        if not is_for_pending_pod(wanted):
+            # Other replicas of the workload are its owners, too: it is opened for the eviction.
+            wanted = replace(wanted, spec=replace(wanted.spec, unschedulable=True))
         try:
             made = self._writer.create(wanted)
         except AlreadyExistsError:
@@ -485,10 +493,20 @@ class JobWork:
             if latest.metadata.uid != reservation.metadata.uid or not is_usable(latest, pod):
                 self._fresh[name] = latest
                 return job
+            self._open(job, latest)
         self._rate.take(now_s, self._args.evictions_per_s)
         self._call_evictor(job, pod, now_s)
         self._count_eviction(job, now_s)
         return self._happen(job, JobEvent.EVICTION_ISSUED, EventFacts(node=pod.spec.node_name))
+
+    def _open(self, job: PodMigrationJob, reservation: Reservation) -> None:
+        """Let pods use the reservation of the job; one that was given stays as it is."""
+        meta = reservation.metadata
+        if not reservation.spec.unschedulable or job_uid_of(meta) != job.metadata.uid:
+            return
+        same = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+        patch: JsonObject = {"metadata": same, "spec": {"unschedulable": False}}
+        self._fresh[meta.name] = self._writer.patch(Reservation, meta.name, "", patch)
 
     def _find_out_who_was_evicted(self) -> None:
         for name in list(self._maybe_evicted):

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 from tests.unit.descheduler.migration.world import job, profile_with, replicas
 from tests.worlds import START_S, made, node, pod
@@ -251,3 +252,80 @@ def test_a_pod_that_nothing_replaces_is_not_moved_by_a_reservation() -> None:
     world.run_until_jobs_end()
     assert "nothing replaces Pod" in world.job("move").status.conditions[0].message
     assert world.node_of("bare") == "n1"
+
+
+def crowded(evictions_per_s: str) -> ReservedWorld:
+    """Return a world with 20 replicas on 10 nodes, room on 10 others, and ten jobs."""
+    nodes = [node(f"old{n}", cpu=2) for n in range(10)] + [
+        node(f"new{n}", cpu=2) for n in range(10)
+    ]
+    args = {
+        "maxMigratingPerWorkload": 10,
+        "maxUnavailablePerWorkload": 10,
+        "maxMigratingPerNode": 2,
+        "evictQPS": evictions_per_s,
+        "evictBurst": 1,
+        "objectLimiters": {"workload": {"duration": "0s", "maxMigrating": 0}},
+    }
+    web = replicas("web", on=[f"old{n % 10}" for n in range(20)], cpu=1)
+    world = ReservedWorld(*nodes, *web, args=args)
+    for number in range(10):
+        world.cluster.create(job(f"move-{number}", f"web-{number}"))
+    return world
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lost", [(), ("web-19",), ("web-13", "web-16", "web-19")])
+def test_ten_moves_of_one_workload_keep_their_places_to_themselves(lost: tuple[str, ...]) -> None:
+    """Neither another move's pod nor a replica that comes meanwhile takes a place: all succeed."""
+    world = crowded("0.2")
+    world.run_until(START_S + 12)
+    for name in lost:
+        world.cluster.delete(Pod, name, "default")
+
+    world.run_until_jobs_end()
+
+    ended = [world.job(f"move-{number}").status for number in range(10)]
+    assert [(each.phase, each.message.partition(" ")[0]) for each in ended] == [
+        ("Succeeded", "Bind")
+    ] * 10
+    users = {each.pod_ref.uid for each in ended if each.pod_ref is not None}
+    assert len(users) == 10
+
+
+def test_a_place_is_open_only_once_the_pod_that_is_moved_is_evicted() -> None:
+    """No replica uses it before; when the pod is evicted, one can."""
+    world = crowded("0.01")
+    world.run_until(START_S + 20)
+
+    seen = {True: 0, False: 0}
+    for number in range(10):
+        move = world.job(f"move-{number}")
+        is_evicted = any(each.type == "Eviction" for each in move.status.conditions)
+        kept = world.cluster.get(Reservation, move.metadata.uid)
+        assert kept.spec.unschedulable is not is_evicted
+        seen[is_evicted] += 1
+    assert seen[True] == 1
+
+
+def test_a_place_is_used_when_the_pod_goes_by_itself_after_a_refused_eviction() -> None:
+    """The budget refuses the eviction, the pod is deleted, and the next one takes the place."""
+    budget = made(
+        "PodDisruptionBudget",
+        "web",
+        "policy/v1",
+        namespace="default",
+        spec={"minAvailable": 4, "selector": {}},
+        status={"disruptionsAllowed": 0, "currentHealthy": 4, "desiredHealthy": 4},
+    )
+    web = replicas("web", on=["n1", "n1", "n2", "n3"], cpu=1)
+    world = ReservedWorld(*NODES, *web, budget, args={"skipEvictionGates": list(EvictionGate)})
+    world.cluster.create(job("move", "web-0"))
+    world.run_until(START_S + 20)
+    assert world.node_of("web-0") == "n1"
+
+    world.cluster.delete(Pod, "web-0", "default")
+    world.run_until_jobs_end()
+
+    done = world.job("move").status
+    assert (done.phase, done.status) == ("Succeeded", "Complete")
