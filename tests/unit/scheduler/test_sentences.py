@@ -38,6 +38,7 @@ OTHERS = (
 #: Functions and tables that are in words already.
 FOR_PEOPLE = {
     "CALLED",
+    "_GATE_REASON",  # a pattern of reasons that are below
     "EXAMPLE",  # manifests of the world in which a plugin speaks
     "_BANDS",
     "_IN_WORDS",
@@ -64,6 +65,7 @@ FOR_PEOPLE = {
 NO_REASONS = frozenset(
     (
         # parts, which the whole reasons below have
+        "x: x, ",
         " by node",
         ", and x with closed scheduling gates",
         ", requested: 1, used: x, capacity: x",
