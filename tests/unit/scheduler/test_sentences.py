@@ -41,6 +41,7 @@ FOR_PEOPLE = {
     "_GATE_REASON",  # a pattern of reasons that are below
     "EXAMPLE",  # manifests of the world in which a plugin speaks
     "_BANDS",
+    "_GATE_REASON",
     "_IN_WORDS",
     "_broken",
     "_expression_in_words",
@@ -85,6 +86,7 @@ NO_REASONS = frozenset(
         "x for x",
         "x prefer [x] among [x]",
         "x: x",
+        "x: x, ",
         "xInsufficient xx",
         "xToo many podsx",
         # how a pod is told of reservations, beside the reason

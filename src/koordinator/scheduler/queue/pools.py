@@ -75,7 +75,9 @@ class PodHeap:
         """Take out a pod that is in this heap, wherever it stands."""
         queued.entry = None
         self._live -= 1
-        if len(self._entries) > 2 * self._live + SLACK:
+        if not self._live:  # stale entries keep their pods in memory
+            self._entries.clear()
+        elif len(self._entries) > 2 * self._live + SLACK:
             self._entries = [entry for entry in self._entries if entry[4].entry is entry]
             heapify(self._entries)
 
