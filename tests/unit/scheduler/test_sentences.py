@@ -41,7 +41,6 @@ FOR_PEOPLE = {
     "_GATE_REASON",  # a pattern of reasons that are below
     "EXAMPLE",  # manifests of the world in which a plugin speaks
     "_BANDS",
-    "_GATE_REASON",
     "_IN_WORDS",
     "_broken",
     "_expression_in_words",
