@@ -414,7 +414,7 @@ def test_a_pod_with_affinity_takes_nothing_but_a_reservation(play: Any) -> None:
 
 
 def test_taints_keep_away_pods_that_do_not_tolerate_them(play: Any) -> None:
-    """A pod without reservation affinity tolerates none; it runs beside the reservation."""
+    """By their reservation affinity or, without one, by their own tolerations."""
     taint = {"key": "pool", "value": "warm", "effect": "NoSchedule"}
     objects = (node("n", cpu=8), reservation("r", 2, on="n", taints=[taint]))
     tolerating = affinity(tolerations=[{"key": "pool", "operator": "Exists"}])
@@ -425,7 +425,9 @@ def test_taints_keep_away_pods_that_do_not_tolerate_them(play: Any) -> None:
     assert full.nodes()["p"] == ""
     assert "1 Reservation(s) had untolerated taint {pool: warm}" in full.message("p")
     assert play(*objects, pod("p", 1, labels=WEB, annotations=tolerating)).uses("p") == "r"
-    refused = play(*objects, pod("p", 1, labels=WEB, annotations=affinity()))
+    own = [{"key": "pool", "operator": "Exists"}]
+    assert play(*objects, pod("p", 1, labels=WEB, tolerations=own)).uses("p") == "r"
+    refused = play(*objects, pod("p", 1, labels=WEB, annotations=affinity(), tolerations=own))
     assert "1 Reservation(s) had untolerated taint {pool: warm}" in refused.message("p")
 
 

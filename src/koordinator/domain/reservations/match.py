@@ -15,7 +15,7 @@ from koordinator.api.annotations.reservation import (
     ReservationAffinity,
     read_reservation_affinity,
 )
-from koordinator.api.core import NodeSelectorRequirement, NodeSelectorTerm, Taint
+from koordinator.api.core import NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration
 from koordinator.api.labels import RESERVATION_IGNORED, is_true
 from koordinator.api.meta import ObjectMeta
 from koordinator.domain.reservations.fit import in_terms_of
@@ -69,6 +69,7 @@ class ReservationRequester:
     selector: ReservationSelector
     requests: Amounts
     is_strict: bool = False  # owners are of the namespaces that a reservation names
+    tolerations: tuple[Toleration, ...] = ()  # of the pod itself, for one without affinity
 
     def of(self, offer: ReservationOffer, node_labels: Mapping[str, str]) -> MatchResult:
         """Return whether the pod may use the offer; amounts that are left are not looked at."""
@@ -97,9 +98,12 @@ class ReservationRequester:
         return MatchResult.MATCHED if is_exact else MatchResult.NOT_EXACT
 
     def untolerated(self, offer: ReservationOffer) -> Taint | None:
-        """Return the first taint that the pod's reservation affinity does not tolerate."""
+        """Return the first taint that the pod's reservation affinity does not tolerate.
+
+        Of a pod without one it is the first that its own tolerations don't.
+        """
         affinity = self.selector.affinity
-        tolerations = affinity.tolerations if affinity is not None else ()
+        tolerations = affinity.tolerations if affinity is not None else self.tolerations
         found = untolerated(offer.taints, tolerations, FORBIDDING)
         return found[0] if found else None
 

@@ -174,7 +174,10 @@ class PreAllocation:
             selector = read_reservation_selector(placed.pod.metadata)
         except InputError:
             return False
-        asking = ReservationRequester(owner_candidate, selector, pod_requests(placed.pod.spec))
+        spec = placed.pod.spec
+        asking = ReservationRequester(
+            owner_candidate, selector, pod_requests(spec), tolerations=spec.tolerations
+        )
         return asking.as_owner(self.offer, snapshot.node_labels(placed.row)) in TAKEN
 
     def _is_listed(self, owner_candidate: OwnerCandidate) -> bool:

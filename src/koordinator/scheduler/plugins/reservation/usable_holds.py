@@ -38,7 +38,9 @@ def read_asking(
         pod.namespace, pod.labels, pod.owner_references, pod.name, pod.uid
     )
     requests = {names[column]: amount for column, amount in pod.demand}
-    return ReservationRequester(owner_candidate, selector, requests, is_strict)
+    return ReservationRequester(
+        owner_candidate, selector, requests, is_strict, pod.spec.tolerations
+    )
 
 
 @dataclass(slots=True, eq=False)
