@@ -243,7 +243,10 @@ def test_a_copied_annotation_gets_no_device(site: Site, controlplane: ControlPla
     """
     (owner,) = site.run("trainer-a")
     stolen = {ALLOCATED: owner["metadata"]["annotations"][ALLOCATED]}
-    (thief,) = site.node.run(pod("a-thief", SEES, annotations=stolen))
+    (container,) = trainer("a-thief")["spec"]["containers"]
+    (thief,) = site.node.run(
+        pod("a-thief", SEES, annotations=stolen, resources=container["resources"])
+    )
     printed = eventually(
         lambda: site.node.printed(thief) if "seen" in site.node.printed(thief) else ""
     )
