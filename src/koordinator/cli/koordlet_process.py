@@ -387,6 +387,9 @@ class _Process:
         return {"Events": [msgspec.to_builtins(event) for event in newest]}
 
     def _not_ready(self) -> str:
-        if self._agent.is_ready:
+        # Pods of the local copy count while the API server is away; a kubelet that refuses the
+        # agent is a fault of the installation, which a rollout must not pass over.
+        agent = self._agent
+        if agent.is_ready and (agent.state.is_synced or not self._kubelet_problem):
             return ""
         return self._kubelet_problem or "the node has not been measured yet"
