@@ -128,7 +128,7 @@ def test_a_kubelet_that_refuses_us_is_told(
     other.write_text("")
     wrong = f"--kubelet-certificate-authority={other}"
     agent = start_agent(*FLAGS, wrong, asked=False, ready=False)
-    eventually(lambda: any("certificate can't be verified" in note for note in notes(controlplane)))
+    eventually(lambda: any("certificate verify failed" in note for note in notes(controlplane)))
     assert agent.get("/readyz") != "ok"
     agent.kill()
 
