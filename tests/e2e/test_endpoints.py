@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from http import HTTPStatus
 from typing import Any
 
 import pytest
@@ -163,6 +164,8 @@ def test_a_node_is_shown_as_the_scheduler_sees_it(
 ) -> None:
     """With the pods that it has just put there, and the one that waits is in the queue."""
     controlplane.api.request("POST", "/api/v1/nodes", node("n1", cpu="4"))
+    # A pod that comes before the node pauses first, and the other one would get its place.
+    eventually(lambda: status(admin, "/apis/v1/nodes/n1") == HTTPStatus.OK)
     for name, cpu in {"small": "1500m", "big": "3"}.items():
         controlplane.api.request("POST", f"/api/v1/namespaces/{namespace}/pods", pod(name, cpu))
     shown = eventually(
