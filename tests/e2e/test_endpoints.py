@@ -164,13 +164,13 @@ def test_a_node_is_shown_as_the_scheduler_sees_it(
 ) -> None:
     """With the pods that it has just put there, and the one that waits is in the queue."""
     controlplane.api.request("POST", "/api/v1/nodes", node("n1", cpu="4"))
-    # A pod that comes before the node pauses first, and the other one would get its place.
+    pods = f"/api/v1/namespaces/{namespace}/pods"
     eventually(lambda: status(admin, "/apis/v1/nodes/n1") == HTTPStatus.OK)
-    for name, cpu in {"small": "1500m", "big": "3"}.items():
-        controlplane.api.request("POST", f"/api/v1/namespaces/{namespace}/pods", pod(name, cpu))
+    controlplane.api.request("POST", pods, pod("small", "1500m"))
     shown = eventually(
         lambda: (page := admin.request("GET", "/apis/v1/nodes/n1")).get("pods") and page
     )
+    controlplane.api.request("POST", pods, pod("big", "3"))
 
     assert [it["Pod"]["metadata"]["name"] for it in shown["pods"]] == ["small"]
     assert (shown["requested"]["MilliCPU"], shown["remaining"]["MilliCPU"]) == (1500, 2500)
