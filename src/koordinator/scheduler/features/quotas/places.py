@@ -56,9 +56,9 @@ class QueuePlaces:
         position = next(n for n, other in enumerate(order, start=1) if other.id == job.id)
         first = order[0]
         detail = f"position {position} of {len(order)} ({rules.policy}); {first.id} is first"
-        why = self._message_of(first.pod).partition(" preemption:")[0]
+        why = self._why_first_waits(job, first)
         if why:
-            detail += f" and waits: {why[:_HEAD_CHARS].rstrip('. ')}"
+            detail += f" and waits: {why.rstrip('. ')}"
         return GateReport(
             f"waits for its turn in the queue of quota {quota}",
             detail,
@@ -66,6 +66,12 @@ class QueuePlaces:
             tuple(other.id for other in order[: position - 1][:_AHEAD]),
             tuple(_ways_to_pass(job, first, position, quota, rules)),
         )
+
+    def _why_first_waits(self, job: QueuedJob, first: QueuedJob) -> str:
+        """Return why the first job of a queue waits; empty for one of another namespace."""
+        if first.pod.partition("/")[0] != job.pod.partition("/")[0]:
+            return ""
+        return self._message_of(first.pod).partition(" preemption:")[0][:_HEAD_CHARS]
 
     def is_waiting(self, job_id: str) -> bool:
         """Return whether a job is in a queue."""
@@ -107,10 +113,9 @@ class QueuePlaces:
         )
         if place.position > 1:
             text += f"; the first is {place.head.id}"
-            why = self._message_of(place.head.pod).partition(" preemption:")[0]
-            namespace = job.pod.partition("/")[0]
-            if why and place.head.pod.startswith(f"{namespace}/"):  # what others wait for is theirs
-                text += f", which waits: {why[:_HEAD_CHARS]}"
+            why = self._why_first_waits(job, place.head)
+            if why:
+                text += f", which waits: {why}"
         self._texts[job.id] = (place.position, text)
         self._note_groups(job.id)
         found = self._state.unbound.get(job.pod)
