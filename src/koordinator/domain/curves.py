@@ -7,11 +7,9 @@ import itertools
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from koordinator.domain.rounding import percent_floor
-
-IntArray = npt.NDArray[np.int64]
+from koordinator.foundation.arrays import IntArray
 
 #: (requested, capacity), both (n,) -> score, (n,)
 Curve = Callable[[IntArray, IntArray], IntArray]

@@ -6,8 +6,9 @@ kubernetes-scheduler-simulator pkg/utils/frag.go and pkg/simulator/plugin/fgd_sc
 
 import numpy as np
 
-from koordinator.domain.gpu_mix import FloatArray, IntArray, PodMix
+from koordinator.domain.gpu_mix import PodMix
 from koordinator.domain.gpu_options import GpuNodes, NodeKinds
+from koordinator.foundation.arrays import FloatArray, IntArray
 
 
 class Fragmentation:

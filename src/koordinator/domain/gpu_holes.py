@@ -11,7 +11,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from koordinator.domain.gpu_mix import WHOLE_GPU, FloatArray, IntArray
+from koordinator.domain.gpu_mix import WHOLE_GPU
+from koordinator.foundation.arrays import FloatArray, IntArray
 from koordinator.foundation.linear_program import LinearProgram
 
 #: A filling: the sizes in it, with repetition.

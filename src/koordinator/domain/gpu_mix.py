@@ -10,11 +10,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
-IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
+from koordinator.foundation.arrays import BoolArray, FloatArray, IntArray
 
 #: Milli of one whole GPU.
 WHOLE_GPU = 1000

@@ -8,12 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from koordinator.domain.gpu_mix import (
-    BoolArray,
-    FloatArray,
-    GpuClass,
-    IntArray,
-)
+from koordinator.domain.gpu_mix import GpuClass
+from koordinator.foundation.arrays import BoolArray, FloatArray, IntArray
 
 #: Below this many nodes it costs more to find equal ones than to look at each.
 _WORTH_COMPARING = 64

@@ -23,8 +23,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from koordinator.domain.gpu_holes import HoleWorth
-from koordinator.domain.gpu_mix import WHOLE_GPU, FloatArray, IntArray, PodMix
+from koordinator.domain.gpu_mix import WHOLE_GPU, PodMix
 from koordinator.domain.gpu_options import GpuNodes, NodeKinds
+from koordinator.foundation.arrays import FloatArray, IntArray
 from koordinator.foundation.linear_program import LinearProgram
 
 #: Of ``price_score``: so far above any growth of potential that nothing is cut off.

@@ -1,9 +1,8 @@
 """Integer divisions over arrays, exactly as Go computes them."""
 
 import numpy as np
-import numpy.typing as npt
 
-IntArray = npt.NDArray[np.int64]
+from koordinator.foundation.arrays import IntArray
 
 #: Below this, ``part * 100`` is exact in a double and ``part / whole`` is far enough from the next
 #: integer (at least 1 / whole) that the quotient's rounding can't cross it.

@@ -10,14 +10,10 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from koordinator.domain.rounding import percent_floor
+from koordinator.foundation.arrays import BoolArray, FloatArray, IntArray
 from koordinator.foundation.kernel import Kernel
-
-IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
 
 MAX_SCORE: Final = 100
 _HALF: Final = MAX_SCORE // 2

@@ -5,12 +5,9 @@ from dataclasses import dataclass
 
 import highspy
 import numpy as np
-import numpy.typing as npt
 
+from koordinator.foundation.arrays import FloatArray, IntArray
 from koordinator.foundation.errors import BugError
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,10 @@ import numpy as np
 
 from koordinator.api.labels import HOSTNAME
 from koordinator.api.resource_names import BATCH_CPU, MID_CPU
+from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.contract import Rejections
-from koordinator.scheduler.snapshot import BoolArray, ClusterState, IntArray, PodClass
+from koordinator.scheduler.snapshot import ClusterState, PodClass
 
 MAX_MESSAGE = 1024  # characters of an event or condition
 CPU_IN_MILLI = 1000

@@ -5,14 +5,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from koordinator.api.pod import Pod
-from koordinator.scheduler.snapshot import (
-    BoolArray,
-    IntArray,
-    ObjectChange,
-    PlacedPod,
-    PodClass,
-    Snapshot,
-)
+from koordinator.foundation.arrays import BoolArray, IntArray
+from koordinator.scheduler.snapshot import ObjectChange, PlacedPod, PodClass, Snapshot
 
 Member = tuple[Pod, PodClass]
 Allows = Callable[[PlacedPod], bool]

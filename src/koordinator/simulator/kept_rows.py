@@ -3,7 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
+from koordinator.foundation.arrays import FloatArray
+
 RowArray = NDArray[np.int64]
 
 

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from msgspec.structs import replace
 
 from koordinator.api import labels, resource_names
@@ -25,6 +24,7 @@ from koordinator.api.meta import KubeObject, LabelSelector, ObjectMeta
 from koordinator.api.pod import Container, Pod, PodSpec
 from koordinator.api.pod_group import PodGroup, PodGroupSpec
 from koordinator.api.priority import PriorityClass
+from koordinator.foundation.arrays import FloatArray
 from koordinator.foundation.quantity import Quantity
 from koordinator.simulator.stages import Distribution, PodLife
 from koordinator.simulator.usage import WHOLE, UsageProfile
@@ -40,8 +40,6 @@ from koordinator.simulator.workload import (
     Workload,
 )
 from koordinator.simulator.world import Submission
-
-FloatArray = npt.NDArray[np.float64]
 
 _ENDLESS = DistributionConfig()
 _NOTHING_ELSE = VariantConfig()

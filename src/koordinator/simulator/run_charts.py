@@ -7,8 +7,9 @@ import numpy as np
 
 from koordinator.domain.colocation_report import YarnReport
 from koordinator.domain.run_report import AllocationColumns, NodeGroup, RunReport
+from koordinator.foundation.arrays import FloatArray
 from koordinator.scheduler.explain.sentences import sentence
-from koordinator.simulator.kept_rows import FloatArray, kept_rows
+from koordinator.simulator.kept_rows import kept_rows
 from koordinator.simulator.numerals import NumberUnit, count, memory
 from koordinator.simulator.page import PageChart, PageSeries
 

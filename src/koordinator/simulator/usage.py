@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from koordinator.simulator.kept_rows import FloatArray
+from koordinator.foundation.arrays import FloatArray
 
 _DAY_S = 86_400.0
 

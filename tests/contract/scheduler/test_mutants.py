@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.scheduler.contract import (
     METHODS,
     PluginSpec,
@@ -16,7 +17,7 @@ from koordinator.scheduler.contract import (
     Speed,
 )
 from koordinator.scheduler.profile import BUILTIN_PLUGINS
-from koordinator.scheduler.snapshot import BoolArray, IntArray, PodClass, Snapshot
+from koordinator.scheduler.snapshot import PodClass, Snapshot
 from koordinator.testing.scheduler_plugins import plugin_contract
 
 JUDGING = tuple(

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from koordinator.domain.usage_kernels import Balance
+from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.contract import (
     NoArgs,
     PluginExample,
@@ -14,7 +15,7 @@ from koordinator.scheduler.contract import (
     Rejections,
     Speed,
 )
-from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
+from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 from koordinator.testing.scheduler_plugins import plugin_contract
 
 

@@ -4,8 +4,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koordinator.domain.gpu_mix import ANY_MODEL, FloatArray, GpuClass, IntArray
+from koordinator.domain.gpu_mix import ANY_MODEL, GpuClass
 from koordinator.domain.gpu_options import GpuNodes, NodeKinds, best_options, distinct, options
+from koordinator.foundation.arrays import FloatArray, IntArray
 
 ALL = np.array([True, True])
 

@@ -14,9 +14,10 @@ from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.cluster.port import Binding
+from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.contract import NoArgs, PluginSpec, Reads
 from koordinator.scheduler.loop import Bound, Unschedulable
-from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
+from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 
 FULL = (
     "0/1 nodes are available: 1 Insufficient cpu. "

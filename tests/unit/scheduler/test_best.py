@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.contract import (
     ActivePlugin,
     Spread,
@@ -14,7 +15,7 @@ from koordinator.scheduler.contract import (
 from koordinator.scheduler.cycle.best import best_row, best_spread, spread_onto
 from koordinator.scheduler.cycle.evaluation import UNFIT
 from koordinator.scheduler.profile import BUILTIN_PLUGINS
-from koordinator.scheduler.snapshot import IntArray, ResourceAxis
+from koordinator.scheduler.snapshot import ResourceAxis
 
 NODES = 6
 totals = arrays.arrays(np.int64, NODES, elements=st.integers(UNFIT, 300))

@@ -18,10 +18,11 @@ from koordinator.api.pod import Pod
 from koordinator.domain.devices.allocation import Taken
 from koordinator.domain.numa.ledger import NumaAllocation
 from koordinator.domain.usage_kernels import Balance, MeanShare, judge, judgements, shortfalls
+from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.errors import BugError
 from koordinator.scheduler.cycle import NodeChoice, SchedulingCycle
 from koordinator.scheduler.profile import build_profiles
-from koordinator.scheduler.snapshot import ClusterState, IntArray, PodAllocation
+from koordinator.scheduler.snapshot import ClusterState, PodAllocation
 from koordinator.scheduler.transaction import Transaction
 from koordinator.testing.scheduler_plugins import fingerprint
 

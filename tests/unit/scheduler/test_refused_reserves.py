@@ -20,6 +20,7 @@ from koordinator.api.pod import Pod
 from koordinator.domain.cpus.binding import POLICY_CONFLICT
 from koordinator.domain.numa.amplification import INSUFFICIENT_CPU
 from koordinator.domain.numa.policy import POLICY_MISMATCH
+from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.contract import (
     NOTHING,
     Action,
@@ -33,7 +34,7 @@ from koordinator.scheduler.contract import (
 )
 from koordinator.scheduler.diagnosis import reasons_of
 from koordinator.scheduler.profile import build_profiles
-from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
+from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 from koordinator.simulator import Embedded, default_configuration
 
 #: Why a filter rejects nodes that could give what is asked.

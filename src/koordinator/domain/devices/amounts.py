@@ -4,9 +4,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, TypeVar
 
-import numpy as np
-import numpy.typing as npt
-
 from koordinator.api.core import ResourceList
 from koordinator.api.device import DeviceType
 from koordinator.api.resource_names import (
@@ -22,7 +19,6 @@ from koordinator.domain.numa.amounts import read_amounts
 from koordinator.foundation.quantity import Quantity
 
 Amounts = tuple[int, ...]  # one per name of the device type, whole units
-IntArray = npt.NDArray[np.int64]
 
 #: The places of a GPU's amounts; those of single vendors follow.
 CORE, MEMORY, RATIO = range(3)

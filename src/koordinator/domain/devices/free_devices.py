@@ -9,11 +9,12 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from koordinator.api.device import DeviceType
-from koordinator.domain.devices.amounts import Amounts, IntArray
+from koordinator.domain.devices.amounts import Amounts
 from koordinator.domain.devices.masks import mask_of, minors_of
 from koordinator.domain.devices.model import NodeDevices
 from koordinator.domain.devices.parts import DevicePart
 from koordinator.domain.devices.usage import DeviceUsage, Held
+from koordinator.foundation.arrays import IntArray
 
 _NOBODY = DeviceUsage()
 

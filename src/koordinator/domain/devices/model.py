@@ -15,11 +15,12 @@ import numpy as np
 from koordinator.api.device import NUMA_UNKNOWN, DeviceType, VirtualFunction
 from koordinator.api.meta import LabelSelector
 from koordinator.api.selectors import matches
-from koordinator.domain.devices.amounts import NAMES, Amounts, IntArray
+from koordinator.domain.devices.amounts import NAMES, Amounts
 from koordinator.domain.devices.masks import mask_of
 from koordinator.domain.devices.partitions import PartitionTable
 from koordinator.domain.devices.topology import Scopes
 from koordinator.domain.numa.masks import subsets, zones_of
+from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.errors import InputError
 
 Labels = tuple[tuple[str, str], ...]  # sorted

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from koordinator.api.device import DeviceType
-from koordinator.domain.devices.amounts import IntArray
 from koordinator.domain.devices.free_devices import FreeDevices
 from koordinator.domain.devices.model import NumaSet
 from koordinator.domain.devices.plan import DevicePlan, State
 from koordinator.domain.devices.shortage import NO_NUMA_NODE, DeviceShortage
+from koordinator.foundation.arrays import IntArray
 
 #: Of NUMA nodes with the GPUs that would be taken anyway; more than CPU and memory ever get.
 SAME_GPUS = 500

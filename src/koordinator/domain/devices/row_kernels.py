@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from koordinator.domain.devices.amounts import IntArray
+from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.kernel import Kernel
 
 MOST_BITS: Final = 62  # of a number to the loops

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from koordinator.api.device import DeviceType
-from koordinator.domain.devices.amounts import NAMES, Amounts, IntArray
+from koordinator.domain.devices.amounts import NAMES, Amounts
 from koordinator.domain.devices.choice import Ranking
 from koordinator.domain.devices.free_devices import FreeDevices
 from koordinator.domain.devices.parts import DevicePart
 from koordinator.domain.devices.row_kernels import MAX_SCORE
+from koordinator.foundation.arrays import IntArray
 
 Rows = Sequence[Sequence[int]]  # (n, n_amounts)
 

@@ -4,8 +4,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from koordinator.domain.gpu_mix import WHOLE_GPU, BoolArray, IntArray
+from koordinator.domain.gpu_mix import WHOLE_GPU
 from koordinator.domain.gpu_room.problem import MemberPlace, RoomCluster, RoomMove, RoomPod
+from koordinator.foundation.arrays import BoolArray, IntArray
 
 
 class RoomLedger:

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from koordinator.domain.gpu_mix import WHOLE_GPU, BoolArray, IntArray
+from koordinator.domain.gpu_mix import WHOLE_GPU
+from koordinator.foundation.arrays import BoolArray, IntArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)

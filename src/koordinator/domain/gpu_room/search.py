@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from koordinator.domain.gpu_mix import WHOLE_GPU, BoolArray, FloatArray, IntArray
+from koordinator.domain.gpu_mix import WHOLE_GPU
 from koordinator.domain.gpu_room.ledger import RoomLedger
 from koordinator.domain.gpu_room.problem import (
     MemberPlace,
@@ -23,6 +23,7 @@ from koordinator.domain.gpu_room.problem import (
     RoomPod,
     RoomRequest,
 )
+from koordinator.foundation.arrays import BoolArray, FloatArray, IntArray
 
 _DEEPEST: Final = 2  # moves that make room for a move, for one that makes room
 _ROWS_TRIED: Final = 4  # for a pod that fits nowhere, of those looked at

@@ -21,11 +21,10 @@ import numpy.typing as npt
 from koordinator.domain.load.pod_load import Addends, Sum
 from koordinator.domain.load.rules import Amounts
 from koordinator.domain.rounding import EXACT_BELOW, percent_floor
+from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.kernel import Kernel
 
-IntArray = npt.NDArray[np.int64]
 ByteArray = npt.NDArray[np.int8]
-BoolArray = npt.NDArray[np.bool_]
 
 _SUMS = len(Sum)
 _DELTA, _PROD_DELTA, _ESTIMATED, _PROD_USAGE = (int(one) for one in Sum)

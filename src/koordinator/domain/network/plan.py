@@ -19,7 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from koordinator.domain.network.rules import GatherRules
-from koordinator.domain.network.tree import OUTSIDE, IntArray, Level, NetworkTree
+from koordinator.domain.network.tree import OUTSIDE, Level, NetworkTree
+from koordinator.foundation.arrays import IntArray
 
 COMPARED = 64  # domains of one level whose inside is looked at; the best fitting ones
 

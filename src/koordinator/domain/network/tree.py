@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from koordinator.api.cluster_network_topology import (
     CLUSTER_LAYER,
@@ -21,10 +20,9 @@ from koordinator.api.cluster_network_topology import (
     ClusterNetworkTopology,
     validate_cluster_network_topology,
 )
-from koordinator.foundation.arrays import extended
+from koordinator.foundation.arrays import IntArray, extended
 from koordinator.foundation.errors import BugError
 
-IntArray = npt.NDArray[np.int64]
 OUTSIDE = -1  # in place of a domain: the node is in none
 
 

@@ -17,12 +17,12 @@ from koordinator.api.annotations.numa import (
     NumaTopologyPolicy,
 )
 from koordinator.api.resource_names import CPU
-from koordinator.domain.numa.amplification import BoolArray, IntArray
 from koordinator.domain.numa.masks import subsets
 from koordinator.domain.numa.request import NumaRequest
 from koordinator.domain.numa.rows import POLICIES, NumaRows
 from koordinator.domain.numa.rows_align import OtherHints
 from koordinator.domain.numa.zone_scorer import ALWAYS_SCORED, ZoneScorer
+from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.kernel import Kernel
 
 _FULL: Final = POLICIES.index(CpuBindPolicy.FULL_PCPUS)

@@ -8,11 +8,8 @@ scoring.go, ``scoreWithAmplifiedCPUs``; apis/extension/node_resource_amplificati
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
+from koordinator.foundation.arrays import BoolArray, FloatArray, IntArray
 
 INSUFFICIENT_CPU: Final = "Insufficient amplified cpu"
 INVALID_RATIO: Final = "node(s) invalid CPU amplification ratio"

@@ -11,11 +11,11 @@ import numpy.typing as npt
 from koordinator.api.annotations.numa import CpuBindPolicy
 from koordinator.domain.cpus.layout import CpuLayout
 from koordinator.domain.cpus.required_policy import usable_under
-from koordinator.domain.numa.amplification import BoolArray, FloatArray, IntArray
 from koordinator.domain.numa.hints import ZoneState
 from koordinator.domain.numa.masks import MAX_COMBINED
 from koordinator.domain.numa.node import NumaNode
 from koordinator.domain.numa.request import NOTHING
+from koordinator.foundation.arrays import BoolArray, FloatArray, IntArray
 
 #: Index of ``NumaRows.bindable``: by the required policy, none being the first.
 POLICIES: Final = ("", CpuBindPolicy.FULL_PCPUS, CpuBindPolicy.SPREAD_BY_PCPUS)

@@ -11,12 +11,13 @@ import numpy as np
 
 from koordinator.api.annotations.numa import NumaTopologyExclusive, NumaTopologyPolicy
 from koordinator.api.resource_names import CPU
-from koordinator.domain.numa.amplification import BoolArray, IntArray, amplified_rows
+from koordinator.domain.numa.amplification import amplified_rows
 from koordinator.domain.numa.node import MILLI
 from koordinator.domain.numa.request import NumaRequest
 from koordinator.domain.numa.rows import NumaRows
 from koordinator.domain.numa.rows_fit import Fits
 from koordinator.domain.numa.zone_scorer import ALWAYS_SCORED, MAX_SCORE, ZoneScorer
+from koordinator.foundation.arrays import BoolArray, IntArray
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,11 @@ import numpy as np
 
 from koordinator.api.annotations.numa import CpuBindPolicy
 from koordinator.api.resource_names import CPU
-from koordinator.domain.numa.amplification import BoolArray, IntArray
 from koordinator.domain.numa.masks import MAX_COMBINED, subsets, zones_of
 from koordinator.domain.numa.node import MILLI
 from koordinator.domain.numa.request import NumaRequest
 from koordinator.domain.numa.rows import POLICIES, NumaRows
+from koordinator.foundation.arrays import BoolArray, IntArray
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.kernel import Kernel
-
-IntArray = npt.NDArray[np.int64]
 
 #: As good as no limit.  Amounts, weights and totals are cut off here, which only shows where some
 #: weights are beyond it, and keeps every sum that the compiled loop forms within 64 bits.

@@ -8,13 +8,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from koordinator.domain.quota.shares import (
-    UNLIMITED,
-    IntArray,
-    fair_shares,
-    scaled_down,
-    wide_shares,
-)
+from koordinator.domain.quota.shares import UNLIMITED, fair_shares, scaled_down, wide_shares
+from koordinator.foundation.arrays import IntArray
 
 #: From as many children on, the compiled loop is worth being called.
 WIDE = 32

@@ -7,11 +7,9 @@ Source: koordinator pkg/koordlet/metriccache/util.go, ``fieldPercentileOfMetricL
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from koordinator.foundation.arrays import FloatArray
 from koordinator.foundation.errors import BugError
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from koordinator.api.pod import Pod
 from koordinator.cluster.port import Binding, Binds, Cluster
 from koordinator.domain.audit import AuditEntry
 from koordinator.domain.devices.node_lock import is_locked, lock_text, locked
+from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.clock import Clock, to_datetime
 from koordinator.foundation.errors import (
     AlreadyExistsError,
@@ -36,13 +37,7 @@ from koordinator.scheduler.binding.life import TRANSITIONS, LifeEvent, LifeState
 from koordinator.scheduler.contract import NOTHING, AllocationResult
 from koordinator.scheduler.cycle import NodeChoice, Scorecard
 from koordinator.scheduler.queue import QueuedPod
-from koordinator.scheduler.snapshot import (
-    ClusterState,
-    IntArray,
-    ObjectChange,
-    PlacedPod,
-    PodClass,
-)
+from koordinator.scheduler.snapshot import ClusterState, ObjectChange, PlacedPod, PodClass
 from koordinator.scheduler.transaction import Transaction
 
 NANOS = 10**9

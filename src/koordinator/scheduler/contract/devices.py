@@ -6,7 +6,8 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from koordinator.domain.usage_kernels import RowUsage
-from koordinator.scheduler.snapshot import IntArray, PodClass, Snapshot
+from koordinator.foundation.arrays import IntArray
+from koordinator.scheduler.snapshot import PodClass, Snapshot
 
 
 @runtime_checkable

@@ -5,9 +5,10 @@ from typing import Protocol, runtime_checkable
 
 from koordinator.domain.numa.hints import ResourceHints
 from koordinator.domain.numa.rows_align import OtherHints
+from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.contract.results import Refusal
 from koordinator.scheduler.contract.speed import Speed
-from koordinator.scheduler.snapshot import IntArray, PodClass, Snapshot
+from koordinator.scheduler.snapshot import PodClass, Snapshot
 
 
 @runtime_checkable

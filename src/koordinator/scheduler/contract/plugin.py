@@ -11,6 +11,7 @@ from typing import ClassVar, Protocol, Self
 from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.pod import Pod
 from koordinator.domain.gangs import GangCache
+from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.scheduler.contract.results import (
     AllocationResult,
     Nomination,
@@ -22,14 +23,7 @@ from koordinator.scheduler.contract.results import (
 )
 from koordinator.scheduler.contract.speed import Speed
 from koordinator.scheduler.post_filter import Attempt, Lack, PostFilterResult
-from koordinator.scheduler.snapshot import (
-    BoolArray,
-    IntArray,
-    Loans,
-    PlacedPod,
-    PodClass,
-    Snapshot,
-)
+from koordinator.scheduler.snapshot import Loans, PlacedPod, PodClass, Snapshot
 from koordinator.scheduler.snapshot.objects import ObjectChange, ObjectTable
 
 

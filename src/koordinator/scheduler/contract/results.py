@@ -8,11 +8,10 @@ import numpy as np
 
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod, PodExtendedResourceClaimStatus
+from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.scheduler.snapshot import (
     NO_ALLOCATION,
-    BoolArray,
     Hold,
-    IntArray,
     ObjectChange,
     PodAllocation,
     Snapshot,

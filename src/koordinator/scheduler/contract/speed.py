@@ -5,7 +5,8 @@ from dataclasses import dataclass, fields
 from enum import Enum, auto
 
 from koordinator.domain.usage_kernels import Formula
-from koordinator.scheduler.snapshot import BoolArray, IntArray, PodClass, Snapshot
+from koordinator.foundation.arrays import BoolArray, IntArray
+from koordinator.scheduler.snapshot import PodClass, Snapshot
 
 
 class Spread(Enum):

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from koordinator.domain.network import OUTSIDE
-from koordinator.foundation.arrays import extended
-from koordinator.scheduler.snapshot import BoolArray, ClusterState, IntArray
+from koordinator.foundation.arrays import BoolArray, IntArray, extended
+from koordinator.scheduler.snapshot import ClusterState
 
 #: More changed rows than this, and what less important pods take there is counted anew when asked.
 MOST_ROWS = 1024

@@ -11,6 +11,7 @@ import numpy as np
 
 from koordinator.api.policy import PodDisruptionBudget
 from koordinator.domain.gangs import GangCache
+from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.contract import (
     Allows,
     Lack,
@@ -33,13 +34,7 @@ from koordinator.scheduler.job_preemption import (
     victims_of,
 )
 from koordinator.scheduler.job_preemption.problem import NO_LIMIT
-from koordinator.scheduler.snapshot import (
-    ClusterState,
-    Hold,
-    IntArray,
-    PodClass,
-    Snapshot,
-)
+from koordinator.scheduler.snapshot import ClusterState, Hold, PodClass, Snapshot
 
 
 def free_headroom(

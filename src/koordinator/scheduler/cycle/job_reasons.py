@@ -10,10 +10,11 @@ from typing import Final
 
 import numpy as np
 
+from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.contract import Member, Profile
 from koordinator.scheduler.cycle.scorecard import scorecard
 from koordinator.scheduler.diagnosis import reasons_of
-from koordinator.scheduler.snapshot import ClusterState, IntArray
+from koordinator.scheduler.snapshot import ClusterState
 from koordinator.scheduler.transaction import Transaction
 
 NO_POTENTIAL_VICTIMS: Final = "no potential victims"

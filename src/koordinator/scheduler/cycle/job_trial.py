@@ -4,12 +4,13 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.scheduler.contract import ActivePlugin, AllocationResult, Profile, Reads
 from koordinator.scheduler.cycle.evaluation import view_for
 from koordinator.scheduler.cycle.reserve import reserve
 from koordinator.scheduler.cycle.rivals import Nominations
 from koordinator.scheduler.job_preemption import PreemptionProblem, Shape
-from koordinator.scheduler.snapshot import BoolArray, ClusterState, IntArray, PodClass, Snapshot
+from koordinator.scheduler.snapshot import ClusterState, PodClass, Snapshot
 from koordinator.scheduler.transaction import Transaction
 
 

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from koordinator.api.pod import Pod
+from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.scheduler.contract import ActivePlugin, AllocationResult
 from koordinator.scheduler.cycle.evaluation import UNFIT, Evaluation, Evaluator, compared
-from koordinator.scheduler.snapshot import BoolArray, ClusterState, IntArray, PodClass, Snapshot
+from koordinator.scheduler.snapshot import ClusterState, PodClass, Snapshot
 from koordinator.scheduler.transaction import Transaction
 
 UNLIMITED = 1 << 40

@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.contract import NOTHING, AllocationResult, Profile, Refusal
-from koordinator.scheduler.snapshot import IntArray, PodClass, Snapshot
+from koordinator.scheduler.snapshot import PodClass, Snapshot
 
 ReserveRefusal = tuple[str, Refusal]  # the plugin that refuses, and why
 

@@ -9,8 +9,9 @@ of each trajectory, best first, ties by rank and then by j.
 
 import numpy as np
 
+from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.cycle.evaluation import UNFIT, Evaluation
-from koordinator.scheduler.snapshot import IntArray, Snapshot
+from koordinator.scheduler.snapshot import Snapshot
 
 FIRST_BLOCK = 4
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.scheduler.contract import Profile, Reads, Refusal, Rejections, Shortlist
 from koordinator.scheduler.cycle.evaluation import view_for
 from koordinator.scheduler.diagnosis import Diagnosis, count_reasons, reasons_of
-from koordinator.scheduler.snapshot import BoolArray, ClusterState, IntArray, PodClass, Snapshot
+from koordinator.scheduler.snapshot import ClusterState, PodClass, Snapshot
 
 NOT_ALIVE, FEASIBLE = -2, -1
 

@@ -9,6 +9,7 @@ import numpy as np
 from msgspec import Struct
 
 from koordinator.api.pod import Pod
+from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.errors import ExtenderError
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
@@ -39,7 +40,7 @@ from koordinator.scheduler.cycle.runs import merge_run
 from koordinator.scheduler.cycle.scorecard import Scorecard, prefilter, scorecard
 from koordinator.scheduler.cycle.what_if import StateWhatIf, rejection
 from koordinator.scheduler.diagnosis import Diagnosis
-from koordinator.scheduler.snapshot import BoolArray, ClusterState, IntArray, PodClass, Snapshot
+from koordinator.scheduler.snapshot import ClusterState, PodClass, Snapshot
 from koordinator.scheduler.transaction import Transaction
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.scheduler.contract import (
     Allows,
     Member,
@@ -17,14 +18,7 @@ from koordinator.scheduler.cycle.job_reasons import job_reasons
 from koordinator.scheduler.cycle.rivals import Nominations
 from koordinator.scheduler.diagnosis import reasons_of
 from koordinator.scheduler.job_preemption import breaks_gang
-from koordinator.scheduler.snapshot import (
-    BoolArray,
-    ClusterState,
-    IntArray,
-    PlacedPod,
-    PodClass,
-    Snapshot,
-)
+from koordinator.scheduler.snapshot import ClusterState, PlacedPod, PodClass, Snapshot
 from koordinator.scheduler.transaction import Transaction
 
 

@@ -13,6 +13,7 @@ from koordinator.api.kubescheduler.gates import DRA_EXTENDED_RESOURCE
 from koordinator.api.policy import PodDisruptionBudget
 from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
 from koordinator.domain.reservations.reserve_pod import spoken_name
+from koordinator.foundation.arrays import BoolArray
 from koordinator.scheduler.contract import those_with
 from koordinator.scheduler.explain.changed_pods import (
     asking_less,
@@ -30,7 +31,7 @@ from koordinator.scheduler.explain.pods import FIT, SHORT
 from koordinator.scheduler.explain.question import Question
 from koordinator.scheduler.explain.victims import budgets_against, candidates
 from koordinator.scheduler.preemption import minimal
-from koordinator.scheduler.snapshot import BoolArray, PlacedPod, PodClass, Snapshot
+from koordinator.scheduler.snapshot import PlacedPod, PodClass, Snapshot
 
 TRIED = 3  # nearest nodes on which pods are removed in thought
 SELECTING = "NodeAffinity"

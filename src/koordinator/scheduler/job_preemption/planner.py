@@ -15,6 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
+from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.scheduler.job_preemption.problem import PreemptionProblem
 from koordinator.scheduler.job_preemption.reprieve import broken_jobs, close, spare
 from koordinator.scheduler.job_preemption.victim_choice import (
@@ -24,7 +25,7 @@ from koordinator.scheduler.job_preemption.victim_choice import (
     might_fit,
     spare_left,
 )
-from koordinator.scheduler.snapshot import BoolArray, IntArray, PlacedPod
+from koordinator.scheduler.snapshot import PlacedPod
 
 MOST_TRIES = 8  # with what the real filters say about the nodes chosen before
 MOST_LEVELS = 4  # tried one by one before everybody may go

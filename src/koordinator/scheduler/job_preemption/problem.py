@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 
 from koordinator.api.pod import Pod
+from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.job_preemption.victims import VictimTable
-from koordinator.scheduler.snapshot import IntArray, PodClass
+from koordinator.scheduler.snapshot import PodClass
 
 NO_LIMIT = 1 << 40
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.scheduler.job_preemption.problem import PreemptionProblem
 from koordinator.scheduler.job_preemption.victim_choice import VictimChoice
 from koordinator.scheduler.job_preemption.victims import VictimJob
-from koordinator.scheduler.snapshot import BoolArray, IntArray
 
 #: ``(evicted, rows)``: which of these rows don't take their members if those pods are gone.
 Rejects = Callable[[BoolArray, IntArray], IntArray]

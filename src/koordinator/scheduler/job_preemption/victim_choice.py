@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from koordinator.foundation.arrays import BoolArray, FloatArray, IntArray
 from koordinator.scheduler.job_preemption.problem import NO_LIMIT, PreemptionProblem, Shape
-from koordinator.scheduler.job_preemption.victims import FloatArray, VictimTable
-from koordinator.scheduler.snapshot import BoolArray, IntArray
+from koordinator.scheduler.job_preemption.victims import VictimTable
 
 
 @dataclass(slots=True)

@@ -15,22 +15,21 @@ from dataclasses import dataclass, field
 from math import inf
 
 import numpy as np
-import numpy.typing as npt
 
 from koordinator.api.labels import is_preemptible, is_quota_preemptible
 from koordinator.api.pod import Pod
 from koordinator.api.policy import PodDisruptionBudget
 from koordinator.domain.gangs import Gang, GangCache
+from koordinator.foundation.arrays import BoolArray, FloatArray, IntArray
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.scheduler.preemption import covers
-from koordinator.scheduler.snapshot import BoolArray, ClusterState, IntArray, PlacedPod, PodClass
+from koordinator.scheduler.snapshot import ClusterState, PlacedPod, PodClass
 
 GONE = -1  # the level of pods that are being deleted already
 _VIOLATES = 1 << 33  # above every priority
 _SHIFT = 1 << 31  # makes every priority positive
 _NEVER = 1 << 40
 
-FloatArray = npt.NDArray[np.float64]
 Allows = Callable[[PlacedPod], bool]
 
 

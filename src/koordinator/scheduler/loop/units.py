@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.errors import ExtenderError
 from koordinator.scheduler.contract import PostFilterResult
 from koordinator.scheduler.cycle import NodeChoice, ReserveRefusal, SchedulingCycle, Scorecard
@@ -9,7 +10,7 @@ from koordinator.scheduler.diagnosis import Diagnosis, never_fits
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.loop.outcomes import RoomSought
 from koordinator.scheduler.queue import QueuedPod
-from koordinator.scheduler.snapshot import IntArray, PodClass
+from koordinator.scheduler.snapshot import PodClass
 
 
 class PodRun:

@@ -8,8 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.contract import MAX_SCORE, NoArgs, PluginSpec, Reads, Speed
-from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
+from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.gpu_view import gpu_class, gpu_nodes
 
 CPU_SCALE, GPU_SCALE = 128_000.0, 8_000.0  # milli of the largest machine; more counts as that much

@@ -9,8 +9,9 @@ from typing import ClassVar
 import numpy as np
 
 from koordinator.domain.gpu_mix import WHOLE_GPU
+from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.contract import NoArgs, PluginSpec, Reads, Speed
-from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
+from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.gpu_view import gpu_class, gpu_nodes, node_kinds
 
 FREE_GPU_ON_USED_NODE = 49

@@ -13,12 +13,13 @@ from koordinator.domain.gpu_expectation import ExpectedPods
 from koordinator.domain.gpu_mix import GpuClass, PodMix
 from koordinator.domain.gpu_options import BestOptions
 from koordinator.domain.gpu_price import MAX_PRICE_SCORE, PriceModel, price_score
+from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.contract import (
     PluginSpec,
     Reads,
     Speed,
 )
-from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
+from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.gpu_view import (
     best_ways,
     expected_mix,

@@ -10,8 +10,9 @@ import numpy as np
 
 from koordinator.api.kube_version import DEFAULT_LEVEL, V1_36, V1_37, KubeVersion
 from koordinator.api.kubescheduler import FeatureGates
+from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.contract import MAX_SCORE, NoArgs, PluginSpec, Reads, Speed
-from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
+from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 
 MIN_BYTES = 23 * 1024 * 1024
 MAX_BYTES_PER_CONTAINER = 1000 * 1024 * 1024

@@ -15,6 +15,7 @@ from koordinator.api.kubescheduler import InterPodAffinityArgs
 from koordinator.api.labels import HOSTNAME
 from koordinator.api.pod import Pod
 from koordinator.domain.pod_affinity import PodScope, scope_of
+from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
     MAX_SCORE,
@@ -25,7 +26,7 @@ from koordinator.scheduler.contract import (
     Rejections,
     Speed,
 )
-from koordinator.scheduler.snapshot import BoolArray, IntArray, PodClass, ResourceAxis, Snapshot
+from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.pods import PodCounter, TermKind
 
 REASON_AFFINITY = "node(s) didn't match pod affinity rules"

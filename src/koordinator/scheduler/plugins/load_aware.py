@@ -21,6 +21,7 @@ from koordinator.api.node_metric import NodeMetric
 from koordinator.domain.load.kernels import Case, Fact, Figure, Margin, Option, judged
 from koordinator.domain.load.limits import limits_of
 from koordinator.domain.load.rules import LoadRules, Window, tracked_resources
+from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.clock import to_datetime
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError
@@ -37,7 +38,7 @@ from koordinator.scheduler.contract import (
     Speed,
 )
 from koordinator.scheduler.diagnosis import quantity
-from koordinator.scheduler.snapshot import BoolArray, IntArray, PodClass, ResourceAxis, Snapshot
+from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.load_ledger import class_load
 
 EXPIRED = "node(s) nodeMetric expired"

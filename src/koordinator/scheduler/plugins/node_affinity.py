@@ -21,6 +21,7 @@ from koordinator.api.kubescheduler import NodeAffinityArgs
 from koordinator.api.labels import HOSTNAME
 from koordinator.api.pod import Pod
 from koordinator.domain.node_facts import is_fact
+from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.contract import (
     Action,
     EventHint,
@@ -34,7 +35,7 @@ from koordinator.scheduler.contract import (
     spread_of,
 )
 from koordinator.scheduler.diagnosis import did_you_mean
-from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
+from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.pods import TermKind
 from koordinator.scheduler.snapshot.selection import (
     affinity_key,

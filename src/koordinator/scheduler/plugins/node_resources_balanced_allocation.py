@@ -13,6 +13,7 @@ from koordinator.api.kube_version import V1_36
 from koordinator.api.kubescheduler import FeatureGates, NodeResourcesBalancedAllocationArgs
 from koordinator.api.kubescheduler.gates import DRA_EXTENDED_RESOURCE
 from koordinator.domain.usage_kernels import Balance
+from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import PluginExample, PluginSpec, Reads, Speed
 from koordinator.scheduler.contract.devices import (
@@ -20,7 +21,7 @@ from koordinator.scheduler.contract.devices import (
     find_device_counter,
     served_usage,
 )
-from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
+from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.axis import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 
 ALWAYS_COUNTED = (CPU, MEMORY, EPHEMERAL_STORAGE)  # others only if the pod requests them

@@ -22,6 +22,7 @@ from koordinator.domain.dynamic_resources.extended_resources import resources_of
 from koordinator.domain.pod_requests import pod_requests
 from koordinator.domain.smaller_pods import with_renamed_resource
 from koordinator.domain.usage_kernels import MeanShare, RowUsage, shortfalls
+from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
     Action,
@@ -39,7 +40,7 @@ from koordinator.scheduler.contract.devices import (
     served_usage,
 )
 from koordinator.scheduler.diagnosis import did_you_mean, spoken
-from koordinator.scheduler.snapshot import BoolArray, IntArray, PodClass, ResourceAxis, Snapshot
+from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.axis import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 
 #: Resources that other pods leave unused, and what people call them.

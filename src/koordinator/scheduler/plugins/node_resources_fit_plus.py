@@ -10,6 +10,7 @@ import numpy as np
 
 from koordinator.api.kubescheduler import NodeResourcesFitPlusArgs
 from koordinator.domain.rounding import percent_floor
+from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.contract import (
     MAX_SCORE,
     PluginExample,
@@ -17,7 +18,7 @@ from koordinator.scheduler.contract import (
     Reads,
     Speed,
 )
-from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
+from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.axis import CPU, MEMORY
 
 

@@ -23,6 +23,7 @@ from koordinator.api.service import Service
 from koordinator.api.workload import ReplicaSet, ReplicationController, StatefulSet
 from koordinator.domain.pod_affinity import PodScope, narrowed
 from koordinator.domain.tolerations import FORBIDDING, untolerated
+from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
     MAX_SCORE,
@@ -33,7 +34,7 @@ from koordinator.scheduler.contract import (
     Rejections,
     Speed,
 )
-from koordinator.scheduler.snapshot import BoolArray, IntArray, PodClass, ResourceAxis, Snapshot
+from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.nodes import LabelIds
 from koordinator.scheduler.snapshot.objects import ObjectTable
 from koordinator.scheduler.snapshot.selection import matches_required

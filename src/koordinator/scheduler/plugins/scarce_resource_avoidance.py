@@ -9,8 +9,9 @@ from typing import ClassVar
 import numpy as np
 
 from koordinator.api.kubescheduler import ScarceResourceAvoidanceArgs
+from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.contract import MAX_SCORE, PluginExample, PluginSpec, Reads, Speed
-from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
+from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.axis import PODS
 
 

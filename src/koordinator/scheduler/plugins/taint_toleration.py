@@ -12,6 +12,7 @@ from koordinator.api.core import Taint, Toleration
 from koordinator.api.pod import Pod
 from koordinator.domain.node_facts import is_put_by_control_plane, what_ends
 from koordinator.domain.tolerations import FORBIDDING, UNSCHEDULABLE, untolerated
+from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.scheduler.contract import (
     Action,
     EventHint,
@@ -23,7 +24,7 @@ from koordinator.scheduler.contract import (
     Spread,
     spread_of,
 )
-from koordinator.scheduler.snapshot import BoolArray, IntArray, PodClass, ResourceAxis, Snapshot
+from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 
 REASON = "node(s) had untolerated taint(s)"
 SOFT = ("PreferNoSchedule",)

@@ -26,17 +26,15 @@ from koordinator.scheduler.snapshot.network import Network
 from koordinator.scheduler.snapshot.objects import ObjectChange, ObjectTable
 from koordinator.scheduler.snapshot.pod_allocation import NO_ALLOCATION, PodAllocation
 from koordinator.scheduler.snapshot.pods import PlacedPod
-from koordinator.scheduler.snapshot.state import BoolArray, ClusterState, IntArray
+from koordinator.scheduler.snapshot.state import ClusterState
 from koordinator.scheduler.snapshot.view import Snapshot
 
 __all__ = [
     "NO_ALLOCATION",
-    "BoolArray",
     "Changed",
     "ClusterState",
     "Hold",
     "HoldTable",
-    "IntArray",
     "Ledger",
     "Loans",
     "Network",

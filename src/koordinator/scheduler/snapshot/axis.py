@@ -3,13 +3,10 @@
 from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
-import numpy.typing as npt
 
 from koordinator.domain.pod_requests import bounded
+from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.quantity import Quantity
-
-IntArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
 
 CPU, MEMORY, EPHEMERAL_STORAGE, PODS = range(4)
 #: Resources that one pod may ask for; each new one costs memory on every node.

@@ -33,8 +33,9 @@ from koordinator.domain.resized_pods import (
     held_amounts,
     placed_defaults,
 )
+from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.memo import Memory
-from koordinator.scheduler.snapshot.axis import PODS, IntArray, ResourceAxis
+from koordinator.scheduler.snapshot.axis import PODS, ResourceAxis
 from koordinator.scheduler.snapshot.extended_resources import ExtendedResources
 
 #: Annotations with these prefixes tell the scheduler what the pod wants …

@@ -16,9 +16,8 @@ from koordinator.domain.devices.free_devices import FreeDevices
 from koordinator.domain.devices.masks import mask_of
 from koordinator.domain.devices.model import NodeDevices, NodeModels
 from koordinator.domain.devices.report import node_devices
-from koordinator.foundation.arrays import extended
+from koordinator.foundation.arrays import BoolArray, IntArray, extended
 from koordinator.foundation.errors import BugError, InputError
-from koordinator.scheduler.snapshot.axis import BoolArray, IntArray
 
 GPUS_AT_FIRST = 8
 SPARE_MODELS = 16

@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from koordinator.domain.gpu_expectation import ExpectedPods, mix_of
-from koordinator.domain.gpu_mix import ANY_MODEL, WHOLE_GPU, FloatArray, GpuClass, PodMix
+from koordinator.domain.gpu_mix import ANY_MODEL, WHOLE_GPU, GpuClass, PodMix
 from koordinator.domain.gpu_options import BestOptions, GpuNodes, NodeKinds, best_options
 from koordinator.domain.gpu_request import GpuRequest, GpuRequestError, gpu_request
+from koordinator.foundation.arrays import FloatArray, IntArray
 from koordinator.foundation.memo import Memo
-from koordinator.scheduler.snapshot.axis import CPU, MEMORY, IntArray
+from koordinator.scheduler.snapshot.axis import CPU, MEMORY
 from koordinator.scheduler.snapshot.classes import PodClass
 from koordinator.scheduler.snapshot.nodes import MEMORY_OF_GPU, RATIO_OF_GPU
 from koordinator.scheduler.snapshot.selection import matches_required

@@ -29,9 +29,8 @@ from koordinator.domain.load.limits import limits_on, most_within
 from koordinator.domain.load.measurement import NodeMeasurement, measured_by
 from koordinator.domain.load.pod_load import Addends, PodLoad, Sum, pod_load
 from koordinator.domain.load.rules import LoadRules, Window
-from koordinator.foundation.arrays import extended
+from koordinator.foundation.arrays import IntArray, extended
 from koordinator.foundation.memo import Memo
-from koordinator.scheduler.snapshot.axis import IntArray
 from koordinator.scheduler.snapshot.classes import PodClass
 from koordinator.scheduler.snapshot.nodes import NodeTable
 from koordinator.scheduler.snapshot.pods import PlacedPod

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from koordinator.foundation.arrays import extended
-from koordinator.scheduler.snapshot.axis import IntArray
+from koordinator.foundation.arrays import IntArray, extended
 
 CAPACITY = 1 << 16
 _AT_FIRST = 1 << 6

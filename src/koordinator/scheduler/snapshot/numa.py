@@ -20,14 +20,13 @@ from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.resource_names import CPU
 from koordinator.domain.cpus.binding import node_bind_policy, packs
 from koordinator.domain.numa.amounts import ZoneAmounts
-from koordinator.domain.numa.amplification import FloatArray
 from koordinator.domain.numa.ledger import NumaAllocation, NumaLedger
 from koordinator.domain.numa.masks import MAX_COMBINED, zones_of
 from koordinator.domain.numa.node import NumaNode
 from koordinator.domain.numa.policy import node_policy
 from koordinator.domain.numa.rows import NumaRows
 from koordinator.domain.numa.topology import NodeTopology, read_topology
-from koordinator.foundation.arrays import extended
+from koordinator.foundation.arrays import FloatArray, extended
 from koordinator.foundation.errors import BugError, InputError
 
 #: What the numbers in ``NumaTable.bind_policy`` and ``NumaTable.policy`` stand for.

@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 
 from koordinator.api.core import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from koordinator.foundation.arrays import BoolArray
 from koordinator.foundation.memo import Memo
-from koordinator.scheduler.snapshot.axis import BoolArray
 from koordinator.scheduler.snapshot.classes import PodClass
 from koordinator.scheduler.snapshot.state import MASKS
 from koordinator.scheduler.snapshot.view import Snapshot

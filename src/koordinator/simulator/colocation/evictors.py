@@ -18,6 +18,7 @@ from koordinator.api.pod import Pod, PodSpec
 from koordinator.api.qos import SHIPPED_PRIORITY_CLASSES, PriorityBand, QosClass
 from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.domain.cgroups.layout import CgroupDriver, CgroupLayout
+from koordinator.foundation.arrays import BoolArray, FloatArray
 from koordinator.koordlet.intents import EndContainers, EvictPod
 from koordinator.koordlet.metrics import Metric, MetricStore
 from koordinator.koordlet.qos.cpu_evict import SATISFACTION, cpu_tasks
@@ -27,10 +28,8 @@ from koordinator.koordlet.qos.memory_evict import BEST_EFFORT, memory_tasks
 from koordinator.koordlet.view.machine import Machine
 from koordinator.koordlet.view.node_view import NodeView
 from koordinator.koordlet.view.pods import PodView, pod_view
-from koordinator.scheduler.snapshot.axis import BoolArray
 from koordinator.simulator.colocation.fleet import Fleet, Loads
 from koordinator.simulator.colocation.thresholds import NodeThresholds
-from koordinator.simulator.kept_rows import FloatArray
 
 _LAYOUT = CgroupLayout(CgroupDriver.CGROUPFS)
 _FEATURES = (SATISFACTION, BEST_EFFORT)  # the gates that the chart switches on

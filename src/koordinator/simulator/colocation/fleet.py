@@ -15,10 +15,8 @@ from koordinator.api.pod import Pod
 from koordinator.api.qos import PriorityBand, QosClass, band_of, qos_of
 from koordinator.api.resource_names import BAND_RESOURCES, CPU, MEMORY
 from koordinator.domain.pod_requests import canonical, pod_requests
-from koordinator.foundation.arrays import extended
+from koordinator.foundation.arrays import FloatArray, IntArray, extended
 from koordinator.foundation.quantity import Quantity
-from koordinator.scheduler.snapshot.axis import IntArray
-from koordinator.simulator.kept_rows import FloatArray
 from koordinator.simulator.usage import UsageKinds
 from koordinator.simulator.world import SimulatedPod
 

@@ -19,6 +19,7 @@ from koordinator.api.resource_names import BATCH_CPU, MID_CPU
 from koordinator.cluster.port import EventType
 from koordinator.domain.cgroups.layout import CgroupDriver, CgroupLayout
 from koordinator.domain.colocation_report import ColocationReport
+from koordinator.foundation.arrays import FloatArray
 from koordinator.hadoop.port import ResourceManager
 from koordinator.koordlet.view.slo import effective_slo
 from koordinator.manager.app import Manager, ManagerOptions
@@ -30,7 +31,6 @@ from koordinator.simulator.colocation.suppression import Suppressor
 from koordinator.simulator.colocation.tally import Sums, Tally
 from koordinator.simulator.colocation.thresholds import NodeThresholds
 from koordinator.simulator.colocation.yarn import ColocatedYarn, yarn_cores
-from koordinator.simulator.kept_rows import FloatArray
 from koordinator.simulator.stages import PodStage
 from koordinator.simulator.usage import Spike, UsageKinds
 from koordinator.simulator.workload import ColocationSettings, YarnSettings

@@ -25,6 +25,7 @@ from koordinator.api.node_metric import (
 from koordinator.api.qos import PriorityBand, QosClass
 from koordinator.api.resource_names import CPU, MEMORY
 from koordinator.cluster.memory.server import MemoryCluster
+from koordinator.foundation.arrays import FloatArray
 from koordinator.foundation.clock import to_datetime
 from koordinator.foundation.errors import NotFoundError
 from koordinator.foundation.quantity import Quantity
@@ -35,7 +36,6 @@ from koordinator.koordlet.prediction.histogram import (
 )
 from koordinator.koordlet.prediction.models import PredictionOptions
 from koordinator.simulator.colocation.fleet import Fleet, Loads, Resident
-from koordinator.simulator.kept_rows import FloatArray
 
 _DEFAULT_INTERVAL_S = 60.0
 _PROTECTED = (PriorityBand.PROD, PriorityBand.NONE)

@@ -8,15 +8,14 @@ A test holds both together.
 import numpy as np
 
 from koordinator.domain.cgroups.files import CFS_PERIOD_US, UNLIMITED
+from koordinator.foundation.arrays import FloatArray, IntArray
 from koordinator.koordlet.qos.cpu_suppress import (
     MAX_GROWTH,
     MIN_CHANGE,
     MIN_CPUS,
     MIN_QUOTA_US,
 )
-from koordinator.scheduler.snapshot.axis import IntArray
 from koordinator.simulator.colocation.thresholds import NodeThresholds
-from koordinator.simulator.kept_rows import FloatArray
 
 _MILLI = 1000
 _PERCENT = 100

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from koordinator.api.node_slo import NodeSloSpec, ResourceThresholdStrategy
+from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.koordlet.qos.cpu_suppress import CFS_QUOTA_POLICY
-from koordinator.scheduler.snapshot.axis import BoolArray, IntArray
 
 NOT_STATED = -1
 

@@ -26,14 +26,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from koordinator.domain.gpu_mix import WHOLE_GPU, GpuClass
+from koordinator.foundation.arrays import FloatArray, IntArray
 from koordinator.foundation.linear_program import LinearProgram
 from koordinator.simulator.research.openb import OpenbTrace
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 _CPU_UNIT = 100  # milli
 #: Rounds of column generation: the openb traces need 40 to 90 until nothing is left to gain.

@@ -19,9 +19,9 @@ from typing import BinaryIO, TextIO, TypeVar, cast
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from koordinator.domain.gpu_mix import ANY_MODEL, WHOLE_GPU, GpuClass
+from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.files import read_file, read_stream
@@ -32,7 +32,6 @@ from koordinator.simulator.research.openb_order import (
     published_order,
 )
 
-IntArray = npt.NDArray[np.int64]
 Value = TypeVar("Value")
 
 LARGEST_BYTES = 256 << 20  # of a file, unpacked; the published ones have a hundredth of it

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from koordinator.domain.gpu_mix import BoolArray, FloatArray, IntArray
+from koordinator.foundation.arrays import BoolArray, FloatArray, IntArray
 from koordinator.foundation.errors import InputError
 from koordinator.simulator.research.openb import OpenbTrace
 from koordinator.simulator.research.openb_fleet import FleetClasses, FleetPlace, GpuFleet

@@ -13,16 +13,10 @@ from typing import Final, Protocol
 import numpy as np
 
 from koordinator.domain.gpu_fragmentation import Fragmentation, fgd_score
-from koordinator.domain.gpu_mix import (
-    WHOLE_GPU,
-    BoolArray,
-    FloatArray,
-    GpuClass,
-    IntArray,
-    PodMix,
-)
+from koordinator.domain.gpu_mix import WHOLE_GPU, GpuClass, PodMix
 from koordinator.domain.gpu_options import BestOptions, GpuNodes, NodeKinds, best_options
 from koordinator.domain.gpu_price import PriceModel, price_score
+from koordinator.foundation.arrays import BoolArray, FloatArray, IntArray
 from koordinator.foundation.errors import InputError
 from koordinator.simulator.research.openb import OpenbTrace
 

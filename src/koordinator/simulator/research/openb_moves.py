@@ -14,8 +14,8 @@ from typing import Final
 
 import numpy as np
 
-from koordinator.domain.gpu_mix import BoolArray, FloatArray, IntArray
 from koordinator.domain.gpu_options import GpuNodes
+from koordinator.foundation.arrays import BoolArray, FloatArray, IntArray
 from koordinator.simulator.evictions import moves_allowed
 from koordinator.simulator.research.openb import OpenbTrace
 from koordinator.simulator.research.openb_departures import DepartureWeek

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from koordinator.domain.gpu_mix import BoolArray, FloatArray, IntArray
+from koordinator.foundation.arrays import BoolArray, FloatArray, IntArray
 from koordinator.foundation.linear_program import IntegerProgram, LinearProgram
 from koordinator.simulator.research.bound import NodeShape, useful_fillings
 from koordinator.simulator.research.openb import OpenbTrace

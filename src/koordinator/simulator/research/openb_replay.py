@@ -40,11 +40,12 @@ from koordinator.api.resource_names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATI
 from koordinator.domain.gpu_expectation import ExpectedPods
 from koordinator.domain.gpu_fragmentation import Fragmentation
 from koordinator.domain.gpu_mix import WHOLE_GPU
+from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.decoders import convert
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.loop import Bound, SchedulerOptions
-from koordinator.scheduler.snapshot import IntArray, Snapshot
+from koordinator.scheduler.snapshot import Snapshot
 from koordinator.scheduler.snapshot.gpu_view import MODEL_LABEL, expected_mix, gpu_nodes, node_kinds
 from koordinator.simulator.embedded import Embedded
 from koordinator.simulator.interruption import RunInterrupted

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from koordinator.domain.devices.amounts import IntArray
 from koordinator.domain.devices.masks import masks_of
 from koordinator.domain.devices.row_kernels import (
     ANYWHERE,
     SELECTED,
     judge_devices,
 )
+from koordinator.foundation.arrays import IntArray
 
 ROWS, MINORS, AMOUNTS = 4, 5, 3
 amounts = st.sampled_from((0, 1, 30, 100, 2**35))

@@ -14,7 +14,6 @@ from koordinator.domain.load.kernels import (
     USED,
     Fact,
     Figure,
-    IntArray,
     Option,
     charged,
     judged,
@@ -24,6 +23,7 @@ from koordinator.domain.load.kernels import (
 )
 from koordinator.domain.load.limits import UNLIMITED
 from koordinator.domain.load.pod_load import Sum
+from koordinator.foundation.arrays import IntArray
 
 NODES, WIDTH = 5, 3
 amounts = st.sampled_from((0, 1, 99, 100, 6500, 10_000, 1 << 40))

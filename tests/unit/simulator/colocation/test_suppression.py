@@ -9,8 +9,8 @@ from tests.nodes import Tree, machine
 
 from koordinator.api.node_slo import NodeSloSpec, ResourceThresholdStrategy
 from koordinator.domain.cgroups.files import UNLIMITED
+from koordinator.foundation.arrays import IntArray
 from koordinator.koordlet.qos.cpu_suppress import CpuDemand, wanted_cpus, wanted_quota_us
-from koordinator.scheduler.snapshot.axis import IntArray
 from koordinator.simulator.colocation.suppression import (
     Suppressor,
     headroom_milli,

@@ -21,10 +21,11 @@ from koordinator.descheduler.contract import ClusterView
 from koordinator.descheduler.node_fit import acceptance_key, accepts, free_on
 from koordinator.domain.devices.requests import DEVICE_NAMES
 from koordinator.domain.gangs.terms import group_reference
-from koordinator.domain.gpu_mix import WHOLE_GPU, BoolArray
+from koordinator.domain.gpu_mix import WHOLE_GPU
 from koordinator.domain.gpu_request import GpuRequestError, gpu_request
 from koordinator.domain.gpu_room import RoomCluster, RoomPod
 from koordinator.domain.pod_requests import Requests, bounded
+from koordinator.foundation.arrays import BoolArray
 from koordinator.foundation.errors import InputError
 
 _MILLI_PER_PERCENT = WHOLE_GPU // 100

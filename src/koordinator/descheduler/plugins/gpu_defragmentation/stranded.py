@@ -10,10 +10,11 @@ import numpy as np
 from koordinator.descheduler.moves import MoveGain, Relocation
 from koordinator.descheduler.plugins.gpu_defragmentation.gpu_cluster import GpuCluster
 from koordinator.domain.gpu_expectation import ExpectedPods, mix_of
-from koordinator.domain.gpu_mix import FloatArray, GpuClass, IntArray, PodMix
+from koordinator.domain.gpu_mix import GpuClass, PodMix
 from koordinator.domain.gpu_options import GpuNodes, NodeKinds
 from koordinator.domain.gpu_price import PriceModel
 from koordinator.domain.gpu_room import RoomLedger, RoomPod
+from koordinator.foundation.arrays import FloatArray, IntArray
 
 MODEL_LABEL = "node.koordinator.sh/gpu-model"
 _MOST_TRIED = 64  # pods, those first whose going helps their node most

@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from koordinator.domain.gangs import GangAttempt
+from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.binding import Assumed, Binder
 from koordinator.scheduler.cycle import (
     NodeChoice,
@@ -24,7 +25,7 @@ from koordinator.scheduler.cycle import (
 )
 from koordinator.scheduler.diagnosis import Diagnosis
 from koordinator.scheduler.queue import QueuedPod
-from koordinator.scheduler.snapshot import IntArray, PodClass
+from koordinator.scheduler.snapshot import PodClass
 
 Verdict = Diagnosis | ReserveRefusal
 Wanted = tuple[QueuedPod, PodClass]

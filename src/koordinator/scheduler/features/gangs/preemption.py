@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from koordinator.api.pod import Pod
 from koordinator.domain.gangs import GangAttempt
+from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.errors import ClusterError
 from koordinator.scheduler.contract import PostFilterResult
 from koordinator.scheduler.cycle import (
@@ -21,7 +22,7 @@ from koordinator.scheduler.features.gangs.placement import (
     LostGang,
     Wanted,
 )
-from koordinator.scheduler.snapshot import ClusterState, IntArray, PlacedPod
+from koordinator.scheduler.snapshot import ClusterState, PlacedPod
 
 NO_HEADROOM = "no room for {} members even without all pods of lower priority"
 TOLD = 3  # victims that members are told by name

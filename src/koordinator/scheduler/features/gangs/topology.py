@@ -16,6 +16,7 @@ from koordinator.api.annotations.gang import NETWORK_TOPOLOGY_SELECTOR, GatherSt
 from koordinator.api.pod import Pod
 from koordinator.domain.gangs import GangAttempt, GangCache
 from koordinator.domain.network import GatherRules, rank_key, rules_of
+from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.binding import Binder
 from koordinator.scheduler.cycle import Nominations, SchedulingCycle, Scorecard, priority_of
@@ -34,7 +35,7 @@ from koordinator.scheduler.features.gangs.topology_job import (
     Surroundings,
     refused,
 )
-from koordinator.scheduler.snapshot import ClusterState, IntArray, PodClass
+from koordinator.scheduler.snapshot import ClusterState, PodClass
 
 NO_TOPOLOGY = "no cluster network topology"
 

@@ -20,11 +20,12 @@ from koordinator.domain.network import (
     plan,
     shortage,
 )
+from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.scheduler.binding import Assumed, Binder
 from koordinator.scheduler.cycle import NodeChoice, Nominations, SchedulingCycle, Scorecard
 from koordinator.scheduler.diagnosis import Diagnosis
 from koordinator.scheduler.features.gangs.placement import Wanted
-from koordinator.scheduler.snapshot import BoolArray, IntArray, PodClass
+from koordinator.scheduler.snapshot import PodClass
 
 GATHERS = "Coscheduling"  # the plugin in whose name all this is done
 #: How many are tried for members of several kinds, of those that are large enough for all.

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from koordinator.domain.gangs import GangCache
+from koordinator.foundation.arrays import BoolArray
 from koordinator.scheduler.binding import Binder
 from koordinator.scheduler.contract import MAX_SCORE
 from koordinator.scheduler.cycle import SchedulingCycle
@@ -21,7 +22,7 @@ from koordinator.scheduler.features.gangs.placement import (
     Wanted,
 )
 from koordinator.scheduler.plugins.node_resources_fit import NodeResourcesFit
-from koordinator.scheduler.snapshot import BoolArray, ClusterState
+from koordinator.scheduler.snapshot import ClusterState
 from koordinator.scheduler.snapshot.axis import CPU, MEMORY
 
 _SCORED = {CPU: 0, MEMORY: 1}  # columns that count with their non-zero amounts

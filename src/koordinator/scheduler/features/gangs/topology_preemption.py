@@ -10,6 +10,7 @@ import numpy as np
 
 from koordinator.domain.gangs import GangAttempt, GangCache
 from koordinator.domain.network import OUTSIDE
+from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.scheduler.binding import Binder
 from koordinator.scheduler.cycle import Nominations, SchedulingCycle, priority_of
 from koordinator.scheduler.cycle.job_reasons import MOST_MEMBERS, MOST_PODS
@@ -17,7 +18,7 @@ from koordinator.scheduler.diagnosis import Diagnosis
 from koordinator.scheduler.features.gangs.placement import GangDecision, GangGroupAttempt, Wanted
 from koordinator.scheduler.features.gangs.preemption import GangHeadroom, GangPreemption
 from koordinator.scheduler.features.gangs.topology import TopologyDemand, TopologyPlacer
-from koordinator.scheduler.snapshot import BoolArray, ClusterState, IntArray
+from koordinator.scheduler.snapshot import ClusterState
 from koordinator.scheduler.transaction import Transaction
 
 MOST_DOMAINS = 32  # of those that may be large enough; the most free cpu first

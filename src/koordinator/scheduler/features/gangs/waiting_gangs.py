@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 
 from koordinator.api.pod import Pod
 from koordinator.domain.gangs import Gang, GangAttempt, GangCache
+from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.errors import BugError
 from koordinator.scheduler.cycle import UNBOUNDED, HeadroomBound, SchedulingCycle, priority_of
 from koordinator.scheduler.features.gangs.preemption import GangPreemption
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.queue import Need, QueuedPod
-from koordinator.scheduler.snapshot import IntArray, PodClass
+from koordinator.scheduler.snapshot import PodClass
 
 
 @dataclass(frozen=True, slots=True)

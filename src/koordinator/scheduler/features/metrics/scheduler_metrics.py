@@ -22,6 +22,7 @@ from koordinator.api.labels import SECONDARY_DEVICE_WELL_PLANNED
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.cluster.port import EventType, WatchEvent
+from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.scheduler.binding import Assumed
 from koordinator.scheduler.contract import (
     ActivePlugin,
@@ -45,7 +46,7 @@ from koordinator.scheduler.loop.outcomes import (
     RoomSought,
 )
 from koordinator.scheduler.queue import QueuedPod, QueueState
-from koordinator.scheduler.snapshot import BoolArray, IntArray, Snapshot
+from koordinator.scheduler.snapshot import Snapshot
 
 #: Method of a plugin -> extension point under which its time is counted.
 _POINT_OF = {

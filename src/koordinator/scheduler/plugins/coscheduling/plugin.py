@@ -23,6 +23,7 @@ from koordinator.domain.gangs import (
     gang_id,
     group_reference,
 )
+from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
     MAX_SCORE,
@@ -42,13 +43,7 @@ from koordinator.scheduler.contract import (
 from koordinator.scheduler.plugins.coscheduling.gate import gang_gate, gang_permit
 from koordinator.scheduler.plugins.coscheduling.proximity import places_by_distance, selector_of
 from koordinator.scheduler.preemption import NEVER, headroom_for_job, headroom_for_pod, summary
-from koordinator.scheduler.snapshot import (
-    IntArray,
-    ObjectTable,
-    PodClass,
-    ResourceAxis,
-    Snapshot,
-)
+from koordinator.scheduler.snapshot import ObjectTable, PodClass, ResourceAxis, Snapshot
 
 _APPLIES: Memo[bool] = Memo()
 

@@ -12,7 +12,8 @@ import numpy as np
 
 from koordinator.api.annotations.gang import NETWORK_TOPOLOGY_SELECTOR
 from koordinator.domain.network import OUTSIDE, GatherRules, OfferSlots, Planner
-from koordinator.scheduler.snapshot import IntArray, PodClass, Snapshot
+from koordinator.foundation.arrays import IntArray
+from koordinator.scheduler.snapshot import PodClass, Snapshot
 
 
 def selector_of(pod: PodClass) -> str:

@@ -28,7 +28,8 @@ from koordinator.domain.devices.scorer import Scorer
 from koordinator.domain.devices.shortage import DeviceShortage
 from koordinator.domain.numa.masks import mask_of
 from koordinator.domain.numa.rows_align import OtherHints
-from koordinator.scheduler.snapshot import IntArray, Snapshot
+from koordinator.foundation.arrays import IntArray
+from koordinator.scheduler.snapshot import Snapshot
 
 KEEP = 1 << 14  # answers of a kind that are remembered
 NO_LIMIT = 1 << MOST_BITS

@@ -29,7 +29,6 @@ from koordinator.api.labels import (
 )
 from koordinator.api.meta import KubeObject
 from koordinator.domain.devices.allocation import Allocation, annotation_entry, to_annotation
-from koordinator.domain.devices.amounts import IntArray
 from koordinator.domain.devices.choice import Ranking
 from koordinator.domain.devices.free_devices import FreeDevices
 from koordinator.domain.devices.parts import DevicePart
@@ -42,6 +41,7 @@ from koordinator.domain.dynamic_resources.node_gpus import claimed_gpus
 from koordinator.domain.numa.hints import ResourceHints, TopologyHint
 from koordinator.domain.numa.masks import mask_of, zones_of
 from koordinator.domain.numa.rows_align import OtherHints
+from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
     NOTHING,
@@ -78,13 +78,7 @@ from koordinator.scheduler.plugins.device_share.rows import (
     hints_of,
     scores_of,
 )
-from koordinator.scheduler.snapshot import (
-    BoolArray,
-    PodAllocation,
-    PodClass,
-    ResourceAxis,
-    Snapshot,
-)
+from koordinator.scheduler.snapshot import PodAllocation, PodClass, ResourceAxis, Snapshot
 
 _LABELS = (GPU_ISOLATION_PROVIDER, POD_QOS_CLASS, POD_PRIORITY_CLASS)
 _KEY: Memo[Hashable] = Memo()

@@ -37,8 +37,9 @@ from koordinator.domain.dynamic_resources.extended_resources import (
 from koordinator.domain.dynamic_resources.missing_claims import NOT_MADE
 from koordinator.domain.dynamic_resources.node_gpus import DRIVER
 from koordinator.domain.dynamic_resources.requests import PendingClaim, pending_claim
+from koordinator.foundation.arrays import BoolArray
 from koordinator.scheduler.contract import Refusal
-from koordinator.scheduler.snapshot import BoolArray, ObjectTable, PodClass, Snapshot
+from koordinator.scheduler.snapshot import ObjectTable, PodClass, Snapshot
 
 _GPU_NAMES: Final = names_of(DeviceType.GPU)
 

@@ -26,8 +26,8 @@ from koordinator.domain.dynamic_resources.node_gpus import DRIVER, device_id, he
 from koordinator.domain.dynamic_resources.shapes import usage_of
 from koordinator.domain.dynamic_resources.shares import CounterKey, DevicesInUse, consumption
 from koordinator.domain.dynamic_resources.taint_rules import concerns, with_taints
-from koordinator.foundation.arrays import extended
-from koordinator.scheduler.snapshot import Changed, ClusterState, IntArray, ObjectTable
+from koordinator.foundation.arrays import IntArray, extended
+from koordinator.scheduler.snapshot import Changed, ClusterState, ObjectTable
 
 _ALL = ""  # among names of nodes: every one may be concerned
 USAGES = 1 << 14  # ways in which devices of a node are used; bounds memory

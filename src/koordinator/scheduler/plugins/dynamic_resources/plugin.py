@@ -38,6 +38,7 @@ from koordinator.domain.dynamic_resources.allocator import (
     NotAllocatable,
     allocate,
 )
+from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.scheduler.contract import (
     AllocationResult,
     Attempt,
@@ -84,8 +85,6 @@ from koordinator.scheduler.plugins.dynamic_resources.verdicts import (
     verdict_table,
 )
 from koordinator.scheduler.snapshot import (
-    BoolArray,
-    IntArray,
     ObjectChange,
     ObjectTable,
     PodClass,

@@ -26,9 +26,9 @@ from koordinator.domain.dynamic_resources.requests import (
     RequestOption,
 )
 from koordinator.domain.dynamic_resources.shapes import ShapeReader, SliceContents
-from koordinator.foundation.arrays import extended
+from koordinator.foundation.arrays import IntArray, extended
 from koordinator.scheduler.plugins.dynamic_resources.device_ledger import DeviceLedger
-from koordinator.scheduler.snapshot import Changed, ClusterState, IntArray, Snapshot
+from koordinator.scheduler.snapshot import Changed, ClusterState, Snapshot
 
 NOT_AVAILABLE = "resourceclaim not available on the node"
 NO_RESOURCE = "cannot fit resource"

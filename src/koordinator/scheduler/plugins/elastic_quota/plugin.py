@@ -32,6 +32,7 @@ from koordinator.domain.quota import (
     what_helps,
     why_not,
 )
+from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.contract import (
     Action,
     Attempt,
@@ -54,7 +55,7 @@ from koordinator.scheduler.preemption import (
     not_eligible,
     summary,
 )
-from koordinator.scheduler.snapshot import IntArray, PlacedPod, PodClass, ResourceAxis, Snapshot
+from koordinator.scheduler.snapshot import PlacedPod, PodClass, ResourceAxis, Snapshot
 
 ENTRY_POINTS = "koordinator.scheduler.quota_hooks"
 NO_HEADROOM = "Insufficient quotas even without victims"

@@ -20,13 +20,14 @@ from koordinator.domain.numa.rows_align import OtherHints, align_rows, score_row
 from koordinator.domain.numa.rows_fit import fits_of
 from koordinator.domain.numa.trial import NumaShortage, NumaTrial
 from koordinator.domain.numa.zone_scorer import ZoneScorer
+from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
     NumaHintProvider,
     Refusal,
 )
 from koordinator.scheduler.plugins.node_numa_resource.requirements import NumaRequirements
-from koordinator.scheduler.snapshot import BoolArray, IntArray, PodClass, Snapshot
+from koordinator.scheduler.snapshot import PodClass, Snapshot
 from koordinator.scheduler.snapshot.numa import BIND_POLICIES, POLICIES
 
 SINGLE = POLICIES.index(NumaTopologyPolicy.SINGLE_NUMA_NODE)

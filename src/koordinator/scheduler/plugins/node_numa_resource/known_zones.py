@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from koordinator.scheduler.snapshot import IntArray, Snapshot
+from koordinator.foundation.arrays import IntArray
+from koordinator.scheduler.snapshot import Snapshot
 
 
 class KnownZones:

@@ -20,6 +20,7 @@ from koordinator.domain.numa.request import NumaRequest
 from koordinator.domain.numa.trial import INVALID_LAYOUT, NumaShortage, NumaTrial
 from koordinator.domain.numa.zone_scorer import ZoneScorer
 from koordinator.domain.usage_kernels import MeanShare
+from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
     NOTHING,
@@ -52,7 +53,6 @@ from koordinator.scheduler.plugins.node_numa_resource.requirements import NumaRe
 from koordinator.scheduler.plugins.node_numa_resource.rows import is_plain, scores, verdicts
 from koordinator.scheduler.snapshot import (
     NO_ALLOCATION,
-    IntArray,
     PodAllocation,
     PodClass,
     ResourceAxis,

@@ -23,13 +23,14 @@ from koordinator.domain.numa.request import NumaRequest
 from koordinator.domain.numa.rows import POLICIES as BINDABLE
 from koordinator.domain.numa.trial import INVALID_LAYOUT, NOT_ENOUGH_CPUS
 from koordinator.domain.numa.zone_scorer import ALWAYS_SCORED, MAX_SCORE, ZoneScorer
+from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.scheduler.contract import Rejections
 from koordinator.scheduler.plugins.node_numa_resource.alignment import (
     Kinds,
     kinds_of,
 )
 from koordinator.scheduler.plugins.node_numa_resource.requirements import NumaRequirements
-from koordinator.scheduler.snapshot import BoolArray, IntArray, Snapshot
+from koordinator.scheduler.snapshot import Snapshot
 from koordinator.scheduler.snapshot.numa import BIND_POLICIES, POLICIES
 
 UNALIGNED: Final = "NUMA nodes"  # stands for what is found out row by row

@@ -21,6 +21,7 @@ from koordinator.api.volume import (
 )
 from koordinator.domain.csi_migration import migrated_plugins
 from koordinator.domain.volume_claims import claim_name, is_made_for
+from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.plugins.node_volume_limits.volumes import (
     Attachable,
@@ -29,7 +30,7 @@ from koordinator.scheduler.plugins.node_volume_limits.volumes import (
     countable,
     inline,
 )
-from koordinator.scheduler.snapshot import BoolArray, IntArray, PlacedPod, Snapshot
+from koordinator.scheduler.snapshot import PlacedPod, Snapshot
 
 UNLIMITED = -1
 _NONE: frozenset[VolumeName] = frozenset()

@@ -23,6 +23,7 @@ from koordinator.domain.volume_claims import (
     is_made_for,
     uses_claim,
 )
+from koordinator.foundation.arrays import BoolArray
 from koordinator.scheduler.contract import (
     Action,
     ClusterEvent,
@@ -43,7 +44,7 @@ from koordinator.scheduler.plugins.node_volume_limits.volumes import (
     inline,
     may_count,
 )
-from koordinator.scheduler.snapshot import BoolArray, PodClass, ResourceAxis, Snapshot
+from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 
 REASON = "node(s) exceed max volume count"
 

@@ -21,6 +21,7 @@ from koordinator.api.pod import Pod
 from koordinator.domain.reservations.fit import IgnoredResources
 from koordinator.domain.reservations.offer import AllocatePolicy
 from koordinator.domain.reservations.reserve_pod import TERMS, ReservePodTerms, is_for_others
+from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
@@ -55,7 +56,6 @@ from koordinator.scheduler.plugins.reservation.usable_holds import (
 )
 from koordinator.scheduler.preemption import preempt
 from koordinator.scheduler.snapshot import (
-    IntArray,
     Loans,
     PlacedPod,
     PodAllocation,

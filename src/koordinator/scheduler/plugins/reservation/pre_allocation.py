@@ -40,6 +40,7 @@ from koordinator.domain.reservations.offer import (
 )
 from koordinator.domain.reservations.owners import OwnerCandidate, is_owner, owner_candidate_of
 from koordinator.domain.reservations.reserve_pod import ReservePodTerms
+from koordinator.foundation.arrays import BoolArray
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.contract import (
     MAX_SCORE,
@@ -47,7 +48,6 @@ from koordinator.scheduler.contract import (
 )
 from koordinator.scheduler.plugins.reservation.trial import short_of_parts
 from koordinator.scheduler.snapshot import (
-    BoolArray,
     Hold,
     Loans,
     PlacedPod,

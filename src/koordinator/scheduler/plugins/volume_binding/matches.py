@@ -23,8 +23,8 @@ from koordinator.domain.volume_claims import (
     requested,
     storage_class_name,
 )
+from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.plugins.volume_binding.reach import Reach
-from koordinator.scheduler.snapshot import IntArray
 from koordinator.scheduler.snapshot.objects import ObjectTable
 
 NONE = -1

@@ -12,6 +12,7 @@ import numpy as np
 from koordinator.api.meta import KubeObject
 from koordinator.api.volume import PersistentVolume, PersistentVolumeClaim
 from koordinator.domain.volume_claims import SELECTED_NODE, VOLUME_MISSING, bind, select_node
+from koordinator.foundation.arrays import BoolArray
 from koordinator.scheduler.contract import Rejections
 from koordinator.scheduler.plugins.volume_binding.claims import PodClaims
 from koordinator.scheduler.plugins.volume_binding.matches import NONE, Matches, match_volumes
@@ -20,7 +21,7 @@ from koordinator.scheduler.plugins.volume_binding.provisioning import (
     find_headroom,
 )
 from koordinator.scheduler.plugins.volume_binding.reach import Reach, reach
-from koordinator.scheduler.snapshot import BoolArray, Snapshot
+from koordinator.scheduler.snapshot import Snapshot
 from koordinator.scheduler.snapshot.objects import ObjectTable
 
 REASON_AFFINITY = "node(s) didn't match PersistentVolume's node affinity"

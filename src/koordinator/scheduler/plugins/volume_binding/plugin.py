@@ -26,6 +26,7 @@ from koordinator.domain.volume_claims import (
     is_bound,
     is_meant_for,
 )
+from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
     AllocationResult,
@@ -47,7 +48,7 @@ from koordinator.scheduler.plugins.volume_binding.messages import (
     volume_to_make,
 )
 from koordinator.scheduler.plugins.volume_binding.outcome import REASON_NONE, VolumeOutcome, settle
-from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
+from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.objects import ObjectTable
 
 PREFER_FREE = [(0, 100), (100, 0)]  # percent used, score

@@ -22,9 +22,9 @@ from koordinator.domain.volume_claims import (
     requested,
     storage_class_name,
 )
+from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.plugins.volume_binding.reach import Reach
-from koordinator.scheduler.snapshot import BoolArray, IntArray
 from koordinator.scheduler.snapshot.objects import ObjectTable
 
 

@@ -11,8 +11,9 @@ import numpy as np
 from koordinator.api.core import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from koordinator.api.meta import LabelSelector
 from koordinator.api.volume import PersistentVolume
+from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.memo import Memo
-from koordinator.scheduler.snapshot import IntArray, Snapshot
+from koordinator.scheduler.snapshot import Snapshot
 from koordinator.scheduler.snapshot.selection import matches_selector
 
 _NOWHERE = np.zeros(0, np.int64)
