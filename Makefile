@@ -24,6 +24,7 @@ check: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.names_check
+	$(BIN)/python -m tests.prose_check
 
 # Random mixed worlds through the whole scheduler, for so many seconds, and every property test with
 # new examples. Each run takes seeds of its own; SEED repeats one.

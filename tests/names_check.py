@@ -1,10 +1,11 @@
-"""Names in the package: a public class name exists once, a module is called by a noun.
+"""Names in the package: a public class or type alias exists once, a module is called by a noun.
 
 ``python -m tests.names_check`` prints what breaks a rule, and exits 1 if anything does; it is a
 part of ``make check``.  Several kinds of the API may have one name, since Kubernetes chose it.
 """
 
 import ast
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -34,6 +35,55 @@ NOUNS = frozenset(
         "testing",  # the name that numpy, pandas and Django give such a package
     }
 )
+
+
+#: Type aliases that are still defined more than once; the list only gets shorter.
+REPEATED_ALIASES = frozenset(
+    {
+        "Address",
+        "Allows",
+        "Amounts",
+        "Answer",
+        "Ask",
+        "Call",
+        "Check",
+        "ClusterNodes",
+        "ConfiguredPercent",
+        "Counts",
+        "Groups",
+        "Line",
+        "Member",
+        "Observe",
+        "Path",
+        "Percent",
+        "Percentages",
+        "Rank",
+        "Report",
+        "Rows",
+        "Spec",
+        "Values",
+    }
+)
+
+
+def repeated_aliases(source: Path = SOURCE) -> dict[str, list[str]]:
+    """Return the modules of every public type alias that is defined more than once."""
+    places: dict[str, list[str]] = defaultdict(list)
+    for path, tree in _modules(source):
+        for node in tree.body:
+            name = _alias_name(node)
+            if name is not None and not name.startswith("_") and name not in REPEATED_ALIASES:
+                places[name].append(path)
+    return {name: paths for name, paths in sorted(places.items()) if len(paths) > 1}
+
+
+def _alias_name(node: ast.stmt) -> str | None:
+    """Return the name that ``X = Mapping[…]`` defines, if it is an alias."""
+    if isinstance(node, ast.Assign) and isinstance(node.value, ast.Subscript | ast.BinOp):
+        target = node.targets[0]
+        if isinstance(target, ast.Name) and re.fullmatch("_?[A-Z][A-Za-z0-9]*[a-z]", target.id):
+            return target.id
+    return None
 
 
 def repeated_classes(source: Path = SOURCE) -> dict[str, list[str]]:
@@ -75,6 +125,10 @@ def main() -> int:
     wrong = [
         f"class {name} is defined in {' and '.join(paths)}: give each a name that says what it is"
         for name, paths in repeated_classes().items()
+    ]
+    wrong += [
+        f"type alias {name} is defined in {' and '.join(paths)}: define it once, or name each"
+        for name, paths in repeated_aliases().items()
     ]
     wrong += [f"module {path} is called by a verb: name what is in it" for path in gerunds()]
     sys.stdout.write("".join(f"{line}\n" for line in wrong))

@@ -1,8 +1,10 @@
-"""The check of names, a part of ``make check``, finds what it is for."""
+"""Checks of names and prose, which ``make check`` runs."""
 
 from pathlib import Path
 
-from tests.names_check import gerunds, repeated_classes
+import pytest
+from tests.names_check import gerunds, repeated_aliases, repeated_classes
+from tests.prose_check import turns_in
 
 
 def package(folder: Path, **modules: str) -> Path:
@@ -27,6 +29,37 @@ def test_a_class_name_that_exists_twice_is_found(tmp_path: Path) -> None:
     )
 
     assert found == {"Plan": ["a.py", "b/c.py"]}
+
+
+def test_type_alias_that_is_defined_twice_is_found(tmp_path: Path) -> None:
+    """Constants and private aliases may share their names."""
+    folder = package(
+        tmp_path,
+        a="Fees = dict[str, int]\n_Row = list[int]\nMAX = SIZES[0]\n",
+        b="Fees = list[int]\n_Row = list[str]\nMAX = SIZES[1]\n",
+    )
+
+    assert repeated_aliases(folder) == {"Fees": ["a.py", "b.py"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        ('"""Rules of pods."""\n', []),
+        ('"""What a pod is."""\n', [(1, "module docstring opens with 'What'")]),
+        ('"""Rules of pods.\n\nNobody is told.\n"""\n', [(3, "Nobody"), (3, "told")]),
+        ('"""Rules."""\n\nX = 1  # whoever asks\n', [(3, "whoever")]),
+        ('"""Rules of ``nobody``, which an original says: "gone"."""\n', [(1, "says")]),
+    ],
+)
+def test_private_idiom_in_docstrings_and_comments_is_found(
+    tmp_path: Path, text: str, places: list[tuple[int, str]]
+) -> None:
+    """Quoted texts, in double back quotes or quotation marks, are not checked."""
+    path = tmp_path / "a.py"
+    path.write_text(text)
+
+    assert turns_in(path) == places
 
 
 def test_kinds_of_the_api_may_share_a_name_but_only_among_themselves(tmp_path: Path) -> None:

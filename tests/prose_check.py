@@ -1,0 +1,130 @@
+"""Check of prose: plain technical English in docstrings, comments and texts of the package.
+
+``python -m tests.prose_check`` prints each place, and exits 1 if there is one; ``make check`` runs
+it.  It looks for turns that no reference documentation of the field uses, and for module docstrings
+that open with a question word.  It can't recognize good prose, only these turns.
+"""
+
+import ast
+import io
+import re
+import sys
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+#: Folders and files that are checked.
+CHECKED = ("src/koordinator", "tests", "benchmarks", "examples")
+
+#: Folders that have not been rewritten yet; the list only gets shorter.
+PENDING: tuple[str, ...] = (
+    "src/koordinator/api",
+    "src/koordinator/cli",
+    "src/koordinator/cluster",
+    "src/koordinator/dashboard",
+    "src/koordinator/descheduler",
+    "src/koordinator/device_daemon",
+    "src/koordinator/domain",
+    "src/koordinator/foundation",
+    "src/koordinator/hadoop",
+    "src/koordinator/host",
+    "src/koordinator/koordlet",
+    "src/koordinator/manager",
+    "src/koordinator/process",
+    "src/koordinator/scheduler",
+    "src/koordinator/simulator",
+    "src/koordinator/testing",
+    "src/koordinator/vgpu_monitor",
+    "src/koordinator/yarn",
+    "tests",
+    "benchmarks",
+    "examples",
+)
+
+#: Turns that are checked in docstrings and comments.
+TURNS = re.compile(
+    r"\b(nobody|somebody|everybody|anybody|whoever|whomever|told|tells?|said|says|heard|hears?|"
+    r"heed\w*|anew|gone|be it|be they|so it is|of which|of whom|as far as|ha(?:s|ve) a say|"
+    r"would do|will do|that of the|those of|what is so|all the same|likewise|lets?|lay down|"
+    r"laid down|stands? for|made of it|gives? way|comes? again|signs? of life|knows? of|"
+    r"asks? for|asked for|is meant|goes by|thereof|thereby|whereof|wherein|hitherto)\b"
+    r"|accepted (?:is|are)\b|\belse (?:it|they) (?:is|are)\b",
+    re.IGNORECASE,
+)
+
+#: Turns that are checked in every text of the package: messages, events, help.
+TURNS_OF_MESSAGES = re.compile(
+    r"\b(nobody|somebody|everybody|anybody|whoever|heed\w*|anew|be it|has a say|what is so|"
+    r"all the same|sign of life)\b|\baccepted (?:is|are)\b",
+    re.IGNORECASE,
+)
+
+QUESTION = re.compile(r"(What|Which|Who|How|Whether|Where|Why|Whose|When)\b")
+
+#: What a line may contain although it matches, since an original or a format spells it so.
+QUOTED = re.compile(r"``[^`]*``|\"[^\"]*\"")
+
+Place = tuple[int, str]
+
+
+def turns_in(path: Path) -> list[Place]:
+    """Return line number and turn of every place in a Python file, by line."""
+    source = path.read_text("utf-8")
+    tree = ast.parse(source)
+    docstrings = list(_docstrings(tree))
+    places = [place for node in docstrings for place in _matches(TURNS, node)]
+    opening = QUESTION.match(ast.get_docstring(tree) or "")
+    if opening:
+        places.append((1, f"module docstring opens with {opening.group()!r}"))
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            comment = ast.Constant(token.string, lineno=token.start[0])
+            places += _matches(TURNS, comment)
+    if path.is_relative_to(ROOT / "src"):
+        texts = [node for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+        for node in texts:
+            if isinstance(node.value, str) and node not in docstrings:
+                places += _matches(TURNS_OF_MESSAGES, node)
+    return sorted(places)
+
+
+def _docstrings(tree: ast.Module) -> Iterator[ast.Constant]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0] if node.body else None
+            value = first.value if isinstance(first, ast.Expr) else None
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                yield value
+
+
+def _matches(pattern: re.Pattern[str], node: ast.Constant) -> Iterator[Place]:
+    text = QUOTED.sub(lambda quoted: " " * len(quoted.group()), str(node.value))
+    for match in pattern.finditer(text):
+        yield node.lineno + text.count("\n", 0, match.start()), match.group()
+
+
+def checked_files() -> Iterator[Path]:
+    """Yield every Python file that is checked, in order of path."""
+    pending = tuple(ROOT / each for each in PENDING)
+    itself = Path(__file__)
+    for folder in CHECKED:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            if path != itself and not any(path.is_relative_to(each) for each in pending):
+                yield path
+
+
+def main() -> int:
+    """Print every place; return the exit status."""
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line}: {turn}"
+        for path in checked_files()
+        for line, turn in turns_in(path)
+    ]
+    sys.stdout.write("".join(f"{line}\n" for line in wrong))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
