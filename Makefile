@@ -25,6 +25,7 @@ check: $(READY)
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.names_check
 	$(BIN)/python -m tests.prose_check
+	$(BIN)/python -m tests.sources_check
 
 # Random mixed worlds through the whole scheduler, for so many seconds, and every property test with
 # new examples. Each run takes seeds of its own; SEED repeats one.

@@ -1,10 +1,11 @@
-"""Checks of names and prose, which ``make check`` runs."""
+"""Checks of names, prose and upstream sources, which ``make check`` runs."""
 
 from pathlib import Path
 
 import pytest
 from tests.names_check import gerunds, repeated_aliases, repeated_classes
 from tests.prose_check import turns_in
+from tests.sources_check import UpstreamName, named_sources, verify
 
 
 def package(folder: Path, **modules: str) -> Path:
@@ -76,3 +77,31 @@ def test_a_module_that_is_called_by_a_verb_is_found(tmp_path: Path) -> None:
     folder = package(tmp_path, **dict.fromkeys(names, ""))
 
     assert gerunds(folder) == ["gang_placing.py", "judging.py", "telling/why.py"]
+
+
+def test_upstream_name_without_verification_is_found(tmp_path: Path) -> None:
+    """Paths and identifiers belong to the repository that is named before them."""
+    package(
+        tmp_path,
+        a='"""Rules.\n\nSource: koordinator pkg/a.go, ``Fit``; k8s.io/api core/v1;\n'
+        'kubernetes pkg/b, ``Score``.\n"""\n',
+        b='"""Rules, ``Other``.\n\nSource: HAMi pkg/c.go.\n"""\n',
+    )
+
+    assert named_sources(tmp_path) == {
+        ("koordinator", "pkg/a.go"): "a.py",
+        ("koordinator", "Fit"): "a.py",
+        ("kubernetes", "pkg/b"): "a.py",
+        ("kubernetes", "Score"): "a.py",
+    }
+
+
+def test_name_is_verified_in_a_checkout_of_its_repository(tmp_path: Path) -> None:
+    """An identifier may be qualified; every part of it has to exist."""
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg/a.go").write_text("func (p *Plugin) Fit() {}\n")
+    names = [
+        UpstreamName("koordinator", text) for text in ("pkg/a.go", "pkg/b.go", "Plugin.Fit", "fit")
+    ]
+
+    assert verify(names, {"koordinator": tmp_path}) == {names[0], names[2]}

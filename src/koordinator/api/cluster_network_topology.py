@@ -1,7 +1,7 @@
 """The layers of the network between nodes: which racks, blocks and halls there are.
 
 Source: koordinator apis/scheduling/v1alpha1/cluster_network_topology_types.go;
-pkg/scheduler/plugins/coscheduling/networktopology (how the tree is made).
+pkg/scheduler/frameworkext/networktopology/tree.go (construction of the tree).
 """
 
 from typing import ClassVar

@@ -1,7 +1,7 @@
 """What the agent of another runtime on the node, such as YARN's, is asked over its socket.
 
 Fields without a value are written all the same, as the original's are.
-Source: yarn-copilot pkg/copilot-agent/server/server.go; koordinator koordlet, ``CopilotAgent``.
+Source: yarn-copilot pkg/copilot-agent/server/server.go; CopilotAgent of koordlet.
 """
 
 import datetime as dt

@@ -1,7 +1,7 @@
 """The compatibility level: the release of Kubernetes whose decisions are reproduced.
 
 Defaults of feature gates, formulas, plugins and messages follow from it.
-Source: kubernetes component-base compatibility (``--emulated-version``), apimachinery
+Source: k8s.io/component-base compatibility (``--emulated-version``), k8s.io/apimachinery
 pkg/util/version; the answer of an API server to ``/version``.
 """
 

@@ -1,10 +1,10 @@
 """Which plugins run at which extension point, in which order and with which weight.
 
 Works on names alone: what a plugin implements is told by the caller.
-Source: kubernetes pkg/scheduler apis/config/v1/default_plugins.go, ``mergePlugins``;
+Source: kubernetes pkg/scheduler/apis/config/v1/default_plugins.go, ``mergePlugins``;
 framework/runtime/framework.go, ``updatePluginList``, ``expandMultiPointPlugins``,
-``getScoreWeights``; apis/config/validation/validation.go, ``validateCommonQueueSort``; koordinator
-pkg/scheduler/frameworkext/defaultprofile/profile.go.
+``getValidScoreWeights``; pkg/scheduler/apis/config/validation/validation.go,
+``validateCommonQueueSort``; koordinator pkg/scheduler/frameworkext/defaultprofile/profile.go.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

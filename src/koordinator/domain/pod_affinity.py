@@ -1,7 +1,7 @@
 """Which pods an affinity term or a spread constraint speaks of.
 
-Source: kubernetes pkg/scheduler/framework/types.go ``AffinityTerm.Matches`` and
-``newAffinityTerm``; matchLabelKeys as in pkg/registry/core/pod/strategy.go.
+Source: k8s.io/kube-scheduler framework/types.go, ``AffinityTerm.Matches`` and
+``newAffinityTerm``; kubernetes matchLabelKeys as in pkg/registry/core/pod/strategy.go.
 """
 
 from collections.abc import Mapping, Sequence

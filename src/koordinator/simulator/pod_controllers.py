@@ -4,7 +4,7 @@ Names end in hashes of their owner instead of chance: the same input makes the s
 
 Source: kubernetes pkg/controller/controller_utils.go ``GetPodFromTemplate``; deployment/sync.go;
 daemon/util/daemonset_util.go; statefulset/stateful_set_utils.go; job/job_controller.go,
-indexed_job_utils.go; apiserver pkg/storage/names/generate.go.
+indexed_job_utils.go; k8s.io/apiserver pkg/storage/names/generate.go.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -2,7 +2,7 @@
 
 Those of Koordinator are off by default, but for ``ON_BY_DEFAULT``; those of Kubernetes are as in
 the release whose behaviour is reproduced.
-Source: koordinator pkg/features/scheduler_features.go, features.go; kubernetes component-base
+Source: koordinator pkg/features/scheduler_features.go, features.go; k8s.io/component-base
 featuregate/feature_gate.go ``unsafeSetFromMap``.
 """
 

@@ -4,7 +4,7 @@ The kubelet has no watch: it is asked for all of its pods, in an interval and wh
 that the machine has other pods than before.  Who answers has to have a certificate of this node
 before it is told who we are.
 Source: koordinator pkg/koordlet/statesinformer/impl/kubelet_stub.go, states_pods.go; kubernetes
-pkg/kubelet/server/server.go (``/pods``), pkg/kubelet/certificate/bootstrap.go (kubelet.crt).
+pkg/kubelet/server/server.go (``/pods``), pkg/kubelet/certificate/kubelet.go (kubelet.crt).
 """
 
 import asyncio

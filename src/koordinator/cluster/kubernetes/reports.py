@@ -2,7 +2,7 @@
 
 They hardly slow a binding: while bindings wait for their turn, reports trickle at a rate of their
 own.  Only so many wait; then the oldest events are forgotten first.
-Source: kubernetes pkg/scheduler/framework/api_dispatcher (one waiting call per pod);
+Source: kubernetes pkg/scheduler/backend/api_dispatcher (one waiting call per pod);
 k8s.io/client-go tools/events (an event that exists is patched).
 """
 

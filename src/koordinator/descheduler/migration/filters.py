@@ -3,7 +3,7 @@
 Some refusals last as long as the pod and the configuration are as they are: a job about such a pod
 fails.  The others pass: a job waits for them.
 Source: koordinator pkg/descheduler/controllers/migration/arbitrator/filter.go,
-pkg/descheduler/evictions/evictions.go; sigs.k8s.io/descheduler pkg/utils/pod.go.
+pkg/descheduler/evictions/evictions.go; kubernetes-sigs/descheduler pkg/utils/pod.go.
 """
 
 from collections.abc import Callable, Iterable

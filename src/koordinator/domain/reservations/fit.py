@@ -1,7 +1,7 @@
 """Whether a pod fits into a reservation and what its node has besides.
 
 Source: koordinator pkg/scheduler/plugins/reservation/plugin.go, ``fitsNode``, ``fitsReservation``;
-scoring.go, ``scoreReservation``.  One difference: what owners took beyond the reservation stays
+scoring.go, ``ScoreReservation``.  One difference: what owners took beyond the reservation stays
 charged to the node; the original takes it off, too.
 """
 

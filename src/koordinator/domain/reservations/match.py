@@ -1,8 +1,8 @@
 """Whether a pod may use a reservation.
 
 Source: koordinator pkg/scheduler/plugins/reservation/transformer.go,
-``checkReservationMatchedOrIgnored``; pkg/util/reservation/reservation_affinity.go;
-apis/extension/reservation.go, ``ExactMatchReservation``.
+``checkReservationMatchedOrIgnored``; pkg/util/reservation/reservation.go,
+``GetRequiredReservationAffinity``; apis/extension/reservation.go, ``ExactMatchReservation``.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """A copilot behind a Unix socket.
 
-Source: koordinator koordlet, ``CopilotAgent.KillContainerByResource``.
+Source: ``CopilotAgent.KillContainerByResource`` of koordlet.
 """
 
 import http.client

@@ -1,7 +1,7 @@
 """A container runtime behind the socket on which the kubelet asks it: CRI, gRPC without TLS.
 
 Needs grpcio, which the extra ``cri`` installs.
-Source: kubernetes cri-api pkg/apis/runtime/v1/api.proto.
+Source: k8s.io/cri-api pkg/apis/runtime/v1/api.proto.
 """
 
 from collections.abc import Mapping, Sequence

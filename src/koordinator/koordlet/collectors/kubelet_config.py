@@ -1,6 +1,6 @@
 """The configuration of the kubelet, as far as its cgroups depend on it.
 
-Source: kubernetes staging/src/k8s.io/kubelet/config/v1beta1/types.go; cmd/kubelet/app/options.
+Source: k8s.io/kubelet config/v1beta1/types.go; kubernetes cmd/kubelet/app/options.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """All hooks: path, name, which objects they see, and by which gate they are on.
 
-Source: koordinator config/webhook/manifests.yaml; pkg/webhook/add_*.go.
+Source: koordinator config/webhook/manifests.yaml; pkg/webhook.
 """
 
 from collections.abc import Callable, Sequence

@@ -5,7 +5,8 @@ of its rejectors finds helpful, then for the rest of its backoff.  Time is an ar
 run backwards.  Nothing here blocks, logs or decides on which node a pod runs.
 
 Source: kubernetes v1.35 pkg/scheduler/backend/queue/scheduling_queue.go.  Different here: a pod
-that is removed in flight is forgotten at once, and ``max_unschedulable_s`` is exact, not a scan.
+that is removed in flight is forgotten immediately, and the maximum time in the unschedulable pool
+is exact, not a scan.
 """
 
 from collections import Counter

@@ -1,7 +1,7 @@
-"""What the scheduler tells about a node: its pods, and what is taken and left.
+"""Page of a node: its pods, its allocated and its free amounts.
 
-Source: koordinator pkg/scheduler/frameworkext/services/node.go (fields; some are spelt as in Go).
-The terms of a pod's affinity are in its spec; a generation, which tells when to copy, is not kept.
+Source: koordinator pkg/scheduler/frameworkext/services/services.go (fields; some are spelled as in
+Go).  Terms of a pod's affinity stay in its spec.  The generation for copies is left out.
 """
 
 from collections import Counter

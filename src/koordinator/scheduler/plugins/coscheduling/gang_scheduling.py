@@ -4,8 +4,8 @@ Where a profile has Coscheduling, that one keeps these gangs too, and this plugi
 Different from the original: the members of a gang are decided together, so that two gangs never
 hold places that both need.
 
-Source: kubernetes pkg/scheduler/framework/plugins/gangscheduling; backend/workloadmanager
-``DefaultSchedulingTimeoutDuration``.
+Source: kubernetes pkg/scheduler/framework/plugins/gangscheduling,
+``permitTimeoutDuration``.
 """
 
 from dataclasses import dataclass, replace
