@@ -26,6 +26,7 @@ check: $(READY)
 	$(BIN)/python -m tests.names_check
 	$(BIN)/python -m tests.prose_check
 	$(BIN)/python -m tests.sources_check
+	$(BIN)/python -m tests.pages_check
 
 # Random mixed worlds through the whole scheduler, for so many seconds, and every property test with
 # new examples. Each run takes seeds of its own; SEED repeats one.

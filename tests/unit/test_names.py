@@ -1,9 +1,10 @@
-"""Checks of names, prose and upstream sources, which ``make check`` runs."""
+"""Checks of names, prose, upstream sources and pages, which ``make check`` runs."""
 
 from pathlib import Path
 
 import pytest
 from tests.names_check import gerunds, repeated_aliases, repeated_classes
+from tests.pages_check import missing_paths
 from tests.prose_check import turns_in
 from tests.sources_check import UpstreamName, named_sources, verify
 
@@ -105,3 +106,15 @@ def test_name_is_verified_in_a_checkout_of_its_repository(tmp_path: Path) -> Non
     ]
 
     assert verify(names, {"koordinator": tmp_path}) == {names[0], names[2]}
+
+
+def test_path_or_link_of_a_page_that_names_nothing_is_found(tmp_path: Path) -> None:
+    """Code blocks, other repositories' paths and images are not checked."""
+    page = tmp_path / "page.md"
+    page.write_text(
+        "`scheduler/contract/` `scheduler/no/` `pkg/a.go` `foundation/nothing.py`\n"
+        "[here](page.md) [there](https://example.com) [away](other.md#part)\n"
+        "```\n`scheduler/neither/`\n```\n"
+    )
+
+    assert [*missing_paths(page)] == ["other.md", "scheduler/no/", "foundation/nothing.py"]
