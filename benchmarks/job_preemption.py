@@ -22,9 +22,9 @@ from koordinator.api.pod import Container, Pod, PodSpec, PodStatus
 from koordinator.api.pod_group import PodGroup, PodGroupSpec
 from koordinator.cli.main import spare_the_collector
 from koordinator.foundation.quantity import Quantity
-from koordinator.scheduler.contract import PostFilterResult
 from koordinator.scheduler.cycle.job_headroom import free_headroom
 from koordinator.scheduler.loop import SchedulerOptions
+from koordinator.scheduler.post_filter import PostFilterResult
 from koordinator.simulator import Embedded
 
 NODES, PODS, CPUS = 5_000, 8, 64

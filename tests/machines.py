@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from koordinator.api.annotations.numa import CpuInfo
-from koordinator.domain.cpus.cpu_list import parse_cpu_list
-from koordinator.domain.cpus.layout import CpuLayout, layout_of
-from koordinator.domain.numa.ledger import NumaLedger
-from koordinator.domain.numa.node import NumaNode
+from koordinator.foundation.cpu_list import parse_cpu_list
+from koordinator.scheduler.rules.cpus.layout import CpuLayout, layout_of
+from koordinator.scheduler.rules.numa.ledger import NumaLedger
+from koordinator.scheduler.rules.numa.node import NumaNode
 
 GIB = 1 << 30
 

@@ -15,10 +15,10 @@ from koordinator.api.kubescheduler import FeatureGates, decode_configuration
 from koordinator.api.meta import KubeObject
 from koordinator.api.namespace import Namespace
 from koordinator.api.pod import Pod
-from koordinator.domain.audit.workload_life import AlertLimits
 from koordinator.foundation.errors import NotFoundError
 from koordinator.scheduler.features.audit import Audit
 from koordinator.scheduler.features.auditor import AuditorMetrics, WorkloadAuditor
+from koordinator.scheduler.features.auditor.workload_life import AlertLimits
 from koordinator.scheduler.features.metrics import SchedulerMetrics
 from koordinator.scheduler.loop import SchedulerOptions
 from koordinator.scheduler.snapshot import ClusterState

@@ -12,7 +12,7 @@ from koordinator.api.annotations.quota import QueueOrder, QueuePolicy
 from koordinator.api.codec import decode
 from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.kubescheduler import ElasticQuotaArgs
-from koordinator.domain.job_queues import QueueRules
+from koordinator.scheduler.rules.job_queues import QueueRules
 
 PAGE = (Path(__file__).parents[2] / "docs/how-to/queue-jobs.md").read_text("utf-8")
 

@@ -15,12 +15,12 @@ from rich.text import Text
 
 from koordinator.api.device import DeviceType
 from koordinator.api.resource_names import CPU, MEMORY
-from koordinator.domain.cpus.cpu_list import cpu_ids, format_cpu_list
-from koordinator.domain.cpus.layout import CpuLayout
 from koordinator.domain.devices.amounts import RATIO
 from koordinator.domain.devices.model import DeviceGroup
-from koordinator.domain.numa.node import NumaNode
+from koordinator.foundation.cpu_list import cpu_ids, format_cpu_list
 from koordinator.foundation.quantity import Quantity
+from koordinator.scheduler.rules.cpus.layout import CpuLayout
+from koordinator.scheduler.rules.numa.node import NumaNode
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod
 
 FREE, UNUSABLE = "·", "#"

@@ -34,9 +34,9 @@ from koordinator.cli.flags import (
     parse_bool,
 )
 from koordinator.cli.output import Output
-from koordinator.domain.audit.workload_life import AlertLimits
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError
+from koordinator.scheduler.features.auditor.workload_life import AlertLimits
 
 if TYPE_CHECKING:
     from koordinator.process.tls_terms import TlsTerms

@@ -16,10 +16,10 @@ from koordinator.dashboard.components import ComponentHealth
 from koordinator.dashboard.overview import ClusterOverview
 from koordinator.dashboard.queries import is_waiting, objects_of, quota_rules
 from koordinator.dashboard.redaction import Redactor
-from koordinator.domain.cpus.cpu_list import cpu_ids
 from koordinator.domain.gangs import GangDefaults, GangSummary, gang_summaries
 from koordinator.domain.quota.tree_report import counted_quotas
 from koordinator.foundation.clock import to_epoch_s
+from koordinator.foundation.cpu_list import cpu_ids
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.snapshot import ClusterState
 

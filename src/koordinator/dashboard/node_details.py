@@ -4,13 +4,13 @@ from typing import Any
 
 from koordinator.api.device import DeviceType
 from koordinator.dashboard.access import ViewScope
-from koordinator.domain.cpus.cpu_list import cpu_ids, format_cpu_list
 from koordinator.domain.devices.amounts import RATIO
 from koordinator.domain.devices.model import DeviceGroup
-from koordinator.domain.numa.node import NumaNode
+from koordinator.foundation.cpu_list import cpu_ids, format_cpu_list
 from koordinator.foundation.errors import NotFoundError
 from koordinator.scheduler.diagnosis import quantity
 from koordinator.scheduler.loop.handle import SchedulerHandle
+from koordinator.scheduler.rules.numa.node import NumaNode
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod
 
 MOST_PARTITIONS = 64

@@ -21,8 +21,8 @@ from koordinator.api.node import Node
 from koordinator.api.pod import Container, Pod
 from koordinator.api.reservation import Reservation
 from koordinator.api.resource_names import CPU, CURRENT_BATCH_NAMES, CURRENT_DEVICE_NAMES
-from koordinator.domain.cpus.cpu_list import parse_cpu_list
-from koordinator.domain.reservations.reserve_pod import reserve_pod, without_internal_keys
+from koordinator.domain.reserve_pod import reserve_pod, without_internal_keys
+from koordinator.foundation.cpu_list import parse_cpu_list
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
 

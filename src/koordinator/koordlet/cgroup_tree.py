@@ -11,7 +11,7 @@ from koordinator.domain.cgroups.files import (
     spell,
 )
 from koordinator.domain.cgroups.layout import CgroupDriver, CgroupLayout, layout_of
-from koordinator.domain.cpus.cpu_list import parse_cpu_list
+from koordinator.foundation.cpu_list import parse_cpu_list
 from koordinator.foundation.errors import HostError, InputError, MissingFileError
 from koordinator.host.port import Files
 

@@ -17,15 +17,11 @@ from koordinator.api.node_metric import NodeMetric
 from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.pod import RESIZE_PENDING, ContainerStatus, Pod, PodStatus
 from koordinator.api.reservation import Reservation
-from koordinator.domain.reservations.offer import ReservationOffer, offer_of, offer_of_pod
-from koordinator.domain.reservations.reserve_pod import (
-    holds_for_others,
-    is_reserve_pod,
-    spoken_name,
-)
+from koordinator.domain.reserve_pod import holds_for_others, is_reserve_pod, spoken_name
 from koordinator.domain.transforms import as_offered
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.contract import Action, ClusterEvent
+from koordinator.scheduler.rules.reservations.offer import ReservationOffer, offer_of, offer_of_pod
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod, PodAllocation, PodClass
 from koordinator.scheduler.snapshot.pod_allocation import KEYS, NO_ALLOCATION, read_pod_allocation
 

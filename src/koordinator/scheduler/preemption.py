@@ -16,7 +16,7 @@ from koordinator.api.policy import PodDisruptionBudget
 from koordinator.api.selectors import matches
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import ExtenderError
-from koordinator.scheduler.contract import (
+from koordinator.scheduler.post_filter import (
     Allows,
     Attempt,
     Member,

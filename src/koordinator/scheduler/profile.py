@@ -61,9 +61,9 @@ from koordinator.api.volume import (
 )
 from koordinator.api.workload import ReplicaSet, ReplicationController, StatefulSet
 from koordinator.domain.gangs import GROUP_KINDS, GangDefaults, WorkloadRefs
-from koordinator.domain.plugin_lists import DEFAULT_PRE_BIND, merge_profiles, stock_plugins
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.contract import ActivePlugin, PluginSpec, Profile, those_with
+from koordinator.scheduler.plugin_lists import DEFAULT_PRE_BIND, merge_profiles, stock_plugins
 from koordinator.scheduler.plugins import (
     coscheduling,
     default_binder,

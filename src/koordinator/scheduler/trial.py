@@ -18,8 +18,6 @@ from koordinator.api.reservation import Reservation
 from koordinator.api.schedule_explanation import ScheduleExplanation
 from koordinator.cluster.port import Cluster
 from koordinator.domain.placement_trial import Landing
-from koordinator.domain.reservations import lifecycle
-from koordinator.domain.reservations.offer import offer_of
 from koordinator.domain.transforms import as_scheduled, reserve_pod_as_scheduled
 from koordinator.foundation.clock import Clock, to_datetime
 from koordinator.foundation.errors import InputError
@@ -32,6 +30,8 @@ from koordinator.scheduler.features.gangs import GangFeature
 from koordinator.scheduler.features.nodes import NodePagesFeature
 from koordinator.scheduler.loop import Scheduler, SchedulerOptions
 from koordinator.scheduler.profile import WATCHED, build_profiles, watched_kinds
+from koordinator.scheduler.rules.reservations import lifecycle
+from koordinator.scheduler.rules.reservations.offer import offer_of
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod, PodAllocation, PodClass
 from koordinator.scheduler.transaction import Transaction
 

@@ -13,7 +13,7 @@ from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
 from koordinator.domain.dynamic_resources.missing_claims import NOT_MADE, template_to_create
 from koordinator.domain.gangs import gang_id, group_reference
-from koordinator.domain.reservations.reserve_pod import OVER, spoken_name
+from koordinator.domain.reserve_pod import OVER, spoken_name
 from koordinator.foundation.errors import InputError, NotFoundError
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.explain import Explanation

@@ -34,7 +34,6 @@ from koordinator.domain.recording import (
     compare,
 )
 from koordinator.domain.recording.reports import read_report
-from koordinator.domain.volume_claims import SELECTED_NODE
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import NotFoundError
 from koordinator.scheduler.contract import PluginSpec
@@ -42,6 +41,7 @@ from koordinator.scheduler.features.audit import Audit
 from koordinator.scheduler.ingest import is_over
 from koordinator.scheduler.loop import Bound, Evicted, Outcome, SchedulerOptions
 from koordinator.scheduler.loop.handle import SchedulerHandle
+from koordinator.scheduler.rules.volumes.volume_claims import SELECTED_NODE
 from koordinator.simulator.embedded import Embedded
 
 #: A pod that is bound later or earlier by less ends when it did: that much a network takes.

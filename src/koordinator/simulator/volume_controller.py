@@ -25,7 +25,8 @@ from koordinator.api.volume import (
 )
 from koordinator.cluster.memory.admission import WriteOperation, default_storage_class
 from koordinator.cluster.port import Cluster, EventType
-from koordinator.domain.volume_claims import (
+from koordinator.foundation.errors import AlreadyExistsError, NotFoundError
+from koordinator.scheduler.rules.volumes.volume_claims import (
     BIND_COMPLETED,
     BOUND_BY_CONTROLLER,
     NO_PROVISIONER,
@@ -41,7 +42,6 @@ from koordinator.domain.volume_claims import (
     storage_class_name,
     waits_for_pod,
 )
-from koordinator.foundation.errors import AlreadyExistsError, NotFoundError
 
 
 def _is_offered(volume: PersistentVolume) -> bool:

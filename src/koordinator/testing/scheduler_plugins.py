@@ -30,10 +30,10 @@ from koordinator.api.kubescheduler import decode_args
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
-from koordinator.domain.usage_kernels import judgements
 from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.contract import ActivePlugin, PluginExample, PluginSpec, Reads, Refusal
 from koordinator.scheduler.diagnosis import reasons_of
+from koordinator.scheduler.rules.usage_kernels import judgements
 from koordinator.scheduler.snapshot import ClusterState, PodClass, Snapshot
 from koordinator.testing.strategies import clusters, pods
 from koordinator.testing.worlds import placed_on, world

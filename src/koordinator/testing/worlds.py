@@ -22,7 +22,7 @@ from koordinator.api.pod import Pod
 from koordinator.api.policy import PodDisruptionBudget
 from koordinator.api.reservation import Reservation
 from koordinator.api.service import Service
-from koordinator.domain.reservations.reserve_pod import is_available, reserve_pod
+from koordinator.domain.reserve_pod import is_available, reserve_pod
 from koordinator.scheduler.ingest import Ingest
 from koordinator.scheduler.snapshot import ClusterState
 

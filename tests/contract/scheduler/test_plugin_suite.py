@@ -5,7 +5,6 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from koordinator.domain.usage_kernels import Balance
 from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.contract import (
     NoArgs,
@@ -15,6 +14,7 @@ from koordinator.scheduler.contract import (
     Rejections,
     Speed,
 )
+from koordinator.scheduler.rules.usage_kernels import Balance
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 from koordinator.testing.scheduler_plugins import plugin_contract
 

@@ -15,8 +15,9 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.foundation.faults import Fault
 from koordinator.scheduler import contract
-from koordinator.scheduler.contract import ActivePlugin, Attempt
+from koordinator.scheduler.contract import ActivePlugin
 from koordinator.scheduler.loop import SchedulerOptions
+from koordinator.scheduler.post_filter import Attempt
 from koordinator.scheduler.snapshot import PodClass
 from koordinator.simulator import Embedded
 

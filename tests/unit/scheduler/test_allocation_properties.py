@@ -17,10 +17,10 @@ from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.node import Node
 from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.pod import Pod
-from koordinator.domain.cpus.cpu_list import parse_cpu_list
-from koordinator.domain.numa.topology import read_topology
 from koordinator.domain.pod_requests import canonical
+from koordinator.foundation.cpu_list import parse_cpu_list
 from koordinator.foundation.quantity import Quantity
+from koordinator.scheduler.rules.numa.topology import read_topology
 from koordinator.scheduler.snapshot import ClusterState
 from koordinator.simulator import Embedded
 

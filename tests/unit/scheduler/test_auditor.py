@@ -10,9 +10,9 @@ from tests.worlds import START_S, node, placed_on, pod
 
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration
 from koordinator.api.pod import Pod, PodSchedulingGate
-from koordinator.domain.audit.workload_life import AlertLimits
 from koordinator.scheduler.features.auditor import AuditorMetrics, WorkloadAuditor
 from koordinator.scheduler.features.auditor.metrics import MOST_SERIES
+from koordinator.scheduler.features.auditor.workload_life import AlertLimits
 from koordinator.scheduler.features.metrics import SchedulerMetrics
 from koordinator.simulator import Embedded
 from koordinator.simulator.embedded import STOCK

@@ -17,10 +17,10 @@ from koordinator.api.pod import Pod
 from koordinator.api.volume import PersistentVolume, PersistentVolumeClaim
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.cluster.port import Binding
-from koordinator.domain.volume_claims import SELECTED_NODE
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import AlreadyExistsError, ClusterError, NotFoundError
 from koordinator.scheduler.loop import Bound, Scheduler, SchedulerOptions, Unschedulable
+from koordinator.scheduler.rules.volumes.volume_claims import SELECTED_NODE
 from koordinator.simulator import Embedded
 from koordinator.simulator.volume_controller import VolumeController
 

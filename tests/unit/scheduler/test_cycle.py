@@ -16,12 +16,18 @@ from koordinator.api.device import DeviceType
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration
 from koordinator.api.pod import Pod
 from koordinator.domain.devices.allocation import Taken
-from koordinator.domain.numa.ledger import NumaAllocation
-from koordinator.domain.usage_kernels import Balance, MeanShare, judge, judgements, shortfalls
 from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.errors import BugError
 from koordinator.scheduler.cycle import NodeChoice, SchedulingCycle
 from koordinator.scheduler.profile import build_profiles
+from koordinator.scheduler.rules.numa.ledger import NumaAllocation
+from koordinator.scheduler.rules.usage_kernels import (
+    Balance,
+    MeanShare,
+    judge,
+    judgements,
+    shortfalls,
+)
 from koordinator.scheduler.snapshot import ClusterState, PodAllocation
 from koordinator.scheduler.transaction import Transaction
 from koordinator.testing.scheduler_plugins import fingerprint

@@ -19,7 +19,7 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Container, ContainerPort, Pod
 from koordinator.api.reservation import Reservation
-from koordinator.domain.reservations.reserve_pod import is_available
+from koordinator.domain.reserve_pod import is_available
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.explain import NearNode, Remedy
 from koordinator.simulator import Embedded

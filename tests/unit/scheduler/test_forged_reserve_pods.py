@@ -8,7 +8,7 @@ from tests.worlds import embedded, node, pod
 
 from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
-from koordinator.domain.reservations.reserve_pod import INTERNAL_KEYS
+from koordinator.domain.reserve_pod import INTERNAL_KEYS
 from koordinator.simulator import Embedded
 
 TERMS = '{"preAllocation":{"preAllocationRequired":true},"name":"r","uid":"x"}'

@@ -14,10 +14,10 @@ from tests.worlds import START_S, embedded, node, pod
 from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.pod import Pod
 from koordinator.api.pod_group import PodGroup
-from koordinator.domain.job_queues import JobQueueCache
 from koordinator.scheduler.contract import QueueGate
 from koordinator.scheduler.features.quotas import JobQueueFeature
 from koordinator.scheduler.queue import QueueState, SchedulingQueue
+from koordinator.scheduler.rules.job_queues import JobQueueCache
 from koordinator.simulator import Embedded
 
 LABEL = PREFIX + "name"

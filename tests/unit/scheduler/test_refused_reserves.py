@@ -17,9 +17,6 @@ from koordinator.api.labels import NUMA_TOPOLOGY_POLICY
 from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
-from koordinator.domain.cpus.binding import POLICY_CONFLICT
-from koordinator.domain.numa.amplification import INSUFFICIENT_CPU
-from koordinator.domain.numa.policy import POLICY_MISMATCH
 from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.contract import (
     NOTHING,
@@ -34,6 +31,9 @@ from koordinator.scheduler.contract import (
 )
 from koordinator.scheduler.diagnosis import reasons_of
 from koordinator.scheduler.profile import build_profiles
+from koordinator.scheduler.rules.cpus.binding import POLICY_CONFLICT
+from koordinator.scheduler.rules.numa.amplification import INSUFFICIENT_CPU
+from koordinator.scheduler.rules.numa.policy import POLICY_MISMATCH
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 from koordinator.simulator import Embedded, default_configuration
 

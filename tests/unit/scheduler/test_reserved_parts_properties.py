@@ -22,7 +22,7 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
-from koordinator.domain.cpus.cpu_list import parse_cpu_list
+from koordinator.foundation.cpu_list import parse_cpu_list
 from koordinator.foundation.quantity import Quantity
 from koordinator.simulator import Embedded
 

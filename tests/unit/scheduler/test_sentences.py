@@ -16,23 +16,23 @@ ROOT = Path(koordinator.__file__).parent
 
 #: Where reasons are written down besides the plugins themselves.
 OTHERS = (
-    "domain/cpus/binding.py",
+    "scheduler/rules/cpus/binding.py",
     "domain/devices/requests.py",
     "domain/devices/share_restrictions.py",
     "domain/devices/shortage.py",
     "domain/gangs/cache.py",
     "domain/network/shortage.py",
-    "domain/numa/align.py",
-    "domain/numa/amplification.py",
-    "domain/numa/offer.py",
-    "domain/numa/policy.py",
-    "domain/numa/trial.py",
+    "scheduler/rules/numa/align.py",
+    "scheduler/rules/numa/amplification.py",
+    "scheduler/rules/numa/offer.py",
+    "scheduler/rules/numa/policy.py",
+    "scheduler/rules/numa/trial.py",
     "domain/dynamic_resources/missing_claims.py",
     "domain/quota/admission.py",
     "domain/quota/hooks.py",
-    "domain/reservations/fit.py",
-    "domain/reservations/remainder.py",
-    "domain/volume_claims.py",
+    "scheduler/rules/reservations/fit.py",
+    "scheduler/rules/reservations/remainder.py",
+    "scheduler/rules/volumes/volume_claims.py",
     "scheduler/features/gangs/topology.py",
 )
 #: Functions and tables that are in words already.

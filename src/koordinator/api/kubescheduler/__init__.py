@@ -1,6 +1,6 @@
 """The configuration file of the scheduler, as kube-scheduler and koord-scheduler take it.
 
-Types of the file only: which plugins run in which order is ``koordinator.domain.plugin_lists``.
+Types of the file only: which plugins run in which order is ``koordinator.scheduler.plugin_lists``.
 """
 
 from koordinator.api.kubescheduler.args_koordinator import (

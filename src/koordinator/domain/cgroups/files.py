@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Final
 
-from koordinator.domain.cpus.cpu_list import parse_cpu_list
+from koordinator.foundation.cpu_list import parse_cpu_list
 from koordinator.foundation.errors import InputError
 
 UNLIMITED: Final = -1

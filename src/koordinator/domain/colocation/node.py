@@ -28,8 +28,8 @@ from koordinator.domain.colocation.amounts import (
     CpuMemory,
     cpu_and_memory,
 )
-from koordinator.domain.cpus.cpu_list import parse_cpu_list
 from koordinator.domain.pod_requests import pod_requests
+from koordinator.foundation.cpu_list import parse_cpu_list
 from koordinator.foundation.errors import InputError
 
 _LOW = frozenset((PriorityBand.BATCH, PriorityBand.FREE))

@@ -14,8 +14,8 @@ from koordinator.api.resource_names import (
     GPU_MEMORY_RATIO,
     RDMA,
 )
+from koordinator.domain.amounts import read_amounts
 from koordinator.domain.devices.vendors import VENDORS
-from koordinator.domain.numa.amounts import read_amounts
 from koordinator.foundation.quantity import Quantity
 
 Amounts = tuple[int, ...]  # one per name of the device type, whole units

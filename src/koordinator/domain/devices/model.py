@@ -19,7 +19,7 @@ from koordinator.domain.devices.amounts import NAMES, Amounts
 from koordinator.domain.devices.masks import mask_of
 from koordinator.domain.devices.partitions import PartitionTable
 from koordinator.domain.devices.topology import Scopes
-from koordinator.domain.numa.masks import subsets, zones_of
+from koordinator.domain.numa_masks import subsets, zones_of
 from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.errors import InputError
 

@@ -30,7 +30,7 @@ from koordinator.domain.devices.model import (
 )
 from koordinator.domain.devices.partitions import check_partitions, partition_table
 from koordinator.domain.devices.vendors import vendor_named
-from koordinator.domain.numa.masks import MAX_ZONE
+from koordinator.domain.numa_masks import MAX_ZONE
 from koordinator.foundation.errors import InputError
 
 

@@ -21,8 +21,8 @@ from koordinator.api.qos import QosClass
 from koordinator.cluster.port import Cluster
 from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.domain.cgroups.layout import CgroupLayout
-from koordinator.domain.cpus.cpu_list import format_cpu_list
 from koordinator.foundation.clock import Clock
+from koordinator.foundation.cpu_list import format_cpu_list
 from koordinator.foundation.errors import HostError
 from koordinator.host.container_runtime import ContainerRuntime
 from koordinator.host.copilot import Copilot

@@ -20,7 +20,7 @@ from koordinator.api.core import ResourceList
 from koordinator.api.node_metric import NodeMetricStatus, ResourceMap
 from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY, MID_CPU, MID_MEMORY
 from koordinator.domain.cgroups.files import CgroupFile
-from koordinator.domain.cpus.cpu_list import cpu_ids
+from koordinator.foundation.cpu_list import cpu_ids
 from koordinator.koordlet.collectors.cpi import CYCLE, INSTRUCTION
 from koordinator.koordlet.collectors.pressure import Pressures
 from koordinator.koordlet.hooks.oom_score import plan_oom_scores

@@ -5,7 +5,7 @@ Documentation/admin-guide/cputopology.rst.
 """
 
 from koordinator.api.annotations.numa import CpuInfo
-from koordinator.domain.cpus.cpu_list import cpu_ids, parse_cpu_list
+from koordinator.foundation.cpu_list import cpu_ids, parse_cpu_list
 from koordinator.foundation.errors import HostError, InputError
 from koordinator.host.port import Files
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from koordinator.domain.cpus.cpu_list import parse_cpu_list
+from koordinator.foundation.cpu_list import parse_cpu_list
 from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import HostError, InputError
 from koordinator.host.port import Files

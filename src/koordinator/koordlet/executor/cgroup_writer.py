@@ -19,8 +19,8 @@ from koordinator.domain.cgroups.files import (
     is_same,
     parse_number,
 )
-from koordinator.domain.cpus.cpu_list import format_cpu_list, parse_cpu_list
 from koordinator.foundation.clock import Clock, SystemClock
+from koordinator.foundation.cpu_list import format_cpu_list, parse_cpu_list
 from koordinator.foundation.errors import HostError, InputError, MissingFileError
 from koordinator.koordlet.cgroup_tree import CgroupTree
 from koordinator.koordlet.intents import SetCgroup

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from koordinator.api.qos import KubeQos, QosClass
 from koordinator.api.resource_names import CPU
 from koordinator.domain.cgroups.files import UNLIMITED, CgroupFile, quota_of_milli
-from koordinator.domain.cpus.cpu_list import format_cpu_list, parse_cpu_list
 from koordinator.domain.pod_requests import pod_limits
+from koordinator.foundation.cpu_list import format_cpu_list, parse_cpu_list
 from koordinator.foundation.errors import InputError
 from koordinator.koordlet.intents import Intent, SetCgroup
 from koordinator.koordlet.view.cpu_pools import CpuPools, cpu_pools

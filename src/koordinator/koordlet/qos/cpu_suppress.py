@@ -12,7 +12,7 @@ from koordinator.api.node_slo import HostApplication
 from koordinator.api.qos import QosClass
 from koordinator.domain.cgroups.files import CFS_PERIOD_US, UNLIMITED, CgroupFile
 from koordinator.domain.cgroups.layout import BESTEFFORT_BASE
-from koordinator.domain.cpus.cpu_list import format_cpu_list
+from koordinator.foundation.cpu_list import format_cpu_list
 from koordinator.koordlet.intents import Intent, SetCgroup
 from koordinator.koordlet.metrics import Metric
 from koordinator.koordlet.qos.cpu_choice import choose_cpus

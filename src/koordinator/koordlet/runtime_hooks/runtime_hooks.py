@@ -10,8 +10,8 @@ from enum import StrEnum
 from typing import Final, Protocol, TypeVar
 
 from koordinator.api.qos import QosClass
-from koordinator.domain.cpus.cpu_list import parse_cpu_list
 from koordinator.foundation.clock import Clock
+from koordinator.foundation.cpu_list import parse_cpu_list
 from koordinator.foundation.errors import HostError, InputError
 from koordinator.host.port import Files
 from koordinator.host.roots import Roots

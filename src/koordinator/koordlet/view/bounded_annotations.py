@@ -44,7 +44,6 @@ from koordinator.api.pod import Pod
 from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY, CPU
 from koordinator.api.resource_qos import MemorySettings, ResctrlQos
 from koordinator.domain.colocation.overlay import overlaid
-from koordinator.domain.cpus.cpu_list import lowest, parse_cpu_list
 from koordinator.domain.devices.amounts import NAMES, amounts_of
 from koordinator.domain.devices.requests import (
     DeviceRequest,
@@ -53,6 +52,7 @@ from koordinator.domain.devices.requests import (
 )
 from koordinator.domain.pod_requests import pod_requests
 from koordinator.domain.resized_pods import least_requests
+from koordinator.foundation.cpu_list import lowest, parse_cpu_list
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from koordinator.api.annotations.numa import CpuSharedPool
 from koordinator.api.qos import QosClass
-from koordinator.domain.cpus.cpu_list import format_cpu_list
+from koordinator.foundation.cpu_list import format_cpu_list
 from koordinator.koordlet.view.node_view import NodeView
 
 

@@ -5,8 +5,8 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from koordinator.domain.usage_kernels import RowUsage
 from koordinator.foundation.arrays import IntArray
+from koordinator.scheduler.rules.usage_kernels import RowUsage
 from koordinator.scheduler.snapshot import PodClass, Snapshot
 
 

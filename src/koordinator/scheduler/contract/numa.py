@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from koordinator.domain.numa.hints import ResourceHints
-from koordinator.domain.numa.rows_align import OtherHints
 from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.contract.results import Refusal
 from koordinator.scheduler.contract.speed import Speed
+from koordinator.scheduler.rules.numa.hints import ResourceHints
+from koordinator.scheduler.rules.numa.rows_align import OtherHints
 from koordinator.scheduler.snapshot import PodClass, Snapshot
 
 

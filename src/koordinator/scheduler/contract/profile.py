@@ -7,13 +7,13 @@ from functools import cached_property
 from typing import Any, Generic, TypeVar, cast
 
 from koordinator.api.kubescheduler import PluginArgs
-from koordinator.domain.usage_kernels import Formula, Judgements
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.scheduler.contract.events import EventHint
 from koordinator.scheduler.contract.example import PluginExample
 from koordinator.scheduler.contract.plugin import METHODS, SchedulingPlugin
 from koordinator.scheduler.contract.results import MAX_SCORE, Reads
 from koordinator.scheduler.contract.speed import Speed
+from koordinator.scheduler.rules.usage_kernels import Formula, Judgements
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 
 #: Extension point -> the method that implements it.

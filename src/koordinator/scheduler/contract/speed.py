@@ -4,8 +4,8 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, fields
 from enum import Enum, auto
 
-from koordinator.domain.usage_kernels import Formula
 from koordinator.foundation.arrays import BoolArray, IntArray
+from koordinator.scheduler.rules.usage_kernels import Formula
 from koordinator.scheduler.snapshot import PodClass, Snapshot
 
 

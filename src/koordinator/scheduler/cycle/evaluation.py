@@ -13,10 +13,10 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from koordinator.domain.usage_kernels import judgements
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import ActivePlugin, Arithmetic, Profile, Reads
+from koordinator.scheduler.rules.usage_kernels import judgements
 from koordinator.scheduler.snapshot import ClusterState, Loans, PodClass, Snapshot
 
 #: Memory that kept evaluations may take; the ones unused for longest go first, and those unused

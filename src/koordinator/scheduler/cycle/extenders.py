@@ -18,9 +18,10 @@ from koordinator.api.pod import Pod
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.errors import ExtenderError
 from koordinator.foundation.memo import Memo
-from koordinator.scheduler.contract import EXTENDER, MAX_SCORE, ProposedVictims, SchedulerExtender
+from koordinator.scheduler.contract import EXTENDER, MAX_SCORE, SchedulerExtender
 from koordinator.scheduler.cycle.scorecard import Scorecard
 from koordinator.scheduler.diagnosis import Diagnosis
+from koordinator.scheduler.post_filter import ProposedVictims
 from koordinator.scheduler.snapshot import ClusterState, PodClass
 
 MAX_EXTENDER_SCORE = 10  # by convention; more is let through, as kube-scheduler does

@@ -12,15 +12,7 @@ import numpy as np
 from koordinator.api.policy import PodDisruptionBudget
 from koordinator.domain.gangs import GangCache
 from koordinator.foundation.arrays import IntArray
-from koordinator.scheduler.contract import (
-    Allows,
-    Lack,
-    Member,
-    PostFilterResult,
-    Profile,
-    Reads,
-    Refusal,
-)
+from koordinator.scheduler.contract import Profile, Reads, Refusal
 from koordinator.scheduler.cycle.evaluation import compared, compile_program, view_for
 from koordinator.scheduler.cycle.job_trial import StateTrial, concerned
 from koordinator.scheduler.cycle.rivals import Nominations
@@ -34,6 +26,12 @@ from koordinator.scheduler.job_preemption import (
     victims_of,
 )
 from koordinator.scheduler.job_preemption.problem import NO_LIMIT
+from koordinator.scheduler.post_filter import (
+    Allows,
+    Lack,
+    Member,
+    PostFilterResult,
+)
 from koordinator.scheduler.snapshot import ClusterState, Hold, PodClass, Snapshot
 
 

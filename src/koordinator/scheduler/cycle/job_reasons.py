@@ -11,9 +11,10 @@ from typing import Final
 import numpy as np
 
 from koordinator.foundation.arrays import IntArray
-from koordinator.scheduler.contract import Member, Profile
+from koordinator.scheduler.contract import Profile
 from koordinator.scheduler.cycle.scorecard import scorecard
 from koordinator.scheduler.diagnosis import reasons_of
+from koordinator.scheduler.post_filter import Member
 from koordinator.scheduler.snapshot import ClusterState
 from koordinator.scheduler.transaction import Transaction
 

@@ -17,8 +17,6 @@ from koordinator.scheduler.contract import (
     NOTHING,
     ActivePlugin,
     AllocationResult,
-    Attempt,
-    Member,
     Profile,
     Reads,
     SchedulerExtender,
@@ -40,6 +38,7 @@ from koordinator.scheduler.cycle.runs import merge_run
 from koordinator.scheduler.cycle.scorecard import Scorecard, prefilter, scorecard
 from koordinator.scheduler.cycle.what_if import StateWhatIf, rejection
 from koordinator.scheduler.diagnosis import Diagnosis
+from koordinator.scheduler.post_filter import Attempt, Member
 from koordinator.scheduler.snapshot import ClusterState, PodClass, Snapshot
 from koordinator.scheduler.transaction import Transaction
 

@@ -5,19 +5,14 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from koordinator.foundation.arrays import BoolArray, IntArray
-from koordinator.scheduler.contract import (
-    Allows,
-    Member,
-    PostFilterResult,
-    Profile,
-    Reads,
-)
+from koordinator.scheduler.contract import Profile, Reads
 from koordinator.scheduler.cycle.evaluation import view_for
 from koordinator.scheduler.cycle.job_headroom import free_headroom
 from koordinator.scheduler.cycle.job_reasons import job_reasons
 from koordinator.scheduler.cycle.rivals import Nominations
 from koordinator.scheduler.diagnosis import reasons_of
 from koordinator.scheduler.job_preemption import breaks_gang
+from koordinator.scheduler.post_filter import Allows, Member, PostFilterResult
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod, PodClass, Snapshot
 from koordinator.scheduler.transaction import Transaction
 

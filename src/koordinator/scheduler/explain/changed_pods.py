@@ -6,11 +6,11 @@ from msgspec.structs import replace
 
 from koordinator.api.pod import Pod
 from koordinator.domain.pod_requests import pod_requests
-from koordinator.domain.smaller_pods import asking_at_most
 from koordinator.scheduler.diagnosis import spoken
 from koordinator.scheduler.explain.explanation import Remedy
 from koordinator.scheduler.explain.obstacles import Way
 from koordinator.scheduler.explain.question import Question
+from koordinator.scheduler.rules.smaller_pods import asking_at_most
 
 TRIED = 3  # nodes for each way out
 MOST = 2  # such remedies: the first are the nearest

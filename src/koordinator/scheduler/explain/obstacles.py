@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from koordinator.domain.reservations.fit import BY_NODE
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.scheduler.contract import Profile, Refusal, Rejections
 from koordinator.scheduler.cycle.evaluation import view_for
 from koordinator.scheduler.cycle.rivals import Nominations
 from koordinator.scheduler.cycle.what_if import StateWhatIf
 from koordinator.scheduler.diagnosis import reasons_of
+from koordinator.scheduler.rules.reservations.fit import BY_NODE
 from koordinator.scheduler.snapshot import ClusterState, PodClass, Snapshot
 
 

@@ -6,7 +6,11 @@ from koordinator.api.annotations.scheduling import SCHEDULING_HINT
 from koordinator.api.core import NodeSelector
 from koordinator.api.labels import HOSTNAME
 from koordinator.api.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
-from koordinator.domain.volume_claims import NO_PROVISIONER, named_claims, storage_class_name
+from koordinator.scheduler.rules.volumes.volume_claims import (
+    NO_PROVISIONER,
+    named_claims,
+    storage_class_name,
+)
 from koordinator.scheduler.snapshot import PodClass
 from koordinator.scheduler.snapshot.objects import ObjectTable
 

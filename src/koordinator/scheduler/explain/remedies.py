@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from koordinator.api.kubescheduler.gates import DRA_EXTENDED_RESOURCE
 from koordinator.api.policy import PodDisruptionBudget
 from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
-from koordinator.domain.reservations.reserve_pod import spoken_name
+from koordinator.domain.reserve_pod import spoken_name
 from koordinator.foundation.arrays import BoolArray
 from koordinator.scheduler.contract import those_with
 from koordinator.scheduler.explain.changed_pods import (

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from koordinator.api.reservation import Reservation, ReservationOwner
-from koordinator.domain.reservations.reserve_pod import is_reserve_pod, reservation_name
+from koordinator.domain.reserve_pod import is_reserve_pod, reservation_name
 from koordinator.scheduler.diagnosis import spoken
 from koordinator.scheduler.explain.question import Question
 

@@ -8,7 +8,7 @@ The amounts are told by the plugin's ``detail``, node by node.
 import re
 from typing import Final
 
-from koordinator.domain.reservations.fit import BY_NODE, PREFIX
+from koordinator.scheduler.rules.reservations.fit import BY_NODE, PREFIX
 
 #: Pattern of the whole reason -> sentence, with the groups of the pattern.  The first that matches
 #: counts.  "It" is the pod.

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from koordinator.api.pod import Pod
 from koordinator.api.policy import PodDisruptionBudget
-from koordinator.domain.reservations.reserve_pod import spoken_name
+from koordinator.domain.reserve_pod import spoken_name
 from koordinator.scheduler.explain.question import Question
 from koordinator.scheduler.preemption import covers
 from koordinator.scheduler.snapshot import PlacedPod

@@ -15,7 +15,8 @@ from koordinator.api.codec import encode
 from koordinator.api.pod import Pod
 from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import ExtenderError
-from koordinator.scheduler.contract import ExtenderVerdict, ProposedVictims
+from koordinator.scheduler.contract import ExtenderVerdict
+from koordinator.scheduler.post_filter import ProposedVictims
 
 MAX_SCORE_SAID: Final = 10**9  # of either sign; the convention is 0..10
 _SHOWN: Final = 200  # characters of what an extender says

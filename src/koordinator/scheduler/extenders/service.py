@@ -16,8 +16,9 @@ from koordinator.api.node import Node
 from koordinator.api.pod import Pod, PodSpec
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import ExtenderError, SilentExtenderError
-from koordinator.scheduler.contract import ExtenderVerdict, ProposedVictims
+from koordinator.scheduler.contract import ExtenderVerdict
 from koordinator.scheduler.extenders import messages
+from koordinator.scheduler.post_filter import ProposedVictims
 
 AnswerT = TypeVar("AnswerT")
 

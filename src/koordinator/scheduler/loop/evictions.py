@@ -10,11 +10,12 @@ from koordinator.cluster.port import Cluster
 from koordinator.foundation.clock import Clock, to_datetime
 from koordinator.foundation.errors import ClusterError, ConflictError, NotFoundError
 from koordinator.scheduler.binding import Bindings, write_change
-from koordinator.scheduler.contract import Action, ClusterEvent, PostFilterResult
+from koordinator.scheduler.contract import Action, ClusterEvent
 from koordinator.scheduler.loop.attempts import Attempts
 from koordinator.scheduler.loop.nominations import Nominations
 from koordinator.scheduler.loop.outcomes import Evicted
 from koordinator.scheduler.loop.reporter import Reporter
+from koordinator.scheduler.post_filter import PostFilterResult
 from koordinator.scheduler.queue import SchedulingQueue
 from koordinator.scheduler.snapshot import ClusterState, ObjectChange, PlacedPod
 

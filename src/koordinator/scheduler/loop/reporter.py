@@ -24,10 +24,10 @@ from koordinator.api.pod import DISRUPTION_TARGET, PREEMPTED, Pod
 from koordinator.api.pod_group import PodGroup
 from koordinator.api.reservation import Reservation
 from koordinator.cluster.port import Cluster, ObjectPatch, PodReport
-from koordinator.domain.reservations.message import reservation_message
-from koordinator.domain.reservations.reserve_pod import is_reserve_pod, reservation_name
+from koordinator.domain.reserve_pod import is_reserve_pod, reservation_name
 from koordinator.foundation.clock import UTC, Clock, to_datetime
 from koordinator.scheduler.diagnosis import shortened
+from koordinator.scheduler.rules.reservations.message import reservation_message
 
 SCHEDULED = "PodScheduled"
 BOUND = ("Normal", "Scheduled", "Binding")

@@ -17,7 +17,7 @@ from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.pod import Container as PodContainer
 from koordinator.api.pod import Pod, PodSpec
 from koordinator.cluster.port import EventType, WatchEvent
-from koordinator.domain.reservations.reserve_pod import without_internal_keys
+from koordinator.domain.reserve_pod import without_internal_keys
 from koordinator.foundation.faults import Fault
 from koordinator.scheduler.binding.consistency import validate_waiting
 from koordinator.scheduler.cycle import SchedulingCycle

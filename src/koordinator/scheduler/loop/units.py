@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.errors import ExtenderError
-from koordinator.scheduler.contract import PostFilterResult
 from koordinator.scheduler.cycle import NodeChoice, ReserveRefusal, SchedulingCycle, Scorecard
 from koordinator.scheduler.diagnosis import Diagnosis, never_fits
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.loop.outcomes import RoomSought
+from koordinator.scheduler.post_filter import PostFilterResult
 from koordinator.scheduler.queue import QueuedPod
 from koordinator.scheduler.snapshot import PodClass
 

@@ -6,8 +6,8 @@ name it all the same.
 Source: koordinator pkg/scheduler/plugins/defaultprebind.
 """
 
-from koordinator.domain.plugin_lists import DEFAULT_PRE_BIND
 from koordinator.scheduler.contract import NoArgs, PluginSpec
+from koordinator.scheduler.plugin_lists import DEFAULT_PRE_BIND
 from koordinator.scheduler.snapshot import ResourceAxis
 
 

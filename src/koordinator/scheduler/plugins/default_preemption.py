@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from koordinator.api.kube_version import DEFAULT_LEVEL, V1_37, KubeVersion
 from koordinator.api.kubescheduler import DefaultPreemptionArgs, FeatureGates
 from koordinator.api.pod import Pod
-from koordinator.domain.reservations.reserve_pod import is_reserve_pod
-from koordinator.scheduler.contract import Action, Attempt, EventHint, PluginSpec, PostFilterResult
+from koordinator.domain.reserve_pod import is_reserve_pod
+from koordinator.scheduler.contract import Action, EventHint, PluginSpec
+from koordinator.scheduler.post_filter import Attempt, PostFilterResult
 from koordinator.scheduler.preemption import headroom_for_job, preempt
 from koordinator.scheduler.snapshot import PlacedPod, ResourceAxis
 

@@ -18,9 +18,6 @@ from koordinator.api.kubescheduler import (
 )
 from koordinator.api.meta import KubeObject
 from koordinator.api.node_metric import NodeMetric
-from koordinator.domain.load.kernels import Case, Fact, Figure, Margin, Option, judged
-from koordinator.domain.load.limits import limits_of
-from koordinator.domain.load.rules import LoadRules, Window, tracked_resources
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.clock import to_datetime
 from koordinator.foundation.duration import Duration
@@ -38,6 +35,16 @@ from koordinator.scheduler.contract import (
     Speed,
 )
 from koordinator.scheduler.diagnosis import quantity
+from koordinator.scheduler.rules.load.kernels import (
+    Case,
+    Fact,
+    Figure,
+    Margin,
+    Option,
+    judged,
+)
+from koordinator.scheduler.rules.load.limits import limits_of
+from koordinator.scheduler.rules.load.rules import LoadRules, Window, tracked_resources
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.load_ledger import class_load
 

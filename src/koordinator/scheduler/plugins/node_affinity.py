@@ -20,7 +20,6 @@ from koordinator.api.core import (
 from koordinator.api.kubescheduler import NodeAffinityArgs
 from koordinator.api.labels import HOSTNAME
 from koordinator.api.pod import Pod
-from koordinator.domain.node_facts import is_fact
 from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.contract import (
     Action,
@@ -35,6 +34,7 @@ from koordinator.scheduler.contract import (
     spread_of,
 )
 from koordinator.scheduler.diagnosis import did_you_mean
+from koordinator.scheduler.rules.node_facts import is_fact
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.pods import TermKind
 from koordinator.scheduler.snapshot.selection import (

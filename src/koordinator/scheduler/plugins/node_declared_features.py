@@ -13,7 +13,6 @@ from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.kubescheduler.gates import NODE_DECLARED_FEATURES
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
-from koordinator.domain.declared_features import needed_features
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
     Action,
@@ -27,6 +26,7 @@ from koordinator.scheduler.contract import (
     Rejections,
     Speed,
 )
+from koordinator.scheduler.rules.declared_features import needed_features
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 
 REASON = "node(s) didn't match Pod's required features"

@@ -12,7 +12,6 @@ import numpy as np
 from koordinator.api.kube_version import V1_36
 from koordinator.api.kubescheduler import FeatureGates, NodeResourcesBalancedAllocationArgs
 from koordinator.api.kubescheduler.gates import DRA_EXTENDED_RESOURCE
-from koordinator.domain.usage_kernels import Balance
 from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import PluginExample, PluginSpec, Reads, Speed
@@ -21,6 +20,7 @@ from koordinator.scheduler.contract.devices import (
     find_device_counter,
     served_usage,
 )
+from koordinator.scheduler.rules.usage_kernels import Balance
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.axis import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 

@@ -17,11 +17,8 @@ from koordinator.api.kubescheduler.gates import DRA_EXTENDED_RESOURCE
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
-from koordinator.domain.curves import Curve, piecewise
 from koordinator.domain.dynamic_resources.extended_resources import resources_of
 from koordinator.domain.pod_requests import pod_requests
-from koordinator.domain.smaller_pods import with_renamed_resource
-from koordinator.domain.usage_kernels import MeanShare, RowUsage, shortfalls
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
@@ -40,6 +37,9 @@ from koordinator.scheduler.contract.devices import (
     served_usage,
 )
 from koordinator.scheduler.diagnosis import did_you_mean, spoken
+from koordinator.scheduler.rules.curves import Curve, piecewise
+from koordinator.scheduler.rules.smaller_pods import with_renamed_resource
+from koordinator.scheduler.rules.usage_kernels import MeanShare, RowUsage, shortfalls
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.axis import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 

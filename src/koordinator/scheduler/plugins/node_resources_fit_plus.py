@@ -9,7 +9,6 @@ from typing import ClassVar
 import numpy as np
 
 from koordinator.api.kubescheduler import NodeResourcesFitPlusArgs
-from koordinator.domain.rounding import percent_floor
 from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.contract import (
     MAX_SCORE,
@@ -18,6 +17,7 @@ from koordinator.scheduler.contract import (
     Reads,
     Speed,
 )
+from koordinator.scheduler.rules.rounding import percent_floor
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.axis import CPU, MEMORY
 

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from koordinator.api.core import Taint, Toleration
 from koordinator.api.pod import Pod
-from koordinator.domain.node_facts import is_put_by_control_plane, what_ends
 from koordinator.domain.tolerations import FORBIDDING, UNSCHEDULABLE, untolerated
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.scheduler.contract import (
@@ -24,6 +23,7 @@ from koordinator.scheduler.contract import (
     Spread,
     spread_of,
 )
+from koordinator.scheduler.rules.node_facts import is_put_by_control_plane, what_ends
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 
 REASON = "node(s) had untolerated taint(s)"

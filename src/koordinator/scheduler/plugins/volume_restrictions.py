@@ -11,7 +11,6 @@ import numpy as np
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.api.volume import PersistentVolumeClaim, Volume
-from koordinator.domain.volume_claims import claim_not_found, named_claims
 from koordinator.foundation.arrays import BoolArray
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
@@ -27,6 +26,7 @@ from koordinator.scheduler.contract import (
     Rejections,
     Speed,
 )
+from koordinator.scheduler.rules.volumes.volume_claims import claim_not_found, named_claims
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 
 REASON_DISK = "node(s) had no available disk"

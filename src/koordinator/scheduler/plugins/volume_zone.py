@@ -14,15 +14,6 @@ import numpy as np
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.api.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
-from koordinator.domain.volume_claims import (
-    UNBOUND,
-    VOLUME_MISSING,
-    claim_not_found,
-    class_not_found,
-    named_claims,
-    storage_class_name,
-    waits_for_pod,
-)
 from koordinator.scheduler.contract import (
     Action,
     ClusterEvent,
@@ -37,6 +28,15 @@ from koordinator.scheduler.contract import (
     Speed,
 )
 from koordinator.scheduler.diagnosis import place
+from koordinator.scheduler.rules.volumes.volume_claims import (
+    UNBOUND,
+    VOLUME_MISSING,
+    claim_not_found,
+    class_not_found,
+    named_claims,
+    storage_class_name,
+    waits_for_pod,
+)
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.selection import has_label
 

@@ -26,7 +26,7 @@ from koordinator.domain.pod_requests import (
     pod_limits,
     pod_requests,
 )
-from koordinator.domain.reservations.reserve_pod import is_reserve_pod
+from koordinator.domain.reserve_pod import is_reserve_pod
 from koordinator.domain.resized_pods import (
     DEFAULT_RULES,
     HeldAmounts,

@@ -11,18 +11,18 @@ from dataclasses import dataclass, field
 
 from koordinator.api.resource_names import CPU, MEMORY
 from koordinator.domain.devices.allocation import Allocation
-from koordinator.domain.numa.ledger import NumaAllocation
-from koordinator.domain.reservations.fit import GPU_SPELLINGS, in_terms_of
-from koordinator.domain.reservations.offer import ReservationOffer
-from koordinator.domain.reservations.owners import (
+from koordinator.foundation.errors import BugError
+from koordinator.scheduler.rules.numa.ledger import NumaAllocation
+from koordinator.scheduler.rules.reservations.fit import GPU_SPELLINGS, in_terms_of
+from koordinator.scheduler.rules.reservations.offer import ReservationOffer
+from koordinator.scheduler.rules.reservations.owners import (
     OwnerCandidate,
     index_keys,
     look_up_keys,
     names_pods,
     owner_candidate_of,
 )
-from koordinator.domain.reservations.remainder import devices_left, numa_left
-from koordinator.foundation.errors import BugError
+from koordinator.scheduler.rules.reservations.remainder import devices_left, numa_left
 from koordinator.scheduler.snapshot.axis import PODS, ResourceAxis
 from koordinator.scheduler.snapshot.log import ChangeLog
 from koordinator.scheduler.snapshot.pods import PlacedPod

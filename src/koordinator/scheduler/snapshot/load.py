@@ -19,9 +19,9 @@ from koordinator.api.meta import ObjectMeta
 from koordinator.api.node import Node
 from koordinator.api.node_metric import NodeMetric
 from koordinator.api.pod import Pod
-from koordinator.domain.load.rules import LoadRules
 from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.errors import BugError, InputError
+from koordinator.scheduler.rules.load.rules import LoadRules
 from koordinator.scheduler.snapshot.load_ledger import LoadLedger
 from koordinator.scheduler.snapshot.nodes import NodeTable
 from koordinator.scheduler.snapshot.pods import PlacedPod, PodTable

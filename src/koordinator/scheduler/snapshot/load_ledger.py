@@ -12,7 +12,9 @@ import numpy.typing as npt
 from koordinator.api.annotations.node import CustomUsageThresholds
 from koordinator.api.core import ResourceList
 from koordinator.api.node_metric import NodeMetric
-from koordinator.domain.load.kernels import (
+from koordinator.foundation.arrays import IntArray, extended
+from koordinator.foundation.memo import Memo
+from koordinator.scheduler.rules.load.kernels import (
     FIGURES,
     USED,
     Case,
@@ -25,12 +27,15 @@ from koordinator.domain.load.kernels import (
     takes_of,
     weigh,
 )
-from koordinator.domain.load.limits import limits_on, most_within
-from koordinator.domain.load.measurement import NodeMeasurement, measured_by
-from koordinator.domain.load.pod_load import Addends, PodLoad, Sum, pod_load
-from koordinator.domain.load.rules import LoadRules, Window
-from koordinator.foundation.arrays import IntArray, extended
-from koordinator.foundation.memo import Memo
+from koordinator.scheduler.rules.load.limits import limits_on, most_within
+from koordinator.scheduler.rules.load.measurement import NodeMeasurement, measured_by
+from koordinator.scheduler.rules.load.pod_load import (
+    Addends,
+    PodLoad,
+    Sum,
+    pod_load,
+)
+from koordinator.scheduler.rules.load.rules import LoadRules, Window
 from koordinator.scheduler.snapshot.classes import PodClass
 from koordinator.scheduler.snapshot.nodes import NodeTable
 from koordinator.scheduler.snapshot.pods import PlacedPod

@@ -11,8 +11,8 @@ import numpy as np
 
 from koordinator.api.device import DeviceType
 from koordinator.domain.devices.allocation import Allocation, Taken
-from koordinator.domain.numa.ledger import NumaAllocation
 from koordinator.foundation.arrays import IntArray
+from koordinator.scheduler.rules.numa.ledger import NumaAllocation
 from koordinator.scheduler.snapshot.holds import Hold
 from koordinator.scheduler.snapshot.state import ClusterState
 

@@ -18,16 +18,16 @@ from koordinator.api.labels import CPU_BIND_POLICY, NUMA_TOPOLOGY_POLICY
 from koordinator.api.node import Node
 from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.resource_names import CPU
-from koordinator.domain.cpus.binding import node_bind_policy, packs
-from koordinator.domain.numa.amounts import ZoneAmounts
-from koordinator.domain.numa.ledger import NumaAllocation, NumaLedger
-from koordinator.domain.numa.masks import MAX_COMBINED, zones_of
-from koordinator.domain.numa.node import NumaNode
-from koordinator.domain.numa.policy import node_policy
-from koordinator.domain.numa.rows import NumaRows
-from koordinator.domain.numa.topology import NodeTopology, read_topology
+from koordinator.domain.amounts import ZoneAmounts
+from koordinator.domain.numa_masks import MAX_COMBINED, zones_of
 from koordinator.foundation.arrays import FloatArray, extended
 from koordinator.foundation.errors import BugError, InputError
+from koordinator.scheduler.rules.cpus.binding import node_bind_policy, packs
+from koordinator.scheduler.rules.numa.ledger import NumaAllocation, NumaLedger
+from koordinator.scheduler.rules.numa.node import NumaNode
+from koordinator.scheduler.rules.numa.policy import node_policy
+from koordinator.scheduler.rules.numa.rows import NumaRows
+from koordinator.scheduler.rules.numa.topology import NodeTopology, read_topology
 
 #: What the numbers in ``NumaTable.bind_policy`` and ``NumaTable.policy`` stand for.
 BIND_POLICIES: Final = (None, CpuBindPolicy.FULL_PCPUS, CpuBindPolicy.SPREAD_BY_PCPUS)

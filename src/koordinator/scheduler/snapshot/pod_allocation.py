@@ -9,9 +9,9 @@ from koordinator.api.annotations.numa import RESOURCE_STATUS
 from koordinator.api.annotations.reservation import ALLOCATED as RESERVATION_ALLOCATED
 from koordinator.api.meta import ObjectMeta
 from koordinator.domain.devices.allocation import Allocation, from_annotation, impossible_minors
-from koordinator.domain.numa.ledger import NumaAllocation, read_allocation
-from koordinator.domain.reservations.offer import ReservationOffer
 from koordinator.foundation.errors import InputError
+from koordinator.scheduler.rules.numa.ledger import NumaAllocation, read_allocation
+from koordinator.scheduler.rules.reservations.offer import ReservationOffer
 
 
 @dataclass(slots=True, unsafe_hash=True)  # making a frozen one takes three times as long

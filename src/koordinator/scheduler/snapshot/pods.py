@@ -16,12 +16,12 @@ from msgspec import Struct
 
 from koordinator.api.annotations.reservation import RESERVE_POD
 from koordinator.api.pod import Pod
-from koordinator.domain.load.pod_load import scheduled_s
 from koordinator.domain.pod_affinity import PodScope, scope_of
-from koordinator.domain.reservations.reserve_pod import HIGHEST_PRIORITY
+from koordinator.domain.reserve_pod import HIGHEST_PRIORITY
 from koordinator.foundation.arrays import IntArray, extended
 from koordinator.foundation.errors import BugError
 from koordinator.foundation.memo import Memo
+from koordinator.scheduler.rules.load.pod_load import scheduled_s
 from koordinator.scheduler.snapshot.classes import PodClass
 from koordinator.scheduler.snapshot.pod_allocation import NO_ALLOCATION, PodAllocation
 

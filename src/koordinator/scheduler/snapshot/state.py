@@ -18,10 +18,10 @@ from koordinator.api.node_metric import NodeMetric
 from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.pod import Pod
 from koordinator.domain.devices.allocation import Allocation
-from koordinator.domain.numa.ledger import NumaAllocation
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.errors import BugError, InputError
 from koordinator.foundation.memo import Memo, Memory
+from koordinator.scheduler.rules.numa.ledger import NumaAllocation
 from koordinator.scheduler.snapshot.axis import CPU, PODS, ResourceAxis
 from koordinator.scheduler.snapshot.claimed_gpus import ClaimedGpus
 from koordinator.scheduler.snapshot.classes import NEW_BYTES, NEW_CLASSES, PodClass, PodClasses

@@ -11,11 +11,17 @@ import numpy as np
 import numpy.typing as npt
 
 from koordinator.api.core import Taint
-from koordinator.domain.load.rules import LoadRules
 from koordinator.domain.pod_affinity import PodScope
-from koordinator.domain.usage_kernels import Formula, Judgements, RowUsage, judge, judgements
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.memo import Memory, Remembering
+from koordinator.scheduler.rules.load.rules import LoadRules
+from koordinator.scheduler.rules.usage_kernels import (
+    Formula,
+    Judgements,
+    RowUsage,
+    judge,
+    judgements,
+)
 from koordinator.scheduler.snapshot.classes import PodClass
 from koordinator.scheduler.snapshot.devices import DeviceTable
 from koordinator.scheduler.snapshot.extended_resources import ExtendedResources

@@ -15,9 +15,9 @@ from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.descheduler.app import Descheduler
 from koordinator.descheduler.configuration import decode_descheduler_configuration
 from koordinator.descheduler.migration.jobs import has_passed
-from koordinator.domain.reservations import lifecycle
 from koordinator.foundation.clock import VirtualClock, to_datetime
 from koordinator.foundation.errors import ClusterError
+from koordinator.scheduler.rules.reservations import lifecycle
 
 Loses = Callable[[MemoryCluster, str, tuple[Any, ...]], bool]
 

@@ -27,10 +27,10 @@ from koordinator.descheduler.configuration import decode_descheduler_configurati
 from koordinator.descheduler.contract import EvictOptions
 from koordinator.descheduler.migration.jobs import condition_of, has_passed, is_live
 from koordinator.descheduler.migration.reservation_template import job_uid_of
-from koordinator.domain.reservations import lifecycle
-from koordinator.domain.reservations.owners import is_owner, owner_candidate_of
 from koordinator.foundation.clock import VirtualClock, to_datetime
 from koordinator.foundation.errors import ClusterError
+from koordinator.scheduler.rules.reservations import lifecycle
+from koordinator.scheduler.rules.reservations.owners import is_owner, owner_candidate_of
 
 NODES = ("n1", "n2", "n3")
 REPLICAS = 6

@@ -16,7 +16,7 @@ from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.node_slo import NodeSlo
 from koordinator.api.pod import Pod
 from koordinator.domain.cgroups.files import CgroupFile, CgroupVersion
-from koordinator.domain.cpus.cpu_list import parse_cpu_list
+from koordinator.foundation.cpu_list import parse_cpu_list
 from koordinator.foundation.errors import (
     ClusterError,
     HostError,

@@ -14,7 +14,7 @@ from koordinator.api.pod import Pod
 from koordinator.api.qos import KubeQos
 from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.domain.cgroups.layout import CgroupDriver, CgroupLayout, layout_of
-from koordinator.domain.cpus.cpu_list import parse_cpu_list
+from koordinator.foundation.cpu_list import parse_cpu_list
 from koordinator.foundation.path_component import path_component
 from koordinator.host.roots import HOST
 from koordinator.koordlet.app.cgroup_search import LONGEST_WAIT_FOR_CGROUPS_S

@@ -11,8 +11,8 @@ from koordinator.api.node_slo import NodeSlo, NodeSloSpec, ResourceThresholdStra
 from koordinator.api.pod import Pod
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.domain.cgroups.files import CgroupFile, CgroupVersion
-from koordinator.domain.cpus.cpu_list import parse_cpu_list
 from koordinator.foundation.clock import VirtualClock
+from koordinator.foundation.cpu_list import parse_cpu_list
 from koordinator.foundation.errors import ClusterError
 from koordinator.host.gpus import NoGpus
 from koordinator.host.memory.host import MemoryHost

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.nodes import LAYOUT, START_S, V2, Tree, pod
 
 from koordinator.domain.cgroups.files import CgroupFile
-from koordinator.domain.cpus.cpu_list import format_cpu_list
+from koordinator.foundation.cpu_list import format_cpu_list
 from koordinator.foundation.errors import HostError
 from koordinator.host.core_scheduling import NoCoreScheduling
 from koordinator.host.linux.host import LinuxHost

@@ -9,7 +9,7 @@ from tests.nodes import LAYOUT, START_S, Tree, cpus, machine, pod, slo
 
 from koordinator.api.node_slo import NodeSloSpec
 from koordinator.domain.cgroups.files import CgroupFile
-from koordinator.domain.cpus.cpu_list import parse_cpu_list
+from koordinator.foundation.cpu_list import parse_cpu_list
 from koordinator.koordlet.intents import Intent, SetCgroup
 from koordinator.koordlet.metrics import Metric, MetricStore
 from koordinator.koordlet.qos.cpu_choice import choose_cpus

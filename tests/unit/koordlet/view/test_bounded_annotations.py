@@ -17,7 +17,7 @@ from koordinator.api.core import ResourceRequirements
 from koordinator.api.meta import Condition
 from koordinator.api.pod import INFEASIBLE, RESIZE_PENDING
 from koordinator.domain.cgroups.files import CgroupFile
-from koordinator.domain.cpus.cpu_list import parse_cpu_list
+from koordinator.foundation.cpu_list import parse_cpu_list
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
 from koordinator.koordlet.app.isolation import PodIsolation

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.nodes import Tree, cpus, machine, pod
 
-from koordinator.domain.cpus.cpu_list import format_cpu_list
+from koordinator.foundation.cpu_list import format_cpu_list
 from koordinator.koordlet.view.cpu_pools import cpu_pools, pool_entries
 
 RESERVATION = "node.koordinator.sh/reservation"

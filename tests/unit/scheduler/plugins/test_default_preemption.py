@@ -10,9 +10,9 @@ from tests.worlds import budget, configuration, near, node, pod, spread
 
 from koordinator.api.meta import Condition, KubeObject
 from koordinator.api.pod import DISRUPTION_TARGET, PREEMPTED, Pod
-from koordinator.scheduler.contract import PostFilterResult
 from koordinator.scheduler.cycle import SchedulingCycle
 from koordinator.scheduler.plugins.default_preemption import PLUGIN
+from koordinator.scheduler.post_filter import PostFilterResult
 from koordinator.scheduler.profile import build_profiles
 from koordinator.scheduler.snapshot import ClusterState, PodClass
 

@@ -37,14 +37,6 @@ from koordinator.api.volume import (
     TopologySelectorLabelRequirement,
     TopologySelectorTerm,
 )
-from koordinator.domain.volume_claims import (
-    BOUND_BY_CONTROLLER,
-    NO_PROVISIONER,
-    SELECTED_NODE,
-    UNBOUND,
-    VOLUME_MISSING,
-    claim_not_created,
-)
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.contract import (
     Action,
@@ -58,6 +50,14 @@ from koordinator.scheduler.plugins.volume_binding.outcome import (
     REASON_AFFINITY,
     REASON_NONE,
     REASON_SPACE,
+)
+from koordinator.scheduler.rules.volumes.volume_claims import (
+    BOUND_BY_CONTROLLER,
+    NO_PROVISIONER,
+    SELECTED_NODE,
+    UNBOUND,
+    VOLUME_MISSING,
+    claim_not_created,
 )
 from koordinator.scheduler.snapshot import ResourceAxis
 

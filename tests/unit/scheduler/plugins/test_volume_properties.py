@@ -29,19 +29,19 @@ from koordinator.api.volume import (
     TopologySelectorLabelRequirement,
     TopologySelectorTerm,
 )
-from koordinator.domain.volume_claims import (
-    SELECTED_NODE,
-    capacity,
-    claim_name,
-    is_meant_for,
-    requested,
-)
 from koordinator.scheduler.contract import AllocationResult, NoArgs
 from koordinator.scheduler.plugins.node_volume_limits import PLUGIN as LIMITS_PLUGIN
 from koordinator.scheduler.plugins.volume_binding import PLUGIN as BINDING_PLUGIN
 from koordinator.scheduler.plugins.volume_binding.matches import match_volumes
 from koordinator.scheduler.plugins.volume_binding.reach import reach
 from koordinator.scheduler.plugins.volume_restrictions import PLUGIN as RESTRICTIONS_PLUGIN
+from koordinator.scheduler.rules.volumes.volume_claims import (
+    SELECTED_NODE,
+    capacity,
+    claim_name,
+    is_meant_for,
+    requested,
+)
 from koordinator.scheduler.snapshot import ResourceAxis
 from koordinator.scheduler.transaction import Transaction
 

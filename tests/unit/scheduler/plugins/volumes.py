@@ -34,9 +34,9 @@ from koordinator.api.volume import (
     VolumeNodeAffinity,
     VolumeNodeResources,
 )
-from koordinator.domain.volume_claims import BIND_COMPLETED
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.contract import AllocationResult, Refusal, Rejections
+from koordinator.scheduler.rules.volumes.volume_claims import BIND_COMPLETED
 from koordinator.scheduler.snapshot import ClusterState, PodClass, Snapshot
 
 NAMESPACE = "shop"

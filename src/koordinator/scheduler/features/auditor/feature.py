@@ -14,15 +14,15 @@ from typing import Final
 
 from koordinator.api.pod import Pod
 from koordinator.api.qos import declared_band
-from koordinator.domain.audit.workload_life import (
+from koordinator.domain.gangs import GangCache
+from koordinator.scheduler.contract import QueueGate
+from koordinator.scheduler.features.auditor.metrics import AuditorMetrics
+from koordinator.scheduler.features.auditor.workload_life import (
     AlertLimits,
     LifeOutcome,
     WorkloadEvent,
     WorkloadLife,
 )
-from koordinator.domain.gangs import GangCache
-from koordinator.scheduler.contract import QueueGate
-from koordinator.scheduler.features.auditor.metrics import AuditorMetrics
 from koordinator.scheduler.ingest import is_over
 from koordinator.scheduler.loop.feature import Feature
 from koordinator.scheduler.loop.handle import SchedulerHandle

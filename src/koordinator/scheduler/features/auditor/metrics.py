@@ -9,7 +9,11 @@ from typing import Final
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 
-from koordinator.domain.audit.workload_life import LifeMeasure, LifeOutcome, WorkloadEvent
+from koordinator.scheduler.features.auditor.workload_life import (
+    LifeMeasure,
+    LifeOutcome,
+    WorkloadEvent,
+)
 from koordinator.scheduler.loop.instruments import Counter, Histogram, exponential
 
 #: So many combinations of labels have series of their own; all further ones share one.

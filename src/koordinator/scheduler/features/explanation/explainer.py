@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
 from koordinator.domain.gangs import Gang, GangCache
-from koordinator.domain.reservations.reserve_pod import is_reserve_pod, reserve_pod, spoken_name
+from koordinator.domain.reserve_pod import is_reserve_pod, reserve_pod, spoken_name
 from koordinator.foundation.errors import ExtenderError, NotFoundError
 from koordinator.scheduler.contract import EXTENDER, Refusal, those_with
 from koordinator.scheduler.cycle import NodeChoice, ReserveRefusal, SchedulingCycle

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from koordinator.api.pod import Pod
-from koordinator.domain.reservations.reserve_pod import is_reserve_pod
+from koordinator.domain.reserve_pod import is_reserve_pod
 from koordinator.foundation.errors import (
     ClusterError,
     ConflictError,

@@ -7,7 +7,6 @@ from koordinator.api.pod import Pod
 from koordinator.domain.gangs import GangAttempt
 from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.errors import ClusterError
-from koordinator.scheduler.contract import PostFilterResult
 from koordinator.scheduler.cycle import (
     UNBOUNDED,
     HeadroomBound,
@@ -22,6 +21,7 @@ from koordinator.scheduler.features.gangs.placement import (
     LostGang,
     Wanted,
 )
+from koordinator.scheduler.post_filter import PostFilterResult
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod
 
 NO_HEADROOM = "no room for {} members even without all pods of lower priority"

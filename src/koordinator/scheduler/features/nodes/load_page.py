@@ -6,10 +6,10 @@ Source: koordinator pkg/scheduler/plugins/loadaware/service.go.
 from typing import Any
 
 from koordinator.api.codec import to_manifest
-from koordinator.domain.load.pod_load import Addends, Sum
-from koordinator.domain.load.rules import Amounts, LoadRules
 from koordinator.foundation.clock import to_datetime
 from koordinator.foundation.quantity import Quantity
+from koordinator.scheduler.rules.load.pod_load import Addends, Sum
+from koordinator.scheduler.rules.load.rules import Amounts, LoadRules
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod
 from koordinator.scheduler.snapshot.load_ledger import LoadLedger
 

@@ -12,10 +12,10 @@ import numpy as np
 
 from koordinator.api.codec import to_manifest
 from koordinator.api.pod import Pod
-from koordinator.domain.volume_claims import named_claims
 from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.errors import NotFoundError
 from koordinator.scheduler.loop.go_amounts import go_amounts
+from koordinator.scheduler.rules.volumes.volume_claims import named_claims
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod
 
 

@@ -10,12 +10,12 @@ from typing import Any
 from koordinator.api.annotations.numa import CPU_TOPOLOGY, CpuTopology
 from koordinator.api.codec import spelt_out
 from koordinator.api.node_resource_topology import NodeResourceTopology
-from koordinator.domain.cpus.cpu_list import cpu_ids, format_cpu_list
-from koordinator.domain.numa.amounts import ZoneAmounts
-from koordinator.domain.numa.ledger import NumaAllocation
-from koordinator.domain.numa.node import NumaNode
-from koordinator.domain.numa.request import NOTHING
+from koordinator.domain.amounts import ZoneAmounts
+from koordinator.foundation.cpu_list import cpu_ids, format_cpu_list
 from koordinator.foundation.errors import NotFoundError
+from koordinator.scheduler.rules.numa.ledger import NumaAllocation
+from koordinator.scheduler.rules.numa.node import NumaNode
+from koordinator.scheduler.rules.numa.request import NOTHING
 from koordinator.scheduler.snapshot import ClusterState
 from koordinator.scheduler.snapshot.numa import POLICIES
 

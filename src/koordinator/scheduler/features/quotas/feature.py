@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 from koordinator.api.pod import Pod
 from koordinator.domain.gangs import GangCache
-from koordinator.domain.job_queues import JobQueueCache
 from koordinator.scheduler.contract import (
     EventHint,
     Refusal,
@@ -22,6 +21,7 @@ from koordinator.scheduler.loop.feature import Ask, Feature, GateReport, Page
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin, QuotaLedger
 from koordinator.scheduler.queue import QueuedPod
+from koordinator.scheduler.rules.job_queues import JobQueueCache
 from koordinator.scheduler.snapshot import Snapshot
 
 if TYPE_CHECKING:  # what measures is not loaded where nobody asks for figures

@@ -4,17 +4,17 @@ from collections.abc import Callable, Iterator, Sequence
 
 from koordinator.api.annotations.quota import QUEUE_POLICY, QueuePolicy
 from koordinator.domain.gangs import GangCache
-from koordinator.domain.job_queues import (
+from koordinator.foundation.clock import Clock
+from koordinator.scheduler.features.quotas.queues import JobQueues
+from koordinator.scheduler.loop.feature import GateReport
+from koordinator.scheduler.loop.reporter import GATED, Reporter
+from koordinator.scheduler.rules.job_queues import (
     QueuedJob,
     QueuePosition,
     QueueRules,
     ReportedPositions,
     is_smaller,
 )
-from koordinator.foundation.clock import Clock
-from koordinator.scheduler.features.quotas.queues import JobQueues
-from koordinator.scheduler.loop.feature import GateReport
-from koordinator.scheduler.loop.reporter import GATED, Reporter
 from koordinator.scheduler.snapshot import ClusterState
 
 TELL_S = 1.0

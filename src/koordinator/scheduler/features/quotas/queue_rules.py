@@ -1,8 +1,6 @@
 """Quotas as their queues see them: rules, whose a pod is, and who uses how much."""
 
 from koordinator.api.elastic_quota import DEFAULT_QUOTA, ROOT_QUOTA, SYSTEM_QUOTA, ElasticQuota
-from koordinator.domain.job_queues import QueueRules
-from koordinator.domain.job_queues.queue import ShareOf
 from koordinator.domain.quota import QueueTerms
 from koordinator.domain.quota.amounts import NOTHING, Amounts
 from koordinator.domain.quota.queue_terms import NO_TERMS
@@ -11,6 +9,8 @@ from koordinator.scheduler.plugins.elastic_quota import (
     QuotaLedger,
     as_quota_pod,
 )
+from koordinator.scheduler.rules.job_queues import QueueRules
+from koordinator.scheduler.rules.job_queues.queue import ShareOf
 from koordinator.scheduler.snapshot import ClusterState, PodClass, Snapshot
 
 

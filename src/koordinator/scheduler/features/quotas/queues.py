@@ -1,6 +1,6 @@
 """Jobs of a quota wait in its queue: which pods pass.
 
-The rules are ``domain.job_queues``; here is how they are kept in step with pods, gangs and quotas.
+The rules are ``scheduler.rules.job_queues``; ``queues`` keeps them in step with pods and quotas.
 A pod that is not in front stays gated, where it costs nothing, until ``take_ready`` names it.
 """
 
@@ -10,7 +10,6 @@ from dataclasses import replace
 from koordinator.api.pod import Pod
 from koordinator.api.pod_group import PodGroup
 from koordinator.domain.gangs import GangCache
-from koordinator.domain.job_queues import JobQueueCache, QueuedJob
 from koordinator.domain.quota.amounts import add
 from koordinator.foundation.clock import Clock, to_epoch_s
 from koordinator.scheduler.contract import (
@@ -20,6 +19,7 @@ from koordinator.scheduler.contract import (
 )
 from koordinator.scheduler.features.quotas.queue_rules import QueuedQuotas
 from koordinator.scheduler.plugins.elastic_quota import as_quota_pod
+from koordinator.scheduler.rules.job_queues import JobQueueCache, QueuedJob
 from koordinator.scheduler.snapshot import ClusterState
 
 GATE = "JobQueue"

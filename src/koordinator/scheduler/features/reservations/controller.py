@@ -2,7 +2,7 @@
 
 ``bind`` and ``unschedulable`` write the outcome of scheduling one.  ``step`` does what follows:
 users and amounts into the status, the end when it is due, removal when it has been over for long.
-The rules are in ``domain.reservations.lifecycle``.
+The rules are in ``scheduler.rules.reservations.lifecycle``.
 Source: koordinator pkg/scheduler/plugins/reservation, ``Bind``; controller.
 """
 
@@ -22,8 +22,7 @@ from koordinator.api.kubescheduler import ReservationArgs
 from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation, ReservationStatus
 from koordinator.cluster.port import Cluster
-from koordinator.domain.reservations import lifecycle
-from koordinator.domain.reservations.reserve_pod import OVER, is_active, is_available
+from koordinator.domain.reserve_pod import OVER, is_active, is_available
 from koordinator.foundation.clock import Clock, to_datetime
 from koordinator.foundation.errors import (
     ClusterError,
@@ -34,6 +33,7 @@ from koordinator.foundation.errors import (
 )
 from koordinator.scheduler.contract import AllocationResult
 from koordinator.scheduler.isolation import PluginIsolation
+from koordinator.scheduler.rules.reservations import lifecycle
 from koordinator.scheduler.snapshot import ClusterState
 
 WRITES_PER_STEP = 32  # so that pods don't wait for long

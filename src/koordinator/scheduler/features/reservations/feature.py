@@ -9,11 +9,7 @@ from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
 from koordinator.cluster.port import EventType, WatchEvent
-from koordinator.domain.reservations.owners import owner_candidate_of
-from koordinator.domain.reservations.reserve_pod import (
-    is_reserve_pod,
-    reservation_name,
-)
+from koordinator.domain.reserve_pod import is_reserve_pod, reservation_name
 from koordinator.domain.transforms import reserve_pod_as_scheduled
 from koordinator.scheduler.binding import Assumed
 from koordinator.scheduler.features.reservations.controller import ReservationController
@@ -25,6 +21,7 @@ from koordinator.scheduler.ingest import is_over
 from koordinator.scheduler.loop.feature import Ask, Feature, Page
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.loop.outcomes import Fact, PodTold
+from koordinator.scheduler.rules.reservations.owners import owner_candidate_of
 
 
 class ReservationFeature(Feature):

@@ -28,13 +28,11 @@ from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
     MAX_SCORE,
     Action,
-    Attempt,
     ClusterEvent,
     EventHint,
     Permit,
     PluginExample,
     PluginSpec,
-    PostFilterResult,
     QueueingHint,
     Reads,
     Refusal,
@@ -42,6 +40,7 @@ from koordinator.scheduler.contract import (
 )
 from koordinator.scheduler.plugins.coscheduling.gate import gang_gate, gang_permit
 from koordinator.scheduler.plugins.coscheduling.proximity import places_by_distance, selector_of
+from koordinator.scheduler.post_filter import Attempt, PostFilterResult
 from koordinator.scheduler.preemption import NEVER, headroom_for_job, headroom_for_pod, summary
 from koordinator.scheduler.snapshot import ObjectTable, PodClass, ResourceAxis, Snapshot
 

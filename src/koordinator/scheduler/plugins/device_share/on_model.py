@@ -26,9 +26,9 @@ from koordinator.domain.devices.row_kernels import (
 )
 from koordinator.domain.devices.scorer import Scorer
 from koordinator.domain.devices.shortage import DeviceShortage
-from koordinator.domain.numa.masks import mask_of
-from koordinator.domain.numa.rows_align import OtherHints
+from koordinator.domain.numa_masks import mask_of
 from koordinator.foundation.arrays import IntArray
+from koordinator.scheduler.rules.numa.rows_align import OtherHints
 from koordinator.scheduler.snapshot import Snapshot
 
 KEEP = 1 << 14  # answers of a kind that are remembered

@@ -38,9 +38,7 @@ from koordinator.domain.devices.scorer import Scorer, scorer_of
 from koordinator.domain.devices.share_restrictions import sharing_shortage
 from koordinator.domain.devices.shortage import NOT_TOGETHER, DeviceShortage
 from koordinator.domain.dynamic_resources.node_gpus import claimed_gpus
-from koordinator.domain.numa.hints import ResourceHints, TopologyHint
-from koordinator.domain.numa.masks import mask_of, zones_of
-from koordinator.domain.numa.rows_align import OtherHints
+from koordinator.domain.numa_masks import mask_of, zones_of
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
@@ -78,6 +76,8 @@ from koordinator.scheduler.plugins.device_share.rows import (
     hints_of,
     scores_of,
 )
+from koordinator.scheduler.rules.numa.hints import ResourceHints, TopologyHint
+from koordinator.scheduler.rules.numa.rows_align import OtherHints
 from koordinator.scheduler.snapshot import PodAllocation, PodClass, ResourceAxis, Snapshot
 
 _LABELS = (GPU_ISOLATION_PROVIDER, POD_QOS_CLASS, POD_PRIORITY_CLASS)

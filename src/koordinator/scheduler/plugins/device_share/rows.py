@@ -7,11 +7,11 @@ import numpy as np
 
 from koordinator.domain.devices.scorer import Scorer
 from koordinator.domain.devices.shortage import DeviceShortage
-from koordinator.domain.numa.rows_align import OtherHints
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import Rejections
 from koordinator.scheduler.plugins.device_share.claims import ClaimEntry
+from koordinator.scheduler.rules.numa.rows_align import OtherHints
 from koordinator.scheduler.snapshot import Snapshot
 
 

@@ -41,11 +41,9 @@ from koordinator.domain.dynamic_resources.allocator import (
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.scheduler.contract import (
     AllocationResult,
-    Attempt,
     Permit,
     PluginExample,
     PluginSpec,
-    PostFilterResult,
     Reads,
     Refusal,
     Rejections,
@@ -84,6 +82,7 @@ from koordinator.scheduler.plugins.dynamic_resources.verdicts import (
     UNSERVED,
     verdict_table,
 )
+from koordinator.scheduler.post_filter import Attempt, PostFilterResult
 from koordinator.scheduler.snapshot import (
     ObjectChange,
     ObjectTable,

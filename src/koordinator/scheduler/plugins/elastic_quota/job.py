@@ -13,8 +13,9 @@ from koordinator.domain.quota import (
     limit_of,
 )
 from koordinator.domain.quota.amounts import add, exceeded
-from koordinator.scheduler.contract import Lack, Refusal
+from koordinator.scheduler.contract import Refusal
 from koordinator.scheduler.plugins.elastic_quota.ledger import as_quota_pod
+from koordinator.scheduler.post_filter import Lack
 from koordinator.scheduler.snapshot import PlacedPod, PodClass
 
 PROTECTED = "Insufficient non-preemptible quotas even without victims"

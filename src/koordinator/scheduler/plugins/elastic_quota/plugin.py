@@ -35,17 +35,15 @@ from koordinator.domain.quota import (
 from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.contract import (
     Action,
-    Attempt,
     EventHint,
-    Lack,
     PluginSpec,
-    PostFilterResult,
     Refusal,
     Speed,
 )
 from koordinator.scheduler.diagnosis import did_you_mean
 from koordinator.scheduler.plugins.elastic_quota.job import JobInQuotas
 from koordinator.scheduler.plugins.elastic_quota.ledger import QuotaLedger, as_quota_pod
+from koordinator.scheduler.post_filter import Attempt, Lack, PostFilterResult
 from koordinator.scheduler.preemption import (
     NOT_HELPFUL,
     PreemptionCandidate,

@@ -6,7 +6,7 @@
 ``rows``         verdicts and scores of many rows
 ``plugin``       the plugin
 
-The rules are in ``domain.numa`` and ``domain.cpus``.
+The rules are in ``scheduler.rules.numa`` and ``scheduler.rules.cpus``.
 Source: koordinator pkg/scheduler/plugins/nodenumaresource; pkg/scheduler/frameworkext
 topologymanager.
 """

@@ -4,11 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from koordinator.api.annotations.numa import NumaTopologyPolicy
 from koordinator.api.resource_names import CPU
-from koordinator.domain.cpus.binding import CpuBinding
 from koordinator.domain.devices.requests import CALLED, names_of
-from koordinator.domain.numa.node import MILLI
-from koordinator.domain.numa.policy import policy_on
-from koordinator.domain.numa.trial import NumaTrial
 from koordinator.scheduler.diagnosis import quantity
 from koordinator.scheduler.plugins.node_numa_resource.alignment import (
     kept_at,
@@ -16,6 +12,10 @@ from koordinator.scheduler.plugins.node_numa_resource.alignment import (
     request_at,
 )
 from koordinator.scheduler.plugins.node_numa_resource.requirements import NumaRequirements
+from koordinator.scheduler.rules.cpus.binding import CpuBinding
+from koordinator.scheduler.rules.numa.node import MILLI
+from koordinator.scheduler.rules.numa.policy import policy_on
+from koordinator.scheduler.rules.numa.trial import NumaTrial
 from koordinator.scheduler.snapshot import Snapshot
 from koordinator.scheduler.snapshot.numa import POLICIES
 

@@ -13,13 +13,6 @@ import numpy as np
 from koordinator.api.annotations.numa import RESOURCE_SPEC, RESOURCE_STATUS, NumaTopologyPolicy
 from koordinator.api.kubescheduler import NodeNUMAResourceArgs
 from koordinator.api.labels import POD_PRIORITY_CLASS, POD_QOS_CLASS
-from koordinator.domain.cpus.binding import FRACTIONAL_CPUS, completed_spec
-from koordinator.domain.numa.align_kernel import AlignedScores
-from koordinator.domain.numa.ledger import NumaAllocation
-from koordinator.domain.numa.request import NumaRequest
-from koordinator.domain.numa.trial import INVALID_LAYOUT, NumaShortage, NumaTrial
-from koordinator.domain.numa.zone_scorer import ZoneScorer
-from koordinator.domain.usage_kernels import MeanShare
 from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
@@ -51,6 +44,13 @@ from koordinator.scheduler.plugins.node_numa_resource.messages import (
 )
 from koordinator.scheduler.plugins.node_numa_resource.requirements import NumaRequirements, asked_of
 from koordinator.scheduler.plugins.node_numa_resource.rows import is_plain, scores, verdicts
+from koordinator.scheduler.rules.cpus.binding import FRACTIONAL_CPUS, completed_spec
+from koordinator.scheduler.rules.numa.align_kernel import AlignedScores
+from koordinator.scheduler.rules.numa.ledger import NumaAllocation
+from koordinator.scheduler.rules.numa.request import NumaRequest
+from koordinator.scheduler.rules.numa.trial import INVALID_LAYOUT, NumaShortage, NumaTrial
+from koordinator.scheduler.rules.numa.zone_scorer import ZoneScorer
+from koordinator.scheduler.rules.usage_kernels import MeanShare
 from koordinator.scheduler.snapshot import (
     NO_ALLOCATION,
     PodAllocation,

@@ -24,18 +24,6 @@ from koordinator.api.qos import (
     labelled_qos,
 )
 from koordinator.api.resource_names import CPU
-from koordinator.domain.cpus.binding import (
-    CpuBinding,
-    FractionalCpuError,
-    binding_on,
-    pod_binding,
-)
-from koordinator.domain.numa.align_kernel import KernelRequest, kernel_request
-from koordinator.domain.numa.policy import pod_exclusive, pod_policy, policy_on
-from koordinator.domain.numa.request import NumaRequest
-from koordinator.domain.numa.rows import NumaRows
-from koordinator.domain.numa.zone_scorer import ALWAYS_SCORED, ZoneScorer
-from koordinator.domain.usage_kernels import MeanShare
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Notation
 from koordinator.scheduler.contract import (
@@ -43,6 +31,18 @@ from koordinator.scheduler.contract import (
     Refusal,
 )
 from koordinator.scheduler.plugins.node_numa_resource.known_zones import KnownZones
+from koordinator.scheduler.rules.cpus.binding import (
+    CpuBinding,
+    FractionalCpuError,
+    binding_on,
+    pod_binding,
+)
+from koordinator.scheduler.rules.numa.align_kernel import KernelRequest, kernel_request
+from koordinator.scheduler.rules.numa.policy import pod_exclusive, pod_policy, policy_on
+from koordinator.scheduler.rules.numa.request import NumaRequest
+from koordinator.scheduler.rules.numa.rows import NumaRows
+from koordinator.scheduler.rules.numa.zone_scorer import ALWAYS_SCORED, ZoneScorer
+from koordinator.scheduler.rules.usage_kernels import MeanShare
 from koordinator.scheduler.snapshot import PodClass, Snapshot
 from koordinator.scheduler.snapshot.numa import BIND_POLICIES, POLICIES, Survey
 

@@ -7,22 +7,6 @@ import numpy as np
 
 from koordinator.api.annotations.numa import CpuBindPolicy
 from koordinator.api.resource_names import CPU
-from koordinator.domain.cpus.binding import FRACTIONAL_CPUS, PARTIAL_CORES, POLICY_CONFLICT
-from koordinator.domain.numa.align_kernel import AlignedScores
-from koordinator.domain.numa.amplification import (
-    INSUFFICIENT_CPU,
-    INVALID_RATIO,
-    amplified_request,
-    amplified_rows,
-    short_of_cpu,
-)
-from koordinator.domain.numa.node import MILLI
-from koordinator.domain.numa.offer import MISSING_ZONES
-from koordinator.domain.numa.policy import POLICY_MISMATCH
-from koordinator.domain.numa.request import NumaRequest
-from koordinator.domain.numa.rows import POLICIES as BINDABLE
-from koordinator.domain.numa.trial import INVALID_LAYOUT, NOT_ENOUGH_CPUS
-from koordinator.domain.numa.zone_scorer import ALWAYS_SCORED, MAX_SCORE, ZoneScorer
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.scheduler.contract import Rejections
 from koordinator.scheduler.plugins.node_numa_resource.alignment import (
@@ -30,6 +14,22 @@ from koordinator.scheduler.plugins.node_numa_resource.alignment import (
     kinds_of,
 )
 from koordinator.scheduler.plugins.node_numa_resource.requirements import NumaRequirements
+from koordinator.scheduler.rules.cpus.binding import FRACTIONAL_CPUS, PARTIAL_CORES, POLICY_CONFLICT
+from koordinator.scheduler.rules.numa.align_kernel import AlignedScores
+from koordinator.scheduler.rules.numa.amplification import (
+    INSUFFICIENT_CPU,
+    INVALID_RATIO,
+    amplified_request,
+    amplified_rows,
+    short_of_cpu,
+)
+from koordinator.scheduler.rules.numa.node import MILLI
+from koordinator.scheduler.rules.numa.offer import MISSING_ZONES
+from koordinator.scheduler.rules.numa.policy import POLICY_MISMATCH
+from koordinator.scheduler.rules.numa.request import NumaRequest
+from koordinator.scheduler.rules.numa.rows import POLICIES as BINDABLE
+from koordinator.scheduler.rules.numa.trial import INVALID_LAYOUT, NOT_ENOUGH_CPUS
+from koordinator.scheduler.rules.numa.zone_scorer import ALWAYS_SCORED, MAX_SCORE, ZoneScorer
 from koordinator.scheduler.snapshot import Snapshot
 from koordinator.scheduler.snapshot.numa import BIND_POLICIES, POLICIES
 

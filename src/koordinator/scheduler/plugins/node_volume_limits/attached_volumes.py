@@ -19,8 +19,6 @@ from koordinator.api.volume import (
     StorageClass,
     VolumeAttachment,
 )
-from koordinator.domain.csi_migration import migrated_plugins
-from koordinator.domain.volume_claims import claim_name, is_made_for
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.plugins.node_volume_limits.volumes import (
@@ -30,6 +28,8 @@ from koordinator.scheduler.plugins.node_volume_limits.volumes import (
     countable,
     inline,
 )
+from koordinator.scheduler.rules.volumes.csi_migration import migrated_plugins
+from koordinator.scheduler.rules.volumes.volume_claims import claim_name, is_made_for
 from koordinator.scheduler.snapshot import PlacedPod, Snapshot
 
 UNLIMITED = -1

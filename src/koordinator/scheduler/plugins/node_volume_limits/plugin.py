@@ -16,13 +16,6 @@ from koordinator.api.kubescheduler.gates import VOLUME_LIMIT_SCALING
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.api.volume import CsiDriver, CsiNode, PersistentVolumeClaim
-from koordinator.domain.volume_claims import (
-    claim_name,
-    claim_not_found,
-    claim_of_another,
-    is_made_for,
-    uses_claim,
-)
 from koordinator.foundation.arrays import BoolArray
 from koordinator.scheduler.contract import (
     Action,
@@ -43,6 +36,13 @@ from koordinator.scheduler.plugins.node_volume_limits.volumes import (
     countable,
     inline,
     may_count,
+)
+from koordinator.scheduler.rules.volumes.volume_claims import (
+    claim_name,
+    claim_not_found,
+    claim_of_another,
+    is_made_for,
+    uses_claim,
 )
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 

@@ -7,7 +7,7 @@
 ``summary``      what is said of reservations to a pod that fits nowhere
 ``plugin``       the plugin
 
-The rules are in ``domain.reservations``.
+The rules are in ``scheduler.rules.reservations``.
 Source: koordinator pkg/scheduler/plugins/reservation.
 """
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from koordinator.domain.reservations.fit import (
+from koordinator.scheduler.rules.reservations.fit import (
     BY_NODE,
     PODS,
     PREFIX,
@@ -22,7 +22,7 @@ from koordinator.domain.reservations.fit import (
     short_in_reservation,
     short_on_node,
 )
-from koordinator.domain.reservations.match import ReservationRequester
+from koordinator.scheduler.rules.reservations.match import ReservationRequester
 from koordinator.scheduler.snapshot import Hold, PodClass, Snapshot
 from koordinator.scheduler.snapshot.axis import PODS as PODS_COLUMN
 

@@ -9,10 +9,10 @@ from typing import Final
 import numpy as np
 
 from koordinator.api.annotations.reservation import RESERVATION_NODE, RESERVE_POD
-from koordinator.domain.reservations.offer import AllocatePolicy
-from koordinator.domain.reservations.reserve_pod import is_for_others
+from koordinator.domain.reserve_pod import is_for_others
 from koordinator.scheduler.contract import Rejections
 from koordinator.scheduler.diagnosis import reasons_of
+from koordinator.scheduler.rules.reservations.offer import AllocatePolicy
 from koordinator.scheduler.snapshot import PodClass, Snapshot
 
 OTHER_NODE: Final = "node(s) didn't match the nodeName specified by reservation"

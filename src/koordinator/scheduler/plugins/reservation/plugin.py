@@ -18,23 +18,19 @@ from koordinator.api.kubescheduler.gates import OMIT_NODE_LABELS, STRICT_TENANCY
 from koordinator.api.labels import RESERVATION_IGNORED, is_preemptible, is_true
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.pod import Pod
-from koordinator.domain.reservations.fit import IgnoredResources
-from koordinator.domain.reservations.offer import AllocatePolicy
-from koordinator.domain.reservations.reserve_pod import TERMS, ReservePodTerms, is_for_others
+from koordinator.domain.reserve_pod import TERMS, ReservePodTerms, is_for_others
 from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
     Action,
     AllocationResult,
-    Attempt,
     EventHint,
     Nomination,
     NumaAligner,
     NumaHintProvider,
     PluginExample,
     PluginSpec,
-    PostFilterResult,
     Reads,
     Refusal,
     Rejections,
@@ -54,7 +50,10 @@ from koordinator.scheduler.plugins.reservation.usable_holds import (
     UsableHolds,
     read_asking,
 )
+from koordinator.scheduler.post_filter import Attempt, PostFilterResult
 from koordinator.scheduler.preemption import preempt
+from koordinator.scheduler.rules.reservations.fit import IgnoredResources
+from koordinator.scheduler.rules.reservations.offer import AllocatePolicy
 from koordinator.scheduler.snapshot import (
     Loans,
     PlacedPod,

@@ -17,29 +17,7 @@ from koordinator.api.kubescheduler import ReservationArgs
 from koordinator.api.labels import PRE_ALLOCATION_REQUIRED, is_true
 from koordinator.api.meta import ObjectMeta
 from koordinator.domain.pod_requests import pod_requests
-from koordinator.domain.reservations.fit import (
-    PODS,
-    PREFIX,
-    IgnoredResources,
-    score,
-    short_in_reservation,
-    short_on_node,
-)
-from koordinator.domain.reservations.match import (
-    TAKEN,
-    ReservationRequester,
-    read_reservation_selector,
-)
-from koordinator.domain.reservations.offer import (
-    AllocatePolicy,
-    Amounts,
-    ReservationOffer,
-    restricted_of,
-    takes_over_any,
-    withheld_in,
-)
-from koordinator.domain.reservations.owners import OwnerCandidate, is_owner, owner_candidate_of
-from koordinator.domain.reservations.reserve_pod import ReservePodTerms
+from koordinator.domain.reserve_pod import ReservePodTerms
 from koordinator.foundation.arrays import BoolArray
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.contract import (
@@ -47,6 +25,32 @@ from koordinator.scheduler.contract import (
     Refusal,
 )
 from koordinator.scheduler.plugins.reservation.trial import short_of_parts
+from koordinator.scheduler.rules.reservations.fit import (
+    PODS,
+    PREFIX,
+    IgnoredResources,
+    score,
+    short_in_reservation,
+    short_on_node,
+)
+from koordinator.scheduler.rules.reservations.match import (
+    TAKEN,
+    ReservationRequester,
+    read_reservation_selector,
+)
+from koordinator.scheduler.rules.reservations.offer import (
+    AllocatePolicy,
+    Amounts,
+    ReservationOffer,
+    restricted_of,
+    takes_over_any,
+    withheld_in,
+)
+from koordinator.scheduler.rules.reservations.owners import (
+    OwnerCandidate,
+    is_owner,
+    owner_candidate_of,
+)
 from koordinator.scheduler.snapshot import (
     Hold,
     Loans,

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from koordinator.domain.reservations.fit import PREFIX
-from koordinator.domain.reservations.match import MatchResult
+from koordinator.scheduler.rules.reservations.fit import PREFIX
+from koordinator.scheduler.rules.reservations.match import MatchResult
 
 _SAID: Final = (
     (MatchResult.NAME_MATCHED, "exactly matches the requested reservation name"),

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from koordinator.domain.reservations.remainder import missing_parts
 from koordinator.scheduler.contract import NOTHING, Refusal
+from koordinator.scheduler.rules.reservations.remainder import missing_parts
 from koordinator.scheduler.snapshot import Hold, PodClass, Snapshot
 
 

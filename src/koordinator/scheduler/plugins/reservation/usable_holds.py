@@ -5,15 +5,15 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from koordinator.api.meta import ObjectMeta
-from koordinator.domain.reservations.match import (
+from koordinator.foundation.errors import InputError
+from koordinator.scheduler.contract import Refusal
+from koordinator.scheduler.rules.reservations.match import (
     TAKEN,
     MatchResult,
     ReservationRequester,
     read_reservation_selector,
 )
-from koordinator.domain.reservations.owners import OwnerCandidate
-from koordinator.foundation.errors import InputError
-from koordinator.scheduler.contract import Refusal
+from koordinator.scheduler.rules.reservations.owners import OwnerCandidate
 from koordinator.scheduler.snapshot import Hold, Loans, PodClass, Snapshot
 from koordinator.scheduler.snapshot.selection import matches_required
 

@@ -12,12 +12,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from koordinator.domain.curves import Curve
 from koordinator.domain.pod_requests import bounded
-from koordinator.domain.volume_claims import STORAGE, capacity, requested, storage_class_name
 from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.plugins.volume_binding.matches import NONE
 from koordinator.scheduler.plugins.volume_binding.outcome import VolumeOutcome
+from koordinator.scheduler.rules.curves import Curve
+from koordinator.scheduler.rules.volumes.volume_claims import (
+    STORAGE,
+    capacity,
+    requested,
+    storage_class_name,
+)
 
 
 @dataclass(slots=True)

@@ -9,7 +9,8 @@ binder.go ``GetPodVolumeClaims``.
 from dataclasses import dataclass
 
 from koordinator.api.volume import PersistentVolumeClaim, StorageClass, Volume
-from koordinator.domain.volume_claims import (
+from koordinator.scheduler.contract import Refusal
+from koordinator.scheduler.rules.volumes.volume_claims import (
     UNBOUND,
     claim_name,
     claim_not_created,
@@ -21,7 +22,6 @@ from koordinator.domain.volume_claims import (
     storage_class_name,
     waits_for_pod,
 )
-from koordinator.scheduler.contract import Refusal
 from koordinator.scheduler.snapshot import PodClass
 from koordinator.scheduler.snapshot.objects import ObjectTable
 

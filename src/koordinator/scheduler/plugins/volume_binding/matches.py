@@ -15,7 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from koordinator.api.volume import PersistentVolume, PersistentVolumeClaim
-from koordinator.domain.volume_claims import (
+from koordinator.foundation.arrays import IntArray
+from koordinator.scheduler.plugins.volume_binding.reach import Reach
+from koordinator.scheduler.rules.volumes.volume_claims import (
     capacity,
     is_available_for,
     is_large_enough,
@@ -23,8 +25,6 @@ from koordinator.domain.volume_claims import (
     requested,
     storage_class_name,
 )
-from koordinator.foundation.arrays import IntArray
-from koordinator.scheduler.plugins.volume_binding.reach import Reach
 from koordinator.scheduler.snapshot.objects import ObjectTable
 
 NONE = -1

@@ -6,12 +6,17 @@ from collections.abc import Iterator
 from koordinator.api.core import NodeSelectorRequirement
 from koordinator.api.labels import HOSTNAME
 from koordinator.api.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
-from koordinator.domain.volume_claims import STORAGE, claim_name, is_bound, storage_class_name
 from koordinator.scheduler.diagnosis import place
 from koordinator.scheduler.plugins.volume_binding.outcome import (
     REASON_AFFINITY,
     REASON_NONE,
     REASON_SPACE,
+)
+from koordinator.scheduler.rules.volumes.volume_claims import (
+    STORAGE,
+    claim_name,
+    is_bound,
+    storage_class_name,
 )
 from koordinator.scheduler.snapshot import PodClass, Snapshot
 from koordinator.scheduler.snapshot.objects import ObjectTable

@@ -11,7 +11,6 @@ import numpy as np
 
 from koordinator.api.meta import KubeObject
 from koordinator.api.volume import PersistentVolume, PersistentVolumeClaim
-from koordinator.domain.volume_claims import SELECTED_NODE, VOLUME_MISSING, bind, select_node
 from koordinator.foundation.arrays import BoolArray
 from koordinator.scheduler.contract import Rejections
 from koordinator.scheduler.plugins.volume_binding.claims import PodClaims
@@ -21,6 +20,12 @@ from koordinator.scheduler.plugins.volume_binding.provisioning import (
     find_headroom,
 )
 from koordinator.scheduler.plugins.volume_binding.reach import Reach, reach
+from koordinator.scheduler.rules.volumes.volume_claims import (
+    SELECTED_NODE,
+    VOLUME_MISSING,
+    bind,
+    select_node,
+)
 from koordinator.scheduler.snapshot import Snapshot
 from koordinator.scheduler.snapshot.objects import ObjectTable
 

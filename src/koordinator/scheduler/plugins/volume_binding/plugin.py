@@ -18,14 +18,6 @@ from koordinator.api.volume import (
     PersistentVolumeClaim,
     StorageClass,
 )
-from koordinator.domain.curves import Curve, piecewise
-from koordinator.domain.volume_claims import (
-    SELECTED_NODE,
-    claim_name,
-    claim_not_found,
-    is_bound,
-    is_meant_for,
-)
 from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
@@ -48,6 +40,14 @@ from koordinator.scheduler.plugins.volume_binding.messages import (
     volume_to_make,
 )
 from koordinator.scheduler.plugins.volume_binding.outcome import REASON_NONE, VolumeOutcome, settle
+from koordinator.scheduler.rules.curves import Curve, piecewise
+from koordinator.scheduler.rules.volumes.volume_claims import (
+    SELECTED_NODE,
+    claim_name,
+    claim_not_found,
+    is_bound,
+    is_meant_for,
+)
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.objects import ObjectTable
 

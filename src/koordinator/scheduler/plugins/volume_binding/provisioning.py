@@ -16,15 +16,15 @@ from koordinator.api.volume import (
     StorageClass,
 )
 from koordinator.domain.pod_requests import bounded
-from koordinator.domain.volume_claims import (
+from koordinator.foundation.arrays import BoolArray, IntArray
+from koordinator.foundation.quantity import Quantity
+from koordinator.scheduler.plugins.volume_binding.reach import Reach
+from koordinator.scheduler.rules.volumes.volume_claims import (
     NO_PROVISIONER,
     STORAGE,
     requested,
     storage_class_name,
 )
-from koordinator.foundation.arrays import BoolArray, IntArray
-from koordinator.foundation.quantity import Quantity
-from koordinator.scheduler.plugins.volume_binding.reach import Reach
 from koordinator.scheduler.snapshot.objects import ObjectTable
 
 

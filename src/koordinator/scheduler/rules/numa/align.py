@@ -1,0 +1,132 @@
+"""The one set of NUMA nodes that all resources of a pod come from.
+
+Source: koordinator pkg/scheduler/frameworkext/topologymanager: policy.go, policy_best_effort.go,
+policy_restricted.go, policy_single_numa_node.go.
+
+The original tries every combination of one hint per resource and keeps the best.  Combinations that
+all resources prefer name one set throughout, so they are found set by set here; others count under
+BestEffort only.
+"""
+
+from collections.abc import Sequence
+from functools import reduce
+from itertools import chain, product
+from math import prod
+from operator import and_
+from typing import Final
+
+from msgspec import Struct
+
+from koordinator.api.annotations.numa import NumaTopologyPolicy
+from koordinator.domain.numa_masks import mask_text, subsets
+from koordinator.scheduler.rules.numa.hints import NumaMachine, ResourceHints, TopologyHint
+
+#: More combinations than this (four NUMA nodes, three resources) are not tried under BestEffort.
+MAX_COMBINATIONS: Final = 15**3
+
+
+class Alignment(Struct, frozen=True):
+    """The answer of a policy.  ``zones`` None: admitted without regard to NUMA nodes."""
+
+    admitted: bool
+    zones: int | None = None
+    score: int = 0
+    reasons: tuple[str, ...] = ()
+
+
+def align(
+    policy: NumaTopologyPolicy,
+    providers: Sequence[ResourceHints],
+    machine: NumaMachine,
+    exclusive: str = "",
+) -> Alignment:
+    """Return the NUMA nodes that all resources should come from, or why there are none.
+
+    ``providers`` are the hints of each plugin that gives any; ``exclusive`` is a
+    NumaTopologyExclusive.
+    """
+    if policy is NumaTopologyPolicy.NONE:
+        return Alignment(admitted=True)
+    opinions = [
+        (resource, listed)
+        for hints in providers
+        for resource, listed in hints.items()
+        if listed is not None
+    ]
+    lists = [listed for _, listed in opinions]
+    unsatisfied = [name for name, listed in opinions if not listed]
+    if policy is NumaTopologyPolicy.BEST_EFFORT:
+        return _best_preferred(lists, machine, exclusive) or _best_effort(lists, machine)
+    if unsatisfied:
+        reasons = tuple(f"Unsatisfied NUMA {resource}" for resource in unsatisfied)
+        return Alignment(admitted=False, reasons=reasons)
+    single = policy is NumaTopologyPolicy.SINGLE_NUMA_NODE
+    if single:
+        lists = [[hint for hint in hints if _is_single(hint)] for hints in lists]
+    best = _best_preferred(lists, machine, exclusive)
+    if best is None:
+        parts = sorted(_summary(name, listed) for name, listed in opinions)
+        cause = ("," if single else " & ").join(parts)
+        return Alignment(admitted=False, reasons=(f"Unaligned NUMA Hint cause {cause}",))
+    return Alignment(admitted=True) if single and best.zones == machine.all_zones else best
+
+
+def _is_single(hint: TopologyHint) -> bool:
+    return hint.zones is None or hint.zones.bit_count() == 1
+
+
+def _best_preferred(
+    lists: Sequence[Sequence[TopologyHint]], machine: NumaMachine, exclusive: str
+) -> Alignment | None:
+    """Return the best of the sets that every resource prefers."""
+    preferred = [{hint.zones: hint.score for hint in hints if hint.preferred} for hints in lists]
+    strict = [scores.keys() for scores in preferred if None not in scores]
+    named = (
+        set(strict[0]).intersection(*strict)
+        if strict
+        else {*chain([machine.all_zones], *preferred)}
+    )
+    best, best_score = 0, 0
+    for zones in subsets(machine.zones):
+        if best and zones.bit_count() > best.bit_count():
+            break
+        if zones in named and machine.accepts(zones, exclusive):
+            score = sum([scores.get(zones, 0) for scores in preferred])
+            if not best or _is_better(zones, score, best, best_score):
+                best, best_score = zones, score
+    return Alignment(admitted=True, zones=best, score=best_score) if best else None
+
+
+def _best_effort(lists: Sequence[Sequence[TopologyHint]], machine: NumaMachine) -> Alignment:
+    """Return the best set if all resources name it, though not prefer it; else all NUMA nodes.
+
+    A smaller set that resources merely have in common beats one that they all name, as in the
+    original.
+    """
+    best, best_score, agreed = machine.all_zones, 0, True
+    if prod(map(len, lists)) > MAX_COMBINATIONS:
+        return Alignment(admitted=True, zones=best)
+    for combination in product(*lists):
+        named = [hint.zones for hint in combination if hint.zones is not None]
+        zones = reduce(and_, named, machine.all_zones)
+        if zones and zones.bit_count() <= best.bit_count():
+            score = sum(hint.score for hint in combination if hint.zones == zones)
+            if _is_better(zones, score, best, best_score):
+                best, best_score = zones, score
+                agreed = all(other == zones for other in named)
+    if agreed:
+        return Alignment(admitted=True, zones=best, score=best_score)
+    return Alignment(admitted=True, zones=machine.all_zones)
+
+
+def _is_better(zones: int, score: int, best: int, best_score: int) -> bool:
+    """Return whether a set replaces the best one so far: it is smaller, lower or scores higher."""
+    if zones.bit_count() != best.bit_count():
+        return zones.bit_count() < best.bit_count()
+    return zones < best or score > best_score
+
+
+def _summary(resource: str, hints: Sequence[TopologyHint]) -> str:
+    among = " ".join(mask_text(hint.zones) for hint in hints)
+    prefer = " ".join(mask_text(hint.zones) for hint in hints if hint.preferred)
+    return f"{resource} prefer [{prefer}] among [{among}]"

@@ -1,0 +1,182 @@
+"""What pods hold of one node: CPUs, and amounts of its NUMA nodes.
+
+Source: koordinator pkg/scheduler/plugins/nodenumaresource/node_allocation.go, pod_eventhandler.go,
+``updatePod``.
+"""
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+
+from msgspec import Struct, field, structs
+
+from koordinator.api.annotations.numa import (
+    RESOURCE_SPEC,
+    RESOURCE_STATUS,
+    CpuAllocation,
+    NumaNodeResource,
+)
+from koordinator.api.meta import ObjectMeta
+from koordinator.api.resource_names import CPU, MEMORY
+from koordinator.domain.amounts import (
+    Amounts,
+    ZoneAmounts,
+    add,
+    read_amounts,
+    subtract,
+)
+from koordinator.foundation.cpu_list import format_cpu_list, parse_cpu_list
+from koordinator.foundation.errors import BugError, InputError
+from koordinator.foundation.quantity import Notation, Quantity
+from koordinator.scheduler.rules.cpus.layout import CpuLayout
+from koordinator.scheduler.rules.cpus.ledger import CpuLedger, ExclusiveCpus
+from koordinator.scheduler.rules.numa.hints import ZoneState
+
+
+class NumaAllocation(Struct, frozen=True):
+    """What a pod got: CPUs of its own, and amounts by NUMA node; either may be empty."""
+
+    cpus: int = 0
+    zones: ZoneAmounts = field(default_factory=dict)
+    exclusive_policy: str = ""  # a CpuExclusivePolicy
+
+    def status(self, notations: Mapping[str, Notation] = MappingProxyType({})) -> CpuAllocation:
+        """Return the ``resource-status`` that tells koordlet, and the next scheduler.
+
+        ``notations`` are those of the pod's requests; memory and huge pages are printed with
+        binary suffixes otherwise.
+        """
+        return CpuAllocation(
+            cpuset=format_cpu_list(self.cpus),
+            numa_node_resources=tuple(
+                NumaNodeResource(
+                    node=zone,
+                    resources={
+                        name: _quantity(name, amount, notations) for name, amount in here.items()
+                    },
+                )
+                for zone, here in sorted(self.zones.items())
+            ),
+        )
+
+
+def read_allocation(meta: ObjectMeta, problems: list[InputError]) -> NumaAllocation | None:
+    """Return what a placed pod (or reservation) holds as its annotations say; None if nothing.
+
+    What can't be read is nothing, and told among the ``problems``.  CPUs are held whether or not
+    one can read how exclusively.
+    """
+    try:
+        allocation = _read_status(meta)
+    except InputError as error:
+        problems.append(error)
+        return None
+    try:
+        spec = RESOURCE_SPEC.read(meta) if allocation is not None else None
+    except InputError as error:
+        problems.append(error)
+        return allocation
+    if allocation is None or spec is None:
+        return allocation
+    return structs.replace(allocation, exclusive_policy=spec.preferred_cpu_exclusive_policy)
+
+
+def _read_status(meta: ObjectMeta) -> NumaAllocation | None:
+    status = RESOURCE_STATUS.read(meta)
+    if status is None:
+        return None
+    try:
+        cpus = parse_cpu_list(status.cpuset)
+    except InputError as error:
+        raise error.within(path=f"{RESOURCE_STATUS.path}.cpuset") from None
+    zones: dict[int, dict[str, int]] = {}
+    for part in status.numa_node_resources:
+        amounts = {name: much for name, much in read_amounts(part.resources).items() if much}
+        if amounts:
+            add(zones.setdefault(part.node, {}), amounts)
+    return NumaAllocation(cpus, zones) if cpus or zones else None
+
+
+class NumaLedger:
+    """Mutable.  Adding and removing a pod are exact inverses; the order of pods is forgotten."""
+
+    __slots__ = ("_allocations", "_zones", "cpus")
+
+    def __init__(self) -> None:
+        self.cpus = CpuLedger()
+        self._allocations: dict[str, NumaAllocation] = {}
+        self._zones: dict[int, dict[str, int]] = {}
+
+    @property
+    def zones(self) -> Mapping[int, Amounts]:
+        """What pods hold in all, by NUMA node; as charged, CPU not amplified."""
+        return self._zones
+
+    @property
+    def allocations(self) -> Mapping[str, NumaAllocation]:
+        """What each pod holds, by its uid."""
+        return self._allocations
+
+    def state(self, zones: Sequence[int], cpus: int) -> Hashable:
+        """Return a key: equal for ledgers that leave equal amounts of these NUMA nodes and CPUs.
+
+        That is, to pods that share no CPU.
+        """
+        amounts = [tuple(self._zones.get(zone, {}).items()) for zone in zones]
+        return self.cpus.state(cpus), *amounts
+
+    def add(self, uid: str, allocation: NumaAllocation) -> None:
+        """Note what a pod holds, in place of what it held before."""
+        self.remove(uid)
+        self._allocations[uid] = allocation
+        if allocation.cpus:
+            self.cpus.add(uid, ExclusiveCpus(allocation.cpus, allocation.exclusive_policy))
+        for zone, amounts in allocation.zones.items():
+            add(self._zones.setdefault(zone, {}), amounts)
+
+    def remove(self, uid: str) -> None:
+        """Forget a pod, if it is known."""
+        allocation = self._allocations.pop(uid, None)
+        if allocation is None:
+            return
+        self.cpus.remove(uid)
+        for zone, amounts in allocation.zones.items():
+            here = self._zones[zone]
+            subtract(here, amounts)
+            if not here:
+                del self._zones[zone]
+
+    def states(self, layout: CpuLayout | None, zones: Iterable[int]) -> dict[int, ZoneState]:
+        """Return who has bound CPUs on each NUMA node.  Pods without CPUs of their own don't count.
+
+        Nobody has on a node of unknown layout.
+        """
+        states = dict.fromkeys(zones, ZoneState.IDLE)
+        if layout is None:
+            return states
+        own = {zone: layout.numa_nodes.get(zone, 0) for zone in states}
+        everywhere = sum(own.values())
+        held = [allocation.cpus for allocation in self.cpus]
+        for zone, here in own.items():
+            elsewhere = everywhere & ~here
+            on_it = [cpus for cpus in held if cpus & here]
+            if on_it:
+                shared = [cpus for cpus in on_it if cpus & elsewhere]
+                states[zone] = ZoneState.SHARED if shared else ZoneState.SINGLE
+        return states
+
+    def validate(self) -> None:
+        """Raise BugError unless the sums are those of the holdings."""
+        self.cpus.validate()
+        again = NumaLedger()
+        for uid, allocation in self._allocations.items():
+            again.add(uid, allocation)
+        if again._zones != self._zones:
+            raise BugError(f"a NUMA ledger says {self._zones}, its holdings {again._zones}")
+
+
+def _quantity(name: str, amount: int, notations: Mapping[str, Notation]) -> Quantity:
+    if name == CPU:
+        return Quantity.from_milli(amount)
+    is_binary = name == MEMORY or name.startswith("hugepages-")
+    default = Notation.BINARY_SI if is_binary else Notation.DECIMAL_SI
+    return Quantity.from_int(amount, binary=notations.get(name, default) is Notation.BINARY_SI)

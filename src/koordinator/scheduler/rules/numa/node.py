@@ -1,0 +1,95 @@
+"""One node as a pod finds it: CPUs, NUMA nodes, and what is taken of them."""
+
+from msgspec import Struct
+
+from koordinator.api.annotations.numa import NumaTopologyExclusive
+from koordinator.api.resource_names import CPU
+from koordinator.domain.amounts import (
+    Amounts,
+    ZoneAmounts,
+    amplified,
+    remaining,
+)
+from koordinator.scheduler.rules.cpus.free_cpus import FreeCpus
+from koordinator.scheduler.rules.cpus.layout import CpuLayout
+from koordinator.scheduler.rules.numa.hints import NumaMachine, ZoneState
+from koordinator.scheduler.rules.numa.ledger import NumaLedger
+from koordinator.scheduler.rules.numa.request import Reusable
+
+MILLI = 1000
+
+
+class NumaNode(Struct, frozen=True):
+    """Facts of the topology, the ledger of the pods, settings of the node.
+
+    ``zones`` are amounts by NUMA node, amplified.
+    """
+
+    layout: CpuLayout | None
+    ledger: NumaLedger
+    zones: ZoneAmounts
+    unusable: int = 0  # CPUs that nobody is bound to
+    cpu_ratio: float = 1.0  # by how much the node shows more CPU than it has
+    pack: bool = False  # fill the fullest NUMA node first
+    max_holders: int = 1  # how many pods may hold one CPU
+
+    @property
+    def machine(self) -> NumaMachine:
+        """The NUMA nodes, and who has bound CPUs there."""
+        return NumaMachine(self.ledger.states(self.layout, self.zones))
+
+    def machine_for(self, exclusive: str) -> NumaMachine:
+        """Return the NUMA nodes as a pod with this NumaTopologyExclusive sees them.
+
+        Who has bound CPUs is not looked at where it does not matter.
+        """
+        if exclusive == NumaTopologyExclusive.REQUIRED:
+            return self.machine
+        return NumaMachine(dict.fromkeys(self.zones, ZoneState.IDLE))
+
+    def free_cpus(self, reusable: Reusable) -> FreeCpus:
+        """Return the CPUs that may be bound; none if the layout is unknown."""
+        if self.layout is None:
+            return FreeCpus((0,))
+        return self.ledger.cpus.free(
+            self.layout,
+            unusable=self.unusable,
+            max_holders=self.max_holders,
+            given_back=(reusable.preferred_cpus, reusable.preemptible_cpus),
+        )
+
+    def used(self, reusable: ZoneAmounts) -> dict[int, dict[str, int]]:
+        """Return what pods use, as the node shows it: bound CPUs count amplified.
+
+        Source: node_allocation.go, ``getAvailableNUMANodeResources``.  There, bound CPUs are not
+        amplified on a NUMA node of which no amounts were ever charged.
+        """
+        used, of_pods = {}, self.ledger.zones
+        for zone in self.zones:
+            charged = of_pods.get(zone, {})
+            if self.cpu_ratio > 1 and self.layout is not None:
+                own_cpus = self.layout.numa_nodes.get(zone, 0)
+                bound = (self.ledger.cpus.held & own_cpus).bit_count() * MILLI
+                if bound:
+                    extra = amplified(bound, self.cpu_ratio) - bound
+                    charged = {**charged, CPU: charged.get(CPU, 0) + extra}
+            used[zone] = remaining(charged, reusable.get(zone, {}))
+        return used
+
+    def available(self, reusable: ZoneAmounts) -> dict[int, dict[str, int]]:
+        """Return what is left of each NUMA node."""
+        if reusable or self.cpu_ratio > 1:
+            used = self.used(reusable)
+            return {zone: remaining(amounts, used[zone]) for zone, amounts in self.zones.items()}
+        of_pods = self.ledger.zones
+        return {zone: _left(amounts, of_pods.get(zone)) for zone, amounts in self.zones.items()}
+
+
+def _left(amounts: Amounts, charged: Amounts | None) -> dict[str, int]:
+    """Return what is left of each, at least 0 and at most all."""
+    if not charged:
+        return dict(amounts)
+    return {
+        name: amount - min(charged[name], amount) if charged.get(name, 0) > 0 else amount
+        for name, amount in amounts.items()
+    }

@@ -1,0 +1,138 @@
+"""What a NodeResourceTopology says: CPUs, NUMA nodes, what of them is out of bounds.
+
+Source: koordinator pkg/scheduler/plugins/nodenumaresource/topology_options.go,
+``NewTopologyOptions``; util.go, ``amplifyNUMANodeResources``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from koordinator.api.annotations.node import read_amplification_ratios
+from koordinator.api.annotations.numa import (
+    KUBELET_CPU_MANAGER_POLICY,
+    NODE_RESERVATION,
+    POD_CPU_ALLOCATIONS,
+    SYSTEM_QOS_RESOURCE,
+    KubeletCpuManagerPolicy,
+    NumaTopologyPolicy,
+)
+from koordinator.api.meta import ObjectMeta
+from koordinator.api.node_resource_topology import NUMA_ZONE, NodeResourceTopology, Zone
+from koordinator.api.resource_names import CPU
+from koordinator.domain.amounts import ZoneAmounts, amplified, read_amounts
+from koordinator.domain.numa_masks import MAX_ZONE
+from koordinator.foundation.cpu_list import parse_cpu_list
+from koordinator.foundation.errors import InputError
+from koordinator.scheduler.rules.cpus.layout import CpuLayout, read_layout
+
+_MILLI = 1000
+#: Kubelet policies by name; any other name means no policy.  Pods are aligned as a whole, also
+#: where the kubelet aligns containers one by one.
+_POLICIES = {
+    f"{name}{level}": policy
+    for name, policy in (
+        ("BestEffort", NumaTopologyPolicy.BEST_EFFORT),
+        ("Restricted", NumaTopologyPolicy.RESTRICTED),
+        ("SingleNUMANode", NumaTopologyPolicy.SINGLE_NUMA_NODE),
+    )
+    for level in ("", "PodLevel", "ContainerLevel")
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTopology:
+    """The facts of one node.  ``layout`` is shared by all nodes of equal hardware."""
+
+    layout: CpuLayout | None  # None: unknown, so CPUs can't be bound
+    unusable: int  # CPUs that no pod is bound to: kubelet's, reserved, of system pods
+    zones: ZoneAmounts  # by NUMA node, ascending; CPU without the unusable ones
+    policy: NumaTopologyPolicy
+    kubelet: KubeletCpuManagerPolicy | None
+    own_ratios: Mapping[str, float] | None  # given: the amounts are amplified already
+
+    def ratios(self, of_node: Mapping[str, float] | None) -> Mapping[str, float]:
+        """Return by how much the node shows more than it has; ``of_node`` is what the Node says."""
+        return (of_node if self.own_ratios is None else self.own_ratios) or {}
+
+    def amplified_zones(self, of_node: Mapping[str, float] | None) -> ZoneAmounts:
+        """Return what the NUMA nodes show."""
+        if self.own_ratios is not None or not of_node:
+            return self.zones
+        return {
+            zone: {name: amplified(amount, of_node.get(name, 0.0)) for name, amount in here.items()}
+            for zone, here in self.zones.items()
+        }
+
+
+def read_topology(found: NodeResourceTopology) -> NodeTopology:
+    """Return the facts.
+
+    Raises InputError that names the object and the annotation if one can't be read: a node with
+    unknown reservations must not be given out.
+    """
+    try:
+        return _read(found)
+    except InputError as error:
+        raise error.within(subject=f"NodeResourceTopology {found.key}") from None
+
+
+def _read(found: NodeResourceTopology) -> NodeTopology:
+    meta = found.metadata
+    layout = read_layout(meta)
+    unusable = _unusable(meta)
+    zones = dict(sorted(_zones(found.zones).items()))
+    for zone, amounts in zones.items():
+        if layout is not None and amounts.get(CPU):
+            lost = (unusable & layout.numa_nodes.get(zone, 0)).bit_count() * _MILLI
+            amounts[CPU] = max(amounts[CPU] - lost, 0)
+    return NodeTopology(
+        layout=layout,
+        unusable=unusable,
+        zones=zones,
+        policy=next(
+            (_POLICIES[name] for name in found.topology_policies if name in _POLICIES),
+            NumaTopologyPolicy.NONE,
+        ),
+        kubelet=KUBELET_CPU_MANAGER_POLICY.read(meta),
+        own_ratios=read_amplification_ratios(meta),
+    )
+
+
+def _unusable(meta: ObjectMeta) -> int:
+    """Return the CPUs of kubelet's pods and of the three kinds of reservation."""
+    cpus = 0
+    for pod in POD_CPU_ALLOCATIONS.read(meta) or ():
+        if pod.managed_by_kubelet and pod.uid:
+            cpus |= _parse(POD_CPU_ALLOCATIONS.path, pod.cpuset)
+    kubelet = KUBELET_CPU_MANAGER_POLICY.read(meta)
+    if kubelet is not None:
+        cpus |= _parse(KUBELET_CPU_MANAGER_POLICY.path, kubelet.reserved_cpus)
+    reservation = NODE_RESERVATION.read(meta)
+    if reservation is not None:
+        cpus |= _parse(NODE_RESERVATION.path, reservation.reserved_cpus)
+    system = SYSTEM_QOS_RESOURCE.read(meta)
+    if system is not None and system.cpuset_exclusive:
+        cpus |= _parse(SYSTEM_QOS_RESOURCE.path, system.cpuset)
+    return cpus
+
+
+def _parse(path: str, text: str) -> int:
+    try:
+        return parse_cpu_list(text)
+    except InputError as error:
+        raise error.within(path=path) from None
+
+
+def _zones(zones: tuple[Zone, ...]) -> dict[int, dict[str, int]]:
+    """Return the NUMA nodes; zones of other kinds or names are none."""
+    found = {}
+    for zone in zones:
+        _, dash, number = zone.name.partition("node-")
+        if zone.type == NUMA_ZONE and dash and number.isascii() and number.isdigit():
+            if len(number) > len(str(MAX_ZONE)) or int(number) > MAX_ZONE:
+                accepted = f"node- and a number from 0 to {MAX_ZONE}"
+                raise InputError(f"found {zone.name}; accepted is {accepted}", path="zones.name")
+            found[int(number)] = read_amounts(
+                {resource.name: resource.allocatable for resource in zone.resources}
+            )
+    return found

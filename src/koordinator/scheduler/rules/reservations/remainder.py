@@ -1,0 +1,89 @@
+"""What of the devices, CPUs and NUMA amounts of a reservation its users take, and what is left."""
+
+from collections.abc import Iterable
+
+from koordinator.api.device import DeviceType
+from koordinator.domain.amounts import remaining, total
+from koordinator.domain.devices.allocation import Allocation, Taken
+from koordinator.domain.devices.shortage import NO_DEVICE
+from koordinator.scheduler.rules.numa.ledger import NumaAllocation
+from koordinator.scheduler.rules.numa.trial import NOT_ENOUGH_CPUS
+
+
+def devices_left(held: Allocation, users: Iterable[Allocation]) -> Allocation:
+    """Return the devices with what is left of them; those of which nothing is left are not in it.
+
+    What users took of other devices, or beyond what is held, is their own.
+    """
+    taken: dict[tuple[DeviceType, int], list[Taken]] = {}
+    for allocation in users:
+        for kind, devices in allocation.items():
+            for device in devices:
+                taken.setdefault((kind, device.minor), []).append(device)
+    if not taken:
+        return held
+    left = {
+        kind: tuple(
+            rest
+            for device in devices
+            if (rest := _rest(device, taken.get((kind, device.minor), ()))) is not None
+        )
+        for kind, devices in held.items()
+    }
+    return {kind: devices for kind, devices in left.items() if devices}
+
+
+def _rest(device: Taken, taken: Iterable[Taken]) -> Taken | None:
+    amounts = list(device.amounts)
+    functions = device.functions
+    for part in taken:
+        amounts = [
+            max(mine - theirs, 0) for mine, theirs in zip(amounts, part.amounts, strict=True)
+        ]
+        gone = {function.bus_id for function in part.functions}
+        functions = tuple(function for function in functions if function.bus_id not in gone)
+    if not any(amounts):
+        return None
+    return Taken(device.minor, tuple(amounts), functions, device.template)
+
+
+def numa_left(
+    held: NumaAllocation | None, users: Iterable[NumaAllocation]
+) -> NumaAllocation | None:
+    """Return the CPUs and amounts by NUMA node that are left; None if nothing is."""
+    if held is None:
+        return None
+    cpus, taken = held.cpus, list(users)
+    if not taken:
+        return held
+    for user in taken:
+        cpus &= ~user.cpus
+    zones = {
+        zone: remaining(amounts, total(user.zones.get(zone, {}) for user in taken))
+        for zone, amounts in held.zones.items()
+    }
+    zones = {zone: {n: a for n, a in amounts.items() if a} for zone, amounts in zones.items()}
+    zones = {zone: amounts for zone, amounts in zones.items() if amounts}
+    if not cpus and not zones:
+        return None
+    return NumaAllocation(cpus, zones, held.exclusive_policy)
+
+
+def missing_parts(
+    held: Allocation,
+    numa: NumaAllocation | None,
+    users: Iterable[tuple[Allocation, NumaAllocation | None]],
+) -> tuple[str, ...]:
+    """Return what of the devices and CPUs of users is not held, as reasons against it.
+
+    Nothing is missing of types of which nothing is held: what users have of these is their own.
+    """
+    reasons: dict[str, None] = {}
+    for devices, cpus in users:
+        for kind, taken in held.items():
+            minors = {device.minor for device in devices.get(kind, ())}
+            if not minors <= {device.minor for device in taken}:
+                reasons[NO_DEVICE[kind].reason] = None
+        if numa is not None and numa.cpus and cpus is not None and cpus.cpus & ~numa.cpus:
+            reasons[NOT_ENOUGH_CPUS] = None
+    return tuple(reasons)

@@ -1,0 +1,59 @@
+"""Lists of CPUs as text."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from koordinator.foundation.cpu_list import (
+    cpu_ids,
+    format_cpu_list,
+    lowest,
+    parse_cpu_list,
+)
+from koordinator.foundation.errors import InputError
+
+masks = st.integers(0, 1 << 200)
+
+
+@pytest.mark.parametrize(
+    ("text", "cpus"),
+    [
+        ("", []),
+        ("5", [5]),
+        ("1,2,3,4,5", [1, 2, 3, 4, 5]),
+        ("3-5,1-2", [1, 2, 3, 4, 5]),
+        ("0-3,8", [0, 1, 2, 3, 8]),
+        ("4095", [4095]),
+    ],
+)
+def test_lists_and_ranges_in_any_order(text: str, cpus: list[int]) -> None:
+    """As Linux and kubelet write them."""
+    assert list(cpu_ids(parse_cpu_list(text))) == cpus
+
+
+@pytest.mark.parametrize(
+    "text", ["1-3-4", "a", "1,", "-1", "3-1", "4096", "0-99999999", " 1", "\u0661"]
+)
+def test_what_is_no_list_is_refused_and_named(text: str) -> None:
+    """The message shows the text; no text can cause endless work."""
+    with pytest.raises(InputError) as refusal:
+        parse_cpu_list(text)
+
+    assert repr(text) in str(refusal.value)
+
+
+@given(masks)
+def test_a_printed_list_reads_as_the_same_cpus(mask: int) -> None:
+    """Text is the way that allocations survive a restart."""
+    assert parse_cpu_list(format_cpu_list(mask)) == mask
+
+
+def test_the_shortest_list_is_printed() -> None:
+    """Neighbours become a range, in ascending order."""
+    assert format_cpu_list(0b1_0110_1110) == "1-3,5-6,8"
+
+
+@given(masks, st.integers(0, 210))
+def test_the_lowest_bits(mask: int, count: int) -> None:
+    """All of them if there are fewer."""
+    assert list(cpu_ids(lowest(mask, count))) == list(cpu_ids(mask))[:count]

@@ -1,0 +1,152 @@
+"""Who gets CPUs of his own."""
+
+import pytest
+
+from koordinator.api.annotations.numa import (
+    CpuBindPolicy,
+    CpuBindSpec,
+    KubeletCpuManagerPolicy,
+)
+from koordinator.api.qos import PriorityBand, QosClass
+from koordinator.scheduler.rules.cpus.binding import (
+    FRACTIONAL_CPUS,
+    CpuBinding,
+    FractionalCpuError,
+    binding_on,
+    completed_spec,
+    node_bind_policy,
+    packs,
+    pod_binding,
+)
+
+FULL, SPREAD = CpuBindPolicy.FULL_PCPUS, CpuBindPolicy.SPREAD_BY_PCPUS
+LABEL = "node.koordinator.sh/cpu-bind-policy"
+
+
+def spec(required: str = "", preferred: str = "", exclusive: str = "") -> CpuBindSpec:
+    return CpuBindSpec(
+        required_cpu_bind_policy=required,
+        preferred_cpu_bind_policy=preferred,
+        preferred_cpu_exclusive_policy=exclusive,
+    )
+
+
+@pytest.mark.parametrize(
+    ("wanted", "policy", "required"),
+    [
+        (spec(), FULL, False),
+        (spec(preferred="Default"), FULL, False),
+        (spec(preferred="SpreadByPCPUs"), SPREAD, False),
+        (spec(required="SpreadByPCPUs"), SPREAD, True),
+        (spec(required="Default", preferred="SpreadByPCPUs"), FULL, True),
+    ],
+)
+def test_the_pods_policy(wanted: CpuBindSpec, policy: str, required: bool) -> None:
+    """Required goes before preferred, Default is the scheduler's (here FullPCPUs)."""
+    got = pod_binding(wanted, QosClass.LSR, PriorityBand.PROD, 4000, FULL)
+
+    assert got == CpuBinding(4, policy, required)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "qos", "band", "cpu_milli", "default"),
+    [
+        (spec(), QosClass.LS, PriorityBand.PROD, 4000, FULL),
+        (spec(), QosClass.NONE, PriorityBand.PROD, 4000, FULL),
+        (spec(), QosClass.LSE, PriorityBand.MID, 4000, FULL),
+        (spec(), QosClass.LSE, PriorityBand.PROD, 0, FULL),
+        (spec(), QosClass.LSE, PriorityBand.PROD, 4000, ""),
+        (spec(required="ConstrainedBurst"), QosClass.LSR, PriorityBand.PROD, 1500, FULL),
+        (spec(preferred="Unheard"), QosClass.LSR, PriorityBand.PROD, 4000, FULL),
+    ],
+)
+def test_who_shares_cpus(
+    wanted: CpuBindSpec, qos: QosClass, band: PriorityBand, cpu_milli: int, default: str
+) -> None:
+    """All but LSE and LSR pods of prod that ask for CPU by a policy that binds."""
+    assert pod_binding(wanted, qos, band, cpu_milli, default) is None
+
+
+def test_a_part_of_a_cpu_cannot_be_bound() -> None:
+    """Neither by the pod's will nor by the node's."""
+    with pytest.raises(FractionalCpuError, match=FRACTIONAL_CPUS):
+        pod_binding(spec(), QosClass.LSR, PriorityBand.PROD, 1500, FULL)
+    with pytest.raises(FractionalCpuError, match=FRACTIONAL_CPUS):
+        binding_on(SPREAD, None, 1500)
+    assert binding_on(None, None, 1500) is None
+
+
+@pytest.mark.parametrize(
+    ("label", "kubelet", "policy"),
+    [
+        ("", None, None),
+        ("None", None, None),
+        ("FullPCPUsOnly", None, FULL),
+        ("SpreadByPCPUs", None, SPREAD),
+        ("SpreadByPCPUs", KubeletCpuManagerPolicy(policy="static"), SPREAD),
+        (
+            "SpreadByPCPUs",
+            KubeletCpuManagerPolicy(policy="static", options={"full-pcpus-only": "true"}),
+            FULL,
+        ),
+        (
+            "",
+            KubeletCpuManagerPolicy(policy="none", options={"full-pcpus-only": "true"}),
+            None,
+        ),
+    ],
+)
+def test_the_nodes_policy(
+    label: str, kubelet: KubeletCpuManagerPolicy | None, policy: CpuBindPolicy | None
+) -> None:
+    """Of its label or of its kubelet's CPU manager."""
+    assert node_bind_policy({LABEL: label} if label else {}, kubelet) is policy
+
+
+def test_a_node_binds_every_pod_by_its_policy() -> None:
+    """It goes before what a pod prefers, and after what it requires."""
+    prefers = CpuBinding(4, FULL, required=False, exclusive_policy="PCPULevel")
+    requires = CpuBinding(4, FULL, required=True)
+
+    assert binding_on(SPREAD, None, 4000) == CpuBinding(4, SPREAD, required=True)
+    assert binding_on(SPREAD, prefers, 4000) == CpuBinding(4, SPREAD, True, "PCPULevel")
+    assert binding_on(SPREAD, requires, 4000) == requires
+    assert binding_on(None, prefers, 4000) == prefers
+    assert binding_on(SPREAD, None, 0) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "binding", "after"),
+    [
+        (spec(), CpuBinding(4, FULL, required=False), spec(preferred="FullPCPUs")),
+        (spec(), CpuBinding(4, SPREAD, required=True), spec(required="SpreadByPCPUs")),
+        (
+            spec(preferred="Default", exclusive="PCPULevel"),
+            CpuBinding(4, FULL, required=False),
+            spec(preferred="FullPCPUs", exclusive="PCPULevel"),
+        ),
+        (spec(preferred="FullPCPUs"), CpuBinding(4, FULL, required=False), None),
+        (spec(required="FullPCPUs"), CpuBinding(4, FULL, required=True), None),
+    ],
+)
+def test_the_spec_is_completed_with_the_policy_that_was_used(
+    before: CpuBindSpec, binding: CpuBinding, after: CpuBindSpec | None
+) -> None:
+    """So that koordlet knows; a spec that says it already is left alone."""
+    assert completed_spec(before, binding) == after
+
+
+@pytest.mark.parametrize(
+    ("label", "default", "packed"),
+    [
+        ("", True, True),
+        ("", False, False),
+        ("MostAllocated", False, True),
+        ("DistributeEvenly", True, False),
+    ],
+)
+def test_which_numa_node_is_filled_first(label: str, default: bool, packed: bool) -> None:
+    """The label goes before the scheduler's setting; all but MostAllocated spread."""
+    labels = {"node.koordinator.sh/numa-allocate-strategy": label} if label else {}
+
+    assert packs(labels, default=default) is packed

@@ -1,0 +1,25 @@
+"""How full the NUMA nodes of one allocation would be: what scores of rows are compared with.
+
+Source: koordinator pkg/scheduler/plugins/nodenumaresource/scoring.go,
+``calculateAllocatableAndRequested``.
+"""
+
+from koordinator.api.resource_names import CPU
+from koordinator.domain.amounts import total
+from koordinator.scheduler.rules.numa.ledger import NumaAllocation
+from koordinator.scheduler.rules.numa.trial import NumaTrial
+from koordinator.scheduler.rules.numa.zone_scorer import ZoneScorer, bound_cpu_milli
+
+
+def score_allocation(trial: NumaTrial, allocation: NumaAllocation, scorer: ZoneScorer) -> int:
+    """Return how full the NUMA nodes of an allocation would be.
+
+    With CPUs of its own, all CPUs bound on the whole node count as the CPU used.
+    """
+    node = trial.node
+    used = node.used(trial.reusable.zones)
+    requested = total(used[zone] for zone in allocation.zones if zone in used)
+    allocatable = total(node.zones[zone] for zone in allocation.zones if zone in node.zones)
+    if allocation.cpus:
+        requested[CPU] = bound_cpu_milli(trial, allocation)
+    return scorer.score(requested, allocatable, trial.request.counted(node.cpu_ratio))
