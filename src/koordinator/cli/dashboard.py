@@ -23,7 +23,7 @@ from koordinator.cli.descheduler_flags import read_descheduler_configuration
 from koordinator.cli.descheduler_plugins import descheduler_plugins_for
 from koordinator.cli.extender_connector import extender_connector
 from koordinator.cli.manifests import STDIN, files_below, read_manifests
-from koordinator.cli.output import console
+from koordinator.cli.output import console, warn
 from koordinator.cli.recording import opened_recording, recorded_configuration
 from koordinator.cluster.port import Cluster
 from koordinator.dashboard.access import AccessPolicy, ReviewedAccess
@@ -45,6 +45,7 @@ from koordinator.process.http_server import HttpServer, is_loopback
 from koordinator.process.termination import stop_on_signals
 from koordinator.scheduler.features.audit import Audit
 from koordinator.simulator import Simulation, demo_workload, read_workload
+from koordinator.simulator.generation import unsimulated
 from koordinator.simulator.replay import ReplayRun
 from koordinator.simulator.run import default_profile
 
@@ -262,6 +263,8 @@ def _version(paths: Sequence[str]) -> Hashable:
 def simulation_source(flags: DashboardFlags, clock: Clock) -> SimulationSource:
     """Return the workload of the flags, ready to begin.  Raises InputError."""
     workload = demo_workload() if flags.workload == DEMO else read_workload(flags.workload)
+    for sentence in unsimulated(workload):
+        warn(sentence)
     configuration = read_configuration(flags.config, default_profile())
     trail = Audit(scores_share=SCORES_SHARE)
     simulation = Simulation(

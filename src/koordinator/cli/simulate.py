@@ -20,7 +20,7 @@ from koordinator.cli.configuration import (
 from koordinator.cli.dataclass_flags import with_flags
 from koordinator.cli.flags import KubeVersionFlag, Print
 from koordinator.cli.interruption import INTERRUPTED
-from koordinator.cli.output import Output, check_writable
+from koordinator.cli.output import Output, check_writable, warn
 from koordinator.cli.replay import Replay, replay
 from koordinator.cli.run_reports import print_comparison, print_report, run_watched, write_html
 from koordinator.foundation.clock import SystemClock
@@ -29,6 +29,7 @@ from koordinator.foundation.errors import InputError
 from koordinator.process.rotated_file import RotatedFile
 from koordinator.scheduler.features.audit import AUDIT_FILE, Audit
 from koordinator.simulator import Simulation, SimulationResult, read_workload
+from koordinator.simulator.generation import unsimulated
 from koordinator.simulator.recorder import RecordingFile
 from koordinator.simulator.run import MoveSettings, default_profile
 from koordinator.simulator.workload import Workload
@@ -203,6 +204,8 @@ def simulate(flags: SimulateFlags) -> None:
         raise InputError("required: a YAML file, or --trace with --data", source="--workload")
     moves = flags.moves()
     described = read_workload(flags.workload)
+    for sentence in unsimulated(described):
+        warn(sentence)
     if flags.compare:
         flags.refuse("not accepted together with --compare: one run at a time", "record", "audit")
         _check_comparable(described)

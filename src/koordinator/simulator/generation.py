@@ -6,6 +6,7 @@ seeded by the run's seed and its name: to add a stream doesn't change the others
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from msgspec.structs import replace
@@ -13,13 +14,24 @@ from msgspec.structs import replace
 from koordinator.api.annotations.node import YARN_NODE_ID
 from koordinator.api.codec import decode, decode_object
 from koordinator.api.defaults import with_defaults
-from koordinator.api.meta import KubeObject
+from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
+from koordinator.api.registry import BY_NAME
 from koordinator.api.workload import PodController
 from koordinator.foundation.errors import InputError
 from koordinator.simulator.node_pools import nodes_of
-from koordinator.simulator.pod_controllers import CONTROLLER_KINDS, check_controller, with_pods
+from koordinator.simulator.operator_workloads import (
+    OPERATOR_GROUPS,
+    OperatorWorkload,
+    read_operator_workload,
+)
+from koordinator.simulator.pod_controllers import (
+    CONTROLLER_KINDS,
+    check_controller,
+    not_simulated,
+    with_pods,
+)
 from koordinator.simulator.pod_streams import priority_classes, submissions_of
 from koordinator.simulator.workload import Workload
 from koordinator.simulator.world import Submission
@@ -54,6 +66,7 @@ class SimulationPlan:
 def generate(workload: Workload, seed: int, until_s: float) -> SimulationPlan:
     """Draw everything up to a time."""
     objects: list[KubeObject] = []
+    given: list[KubeObject | OperatorWorkload]
     nodes: dict[str, tuple[str, ...]] = {}
     for pool in workload.node_pools:
         made = list(nodes_of(pool))
@@ -67,7 +80,7 @@ def generate(workload: Workload, seed: int, until_s: float) -> SimulationPlan:
         submissions += submissions_of(stream, workload, until_s, rng)
     objects += priority_classes(workload)
     objects += other_objects(workload)
-    given, objects = objects, []
+    given, objects = [*objects, *operator_workloads(workload)], []
     for obj in with_pods(given, pod_controllers(workload)):
         if isinstance(obj, Pod):
             owner = obj.metadata.owner_references[0]
@@ -97,21 +110,18 @@ def runs_node_managers(workload: Workload, pool: str) -> bool:
 
 
 def other_objects(workload: Workload) -> list[KubeObject]:
-    """Return what the workload gives as manifests.  Raises InputError with the path."""
-    found = []
-    for index, manifest in enumerate(workload.objects):
-        try:
-            obj = with_defaults(decode_object(manifest))
-        except InputError as error:
-            raise error.within(path=f"objects[{index}]") from None
-        if isinstance(obj, Pod | Node):
-            raise InputError(
-                f"found a {obj.KIND}; accepted is any other kind: nodes come from nodePools, pods "
-                "from podStreams",
-                path=f"objects[{index}].kind",
-            )
-        found.append(obj)
-    return found
+    """Return the manifests without workloads of operators.  Raises InputError with the path."""
+    return [obj for _, _, obj in _manifests(workload) if not isinstance(obj, OperatorWorkload)]
+
+
+def operator_workloads(workload: Workload) -> list[OperatorWorkload]:
+    """Return the workloads of operators among the manifests.  Raises InputError with the path."""
+    return [obj for _, _, obj in _manifests(workload) if isinstance(obj, OperatorWorkload)]
+
+
+def unsimulated(workload: Workload) -> list[str]:
+    """Return a sentence for each object whose pods, or some of them, the simulation leaves out."""
+    return not_simulated(obj for _, _, obj in _manifests(workload))
 
 
 def pod_controllers(
@@ -119,17 +129,58 @@ def pod_controllers(
 ) -> dict[tuple[type[KubeObject], str], PodController]:
     """Return how workloads among the manifests make pods.  Raises InputError with the path."""
     found = {}
-    for index, (manifest, obj) in enumerate(
-        zip(workload.objects, other_objects(workload), strict=True)
-    ):
+    for path, manifest, obj in _manifests(workload):
         if isinstance(obj, CONTROLLER_KINDS):
             try:
                 controller = decode(manifest, PodController)
                 check_controller(obj, controller)
             except InputError as error:
-                raise error.within(path=f"objects[{index}]") from None
+                raise error.within(path=path) from None
             found[type(obj), obj.key] = controller
     return found
+
+
+def _manifests(
+    workload: Workload,
+) -> Iterator[tuple[str, JsonObject, KubeObject | OperatorWorkload]]:
+    """Yield path, manifest and object."""
+    for index, manifest in enumerate(workload.objects):
+        path = f"objects[{index}]"
+        try:
+            yield path, manifest, _operator_workload(manifest) or _object(manifest)
+        except InputError as error:
+            raise error.within(path=path) from None
+
+
+def _object(manifest: JsonObject) -> KubeObject:
+    obj = with_defaults(decode_object(manifest))
+    if isinstance(obj, Pod | Node):
+        raise InputError(
+            f"found a {obj.KIND}; accepted is any other kind: nodes come from nodePools, pods "
+            "from podStreams",
+            path="kind",
+        )
+    return obj
+
+
+def _operator_workload(manifest: JsonObject) -> OperatorWorkload | None:
+    """Return what an operator makes of a manifest; None for other kinds.
+
+    A kind without reader counts if its group is neither of Kubernetes nor of Koordinator and it
+    describes pods.
+    """
+    version, kind = manifest.get("apiVersion"), manifest.get("kind")
+    if not (isinstance(version, str) and isinstance(kind, str)):
+        return None
+    group = version.rpartition("/")[0]
+    if group not in OPERATOR_GROUPS and (
+        "." not in group or group.endswith(".k8s.io") or group in _KNOWN_GROUPS
+    ):
+        return None
+    return read_operator_workload(version, kind, manifest)
+
+
+_KNOWN_GROUPS: Final = frozenset(version.rpartition("/")[0] for version, _ in BY_NAME)
 
 
 def _generator(seed: int, role: str, name: str) -> np.random.Generator:

@@ -225,6 +225,29 @@ def test_only_colocation_can_be_compared(koord: Koord, workload: Path) -> None:
     assert "--compare: accepted only for a workload with the field colocation" in done.stderr
 
 
+def test_workloads_of_operators_run_or_are_named(koord: Koord, tmp_path: Path) -> None:
+    """The pods of a JobSet run; a Workflow is named on standard error."""
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
+    jobs = {"replicatedJobs": [{"name": "w", "template": {"spec": {"template": template}}}]}
+    described = yaml.safe_load(WORKLOAD) | {
+        "podStreams": [],
+        "objects": [
+            {"apiVersion": version, "kind": kind, "metadata": {"name": "x"}, "spec": spec}
+            for version, kind, spec in (
+                ("jobset.x-k8s.io/v1alpha2", "JobSet", jobs),
+                ("argoproj.io/v1alpha1", "Workflow", {}),
+            )
+        ],
+    }
+    path = tmp_path / "w.yaml"
+    path.write_text(yaml.safe_dump(described))
+
+    done = koord("simulate", "-w", path, "-o", "json")
+    assert done.code == 0
+    assert json.loads(done.stdout)["total"]["scheduled"] == 1
+    assert "warning: Workflow default/x: its pods are not simulated" in done.stderr
+
+
 def test_an_unwritable_report_is_found_before_the_run(
     koord: Koord, workload: Path, tmp_path: Path
 ) -> None:

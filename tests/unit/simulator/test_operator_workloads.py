@@ -10,11 +10,15 @@ from hypothesis import strategies as st
 
 from koordinator.api.pod import Pod
 from koordinator.cli.manifests import read_input_objects
+from koordinator.foundation.errors import InputError
+from koordinator.simulator import parse_workload
+from koordinator.simulator.generation import generate, unsimulated
 from koordinator.simulator.operator_workloads import (
     _READERS,
     _UNSIMULATED,
     read_operator_workload,
 )
+from koordinator.simulator.workload import Workload
 
 CONTAINERS = {"containers": [{"name": "c", "image": "i"}]}
 TEMPLATE = {"spec": CONTAINERS}
@@ -259,3 +263,62 @@ def test_no_manifest_of_an_operator_ends_the_run(name: tuple[str, str], tree: An
 
     assert found is not None
     assert all(part.count > 0 for part in found.parts)
+
+
+# -- in a workload file ----------------------------------------------------------------------
+
+
+def workload_file(*manifests: dict[str, Any]) -> Workload:
+    """Return a workload that has objects and no stream of pods."""
+    pool = {"name": "n", "count": 2, "cpu": 8, "memory": "8Gi"}
+    data = {"nodePools": [pool], "podStreams": [], "objects": list(manifests)}
+    return parse_workload(json.dumps(data), "w.yaml")
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        workload(JOB_SET, "JobSet", **JOBS),
+        workload(KUBEFLOW, "PyTorchJob", pytorchReplicaSpecs={"Worker": {"template": ONCE}}),
+        workload(RAY, "RayCluster", **CLUSTER),
+        workload(RAY, "RayJob", rayClusterSpec=CLUSTER),
+        workload(JOB_SET, "JobSet", suspend=True, **JOBS),
+    ],
+)
+def test_workload_files_make_the_pods_that_manifests_make(manifest: dict[str, Any]) -> None:
+    """``koord simulate`` submits what ``koord schedule -f`` places."""
+    text = json.dumps(manifest).encode()
+    listed = read_input_objects(["-"], io.BytesIO(text)).completed()
+    plan = generate(workload_file(manifest), 0, 3600.0)
+
+    pods = sorted(obj.key for obj in listed if isinstance(obj, Pod))
+    assert sorted(submission.pod.key for submission in plan.submissions) == pods
+    assert unsimulated(workload_file(manifest)) == []
+
+
+def test_workload_files_with_pods_that_are_not_simulated_are_reported() -> None:
+    """One sentence for each object, as ``koord schedule -f`` prints it."""
+    unknown = workload("example.com/v1", "Trainer", template=TEMPLATE)
+    steps = workload("argoproj.io/v1alpha1", "Workflow")
+    described = workload_file(unknown, steps)
+
+    assert unsimulated(described) == [*read(unknown)[1], *read(steps)[1]]
+    assert [sentence.partition(":")[0] for sentence in unsimulated(described)] == [
+        "Trainer default/x",
+        "Workflow default/x",
+    ]
+    assert generate(described, 0, 3600.0).submissions == ()
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        workload("example.com/v1", "Deploymnt"),
+        workload("apps/v1", "Deploymnt", template=TEMPLATE),
+        workload("scheduling.koordinator.sh/v1alpha1", "Reservaton", template=TEMPLATE),
+    ],
+)
+def test_misspelt_kinds_are_rejected_in_workload_files(manifest: dict[str, Any]) -> None:
+    """A workload file is written for the simulation; a kind that it cannot use is a slip."""
+    with pytest.raises(InputError, match=r"objects\[0\]\.kind: unknown apiVersion/kind"):
+        workload_file(manifest)
