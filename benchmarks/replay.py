@@ -38,12 +38,12 @@ from koordinator.api.node_metric import (
     ResourceMap,
 )
 from koordinator.api.pod import Pod
-from koordinator.domain.recording import RecordedBatch, RecordingHeader, to_line
-from koordinator.domain.recording.batch import FORMAT, EventKind, RecordedEvent
 from koordinator.foundation.clock import UTC, VirtualClock
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.quantity import Quantity
 from koordinator.simulator.recorder import RecordingFile
+from koordinator.simulator.recording import RecordedBatch, RecordingHeader, to_line
+from koordinator.simulator.recording.batch import FORMAT, EventKind, RecordedEvent
 
 NODES = 5_000
 POD_EVENTS = 50_000

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.benchmark import Benchmark
-from koordinator.domain.gpu_mix import WHOLE_GPU
-from koordinator.domain.gpu_room import (
+from koordinator.descheduler.plugins.gpu_defragmentation.room import (
     RoomCluster,
     RoomLedger,
     RoomPod,
@@ -16,6 +15,7 @@ from koordinator.domain.gpu_room import (
     fewest_moves,
     find_room,
 )
+from koordinator.domain.gpus.mix import WHOLE_GPU
 
 _SLOTS = 8
 _CPU, _MEMORY = 96_000, 768  # milli, GiB

@@ -21,8 +21,13 @@ from koordinator.api.node_metric import NodeMetric
 from koordinator.api.pod import Pod
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.domain.pod_requests import pod_requests
-from koordinator.domain.yarn.amounts import NOTHING, BatchAmounts, YarnResource, batch_amounts
 from koordinator.foundation.clock import VirtualClock, to_datetime
+from koordinator.hadoop.amounts import (
+    NOTHING,
+    BatchAmounts,
+    YarnResource,
+    batch_amounts,
+)
 from koordinator.hadoop.configuration import DEFAULT_CLUSTER
 from koordinator.hadoop.port import UnknownYarnNodeError, YarnError, YarnLimit, YarnNode
 from koordinator.manager.app import Manager, ManagerOptions

@@ -8,10 +8,16 @@ from typing import Any
 import pytest
 
 from koordinator.dashboard.offline import offline_page
-from koordinator.domain.run_report import Allocation, NodeGroup, RunRecorder, RunReport, RunSample
 from koordinator.simulator import Simulation, demo_workload
 from koordinator.simulator.device_bars import BarJob, BarLanes, DeviceBar
 from koordinator.simulator.report import run_page
+from koordinator.simulator.run_report import (
+    Allocation,
+    NodeGroup,
+    RunRecorder,
+    RunReport,
+    RunSample,
+)
 
 pytestmark = pytest.mark.slow
 

@@ -3,9 +3,9 @@
 import pytest
 
 from koordinator.api.node import Node
-from koordinator.domain.run_report import KindTotals
 from koordinator.foundation.clock import VirtualClock
 from koordinator.simulator import Simulation, SimulationResult, parse_workload
+from koordinator.simulator.run_report import KindTotals
 from koordinator.simulator.stages import PodStage
 
 STORY = """

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from koordinator.cli.main import app
-from koordinator.domain.recording import RecordingHeader, read_recording
+from koordinator.simulator.recording import RecordingHeader, read_recording
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = ROOT / "examples/small-gpu-cluster.jsonl.gz"

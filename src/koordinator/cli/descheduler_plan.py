@@ -36,10 +36,10 @@ from koordinator.dashboard.offline import offline_page
 from koordinator.descheduler.configuration import DeschedulerConfiguration
 from koordinator.descheduler.contract import DeschedulerPluginSpec
 from koordinator.descheduler.profile import choose_profiles
-from koordinator.domain.move_plan import MovePlan
 from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.errors import AlreadyExistsError, ClusterError, InputError
 from koordinator.scheduler.trial import FOLLOWED
+from koordinator.simulator.move_plan import MovePlan
 from koordinator.simulator.move_plans import plan_moves
 from koordinator.simulator.plan_page import plan_page, share_text, spoken_cost
 

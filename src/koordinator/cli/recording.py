@@ -29,15 +29,6 @@ from koordinator.cli.configuration import (
 )
 from koordinator.cli.flags import GatesOfScheduler, KubeVersionFlag, Print
 from koordinator.cli.output import Output, console, print_data, warn
-from koordinator.domain.recording import (
-    Anonymiser,
-    Comparison,
-    PodOutcome,
-    Recording,
-    RecordingHeader,
-    read_recording,
-)
-from koordinator.domain.recording.batch import LONGEST_HEADER_BYTES, LONGEST_LINE_BYTES
 from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError
@@ -46,6 +37,15 @@ from koordinator.process.termination import stop_on_signals
 from koordinator.scheduler.profile import BUILTIN_PLUGINS, installed_plugins
 from koordinator.simulator.embedded import STOCK
 from koordinator.simulator.recorder import Recorder, RecordingFile
+from koordinator.simulator.recording import (
+    Anonymiser,
+    Comparison,
+    PodOutcome,
+    Recording,
+    RecordingHeader,
+    read_recording,
+)
+from koordinator.simulator.recording.batch import LONGEST_HEADER_BYTES, LONGEST_LINE_BYTES
 from koordinator.simulator.replay import ReplayOutcomes
 from koordinator.simulator.replay import replay as run
 

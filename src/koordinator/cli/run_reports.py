@@ -9,12 +9,12 @@ import msgspec
 from koordinator.cli.interruption import Interruption, tell_interrupted
 from koordinator.cli.output import Output, console, print_data
 from koordinator.dashboard.offline import offline_page
-from koordinator.domain.run_report import RunReport, to_json
 from koordinator.foundation.errors import InputError
 from koordinator.simulator import Simulation, SimulationResult
 from koordinator.simulator.colocation.comparison import comparison_table, queue_table
 from koordinator.simulator.progress import LiveView
 from koordinator.simulator.report import run_page, summary_table
+from koordinator.simulator.run_report import RunReport, to_json
 
 
 def run_watched(

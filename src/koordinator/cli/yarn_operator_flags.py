@@ -14,14 +14,14 @@ from koordinator.cli.flags import (
     parse_bool,
     parse_seconds,
 )
-from koordinator.domain.yarn.account import (
+from koordinator.foundation.errors import InputError
+from koordinator.hadoop.amounts import YarnResource
+from koordinator.yarn.account import (
     NEVER,
     SMALLEST_NODE_MANAGER,
     YarnPolicy,
     parse_grace_s,
 )
-from koordinator.domain.yarn.amounts import YarnResource
-from koordinator.foundation.errors import InputError
 
 if TYPE_CHECKING:
     from koordinator.hadoop.configuration import YarnClusterConfig

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from koordinator.dashboard.node_facts import NodeHealth
 from koordinator.dashboard.overview import COLUMNS, ClusterOverview
 from koordinator.dashboard.sources import TimelineMark
-from koordinator.domain.disruptions import why_disrupted
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod
+from koordinator.simulator.disruptions import why_disrupted
 
 MOST_MARKS = 2000
 NAMED = 20  # pods or nodes of a kind, each time

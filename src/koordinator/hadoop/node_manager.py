@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from koordinator.domain.yarn.amounts import YarnResource
+from koordinator.hadoop.amounts import YarnResource
 from koordinator.hadoop.http import WebService
 from koordinator.hadoop.port import YarnContainer
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from koordinator.domain.yarn.amounts import YarnResource
 from koordinator.foundation.errors import KoordinatorError
+from koordinator.hadoop.amounts import YarnResource
 
 
 class YarnError(KoordinatorError):

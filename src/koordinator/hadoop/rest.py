@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from koordinator.domain.yarn.amounts import YarnResource
-from koordinator.domain.yarn.containers import container_age
+from koordinator.hadoop.amounts import YarnResource
+from koordinator.hadoop.containers import container_age
 from koordinator.hadoop.http import UnknownPathError, WebService
 from koordinator.hadoop.port import (
     UnknownYarnNodeError,

@@ -14,7 +14,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Final
 
-from koordinator.domain.yarn.amounts import YarnResource
+from koordinator.hadoop.amounts import YarnResource
 from koordinator.hadoop.configuration import Address
 from koordinator.hadoop.port import (
     NotActiveError,

@@ -16,9 +16,9 @@ from koordinator.api.device import DeviceType
 from koordinator.api.labels import QUOTA_NAME
 from koordinator.api.pod import Pod
 from koordinator.domain.devices.amounts import RATIO
-from koordinator.domain.disruptions import why_disrupted
 from koordinator.domain.gangs import gang_id, group_reference
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod
+from koordinator.simulator.disruptions import why_disrupted
 
 MOST_BARS = 20_000  # that have ended; the oldest ones go
 MOST_LANES = 256  # in one answer

@@ -12,15 +12,15 @@ import numpy as np
 
 from koordinator.api.pod import Pod
 from koordinator.api.resource_names import GPU_MEMORY_RATIO, NVIDIA_GPU
-from koordinator.domain.gpu_fragmentation import Fragmentation
-from koordinator.domain.gpu_mix import GpuClass, PodMix
-from koordinator.domain.run_report import Allocation, NodeGroup, RunSample
+from koordinator.domain.gpus.fragmentation import Fragmentation
+from koordinator.domain.gpus.mix import GpuClass, PodMix
 from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.explain.sentences import sentence, without_names
 from koordinator.scheduler.snapshot import Snapshot
 from koordinator.scheduler.snapshot.axis import CPU, MEMORY
 from koordinator.scheduler.snapshot.gpu_view import gpu_class, gpu_nodes, node_kinds
 from koordinator.scheduler.snapshot.nodes import RATIO_OF_GPU
+from koordinator.simulator.run_report import Allocation, NodeGroup, RunSample
 from koordinator.simulator.stages import PodStage
 from koordinator.simulator.world import World
 

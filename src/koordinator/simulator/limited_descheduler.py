@@ -25,12 +25,12 @@ from koordinator.descheduler.configuration import (
 )
 from koordinator.descheduler.evictor import MoveVerdict
 from koordinator.descheduler.migration.jobs import is_live, pod_key
-from koordinator.domain.run_report import MoveTotals
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.trial import follow_cluster
 from koordinator.simulator.evictions import moves_allowed
 from koordinator.simulator.pod_streams import APP
+from koordinator.simulator.run_report import MoveTotals
 from koordinator.simulator.world import Submission, World
 
 _JOB = "batch/v1", "Job"

@@ -33,7 +33,13 @@ from koordinator.descheduler.configuration import DeschedulerConfiguration
 from koordinator.descheduler.contract import DeschedulerPluginSpec
 from koordinator.descheduler.evictor import MoveVerdict
 from koordinator.descheduler.moves import Stay
-from koordinator.domain.move_plan import (
+from koordinator.domain.pod_requests import canonical, pod_requests
+from koordinator.domain.resized_pods import DEFAULT_RULES, held_requests
+from koordinator.foundation.faults import FaultLog
+from koordinator.foundation.quantity import NANOS_PER_MILLI, Quantity
+from koordinator.scheduler.contract import PluginSpec
+from koordinator.simulator.descheduled import Descheduled
+from koordinator.simulator.move_plan import (
     BudgetLeft,
     MoveCost,
     MovePlan,
@@ -41,12 +47,6 @@ from koordinator.domain.move_plan import (
     PlannedMove,
     StayingPod,
 )
-from koordinator.domain.pod_requests import canonical, pod_requests
-from koordinator.domain.resized_pods import DEFAULT_RULES, held_requests
-from koordinator.foundation.faults import FaultLog
-from koordinator.foundation.quantity import NANOS_PER_MILLI, Quantity
-from koordinator.scheduler.contract import PluginSpec
-from koordinator.simulator.descheduled import Descheduled
 
 MOST_CYCLES = 10  # a node counts as hot after so many looks at most, unless told otherwise
 _NAMES = UUID("5b1a3c1c-7d1e-5b52-8f0e-0d6d5d1f6a37")

@@ -2,7 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from koordinator.domain.move_plan import MoveCost, MovePlan, NodeOutlook, PlannedMove, StayingPod
+from koordinator.simulator.move_plan import (
+    MoveCost,
+    MovePlan,
+    NodeOutlook,
+    PlannedMove,
+    StayingPod,
+)
 from koordinator.simulator.numerals import UNKNOWN, count, percent
 from koordinator.simulator.page import PageChange, PageSection, PageTable, ResultPage
 

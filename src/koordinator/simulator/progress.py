@@ -12,9 +12,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from koordinator.domain.run_report import NodeGroup, RunRecorder, RunSample
 from koordinator.foundation.clock import Clock, SystemClock
 from koordinator.simulator.numerals import UNKNOWN, NumberUnit, count, duration, percent
+from koordinator.simulator.run_report import NodeGroup, RunRecorder, RunSample
 
 _REDRAW_EVERY_S = 0.1
 _LINE_EVERY_S = 5.0

@@ -19,13 +19,18 @@ from koordinator.api.pod import Pod
 from koordinator.api.priority import PriorityClass
 from koordinator.api.schedule_explanation import ScheduleExplanation
 from koordinator.cluster.port import NO_SELECTORS, Cluster, EventType
-from koordinator.domain.recording import Anonymiser, RecordedBatch, RecordingHeader, to_line
-from koordinator.domain.recording.batch import FORMAT, EventKind, RecordedEvent
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import ClusterError, InputError
 from koordinator.foundation.files import open_private
 from koordinator.scheduler.ingest import is_over
 from koordinator.scheduler.profile import WATCHED
+from koordinator.simulator.recording import (
+    Anonymiser,
+    RecordedBatch,
+    RecordingHeader,
+    to_line,
+)
+from koordinator.simulator.recording.batch import FORMAT, EventKind, RecordedEvent
 
 #: Questions to the scheduler are nothing it decides by.
 RECORDED: Sequence[type[KubeObject]] = (

@@ -24,16 +24,6 @@ from koordinator.api.pod_group import PodGroup
 from koordinator.api.reservation import Reservation
 from koordinator.api.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
 from koordinator.cluster.port import EventType
-from koordinator.domain.recording import (
-    Comparison,
-    PodOutcome,
-    RecordedBatch,
-    RecordedEvent,
-    Recording,
-    RecordingHeader,
-    compare,
-)
-from koordinator.domain.recording.reports import read_report
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import NotFoundError
 from koordinator.scheduler.contract import PluginSpec
@@ -43,6 +33,16 @@ from koordinator.scheduler.loop import Bound, Evicted, Outcome, SchedulerOptions
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.rules.volumes.volume_claims import SELECTED_NODE
 from koordinator.simulator.embedded import Embedded
+from koordinator.simulator.recording import (
+    Comparison,
+    PodOutcome,
+    RecordedBatch,
+    RecordedEvent,
+    Recording,
+    RecordingHeader,
+    compare,
+)
+from koordinator.simulator.recording.reports import read_report
 
 #: A pod that is bound later or earlier by less ends when it did: that much a network takes.
 JITTER_S = 1.0

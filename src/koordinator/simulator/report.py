@@ -5,7 +5,6 @@ from collections.abc import Callable
 from rich.table import Table
 from rich.text import Text
 
-from koordinator.domain.run_report import KindTotals, MoveTotals, RunReport
 from koordinator.simulator.colocation.comparison import comparison_page_table, queue_page_table
 from koordinator.simulator.device_bars import BarLanes
 from koordinator.simulator.numerals import UNKNOWN, NumberUnit, count, duration, percent
@@ -23,6 +22,7 @@ from koordinator.simulator.run_charts import (
     has_gpus,
     throughput,
 )
+from koordinator.simulator.run_report import KindTotals, MoveTotals, RunReport
 
 
 def run_page(

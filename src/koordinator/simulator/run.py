@@ -20,7 +20,6 @@ from koordinator.api.kubescheduler import (
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import PodSpec
 from koordinator.cluster.port import Reader
-from koordinator.domain.run_report import RunRecorder, RunReport
 from koordinator.foundation.clock import Clock, SystemClock
 from koordinator.foundation.yaml_documents import yaml_document
 from koordinator.hadoop.port import ResourceManager
@@ -36,6 +35,7 @@ from koordinator.simulator.embedded import DEFAULT_ADMISSION
 from koordinator.simulator.gauge import WorldGauge
 from koordinator.simulator.generation import generate
 from koordinator.simulator.interruption import RunInterrupted
+from koordinator.simulator.run_report import RunRecorder, RunReport
 from koordinator.simulator.stages import PodStage
 from koordinator.simulator.workload import Workload
 from koordinator.simulator.workload_file import read_workload

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from koordinator.domain.colocation_report import YarnReport
-from koordinator.domain.run_report import AllocationColumns, NodeGroup, RunReport
 from koordinator.foundation.arrays import FloatArray
 from koordinator.scheduler.explain.sentences import sentence
+from koordinator.simulator.colocation_report import YarnReport
 from koordinator.simulator.kept_rows import kept_rows
 from koordinator.simulator.numerals import NumberUnit, count, memory
 from koordinator.simulator.page import PageChart, PageSeries
+from koordinator.simulator.run_report import AllocationColumns, NodeGroup, RunReport
 
 #: Stretches of the run over which the scheduling rate is averaged.
 _RATE_STRETCHES = 120

@@ -10,7 +10,6 @@ from msgspec import Meta, field
 
 from koordinator.api.kubescheduler import ConfigStruct
 from koordinator.api.kubescheduler.structs import Count, Percent, PositiveCount, PositivePercent
-from koordinator.domain.yarn.account import YarnPolicy
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.quantity import Quantity
 from koordinator.simulator.stages import (
@@ -21,6 +20,7 @@ from koordinator.simulator.stages import (
     LogNormal,
     Uniform,
 )
+from koordinator.yarn.account import YarnPolicy
 
 _MOST_GPUS = 64
 _HIGHEST_PRIORITY = 1_000_000_000  # higher ones are reserved for the system's classes

@@ -13,7 +13,6 @@ from koordinator.api.kubescheduler import decode_struct
 from koordinator.api.meta import KubeObject
 from koordinator.api.slo_config import CONFIG_NAME, CONFIG_NAMESPACE
 from koordinator.api.validation import validate
-from koordinator.domain.yarn.account import parse_grace_s
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.files import LARGEST_CONFIGURATION_BYTES, read_file
@@ -33,6 +32,7 @@ from koordinator.simulator.workload import (
     Workload,
     YarnSettings,
 )
+from koordinator.yarn.account import parse_grace_s
 
 Item = TypeVar("Item")
 _LEAST_STEP = Duration(seconds=10)  # in which a suppressed node settles

@@ -73,7 +73,7 @@ class Rank(IntEnum):
 
 
 class RunObserver(Protocol):
-    """Is told what happens; ``domain.run_report.RunRecorder`` is one."""
+    """Is told what happens; ``simulator.run_report.RunRecorder`` is one."""
 
     def submitted(self, kind: str) -> None: ...
     def resubmitted(self, kind: str) -> None: ...

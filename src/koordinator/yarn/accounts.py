@@ -17,8 +17,8 @@ from koordinator.api.annotations.node import (
 from koordinator.api.meta import JsonObject
 from koordinator.api.node import Node
 from koordinator.api.qos import PriorityBand
-from koordinator.domain.yarn.amounts import NOTHING, BatchAmounts, batch_amounts
 from koordinator.foundation.errors import InputError
+from koordinator.hadoop.amounts import NOTHING, BatchAmounts, batch_amounts
 
 ALLOCATION_NAME: Final = "hadoop-yarn"
 

@@ -17,12 +17,17 @@ from koordinator.api.pod import Pod
 from koordinator.cluster.port import Cluster, EventType
 from koordinator.cluster.reconcile import ReconcileQueue
 from koordinator.cluster.synced_watch import SyncedWatch
-from koordinator.domain.yarn.account import NodeAccount, YarnHolding, YarnPolicy, settle
-from koordinator.domain.yarn.amounts import NOTHING, BatchAmounts, YarnResource
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import ClusterError, ConflictError, NotFoundError
 from koordinator.foundation.faults import FaultHandler, fault_of, raise_fault
+from koordinator.hadoop.amounts import NOTHING, BatchAmounts, YarnResource
 from koordinator.hadoop.port import YarnLimit
+from koordinator.yarn.account import (
+    NodeAccount,
+    YarnHolding,
+    YarnPolicy,
+    settle,
+)
 from koordinator.yarn.accounts import NodeShares, promise_patch, read_shares
 from koordinator.yarn.cluster_state import YarnClusterState
 from koordinator.yarn.events import BAD_REFERENCE, REFUSED, UNREADABLE, node_warning

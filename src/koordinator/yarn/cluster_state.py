@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from koordinator.domain.yarn.amounts import BatchAmounts, YarnResource, whole_units
+from koordinator.hadoop.amounts import BatchAmounts, YarnResource, whole_units
 from koordinator.hadoop.port import YarnNode
 from koordinator.yarn.follower import DOUBT_S, YarnFollower
 

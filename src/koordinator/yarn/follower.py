@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from koordinator.domain.yarn.amounts import YarnResource
 from koordinator.foundation.clock import Clock
+from koordinator.hadoop.amounts import YarnResource
 from koordinator.hadoop.port import (
     ResourceManager,
     UnknownYarnNodeError,

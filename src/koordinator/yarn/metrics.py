@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from koordinator.domain.yarn.amounts import BYTES_PER_MIB
+from koordinator.hadoop.amounts import BYTES_PER_MIB
 from koordinator.hadoop.port import YarnNode
 
 ClusterNodes = Mapping[str, Mapping[str, YarnNode]]  # by cluster, then by id

@@ -26,8 +26,8 @@ from koordinator.api.pod import Container, Pod, PodSpec, PodStatus
 from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY
 from koordinator.cluster.port import Transform
 from koordinator.domain.pod_requests import pod_requests
-from koordinator.domain.yarn.amounts import NOTHING, BatchAmounts
 from koordinator.foundation.clock import to_epoch_s
+from koordinator.hadoop.amounts import NOTHING, BatchAmounts
 from koordinator.hadoop.configuration import DEFAULT_CLUSTER
 
 AnyT = TypeVar("AnyT")

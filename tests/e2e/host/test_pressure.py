@@ -8,8 +8,8 @@ import pytest
 from tests.e2e.host.lone_cgroup import lone_cgroup
 
 from koordinator.domain.cgroups.files import CgroupFile, CgroupVersion
-from koordinator.domain.cgroups.readings import pressure
 from koordinator.host.linux.host import LinuxHost
+from koordinator.koordlet.cgroup_readings import pressure
 from koordinator.koordlet.cgroup_tree import CgroupTree
 
 _CPUS = len(os.sched_getaffinity(0))

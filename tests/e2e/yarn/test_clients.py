@@ -9,7 +9,7 @@ import pytest
 from tests.e2e.waiting import eventually
 from tests.e2e.yarn.real_yarn import Amounts, RealYarn
 
-from koordinator.domain.yarn.amounts import YarnResource
+from koordinator.hadoop.amounts import YarnResource
 from koordinator.hadoop.configuration import read_clusters
 from koordinator.hadoop.connection import YarnApi, YarnClientOptions, connector
 from koordinator.hadoop.http import WebService

@@ -14,7 +14,7 @@ from tests.e2e.yarn.operator_process import YarnOperatorProcess
 from tests.e2e.yarn.real_yarn import Amounts, RealYarn, missing
 from tests.e2e.yarn.test_yarn_operator import CONFIG, Machine
 
-from koordinator.domain.yarn.amounts import YarnResource
+from koordinator.hadoop.amounts import YarnResource
 from koordinator.hadoop.configuration import read_clusters
 from koordinator.hadoop.connection import YarnApi, YarnClientOptions, connector
 from koordinator.hadoop.port import YarnLimit, YarnRefusedError

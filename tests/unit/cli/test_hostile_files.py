@@ -15,8 +15,8 @@ from typer.testing import CliRunner, Result
 from koordinator.cli.main import app
 from koordinator.domain.audit import AuditedPod, AuditEntry, AuditOutcome
 from koordinator.domain.audit.entry import to_lines
-from koordinator.domain.recording.batch import LONGEST_HEADER_BYTES
 from koordinator.foundation.errors import InputError
+from koordinator.simulator.recording.batch import LONGEST_HEADER_BYTES
 
 HEADER = b'{"format":"koordinator-recording/v1","startedS":0}\n'
 NODES = b"sn,cpu_milli,memory_mib,gpu,model\nn0,16000,65536,2,T4\n"

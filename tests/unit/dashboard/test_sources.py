@@ -24,11 +24,11 @@ from koordinator.dashboard.sources.manifests import ManifestSource
 from koordinator.dashboard.sources.recording import RecordingSource
 from koordinator.dashboard.sources.simulation import SimulationSource
 from koordinator.domain.audit import AuditChoice
-from koordinator.domain.recording import Recording
 from koordinator.foundation.clock import SystemClock, VirtualClock
 from koordinator.foundation.errors import BugError, InputError
 from koordinator.simulator import Simulation, read_workload
 from koordinator.simulator.embedded import STOCK
+from koordinator.simulator.recording import Recording
 from koordinator.simulator.replay import ReplayRun
 from koordinator.simulator.run import default_profile
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from koordinator.domain.yarn.amounts import YarnResource
 from koordinator.hadoop.active import ActiveResourceManager
+from koordinator.hadoop.amounts import YarnResource
 from koordinator.hadoop.connection import NegotiatedResourceManager
 from koordinator.hadoop.http import WebService
 from koordinator.hadoop.node_manager import NodeManager

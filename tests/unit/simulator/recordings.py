@@ -10,10 +10,10 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.node_metric import NodeMetric
 from koordinator.api.pod import Pod
-from koordinator.domain.recording import Anonymiser, read_recording
 from koordinator.scheduler.loop import Bound, Evicted
 from koordinator.simulator import Embedded
 from koordinator.simulator.recorder import Recorder
+from koordinator.simulator.recording import Anonymiser, read_recording
 from koordinator.simulator.replay import ReplayOutcomes, replay
 
 

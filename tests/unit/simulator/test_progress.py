@@ -5,9 +5,14 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from koordinator.domain.run_report import Allocation, NodeGroup, RunRecorder, RunSample
 from koordinator.foundation.clock import VirtualClock
 from koordinator.simulator.progress import LiveView
+from koordinator.simulator.run_report import (
+    Allocation,
+    NodeGroup,
+    RunRecorder,
+    RunSample,
+)
 
 GPU_NODES = NodeGroup(name="gpu [red]", nodes=1, cpu_cores=30, memory_bytes=100, gpus=8)
 CPU_NODES = NodeGroup(name="cpu", nodes=2, cpu_cores=10, memory_bytes=300)

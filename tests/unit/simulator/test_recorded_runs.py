@@ -9,10 +9,10 @@ from tests.worlds import configuration
 
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration, decode_configuration
 from koordinator.domain.audit import AuditChoice, AuditOutcome
-from koordinator.domain.recording import read_recording
 from koordinator.scheduler.features.audit import Audit
 from koordinator.simulator import Simulation, SimulationResult, parse_workload
 from koordinator.simulator.configurations import BY_NAME
+from koordinator.simulator.recording import read_recording
 from koordinator.simulator.replay import ReplayOutcomes, replay
 from koordinator.simulator.run import default_profile
 

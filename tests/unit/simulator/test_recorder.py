@@ -13,10 +13,10 @@ from koordinator.api.meta import KubeObject
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.cluster.memory.watch import MemoryWatch
 from koordinator.cluster.port import NO_TRANSFORMS, Transform
-from koordinator.domain.recording import read_recording
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import ClusterError
 from koordinator.simulator.recorder import FLUSHED_S, PATIENCE_S, Recorder, RecordingFile
+from koordinator.simulator.recording import read_recording
 
 
 class Living(MemoryCluster):

@@ -13,15 +13,15 @@ from tests.worlds import START_S, configuration, metric, node, pod, used
 from koordinator.api.codec import encode
 from koordinator.api.meta import KubeObject
 from koordinator.cluster.port import Binding
-from koordinator.domain.recording import (
+from koordinator.foundation.errors import InputError
+from koordinator.simulator.recording import (
     RecordedBatch,
     RecordedEvent,
     RecordingHeader,
     read_recording,
     to_line,
 )
-from koordinator.domain.recording.batch import FORMAT, EventKind
-from koordinator.foundation.errors import InputError
+from koordinator.simulator.recording.batch import FORMAT, EventKind
 from koordinator.simulator.replay import ReplayOutcomes, replay
 
 MOST_ALLOCATED = configuration(

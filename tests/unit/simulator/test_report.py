@@ -8,9 +8,15 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from koordinator.domain.run_report import Allocation, NodeGroup, RunRecorder, RunReport, RunSample
 from koordinator.simulator.page import PageChart, PageSection, ResultPage
 from koordinator.simulator.report import run_page, summary_table
+from koordinator.simulator.run_report import (
+    Allocation,
+    NodeGroup,
+    RunRecorder,
+    RunReport,
+    RunSample,
+)
 
 START_S = 5_000.0
 

@@ -18,7 +18,6 @@ from koordinator.api.kubescheduler import (
     PluginSet,
 )
 from koordinator.api.pod import Pod
-from koordinator.domain.run_report import RunReport
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.decoders import decode_json
 from koordinator.scheduler.contract import PluginSpec, Reads, Rejections
@@ -32,6 +31,7 @@ from koordinator.simulator import (
 )
 from koordinator.simulator.embedded import STOCK
 from koordinator.simulator.gauge import main_reason
+from koordinator.simulator.run_report import RunReport
 from koordinator.simulator.stages import PodStage
 
 GPU_POOL = {

@@ -6,8 +6,13 @@ from hypothesis import strategies as st
 from tests.yarn_clusters import REGISTERED, PlayedYarn, YarnWorld, batch_pod, node_manager_pod
 
 from koordinator.api.pod import Pod
-from koordinator.domain.yarn.account import NodeAccount, YarnHolding, YarnPolicy, settle
-from koordinator.domain.yarn.amounts import BatchAmounts, YarnResource
+from koordinator.hadoop.amounts import BatchAmounts, YarnResource
+from koordinator.yarn.account import (
+    NodeAccount,
+    YarnHolding,
+    YarnPolicy,
+    settle,
+)
 from koordinator.yarn.app import YarnOptions
 from koordinator.yarn.follower import DOUBT_S
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from koordinator.domain.cgroups.files import CgroupVersion
-from koordinator.domain.yarn.amounts import BatchAmounts, YarnResource
 from koordinator.foundation.errors import HostError
+from koordinator.hadoop.amounts import BatchAmounts, YarnResource
 from koordinator.hadoop.port import YarnContainer, YarnError
 from koordinator.host.linux.copilot_socket import SocketCopilot
 from koordinator.host.memory.host import MemoryHost

@@ -15,9 +15,9 @@ from tests.yarn_clusters import (
 )
 
 from koordinator.api.node import Node
-from koordinator.domain.yarn.account import YarnPolicy
-from koordinator.domain.yarn.amounts import BatchAmounts, YarnResource
+from koordinator.hadoop.amounts import BatchAmounts, YarnResource
 from koordinator.hadoop.port import YarnError, YarnLimit, YarnNode
+from koordinator.yarn.account import YarnPolicy
 from koordinator.yarn.app import YarnOptions
 from koordinator.yarn.follower import DOUBT_S
 

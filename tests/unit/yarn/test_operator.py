@@ -15,9 +15,9 @@ from tests.yarn_clusters import (
 
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
-from koordinator.domain.yarn.account import YarnPolicy
-from koordinator.domain.yarn.amounts import BatchAmounts, YarnResource
+from koordinator.hadoop.amounts import BatchAmounts, YarnResource
 from koordinator.hadoop.port import YarnLimit, YarnNode, YarnRefusedError
+from koordinator.yarn.account import YarnPolicy
 from koordinator.yarn.app import YarnOptions
 
 GIB = 1 << 30

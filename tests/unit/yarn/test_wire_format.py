@@ -18,10 +18,10 @@ from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.cli.yarn_copilot_flags import YarnCopilotFlags
 from koordinator.cli.yarn_operator_flags import YarnOperatorFlags
-from koordinator.domain.yarn.account import YarnPolicy
-from koordinator.domain.yarn.amounts import BatchAmounts, YarnResource
+from koordinator.hadoop.amounts import BatchAmounts, YarnResource
 from koordinator.hadoop.configuration import DEFAULT_CLUSTER
 from koordinator.hadoop.port import YarnNode
+from koordinator.yarn.account import YarnPolicy
 from koordinator.yarn.accounts import promise_patch, read_shares
 from koordinator.yarn.app import YarnOptions
 from koordinator.yarn.metrics import YarnMetrics

@@ -16,11 +16,11 @@ from koordinator.dashboard.sources.contract import (
     SourceStatus,
     TimelineMark,
 )
-from koordinator.domain.recording import RecordedBatch, Recording
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.features.audit import Audit
 from koordinator.scheduler.loop.handle import SchedulerHandle
+from koordinator.simulator.recording import RecordedBatch, Recording
 from koordinator.simulator.replay import ReplayRun
 
 _SLICE_S = 0.05

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 
 from koordinator.api.annotations.numa import CpuBasicInfo, CpuInfo
 from koordinator.domain.devices.xpu import Xpu
-from koordinator.domain.procfs import CpuModel, cpu_model, memory_info
 from koordinator.foundation.errors import HostError, InputError
 from koordinator.host.gpus import Gpu, Gpus
 from koordinator.host.port import Files
@@ -18,6 +17,7 @@ from koordinator.koordlet.collectors.cpu_topology import read_cpus
 from koordinator.koordlet.collectors.kubelet_config import KubeletConfig, read_kubelet_config
 from koordinator.koordlet.collectors.kubelet_state import KubeletState, read_kubelet_state
 from koordinator.koordlet.collectors.pci import RdmaFunction, rdma_functions
+from koordinator.koordlet.collectors.procfs import CpuModel, cpu_model, memory_info
 from koordinator.koordlet.collectors.xpu import read_xpus
 from koordinator.koordlet.qos.resctrl import ResctrlFacts
 from koordinator.koordlet.qos.resctrl_schemata import parse_schemata

@@ -6,8 +6,8 @@ Source: koordinator pkg/koordlet/metricsadvisor/collectors/beresource.
 from koordinator.api.qos import QosClass
 from koordinator.api.resource_names import BATCH_CPU
 from koordinator.domain.cgroups.files import CFS_PERIOD_US, CgroupFile
-from koordinator.domain.cgroups.readings import cpu_usage_ns
 from koordinator.foundation.errors import HostError, InputError
+from koordinator.koordlet.cgroup_readings import cpu_usage_ns
 from koordinator.koordlet.collectors.context import CollectionContext, Counters
 from koordinator.koordlet.metrics import Metric
 

@@ -7,10 +7,10 @@ system/kidled_util.go.
 from contextlib import suppress
 
 from koordinator.domain.cgroups.files import CgroupFile
-from koordinator.domain.cgroups.readings import cold_bytes, memory_stat
-from koordinator.domain.procfs import memory_info
 from koordinator.foundation.errors import HostError, InputError
+from koordinator.koordlet.cgroup_readings import cold_bytes, memory_stat
 from koordinator.koordlet.collectors.context import CollectionContext
+from koordinator.koordlet.collectors.procfs import memory_info
 from koordinator.koordlet.metrics import Metric
 
 SCAN_PERIOD_S = 5

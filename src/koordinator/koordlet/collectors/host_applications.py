@@ -4,8 +4,8 @@ Source: koordinator pkg/koordlet/metricsadvisor/collectors/hostapplication.
 """
 
 from koordinator.domain.cgroups.files import CgroupFile
-from koordinator.domain.cgroups.readings import cpu_usage_ns, memory_stat
 from koordinator.foundation.errors import HostError, InputError
+from koordinator.koordlet.cgroup_readings import cpu_usage_ns, memory_stat
 from koordinator.koordlet.collectors.context import CollectionContext, Counters
 from koordinator.koordlet.metrics import Metric
 

@@ -5,10 +5,10 @@ Source: koordinator pkg/koordlet/metricsadvisor/collectors/noderesource, nodeinf
 
 from collections.abc import Mapping
 
-from koordinator.domain.procfs import busy_ticks, memory_info
 from koordinator.foundation.cpu_list import cpu_ids
 from koordinator.foundation.errors import HostError, InputError
 from koordinator.koordlet.collectors.context import CollectionContext, Counters
+from koordinator.koordlet.collectors.procfs import busy_ticks, memory_info
 from koordinator.koordlet.metrics import Metric
 
 

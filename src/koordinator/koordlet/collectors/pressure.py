@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from koordinator.domain.cgroups.files import CgroupFile
-from koordinator.domain.cgroups.readings import Pressure, pressure
 from koordinator.foundation.errors import HostError, InputError
+from koordinator.koordlet.cgroup_readings import Pressure, pressure
 from koordinator.koordlet.collectors.context import CollectionContext
 from koordinator.koordlet.metrics import Metric
 

@@ -1,6 +1,6 @@
 """Fragmentation gradient descent: the place whose GPUs lose least of their use to the pods to come.
 
-Source: Weng et al., "Beware of Fragmentation", USENIX ATC 2023; see ``domain.gpu_fragmentation``.
+Source: Weng et al., "Beware of Fragmentation", USENIX ATC 2023; see ``domain.gpus.fragmentation``.
 """
 
 from collections import Counter
@@ -10,10 +10,10 @@ from typing import Annotated, ClassVar
 from msgspec import Meta
 
 from koordinator.api.kubescheduler import PluginArgs
-from koordinator.domain.gpu_expectation import ExpectedPods
-from koordinator.domain.gpu_fragmentation import Fragmentation, fgd_score
-from koordinator.domain.gpu_mix import GpuClass, PodMix
-from koordinator.domain.gpu_options import BestOptions
+from koordinator.domain.gpus.expectation import ExpectedPods
+from koordinator.domain.gpus.fragmentation import Fragmentation, fgd_score
+from koordinator.domain.gpus.mix import GpuClass, PodMix
+from koordinator.domain.gpus.options import BestOptions
 from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.contract import (
     PluginSpec,

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from koordinator.domain.gpu_mix import WHOLE_GPU
+from koordinator.domain.gpus.mix import WHOLE_GPU
 from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.contract import NoArgs, PluginSpec, Reads, Speed
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot

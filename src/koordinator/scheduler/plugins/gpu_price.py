@@ -1,4 +1,4 @@
-"""Least growth of stranded GPU, at prices that follow the cluster: see ``domain.gpu_price``.
+"""Least growth of stranded GPU, at prices that follow the cluster: see ``domain.gpus.price``.
 
 The default for GPU clusters without topology constraints; measured against FGD in
 ``docs/benchmarks.md``.
@@ -9,10 +9,10 @@ from collections.abc import Hashable
 from typing import ClassVar
 
 from koordinator.api.kubescheduler import PluginArgs
-from koordinator.domain.gpu_expectation import ExpectedPods
-from koordinator.domain.gpu_mix import GpuClass, PodMix
-from koordinator.domain.gpu_options import BestOptions
-from koordinator.domain.gpu_price import MAX_PRICE_SCORE, PriceModel, price_score
+from koordinator.domain.gpus.expectation import ExpectedPods
+from koordinator.domain.gpus.mix import GpuClass, PodMix
+from koordinator.domain.gpus.options import BestOptions
+from koordinator.domain.gpus.price import MAX_PRICE_SCORE, PriceModel, price_score
 from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.contract import (
     PluginSpec,

@@ -7,10 +7,20 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from koordinator.domain.gpu_expectation import ExpectedPods, mix_of
-from koordinator.domain.gpu_mix import ANY_MODEL, WHOLE_GPU, GpuClass, PodMix
-from koordinator.domain.gpu_options import BestOptions, GpuNodes, NodeKinds, best_options
-from koordinator.domain.gpu_request import GpuRequest, GpuRequestError, gpu_request
+from koordinator.domain.gpus.expectation import ExpectedPods, mix_of
+from koordinator.domain.gpus.mix import (
+    ANY_MODEL,
+    WHOLE_GPU,
+    GpuClass,
+    PodMix,
+)
+from koordinator.domain.gpus.options import (
+    BestOptions,
+    GpuNodes,
+    NodeKinds,
+    best_options,
+)
+from koordinator.domain.gpus.request import GpuRequest, GpuRequestError, gpu_request
 from koordinator.foundation.arrays import FloatArray, IntArray
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.snapshot.axis import CPU, MEMORY
@@ -83,7 +93,7 @@ def best_ways(
     potential: Callable[[GpuNodes], FloatArray],
     score: Callable[[FloatArray], IntArray],
 ) -> BestOptions:
-    """Return the best way to take the pod on every row; see ``domain.gpu_options.best_options``."""
+    """Return the best way to take the pod on every row; see ``gpus.options.best_options``."""
     shape, (kinds, _) = gpu_class(snapshot, pod), node_kinds(snapshot)
     accepts = kinds.accept(np.array([shape.models]))[:, 0]
     return best_options(shape, gpu_nodes(snapshot), accepts, potential, score)

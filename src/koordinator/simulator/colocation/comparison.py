@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from rich.table import Table
 from rich.text import Text
 
-from koordinator.domain.colocation_report import ColocationTotals, YarnQueueTotals, YarnReport
-from koordinator.domain.run_report import RunReport
+from koordinator.simulator.colocation_report import ColocationTotals, YarnQueueTotals, YarnReport
 from koordinator.simulator.numerals import UNKNOWN, count, duration, percent
 from koordinator.simulator.page import PageTable
+from koordinator.simulator.run_report import RunReport
 
 _FIGURES: tuple[tuple[str, Callable[[ColocationTotals], str]], ...] = (
     ("CPU in use", lambda t: percent(t.used_cpu)),

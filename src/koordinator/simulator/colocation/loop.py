@@ -18,7 +18,6 @@ from koordinator.api.pod import Pod
 from koordinator.api.resource_names import BATCH_CPU, MID_CPU
 from koordinator.cluster.port import EventType
 from koordinator.domain.cgroups.layout import CgroupDriver, CgroupLayout
-from koordinator.domain.colocation_report import ColocationReport
 from koordinator.foundation.arrays import FloatArray
 from koordinator.hadoop.port import ResourceManager
 from koordinator.koordlet.view.slo import effective_slo
@@ -31,6 +30,7 @@ from koordinator.simulator.colocation.suppression import Suppressor
 from koordinator.simulator.colocation.tally import Sums, Tally
 from koordinator.simulator.colocation.thresholds import NodeThresholds
 from koordinator.simulator.colocation.yarn import ColocatedYarn, yarn_cores
+from koordinator.simulator.colocation_report import ColocationReport
 from koordinator.simulator.stages import PodStage
 from koordinator.simulator.usage import Spike, UsageKinds
 from koordinator.simulator.workload import ColocationSettings, YarnSettings

@@ -5,7 +5,7 @@ Core seconds are summed over the nodes, node seconds count those that have servi
 
 from dataclasses import dataclass, field, fields
 
-from koordinator.domain.colocation_report import (
+from koordinator.simulator.colocation_report import (
     ColocationColumns,
     ColocationReport,
     ColocationTotals,

@@ -11,13 +11,12 @@ import numpy as np
 
 from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY
 from koordinator.cluster.port import Cluster
-from koordinator.domain.colocation_report import YarnColumns, YarnReport
-from koordinator.domain.yarn.account import YarnPolicy, parse_grace_s
-from koordinator.domain.yarn.amounts import BatchAmounts
-from koordinator.domain.yarn.containers import choose_containers
 from koordinator.foundation.clock import Clock
+from koordinator.hadoop.amounts import BatchAmounts
 from koordinator.hadoop.configuration import DEFAULT_CLUSTER
+from koordinator.hadoop.containers import choose_containers
 from koordinator.simulator.colocation.fleet import DONE_S, Demand, Fleet, Loads, Tenant
+from koordinator.simulator.colocation_report import YarnColumns, YarnReport
 from koordinator.simulator.workload import YarnSettings
 from koordinator.simulator.world import Rank, World
 from koordinator.simulator.yarn.applications import (
@@ -28,6 +27,7 @@ from koordinator.simulator.yarn.applications import (
     queue_of,
 )
 from koordinator.simulator.yarn.resource_manager import ContainerEnd, SimulatedResourceManager
+from koordinator.yarn.account import YarnPolicy, parse_grace_s
 from koordinator.yarn.app import YarnOperator, YarnOptions
 from koordinator.yarn.follower import YarnFollower
 

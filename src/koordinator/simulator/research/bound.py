@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from koordinator.domain.gpu_mix import WHOLE_GPU, GpuClass
+from koordinator.domain.gpus.mix import WHOLE_GPU, GpuClass
 from koordinator.foundation.arrays import FloatArray, IntArray
 from koordinator.foundation.linear_program import LinearProgram
 from koordinator.simulator.research.openb import OpenbTrace

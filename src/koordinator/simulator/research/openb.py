@@ -20,7 +20,7 @@ from typing import BinaryIO, TextIO, TypeVar, cast
 import msgspec
 import numpy as np
 
-from koordinator.domain.gpu_mix import ANY_MODEL, WHOLE_GPU, GpuClass
+from koordinator.domain.gpus.mix import ANY_MODEL, WHOLE_GPU, GpuClass
 from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import InputError

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from koordinator.domain.gpu_mix import WHOLE_GPU
+from koordinator.domain.gpus.mix import WHOLE_GPU
 from koordinator.foundation.arrays import IntArray
 from koordinator.simulator.research.openb_departures import DepartureWeek
 from koordinator.simulator.research.openb_fleet import FleetPlace

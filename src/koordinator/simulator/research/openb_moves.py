@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from koordinator.domain.gpu_options import GpuNodes
+from koordinator.domain.gpus.options import GpuNodes
 from koordinator.foundation.arrays import BoolArray, FloatArray, IntArray
 from koordinator.simulator.evictions import moves_allowed
 from koordinator.simulator.research.openb import OpenbTrace

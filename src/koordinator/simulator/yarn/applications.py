@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from koordinator.domain.yarn.amounts import BYTES_PER_MIB, YarnResource
+from koordinator.hadoop.amounts import BYTES_PER_MIB, YarnResource
 from koordinator.simulator.pod_streams import arrival_times, usage_profile
 from koordinator.simulator.usage import UsageProfile
 from koordinator.simulator.workload import YarnQueueConfig

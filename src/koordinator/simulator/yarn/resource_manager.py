@@ -20,11 +20,11 @@ from typing import Protocol
 
 import numpy as np
 
-from koordinator.domain.colocation_report import YarnQueueTotals
-from koordinator.domain.waiting_times import waiting_times
-from koordinator.domain.yarn.amounts import YarnResource
 from koordinator.foundation.clock import Clock
+from koordinator.hadoop.amounts import YarnResource
 from koordinator.hadoop.port import UnknownYarnNodeError, YarnLimit, YarnNode, YarnRefusedError
+from koordinator.simulator.colocation_report import YarnQueueTotals
+from koordinator.simulator.waiting_times import waiting_times
 from koordinator.simulator.yarn.applications import (
     SimulatedApplication,
     SimulatedContainer,

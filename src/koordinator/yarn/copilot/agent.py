@@ -13,10 +13,10 @@ from typing import Final, Protocol
 from koordinator.api.copilot import CopilotContainer, CopilotResources
 from koordinator.api.resource_names import CPU, MEMORY
 from koordinator.domain.cgroups.files import CgroupFile, CgroupVersion, cgroup_path
-from koordinator.domain.yarn.amounts import NOTHING, BatchAmounts
-from koordinator.domain.yarn.containers import choose_containers, container_age
 from koordinator.foundation.errors import HostError, MissingFileError
 from koordinator.foundation.quantity import Quantity
+from koordinator.hadoop.amounts import NOTHING, BatchAmounts
+from koordinator.hadoop.containers import choose_containers, container_age
 from koordinator.hadoop.port import YarnContainer, YarnError, YarnRefusedError
 from koordinator.host.port import Host
 

@@ -29,9 +29,9 @@ from koordinator.api.copilot import (
     CopilotKillRequest,
 )
 from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY
-from koordinator.domain.yarn.amounts import BatchAmounts, batch_amounts
 from koordinator.foundation.errors import HostError, InputError
 from koordinator.foundation.quantity import NANOS_PER_MILLI, Quantity
+from koordinator.hadoop.amounts import BatchAmounts, batch_amounts
 from koordinator.hadoop.port import YarnError
 from koordinator.yarn.copilot.agent import YarnCopilot
 

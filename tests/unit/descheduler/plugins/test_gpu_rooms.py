@@ -21,7 +21,7 @@ from koordinator.descheduler.plugins.gpu_defragmentation.pending_gangs import (
     pending_gangs,
     request_of,
 )
-from koordinator.domain.gpu_room import RoomRequest
+from koordinator.descheduler.plugins.gpu_defragmentation.room import RoomRequest
 from koordinator.simulator.research.openb import TraceNode
 from koordinator.simulator.research.openb_replay import node_objects
 

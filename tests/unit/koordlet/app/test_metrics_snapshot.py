@@ -8,9 +8,9 @@ from tests.nodes import START_S, Tree, machine, pod, slo
 
 from koordinator.api.codec import decode
 from koordinator.api.node_metric import NodeMetricStatus
-from koordinator.domain.cgroups.readings import Pressure
 from koordinator.koordlet.app.metrics import NodeGauges
 from koordinator.koordlet.app.metrics_snapshot import MetricsSnapshot
+from koordinator.koordlet.cgroup_readings import Pressure
 from koordinator.koordlet.metrics import Metric, MetricStore
 
 POD = {"pod_uid": "uid-a", "pod_name": "a", "pod_namespace": "default"}

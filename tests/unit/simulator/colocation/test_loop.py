@@ -8,10 +8,10 @@ import yaml
 
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
-from koordinator.domain.colocation_report import ColocationReport
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import InputError
 from koordinator.simulator import Simulation, SimulationResult, parse_workload
+from koordinator.simulator.colocation_report import ColocationReport
 
 POOL = {"name": "node", "count": 1, "cpu": 10, "memory": "100Gi"}
 PROFILE = {

@@ -9,11 +9,11 @@ from tests.unit.simulator.colocation.test_loop import config, described, measure
 
 from koordinator.api.annotations.node import ORIGIN_EXTENDED_ALLOCATABLE
 from koordinator.api.node import Node
-from koordinator.domain.colocation_report import YarnReport
-from koordinator.domain.yarn.amounts import batch_amounts
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import InputError
+from koordinator.hadoop.amounts import batch_amounts
 from koordinator.simulator import Simulation, SimulationResult, parse_workload, read_workload
+from koordinator.simulator.colocation_report import YarnReport
 from koordinator.simulator.report import run_page
 
 EXAMPLE = Path(__file__).parents[4] / "examples/yarn.yaml"

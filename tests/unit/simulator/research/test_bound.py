@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koordinator.domain.gpu_mix import GpuClass
+from koordinator.domain.gpus.mix import GpuClass
 from koordinator.simulator.research.bound import NodeShape, bound_of
 
 BOX = NodeShape(gpus=2, cpu_milli=16_000, model_bit=1)

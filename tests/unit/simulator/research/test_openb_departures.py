@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koordinator.domain.gpu_mix import WHOLE_GPU
+from koordinator.domain.gpus.mix import WHOLE_GPU
 from koordinator.foundation.errors import InputError
 from koordinator.simulator.research.bound import NodeShape, repacked_bound
 from koordinator.simulator.research.openb import Arrivals, OpenbTrace, TraceNode, TracePod

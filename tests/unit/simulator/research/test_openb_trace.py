@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from koordinator.domain.gpu_mix import ANY_MODEL
+from koordinator.domain.gpus.mix import ANY_MODEL
 from koordinator.foundation.errors import InputError
 from koordinator.simulator.research.openb import OpenbTrace, arrivals, read_trace
 

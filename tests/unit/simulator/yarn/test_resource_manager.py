@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koordinator.domain.yarn.amounts import YarnResource
 from koordinator.foundation.clock import VirtualClock
+from koordinator.hadoop.amounts import YarnResource
 from koordinator.hadoop.port import UnknownYarnNodeError, YarnLimit, YarnRefusedError
 from koordinator.simulator.usage import WHOLE
 from koordinator.simulator.yarn.applications import (

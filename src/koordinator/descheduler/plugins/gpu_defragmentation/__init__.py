@@ -4,6 +4,7 @@
 ``gpu_cluster``  nodes and pods as arrays
 ``pending_gangs``  who waits, and for what
 ``stranded``     GPU that is expected to be of no use
+``room``         the pods that have to go elsewhere so that pods of whole GPUs fit
 ``plugin``       a cycle
 """
 

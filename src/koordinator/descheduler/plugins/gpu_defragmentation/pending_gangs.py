@@ -13,9 +13,9 @@ from koordinator.api.pod import Pod
 from koordinator.api.pod_group import PodGroup
 from koordinator.descheduler.contract import ClusterView
 from koordinator.descheduler.plugins.gpu_defragmentation.gpu_cluster import GpuCluster, Groups
+from koordinator.descheduler.plugins.gpu_defragmentation.room import RoomRequest
 from koordinator.domain.gangs.terms import gang_id, group_reference
-from koordinator.domain.gpu_request import GpuRequestError, gpu_request
-from koordinator.domain.gpu_room import RoomRequest
+from koordinator.domain.gpus.request import GpuRequestError, gpu_request
 from koordinator.domain.network.rules import rules_of
 from koordinator.domain.network.tree import layers_of
 from koordinator.domain.pod_requests import pod_requests

@@ -23,9 +23,15 @@ from koordinator.descheduler.plugins.gpu_defragmentation.pending_gangs import (
     pending_gangs,
     request_of,
 )
+from koordinator.descheduler.plugins.gpu_defragmentation.room import (
+    RoomCluster,
+    RoomPlan,
+    RoomRequest,
+    find_room,
+    solve_room,
+)
 from koordinator.descheduler.plugins.gpu_defragmentation.stranded import StrandedGpu
 from koordinator.descheduler.pod_filters import CandidateFilter, candidates_of, selected_nodes
-from koordinator.domain.gpu_room import RoomCluster, RoomPlan, RoomRequest, find_room, solve_room
 from koordinator.foundation.errors import InputError
 
 NAME = "GPUDefragmentation"

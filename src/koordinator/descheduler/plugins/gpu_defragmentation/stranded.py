@@ -1,6 +1,6 @@
 """How much GPU is expected to be of no use, by the measure of the scheduler's price policy.
 
-Source: ``domain.gpu_price``, whose prices are solved for on the cluster as it is.
+Source: ``domain.gpus.price``, whose prices are solved for on the cluster as it is.
 """
 
 from collections.abc import Sequence
@@ -9,11 +9,11 @@ import numpy as np
 
 from koordinator.descheduler.moves import MoveGain, Relocation
 from koordinator.descheduler.plugins.gpu_defragmentation.gpu_cluster import GpuCluster
-from koordinator.domain.gpu_expectation import ExpectedPods, mix_of
-from koordinator.domain.gpu_mix import GpuClass, PodMix
-from koordinator.domain.gpu_options import GpuNodes, NodeKinds
-from koordinator.domain.gpu_price import PriceModel
-from koordinator.domain.gpu_room import RoomLedger, RoomPod
+from koordinator.descheduler.plugins.gpu_defragmentation.room import RoomLedger, RoomPod
+from koordinator.domain.gpus.expectation import ExpectedPods, mix_of
+from koordinator.domain.gpus.mix import GpuClass, PodMix
+from koordinator.domain.gpus.options import GpuNodes, NodeKinds
+from koordinator.domain.gpus.price import PriceModel
 from koordinator.foundation.arrays import FloatArray, IntArray
 
 MODEL_LABEL = "node.koordinator.sh/gpu-model"

@@ -1,1 +1,0 @@
-"""Hadoop YARN on batch resources: units, the account of a node, which containers are ended."""

@@ -1,0 +1,91 @@
+"""Statistics of cgroups; half a file is an error, never a number."""
+
+import pytest
+
+from koordinator.domain.cgroups.files import CgroupVersion
+from koordinator.foundation.errors import InputError
+from koordinator.koordlet.cgroup_readings import (
+    cold_bytes,
+    cpu_usage_ns,
+    memory_by_numa_node,
+    memory_stat,
+    pressure,
+    throttling,
+)
+
+V1, V2 = CgroupVersion.V1, CgroupVersion.V2
+V1_MEMORY = (
+    "cache 9\nactive_anon 9\ntotal_inactive_anon 1\ntotal_active_anon 2\n"
+    "total_inactive_file 30\ntotal_active_file 40\ntotal_unevictable 5\n"
+)
+V2_MEMORY = (
+    "anon 3\nactive_anon 2\ninactive_anon 1\nactive_file 40\ninactive_file 30\nunevictable 5\n"
+)
+V2_CPU = "usage_usec 12\nuser_usec 1\nnr_periods 10\nnr_throttled 3\nthrottled_usec 7\n"
+
+
+def test_cpu_time_is_in_nanoseconds() -> None:
+    """v2 counts microseconds."""
+    assert cpu_usage_ns("12345\n", V1) == 12_345
+    assert cpu_usage_ns(V2_CPU, V2) == 12_000
+
+
+def test_throttling_counts_periods() -> None:
+    """The three numbers are under other names in v2."""
+    v1 = throttling("nr_periods 10\nnr_throttled 3\nthrottled_time 7000\n", V1)
+
+    assert v1 == throttling(V2_CPU, V2)
+    assert (v1.periods, v1.throttled, v1.throttled_ns) == (10, 3, 7000)
+
+
+@pytest.mark.parametrize(("text", "version"), [(V1_MEMORY, V1), (V2_MEMORY, V2)])
+def test_memory_used_is_without_page_cache(text: str, version: CgroupVersion) -> None:
+    """v1 counts all below in total_ lines."""
+    stat = memory_stat(text, version)
+
+    assert (stat.used, stat.used_with_page_cache) == (8, 78)
+
+
+def test_memory_by_numa_node() -> None:
+    """Pages in v1, bytes of anonymous and file memory in v2."""
+    assert memory_by_numa_node("total=3 N0=1 N1=2\nfile=9 N0=9\n", V1) == {0: 4096, 1: 8192}
+    assert memory_by_numa_node("anon N0=1 N1=2\nfile N0=10 N1=20\n", V2) == {0: 11, 1: 22}
+
+
+def test_pressure_may_lack_full() -> None:
+    """Older kernels have none for CPU."""
+    some = "some avg10=1.50 avg60=2.00 avg300=3.25 total=99\n"
+    found = pressure(f"{some}full avg10=0.50 avg60=0.00 avg300=0.00 total=9\n")
+
+    assert found.some == (1.5, 2.0, 3.25)
+    assert found.full == (0.5, 0.0, 0.0)
+    assert pressure(some).full is None
+
+
+def test_cold_pages_are_those_of_a_minute_and_older() -> None:
+    """Rows of pages that are clean or dirty, evictable, idle; buckets from the sixth on."""
+    rows = ["cfei", "dfei", "cfui", "dfui", "csei", *(f"r{n}" for n in range(12))]
+    lines = [*(f"# {n}" for n in range(14)), *(f"{row} 1 2 3 4 5 60 700 8000" for row in rows)]
+
+    assert cold_bytes("\n".join(lines)) == 4 * 8760
+    with pytest.raises(InputError, match="30 lines, expected 31"):
+        cold_bytes("\n".join(lines[:-1]))
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda text: cpu_usage_ns(text, V1),
+        lambda text: cpu_usage_ns(text, V2),
+        lambda text: throttling(text, V1),
+        lambda text: memory_stat(text, V1),
+        lambda text: memory_by_numa_node(text, V1),
+        lambda text: memory_by_numa_node(text, V2),
+        pressure,
+    ],
+)
+@pytest.mark.parametrize("text", ["", "total", "usage_usec\nnr_periods 1", "some avg10", "N0=x"])
+def test_half_a_file_is_an_error(read: object, text: str) -> None:
+    """Whoever reads keeps what it had."""
+    with pytest.raises(InputError):
+        read(text)  # type: ignore[operator]

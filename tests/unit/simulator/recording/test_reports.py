@@ -1,0 +1,103 @@
+"""Reports of usage in a recording: their windows are read late, and say what they always said."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from tests.measured_nodes import reports
+from tests.worlds import metric, used
+
+from koordinator.api.codec import decode_object, encode, spelt_out, to_manifest
+from koordinator.api.meta import JsonObject
+from koordinator.api.node_metric import NodeMetric, NodeUsage
+from koordinator.foundation.errors import InputError
+from koordinator.simulator.recording.reports import read_report
+
+
+def text(manifest: JsonObject) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(manifest))
+
+
+def usage_of(report: object) -> NodeUsage:
+    assert isinstance(report, NodeMetric)
+    assert report.status.node_metric is not None
+    return report.status.node_metric
+
+
+@given(report=reports("n", ["n-p0"]))
+def test_a_report_is_what_it_would_be_if_read_at_once(report: NodeMetric) -> None:
+    """Equal to it either way round, and written alike."""
+    raw = msgspec.Raw(encode(report))
+    found = read_report(raw)
+
+    assert found == decode_object(raw) == found == report == read_report(raw)
+    assert encode(found) == encode(report)
+    assert spelt_out(found) == spelt_out(report)
+
+
+def test_windows_are_a_sequence() -> None:
+    """One that can be counted, gone through, and cut, as the tuple that they are."""
+    windows = {("5m", "p95"): used("1"), ("15m", "p95"): used("2")}
+    report = metric("n", 1, 1, windows=windows)
+    expected = usage_of(report).aggregated_node_usages
+    found = usage_of(read_report(msgspec.Raw(encode(report)))).aggregated_node_usages
+
+    assert (len(found), found[1], found[:1]) == (2, expected[1], expected[:1])
+    assert list(found) == list(expected)
+    assert repr(found) == repr(expected)
+    assert found != ()
+
+
+@pytest.mark.parametrize("nothing", [None, []])
+def test_no_windows(nothing: object) -> None:
+    """A null, as the original writes for an empty list, is as good as no field."""
+    manifest = to_manifest(metric("n", 1, 1))
+    manifest["status"]["nodeMetric"]["aggregatedNodeUsages"] = nothing
+
+    assert read_report(text(manifest)) == metric("n", 1, 1)
+    assert usage_of(read_report(text(manifest))).aggregated_node_usages == ()
+
+
+def test_nulls_inside_of_windows_are_absent() -> None:
+    """As they are everywhere."""
+    manifest = to_manifest(metric("n", 1, 1, windows={("5m", "p95"): used("1")}))
+    window = manifest["status"]["nodeMetric"]["aggregatedNodeUsages"][0]
+    window["usage"]["p95"]["devices"] = None
+
+    assert read_report(text(manifest)) == decode_object(manifest)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        (
+            [{"usage": {"p95": {"resources": {"cpu": "1x"}}}}],
+            "NodeMetric n: status.nodeMetric.aggregatedNodeUsages[0].usage.p95.resources.cpu: '1x'",
+        ),
+        ({}, "NodeMetric n: status.nodeMetric.aggregatedNodeUsages: found {}; accepted is array"),
+    ],
+)
+def test_windows_that_cannot_be_meant_are_told_when_they_are_looked_at(
+    wrong: Any, problem: str
+) -> None:
+    """In the same words as otherwise, object and field included."""
+    manifest = to_manifest(metric("n", 1, 1))
+    manifest["status"]["nodeMetric"]["aggregatedNodeUsages"] = wrong
+    with pytest.raises(InputError) as at_once:
+        decode_object(manifest)
+    windows = usage_of(read_report(text(manifest))).aggregated_node_usages
+    with pytest.raises(InputError) as late:
+        list(windows)
+
+    assert str(late.value) == str(at_once.value)
+    assert str(late.value).startswith(problem)
+
+
+def test_everything_else_that_cannot_be_meant_is_told_at_once() -> None:
+    """Such as what the node uses now."""
+    manifest = to_manifest(metric("n", 1, 1))
+    manifest["status"]["nodeMetric"]["nodeUsage"]["resources"]["cpu"] = "1x"
+
+    with pytest.raises(InputError, match=r"NodeMetric n: .*nodeUsage\.resources\.cpu"):
+        read_report(text(manifest))
