@@ -86,7 +86,7 @@ def build_scheduler(
     features: list[Feature] = []
     caches = [active.plugin.gangs for profile in profiles for active in profile.gangs]
     quotas = _first(ElasticQuotaPlugin, [a for p in profiles for a in p.pre_filter])
-    reservations = _first(Reservations, [a for p in profiles for a in p.lenders])
+    reservations = _first(Reservations, [a for p in profiles for a in p.reservation_plugins])
     measured = _Measured(metrics)
     queues = None
     if quotas is not None and JobQueueFeature not in without:

@@ -20,11 +20,11 @@ class PluginIsolation:
         self._handler = handler
         actives = [active for profile in profiles for active in _actives(profile)]
         self._plugins = {id(active.plugin): active.name for active in actives}
-        #: functions of plugins' ``speed`` that know no plugin: (plugin, what they say)
+        #: functions of plugins' ``hints`` that know no plugin: (plugin, what they say)
         self._functions = {
             said.__code__: (active.name, name)
             for active in actives
-            for name, said in active.speed.own().items()
+            for name, said in active.hints.overrides().items()
             if isinstance(said, FunctionType)
         }
         self._kept_alive = tuple(profiles)  # ids of what is gone would be given out again

@@ -21,7 +21,7 @@ class ProposedVictims:
 
 
 @dataclass(frozen=True, slots=True)
-class Lack:
+class Shortfall:
     """What pods must free before others are accepted, by resource, and which pods may."""
 
     missing: Mapping[str, int]  # > 0

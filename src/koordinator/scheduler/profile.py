@@ -62,7 +62,7 @@ from koordinator.api.volume import (
 from koordinator.api.workload import ReplicaSet, ReplicationController, StatefulSet
 from koordinator.domain.gangs import GROUP_KINDS, GangDefaults, WorkloadRefs
 from koordinator.foundation.errors import InputError
-from koordinator.scheduler.contract import ActivePlugin, PluginSpec, Profile, those_with
+from koordinator.scheduler.contract import ActivePlugin, PluginSpec, Profile, plugins_with
 from koordinator.scheduler.plugin_lists import DEFAULT_PRE_BIND, merge_profiles, stock_plugins
 from koordinator.scheduler.plugins import (
     coscheduling,
@@ -395,30 +395,30 @@ class _Built:
         by_name = {active.name: active for active in (*at["preFilter"], *at["filter"])}
         before = tuple(by_name.values())
         every = tuple(active.plugin for active in self._plugins.values())
-        for active in those_with(self._plugins.values(), "meet"):
-            active.plugin.meet(every)
+        for active in plugins_with(self._plugins.values(), "setup"):
+            active.plugin.setup(every)
         # Their gate is closed also where it is not listed.
-        gangs = those_with(at["permit"], "gangs")
+        gangs = plugins_with(at["permit"], "gangs")
         gates = {active.name: active for active in (*at["preEnqueue"], *gangs)}
         gate = PREEMPTION_POLICY_TRANSFORMER
         policies = [ActivePlugin.of(gate, PolicyOfLabel())] if gate in self._gates else []
         return Profile(
             scheduler_name=name,
-            pre_enqueue=those_with(gates.values(), "pre_enqueue"),
-            pre_filter=those_with(before, "prefilter"),
-            prefer_nodes=those_with(before, "prefer_nodes"),
-            find_one_node=those_with(before, "find_one_node"),
-            next_pod=those_with(before, "next_pod"),
-            transform=those_with((*before, *policies), "transform"),
-            lenders=those_with(before, "loans"),
-            filter=those_with(at["filter"], "filter"),
-            post_filter=those_with(at["postFilter"], "postfilter"),
-            score=those_with(at["score"], "score", "score_among"),
-            reserve=those_with(at["reserve"], "reserve"),
-            permit=those_with(at["permit"], "permit"),
+            pre_enqueue=plugins_with(gates.values(), "pre_enqueue"),
+            pre_filter=plugins_with(before, "prefilter"),
+            prefer_nodes=plugins_with(before, "prefer_nodes"),
+            find_one_node=plugins_with(before, "find_one_node"),
+            next_pod=plugins_with(before, "next_pod"),
+            transform=plugins_with((*before, *policies), "transform"),
+            reservation_plugins=plugins_with(before, "restorable"),
+            filter=plugins_with(at["filter"], "filter"),
+            post_filter=plugins_with(at["postFilter"], "postfilter"),
+            score=plugins_with(at["score"], "score", "score_among"),
+            reserve=plugins_with(at["reserve"], "reserve"),
+            permit=plugins_with(at["permit"], "permit"),
             gangs=gangs,
-            pre_bind=those_with(at["preBind"], "pre_bind"),
-            post_bind=those_with(at["postBind"], "post_bind"),
+            pre_bind=plugins_with(at["preBind"], "pre_bind"),
+            post_bind=plugins_with(at["postBind"], "post_bind"),
             events={n: self._specs[n].events for n in used},
         )
 

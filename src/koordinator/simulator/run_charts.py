@@ -85,7 +85,7 @@ def throughput(report: RunReport) -> PageChart:
     rates = _column(report.decision_rates(ends))
     return _chart(
         report,
-        "Speed of the scheduler",
+        "PluginHints of the scheduler",
         "Decisions per second of wall time spent in it",
         (("decisions", rates, _CPU),),
         unit=NumberUnit.RATE,

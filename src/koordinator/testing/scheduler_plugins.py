@@ -122,9 +122,13 @@ COPIES = "more"
 
 
 def seen_by(plugin: Any, state: ClusterState, pod: PodClass) -> Snapshot:
-    """Return the cluster as the plugin sees it for a pod: with the loans that it says there are."""
+    """Return the cluster as the plugin sees it for a pod, with the holds that it may restore."""
     snapshot = Snapshot(state)
-    return snapshot.loaned(plugin.loans(snapshot, pod)) if hasattr(plugin, "loans") else snapshot
+    return (
+        snapshot.with_restorable(plugin.restorable(snapshot, pod))
+        if hasattr(plugin, "restorable")
+        else snapshot
+    )
 
 
 def verdicts(plugin: Any, state: ClusterState, pod: PodClass) -> dict[str, tuple[list[str], bool]]:
@@ -157,10 +161,10 @@ def says(plugin: Any, state: ClusterState, pod: PodClass) -> list[Any]:
     said: list[Any] = []
     if hasattr(plugin, "prefilter"):
         said.append(plugin.prefilter(snapshot, pod))
-    if hasattr(plugin, "filter") and active.speed.filters(snapshot, pod):
+    if hasattr(plugin, "filter") and active.hints.filters(snapshot, pod):
         said.append(verdicts(plugin, state, pod))
     scores = hasattr(plugin, "score") or hasattr(plugin, "score_among")
-    if scores and active.speed.scores(snapshot, pod):
+    if scores and active.hints.scores(snapshot, pod):
         names = np.array(snapshot.node_names)[snapshot.alive].tolist()
         said.append(dict(zip(names, final_scores(plugin, state, pod).tolist(), strict=True)))
     return said
@@ -271,11 +275,11 @@ def check_key_is_honest(exam: Exam) -> None:
     seen: dict[object, list[Any]] = {}
     for pod in classes:
         snapshot = seen_by(plugin, state, pod)
-        key = active.speed.key(pod)
-        if exam.filters and active.speed.filters(snapshot, pod):
+        key = active.hints.key(pod)
+        if exam.filters and active.hints.filters(snapshot, pod):
             said = plugin.filter(snapshot, pod).codes.tolist()
             assert seen.setdefault(("filter", key), said) == said
-        if exam.scores and active.speed.scores(snapshot, pod):
+        if exam.scores and active.hints.scores(snapshot, pod):
             said = plugin.score(snapshot, pod).tolist()
             assert seen.setdefault(("score", key), said) == said
 
@@ -283,10 +287,10 @@ def check_key_is_honest(exam: Exam) -> None:
 def check_reads_no_more_than_it_says(exam: Exam) -> None:
     """``Reads.NODE``: pods on nodes don't matter.  All but CLUSTER: other nodes don't.
 
-    Other nodes may matter to a plugin whose ``speed`` has a ``version``.
+    Other nodes may matter to a plugin whose ``hints`` has a ``version``.
     """
     state, plugin, classes = exam.sit()
-    free = ActivePlugin.of("", plugin).speed.version is not None
+    free = ActivePlugin.of("", plugin).hints.version is not None
     if not exam.is_local or (free and exam.reads is not Reads.NODE):
         return
     living = list(state.nodes.rows)
@@ -310,8 +314,8 @@ def _wants(plugin: Any, snapshot: Snapshot, pod: PodClass) -> tuple[bool, bool]:
     """Return whether the plugin filters nodes for a pod, and whether it scores them."""
     active = ActivePlugin.of("", plugin)
     return (
-        hasattr(plugin, "filter") and active.speed.filters(snapshot, pod),
-        hasattr(plugin, "score") and active.speed.scores(snapshot, pod),
+        hasattr(plugin, "filter") and active.hints.filters(snapshot, pod),
+        hasattr(plugin, "score") and active.hints.scores(snapshot, pod),
     )
 
 
@@ -339,15 +343,15 @@ def check_what_is_left_out_depends_on_the_pod(exam: Exam) -> None:
         Snapshot(ClusterState(state.axis)),
     )
     for pod in classes:
-        assert active.speed.filters(here, pod) == active.speed.filters(nowhere, pod)
-        assert active.speed.scores(here, pod) == active.speed.scores(nowhere, pod)
+        assert active.hints.filters(here, pod) == active.hints.filters(nowhere, pod)
+        assert active.hints.scores(here, pod) == active.hints.scores(nowhere, pod)
 
 
 def check_a_filter_left_out_rejects_nothing(exam: Exam) -> None:
     """With ``filters`` False: it is a short cut, not another rule."""
     state, plugin, classes = exam.sit()
     for pod in classes if exam.filters else ():
-        if not ActivePlugin.of("", plugin).speed.filters(seen_by(plugin, state, pod), pod):
+        if not ActivePlugin.of("", plugin).hints.filters(seen_by(plugin, state, pod), pod):
             assert verdicts(plugin, state, pod) == {}
 
 
@@ -360,9 +364,9 @@ def check_ignored_pods_are_let_alone(exam: Exam) -> None:
             continue
         snapshot = seen_by(plugin, state, pod)
         assert not hasattr(plugin, "prefilter") or plugin.prefilter(snapshot, pod) is None
-        said = active.speed.own()
-        assert "filters" not in said or not active.speed.filters(snapshot, pod)
-        assert "scores" not in said or not active.speed.scores(snapshot, pod)
+        said = active.hints.overrides()
+        assert "filters" not in said or not active.hints.filters(snapshot, pod)
+        assert "scores" not in said or not active.hints.scores(snapshot, pod)
         assert not hasattr(plugin, "prefer_nodes") or not plugin.prefer_nodes(snapshot, pod)
 
 
@@ -370,7 +374,7 @@ def check_a_score_left_out_says_nothing(exam: Exam) -> None:
     """With ``scores`` False: all nodes would get the same."""
     state, plugin, classes = exam.sit()
     for pod in classes if exam.scores else ():
-        if not ActivePlugin.of("", plugin).speed.scores(seen_by(plugin, state, pod), pod):
+        if not ActivePlugin.of("", plugin).hints.scores(seen_by(plugin, state, pod), pod):
             assert len(set(final_scores(plugin, state, pod).tolist())) <= 1
 
 
@@ -384,7 +388,7 @@ def check_reserves_where_it_accepts(exam: Exam) -> None:
     active = ActivePlugin.of("", plugin)
     for pod in classes if hasattr(plugin, "reserve") else ():
         snapshot = seen_by(plugin, state, pod)
-        if snapshot.loans is not None or not active.speed.filters(snapshot, pod):
+        if snapshot.restorable is not None or not active.hints.filters(snapshot, pod):
             continue
         if hasattr(plugin, "prefilter") and plugin.prefilter(snapshot, pod) is not None:
             continue
@@ -423,20 +427,20 @@ def check_arithmetic_says_the_same(exam: Exam) -> None:
     state, plugin, classes = exam.sit()
     active, snapshot = ActivePlugin.of("", plugin), Snapshot(state)
     for pod in classes:
-        if active.speed.compares is not None:
-            fits, asked = np.ones(len(snapshot), bool), judgements([active.speed.compares(pod)], ())
+        if active.hints.compares is not None:
+            fits, asked = np.ones(len(snapshot), bool), judgements([active.hints.compares(pod)], ())
             snapshot.judge(asked, fits, np.zeros(len(snapshot), np.int64))
-            accepted, more = plugin.filter(snapshot, pod).codes == 0, active.speed.rejects_more
+            accepted, more = plugin.filter(snapshot, pod).codes == 0, active.hints.rejects_otherwise
             both = fits & accepted if more is not None and more(pod) else fits
             assert np.array_equal(both, accepted)
         formula = active.formula(snapshot, pod)
-        if formula is not None and active.speed.scores(snapshot, pod):
+        if formula is not None and active.hints.scores(snapshot, pod):
             assert np.array_equal(snapshot.score(formula), plugin.score(snapshot, pod))
-        if active.speed.judge is not None and active.speed.filters(snapshot, pod):
+        if active.hints.judge is not None and active.hints.filters(snapshot, pod):
             fits, total = np.arange(len(snapshot)) % 3 > 0, np.arange(len(snapshot))
             accepted = fits & (plugin.filter(snapshot, pod).codes == 0)
             expected = total + 2 * plugin.score(snapshot, pod)
-            active.speed.judge(snapshot, pod, 2, fits, total)
+            active.hints.judge(snapshot, pod, 2, fits, total)
             assert np.array_equal(fits, accepted)
             assert np.array_equal(total[fits], expected[fits])
 
@@ -562,10 +566,10 @@ def _spoken(exam: Exam) -> set[str]:
         if not active.applies(pod):
             continue
         refused = "prefilter" in active.has and plugin.prefilter(snapshot, pod)
-        filters = exam.filters and active.speed.filters(snapshot, pod)
+        filters = exam.filters and active.hints.filters(snapshot, pod)
         if isinstance(refused, Refusal) or (filters and verdicts(plugin, state, pod)):
             found.add(NEVER_REJECTS)
-        scores = exam.scores and active.speed.scores(snapshot, pod)
+        scores = exam.scores and active.hints.scores(snapshot, pod)
         if scores and len(set(final_scores(plugin, state, pod).tolist())) > 1:
             found.add(NEVER_PREFERS)
     return found

@@ -10,11 +10,11 @@ import pytest
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.scheduler.contract import (
     METHODS,
+    PluginHints,
     PluginSpec,
     Reads,
     Refusal,
     Rejections,
-    Speed,
 )
 from koordinator.scheduler.profile import BUILTIN_PLUGINS
 from koordinator.scheduler.snapshot import PodClass, Snapshot
@@ -51,11 +51,11 @@ def faulty(spec: PluginSpec[Any], fault: Fault, **more: Any) -> PluginSpec[Any]:
     inner_type = spec.plugin_type
     members: dict[str, Any] = {
         name: _passed_on(name, callable(getattr(inner_type, name, None)))
-        for name in METHODS - {"reads", "speed"}
+        for name in METHODS - {"reads", "hints"}
         if hasattr(inner_type, name)
     }
     members["reads"] = inner_type.reads  # type: ignore[attr-defined] # of every plugin
-    members["speed"] = property(lambda self: without_short_cuts(self.inner))
+    members["hints"] = property(lambda self: without_short_cuts(self.inner))
 
     def judge(self: Any, snapshot: Snapshot, pod: PodClass) -> Rejections:
         found = self.inner.filter(snapshot, pod)
@@ -87,10 +87,10 @@ def faulty(spec: PluginSpec[Any], fault: Fault, **more: Any) -> PluginSpec[Any]:
     return replace(spec, build=build)
 
 
-def without_short_cuts(plugin: Any) -> Speed:
-    """Return a plugin's ``speed`` without what would tell another sum than one with a fault."""
-    speed: Speed = getattr(plugin, "speed", Speed())
-    return replace(speed, compares=None, formula=None, judge=None, spread=None)
+def without_short_cuts(plugin: Any) -> PluginHints:
+    """Return a plugin's ``hints`` without what would tell another sum than one with a fault."""
+    hints: PluginHints = getattr(plugin, "hints", PluginHints())
+    return replace(hints, compares=None, formula=None, judge=None, spread=None)
 
 
 def _passed_on(name: str, is_method: bool) -> Any:
@@ -191,12 +191,12 @@ def test_a_key_that_forgets_something_fails(spec: PluginSpec[Any]) -> None:
     def front(snapshot: Snapshot, pod: PodClass) -> IntArray:
         return np.full(len(snapshot), int(dict(pod.labels).get("tier") == "front"), np.int64)
 
-    def forgetful(self: Any) -> Speed:
-        speed = without_short_cuts(self.inner)
-        has_key = speed.key is not Speed().key
-        return speed if has_key else replace(speed, key=lambda _pod: "")
+    def forgetful(self: Any) -> PluginHints:
+        hints = without_short_cuts(self.inner)
+        has_key = hints.key is not PluginHints().key
+        return hints if has_key else replace(hints, key=lambda _pod: "")
 
-    told(faulty(spec, front, speed=property(forgetful)))
+    told(faulty(spec, front, hints=property(forgetful)))
 
 
 @pytest.mark.slow

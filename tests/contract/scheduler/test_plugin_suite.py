@@ -9,10 +9,10 @@ from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.contract import (
     NoArgs,
     PluginExample,
+    PluginHints,
     PluginSpec,
     Reads,
     Rejections,
-    Speed,
 )
 from koordinator.scheduler.rules.usage_kernels import Balance
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
@@ -58,7 +58,7 @@ class HasNoReason:
 
 class ReadsMoreThanItsKey:
     reads: ClassVar = Reads.USAGE
-    speed: ClassVar = Speed(key=lambda _pod: "")
+    hints: ClassVar = PluginHints(key=lambda _pod: "")
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         return np.full(len(snapshot), pod.amount(0) // 100)
@@ -77,7 +77,7 @@ class RemembersPods:
 
 class SkipsWhatItRejects:
     reads: ClassVar = Reads.NODE
-    speed: ClassVar = Speed(filters=lambda _snapshot, _pod: False)
+    hints: ClassVar = PluginHints(filters=lambda _snapshot, _pod: False)
 
     def filter(self, snapshot: Snapshot, _pod: PodClass) -> Rejections:
         return Rejections.where(np.ones(len(snapshot), bool), "no")
@@ -85,7 +85,7 @@ class SkipsWhatItRejects:
 
 class ScoresAnotherFormula:
     reads: ClassVar = Reads.USAGE
-    speed: ClassVar = Speed(
+    hints: ClassVar = PluginHints(
         formula=lambda _snapshot, _pod: Balance(np.array([0, 1]), np.array([100, 0]))
     )
 
@@ -95,7 +95,9 @@ class ScoresAnotherFormula:
 
 class ComparesLessThanItFilters:
     reads: ClassVar = Reads.USAGE
-    speed: ClassVar = Speed(compares=lambda _pod: (np.zeros(0, np.int64), np.zeros(0, np.int64)))
+    hints: ClassVar = PluginHints(
+        compares=lambda _pod: (np.zeros(0, np.int64), np.zeros(0, np.int64))
+    )
 
     def filter(self, snapshot: Snapshot, _pod: PodClass) -> Rejections:
         return Rejections.where(np.ones(len(snapshot), bool), "no")

@@ -26,7 +26,7 @@ GROUP, QUOTA = "pod-group.scheduling.sigs.k8s.io", "quota.scheduling.koordinator
 #: Every method that the contract knows of.
 METHODS = tuple(sorted(contract.METHODS))
 #: Asked while the scheduler is built, before there is any object.
-BUILDING = ("meet", "with_gates")
+BUILDING = ("setup", "with_gates")
 
 
 class Boom(Exception):  # noqa: N818 -- what nobody foresaw
@@ -165,7 +165,7 @@ def breaks(
     """
     raised: list[int] = []
     plugin: Any = actives[0].plugin
-    of_speed = actives[0].speed.own().get(method)
+    of_speed = actives[0].hints.overrides().get(method)
     own: Any = (lambda _, *args: of_speed(*args)) if of_speed else getattr(type(plugin), method)  # type: ignore[operator]
 
     def broken(self: Any, *args: Any, **more: Any) -> Any:
@@ -178,7 +178,7 @@ def breaks(
     if of_speed is not None:
         asked: Any = {method: MethodType(broken, plugin)}
         for active in actives:
-            object.__setattr__(active, "speed", replace(active.speed, **asked))
+            object.__setattr__(active, "hints", replace(active.hints, **asked))
         return raised
     kind = type(type(plugin).__name__, (type(plugin),), {"__slots__": (), method: broken})
     object.__setattr__(plugin, "__class__", kind)
@@ -192,7 +192,7 @@ def breakable() -> Iterator[tuple[str, str]]:
             own = getattr(type(active.plugin), method, None)
             if method not in BUILDING and inspect.isfunction(own):
                 yield name, method
-        for method, said in active.speed.own().items():
+        for method, said in active.hints.overrides().items():
             if callable(said):
                 yield name, method
 

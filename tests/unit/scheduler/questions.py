@@ -19,7 +19,7 @@ def built(spec: PluginSpec[Any], state: ClusterState, **args: object) -> Any:
 def refused(plugin: Any, state: ClusterState, pod: Pod) -> dict[str, str]:
     """Return ``{node: reasons}`` for the nodes that the plugin rejects."""
     pod_class, snapshot = state.classes.of(pod), Snapshot(state)
-    if not ActivePlugin.of("", plugin).speed.filters(snapshot, pod_class):
+    if not ActivePlugin.of("", plugin).hints.filters(snapshot, pod_class):
         return {}
     rejections = plugin.filter(snapshot, pod_class)
     return {
@@ -39,7 +39,7 @@ def hopeless(plugin: Any, state: ClusterState, pod: Pod) -> set[str]:
 def scored(plugin: Any, state: ClusterState, pod: Pod, *, raw: bool = False) -> dict[str, int]:
     """Return ``{node: score}`` with all nodes feasible; empty if the plugin leaves the pod out."""
     pod_class, snapshot = state.classes.of(pod), Snapshot(state)
-    if not ActivePlugin.of("", plugin).speed.scores(snapshot, pod_class):
+    if not ActivePlugin.of("", plugin).hints.scores(snapshot, pod_class):
         return {}
     rows = np.flatnonzero(snapshot.alive)
     if plugin.reads is Reads.CLUSTER and hasattr(plugin, "score_among"):

@@ -63,7 +63,7 @@ def test_both_can_be_done_at_once(
 
 @pytest.mark.parametrize(
     "plugin",
-    [plugin for plugin in BUILT if plugin.speed.spread is not None],
+    [plugin for plugin in BUILT if plugin.hints.spread is not None],
     ids=lambda plugin: plugin.name,
 )
 @given(raw=arrays.arrays(np.int64, NODES, elements=st.integers(0, 10_000)))
@@ -71,6 +71,6 @@ def test_a_plugin_that_names_its_spread_does_nothing_else(
     plugin: ActivePlugin, raw: IntArray
 ) -> None:
     """``normalize`` is not asked where many nodes are compared at once."""
-    reverse = plugin.speed.spread is Spread.LOWEST
+    reverse = plugin.hints.spread is Spread.LOWEST
 
     assert np.array_equal(plugin.plugin.normalize(raw), spread_of(raw, reverse=reverse))

@@ -23,7 +23,7 @@ from koordinator.api.pod import Pod
 from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.errors import BugError
 from koordinator.foundation.faults import Fault, FaultLog
-from koordinator.scheduler.contract import NoArgs, PluginSpec, Reads, Speed
+from koordinator.scheduler.contract import NoArgs, PluginHints, PluginSpec, Reads
 from koordinator.scheduler.loop import SchedulerOptions
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 from koordinator.simulator import Embedded
@@ -163,7 +163,7 @@ def test_what_is_no_fault_is_not_kept() -> None:
             raise error
 
         for active in world.plugins()["NodeResourcesFit"]:
-            object.__setattr__(active, "speed", replace(active.speed, compares=ending))
+            object.__setattr__(active, "hints", replace(active.hints, compares=ending))
         with pytest.raises(error):
             world.run()
         assert world.faults == []
@@ -180,7 +180,7 @@ def test_without_a_handler_a_fault_is_raised() -> None:
 
 class Hasty:
     reads: ClassVar = Reads.NODE
-    speed: ClassVar = Speed(key=lambda pod: pod.labels["tier"])
+    hints: ClassVar = PluginHints(key=lambda pod: pod.labels["tier"])
 
     def score(self, snapshot: Snapshot, _pod: PodClass) -> IntArray:
         return np.zeros(len(snapshot), np.int64)

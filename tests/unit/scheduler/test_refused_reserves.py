@@ -151,7 +151,7 @@ def test_best_effort_accepts_the_nodes_that_can_give_what_is_asked(
     devices = next(a.plugin for a in profile.filter if a.name == "DeviceShare")
     snapshot = Snapshot(state)
     for pod_class in map(state.classes.of, asked):
-        if numa.prefilter(snapshot, pod_class) or not numa.speed.filters(snapshot, pod_class):
+        if numa.prefilter(snapshot, pod_class) or not numa.hints.filters(snapshot, pod_class):
             continue
         rejections = numa.filter(snapshot, pod_class)
         for row in np.flatnonzero(devices.filter(snapshot, pod_class).codes == 0).tolist():

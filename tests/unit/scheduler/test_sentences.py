@@ -58,7 +58,7 @@ FOR_PEOPLE = {
     "pod_remedies",
     "refusal_detail",
     "remedy",
-    "size",
+    "required_size",
 }
 #: Texts that are no reasons: parts of such, names of what is kept, words for people and logs,
 #: messages of PostFilter.

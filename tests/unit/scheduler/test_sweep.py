@@ -125,11 +125,11 @@ def test_forgetting_at_once_decides_like_never_forgetting(
 def test_a_column_is_given_to_another_resource_once_nobody_speaks_of_it() -> None:
     """What was asked for by configuration keeps its own."""
     axis = ResourceAxis()
-    kept, lent = axis.index("example.com/kept"), axis.lend("example.com/gone")
+    kept, lent = axis.index("example.com/kept"), axis.transient_index("example.com/gone")
 
     axis.keep_only(())
 
-    assert axis.lend("example.com/new") == lent
+    assert axis.transient_index("example.com/new") == lent
     assert axis.index("example.com/kept") == kept
     assert axis.generation == 1
 

@@ -140,7 +140,7 @@ class Binder:
         self._attempt = attempt
         self.assumed.clear()
         if self._doubts and self._clock.now_s() >= self._asked_s + _ASK_AGAIN_S:
-            self._clear_doubts()
+            self._resolve_unknown_binds()
 
     def assume(self, queued: QueuedPod, pod_class: PodClass, choice: NodeChoice) -> Assumed:
         """Put one pod on its node, with everything it holds there."""
@@ -219,7 +219,7 @@ class Binder:
             if writing is not None and not isinstance(error, _ANSWERS):
                 self._state.objects.assume(writing)
                 self._doubts.append(writing)
-                self._clear_doubts()
+                self._resolve_unknown_binds()
             return error
         return None
 
@@ -230,7 +230,7 @@ class Binder:
         patch = {"metadata": {"uid": meta.uid}, "status": named}
         self._cluster.patch(Pod, meta.name, meta.namespace, patch, "status")
 
-    def _clear_doubts(self) -> None:
+    def _resolve_unknown_binds(self) -> None:
         """Ask what became of changes whose answers got lost; what can't be asked stays in doubt."""
         self._asked_s = self._clock.now_s()
         objects = self._state.objects

@@ -72,7 +72,7 @@ class Bindings:
         self._preparing: dict[str, Assumed] = {}  # what they need is being made ready
         self._beginning: dict[str, Assumed] = {}  # among those whose binding is just to begin
         #: nobody knows whether a binding happened: the cluster has to be asked for everything
-        self.is_unsure = False
+        self.has_unknown_outcome = False
 
     @property
     def decided(self) -> int:
@@ -145,7 +145,7 @@ class Bindings:
     def _break_off(self, assumed: Assumed, error: Exception) -> None:
         """Give back the place of a pod on whose way something broke, unless that is settled."""
         if isinstance(error, ClusterError):
-            self.is_unsure |= not isinstance(error, _NOT_BOUND)
+            self.has_unknown_outcome |= not isinstance(error, _NOT_BOUND)
             self._give_up(assumed, str(error))
             return
         fault: Fault | None = None
@@ -159,7 +159,7 @@ class Bindings:
         if assumed.state in (LifeState.BOUND, LifeState.UNDONE):
             return
         self._take_out(assumed.queued.key)
-        self.is_unsure |= assumed.state is LifeState.BINDING
+        self.has_unknown_outcome |= assumed.state is LifeState.BINDING
         self._binder.forget(assumed)
         self._fail(assumed, f"binding failed: {problem}")
 
@@ -224,7 +224,7 @@ class Bindings:
         """Take note of bindings that have ended; ``wait`` for all that are under way.
 
         Nothing should be decided after one of which nobody knows whether it happened
-        (``is_unsure``), until it shows.
+        (``has_unknown_outcome``), until it shows.
         """
         bound = []
         for assumed, error in self._binder.ended(wait=wait):
@@ -239,7 +239,7 @@ class Bindings:
                     self._queue.remove(assumed.queued.key)
             else:
                 self._fail(assumed, f"binding failed: {error}")
-                self.is_unsure |= not isinstance(error, _NOT_BOUND)
+                self.has_unknown_outcome |= not isinstance(error, _NOT_BOUND)
         if not bound:
             return
         self._observer.bound(bound)
@@ -286,7 +286,7 @@ class Bindings:
         error = self._binder.prepare(assumed)
         if error is not None:
             self._fail(assumed, f"binding failed: {error}")
-            self.is_unsure |= not isinstance(error, _NOT_BOUND)
+            self.has_unknown_outcome |= not isinstance(error, _NOT_BOUND)
             return False
         return self._is_ready(assumed)
 
@@ -416,7 +416,7 @@ class Bindings:
         self._queue.on_event(event, self._clock.now_s())
 
     def _concerned(self, assumed: Assumed) -> Profile:
-        return self._cycle_of(assumed).concerning(assumed.placed.pod_class)
+        return self._cycle_of(assumed).applicable_plugins(assumed.placed.pod_class)
 
     def _cycle_of(self, assumed: Assumed) -> SchedulingCycle:
         return self._cycles[assumed.queued.pod.spec.scheduler_name]

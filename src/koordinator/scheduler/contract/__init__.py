@@ -5,7 +5,7 @@ to build it from its arguments.  The smallest has three names: what its answer `
 or ``score``, and its spec.
 
 ``plugin``   the concerns, in the order in which they are asked
-``speed``    what exists for throughput alone
+``hints``    what exists for throughput alone
 ``results``  what plugins answer
 ``events``   what happened, and which pods that may help
 ``numa``     how plugins agree on NUMA nodes
@@ -23,6 +23,7 @@ from koordinator.scheduler.contract.events import (
 )
 from koordinator.scheduler.contract.example import PluginExample
 from koordinator.scheduler.contract.extender import EXTENDER, ExtenderVerdict, SchedulerExtender
+from koordinator.scheduler.contract.hints import PluginHints, Spread
 from koordinator.scheduler.contract.numa import NumaAligner, NumaHintProvider
 from koordinator.scheduler.contract.plugin import METHODS, SchedulingPlugin
 from koordinator.scheduler.contract.profile import (
@@ -32,7 +33,7 @@ from koordinator.scheduler.contract.profile import (
     NoArgs,
     PluginSpec,
     Profile,
-    those_with,
+    plugins_with,
 )
 from koordinator.scheduler.contract.results import (
     MAX_SCORE,
@@ -47,14 +48,13 @@ from koordinator.scheduler.contract.results import (
     Shortlist,
     spread_of,
 )
-from koordinator.scheduler.contract.speed import Speed, Spread
 from koordinator.scheduler.post_filter import (
     Allows,
     Attempt,
-    Lack,
     Member,
     PostFilterResult,
     ProposedVictims,
+    Shortfall,
     WhatIf,
 )
 
@@ -74,7 +74,6 @@ __all__ = [
     "EventHint",
     "ExtenderVerdict",
     "HintFunction",
-    "Lack",
     "Member",
     "NoArgs",
     "Nomination",
@@ -82,6 +81,7 @@ __all__ = [
     "NumaHintProvider",
     "Permit",
     "PluginExample",
+    "PluginHints",
     "PluginSpec",
     "PostFilterResult",
     "Profile",
@@ -93,10 +93,10 @@ __all__ = [
     "Rejections",
     "SchedulerExtender",
     "SchedulingPlugin",
+    "Shortfall",
     "Shortlist",
-    "Speed",
     "Spread",
     "WhatIf",
+    "plugins_with",
     "spread_of",
-    "those_with",
 ]

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 from koordinator.foundation.arrays import IntArray
+from koordinator.scheduler.contract.hints import PluginHints
 from koordinator.scheduler.contract.results import Refusal
-from koordinator.scheduler.contract.speed import Speed
 from koordinator.scheduler.rules.numa.hints import ResourceHints
 from koordinator.scheduler.rules.numa.rows_align import OtherHints
 from koordinator.scheduler.snapshot import PodClass, Snapshot
@@ -16,7 +16,7 @@ class NumaHintProvider(Protocol):
     """A plugin that gives out something which sits on NUMA nodes."""
 
     @property
-    def speed(self) -> Speed:
+    def hints(self) -> PluginHints:
         """Say when what the plugin has said of NUMA nodes is stale."""
         ...
 

@@ -12,6 +12,7 @@ from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.pod import Pod
 from koordinator.domain.gangs import GangCache
 from koordinator.foundation.arrays import BoolArray, IntArray
+from koordinator.scheduler.contract.hints import PluginHints
 from koordinator.scheduler.contract.results import (
     AllocationResult,
     Nomination,
@@ -21,9 +22,8 @@ from koordinator.scheduler.contract.results import (
     Rejections,
     Shortlist,
 )
-from koordinator.scheduler.contract.speed import Speed
-from koordinator.scheduler.post_filter import Attempt, Lack, PostFilterResult
-from koordinator.scheduler.snapshot import Loans, PlacedPod, PodClass, Snapshot
+from koordinator.scheduler.post_filter import Attempt, PostFilterResult, Shortfall
+from koordinator.scheduler.snapshot import PlacedPod, PodClass, RestorableHolds, Snapshot
 from koordinator.scheduler.snapshot.objects import ObjectChange, ObjectTable
 
 
@@ -34,7 +34,7 @@ class ConfiguredPlugin(Protocol):
         """Return the plugin as the feature gates that are on change it."""
         ...
 
-    def meet(self, plugins: Sequence[object]) -> None:
+    def setup(self, plugins: Sequence[object]) -> None:
         """Look for those plugins of the profile that play a part here (``NumaAligner`` …)."""
         ...
 
@@ -91,7 +91,7 @@ class PreFilterPlugin(Protocol):
 class CountingPlugin(PreFilterPlugin, Protocol):
     """A plugin whose ``prefilter`` accepts so many pods only, as a quota.
 
-    Its ``speed`` has a ``version``.
+    Its ``hints`` has a ``version``.
     """
 
     def run_limit(self, snapshot: Snapshot, pod: PodClass, most: int) -> int:
@@ -101,7 +101,7 @@ class CountingPlugin(PreFilterPlugin, Protocol):
         """
         ...
 
-    def lack(self, snapshot: Snapshot, pods: Sequence[PodClass]) -> Lack | Refusal | None:
+    def shortfall(self, snapshot: Snapshot, pods: Sequence[PodClass]) -> Shortfall | Refusal | None:
         """Return what others must free before all these are accepted; None: nothing."""
         ...
 
@@ -120,10 +120,10 @@ class PodRecordsPlugin(Protocol):
         ...
 
 
-class LendingPlugin(Protocol):
+class ReservationPlugin(Protocol):
     """A plugin that holds room which some pods may use."""
 
-    def loans(self, snapshot: Snapshot, pod: PodClass) -> Loans | None:
+    def restorable(self, snapshot: Snapshot, pod: PodClass) -> RestorableHolds | None:
         """Return what is held that the pod may use: free while nodes are judged for it."""
         ...
 
@@ -177,7 +177,7 @@ class ReservePlugin(Protocol):
     def reserve(
         self, node: Snapshot, pod: PodClass, preference: IntArray | None
     ) -> AllocationResult | Refusal:
-        """Return what the pod takes on a node; not asked where ``speed.filters`` says False."""
+        """Return what the pod takes on a node; not asked where ``hints.filters`` says False."""
         ...
 
 
@@ -193,7 +193,7 @@ class GangPlugin(PermitPlugin, Protocol):
     """A plugin that has pods decided together."""
 
     gangs: GangCache  # kept up to date by whoever runs the plugin
-    tells_others: bool  # members that are not to blame are told why their gang has no place
+    notifies_all_members: bool  # members that are not to blame are told why their gang has no place
 
     def job_refusal(self, attempt: Attempt, ours: str) -> str:
         """Return why no room can be made for a job, given what was found out about it."""
@@ -222,7 +222,7 @@ class PostFilterPlugin(Protocol):
         """Return what could be done about a pod, or about a gang of which too few members fit."""
         ...
 
-    def left_behind(self, snapshot: Snapshot, pod: PodClass) -> ObjectChange | None:
+    def cleanup_before_retry(self, snapshot: Snapshot, pod: PodClass) -> ObjectChange | None:
         """Return how to take away what an earlier attempt has left, and a new one can't go on with.
 
         Asked about members of a gang before they are tried; of others ``postfilter`` takes it away.
@@ -237,7 +237,7 @@ class PostFilterPlugin(Protocol):
 class LearningPlugin(Protocol):
     """A policy that learns the mix."""
 
-    def arrived(self, snapshot: Snapshot, pod: PodClass) -> None:
+    def on_arrival(self, snapshot: Snapshot, pod: PodClass) -> None:
         """Hear that a pod is tried for the first time."""
         ...
 
@@ -246,7 +246,7 @@ class FastPlugin(Protocol):
     """A plugin that says what makes it quicker to ask."""
 
     @property
-    def speed(self) -> Speed:
+    def hints(self) -> PluginHints:
         """Return what exists for throughput alone."""
         ...
 
@@ -258,7 +258,7 @@ class ExplainMethods(Protocol):
         """Return what exactly the filter has against the node of a row view."""
         ...
 
-    def repeats(self, snapshot: Snapshot, pod: PodClass) -> tuple[str, BoolArray]:
+    def duplicate_of(self, snapshot: Snapshot, pod: PodClass) -> tuple[str, BoolArray]:
         """Return a plugin and ``(n,)`` where the filter says only what that one says, too."""
         ...
 
@@ -273,25 +273,25 @@ class ExplainMethods(Protocol):
         """Return how to change the pod so that the filter accepts the node, and that pod."""
         ...
 
-    def smaller(self, view: Snapshot, pod: PodClass) -> list[dict[str, int]]:
+    def reduced_requests(self, view: Snapshot, pod: PodClass) -> list[dict[str, int]]:
         """Return requests with which the filter might accept the node, the largest first.
 
         Resources that are not named stay as they are.
         """
         ...
 
-    def size(self, view: Snapshot, pod: PodClass) -> str:
+    def required_size(self, view: Snapshot, pod: PodClass) -> str:
         """Return what an empty node like it would have to have; empty: no size would do."""
         ...
 
-    def lacking(self, view: Snapshot, pod: PodClass) -> Mapping[str, int] | None:
-        """Return what the node of a pod with loans has too little of.
+    def node_shortfall(self, view: Snapshot, pod: PodClass) -> Mapping[str, int] | None:
+        """Return what the node of a pod with restorable holds has too little of.
 
-        The pod may not use all of them together.  None: there are no loans on the row.
+        The pod may not use all of them together.  None: there are no restorable holds on the row.
         """
         ...
 
-    def reaches(self, view: Snapshot, pod: PodClass) -> bool:
+    def is_blocked_cluster_wide(self, view: Snapshot, pod: PodClass) -> bool:
         """Return whether a new node like it would be rejected as well, because of other pods."""
         ...
 
@@ -306,7 +306,7 @@ class ExplainMethods(Protocol):
         """
         ...
 
-    def relaxed(self, snapshot: Snapshot, pod: PodClass) -> AbstractContextManager[str]:
+    def relaxed_limits(self, snapshot: Snapshot, pod: PodClass) -> AbstractContextManager[str]:
         """Raise the limits that refuse the pod, within the context, to try what else it lacks.
 
         The context gives the text of that remedy, empty if there is none.
@@ -320,7 +320,7 @@ class SchedulingPlugin(
     QueuePlugin,
     CountingPlugin,
     PodRecordsPlugin,
-    LendingPlugin,
+    ReservationPlugin,
     NodeFilterPlugin,
     NodeScorePlugin,
     RelativeScorePlugin,

@@ -10,9 +10,9 @@ from koordinator.api.kubescheduler import PluginArgs
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.scheduler.contract.events import EventHint
 from koordinator.scheduler.contract.example import PluginExample
+from koordinator.scheduler.contract.hints import PluginHints
 from koordinator.scheduler.contract.plugin import METHODS, SchedulingPlugin
 from koordinator.scheduler.contract.results import MAX_SCORE, Reads
-from koordinator.scheduler.contract.speed import Speed
 from koordinator.scheduler.rules.usage_kernels import Formula, Judgements
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 
@@ -27,7 +27,7 @@ POINTS: Mapping[str, tuple[str, ...]] = {
         "find_one_node",
         "next_pod",
         "transform",
-        "loans",
+        "restorable",
     ),
     "filter": ("filter",),
     "postFilter": ("postfilter",),
@@ -88,13 +88,13 @@ class ActivePlugin:
     weight: int = 1
     max_score: int = MAX_SCORE
     has: frozenset[str] = field(init=False, compare=False)  # names of its methods
-    speed: Speed = field(init=False, compare=False)
+    hints: PluginHints = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         """Look up what the plugin has."""
         has = frozenset(name for name in METHODS if hasattr(self.plugin, name))
         object.__setattr__(self, "has", has)
-        object.__setattr__(self, "speed", self.plugin.speed if "speed" in has else Speed())
+        object.__setattr__(self, "hints", self.plugin.hints if "hints" in has else PluginHints())
 
     @classmethod
     def of(
@@ -109,15 +109,15 @@ class ActivePlugin:
 
     def formula(self, snapshot: Snapshot, pod: PodClass) -> Formula | None:
         """Return what the score computes from amounts; None if it is more than that."""
-        formula = self.speed.formula
+        formula = self.hints.formula
         return formula(snapshot, pod) if formula is not None else None
 
-    def moves_sums_only(self, snapshot: Snapshot, pod: PodClass) -> bool:
+    def changes_amounts_only(self, snapshot: Snapshot, pod: PodClass) -> bool:
         """Return whether placing the pod changes nothing here but amounts and pod counts."""
-        moves_sums_only = self.speed.moves_sums_only
-        if moves_sums_only is not None:
-            return moves_sums_only(snapshot, pod)
-        holds = "reserve" in self.has and self.speed.filters(snapshot, pod)
+        changes_amounts_only = self.hints.changes_amounts_only
+        if changes_amounts_only is not None:
+            return changes_amounts_only(snapshot, pod)
+        holds = "reserve" in self.has and self.hints.filters(snapshot, pod)
         return self.plugin.reads is not Reads.PLACED and not holds
 
     def normalized(self, raw: IntArray) -> IntArray:
@@ -152,7 +152,7 @@ class Profile:
     pre_filter: tuple[ActivePlugin, ...] = ()
     find_one_node: tuple[ActivePlugin, ...] = ()
     prefer_nodes: tuple[ActivePlugin, ...] = ()
-    lenders: tuple[ActivePlugin, ...] = ()
+    reservation_plugins: tuple[ActivePlugin, ...] = ()
     filter: tuple[ActivePlugin, ...] = ()
     score: tuple[ActivePlugin, ...] = ()
     post_filter: tuple[ActivePlugin, ...] = ()
@@ -165,7 +165,7 @@ class Profile:
     judge: Callable[[Arithmetic, Snapshot, BoolArray, IntArray], None] | None = None
     events: Mapping[str, tuple[EventHint, ...]] = field(default_factory=dict)
 
-    def concerning(self, pod: PodClass) -> "Profile":
+    def applicable_plugins(self, pod: PodClass) -> "Profile":
         """Return the profile without the plugins that have nothing to say about such a pod."""
 
         def left(actives: tuple[ActivePlugin, ...]) -> tuple[ActivePlugin, ...]:
@@ -183,6 +183,6 @@ class Profile:
         )
 
 
-def those_with(plugins: Iterable[ActivePlugin], *methods: str) -> tuple[ActivePlugin, ...]:
+def plugins_with(plugins: Iterable[ActivePlugin], *methods: str) -> tuple[ActivePlugin, ...]:
     """Return the plugins that have one of the methods."""
     return tuple(active for active in plugins if not active.has.isdisjoint(methods))

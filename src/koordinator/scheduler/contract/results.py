@@ -146,12 +146,12 @@ class Shortlist:
 class Nomination:
     """Which of the holds on its node a pod uses (None: it takes what is not reserved).
 
-    ``lent`` are those from which it may take devices and CPUs, ``first`` those from which it does
-    before it takes others.
+    The pod may take devices and CPUs from those in ``restored``, and takes them from those in
+    ``first`` before any others.
     """
 
     uses: Hold | None = None
-    lent: tuple[Hold, ...] = ()
+    restored: tuple[Hold, ...] = ()
     first: tuple[Hold, ...] = ()
 
 

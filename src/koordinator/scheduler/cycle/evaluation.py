@@ -17,7 +17,7 @@ from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import ActivePlugin, Arithmetic, Profile, Reads
 from koordinator.scheduler.rules.usage_kernels import judgements
-from koordinator.scheduler.snapshot import ClusterState, Loans, PodClass, Snapshot
+from koordinator.scheduler.snapshot import ClusterState, PodClass, RestorableHolds, Snapshot
 
 #: Memory that kept evaluations may take; the ones unused for longest go first, and those unused
 #: while many new classes of pods came.
@@ -28,7 +28,7 @@ _OVERHEAD = 1 << 13  # bytes that any evaluation takes
 UNFIT = -1  # in place of a total: the node does not take the pod
 
 
-#: As ``Speed.judge``.
+#: As ``PluginHints.judge``.
 JudgePlugin = Callable[[Snapshot, PodClass, int, BoolArray, IntArray], None]
 
 
@@ -81,28 +81,30 @@ def compile_program(profile: Profile, snapshot: Snapshot, pod: PodClass) -> Prog
     }
     linear = not pod.host_ports
     for active in profile.filter:
-        if active.plugin.reads is not Reads.CLUSTER and active.speed.filters(snapshot, pod):
+        if active.plugin.reads is not Reads.CLUSTER and active.hints.filters(snapshot, pod):
             which = "node_f" if active.plugin.reads is Reads.NODE else "usage_f"
-            lists[which].append(PluginPart(active, active.speed.key(pod)))
-            linear &= active.moves_sums_only(snapshot, pod)
+            lists[which].append(PluginPart(active, active.hints.key(pod)))
+            linear &= active.changes_amounts_only(snapshot, pod)
     for active in profile.score:
-        if active.plugin.reads is not Reads.CLUSTER and active.speed.scores(snapshot, pod):
+        if active.plugin.reads is not Reads.CLUSTER and active.hints.scores(snapshot, pod):
             which = "node_s" if active.plugin.reads is Reads.NODE else "usage_s"
             if "normalize" in active.has:
                 which = "relative"
-            lists[which].append(PluginPart(active, active.speed.key(pod)))
-            linear &= active.moves_sums_only(snapshot, pod)
+            lists[which].append(PluginPart(active, active.hints.key(pod)))
+            linear &= active.changes_amounts_only(snapshot, pod)
             linear &= which != "relative" or active.plugin.reads is Reads.NODE
     parts = [part for kind in lists.values() for part in kind]
-    compared = [p for p in lists["usage_f"] if p.active.speed.compares is not None]
-    more = [p for p in compared if (asks := p.active.speed.rejects_more) is not None and asks(pod)]
+    compared = [p for p in lists["usage_f"] if p.active.hints.compares is not None]
+    more = [
+        p for p in compared if (asks := p.active.hints.rejects_otherwise) is not None and asks(pod)
+    ]
     said = [(part, part.active.formula(snapshot, pod)) for part in lists["usage_s"]]
     formulas = [(part, found) for part, found in said if found is not None]
     filtering = {part.active.name for part in lists["usage_f"]}
     joint = {
         part.active.name: (part, judge)
         for part in lists["usage_s"]
-        if (judge := part.active.speed.judge) is not None and part.active.name in filtering
+        if (judge := part.active.hints.judge) is not None and part.active.name in filtering
     }
     others = [part for part in lists["usage_f"] if part.active.name not in joint]
     return Program(
@@ -112,7 +114,7 @@ def compile_program(profile: Profile, snapshot: Snapshot, pod: PodClass) -> Prog
         usage_scores=tuple(lists["usage_s"]),
         arithmetic=Arithmetic(
             judgements(
-                [compares(pod) for part in compared if (compares := part.active.speed.compares)],
+                [compares(pod) for part in compared if (compares := part.active.hints.compares)],
                 [(formula, part.active.weight) for part, formula in formulas],
             ),
             tuple(part.active.name for part in compared),
@@ -124,9 +126,9 @@ def compile_program(profile: Profile, snapshot: Snapshot, pod: PodClass) -> Prog
         other_scores=tuple(p for p, found in said if found is None and p.active.name not in joint),
         relative=tuple(lists["relative"]),
         linear=linear,
-        spreads=tuple(part.active.speed.spread is not None for part in lists["relative"]),
+        spreads=tuple(part.active.hints.spread is not None for part in lists["relative"]),
         versions=tuple(
-            version for part in parts if (version := part.active.speed.version) is not None
+            version for part in parts if (version := part.active.hints.version) is not None
         ),
     )
 
@@ -135,19 +137,19 @@ def compared(profile: Profile, state: ClusterState, pod: PodClass) -> IntArray:
     """Return ``(n_columns,)``: the amounts that filters compare with what is free; 0: not one."""
     amounts = np.zeros(len(state.axis), np.int64)
     for active in profile.filter:
-        if active.speed.compares is not None:
-            columns, asked = active.speed.compares(pod)
+        if active.hints.compares is not None:
+            columns, asked = active.hints.compares(pod)
             amounts[columns] = asked
     return amounts
 
 
 def view_for(profile: Profile, state: ClusterState, pod: PodClass) -> Snapshot:
-    """Return the whole cluster as it is now, with the loans of the pod."""
+    """Return the whole cluster as it is now, with the restorable holds of the pod."""
     snapshot = Snapshot(state)
-    for active in profile.lenders:
-        loans: Loans | None = active.plugin.loans(snapshot, pod)
-        if loans is not None:
-            return snapshot.loaned(loans)
+    for active in profile.reservation_plugins:
+        restorable: RestorableHolds | None = active.plugin.restorable(snapshot, pod)
+        if restorable is not None:
+            return snapshot.with_restorable(restorable)
     return snapshot
 
 
@@ -214,7 +216,10 @@ class Evaluation:
         return own + self.pod.nbytes * _DECODED
 
     def refresh(self, evaluator: "Evaluator", snapshot: Snapshot) -> None:
-        """Take in what has changed since the last time; ``snapshot`` has the pod's loans."""
+        """Apply the changes since the last call.
+
+        ``snapshot`` contains the restorable holds of the pod.
+        """
         state = evaluator.state
         usage, facts = state.usage_log, state.node_log
         versions = evaluator.versions(self.program)
@@ -226,7 +231,7 @@ class Evaluation:
             or self._versions != versions
         )
         if stale or rows is None:
-            with snapshot.lending():
+            with snapshot.restoring():
                 self._rebuild(evaluator, snapshot)
         elif len(rows):
             self._update(snapshot, rows)
@@ -258,7 +263,7 @@ class Evaluation:
             changed[rows] = True
             rows = np.flatnonzero(changed)
         view = snapshot[rows]
-        with view.lending():
+        with view.restoring():
             for index, part in enumerate(self.program.relative):
                 if part.active.plugin.reads is not Reads.NODE:
                     raw = part.active.plugin.score(view, self.pod)
@@ -322,7 +327,7 @@ class Evaluator:
         return Snapshot(self.state)
 
     def view(self, pod: PodClass) -> Snapshot:
-        """Return the whole cluster as it is now, with the loans of the pod."""
+        """Return the whole cluster as it is now, with the restorable holds of the pod."""
         return view_for(self.profile, self.state, pod)
 
     def key(self, pod: PodClass) -> EvaluationKey:
@@ -370,7 +375,7 @@ class Evaluator:
         return self._program(pod, view)[0].linear
 
     def _program(self, pod: PodClass, view: Snapshot) -> tuple[Program, EvaluationKey]:
-        traits = (self.state.traits, self.state.axis.generation, view.loans is None)
+        traits = (self.state.traits, self.state.axis.generation, view.restorable is None)
         return self._programs.as_of(pod, traits, self._compile, pod, view)
 
     def _compile(self, pod: PodClass, view: Snapshot) -> tuple[Program, EvaluationKey]:
@@ -398,7 +403,7 @@ class Evaluator:
         Don't write to it.
         """
         state, snapshot, active = self.state, self.snapshot, part.active
-        version = active.speed.version(snapshot) if active.speed.version is not None else None
+        version = active.hints.version(snapshot) if active.hints.version is not None else None
         key = (active.name, method, part.key, state.axis.generation)
         facts = self._facts.get(key)
         rows = state.node_log.since(facts.position) if facts is not None else None

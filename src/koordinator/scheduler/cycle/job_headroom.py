@@ -28,9 +28,9 @@ from koordinator.scheduler.job_preemption import (
 from koordinator.scheduler.job_preemption.problem import NO_LIMIT
 from koordinator.scheduler.post_filter import (
     Allows,
-    Lack,
     Member,
     PostFilterResult,
+    Shortfall,
 )
 from koordinator.scheduler.snapshot import ClusterState, Hold, PodClass, Snapshot
 
@@ -106,12 +106,12 @@ def _kinds(profile: Profile, state: ClusterState, members: Sequence[Member]) -> 
 
 def _lack(
     profile: Profile, state: ClusterState, pods: Sequence[PodClass], kinds: _Kinds
-) -> Lack | Refusal | None:
+) -> Shortfall | Refusal | None:
     """Return what keeps the members away whatever the node, if victims can help."""
     whole, found = Snapshot(state), None
     for active in profile.pre_filter:
-        if "lack" in active.has:
-            answer = active.plugin.lack(whole, pods)
+        if "shortfall" in active.has:
+            answer = active.plugin.shortfall(whole, pods)
             if isinstance(answer, Refusal):
                 return answer
             found = found or answer
@@ -122,11 +122,11 @@ def _lack(
             refusal = active.plugin.prefilter(view, pod_class)
             if isinstance(refusal, Refusal):
                 return refusal
-    lack: Lack | None = found
+    lack: Shortfall | None = found
     return lack
 
 
-def _both(allows: Allows | None, lack: Lack | None) -> Allows | None:
+def _both(allows: Allows | None, lack: Shortfall | None) -> Allows | None:
     if lack is None or allows is None:
         return allows if lack is None else lack.allows
     first, second = allows, lack.allows
@@ -142,7 +142,7 @@ def _problem(
     below: int,
     rows: IntArray | None,
     allows: Allows | None,
-    lack: Lack | None,
+    lack: Shortfall | None,
 ) -> PreemptionProblem:
     """Return the problem in arrays; victims of a quota may be anywhere, places may not."""
     nodes = state.nodes
@@ -198,8 +198,8 @@ def _lent(
     """
     holds: dict[int, Hold] = {}
     for members in kinds.values():
-        loans = view_for(profile, state, members[0][1]).loans
-        holds |= {} if loans is None else loans.by_slot
+        restorable = view_for(profile, state, members[0][1]).restorable
+        holds |= {} if restorable is None else restorable.by_slot
     return [(hold.row, hold.left.demand) for hold in holds.values()]
 
 
@@ -207,7 +207,7 @@ def _most(profile: Profile, state: ClusterState, pod_class: PodClass) -> IntArra
     """Return ``(n,)``: 0 where a filter rejects the node whoever is evicted, else no limit."""
     whole = view_for(profile, state, pod_class)
     never = np.zeros(len(whole), bool)
-    with whole.lending():
+    with whole.restoring():
         for active in concerned(profile, state, pod_class):
             rejections = active.plugin.filter(whole, pod_class)
             rejected = rejections.codes != 0
@@ -220,7 +220,7 @@ def _most(profile: Profile, state: ClusterState, pod_class: PodClass) -> IntArra
 def _needs_trial(profile: Profile, state: ClusterState, kinds: _Kinds) -> bool:
     """Return whether a filter or reserve plugin says more than amounts and facts of nodes do."""
     return any(
-        active.plugin.reads is not Reads.NODE and active.speed.compares is None
+        active.plugin.reads is not Reads.NODE and active.hints.compares is None
         for members in kinds.values()
         for active in concerned(profile, state, members[0][1])
     )
@@ -238,7 +238,7 @@ def _own_gangs(caches: Sequence[GangCache], kinds: _Kinds) -> frozenset[str]:
     return frozenset(own)
 
 
-def _shortage(lack: Lack, victims: VictimTable) -> QuotaShortage:
+def _shortage(lack: Shortfall, victims: VictimTable) -> QuotaShortage:
     names = list(lack.missing)
     frees = np.zeros((len(victims.pods), len(names)), np.int64)
     for at, placed in enumerate(victims.pods):

@@ -74,7 +74,7 @@ class StateTrial:
                 np.int64,
             )
         view, fits = self._view(shape.pod_class)[rows], np.ones(len(rows), bool)
-        with view.lending():
+        with view.restoring():
             for active in filters:
                 fits &= active.plugin.filter(view, shape.pod_class).codes == 0
         put = fits & ~is_last if not self._reserves(shape.pod_class) else fits.copy()
@@ -84,14 +84,14 @@ class StateTrial:
 
     def _reserves(self, pod_class: PodClass) -> bool:
         whole = self._view(pod_class)
-        return any(active.speed.filters(whole, pod_class) for active in self._profile.reserve)
+        return any(active.hints.filters(whole, pod_class) for active in self._profile.reserve)
 
     def _view(self, pod_class: PodClass) -> Snapshot:
         return view_for(self._profile, self._state, pod_class)
 
     def _accepts(self, filters: Iterable[ActivePlugin], pod_class: PodClass, row: int) -> bool:
         view = self._view(pod_class)[np.array([row])]
-        with view.lending():
+        with view.restoring():
             return all(not active.plugin.filter(view, pod_class).codes[0] for active in filters)
 
     def _put(self, transaction: Transaction, shape: Shape, row: int) -> bool:
@@ -115,7 +115,7 @@ class StateTrial:
 def concerned(profile: Profile, state: ClusterState, pod_class: PodClass) -> list[ActivePlugin]:
     """Return the filters that may reject some node for such a pod."""
     whole = view_for(profile, state, pod_class)
-    return [active for active in profile.filter if active.speed.filters(whole, pod_class)]
+    return [active for active in profile.filter if active.hints.filters(whole, pod_class)]
 
 
 def _looks_around(filters: Iterable[ActivePlugin]) -> bool:

@@ -16,7 +16,7 @@ def reserve(
 
     Returns the first plugin that refuses, and why, if one does.
     """
-    if snapshot.loans is not None:
+    if snapshot.restorable is not None:
         return _reserve_lent(profile, snapshot[np.array([row])], pod_class)
     return _hold(profile, snapshot, pod_class, row)
 
@@ -24,26 +24,26 @@ def reserve(
 def _reserve_lent(
     profile: Profile, view: Snapshot, pod_class: PodClass
 ) -> AllocationResult | ReserveRefusal:
-    """Reserve what a pod with loans takes.
+    """Reserve what a pod with restorable holds takes.
 
     Parts of the node come from the nominated reservation: all of them if it has enough, else those
     that it has and others besides.
     """
-    lender = profile.lenders[0]
-    nomination = lender.plugin.nominate(view, pod_class)
+    active = profile.reservation_plugins[0]
+    nomination = active.plugin.nominate(view, pod_class)
     if isinstance(nomination, Refusal):
-        return lender.name, nomination
+        return active.name, nomination
     hold = nomination.uses
     if hold is not None and hold.has_parts:
-        with view.lending_only(hold, restricted=True):
+        with view.restoring_only(hold, restricted=True):
             allocation = _hold(profile, view.nominating(hold), pod_class)
         if isinstance(allocation, AllocationResult) or hold.offer.is_restricted:
             return allocation
     view = view.nominating(hold, nomination.first)
-    parted = [each for each in nomination.lent if each.has_parts]
+    parted = [each for each in nomination.restored if each.has_parts]
     if not parted:
         return _hold(profile, view, pod_class)
-    with view.lending_only(*parted):
+    with view.restoring_only(*parted):
         return _hold(profile, view, pod_class)
 
 
@@ -52,7 +52,7 @@ def _hold(
 ) -> AllocationResult | ReserveRefusal:
     """Ask the plugins what the pod takes on a row of the snapshot, or on the only one."""
     allocation = NOTHING
-    concerned = [a for a in profile.reserve if a.speed.filters(snapshot, pod_class)]
+    concerned = [a for a in profile.reserve if a.hints.filters(snapshot, pod_class)]
     if not concerned:
         return allocation
     view = snapshot if row is None else snapshot[np.array([row])]

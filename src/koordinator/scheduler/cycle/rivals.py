@@ -9,7 +9,9 @@ from koordinator.scheduler.snapshot import PodClass
 Nominations = Mapping[str, Sequence[tuple[Pod, PodClass]]]
 
 
-def rivals_of(pod: Pod, nominated: Nominations) -> dict[str, list[tuple[Pod, PodClass]]]:
+def nominated_pods_with_priority(
+    pod: Pod, nominated: Nominations
+) -> dict[str, list[tuple[Pod, PodClass]]]:
     """Return the nominations that the pod has to respect: other pods' of at least its priority."""
     priority = pod.spec.priority or 0
     rivals = {

@@ -137,7 +137,7 @@ def scorecard(
     snapshot = view_for(profile, state, pod)
     if taken is not None:
         snapshot = snapshot.after(pod, taken)
-    with snapshot.lending():
+    with snapshot.restoring():
         return _scorecard(profile, snapshot, pod)
 
 
@@ -150,7 +150,7 @@ def _scorecard(profile: Profile, snapshot: Snapshot, pod: PodClass) -> Scorecard
         rejected_by[(rejected_by == FEASIBLE) & (not_listed[1].codes != 0)] = 0
         filters.append(not_listed)
     for active in profile.filter if refusal is None else ():
-        if active.speed.filters(snapshot, pod):
+        if active.hints.filters(snapshot, pod):
             rejections = active.plugin.filter(snapshot, pod)
             first = (rejected_by == FEASIBLE) & (rejections.codes != 0)
             rejected_by[first] = len(filters)
@@ -193,7 +193,7 @@ def score_rows(
     if not len(feasible):
         return scores, total
     for active in profile.score:
-        if active.speed.scores(snapshot, pod):
+        if active.hints.scores(snapshot, pod):
             if active.plugin.reads is Reads.CLUSTER and "score_among" in active.has:
                 raw = active.plugin.score_among(snapshot, pod, feasible)
             else:

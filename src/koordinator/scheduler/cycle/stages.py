@@ -33,7 +33,11 @@ from koordinator.scheduler.cycle.extenders import ExtenderChain
 from koordinator.scheduler.cycle.headroom import UNBOUNDED, HeadroomBound, HeadroomTable
 from koordinator.scheduler.cycle.offers import SamplePod, offers
 from koordinator.scheduler.cycle.reserve import reserve
-from koordinator.scheduler.cycle.rivals import Nominations, priority_of, rivals_of
+from koordinator.scheduler.cycle.rivals import (
+    Nominations,
+    nominated_pods_with_priority,
+    priority_of,
+)
 from koordinator.scheduler.cycle.runs import merge_run
 from koordinator.scheduler.cycle.scorecard import Scorecard, prefilter, scorecard
 from koordinator.scheduler.cycle.what_if import StateWhatIf, rejection
@@ -69,7 +73,7 @@ class ConcernedPlugins:
 
     @classmethod
     def with_pod(cls, profile: Profile, pod: PodClass) -> "ConcernedPlugins":
-        profile = profile.concerning(pod)
+        profile = profile.applicable_plugins(pod)
         return cls(profile, _of_cluster(profile.filter), _of_cluster(profile.score))
 
 
@@ -106,9 +110,9 @@ class SchedulingCycle:
         self._run_key: Memo[RunKey] = Memo()
         self._plugins: Memo[ConcernedPlugins] = Memo()
         self._run_keys: WeakValueDictionary[Hashable, RunKey] = WeakValueDictionary()
-        self._counts_requests = any(a.speed.compares is not None for a in profile.filter)
+        self._counts_requests = any(a.hints.compares is not None for a in profile.filter)
         self._mask: BoolArray | None = None  # rows that count; None: all
-        self._learning = [a for a in profile.score if "arrived" in a.has]
+        self._learning = [a for a in profile.score if "on_arrival" in a.has]
         self.limiting = [a for a in profile.pre_filter if "run_limit" in a.has]
         judging = {active.name: active for active in (*profile.filter, *profile.score)}
         self._distinguishing = [a for a in judging.values() if "distinguishes" in a.has]
@@ -125,7 +129,7 @@ class SchedulingCycle:
             pod.nonzero_memory,
             pod.held.nonzero_cpu,
             pod.held.nonzero_memory,
-            tuple(a.speed.key(pod) for a in self.limiting),
+            tuple(a.hints.key(pod) for a in self.limiting),
         )
         return self._run_keys.setdefault(shared, RunKey())
 
@@ -133,10 +137,10 @@ class SchedulingCycle:
         """Return what pods must share so that no plugin tells them apart, wherever it looks."""
         snapshot = self._evaluator.view(pod)
         filters = self._concerned(pod).cluster_filters
-        around = any(active.speed.filters(snapshot, pod) for active in filters)
+        around = any(active.hints.filters(snapshot, pod) for active in filters)
         return self.run_key(pod), pod.id if around else None
 
-    def concerning(self, pod: PodClass) -> Profile:
+    def applicable_plugins(self, pod: PodClass) -> Profile:
         """Return the plugins that may have something to say about such a pod."""
         return self._concerned(pod).profile
 
@@ -173,7 +177,7 @@ class SchedulingCycle:
 
     def permits(self, pods: Iterable[PodClass]) -> bool:
         """Return whether a permit plugin has a say about one of these pods."""
-        return any(self.concerning(pod).permit for pod in dict.fromkeys(pods))
+        return any(self.applicable_plugins(pod).permit for pod in dict.fromkeys(pods))
 
     def scorecard(self, pod: PodClass) -> Scorecard:
         """Return every node's verdict and scores, computed from scratch."""
@@ -191,7 +195,9 @@ class SchedulingCycle:
         if self._mask is not None:
             card = card.restricted_to(self._mask)
         diagnosis = self.extenders.added_to(card.diagnosis(), pod)
-        rivals = rivals_of(pod, nominated) if nominated and len(card.feasible) else {}
+        rivals = (
+            nominated_pods_with_priority(pod, nominated) if nominated and len(card.feasible) else {}
+        )
         if not rivals:
             return diagnosis
         what_if = StateWhatIf(self.profile, self.state, rivals)
@@ -214,7 +220,7 @@ class SchedulingCycle:
         versions = []
         for pod in pods:
             view = self._evaluator.view(pod)
-            if view.loans is not None:
+            if view.restorable is not None:
                 return None
             versions.append(self._evaluator.versions_of(pod, view))
         return HeadroomBound(
@@ -271,7 +277,9 @@ class SchedulingCycle:
         ``nominated_node`` is that of the pod itself.
         """
         least = min((member for member, _ in members), key=priority_of, default=pod)
-        what_if = StateWhatIf(self.profile, self.state, rivals_of(least, nominated))
+        what_if = StateWhatIf(
+            self.profile, self.state, nominated_pods_with_priority(least, nominated)
+        )
         return Attempt(
             pod.key,
             pod,
@@ -311,7 +319,7 @@ class SchedulingCycle:
         if profile.pre_filter and prefilter(profile, snapshot, pod_class) is not None:
             return None
         for active in self._learning if first_attempt else ():
-            active.plugin.arrived(snapshot, pod_class)
+            active.plugin.on_arrival(snapshot, pod_class)
         refused: dict[int, ReserveRefusal | None] = dict.fromkeys(avoided)
         own = self.state.nodes.rows.get(nominated_node)
         views = (snapshot, concerned)
@@ -378,7 +386,9 @@ class SchedulingCycle:
         return row is not None and self._mask is not None and not self._mask[row]
 
     def _is_free(self, row: int, pod: Pod, pod_class: PodClass, nominated: Nominations) -> bool:
-        what_if = StateWhatIf(self.profile, self.state, rivals_of(pod, nominated))
+        what_if = StateWhatIf(
+            self.profile, self.state, nominated_pods_with_priority(pod, nominated)
+        )
         return not what_if.why_not(pod_class, row, ())
 
     def _is_let(self, pod: Pod, row: int) -> bool:
@@ -405,7 +415,7 @@ class SchedulingCycle:
         """Return ``(n,)`` where the pod fits; None when ``evaluation.best`` says it all."""
         feasible: BoolArray | None = None
         for active in filters:
-            if active.speed.filters(snapshot, pod_class):
+            if active.hints.filters(snapshot, pod_class):
                 accepted = active.plugin.filter(snapshot, pod_class).codes == 0
                 feasible = accepted if feasible is None else feasible & accepted
         if feasible is not None:
@@ -421,7 +431,7 @@ class SchedulingCycle:
         nominated: Nominations,
     ) -> BoolArray | None:
         """Return where the pod fits beside those that are nominated and at least as important."""
-        rivals = rivals_of(pod, nominated)
+        rivals = nominated_pods_with_priority(pod, nominated)
         if rivals:
             feasible = best != UNFIT if feasible is None else feasible
             what_if = StateWhatIf(self.profile, self.state, rivals)
@@ -445,7 +455,7 @@ class SchedulingCycle:
         scorers = [
             active
             for active in concerned.cluster_scores
-            if active.speed.scores(snapshot, pod_class)
+            if active.hints.scores(snapshot, pod_class)
         ]
         best, preferred = evaluation.best, _preferred(concerned.profile, snapshot, pod_class)
         if not scorers and not preferred and extended is None:
@@ -492,7 +502,7 @@ class SchedulingCycle:
             total = np.where(feasible, total, UNFIT)
         rank = self.state.nodes.rank
         spreads = [
-            (raw, part.active.weight, part.active.speed.spread is Spread.LOWEST)
+            (raw, part.active.weight, part.active.hints.spread is Spread.LOWEST)
             for part, raw, flat in zip(
                 evaluation.program.relative, evaluation.raw, evaluation.flat, strict=True
             )
@@ -523,7 +533,7 @@ class SchedulingCycle:
     def _reserve(
         self, profile: Profile, snapshot: Snapshot, pod_class: PodClass, row: int
     ) -> NodeChoice | ReserveRefusal:
-        if not profile.reserve and snapshot.loans is None:
+        if not profile.reserve and snapshot.restorable is None:
             return NodeChoice(row, self.state.nodes.names[row], NOTHING)
         held = reserve(profile, snapshot, pod_class, row)
         if isinstance(held, AllocationResult):
@@ -536,7 +546,7 @@ class SchedulingCycle:
     def takes_amounts_only(self, pod: PodClass) -> bool:
         """Return whether amounts are all that such pods take, and no other node matters to them."""
         snapshot = self._evaluator.snapshot
-        if any(a.speed.filters(snapshot, pod) for a in self._concerned(pod).cluster_filters):
+        if any(a.hints.filters(snapshot, pod) for a in self._concerned(pod).cluster_filters):
             return False
         if self.extenders.concerns(pod):
             return False
@@ -565,9 +575,11 @@ class SchedulingCycle:
         if prefilter(concerned.profile, snapshot, pod_class) is not None:
             return slots
         among = np.arange(len(snapshot)) if rows is None else rows
-        cluster = [a for a in concerned.cluster_filters if a.speed.filters(snapshot, pod_class)]
+        cluster = [a for a in concerned.cluster_filters if a.hints.filters(snapshot, pod_class)]
         with Transaction(self.state) as transaction:
-            for node, rivals in (rivals_of(pod, nominated) if nominated else {}).items():
+            for node, rivals in (
+                nominated_pods_with_priority(pod, nominated) if nominated else {}
+            ).items():
                 row = self.state.nodes.rows.get(node)
                 for rival, rival_class in rivals if row is not None else ():
                     transaction.place(f"nominated:{rival.key}", rival, rival_class, row or 0)
@@ -576,12 +588,12 @@ class SchedulingCycle:
         return slots
 
     def _held_on(self, pod: PodClass, row: int) -> AllocationResult | None:
-        found = self._reserve(self.concerning(pod), self._evaluator.view(pod), pod, row)
+        found = self._reserve(self.applicable_plugins(pod), self._evaluator.view(pod), pod, row)
         return found.allocation if isinstance(found, NodeChoice) else None
 
     def is_refused(self, pod: PodClass) -> bool:
         """Return whether the pod is refused whatever the node."""
-        return prefilter(self.concerning(pod), self._evaluator.view(pod), pod) is not None
+        return prefilter(self.applicable_plugins(pod), self._evaluator.view(pod), pod) is not None
 
     def choose_on(self, pod: Pod, pod_class: PodClass, row: int) -> NodeChoice | ReserveRefusal:
         """Return what a pod holds on a row that was chosen for it, if every filter accepts it."""
@@ -594,7 +606,7 @@ class SchedulingCycle:
                     return ReserveRefusal(EXTENDER, self.extenders.refusal(pod))
             except ExtenderError as error:
                 return ReserveRefusal(EXTENDER, str(error))
-        profile = self.concerning(pod_class)
+        profile = self.applicable_plugins(pod_class)
         return self._reserve(profile, self._evaluator.view(pod_class), pod_class, row)
 
     # -- a run of identical pods -------------------------------------------------------------
@@ -620,14 +632,14 @@ class SchedulingCycle:
         return merge_run(evaluation, snapshot, self.state.nodes.rank, count)
 
     def _goes_alone(self, snapshot: Snapshot, pod: PodClass) -> bool:
-        """Return whether more than its own node counts for each such pod, or it has loans."""
+        """Return whether a placement depends on other nodes, or the pod has restorable holds."""
         concerned = self._concerned(pod)
         return (
-            self._evaluator.view(pod).loans is not None
+            self._evaluator.view(pod).restorable is not None
             or self.extenders.concerns(pod)
             or prefilter(concerned.profile, snapshot, pod) is not None
-            or any(a.speed.filters(snapshot, pod) for a in concerned.cluster_filters)
-            or any(a.speed.scores(snapshot, pod) for a in concerned.cluster_scores)
+            or any(a.hints.filters(snapshot, pod) for a in concerned.cluster_filters)
+            or any(a.hints.scores(snapshot, pod) for a in concerned.cluster_scores)
             or bool(_preferred(concerned.profile, snapshot, pod))
         )
 
@@ -652,5 +664,5 @@ class SchedulingCycle:
 
     def version(self, active: ActivePlugin) -> Hashable:
         """Return the version of a plugin."""
-        version = active.speed.version
+        version = active.hints.version
         return version(self._evaluator.snapshot) if version is not None else None

@@ -87,10 +87,10 @@ class StateWhatIf:
                     transaction.displace(placed)
             snapshot = view_for(self._profile, self._state, pod)
             view = snapshot[rows]
-            with view.lending():
+            with view.restoring():
                 for active in self._profile.filter:
                     local = active.plugin.reads is not Reads.CLUSTER
-                    if local and active.speed.filters(snapshot, pod):
+                    if local and active.hints.filters(snapshot, pod):
                         fit &= active.plugin.filter(view, pod).codes == 0
         for index in np.flatnonzero(fit).tolist():
             row = int(rows[index])
@@ -109,9 +109,9 @@ def rejection(
     """Return the first filter that rejects the row as the state is now, and its reasons."""
     snapshot = view_for(profile, state, pod)
     view = snapshot[np.array([row])]
-    with view.lending():
+    with view.restoring():
         for active in profile.filter:
-            if active.speed.filters(snapshot, pod):
+            if active.hints.filters(snapshot, pod):
                 rejections = active.plugin.filter(view, pod)
                 if rejections.codes[0]:
                     return active.name, tuple(reasons_of(rejections, 0))

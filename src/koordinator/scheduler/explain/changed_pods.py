@@ -47,7 +47,7 @@ def asking_less(asked: Question) -> Iterator[Remedy]:
     for way in asked.found.ways:
         plugins = sorted({cause.plugin for cause in way})
         for row in asked.nearest(asked.found.only(way), TRIED):
-            offers = [asked.smaller(plugin, row) for plugin in plugins]
+            offers = [asked.reduced_requests(plugin, row) for plugin in plugins]
             if not all(offers):
                 continue
             for amounts in _merged(offers):

@@ -39,7 +39,7 @@ def nodes_for_all(asked: Question, members: Sequence[Member]) -> Iterator[Remedy
     if any(is_pinned(pod_class, asked.state.objects) for _, pod_class in members):
         return
     for row in asked.hopeful_rows(TRIED):
-        count = 0 if asked.reaches(row) else _nodes_like(asked, members, row)
+        count = 0 if asked.is_blocked_cluster_wide(row) else _nodes_like(asked, members, row)
         if count:
             node = asked.state.nodes.names[row]
             what = f"a node like {node}" if count == 1 else f"{count} nodes like {node}"

@@ -118,16 +118,16 @@ def obstacles(
 ) -> Obstacles:
     """Ask every plugin of a profile about every node; nothing kept is used.
 
-    ``rivals`` are nominations that the pod has to respect: see ``rivals_of``.
+    ``rivals`` are nominations that the pod has to respect: see ``nominated_pods_with_priority``.
     """
     snapshot = view_for(profile, state, pod)
     rows = np.flatnonzero(snapshot.alive)
     table = _Table(len(rows))
     refusals, lasting, echoed = _refusals(profile, snapshot, pod)
     refused_by = {name for cause in refusals for name in cause.plugins}
-    with snapshot.lending():
+    with snapshot.restoring():
         for active in profile.filter:
-            if active.name not in refused_by and active.speed.filters(snapshot, pod):
+            if active.name not in refused_by and active.hints.filters(snapshot, pod):
                 table.add(active.name, active.plugin.filter(snapshot, pod), rows)
     repeating = table.forget({cause.reason for cause in refusals} | echoed)
     table.merge_shortages()
@@ -218,9 +218,9 @@ class _Table:
         found = np.zeros((len(self._blocked), self._count), bool)
         speaking = {cause.plugin for cause in self._blocked}
         for active in profile.filter:
-            if active.name not in speaking or "repeats" not in active.has:
+            if active.name not in speaking or "duplicate_of" not in active.has:
                 continue
-            other, mask = active.plugin.repeats(snapshot, pod)
+            other, mask = active.plugin.duplicate_of(snapshot, pod)
             by_other = [said for cause, said in self._blocked.items() if cause.plugin == other]
             for index, (cause, said) in enumerate(self._blocked.items()):
                 if by_other and cause.plugin == active.name:

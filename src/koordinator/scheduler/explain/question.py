@@ -86,14 +86,14 @@ class Question:
         found = self._ask("pod_remedies", plugin, row, pod)
         return found if isinstance(found, list) else []
 
-    def smaller(self, plugin: str, row: int) -> list[dict[str, int]]:
+    def reduced_requests(self, plugin: str, row: int) -> list[dict[str, int]]:
         """Return requests with which a plugin might accept a node, the largest first."""
-        found = self._ask("smaller", plugin, row)
+        found = self._ask("reduced_requests", plugin, row)
         return found if isinstance(found, list) else []
 
-    def size(self, plugin: str, row: int) -> str:
+    def required_size(self, plugin: str, row: int) -> str:
         """Return what a node like this one would have to have for a plugin to accept it."""
-        return self._told("size", plugin, row)
+        return self._told("required_size", plugin, row)
 
     def nearest(self, rows: IntArray, most: int) -> list[int]:
         """Return those of the rows on which the least is against the pod."""
@@ -131,7 +131,7 @@ class Question:
         What no node has at all is not told.
         """
         for active in self.profile.filter:
-            found = self._ask("lacking", active.name, int(self.found.rows[index]))
+            found = self._ask("node_shortfall", active.name, int(self.found.rows[index]))
             if isinstance(found, dict):
                 return {name: n for name, n in found.items() if name in self.lacks.names}
         return self.lacks.of(index)
@@ -140,9 +140,12 @@ class Question:
         """Return what to change about a node for a plugin to accept it; empty: nothing."""
         return self._told("node_remedy", plugin, row)
 
-    def reaches(self, row: int) -> bool:
+    def is_blocked_cluster_wide(self, row: int) -> bool:
         """Return whether pods on other nodes would be against a new node like this one, too."""
-        return any(bool(self._ask("reaches", cause.plugin, row)) for cause in self._against(row))
+        return any(
+            bool(self._ask("is_blocked_cluster_wide", cause.plugin, row))
+            for cause in self._against(row)
+        )
 
     def depends_on_others(self, causes: Collection[Cause]) -> bool:
         """Return whether some of the causes have to do with more than the pods on the node.
@@ -164,7 +167,7 @@ class Question:
             if active.name == plugin and hook in active.has:
                 asked = getattr(active.plugin, hook)
                 view = view_for(self.profile, self.state, self.pod_class)[np.array([row])]
-                with view.lending():
+                with view.restoring():
                     answer: object = asked(view, self.pod_class, *more)
                 return answer
         return None
@@ -204,8 +207,10 @@ class Question:
 
     def reserved(self, row: int) -> frozenset[str]:
         """Return the keys of what holds room on a node that the pod may use."""
-        loans = view_for(self.profile, self.state, self.pod_class).loans
-        return frozenset(hold.placed.key for hold in loans.at(row)) if loans else frozenset()
+        restorable = view_for(self.profile, self.state, self.pod_class).restorable
+        return (
+            frozenset(hold.placed.key for hold in restorable.at(row)) if restorable else frozenset()
+        )
 
     def hopeful_rows(self, most: int) -> list[int]:
         """Return the nearest nodes on which removing pods could help."""
@@ -226,7 +231,7 @@ def ask(
 ) -> Question:
     """Find out what is against a pod; ``rivals`` are nominations that it has to respect."""
     found = obstacles(profile, state, pod_class, rivals)
-    with view_for(profile, state, pod_class).lending():
+    with view_for(profile, state, pod_class).restoring():
         lacks = _shortages(state, pod_class, found.rows)
     order = _by_nearness(found, lacks)
     asking = _without(profile, found.silent)

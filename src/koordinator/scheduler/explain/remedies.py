@@ -14,7 +14,7 @@ from koordinator.api.policy import PodDisruptionBudget
 from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
 from koordinator.domain.reserve_pod import spoken_name
 from koordinator.foundation.arrays import BoolArray
-from koordinator.scheduler.contract import those_with
+from koordinator.scheduler.contract import plugins_with
 from koordinator.scheduler.explain.changed_pods import (
     asking_less,
     changed_for_refusals,
@@ -132,10 +132,10 @@ def _asked_of_refusing(asked: Question, whole: PodClass) -> Iterator[tuple[str, 
 def _raised_with_fewer_pods(asked: Question, whole: PodClass) -> Iterator[Remedy]:
     """Look for pods that have to end beside higher limits of what refuses the pod as a whole."""
     refusing = {name for cause in asked.found.refusals for name in cause.plugins}
-    for active in those_with(asked.profile.pre_filter, "relaxed"):
+    for active in plugins_with(asked.profile.pre_filter, "relaxed_limits"):
         if active.name not in refusing:
             continue
-        with active.plugin.relaxed(Snapshot(asked.state), whole) as text:
+        with active.plugin.relaxed_limits(Snapshot(asked.state), whole) as text:
             for row in asked.hopeful_rows(TRIED) if text else ():
                 leaving = _leaving(asked, row)
                 keys = [placed.key for placed in leaving]
@@ -248,7 +248,7 @@ def _fewer_pods(asked: Question) -> Iterator[Remedy]:
 
 def _can_be_preempted(asked: Question, pods: Sequence[PlacedPod]) -> bool:
     """Return whether the pod could preempt these with a priority that users may give it."""
-    asking = those_with(asked.profile.post_filter, "may_preempt")
+    asking = plugins_with(asked.profile.post_filter, "may_preempt")
     return any(
         all(active.plugin.may_preempt(asked.pod, placed) for placed in pods) for active in asking
     ) and all(placed.priority < HIGHEST_OF_USERS for placed in pods)
@@ -287,7 +287,7 @@ def _offers_some(asked: Question) -> BoolArray:
 def _one_node_more(asked: Question) -> Iterator[Remedy]:
     """Look for a node of which a second one, without pods, would take the pod."""
     for row in asked.hopeful_rows(TRIED):
-        if not asked.left_when_empty(row) and not asked.reaches(row):
+        if not asked.left_when_empty(row) and not asked.is_blocked_cluster_wide(row):
             node = asked.state.nodes.names[row]
             text = f"add a node like {node}: an empty one takes it"
             yield _remedy(asked, "add-node", text, (node,))
@@ -300,10 +300,14 @@ def _larger_node(asked: Question) -> Iterator[Remedy]:
         row, node = int(asked.found.rows[index]), asked.found.names[index]
         sizes: dict[str, str] = {}
         for plugin in sorted({cause.plugin for cause in asked.found.against(index)}):
-            size = asked.size(plugin, row)
+            size = asked.required_size(plugin, row)
             if size:
                 sizes[plugin] = size
-        if sizes and not asked.assuming(sizes).left_when_empty(row) and not asked.reaches(row):
+        if (
+            sizes
+            and not asked.assuming(sizes).left_when_empty(row)
+            and not asked.is_blocked_cluster_wide(row)
+        ):
             text = f"add a node like {node}, but with {' and '.join(sizes.values())}"
             yield _remedy(asked, "add-node", text, (node,))
             return

@@ -8,7 +8,7 @@
 ``attempts``     how attempts end, and ``outcomes``, what is told of it
 ``reporter``     what is written about pods: conditions and events
 ``nominations``, ``evictions``  room that is made
-``gates``, ``limited_pods``, ``left_out``, ``diagnoses``  who waits, and why
+``gates``, ``limited_pods``, ``quarantine``, ``diagnoses``  who waits, and why
 
 The only part of the scheduler with a loop, a clock and a cluster, beside ``binding``.
 """

@@ -206,8 +206,8 @@ class Attempts:
 
     def binds(self, assumed: Assumed) -> bool:
         """Let a feature bind a pod in its own way; return whether one does."""
-        for binds_itself, bind in self._hooks.bind:
-            if binds_itself(assumed.queued.pod):
+        for has_own_bind, bind in self._hooks.bind:
+            if has_own_bind(assumed.queued.pod):
                 bind(assumed)
                 return True
         return False

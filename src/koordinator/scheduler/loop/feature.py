@@ -58,38 +58,38 @@ class Feature:
 
     # -- events of the cluster -----------------------------------------------------------------
 
-    def wants_bind(self, pod: Pod) -> bool:
+    def needs_own_bind_event(self, pod: Pod) -> bool:
         """Return whether it matters here that one of our own binds has come true.
 
-        Otherwise the pod's events may be taken in without ``takes_pod`` and ``heard_pod``.
+        Otherwise ``consume_pod_event`` and ``on_pod_event`` are not called for that event.
         """
         raise NotImplementedError
 
-    def takes_pod(self, kind: EventType, pod: Pod, previous: Pod | None) -> bool:
+    def consume_pod_event(self, kind: EventType, pod: Pod, previous: Pod | None) -> bool:
         """Take in the events of a pod in place of the loop; return whether that was done."""
         raise NotImplementedError
 
-    def heard_pod(self, pod: Pod, previous: Pod | None, *, deleted: bool) -> Sequence[str]:
+    def on_pod_event(self, pod: Pod, previous: Pod | None, *, deleted: bool) -> Sequence[str]:
         """Hear of a pod before the queue does; return who should try to enter the queue now."""
         raise NotImplementedError
 
-    def heard_use(self, uid: str) -> None:
+    def on_reservation_use(self, uid: str) -> None:
         """Hear that a placed pod uses what is held under a uid, or uses it no more."""
         raise NotImplementedError
 
-    def left_queue(self, pod: Pod, *, deleted: bool) -> None:
+    def on_left_queue(self, pod: Pod, *, deleted: bool) -> None:
         """Hear that a pod waits no more: it has a node, is over or gone."""
         raise NotImplementedError
 
-    def heard(self, event: WatchEvent) -> None:
+    def on_object_event(self, event: WatchEvent) -> None:
         """Hear of any object but a pod, after it is in the state and the queue knows."""
         raise NotImplementedError
 
-    def heard_all(self) -> None:
+    def after_events(self) -> None:
         """Do what all events together are a reason for."""
         raise NotImplementedError
 
-    def timed(self, event: WatchEvent, took_s: float) -> None:
+    def observe_event_duration(self, event: WatchEvent, took_s: float) -> None:
         """Hear how long it took to take in an event."""
         raise NotImplementedError
 
@@ -106,11 +106,11 @@ class Feature:
         """
         raise NotImplementedError
 
-    def gate_answered(self, pod: Pod, gate: QueueGate | None) -> None:
+    def on_gate_result(self, pod: Pod, gate: QueueGate | None) -> None:
         """Hear that a pod wants to enter the queue, and which plugin's gate keeps it out."""
         raise NotImplementedError
 
-    def take_ready(self) -> Iterable[str]:
+    def take_ungated(self) -> Iterable[str]:
         """Return the pods whose gates are to be asked again, before the next one is picked."""
         raise NotImplementedError
 
@@ -120,7 +120,7 @@ class Feature:
 
     # -- a decision --------------------------------------------------------------------------
 
-    def postponed(self, pods: Sequence[QueuedPod]) -> Sequence[QueuedPod]:
+    def send_behind_gates(self, pods: Sequence[QueuedPod]) -> Sequence[QueuedPod]:
         """Return those popped pods that have passed their gates and must go back behind them."""
         raise NotImplementedError
 
@@ -128,7 +128,7 @@ class Feature:
         """Return what is decided together with a pod that no run takes; None: it goes alone."""
         raise NotImplementedError
 
-    def why_refused(self, queued: QueuedPod) -> ReserveRefusal | None:
+    def explain_refusal(self, queued: QueuedPod) -> ReserveRefusal | None:
         """Return why what is decided with a waiting pod has no place, for a reason of its own.
 
         Asked to explain it; everything is afterwards as before.
@@ -139,7 +139,7 @@ class Feature:
         """Hear of pods that have places in the state, before their permits are asked for."""
         raise NotImplementedError
 
-    def mates(self, pod: Pod) -> Sequence[str]:
+    def pods_sharing_nomination(self, pod: Pod) -> Sequence[str]:
         """Return the pods that give up their nominations with this one."""
         raise NotImplementedError
 
@@ -149,7 +149,7 @@ class Feature:
 
     # -- binding -----------------------------------------------------------------------------
 
-    def binds_itself(self, pod: Pod) -> bool:
+    def has_own_bind(self, pod: Pod) -> bool:
         """Return whether ``bind`` is for such a pod; it is then bound before the next decision."""
         raise NotImplementedError
 
@@ -210,29 +210,29 @@ class Hooks:
     def install(self, features: Iterable[Feature]) -> None:
         """Ask these features from now on, in this order."""
         self.features = tuple(features)
-        self.wants_bind = self._having(Feature.wants_bind)
-        self.takes_pod = self._having(Feature.takes_pod)
-        self.heard_pod = self._having(Feature.heard_pod)
-        self.heard_use = self._having(Feature.heard_use)
-        self.left_queue = self._having(Feature.left_queue)
-        self.heard = self._having(Feature.heard)
-        self.heard_all = self._having(Feature.heard_all)
-        self.timed = self._having(Feature.timed)
+        self.needs_own_bind_event = self._having(Feature.needs_own_bind_event)
+        self.consume_pod_event = self._having(Feature.consume_pod_event)
+        self.on_pod_event = self._having(Feature.on_pod_event)
+        self.on_reservation_use = self._having(Feature.on_reservation_use)
+        self.on_left_queue = self._having(Feature.on_left_queue)
+        self.on_object_event = self._having(Feature.on_object_event)
+        self.after_events = self._having(Feature.after_events)
+        self.observe_event_duration = self._having(Feature.observe_event_duration)
         gated = [f for f in self.features if type(f).pre_enqueue is not Feature.pre_enqueue]
         self.pre_enqueue = tuple((f.gate, f.pre_enqueue) for f in gated)
         reporting = [f for f in gated if type(f).gate_report is not Feature.gate_report]
         self.gate_report = tuple((f.gate, f.gate_report) for f in reporting)
-        self.gate_answered = self._having(Feature.gate_answered)
-        self.take_ready = self._having(Feature.take_ready)
+        self.on_gate_result = self._having(Feature.on_gate_result)
+        self.take_ungated = self._having(Feature.take_ungated)
         self.wake = self._having(Feature.wake)
-        self.postponed = self._having(Feature.postponed)
+        self.send_behind_gates = self._having(Feature.send_behind_gates)
         self.unit = self._having(Feature.unit)
-        self.why_refused = self._having(Feature.why_refused)
+        self.explain_refusal = self._having(Feature.explain_refusal)
         self.placed = self._having(Feature.placed)
-        self.mates = self._having(Feature.mates)
+        self.pods_sharing_nomination = self._having(Feature.pods_sharing_nomination)
         self.broken = self._having(Feature.broken)
         binding = [f for f in self.features if type(f).bind is not Feature.bind]
-        self.bind = tuple((f.binds_itself, f.bind) for f in binding)
+        self.bind = tuple((f.has_own_bind, f.bind) for f in binding)
         self.released = self._having(Feature.released)
         self.observe = self._having(Feature.observe)
         self.work = self._having(Feature.work)

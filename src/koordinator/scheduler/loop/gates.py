@@ -43,7 +43,7 @@ class Gates:
                 if refusal is not None:
                     gate = QueueGate(name, refusal.reason)
                     break
-            for answered in self._hooks.gate_answered:
+            for answered in self._hooks.on_gate_result:
                 answered(pod, gate)
             for name, pre_enqueue in self._hooks.pre_enqueue if gate is None else ():
                 refusal = pre_enqueue(pod)

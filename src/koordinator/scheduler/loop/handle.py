@@ -135,7 +135,7 @@ class SchedulerHandle:
             bindings=bindings,
             diagnoses=diagnoses,
             refusals=refusals,
-            heeds_others=options.heeds_other_schedulers,
+            tracks_foreign_pods=options.heeds_other_schedulers,
             transforms=options.transforms,
         )
         return cls(

@@ -24,8 +24,8 @@ from koordinator.scheduler.snapshot import ClusterState, PlacedPod, PodClass
 class PodIntake:
     """Takes in pods for one scheduler.
 
-    ``transforms`` say how pods are seen; with ``heeds_others`` places to which other schedulers
-    nominate pods are kept.
+    ``transforms`` change pods before they are scheduled.  With ``tracks_foreign_pods`` the
+    nominations of pods of other schedulers are kept as well.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class PodIntake:
         bindings: Bindings,
         diagnoses: Diagnoses,
         refusals: NodeRefusals,
-        heeds_others: bool,
+        tracks_foreign_pods: bool,
         transforms: Sequence[Callable[[Pod], Pod]],
     ) -> None:
         self._watch = watch
@@ -51,7 +51,7 @@ class PodIntake:
         self._cycles, self._isolation, self._hooks = cycles, isolation, hooks
         self._nominations, self._bindings, self._diagnoses = nominations, bindings, diagnoses
         self._refusals = refusals
-        self._heeds_others, self._transforms = heeds_others, transforms
+        self._heeds_others, self._transforms = tracks_foreign_pods, transforms
         self._class_of: dict[str, tuple[Pod, PodClass]] = {}  # of pods not tried yet
         self._classes_as_of = 0  # version of what DeviceClasses serve
 
@@ -66,13 +66,13 @@ class PodIntake:
         previous, new = event.previous, as_scheduled(pod)
         old = as_scheduled(previous) if isinstance(previous, Pod) else None
         used = placed.pod_allocation.uses if placed is not None else ""
-        for takes in self._hooks.takes_pod:
+        for takes in self._hooks.consume_pod_event:
             if takes(event.type, new, old):
                 break
         else:
             self.put(event.type, new, old)
         if self._heeds_others:
-            self._heed(event.type, new)
+            self._track_foreign_pod(event.type, new)
         placed = by_key.get(key)
         uses = placed.pod_allocation.uses if placed is not None else ""
         if uses and uses != used and old is not None and old.spec.node_name:
@@ -80,7 +80,7 @@ class PodIntake:
             self._tell_queue(ClusterEvent("AssignedPod", Action.DELETE, old, None))
         if used or uses:
             for uid in {used, uses} - {""}:
-                for heard in self._hooks.heard_use:
+                for heard in self._hooks.on_reservation_use:
                     heard(uid)
 
     def _transformed(self, event: WatchEvent, pod: Pod) -> tuple[WatchEvent, Pod]:
@@ -97,7 +97,7 @@ class PodIntake:
         gone = deleted or is_over(pod)
         waited = (gone or bool(pod.spec.node_name)) and self._bindings.forget(key, gone=gone)
         ready: list[str] = []
-        for heard in self._hooks.heard_pod:
+        for heard in self._hooks.on_pod_event:
             ready += heard(pod, previous, deleted=deleted)
         placed = self._state.pods.by_key.get(key)
         if gone or pod.spec.node_name:
@@ -169,14 +169,14 @@ class PodIntake:
             or self._heeds_others
         ):
             return False
-        for wants in self._hooks.wants_bind:
+        for wants in self._hooks.needs_own_bind_event:
             if wants(pod):
                 return False
         self._state.drop_unbound(placed.key)
         self._state.renew(placed, pod)
         return True
 
-    def _heed(self, kind: EventType, pod: Pod) -> None:
+    def _track_foreign_pod(self, kind: EventType, pod: Pod) -> None:
         """Keep the place to which another scheduler has nominated a pod, or keep it no more."""
         if self._diagnoses.lost_rival(pod, gone=kind is EventType.DELETED or is_over(pod)):
             self._tell_queue(ClusterEvent("AssignedPod", Action.DELETE, pod, None))
@@ -193,7 +193,7 @@ class PodIntake:
         self._class_of.pop(key, None)
         self._queue.remove(key)
         self._nominations.forget(pod, pod.spec.node_name)
-        for left in self._hooks.left_queue:
+        for left in self._hooks.on_left_queue:
             left(pod, deleted=deleted)
 
     def _tell_queue(self, event: ClusterEvent) -> None:

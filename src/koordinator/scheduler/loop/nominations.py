@@ -64,7 +64,7 @@ class Nominations:
     def _give_way(self, pod: Pod) -> None:
         """End a nomination for the sake of a more important pod, with those of its gang."""
         keys = [pod.key]
-        for mates in self._hooks.mates:
+        for mates in self._hooks.pods_sharing_nomination:
             keys += mates(pod)
         for key in dict.fromkeys(keys):
             waiting = self._state.unbound.get(key)

@@ -24,9 +24,9 @@ from koordinator.scheduler.cycle import SchedulingCycle
 from koordinator.scheduler.ingest import is_over
 from koordinator.scheduler.loop.feature import Ask, Feature, Page, Unit
 from koordinator.scheduler.loop.handle import SchedulerHandle
-from koordinator.scheduler.loop.left_out import FaultyObjects, bare
 from koordinator.scheduler.loop.limited_pods import LimitedPods
 from koordinator.scheduler.loop.outcomes import Outcome
+from koordinator.scheduler.loop.quarantine import Quarantine, stripped
 from koordinator.scheduler.loop.units import PodRun
 from koordinator.scheduler.queue import Nominator, QueuedPod, QueueState, SchedulingQueue
 from koordinator.scheduler.snapshot import ClusterState
@@ -49,7 +49,7 @@ class Scheduler:
         self._queue, self._bindings, self._clock = handle.queue, handle.bindings, handle.clock
         self._wall_clock = handle.options.wall_clock or handle.clock
         self._isolation = handle.isolation
-        self._left_out = FaultyObjects(handle.clock, handle.isolation, self._take, self._leave_out)
+        self._quarantine = Quarantine(handle.clock, handle.isolation, self._take, self._leave_out)
         self._limited = LimitedPods(
             handle.clock, handle.state, handle.queue, handle.cycles, handle.isolation
         )
@@ -69,10 +69,10 @@ class Scheduler:
 
     def _ask(self) -> None:
         """Ask for everything; where that breaks, the next step asks again."""
-        self._bindings.is_unsure = True
+        self._bindings.has_unknown_outcome = True
         with self._isolation.barrier("watch"):
             self._handle.watch.ask()
-            self._bindings.is_unsure = False
+            self._bindings.has_unknown_outcome = False
 
     def _take_in(self) -> None:
         with self._isolation.barrier("watch"):
@@ -80,27 +80,27 @@ class Scheduler:
             for event in self._handle.watch.events():
                 self._hear(event)
         with self._isolation.barrier("ingest"):
-            if self._left_out.events:
-                self._left_out.step()
-        if self._hooks.heard_all:
-            self._isolation.each("ingest", self._hooks.heard_all)
+            if self._quarantine.events:
+                self._quarantine.step()
+        if self._hooks.after_events:
+            self._isolation.each("ingest", self._hooks.after_events)
         if self._has_limits:
             self._limited.wake()
         self._tell_warnings()
 
     def _hear(self, event: WatchEvent) -> None:
         """Take an event in; an object that breaks something is left out until it is another one."""
-        began_s = self._handle.attempts.now_s() if self._hooks.timed else 0.0
-        if self._left_out.events:
-            self._left_out.forget(event.object)
+        began_s = self._handle.attempts.now_s() if self._hooks.observe_event_duration else 0.0
+        if self._quarantine.events:
+            self._quarantine.forget(event.object)
         if event.type is EventType.DELETED:
             with self._isolation.barrier("report", event.object):
                 self._handle.reporter.forget(event.object)
         try:
             self._take(event)
         except Exception as error:  # noqa: BLE001 -- told
-            self._left_out.add(event, error)
-        for timed in self._hooks.timed:
+            self._quarantine.add(event, error)
+        for timed in self._hooks.observe_event_duration:
             with self._isolation.barrier("observe"):
                 timed(event, self._handle.attempts.now_s() - began_s)
 
@@ -124,18 +124,18 @@ class Scheduler:
         else:
             change = ingest.put(event.object, event.previous)
         self._queue.on_event(change, now_s)
-        for heard in self._hooks.heard:
+        for heard in self._hooks.on_object_event:
             heard(event)
 
     def _leave_out(self, obj: KubeObject, fault: Fault) -> None:
         """Go on as if an object were not there; but what runs on a node keeps its amounts."""
-        for gone in (obj, bare(obj)):
+        for gone in (obj, stripped(obj)):
             with suppress(Exception):  # whatever it is, it has been told
                 self._take(WatchEvent(EventType.DELETED, gone, gone))
                 break
         if isinstance(obj, Pod) and obj.spec.node_name and not is_over(obj):
             with self._isolation.barrier("ingest", subject_of(obj)):
-                self._handle.ingest.put_placed(bare(obj), None)
+                self._handle.ingest.put_placed(stripped(obj), None)
         elif isinstance(obj, Pod) and obj.spec.scheduler_name in self.cycles:
             with self._isolation.barrier("report", obj):
                 self._handle.reporter.failed(
@@ -204,9 +204,9 @@ class Scheduler:
 
     def _knows_all(self) -> bool:
         """Return whether pods may be decided; after a binding that nobody knows of, not yet."""
-        if self._bindings.is_unsure:
+        if self._bindings.has_unknown_outcome:
             self._ask()
-        return self.is_synced and not self._bindings.is_unsure
+        return self.is_synced and not self._bindings.has_unknown_outcome
 
     def _work(self) -> bool:
         """Let features do what is due between decisions; return whether there was anything."""
@@ -218,9 +218,9 @@ class Scheduler:
 
     def _next_run(self, most: int) -> list[QueuedPod]:
         now_s, barrier = self._clock.now_s(), self._isolation.barrier
-        for take_ready in self._hooks.take_ready:
-            with barrier("take_ready"):
-                self._queue.release(take_ready(), now_s)
+        for take_ungated in self._hooks.take_ungated:
+            with barrier("take_ungated"):
+                self._queue.release(take_ungated(), now_s)
         if self._handle.gates.broken:
             self._queue.release(self._handle.gates.take_due(), now_s)
         if self._hooks.wake:
@@ -236,7 +236,7 @@ class Scheduler:
 
     def _is_bound_at_once(self, queued: QueuedPod) -> bool:
         with self._isolation.barrier("bind", queued.pod):
-            return any(binds_itself(queued.pod) for binds_itself, _ in self._hooks.bind)
+            return any(has_own_bind(queued.pod) for has_own_bind, _ in self._hooks.bind)
         return False  # it broke
 
     # -- a decision --------------------------------------------------------------------------
@@ -255,8 +255,8 @@ class Scheduler:
 
     def _unit(self, run: list[QueuedPod]) -> Unit | None:
         """Return what is decided at once; None: nobody may be tried any more."""
-        for postponed in self._hooks.postponed:
-            for queued in postponed(run):
+        for send_behind_gates in self._hooks.send_behind_gates:
+            for queued in send_behind_gates(run):
                 self._queue.postpone(queued, self._clock.now_s())
                 run = [other for other in run if other is not queued]
         if not run:
@@ -372,7 +372,7 @@ class Scheduler:
     def next_wakeup_s(self) -> float | None:
         """Return when there is something to do even without events; None: only events can help."""
         wakeups: list[float | None] = [*self._bindings.deadlines()]
-        for part in (self._queue, self._left_out, self._handle.gates):
+        for part in (self._queue, self._quarantine, self._handle.gates):
             with self._isolation.barrier("wakeup"):
                 wakeups.append(part.next_wakeup_s())
         for due_s in self._hooks.next_wakeup_s:

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from koordinator.foundation.arrays import IntArray
-from koordinator.scheduler.contract import MAX_SCORE, NoArgs, PluginSpec, Reads, Speed
+from koordinator.scheduler.contract import MAX_SCORE, NoArgs, PluginHints, PluginSpec, Reads
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.gpu_view import gpu_class, gpu_nodes
 
@@ -20,7 +20,7 @@ class GpuBestFit:
     """Shares go to the fullest GPU that has room."""
 
     reads: ClassVar = Reads.PLACED
-    speed: ClassVar = Speed(
+    hints: ClassVar = PluginHints(
         key=lambda pod: pod.demand,
         version=lambda snapshot: snapshot.device_version,  # bytes count as a share of the largest
     )

@@ -16,9 +16,9 @@ from koordinator.domain.gpus.mix import GpuClass, PodMix
 from koordinator.domain.gpus.options import BestOptions
 from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.contract import (
+    PluginHints,
     PluginSpec,
     Reads,
-    Speed,
 )
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.gpu_view import (
@@ -50,12 +50,14 @@ class GpuFragmentation:
         self._number = 0
         self._learned = 0  # arrivals that the current mix was counted from
         self._built: tuple[Hashable, Fragmentation] | None = None
-        self.speed = Speed(key=lambda pod: (pod.demand, affinity_key(pod)), version=self._version)
+        self.hints = PluginHints(
+            key=lambda pod: (pod.demand, affinity_key(pod)), version=self._version
+        )
 
     def _version(self, snapshot: Snapshot) -> Hashable:
         return self._learned, snapshot.node_version, snapshot.device_version
 
-    def arrived(self, snapshot: Snapshot, pod: PodClass) -> None:
+    def on_arrival(self, snapshot: Snapshot, pod: PodClass) -> None:
         """Count the pod; now and then start to expect what has been counted."""
         if self._args.expected:
             return

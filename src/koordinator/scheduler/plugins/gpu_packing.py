@@ -10,7 +10,7 @@ import numpy as np
 
 from koordinator.domain.gpus.mix import WHOLE_GPU
 from koordinator.foundation.arrays import IntArray
-from koordinator.scheduler.contract import NoArgs, PluginSpec, Reads, Speed
+from koordinator.scheduler.contract import NoArgs, PluginHints, PluginSpec, Reads
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.gpu_view import gpu_class, gpu_nodes, node_kinds
 
@@ -25,7 +25,7 @@ class GpuPacking:
     """
 
     reads: ClassVar = Reads.PLACED
-    speed: ClassVar = Speed(
+    hints: ClassVar = PluginHints(
         key=lambda pod: pod.demand,
         version=lambda snapshot: snapshot.device_version,  # bytes count as a share of the largest
         scores=lambda snapshot, pod: gpu_class(snapshot, pod).num_gpu > 0,

@@ -15,9 +15,9 @@ from koordinator.domain.gpus.options import BestOptions
 from koordinator.domain.gpus.price import MAX_PRICE_SCORE, PriceModel, price_score
 from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.contract import (
+    PluginHints,
     PluginSpec,
     Reads,
-    Speed,
 )
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.gpu_view import (
@@ -51,12 +51,14 @@ class GpuPrice:
         self._number = 0
         self._solved = 0
         self._model: tuple[Hashable, PriceModel] | None = None
-        self.speed = Speed(key=lambda pod: (pod.demand, affinity_key(pod)), version=self._version)
+        self.hints = PluginHints(
+            key=lambda pod: (pod.demand, affinity_key(pod)), version=self._version
+        )
 
     def _version(self, snapshot: Snapshot) -> Hashable:
         return self._solved, snapshot.node_version, snapshot.device_version
 
-    def arrived(self, snapshot: Snapshot, pod: PodClass) -> None:
+    def on_arrival(self, snapshot: Snapshot, pod: PodClass) -> None:
         """Count the pod; now and then solve for new prices."""
         model = self._current(snapshot)
         self._arrived[gpu_class(snapshot, pod)] += 1

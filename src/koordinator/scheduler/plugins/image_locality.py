@@ -11,7 +11,7 @@ import numpy as np
 from koordinator.api.kube_version import DEFAULT_LEVEL, V1_36, V1_37, KubeVersion
 from koordinator.api.kubescheduler import FeatureGates
 from koordinator.foundation.arrays import IntArray
-from koordinator.scheduler.contract import MAX_SCORE, NoArgs, PluginSpec, Reads, Speed
+from koordinator.scheduler.contract import MAX_SCORE, NoArgs, PluginHints, PluginSpec, Reads
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 
 MIN_BYTES = 23 * 1024 * 1024
@@ -34,8 +34,8 @@ class ImageLocality:
         return replace(self, level=gates.level)
 
     @property
-    def speed(self) -> Speed:
-        return Speed(
+    def hints(self) -> PluginHints:
+        return PluginHints(
             key=lambda pod: (pod.images, self._of_volumes(pod)),
             # how many nodes have an image concerns every node
             version=lambda snapshot: snapshot.node_version if snapshot.has_images else None,

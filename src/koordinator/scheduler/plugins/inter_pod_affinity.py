@@ -21,10 +21,10 @@ from koordinator.scheduler.contract import (
     MAX_SCORE,
     Action,
     EventHint,
+    PluginHints,
     PluginSpec,
     Reads,
     Rejections,
-    Speed,
 )
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.pods import PodCounter, TermKind
@@ -67,8 +67,8 @@ class InterPodAffinity:
     reads: ClassVar = Reads.CLUSTER
 
     @property
-    def speed(self) -> Speed:
-        return Speed(
+    def hints(self) -> PluginHints:
+        return PluginHints(
             filters=self._filters,
             scores=lambda snapshot, pod: bool(
                 _terms(pod).preferred or self._existing(snapshot, pod)
@@ -139,7 +139,7 @@ class InterPodAffinity:
         text = "let its podAffinity be a wish (preferredDuringSchedulingIgnoredDuringExecution)"
         return [(text, structs.replace(it, spec=spec))]
 
-    def reaches(self, view: Snapshot, pod: PodClass) -> bool:
+    def is_blocked_cluster_wide(self, view: Snapshot, pod: PodClass) -> bool:
         cluster, row = view.cluster, int(view.row_numbers[0])
         own = [
             (term.topology_key, cluster.count_pods(term.scope))

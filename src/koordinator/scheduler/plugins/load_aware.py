@@ -28,11 +28,11 @@ from koordinator.scheduler.contract import (
     ClusterEvent,
     EventHint,
     PluginExample,
+    PluginHints,
     PluginSpec,
     QueueingHint,
     Reads,
     Rejections,
-    Speed,
 )
 from koordinator.scheduler.diagnosis import quantity
 from koordinator.scheduler.rules.load.kernels import (
@@ -66,8 +66,8 @@ class LoadAwareScheduling:
     reads: ClassVar = Reads.USAGE
 
     @property
-    def speed(self) -> Speed:
-        return Speed(
+    def hints(self) -> PluginHints:
+        return PluginHints(
             key=self._key,
             filters=lambda _snapshot, pod: pod.owner_kind != DAEMON_SET,
             judge=self._judge,

@@ -24,12 +24,12 @@ from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.contract import (
     Action,
     EventHint,
+    PluginHints,
     PluginSpec,
     Reads,
     Refusal,
     Rejections,
     Shortlist,
-    Speed,
     Spread,
     spread_of,
 )
@@ -62,8 +62,8 @@ class NodeAffinityPlugin:
         return self.added is not None or bool(pod.spec.affinity or pod.spec.node_selector)
 
     @property
-    def speed(self) -> Speed:
-        return Speed(
+    def hints(self) -> PluginHints:
+        return PluginHints(
             key=affinity_key,
             filters=self._filters,
             scores=lambda _snapshot, pod: bool(self._preferred(pod)),

@@ -20,11 +20,11 @@ from koordinator.scheduler.contract import (
     EventHint,
     NoArgs,
     PluginExample,
+    PluginHints,
     PluginSpec,
     QueueingHint,
     Reads,
     Rejections,
-    Speed,
 )
 from koordinator.scheduler.rules.declared_features import needed_features
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
@@ -50,8 +50,8 @@ class NodeDeclaredFeatures:
         return self.is_on and bool(self._needs(pod))
 
     @property
-    def speed(self) -> Speed:
-        return Speed(key=self._needs, filters=lambda _snapshot, pod: self.applies(pod))
+    def hints(self) -> PluginHints:
+        return PluginHints(key=self._needs, filters=lambda _snapshot, pod: self.applies(pod))
 
     def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
         lacking = [~snapshot.declares(feature) for feature in self._needs(pod)]

@@ -12,10 +12,10 @@ from koordinator.scheduler.contract import (
     EventHint,
     NoArgs,
     PluginExample,
+    PluginHints,
     PluginSpec,
     Reads,
     Rejections,
-    Speed,
 )
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 
@@ -26,7 +26,7 @@ class NodeName:
     """Stays out of the way until something sets a node name: a pending pod has none."""
 
     reads: ClassVar = Reads.NODE
-    speed: ClassVar = Speed(
+    hints: ClassVar = PluginHints(
         key=lambda pod: pod.spec.node_name,
         filters=lambda _snapshot, pod: bool(pod.spec.node_name),
     )

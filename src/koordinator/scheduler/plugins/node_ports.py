@@ -11,10 +11,10 @@ from koordinator.scheduler.contract import (
     Action,
     EventHint,
     NoArgs,
+    PluginHints,
     PluginSpec,
     Reads,
     Rejections,
-    Speed,
 )
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 
@@ -25,7 +25,7 @@ class NodePorts:
     """Filter on (ip, protocol, port)."""
 
     reads: ClassVar = Reads.PLACED
-    speed: ClassVar = Speed(
+    hints: ClassVar = PluginHints(
         key=lambda pod: pod.host_ports,
         filters=lambda _snapshot, pod: bool(pod.host_ports),
     )

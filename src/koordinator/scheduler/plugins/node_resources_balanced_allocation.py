@@ -14,7 +14,7 @@ from koordinator.api.kubescheduler import FeatureGates, NodeResourcesBalancedAll
 from koordinator.api.kubescheduler.gates import DRA_EXTENDED_RESOURCE
 from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.memo import Memo
-from koordinator.scheduler.contract import PluginExample, PluginSpec, Reads, Speed
+from koordinator.scheduler.contract import PluginExample, PluginHints, PluginSpec, Reads
 from koordinator.scheduler.contract.devices import (
     DeviceCounter,
     find_device_counter,
@@ -50,15 +50,15 @@ class NodeResourcesBalancedAllocation:
             _balance=Memo(),
         )
 
-    def meet(self, plugins: Sequence[object]) -> None:
+    def setup(self, plugins: Sequence[object]) -> None:
         """Learn which plugin of the profile counts devices."""
         found = find_device_counter(plugins) if self.delegates else None
         self.counters[:] = [found] if found is not None else []
 
     @property
-    def speed(self) -> Speed:
+    def hints(self) -> PluginHints:
         counts = self.delegates and any(column > PODS for column in self.columns)
-        return Speed(
+        return PluginHints(
             key=lambda pod: (pod.demand, pod.served if self.delegates else ()),
             version=self._device_version if counts else None,
             scores=self._scores,

@@ -25,11 +25,11 @@ from koordinator.scheduler.contract import (
     Action,
     ClusterEvent,
     EventHint,
+    PluginHints,
     PluginSpec,
     QueueingHint,
     Reads,
     Rejections,
-    Speed,
 )
 from koordinator.scheduler.contract.devices import (
     DeviceCounter,
@@ -85,15 +85,15 @@ class NodeResourcesFit:
         """Leave resources to claims with the gate of extended resources."""
         return replace(self, delegates=DRA_EXTENDED_RESOURCE in gates)
 
-    def meet(self, plugins: Sequence[object]) -> None:
+    def setup(self, plugins: Sequence[object]) -> None:
         """Learn which plugin of the profile counts devices."""
         found = find_device_counter(plugins) if self.delegates else None
         self.counters[:] = [found] if found is not None else []
 
     @property
-    def speed(self) -> Speed:
+    def hints(self) -> PluginHints:
         counts = self.delegates and any(column > PODS for column, _ in self.weights)
-        return Speed(
+        return PluginHints(
             version=self._device_version if counts else None,
             key=lambda pod: (
                 pod.demand,
@@ -102,7 +102,7 @@ class NodeResourcesFit:
                 pod.served if self.delegates else (),
             ),
             compares=self._compares,
-            rejects_more=lambda pod: bool(self._delegated(pod)),
+            rejects_otherwise=lambda pod: bool(self._delegated(pod)),
             formula=self._formula,
         )
 
@@ -154,11 +154,11 @@ class NodeResourcesFit:
         served = {self.axis.names[column] for column, _ in pod.served}
         return "" if name in known or name in served else did_you_mean(name, known)
 
-    def smaller(self, view: Snapshot, pod: PodClass) -> list[dict[str, int]]:
+    def reduced_requests(self, view: Snapshot, pod: PodClass) -> list[dict[str, int]]:
         """Return what is free of the resources of which too little is."""
         return [{name: free for name, _, free, _ in self._short(view, pod) if name != "pods"}]
 
-    def size(self, view: Snapshot, pod: PodClass) -> str:
+    def required_size(self, view: Snapshot, pod: PodClass) -> str:
         """Say how much more than all that the node has would have to be there.
 
         What pods of other bands leave is no matter of size.

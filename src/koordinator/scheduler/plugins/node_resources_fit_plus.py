@@ -13,9 +13,9 @@ from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.contract import (
     MAX_SCORE,
     PluginExample,
+    PluginHints,
     PluginSpec,
     Reads,
-    Speed,
 )
 from koordinator.scheduler.rules.rounding import percent_floor
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
@@ -28,7 +28,7 @@ class NodeResourcesFitPlus:
 
     strategies: tuple[tuple[int, str, int], ...]  # (column, type, weight)
     reads: ClassVar = Reads.USAGE
-    speed: ClassVar = Speed(key=lambda pod: (pod.demand, pod.nonzero_cpu, pod.nonzero_memory))
+    hints: ClassVar = PluginHints(key=lambda pod: (pod.demand, pod.nonzero_cpu, pod.nonzero_memory))
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         """Return 0..100; 100 when nothing that is configured is requested."""

@@ -11,10 +11,10 @@ from koordinator.scheduler.contract import (
     EventHint,
     NoArgs,
     PluginExample,
+    PluginHints,
     PluginSpec,
     Reads,
     Rejections,
-    Speed,
 )
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 
@@ -25,7 +25,7 @@ class NodeUnschedulable:
     """Filter on ``spec.unschedulable``."""
 
     reads: ClassVar = Reads.NODE
-    speed: ClassVar = Speed(
+    hints: ClassVar = PluginHints(
         key=lambda _pod: "",  # all pods that it filters are alike
         filters=lambda _snapshot, pod: not _tolerates_cordon(pod),
     )

@@ -29,10 +29,10 @@ from koordinator.scheduler.contract import (
     MAX_SCORE,
     Action,
     EventHint,
+    PluginHints,
     PluginSpec,
     Reads,
     Rejections,
-    Speed,
 )
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.nodes import LabelIds
@@ -89,8 +89,8 @@ class PodTopologySpread:
         return bool(self.defaults or pod.spec.topology_spread_constraints)
 
     @property
-    def speed(self) -> Speed:
-        return Speed(
+    def hints(self) -> PluginHints:
+        return PluginHints(
             filters=lambda snapshot, pod: bool(self._constraints(snapshot, pod, HARD)),
             scores=lambda snapshot, pod: bool(self._constraints(snapshot, pod, SOFT)),
         )
@@ -138,7 +138,7 @@ class PodTopologySpread:
         text = f"let whenUnsatisfiable of its topologySpreadConstraint on {listed} be {SOFT}"
         return [(text, replace(it, spec=spec))]
 
-    def reaches(self, view: Snapshot, pod: PodClass) -> bool:
+    def is_blocked_cluster_wide(self, view: Snapshot, pod: PodClass) -> bool:
         return any(one.key != HOSTNAME for one, *_ in self._broken(view, pod))
 
     def _broken(self, view: Snapshot, pod: PodClass) -> Iterator[tuple[Constraint, str, int, str]]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from koordinator.api.kubescheduler import ScarceResourceAvoidanceArgs
 from koordinator.foundation.arrays import IntArray
-from koordinator.scheduler.contract import MAX_SCORE, PluginExample, PluginSpec, Reads, Speed
+from koordinator.scheduler.contract import MAX_SCORE, PluginExample, PluginHints, PluginSpec, Reads
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.axis import PODS
 
@@ -24,7 +24,7 @@ class ScarceResourceAvoidance:
 
     scarce: tuple[int, ...]  # columns
     reads: ClassVar = Reads.NODE
-    speed: ClassVar = Speed(key=lambda pod: tuple(column for column, _ in pod.demand))
+    hints: ClassVar = PluginHints(key=lambda pod: tuple(column for column, _ in pod.demand))
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         """Return 0..100; 100 where nothing scarce would be left idle."""

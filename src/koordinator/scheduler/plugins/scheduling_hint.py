@@ -18,11 +18,11 @@ from koordinator.foundation.errors import InputError
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
     PluginExample,
+    PluginHints,
     PluginSpec,
     Reads,
     Refusal,
     Rejections,
-    Speed,
 )
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 
@@ -54,7 +54,7 @@ class HintedNodes:
 
     most: int  # preferred nodes beyond this number are not tried
     reads: ClassVar = Reads.NODE
-    speed: ClassVar = Speed(key=_names, filters=lambda _snapshot, pod: bool(_names(pod)))
+    hints: ClassVar = PluginHints(key=_names, filters=lambda _snapshot, pod: bool(_names(pod)))
 
     def applies(self, pod: PodClass) -> bool:
         return SCHEDULING_HINT.is_in(pod.annotations)

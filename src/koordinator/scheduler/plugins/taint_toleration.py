@@ -16,10 +16,10 @@ from koordinator.scheduler.contract import (
     Action,
     EventHint,
     NoArgs,
+    PluginHints,
     PluginSpec,
     Reads,
     Rejections,
-    Speed,
     Spread,
     spread_of,
 )
@@ -37,7 +37,7 @@ class TaintToleration:
     """
 
     reads: ClassVar = Reads.NODE
-    speed: ClassVar = Speed(key=lambda pod: pod.spec.tolerations, spread=Spread.LOWEST)
+    hints: ClassVar = PluginHints(key=lambda pod: pod.spec.tolerations, spread=Spread.LOWEST)
 
     def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
         tolerations = pod.spec.tolerations
@@ -50,7 +50,7 @@ class TaintToleration:
         """Name the taints."""
         return ", ".join(map(_in_words, self._left(view, pod)))
 
-    def repeats(self, snapshot: Snapshot, pod: PodClass) -> tuple[str, BoolArray]:
+    def duplicate_of(self, snapshot: Snapshot, pod: PodClass) -> tuple[str, BoolArray]:
         """Return the nodes whose only taint is the one that every cordoned node gets."""
         tolerations = pod.spec.tolerations
         lists = (untolerated(taints, tolerations, FORBIDDING) for taints in snapshot.taint_sets)

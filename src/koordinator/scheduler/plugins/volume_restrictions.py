@@ -19,12 +19,12 @@ from koordinator.scheduler.contract import (
     EventHint,
     NoArgs,
     PluginExample,
+    PluginHints,
     PluginSpec,
     QueueingHint,
     Reads,
     Refusal,
     Rejections,
-    Speed,
 )
 from koordinator.scheduler.rules.volumes.volume_claims import claim_not_found, named_claims
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
@@ -45,7 +45,7 @@ class VolumeRestrictions:
     """Filter on disks by node, and on claims anywhere."""
 
     reads: ClassVar = Reads.CLUSTER
-    speed: ClassVar = Speed(
+    hints: ClassVar = PluginHints(
         filters=lambda snapshot, pod: bool(_disks(pod)) or _is_claim_taken(snapshot, pod)
     )
 
@@ -67,7 +67,7 @@ class VolumeRestrictions:
             disk, claim = disk[snapshot.rows], claim[snapshot.rows]
         return Rejections.by_column((disk, claim), (REASON_DISK, REASON_CLAIM))
 
-    def reaches(self, view: Snapshot, pod: PodClass) -> bool:
+    def is_blocked_cluster_wide(self, view: Snapshot, pod: PodClass) -> bool:
         return _is_claim_taken(view.cluster, pod)
 
 

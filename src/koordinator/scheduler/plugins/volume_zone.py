@@ -20,12 +20,12 @@ from koordinator.scheduler.contract import (
     EventHint,
     NoArgs,
     PluginExample,
+    PluginHints,
     PluginSpec,
     QueueingHint,
     Reads,
     Refusal,
     Rejections,
-    Speed,
 )
 from koordinator.scheduler.diagnosis import place
 from koordinator.scheduler.rules.volumes.volume_claims import (
@@ -63,7 +63,7 @@ class VolumeZone:
     """Filter on the labels of bound volumes."""
 
     reads: ClassVar = Reads.CLUSTER
-    speed: ClassVar = Speed(filters=lambda snapshot, pod: bool(_places(snapshot, pod)))
+    hints: ClassVar = PluginHints(filters=lambda snapshot, pod: bool(_places(snapshot, pod)))
 
     def applies(self, pod: PodClass) -> bool:
         return bool(pod.spec.volumes)

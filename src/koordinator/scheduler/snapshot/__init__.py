@@ -8,7 +8,7 @@ Plugins read it; only ``scheduler.transaction`` and ``scheduler.ingest`` write.
 ``load``     by row: what was measured of a node, and its pods that no measurement shows yet
 ``pod_allocation``  what a pod holds of both, and the reservation that it uses
 ``holds``    what reservations hold, and who uses it
-``loans``    the holds that a pod may use, and the world in which they are free
+``restore``  holds that a pod may use, and their restore while nodes are evaluated for it
 ``pods``     which pod is on which row, and counts of pods by label selector or affinity term
 ``classes``  pods with the same scheduling-relevant fields share one ``PodClass``
 ``network``  the domains of the network between the nodes
@@ -21,11 +21,11 @@ from koordinator.scheduler.snapshot.axis import ResourceAxis
 from koordinator.scheduler.snapshot.classes import PodClass, PodClasses
 from koordinator.scheduler.snapshot.holds import Hold, HoldTable, standing_hold
 from koordinator.scheduler.snapshot.ledgers import Changed, Ledger
-from koordinator.scheduler.snapshot.loans import Loans
 from koordinator.scheduler.snapshot.network import Network
 from koordinator.scheduler.snapshot.objects import ObjectChange, ObjectTable
 from koordinator.scheduler.snapshot.pod_allocation import NO_ALLOCATION, PodAllocation
 from koordinator.scheduler.snapshot.pods import PlacedPod
+from koordinator.scheduler.snapshot.restore import RestorableHolds
 from koordinator.scheduler.snapshot.state import ClusterState
 from koordinator.scheduler.snapshot.view import Snapshot
 
@@ -36,7 +36,6 @@ __all__ = [
     "Hold",
     "HoldTable",
     "Ledger",
-    "Loans",
     "Network",
     "ObjectChange",
     "ObjectTable",
@@ -45,6 +44,7 @@ __all__ = [
     "PodClass",
     "PodClasses",
     "ResourceAxis",
+    "RestorableHolds",
     "Snapshot",
     "standing_hold",
 ]

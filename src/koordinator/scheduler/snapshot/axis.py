@@ -27,7 +27,7 @@ class ResourceAxis:
         self.names: list[str] = []  # empty where a column is free
         self.generation = 0  # grows when columns are taken back: they mean something else then
         self._columns: dict[str, int] = {}
-        self._lent: dict[str, int] = {}  # of these, those that may be taken back
+        self._transient: dict[str, int] = {}  # of these, those that may be taken back
         self._free: list[int] = []
         for name in ("cpu", "memory", "ephemeral-storage", "pods", *names):
             self.index(name)
@@ -37,18 +37,18 @@ class ResourceAxis:
 
     def index(self, name: str) -> int:
         """Return the column of ``name``, which is never taken back; a new name gets a new one."""
-        self._lent.pop(name, None)
+        self._transient.pop(name, None)
         column = self._columns.get(name)
         return self._add(name) if column is None else column
 
-    def lend(self, name: str) -> int:
+    def transient_index(self, name: str) -> int:
         """Return the column of ``name`` to somebody who is asked before it is taken back."""
         column = self._columns.get(name)
         if column is None:
-            column = self._lent[name] = self._add(name)
+            column = self._transient[name] = self._add(name)
         return column
 
-    def lend_to_pod(self, requests: Mapping[str, int]) -> dict[int, int]:
+    def columns_of_pod(self, requests: Mapping[str, int]) -> dict[int, int]:
         """Return ``{column: amount}`` of what a pod asks for, where that is more than nothing.
 
         Of a pod that asks for too many resources, those without a column become one: no node has
@@ -58,7 +58,7 @@ class ResourceAxis:
         if len(asked) > MOST_OF_A_POD:
             known = {name: amount for name, amount in asked.items() if name in self._columns}
             asked = known if len(known) == len(asked) else {**known, UNKNOWN_OF_TOO_MANY: 1}
-        return {self.lend(name): amount for name, amount in asked.items()}
+        return {self.transient_index(name): amount for name, amount in asked.items()}
 
     def _add(self, name: str) -> int:
         if self._free:
@@ -71,16 +71,16 @@ class ResourceAxis:
         return column
 
     @property
-    def has_lent(self) -> bool:
+    def has_transient(self) -> bool:
         """Whether ``keep_only`` might take any column back."""
-        return bool(self._lent)
+        return bool(self._transient)
 
     def keep_only(self, used: Collection[int]) -> None:
         """Take back the lent columns that are not among the used ones."""
-        idle = [name for name, column in self._lent.items() if column not in used]
+        idle = [name for name, column in self._transient.items() if column not in used]
         for name in idle:
             column = self._columns.pop(name)
-            del self._lent[name]
+            del self._transient[name]
             self.names[column] = ""
             self._free.append(column)
         self.generation += bool(idle)
@@ -98,6 +98,6 @@ class ResourceAxis:
         """Return ``{column: amount}`` in canonical units."""
         known = self._columns
         return {
-            known[name] if name in known else self.lend(name): bounded(name, quantity)
+            known[name] if name in known else self.transient_index(name): bounded(name, quantity)
             for name, quantity in resources.items()
         }

@@ -189,7 +189,7 @@ class PodClasses:
         return known
 
     def _demand(self, requests: Requests) -> tuple[tuple[int, int], ...]:
-        amounts = self._axis.lend_to_pod(requests)
+        amounts = self._axis.columns_of_pod(requests)
         amounts[PODS] = 1
         return tuple(sorted(amounts.items()))
 

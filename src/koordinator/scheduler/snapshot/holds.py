@@ -51,7 +51,7 @@ class Hold:
     left: HoldCharge
     taken: dict[int, int] = field(default_factory=dict)  # by users, by column
     used: dict[str, int] = field(default_factory=dict)  # canonical, of what is offered
-    lent: bool = False  # left out of the sums while a pod is judged that may use it
+    restored: bool = False  # left out of the sums while a pod is judged that may use it
 
     @property
     def has_parts(self) -> bool:
@@ -233,12 +233,14 @@ class HoldTable:
                 hold.placed, self._given_up(hold.offer, taken), users.values()
             ):
                 raise BugError(f"what is left of the reservation {hold.offer.name} is off")
-            if hold.lent or self.slots[hold.slot] is not hold:
-                raise BugError(f"the reservation {hold.offer.name} is lent to nobody, or lost")
+            if hold.restored or self.slots[hold.slot] is not hold:
+                raise BugError(
+                    f"the reservation {hold.offer.name} is restored between evaluations, or lost"
+                )
 
 
 def standing_hold(placed: PlacedPod, offer: ReservationOffer, slot: int) -> Hold:
-    """Return all that an ordinary pod takes as a hold that may be lent; it is in no table."""
+    """Return all that an ordinary pod takes as a restorable hold; it is in no table."""
     return Hold(placed, placed.row, offer, slot, {}, _left(placed, {}, ()))
 
 

@@ -157,7 +157,7 @@ class ClusterState:
         self.pods.sweep(classes)
         self.nodes.sweep()
         MASKS.forget(self)
-        if self.axis.has_lent:
+        if self.axis.has_transient:
             used = {column for one in classes for column, _ in one.demand}
             generation = self.axis.generation
             self.axis.keep_only(used.union(self.nodes.columns_in_use))
@@ -343,22 +343,24 @@ class ClusterState:
 
     # -- holds -------------------------------------------------------------------------------
 
-    def lend(self, hold: Hold) -> None:
-        """Take a hold out of the sums; see ``loans.lending``."""
-        self._charge_hold(hold, -1, is_loan=True)
-        hold.lent = True
+    def restore(self, hold: Hold) -> None:
+        """Take a hold out of the sums; see ``restorable holds.restoring``."""
+        self._charge_hold(hold, -1, is_restorable=True)
+        hold.restored = True
 
-    def take_back(self, hold: Hold) -> None:
-        """End a loan."""
-        hold.lent = False
-        self._charge_hold(hold, 1, is_loan=True)
+    def undo_restore(self, hold: Hold) -> None:
+        """Put a restored hold back into the sums."""
+        hold.restored = False
+        self._charge_hold(hold, 1, is_restorable=True)
 
-    def _charge_hold(self, hold: Hold, sign: int, *, is_loan: bool = False) -> None:
-        if hold.lent:
+    def _charge_hold(self, hold: Hold, sign: int, *, is_restorable: bool = False) -> None:
+        if hold.restored:
             return
         left, placed, demand = hold.left, hold.placed, hold.left.demand
         ports = placed.pod_class.host_ports
-        if is_loan and hold.offer.is_pod:  # it runs on: its ports are taken, and it is one pod
+        if (
+            is_restorable and hold.offer.is_pod
+        ):  # it runs on: its ports are taken, and it is one pod
             ports, demand = (), tuple(pair for pair in demand if pair[0] != PODS)
         self._charge_sums(placed.row, demand, left.nonzero_cpu, left.nonzero_memory, sign)
         for port in ports:
@@ -413,7 +415,7 @@ class ClusterState:
         return None if unbound is None else (unbound[1], False)
 
     def allocations_on(self, row: int) -> Iterable[Allocation]:
-        """Yield the devices that pods on a row hold, lent or not; users of holds hold theirs."""
+        """Yield the devices of the pods on a row; those of users of holds count for the users."""
         for placed in self.pods.on_row[row].values():
             held = placed.pod_allocation
             if held.devices:

@@ -27,12 +27,12 @@ from koordinator.scheduler.snapshot.devices import DeviceTable
 from koordinator.scheduler.snapshot.extended_resources import ExtendedResources
 from koordinator.scheduler.snapshot.holds import Hold, HoldTable
 from koordinator.scheduler.snapshot.load_ledger import LoadLedger
-from koordinator.scheduler.snapshot.loans import Loans, lending, lending_only
 from koordinator.scheduler.snapshot.network import Network
 from koordinator.scheduler.snapshot.nodes import LabelIds
 from koordinator.scheduler.snapshot.numa import NumaTable
 from koordinator.scheduler.snapshot.objects import ObjectTable
 from koordinator.scheduler.snapshot.pods import PlacedPod, PodCounter, TermKind
+from koordinator.scheduler.snapshot.restore import RestorableHolds, restoring, restoring_only
 from koordinator.scheduler.snapshot.state import ClusterState
 
 _NONE: IntArray = np.zeros(0, np.int64)
@@ -52,12 +52,12 @@ class Snapshot:
     __slots__ = (
         "_added",
         "_allocatable",
-        "_borrowed",
         "_gpu_free",
-        "_loans",
         "_nominated",
         "_nonzero",
         "_requested",
+        "_restorable",
+        "_restored",
         "_state",
         "is_large",
         "memory",
@@ -69,12 +69,12 @@ class Snapshot:
         state: ClusterState,
         rows: IntArray | None = None,
         added: tuple[PodClass, IntArray] | None = None,
-        loans: Loans | None = None,
+        restorable: RestorableHolds | None = None,
     ) -> None:
         self._state = state
-        self._loans = loans
+        self._restorable = restorable
         self._nominated: Hold | None = None
-        self._borrowed: tuple[Hold, ...] = ()
+        self._restored: tuple[Hold, ...] = ()
         self.rows = rows  # (n,) row numbers; None: all rows
         self.is_large = state.nodes.is_large
         self._added = added
@@ -92,7 +92,7 @@ class Snapshot:
         if self._added is not None:
             raise TypeError("a view of rows with pods added has no views of its own")
         rows = rows if self.rows is None else self.rows[rows]
-        return Snapshot(self._state, rows, loans=self._loans)
+        return Snapshot(self._state, rows, restorable=self._restorable)
 
     def after(self, pod_class: PodClass, times: IntArray) -> "Snapshot":
         """Return the view in which row i has taken ``times[i]`` more pods of that class.
@@ -100,14 +100,14 @@ class Snapshot:
         Only amounts and pod counts follow: the run of identical pods that this serves has no ports
         or devices.
         """
-        return Snapshot(self._state, self.rows, (pod_class, times), self._loans)
+        return Snapshot(self._state, self.rows, (pod_class, times), self._restorable)
 
     @property
     def cluster(self) -> "Snapshot":
         """All rows."""
         if self.rows is None and self._added is None:
             return self
-        return Snapshot(self._state, loans=self._loans)
+        return Snapshot(self._state, restorable=self._restorable)
 
     # -- reservations ------------------------------------------------------------------------
 
@@ -117,27 +117,29 @@ class Snapshot:
         return self._state.holds
 
     @property
-    def loans(self) -> Loans | None:
+    def restorable(self) -> RestorableHolds | None:
         """The holds that the pod may use for which this view was made; None if there are none."""
-        return self._loans
+        return self._restorable
 
-    def loaned(self, loans: Loans | None) -> "Snapshot":
+    def with_restorable(self, restorable: RestorableHolds | None) -> "Snapshot":
         """Return the view for a pod that may use these holds."""
-        return Snapshot(self._state, self.rows, loans=loans)
+        return Snapshot(self._state, self.rows, restorable=restorable)
 
-    def lending(self) -> AbstractContextManager[None]:
+    def restoring(self) -> AbstractContextManager[None]:
         """Let the holds on these rows that the pod may use be free, as plugins shall see them."""
-        if self._loans is None:
+        if self._restorable is None:
             return nullcontext()
-        return lending(self._state, self._loans.among(self.rows))
+        return restoring(self._state, self._restorable.among(self.rows))
 
-    def lending_only(self, *holds: Hold, restricted: bool = False) -> AbstractContextManager[None]:
+    def restoring_only(
+        self, *holds: Hold, restricted: bool = False
+    ) -> AbstractContextManager[None]:
         """Let just these holds of the one row of this view be free, and no others.
 
         ``restricted``: and of the devices and CPUs that they have, nothing else is.
         """
         row = int(self.row_numbers[0])
-        return lending_only(self._state, row, holds, self._loans, restricted=restricted)
+        return restoring_only(self._state, row, holds, self._restorable, restricted=restricted)
 
     @property
     def nominated(self) -> Hold | None:
@@ -145,14 +147,14 @@ class Snapshot:
         return self._nominated
 
     @property
-    def borrowed(self) -> tuple[Hold, ...]:
+    def restored(self) -> tuple[Hold, ...]:
         """The holds of whose devices and CPUs the pod takes first, once that is decided."""
-        return self._borrowed
+        return self._restored
 
-    def nominating(self, hold: Hold | None, borrowed: tuple[Hold, ...] = ()) -> "Snapshot":
+    def nominating(self, hold: Hold | None, restored: tuple[Hold, ...] = ()) -> "Snapshot":
         """Return the view of the one row for a pod that will use the hold."""
-        view = Snapshot(self._state, self.rows, loans=self._loans)
-        view._nominated, view._borrowed = hold, borrowed
+        view = Snapshot(self._state, self.rows, restorable=self._restorable)
+        view._nominated, view._restored = hold, restored
         return view
 
     # -- amounts -----------------------------------------------------------------------------
@@ -453,9 +455,9 @@ class Snapshot:
         What stands for a reservation that the pod may use is not counted.
         """
         counts = self._state.pods.count(scope, terminating=terminating)[: len(self._state.nodes)]
-        if self._loans is not None:
+        if self._restorable is not None:
             counts = counts.copy()
-            for hold in self._loans.among(None):
+            for hold in self._restorable.among(None):
                 counts[hold.row] -= self.is_covered(hold.placed.pod_class, scope)
         counts.flags.writeable = False
         return counts
@@ -475,10 +477,10 @@ class Snapshot:
         ``counts`` has holders by row.
         """
         terms = self._state.pods.terms_about(pod, kinds)
-        if self._loans is None or not terms:
+        if self._restorable is None or not terms:
             return terms
         return self._state.pods.without_holders(
-            terms, [hold.placed for hold in self._loans.among(None)]
+            terms, [hold.placed for hold in self._restorable.among(None)]
         )
 
     @property

@@ -22,7 +22,7 @@ def test_only_the_named_node_is_accepted(world: World) -> None:
     state = world(node("a"), node("b"), node("c"))
     plugin, named = built(PLUGIN, state), _naming(state, "b")
 
-    assert plugin.speed.filters(Snapshot(state), named)
+    assert plugin.hints.filters(Snapshot(state), named)
     assert plugin.filter(Snapshot(state), named).codes.tolist() == [1, 0, 1]
     rows = np.array([1, 0])
     assert plugin.filter(Snapshot(state)[rows], named).codes.tolist() == [0, 1]

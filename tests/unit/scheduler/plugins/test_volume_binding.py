@@ -128,7 +128,7 @@ def test_pods_without_claims_pass_unseen() -> None:
     world = World(NODES)
 
     assert world.refusal(BINDING, pod("web")) is None
-    assert not BINDING.speed.filters(world.snapshot, world.pod_class(pod("web")))
+    assert not BINDING.hints.filters(world.snapshot, world.pod_class(pod("web")))
     assert world.reserve(BINDING, pod("web"), "a") == AllocationResult()
 
 
@@ -485,8 +485,8 @@ def test_a_shape_scores_nodes_by_how_full_their_volumes_would_be() -> None:
     )
     pod_class = world.pod_class(pod_with("db", "data", "logs"))
 
-    assert not BINDING.speed.scores(world.snapshot, pod_class)
-    assert scoring.speed.scores(world.snapshot, pod_class)
+    assert not BINDING.hints.scores(world.snapshot, pod_class)
+    assert scoring.hints.scores(world.snapshot, pod_class)
     assert scoring.score(world.snapshot, pod_class).tolist() == [75, 50, 42]
 
 

@@ -206,7 +206,7 @@ def test_pods_without_attachable_volumes_pass_unseen() -> None:
     world = world_with()
     web = pod("web", Volume(name="logs", host_path=HostPath(path="/var/log")))
 
-    assert not LIMITS.speed.filters(world.snapshot, world.pod_class(web))
+    assert not LIMITS.hints.filters(world.snapshot, world.pod_class(web))
 
 
 @pytest.mark.parametrize(

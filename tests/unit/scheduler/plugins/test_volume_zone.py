@@ -95,4 +95,4 @@ def test_pods_without_claims_pass_unseen() -> None:
     """The plugin is not asked about nodes."""
     world = World(NODES)
 
-    assert not ZONES.speed.filters(world.snapshot, world.pod_class(pod("web")))
+    assert not ZONES.hints.filters(world.snapshot, world.pod_class(pod("web")))

@@ -81,7 +81,7 @@ class World:
     def reasons(self, plugin: Any, pod: Pod) -> dict[str, str]:
         """Return why each rejected node is rejected; check that a view of rows is told the same."""
         snapshot, pod_class = self.snapshot, self.pod_class(pod)
-        if not plugin.speed.filters(snapshot, pod_class):
+        if not plugin.hints.filters(snapshot, pod_class):
             return {}
         answer = plugin.filter(snapshot, pod_class)
         backwards = np.arange(len(snapshot))[::-1].repeat(2)

@@ -121,7 +121,7 @@ class Audit(Feature):
 
     # -- told by the scheduler ---------------------------------------------------------------
 
-    def heard(self, event: WatchEvent) -> None:
+    def on_object_event(self, event: WatchEvent) -> None:
         """Note what becomes of a node."""
         if isinstance(event.object, Node) and self._clock is not None:
             self.node_changed(self._clock.now_s(), event, event.object)

@@ -86,7 +86,7 @@ class WorkloadAuditor(Feature):
 
     # -- pods --------------------------------------------------------------------------------
 
-    def heard_pod(self, pod: Pod, previous: Pod | None, *, deleted: bool) -> Sequence[str]:  # noqa: ARG002 -- what it is now counts
+    def on_pod_event(self, pod: Pod, previous: Pod | None, *, deleted: bool) -> Sequence[str]:  # noqa: ARG002 -- what it is now counts
         """Take in a pod that waits, has a node, or has gone."""
         began_s = perf_counter()
         gone = deleted or is_over(pod)
@@ -102,7 +102,7 @@ class WorkloadAuditor(Feature):
         self._metrics.took("RecordPod", perf_counter() - began_s)
         return ()
 
-    def gate_answered(self, pod: Pod, gate: QueueGate | None) -> None:
+    def on_gate_result(self, pod: Pod, gate: QueueGate | None) -> None:
         """Note that a gang has as many members as it needs."""
         workload = self._join(pod) if gate is None else None
         if workload is not None and workload.is_gang:

@@ -10,9 +10,9 @@ from koordinator.api.reservation import Reservation
 from koordinator.domain.gangs import Gang, GangCache
 from koordinator.domain.reserve_pod import is_reserve_pod, reserve_pod, spoken_name
 from koordinator.foundation.errors import ExtenderError, NotFoundError
-from koordinator.scheduler.contract import EXTENDER, Refusal, those_with
+from koordinator.scheduler.contract import EXTENDER, Refusal, plugins_with
 from koordinator.scheduler.cycle import NodeChoice, ReserveRefusal, SchedulingCycle
-from koordinator.scheduler.cycle.rivals import Nominations, rivals_of
+from koordinator.scheduler.cycle.rivals import Nominations, nominated_pods_with_priority
 from koordinator.scheduler.explain import (
     Cause,
     CauseReport,
@@ -190,7 +190,7 @@ class _Explainer:
                 together([(pod, asked.pod_class)] * min(missing, MOST_MEMBERS))
             )
             refusing = {name for cause in asked.found.refusals for name in cause.plugins}
-            for limiting in those_with(self._profile.pre_filter, "run_limit"):
+            for limiting in plugins_with(self._profile.pre_filter, "run_limit"):
                 refusal = limiting.plugin.prefilter(Snapshot(state), whole)
                 if limiting.name in refusing or not isinstance(refusal, Refusal):
                     continue
@@ -215,11 +215,11 @@ class _Explainer:
 
     def _why_refused(self) -> ReserveRefusal | None:
         """Return why a feature sees no place for what is decided together with the pod."""
-        answers = (ask_feature(self._queued) for ask_feature in self._handle.hooks.why_refused)
+        answers = (ask_feature(self._queued) for ask_feature in self._handle.hooks.explain_refusal)
         return next((refused for refused in answers if refused is not None), None)
 
     def _ask(self, pod: Pod, pod_class: PodClass) -> Question:
-        rivals = rivals_of(pod, self._nominations())
+        rivals = nominated_pods_with_priority(pod, self._nominations())
         return ask(self._profile, self._handle.state, pod, pod_class, rivals)
 
     def _remedies(

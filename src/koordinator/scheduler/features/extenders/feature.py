@@ -41,7 +41,7 @@ class ExtenderFeature(Feature):
 
     # -- binding -----------------------------------------------------------------------------
 
-    def binds_itself(self, pod: Pod) -> bool:
+    def has_own_bind(self, pod: Pod) -> bool:
         """Return whether an extender binds such pods; reservations are bound here."""
         if is_reserve_pod(pod.metadata):
             return False
@@ -96,7 +96,7 @@ class ExtenderFeature(Feature):
         if isinstance(fact, PodRejected) and fact.plugin == EXTENDER:
             self._refused[fact.queued.key] = self._handle.clock.now_s() + RETRY_S
 
-    def left_queue(self, pod: Pod, *, deleted: bool) -> None:  # noqa: ARG002 -- either way
+    def on_left_queue(self, pod: Pod, *, deleted: bool) -> None:  # noqa: ARG002 -- either way
         """Forget a pod that waits no more."""
         self._refused.pop(pod.key, None)
 

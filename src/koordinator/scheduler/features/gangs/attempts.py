@@ -214,9 +214,9 @@ class GangScheduler:
         """Take away what earlier attempts for the members have left; where it stays, they wait."""
         snapshot = Snapshot(self._handle.state)
         for _, pod_class in members:
-            for active in cycle.concerning(pod_class).post_filter:
-                if "left_behind" in active.has:
-                    change = active.plugin.left_behind(snapshot, pod_class)
+            for active in cycle.applicable_plugins(pod_class).post_filter:
+                if "cleanup_before_retry" in active.has:
+                    change = active.plugin.cleanup_before_retry(snapshot, pod_class)
                     self._handle.evictions.change([change] if change is not None else [])
 
     def why_not_together(self, cycle: SchedulingCycle, queued: QueuedPod) -> ReserveRefusal | None:
@@ -552,7 +552,7 @@ class GangScheduler:
         """Tell a member what happened to another one; it goes back before the queue."""
         if not keeps_nomination:
             self._handle.nominations.end(queued.pod)
-        if gate.plugin.tells_others:
+        if gate.plugin.notifies_all_members:
             self._handle.attempts.tell(queued.pod, message)
         if queued.state is QueueState.IN_FLIGHT:
             self._handle.queue.postpone(queued, self._handle.clock.now_s())

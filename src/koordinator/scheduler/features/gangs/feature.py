@@ -57,11 +57,11 @@ class GangFeature(Feature):
 
     # -- events --------------------------------------------------------------------------------
 
-    def wants_bind(self, pod: Pod) -> bool:
+    def needs_own_bind_event(self, pod: Pod) -> bool:
         """Return whether the pod is a member."""
         return any(gangs.is_member(pod) for gangs in self.caches)
 
-    def heard_pod(self, pod: Pod, previous: Pod | None, *, deleted: bool) -> Sequence[str]:
+    def on_pod_event(self, pod: Pod, previous: Pod | None, *, deleted: bool) -> Sequence[str]:
         """Take in a member; return who should try to enter the queue now."""
         ready: list[str] = []
         self._shrank |= deleted
@@ -79,7 +79,7 @@ class GangFeature(Feature):
                 ready += gangs.representatives_for(pod)  # one more may be the one that fits
         return ready
 
-    def heard(self, event: WatchEvent) -> None:
+    def on_object_event(self, event: WatchEvent) -> None:
         """Take in a PodGroup of either kind or a Workload."""
         group = event.object
         if isinstance(group, SchedulingPodGroup):
@@ -116,7 +116,7 @@ class GangFeature(Feature):
         if gone or (isinstance(before, SchedulingPodGroup) and _asks_for_less(before, group)):
             queue.on_event(ClusterEvent(EVERYTHING, Action.UPDATE), now_s)  # members to spare
 
-    def heard_all(self) -> None:
+    def after_events(self) -> None:
         """Keep no places for members of a gang that is short of members by now."""
         if not self._shrank or not self._handle.watch.is_synced:
             return
@@ -127,11 +127,11 @@ class GangFeature(Feature):
                 if any(g.is_member(pod) and g.shortage(pod) for g in self.caches):
                     self._handle.nominations.end(pod)
 
-    def left_queue(self, pod: Pod, *, deleted: bool) -> None:  # noqa: ARG002 -- however it left
+    def on_left_queue(self, pod: Pod, *, deleted: bool) -> None:  # noqa: ARG002 -- however it left
         """Forget what was to be told to a pod."""
         self._reports.gone(pod.key)
 
-    def gate_answered(self, pod: Pod, gate: QueueGate | None) -> None:
+    def on_gate_result(self, pod: Pod, gate: QueueGate | None) -> None:
         """Note who is to be told why it waits before the queue."""
         self._reports.seen(pod)
         if gate is not None:
@@ -147,7 +147,7 @@ class GangFeature(Feature):
         """Return the gang group that is decided with a member."""
         return self._attempts.unit(cycle, head)
 
-    def why_refused(self, queued: QueuedPod) -> ReserveRefusal | None:
+    def explain_refusal(self, queued: QueuedPod) -> ReserveRefusal | None:
         """Return why no domain takes a member's gang; None: one does, or it needs none."""
         cycle = self._handle.cycles[queued.pod.spec.scheduler_name]
         return self._attempts.why_not_together(cycle, queued)
@@ -172,7 +172,7 @@ class GangFeature(Feature):
                     if gang is not None and gang.pod_group and gangs.may_start(queued.pod):
                         self._conditions.scheduled(gang)
 
-    def mates(self, pod: Pod) -> Sequence[str]:
+    def pods_sharing_nomination(self, pod: Pod) -> Sequence[str]:
         """Return the members of a pod's gang that need a place."""
         return [key for gangs in self.caches for key in gangs.mates(pod)]
 
@@ -182,7 +182,7 @@ class GangFeature(Feature):
             for pod in lost:
                 gangs.release(pod)
             gangs.set_representative(head)
-        return self.mates(head)
+        return self.pods_sharing_nomination(head)
 
     def released(self, assumed: Assumed) -> None:
         """Let the members that wait with one that has lost its place lose theirs."""

@@ -29,9 +29,9 @@ from koordinator.scheduler.contract import (
     Arithmetic,
     ClusterEvent,
     EventHint,
+    PluginHints,
     Profile,
     QueueingHint,
-    Speed,
 )
 from koordinator.scheduler.loop.feature import Feature
 from koordinator.scheduler.loop.handle import SchedulerHandle
@@ -52,7 +52,7 @@ from koordinator.scheduler.snapshot import Snapshot
 _POINT_OF = {
     "transform": "BeforePreFilter",
     "pre_enqueue": "PreEnqueue",
-    "loans": "AfterPreFilter",  # where Koordinator gives back what reservations hold
+    "restorable": "AfterPreFilter",  # where Koordinator gives back what reservations hold
     "prefilter": "PreFilter",
     "filter": "Filter",
     "score": "Score",
@@ -213,7 +213,7 @@ class SchedulerMetrics(Feature):
         if victims:
             self._victims.observe(victims)
 
-    def timed(self, event: WatchEvent, took_s: float) -> None:
+    def observe_event_duration(self, event: WatchEvent, took_s: float) -> None:
         """Count an event of the cluster."""
         self._event_seconds.observe(took_s, label_of(event, self.level))
 
@@ -275,9 +275,9 @@ class SchedulerMetrics(Feature):
             if name in active.has:
                 call = self._timed_call(getattr(active.plugin, name), active.name, point, profile)
                 setattr(timed, name, call)
-        if active.speed.judge is not None:
-            joint = self._timed_joint(active.speed.judge, active.name, profile)
-            timed.speed = replace(active.speed, judge=joint)
+        if active.hints.judge is not None:
+            joint = self._timed_joint(active.hints.judge, active.name, profile)
+            timed.hints = replace(active.hints, judge=joint)
         return timed
 
     def _timed_joint(
@@ -365,7 +365,7 @@ def _profile_of(queued: QueuedPod) -> str:
 class _TimedPlugin:
     """A plugin of which some methods are wrapped; it has what the plugin has."""
 
-    speed: Speed
+    hints: PluginHints
 
     def __init__(self, plugin: object) -> None:
         self._plugin = plugin

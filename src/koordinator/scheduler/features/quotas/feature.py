@@ -55,7 +55,7 @@ class JobQueueFeature(Feature):
         """The queues, and the jobs in them."""
         return self._queues.cache
 
-    def left_queue(self, pod: Pod, *, deleted: bool) -> None:
+    def on_left_queue(self, pod: Pod, *, deleted: bool) -> None:
         """Take a pod's job out of its queue, unless another pod stands for it now."""
         if deleted:
             self._queues.lost_member(pod)
@@ -72,11 +72,11 @@ class JobQueueFeature(Feature):
             return None
         return self.places.report(job)
 
-    def take_ready(self) -> Iterable[str]:
+    def take_ungated(self) -> Iterable[str]:
         """Return the pods that have newly come to the front."""
-        return self._queues.take_ready()
+        return self._queues.take_ungated()
 
-    def postponed(self, pods: Sequence[QueuedPod]) -> Sequence[QueuedPod]:
+    def send_behind_gates(self, pods: Sequence[QueuedPod]) -> Sequence[QueuedPod]:
         """Return those before whom others have come in their queues since they passed."""
         if self._queues.is_empty:
             return ()
@@ -117,12 +117,12 @@ class TerminatingPodFeature(Feature):
     def __init__(self, handle: SchedulerHandle, plugin: ElasticQuotaPlugin) -> None:
         self._terminating = TerminatingPods(handle.clock, handle.state, plugin)
 
-    def heard_pod(self, pod: Pod, previous: Pod | None, *, deleted: bool) -> Sequence[str]:  # noqa: ARG002 -- what it is now counts
+    def on_pod_event(self, pod: Pod, previous: Pod | None, *, deleted: bool) -> Sequence[str]:  # noqa: ARG002 -- what it is now counts
         """Take note of a pod that may be on its way out."""
         self._terminating.note(pod, gone=deleted)
         return ()
 
-    def heard_all(self) -> None:
+    def after_events(self) -> None:
         """Let those pods leave their quotas that are due."""
         self._terminating.step()
 

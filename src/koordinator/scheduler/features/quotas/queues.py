@@ -1,7 +1,7 @@
 """Jobs of a quota wait in its queue: which pods pass.
 
 The rules are ``scheduler.rules.job_queues``; ``queues`` keeps them in step with pods and quotas.
-A pod that is not in front stays gated, where it costs nothing, until ``take_ready`` names it.
+A pod that is not in front stays gated, where it costs nothing, until ``take_ungated`` names it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -82,7 +82,7 @@ class JobQueues:
         job = self.cache.job_of(pod.key)
         return job is None or self.cache.may_be_tried(job.id)
 
-    def take_ready(self) -> list[str]:
+    def take_ungated(self) -> list[str]:
         """Return the pods that have newly come to the front."""
         self._read_rules()
         ready, self._freed = self._freed, []

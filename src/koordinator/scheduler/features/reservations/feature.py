@@ -43,21 +43,21 @@ class ReservationFeature(Feature):
 
     # -- events --------------------------------------------------------------------------------
 
-    def takes_pod(self, kind: EventType, pod: Pod, previous: Pod | None) -> bool:
+    def consume_pod_event(self, kind: EventType, pod: Pod, previous: Pod | None) -> bool:
         """Take in a pod that holds its place for others."""
         if OPERATING_MODE not in pod.metadata.labels:
             return False
         self._put_holder(kind, pod, previous)
         return True
 
-    def heard(self, event: WatchEvent) -> None:
+    def on_object_event(self, event: WatchEvent) -> None:
         """Take in a reservation as the pod that stands for it."""
         if isinstance(event.object, Reservation):
             self._put_reservation(event, event.object)
         elif isinstance(event.object, Node) and event.type is EventType.DELETED:
             self._controller.touch_node(event.object.metadata.name)
 
-    def heard_use(self, uid: str) -> None:
+    def on_reservation_use(self, uid: str) -> None:
         """Look again at the reservation that a pod uses, or used."""
         self._controller.touch_user(uid)
 
@@ -98,7 +98,7 @@ class ReservationFeature(Feature):
 
     # -- outcomes ----------------------------------------------------------------------------
 
-    def binds_itself(self, pod: Pod) -> bool:
+    def has_own_bind(self, pod: Pod) -> bool:
         """Return whether a pod stands for a reservation, whose status is written instead."""
         return is_reserve_pod(pod.metadata)
 

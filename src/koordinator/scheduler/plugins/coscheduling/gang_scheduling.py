@@ -26,7 +26,7 @@ class GangScheduling:
     """Keeps members of gangs of Workloads gated until there are enough, and then together."""
 
     gangs: GangCache
-    tells_others: bool = True
+    notifies_all_members: bool = True
 
     def with_gates(self, gates: FeatureGates) -> "GangScheduling":
         """Return the plugin with the groups that the release has."""

@@ -32,11 +32,11 @@ from koordinator.scheduler.contract import (
     EventHint,
     Permit,
     PluginExample,
+    PluginHints,
     PluginSpec,
     QueueingHint,
     Reads,
     Refusal,
-    Speed,
 )
 from koordinator.scheduler.plugins.coscheduling.gate import gang_gate, gang_permit
 from koordinator.scheduler.plugins.coscheduling.proximity import places_by_distance, selector_of
@@ -59,9 +59,9 @@ class Coscheduling:
 
     gangs: GangCache
     preempts: bool = False
-    tells_others: bool = True  # those that are not to blame when their gang finds no room
+    notifies_all_members: bool = True  # those that are not to blame when their gang finds no room
     reads: ClassVar = Reads.CLUSTER  # of the score
-    speed: ClassVar = Speed(
+    hints: ClassVar = PluginHints(
         scores=lambda snapshot, pod: bool(selector_of(pod)) and snapshot.network.tree is not None
     )
 
@@ -71,7 +71,7 @@ class Coscheduling:
         if GANG_SCHEDULING in gates:
             defaults = replace(gangs.defaults, refs=WorkloadRefs.FIRST, level=gates.level)
             gangs = GangCache(defaults)
-        return replace(self, gangs=gangs, tells_others=GANG_PENDING_PODS_CONDITION in gates)
+        return replace(self, gangs=gangs, notifies_all_members=GANG_PENDING_PODS_CONDITION in gates)
 
     def applies(self, pod: PodClass) -> bool:
         """Return whether the pod is in a gang, or wants to be near to others."""

@@ -48,12 +48,12 @@ from koordinator.scheduler.contract import (
     ClusterEvent,
     EventHint,
     NumaAligner,
+    PluginHints,
     PluginSpec,
     QueueingHint,
     Reads,
     Refusal,
     Rejections,
-    Speed,
     Spread,
     spread_of,
 )
@@ -105,7 +105,7 @@ class DeviceShare:
         self.aligns = aligns  # whether devices come from the NUMA nodes that the pod gets
         self.aligner: NumaAligner | None = None
         self.gates = NO_GATES
-        self.speed = Speed(
+        self.hints = PluginHints(
             key=lambda pod: _KEY.of(pod, _key, pod),
             version=lambda snapshot: snapshot.objects.version(ConfigMap),
             filters=self._filters,
@@ -118,7 +118,7 @@ class DeviceShare:
         self.gates = gates
         return self
 
-    def meet(self, plugins: Sequence[Any]) -> None:
+    def setup(self, plugins: Sequence[Any]) -> None:
         """Learn which other plugins the profile has."""
         self.aligner = next((p for p in plugins if isinstance(p, NumaAligner)), None)
 
@@ -172,7 +172,7 @@ class DeviceShare:
         claimed = self.templates.claim(view, pod)
         return to_repair(view, claimed.claim) if isinstance(claimed, ClaimEntry) else ""
 
-    def smaller(self, view: Snapshot, pod: PodClass) -> list[dict[str, int]]:
+    def reduced_requests(self, view: Snapshot, pod: PodClass) -> list[dict[str, int]]:
         """Return requests for fewer devices."""
         claimed = self.templates.claim(view, pod)
         if not isinstance(claimed, ClaimEntry):
@@ -180,7 +180,7 @@ class DeviceShare:
         names = view.resources
         return fewer_devices(view, claimed.claim, {names[c]: n for c, n in pod.demand})
 
-    def size(self, view: Snapshot, pod: PodClass) -> str:
+    def required_size(self, view: Snapshot, pod: PodClass) -> str:
         claimed = self.templates.claim(view, pod)
         return size_in_words(view, claimed.claim) if isinstance(claimed, ClaimEntry) else ""
 
@@ -343,7 +343,7 @@ class DeviceShare:
 def _first(node: Snapshot) -> First:
     """Return the devices that are kept for the pod, which it takes before others."""
     found: dict[DeviceType, frozenset[int]] = {}
-    for hold in node.borrowed:
+    for hold in node.restored:
         for kind, devices in hold.left.devices.items():
             minors = frozenset(device.minor for device in devices)
             found[kind] = found.get(kind, frozenset()) | minors

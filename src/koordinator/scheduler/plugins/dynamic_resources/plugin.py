@@ -43,11 +43,11 @@ from koordinator.scheduler.contract import (
     AllocationResult,
     Permit,
     PluginExample,
+    PluginHints,
     PluginSpec,
     Reads,
     Refusal,
     Rejections,
-    Speed,
     spread_of,
 )
 from koordinator.scheduler.plugins.dynamic_resources.changes import (
@@ -167,8 +167,8 @@ class DynamicResources:
         return text, bool(text)
 
     @property
-    def speed(self) -> Speed:
-        return Speed(filters=self._concerns, scores=self._scores)
+    def hints(self) -> PluginHints:
+        return PluginHints(filters=self._concerns, scores=self._scores)
 
     def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
         claims = read_claims(snapshot, pod)
@@ -336,7 +336,7 @@ class DynamicResources:
             waits |= not answer
         return Permit(wait_s=self.binding_timeout_s) if waits else Permit()
 
-    def left_behind(self, snapshot: Snapshot, pod: PodClass) -> ObjectChange | None:
+    def cleanup_before_retry(self, snapshot: Snapshot, pod: PodClass) -> ObjectChange | None:
         """Return the deletion of a claim that an earlier attempt made for extended resources."""
         key = snapshot.extended.claims.get(pod.uid) if self.extended and pod.uid else None
         return deletion(key, pod.uid) if key is not None else None
@@ -351,7 +351,7 @@ class DynamicResources:
         claims = read_claims(snapshot, pod)
         if isinstance(claims, Refusal):
             return self._nothing_done(NOTHING_TO_FREE)
-        left = self.left_behind(snapshot, pod)
+        left = self.cleanup_before_retry(snapshot, pod)
         if left is not None:
             return PostFilterResult(DELETED, changes=(left,))
         codes, _ = self._judge(snapshot, pod, claims)

@@ -15,7 +15,7 @@ from koordinator.domain.quota import (
 from koordinator.domain.quota.amounts import add, exceeded
 from koordinator.scheduler.contract import Refusal
 from koordinator.scheduler.plugins.elastic_quota.ledger import as_quota_pod
-from koordinator.scheduler.post_filter import Lack
+from koordinator.scheduler.post_filter import Shortfall
 from koordinator.scheduler.snapshot import PlacedPod, PodClass
 
 PROTECTED = "Insufficient non-preemptible quotas even without victims"
@@ -57,7 +57,7 @@ class JobInQuotas:
         """The quotas concerned."""
         return frozenset(self._asked)
 
-    def lack(self) -> Lack | Refusal | None:
+    def shortfall(self) -> Shortfall | Refusal | None:
         """Return what the quotas and, if they are checked, their ancestors lack."""
         missing: dict[str, int] = {}
         lacking: set[str] = set()
@@ -77,7 +77,7 @@ class JobInQuotas:
         def allows(placed: PlacedPod) -> bool:
             return self._trees.quota_of(placed.key) in lacking and self.allows(placed)
 
-        return Lack(missing, allows, self._frees)
+        return Shortfall(missing, allows, self._frees)
 
     def allows(self, placed: PlacedPod) -> bool:
         """Return whether a pod may be evicted for the members of its quota."""

@@ -36,14 +36,14 @@ from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.contract import (
     Action,
     EventHint,
+    PluginHints,
     PluginSpec,
     Refusal,
-    Speed,
 )
 from koordinator.scheduler.diagnosis import did_you_mean
 from koordinator.scheduler.plugins.elastic_quota.job import JobInQuotas
 from koordinator.scheduler.plugins.elastic_quota.ledger import QuotaLedger, as_quota_pod
-from koordinator.scheduler.post_filter import Attempt, Lack, PostFilterResult
+from koordinator.scheduler.post_filter import Attempt, PostFilterResult, Shortfall
 from koordinator.scheduler.preemption import (
     NOT_HELPFUL,
     PreemptionCandidate,
@@ -86,8 +86,8 @@ class ElasticQuotaPlugin:
         return QuotaHooks([(key, make(key, args, trees)) for key, args, make in self.hooks])
 
     @property
-    def speed(self) -> Speed:
-        return Speed(key=self._key, version=self._version)
+    def hints(self) -> PluginHints:
+        return PluginHints(key=self._key, version=self._version)
 
     def _version(self, snapshot: Snapshot) -> Hashable:
         """Grows when a pod that was refused could have been given room."""
@@ -150,7 +150,7 @@ class ElasticQuotaPlugin:
         return f"quota {asked.quota_label}, which its label names, does not exist{hint}"
 
     @contextmanager
-    def relaxed(self, snapshot: Snapshot, pod: PodClass) -> Iterator[str]:
+    def relaxed_limits(self, snapshot: Snapshot, pod: PodClass) -> Iterator[str]:
         """Raise the maximums of its quota, within the context; yield the text of the remedy."""
         ledger = self.ledger(snapshot)
         trees, asked = ledger.trees, ledger.quota_pod(pod)
@@ -171,10 +171,10 @@ class ElasticQuotaPlugin:
         most = min(how_many(ledger.trees.tree_of(name), name, asked, self.admission), most)
         return ledger.hooks.how_many(name, asked, most) if self.hooks else most
 
-    def lack(self, snapshot: Snapshot, pods: Sequence[PodClass]) -> Lack | Refusal | None:
+    def shortfall(self, snapshot: Snapshot, pods: Sequence[PodClass]) -> Shortfall | Refusal | None:
         """Return what pods of the same quotas must free before all these are accepted."""
         trees = self.ledger(snapshot).trees
-        return self._in_quotas(trees, pods).lack()
+        return self._in_quotas(trees, pods).shortfall()
 
     def postfilter(self, attempt: Attempt) -> PostFilterResult:
         """Make room at the expense of less important pods of the same quota."""

@@ -258,7 +258,7 @@ def policy_at(row: int, view: Snapshot, asked: NumaRequirements) -> NumaTopology
 def kept_at(node: Snapshot) -> Reusable:
     """Return the free CPUs on the one row of a view that are kept for the pod."""
     kept = 0
-    for hold in node.borrowed:
+    for hold in node.restored:
         kept |= hold.left.numa.cpus if hold.left.numa is not None else 0
     if not kept:
         return NOTHING

@@ -22,11 +22,11 @@ from koordinator.scheduler.contract import (
     EventHint,
     NumaHintProvider,
     PluginExample,
+    PluginHints,
     PluginSpec,
     Reads,
     Refusal,
     Rejections,
-    Speed,
 )
 from koordinator.scheduler.plugins.node_numa_resource.alignment import (
     AlignmentSettings,
@@ -75,19 +75,19 @@ class NodeNumaResource:
         self._rows: Memo[AlignedScores] = Memo()
         self._row: Memo[NumaPlacement | tuple[str, ...]] = Memo()
         self._versions: tuple[Callable[[Snapshot], Hashable], ...] = ()  # of the providers
-        self.speed = Speed(
+        self.hints = PluginHints(
             key=lambda pod: _KEY.of(pod, _key, pod),
             filters=self._filters,
             scores=self._scores,
             formula=self._formula,
-            moves_sums_only=self._moves_sums_only,
+            changes_amounts_only=self._moves_sums_only,
         )
 
-    def meet(self, plugins: Sequence[Any]) -> None:
+    def setup(self, plugins: Sequence[Any]) -> None:
         """Learn which other plugins of the profile have a say about NUMA nodes."""
         providers = [plugin for plugin in plugins if isinstance(plugin, NumaHintProvider)]
         self.settings = replace(self.settings, providers=tuple(providers))
-        self._versions = tuple(p.speed.version for p in providers if p.speed.version is not None)
+        self._versions = tuple(p.hints.version for p in providers if p.hints.version is not None)
 
     # -- which nodes -------------------------------------------------------------------------
 
@@ -127,12 +127,12 @@ class NodeNumaResource:
         asked = self._asked(view, pod)
         return numa_in_words(view, asked) if isinstance(asked, NumaRequirements) else ""
 
-    def smaller(self, view: Snapshot, pod: PodClass) -> list[dict[str, int]]:
+    def reduced_requests(self, view: Snapshot, pod: PodClass) -> list[dict[str, int]]:
         """Return what the NUMA nodes have left, the one with the most CPU first."""
         asked = self._asked(view, pod)
         return smaller_for_numa(view, asked) if isinstance(asked, NumaRequirements) else []
 
-    def size(self, view: Snapshot, pod: PodClass) -> str:
+    def required_size(self, view: Snapshot, pod: PodClass) -> str:
         asked = self._asked(view, pod)
         return size_for_numa(view, asked) if isinstance(asked, NumaRequirements) else ""
 
@@ -250,7 +250,7 @@ class NodeNumaResource:
             return NumaPlacement(0)
         # What was found when nodes were compared is not what a reservation leaves, once one is
         # nominated.
-        is_same = node.nominated is None and not node.borrowed
+        is_same = node.nominated is None and not node.restored
         if policy is not NumaTopologyPolicy.BEST_EFFORT and is_same:
             known = asked.known_zones.at(node, self._version(node), row)
             if known is not None:

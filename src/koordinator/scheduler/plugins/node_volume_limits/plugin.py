@@ -23,11 +23,11 @@ from koordinator.scheduler.contract import (
     EventHint,
     NoArgs,
     PluginExample,
+    PluginHints,
     PluginSpec,
     QueueingHint,
     Reads,
     Rejections,
-    Speed,
 )
 from koordinator.scheduler.plugins.node_volume_limits.attached_volumes import attached_volumes
 from koordinator.scheduler.plugins.node_volume_limits.volumes import (
@@ -57,7 +57,7 @@ class NodeVolumeLimits:
     only_if_told: bool = True  # by the driver's CSIDriver
 
     reads: ClassVar = Reads.CLUSTER
-    speed: ClassVar = Speed(filters=lambda _snapshot, pod: bool(countable(pod)))
+    hints: ClassVar = PluginHints(filters=lambda _snapshot, pod: bool(countable(pod)))
 
     def with_gates(self, gates: FeatureGates) -> "NodeVolumeLimits":
         """Keep pods off nodes without their driver, with the gate; from 1.37 on drivers opt in."""

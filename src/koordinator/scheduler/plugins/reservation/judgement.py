@@ -42,7 +42,10 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Judges nodes with loans for one class of pods; ``parts`` are plugins for parts of nodes."""
+    """Judge of nodes with restorable holds for one class of pods.
+
+    ``parts`` are the plugins that allocate parts of nodes.
+    """
 
     snapshot: Snapshot
     pod: PodClass
@@ -132,7 +135,7 @@ class Judge:
         there, taken = snapshot.allocatable[place], snapshot.requested[place]
         free = {column: there.item(column) - taken.item(column) for column, _ in self.pod.demand}
         for hold in holds:
-            if hold.lent:
+            if hold.restored:
                 for column, amount in hold.left.demand:
                     if column != PODS_COLUMN and column in free:
                         free[column] -= amount
@@ -146,17 +149,17 @@ class Judge:
     ) -> tuple[str, ...]:
         """Return why devices, CPUs or NUMA nodes don't do with this hold only, or none.
 
-        Where it is ``alone`` and lent, the filters of these plugins have said so already.
+        Where it is ``alone`` and restored, the filters of these plugins have said so already.
         """
         restricted = hold is not None and hold.offer.is_restricted and hold.has_parts
-        if not self.parts or (alone and hold is not None and hold.lent and not restricted):
+        if not self.parts or (alone and hold is not None and hold.restored and not restricted):
             return ()
         view = self.snapshot[np.array([place])]
-        lent = () if hold is None else (hold,)
+        restored = () if hold is None else (hold,)
         found: list[str] = []
-        with view.lending_only(*lent, restricted=restricted):
+        with view.restoring_only(*restored, restricted=restricted):
             for plugin in self.parts:
-                if plugin.speed.filters(view, self.pod):
+                if plugin.hints.filters(view, self.pod):
                     rejections = plugin.filter(view, self.pod)
                     code = int(rejections.codes[0])
                     if code and rejections.explain is not None:

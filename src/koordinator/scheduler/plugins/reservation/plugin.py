@@ -30,12 +30,12 @@ from koordinator.scheduler.contract import (
     NumaAligner,
     NumaHintProvider,
     PluginExample,
+    PluginHints,
     PluginSpec,
     Reads,
     Refusal,
     Rejections,
     Shortlist,
-    Speed,
     spread_of,
 )
 from koordinator.scheduler.plugins.reservation.judgement import Judge, Judgement
@@ -55,11 +55,11 @@ from koordinator.scheduler.preemption import preempt
 from koordinator.scheduler.rules.reservations.fit import IgnoredResources
 from koordinator.scheduler.rules.reservations.offer import AllocatePolicy
 from koordinator.scheduler.snapshot import (
-    Loans,
     PlacedPod,
     PodAllocation,
     PodClass,
     ResourceAxis,
+    RestorableHolds,
     Snapshot,
 )
 
@@ -88,20 +88,20 @@ class Reservations:
         self._usable_by_owners: Memo[Known | None] = Memo()  # of pods that may not ignore them
         self._planned: Memo[dict[int, PreAllocationPlan]] = Memo()
         self._judgements: Memo[dict[int, Judgement]] = Memo()
-        self.speed = Speed(filters=self._filters, scores=self._scores)
+        self.hints = PluginHints(filters=self._filters, scores=self._scores)
 
     def with_gates(self, gates: FeatureGates) -> "Reservations":
         """Take over which feature gates are on."""
         self.gates = gates
         return self
 
-    def meet(self, plugins: Sequence[Any]) -> None:
+    def setup(self, plugins: Sequence[Any]) -> None:
         """Learn which other plugins the profile has."""
         self.parts = tuple(p for p in plugins if isinstance(p, NumaHintProvider | NumaAligner))
 
     # -- what a pod may use ------------------------------------------------------------------
 
-    def loans(self, snapshot: Snapshot, pod: PodClass) -> Loans | None:
+    def restorable(self, snapshot: Snapshot, pod: PodClass) -> RestorableHolds | None:
         known = self._known(snapshot, pod)
         if isinstance(known, UsableHolds):
             return known.refresh(snapshot, pod)
@@ -156,15 +156,15 @@ class Reservations:
             return known.refusal or (None if nodes is None else Shortlist(nodes))
         if known is None or not self._is_required(known):
             return None
-        if snapshot.loans is None:
+        if snapshot.restorable is None:
             return Refusal(NO_MATCH)
         if known.nodes is None:
             names = snapshot.cluster.node_names
-            known.nodes = frozenset(names[row] for row in snapshot.loans.on_row)
+            known.nodes = frozenset(names[row] for row in snapshot.restorable.on_row)
         return Shortlist(known.nodes)
 
     def _filters(self, snapshot: Snapshot, pod: PodClass) -> bool:
-        if snapshot.loans is not None or reserves(pod):
+        if snapshot.restorable is not None or reserves(pod):
             return True
         return self._is_required(self._known(snapshot, pod))
 
@@ -223,8 +223,8 @@ class Reservations:
         self, snapshot: Snapshot, pod: PodClass, known: PreAllocation
     ) -> dict[int, PreAllocationPlan]:
         """Return what comes of the rows that it judges, by place in the view."""
-        loans = snapshot.loans
-        on_row = loans.on_row if loans is not None else {}
+        restorable = snapshot.restorable
+        on_row = restorable.on_row if restorable is not None else {}
 
         def plan() -> dict[int, PreAllocationPlan]:
             rows = snapshot.row_numbers.tolist()
@@ -238,17 +238,17 @@ class Reservations:
     def _judged(
         self, snapshot: Snapshot, pod: PodClass, known: UsableHolds
     ) -> dict[int, Judgement]:
-        """Return what came of the rows with loans, by place in the view.
+        """Return what came of the rows with restorable holds, by place in the view.
 
         To a pod that ignores what is reserved, each of them is as good as a free node.
         """
-        loans, ignores = snapshot.loans, known.asking.selector.ignores
-        if loans is None:
+        restorable, ignores = snapshot.restorable, known.asking.selector.ignores
+        if restorable is None:
             return {}
 
         def judge_rows() -> dict[int, Judgement]:
             judge = self._judge(snapshot, pod, known)
-            on_row = loans.on_row
+            on_row = restorable.on_row
 
             def at(place: int, row: int) -> Judgement:
                 return Judgement() if ignores else judge.at(place, on_row[row].values())
@@ -268,7 +268,7 @@ class Reservations:
     def _scores(self, snapshot: Snapshot, pod: PodClass) -> bool:
         known = self._known(snapshot, pod)
         ignores = isinstance(known, UsableHolds) and known.asking.selector.ignores
-        return snapshot.loans is not None and not ignores
+        return snapshot.restorable is not None and not ignores
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         """Return ``(n,)``: how full the reservation would be, or its order label.
@@ -308,14 +308,14 @@ class Reservations:
 
     def nominate(self, node: Snapshot, pod: PodClass) -> Nomination | Refusal:
         known = self._known(node, pod)
-        loans, row = node.loans, int(node.row_numbers[0])
+        restorable, row = node.restorable, int(node.row_numbers[0])
         if isinstance(known, PreAllocation):
             taken = self._plans(node, pod, known).get(0, PreAllocationPlan()).taken
-            return Nomination(lent=taken, first=taken)
-        if not isinstance(known, UsableHolds) or loans is None:
+            return Nomination(restored=taken, first=taken)
+        if not isinstance(known, UsableHolds) or restorable is None:
             return Nomination()
         if known.asking.selector.ignores:
-            return Nomination(lent=tuple(loans.at(row)))
+            return Nomination(restored=tuple(restorable.at(row)))
         judgement = self._judged(node, pod, known).get(0)
         if judgement is not None and judgement.fitting:
             hold = self._judge(node, pod, known).best(judgement.fitting)
@@ -327,7 +327,7 @@ class Reservations:
     def reserve(self, node: Snapshot, pod: PodClass, _wish: IntArray | None) -> AllocationResult:
         """Note on the pod which reservation it uses, or for a reservation which pods do."""
         if isinstance(self._known(node, pod), PreAllocation):
-            pods = tuple(hold.placed.pod for hold in node.borrowed)
+            pods = tuple(hold.placed.pod for hold in node.restored)
             if not pods:
                 return AllocationResult()
             uids = frozenset(each.metadata.uid for each in pods)
@@ -365,9 +365,9 @@ class Reservations:
         snapshot, pod = attempt.what_if.snapshot, attempt.pod_class
         return self._told(snapshot, pod, lambda row: attempt.what_if.why_not(pod, row, ()))
 
-    def lacking(self, view: Snapshot, pod: PodClass) -> dict[str, int] | None:
-        known, loans = self._known(view, pod), view.loans
-        here = tuple(loans.at(int(view.row_numbers[0]))) if loans is not None else ()
+    def node_shortfall(self, view: Snapshot, pod: PodClass) -> dict[str, int] | None:
+        known, restorable = self._known(view, pod), view.restorable
+        here = tuple(restorable.at(int(view.row_numbers[0]))) if restorable is not None else ()
         if not here or not isinstance(known, UsableHolds) or known.asking.selector.ignores:
             return None
         return self._judge(view, pod, known).lacking(0, here)
@@ -383,8 +383,8 @@ class Reservations:
         """Say which reservation there is, or that the pod could do without one."""
         if AFFINITY.key not in it.metadata.annotations:
             return []
-        found, loans = [], view.cluster.loans
-        here = loans.at(int(view.row_numbers[0])) if loans is not None else ()
+        found, restorable = [], view.cluster.restorable
+        here = restorable.at(int(view.row_numbers[0])) if restorable is not None else ()
         for hold in here:
             named = AFFINITY.entry(ReservationAffinity(name=hold.offer.name))
             text = f"let its reservation affinity name {hold.offer.name}: {_one(named)}"

@@ -53,9 +53,9 @@ from koordinator.scheduler.rules.reservations.owners import (
 )
 from koordinator.scheduler.snapshot import (
     Hold,
-    Loans,
     PlacedPod,
     PodClass,
+    RestorableHolds,
     Snapshot,
     standing_hold,
 )
@@ -85,7 +85,7 @@ class PreAllocation:
     is_required: bool
     parts: Sequence[Any]  # plugins for parts of nodes
     is_strict: bool = False  # takes over owners in the namespaces that it names only
-    loans: Loans = field(default_factory=Loans)
+    restorable: RestorableHolds = field(default_factory=RestorableHolds)
     _position: int = -1
 
     @staticmethod
@@ -140,15 +140,15 @@ class PreAllocation:
         if not self.is_required:
             return None
         names = snapshot.cluster.node_names
-        return frozenset(names[row] for row in self.loans.on_row)
+        return frozenset(names[row] for row in self.restorable.on_row)
 
     # -- candidates --------------------------------------------------------------------------
 
-    def refresh(self, snapshot: Snapshot) -> Loans | None:
-        """Return the pods that may be taken over, as loans; None if there are none."""
+    def refresh(self, snapshot: Snapshot) -> RestorableHolds | None:
+        """Return the pods that may be taken over, as restorable holds; None if there are none."""
         _, position = snapshot.rows_since(-1)
         if position != self._position:
-            self._position, self.loans = position, Loans()
+            self._position, self.restorable = position, RestorableHolds()
             if self.refusal is None:
                 pods = snapshot.pods.values()
                 gone = {uid for placed in pods for uid in placed.pod_allocation.takes_over}
@@ -158,8 +158,8 @@ class PreAllocation:
                     if self._is_candidate(snapshot, placed) and placed.pod.metadata.uid not in gone
                 ]
                 for number, placed in enumerate(sorted(found, key=self._rank), 1):
-                    self.loans.add(standing_hold(placed, self.offer, -number))
-        return self.loans if len(self.loans) else None
+                    self.restorable.add(standing_hold(placed, self.offer, -number))
+        return self.restorable if len(self.restorable) else None
 
     def _is_candidate(self, snapshot: Snapshot, placed: PlacedPod) -> bool:
         if (
@@ -221,7 +221,7 @@ class PreAllocation:
     def at(
         self, snapshot: Snapshot, place: int, candidates: Iterable[Hold], pod: PodClass
     ) -> PreAllocationPlan:
-        """Return what comes of a row of the snapshot with these candidates, all of them lent."""
+        """Return the plan for a row of the snapshot with these candidates, all of them restored."""
         candidates = tuple(candidates)
         if self.is_required and not candidates:
             return PreAllocationPlan(reasons=(NO_CANDIDATES,))
@@ -232,10 +232,10 @@ class PreAllocation:
                 return ()  # the plugins for parts have seen what there is
             return short_of_parts(snapshot[np.array([place])], pod, taken, self.parts)
 
-        bare = tuple(f"Insufficient {n} by node" for n in sorted(self._short(free)))
-        bare = bare or (() if self.is_required else short_with())
+        without_victims = tuple(f"Insufficient {n} by node" for n in sorted(self._short(free)))
+        without_victims = without_victims or (() if self.is_required else short_with())
         prefers_none = self.args.pre_allocation_config.prefer_no_pre_allocated_pods
-        if not self.is_required and not bare and (prefers_none or not candidates):
+        if not self.is_required and not without_victims and (prefers_none or not candidates):
             return PreAllocationPlan()
         taken, short, reasons = self._select(free, candidates, short_with)
         if taken:
@@ -243,7 +243,7 @@ class PreAllocation:
         by_node = tuple(f"Insufficient {name} by node" for name in sorted(short))
         if self.is_required:
             return PreAllocationPlan(reasons=(*by_node, *reasons) or (NOT_ENOUGH,))
-        return PreAllocationPlan(reasons=by_node or bare)
+        return PreAllocationPlan(reasons=by_node or without_victims)
 
     def _select(
         self,
@@ -312,7 +312,7 @@ def _free(
     rest = snapshot.allocatable[place, columns] - snapshot.requested[place, columns]
     free = dict(zip(columns.tolist(), rest.tolist(), strict=True))
     for hold in candidates:
-        for column, amount in hold.left.demand if hold.lent else ():
+        for column, amount in hold.left.demand if hold.restored else ():
             if column in free:
                 free[column] -= amount
     return {names[column]: amount for column, amount in free.items()}

@@ -17,9 +17,9 @@ def short_of_parts(
     give them out.
     """
     allocation, view = NOTHING, node.nominating(None, tuple(taken))
-    with node.lending_only(*taken):
+    with node.restoring_only(*taken):
         for plugin in parts:
-            if plugin.speed.filters(view, pod):
+            if plugin.hints.filters(view, pod):
                 part = plugin.reserve(view, pod, None)
                 if isinstance(part, Refusal):
                     return (part.reason,)

@@ -14,7 +14,7 @@ from koordinator.scheduler.rules.reservations.match import (
     read_reservation_selector,
 )
 from koordinator.scheduler.rules.reservations.owners import OwnerCandidate
-from koordinator.scheduler.snapshot import Hold, Loans, PodClass, Snapshot
+from koordinator.scheduler.snapshot import Hold, PodClass, RestorableHolds, Snapshot
 from koordinator.scheduler.snapshot.selection import matches_required
 
 
@@ -49,34 +49,34 @@ class UsableHolds:
 
     asking: ReservationRequester
     omits_node_labels: bool  # terms look at the labels of reservations only
-    loans: Loans = field(default_factory=Loans)
-    nodes: frozenset[str] | None = None  # the nodes with loans; None: to be found out
+    restorable: RestorableHolds = field(default_factory=RestorableHolds)
+    nodes: frozenset[str] | None = None  # the nodes with restorable holds; None: to be found out
     _position: int = -1  # in the log of holds
     _node_version: Hashable = None
 
-    def refresh(self, snapshot: Snapshot, pod: PodClass) -> Loans | None:
-        """Take in what has changed; return the loans, None if there are none."""
+    def refresh(self, snapshot: Snapshot, pod: PodClass) -> RestorableHolds | None:
+        """Take in what has changed; return the restorable holds, None if there are none."""
         table, version = snapshot.holds, snapshot.node_version
         if self._position == table.log.position and self._node_version == version:
-            return self.loans if len(self.loans) else None
+            return self.restorable if len(self.restorable) else None
         slots = table.log.since(self._position) if self._position >= 0 else None
         if slots is None or self._node_version != version:
-            self.loans = Loans()
+            self.restorable = RestorableHolds()
             for hold in self._candidates(snapshot):
                 self._take_in(snapshot, pod, hold)
         else:
             for slot in dict.fromkeys(slots.tolist()):
-                self.loans.discard(slot)
+                self.restorable.discard(slot)
                 hold = table.slots[slot]
                 if hold is not None:
                     self._take_in(snapshot, pod, hold)
         self.nodes = None
         self._position, self._node_version = table.log.position, version
-        return self.loans if len(self.loans) else None
+        return self.restorable if len(self.restorable) else None
 
     def _take_in(self, snapshot: Snapshot, pod: PodClass, hold: Hold) -> None:
         if hold.is_usable and self.verdict(snapshot, pod, hold) in TAKEN:
-            self.loans.add(hold)
+            self.restorable.add(hold)
 
     def verdict(self, snapshot: Snapshot, pod: PodClass, hold: Hold) -> MatchResult:
         """Return whether such pods may use a hold; where they may not run they own nothing."""

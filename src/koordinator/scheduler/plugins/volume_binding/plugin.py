@@ -24,11 +24,11 @@ from koordinator.scheduler.contract import (
     AllocationResult,
     Permit,
     PluginExample,
+    PluginHints,
     PluginSpec,
     Reads,
     Refusal,
     Rejections,
-    Speed,
 )
 from koordinator.scheduler.diagnosis import reasons_of
 from koordinator.scheduler.plugins.volume_binding.capacity_score import score
@@ -74,8 +74,8 @@ class VolumeBinding:
         return has_claims(pod)
 
     @property
-    def speed(self) -> Speed:
-        return Speed(filters=lambda _snapshot, pod: has_claims(pod), scores=self._scores)
+    def hints(self) -> PluginHints:
+        return PluginHints(filters=lambda _snapshot, pod: has_claims(pod), scores=self._scores)
 
     def _scores(self, snapshot: Snapshot, pod: PodClass) -> bool:
         if self.curve is None or not has_claims(pod):

@@ -25,13 +25,13 @@ def _always(_snapshot: Snapshot, _pod: PodClass) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Speed:
+class PluginHints:
     """What exists for throughput alone: without it the outcome is the same, and comes later.
 
-    For ``Reads.NODE``, ``USAGE`` and ``PLACED`` every row stands alone
-    (``filter(s[rows]) == filter(s)[rows]``), and ``filters`` and ``scores`` look at the pod, the
-    traits of the cluster (``Snapshot.traits``) and whether the pod has loans only: this is what
-    makes results cacheable row by row.
+    For ``Reads.NODE``, ``USAGE`` and ``PLACED`` each row is independent of the others
+    (``filter(s[rows]) == filter(s)[rows]``).  ``filters`` and ``scores`` depend only on the pod, on
+    the traits of the cluster (``Snapshot.traits``) and on whether the pod has restorable holds.
+    Both rules make results cacheable row by row.
     """
 
     #: the part of the pod class that a node-local plugin reads; by default all of it
@@ -45,7 +45,7 @@ class Speed:
     #: columns and amounts: ``filter`` rejects where one is more than is free
     compares: Callable[[PodClass], tuple[IntArray, IntArray]] | None = None
     #: whether ``filter`` rejects such pods elsewhere, too; by default it does not
-    rejects_more: Callable[[PodClass], bool] | None = None
+    rejects_otherwise: Callable[[PodClass], bool] | None = None
     #: what ``score`` computes, if that is arithmetic on amounts and no more; may look at what
     #: ``scores`` may look at
     formula: Callable[[Snapshot, PodClass], Formula | None] | None = None
@@ -54,11 +54,11 @@ class Speed:
     judge: Callable[[Snapshot, PodClass, int, BoolArray, IntArray], None] | None = None
     #: whether placing such a pod changes nothing but amounts and pod counts here; by default where
     #: the plugin does not read ``PLACED`` and reserves nothing for the pod
-    moves_sums_only: Callable[[Snapshot, PodClass], bool] | None = None
+    changes_amounts_only: Callable[[Snapshot, PodClass], bool] | None = None
     #: which raw score ``normalize`` makes the highest, if it does what ``spread_of`` does
     spread: Spread | None = None
 
-    def own(self) -> dict[str, object]:
-        """Return what differs from a plugin that says nothing, by name."""
-        said = {field.name: (getattr(self, field.name), field.default) for field in fields(self)}
-        return {name: value for name, (value, default) in said.items() if value is not default}
+    def overrides(self) -> dict[str, object]:
+        """Return the hints that differ from their defaults, by name."""
+        hints = {field.name: (getattr(self, field.name), field.default) for field in fields(self)}
+        return {name: value for name, (value, default) in hints.items() if value is not default}

@@ -1,7 +1,10 @@
-"""The holds that pods of one class may use, and the world in which they are free.
+"""Holds that pods of one class may use, and their restore while nodes are evaluated for such pods.
 
-While holds are lent, the state is as if they were not there; nothing is logged, because nothing has
-changed when they are back.  Who judges nodes for a pod does it under ``lending``.
+A restored hold is taken out of the sums of the state, so that its room counts as free.  Nothing is
+logged, because the state is the same again after the restore is undone.  Callers evaluate the nodes
+for a pod within ``restoring``.
+
+Source: koordinator pkg/scheduler/plugins/reservation/transformer.go (RestoreReservation).
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,7 +20,7 @@ from koordinator.scheduler.snapshot.holds import Hold
 from koordinator.scheduler.snapshot.state import ClusterState
 
 
-class Loans:
+class RestorableHolds:
     """Holds by slot and row.  Kept with a class of pods by the plugin that matches them."""
 
     def __init__(self) -> None:
@@ -61,45 +64,45 @@ class Loans:
 
 
 @contextmanager
-def lending(state: ClusterState, holds: Iterable[Hold]) -> Iterator[None]:
-    """Let some holds be free; what is lent already stays so."""
-    lent = [hold for hold in holds if not hold.lent]
-    for hold in lent:
-        state.lend(hold)
+def restoring(state: ClusterState, holds: Iterable[Hold]) -> Iterator[None]:
+    """Restore some holds; those that are restored already are left unchanged."""
+    restored = [hold for hold in holds if not hold.restored]
+    for hold in restored:
+        state.restore(hold)
     try:
         yield
     finally:
-        for hold in lent:
-            state.take_back(hold)
+        for hold in restored:
+            state.undo_restore(hold)
 
 
 @contextmanager
-def lending_only(
+def restoring_only(
     state: ClusterState,
     row: int,
     holds: Iterable[Hold],
-    loans: Loans | None,
+    restorable: RestorableHolds | None,
     *,
     restricted: bool = False,
 ) -> Iterator[None]:
-    """Let just these holds of a row be free, and none of the others, be they in ``loans`` only.
+    """Restore these holds of a row and no others; undo other restores of the row meanwhile.
 
-    ``restricted``: of the kinds of devices that the holds have nothing else is free, nor CPUs and
-    amounts of NUMA nodes if they have such.
+    ``restricted``: devices of the kinds that the holds contain are available from the holds alone,
+    and so are CPUs and amounts of NUMA nodes if the holds contain them.
     """
     free = list(holds)
     wanted = {hold.slot for hold in free}
     here = {hold.slot: hold for hold in state.holds.on_row.get(row, {}).values()}
-    here |= {hold.slot: hold for hold in loans.at(row)} if loans is not None else {}
-    back = [hold for hold in here.values() if hold.lent and hold.slot not in wanted]
+    here |= {hold.slot: hold for hold in restorable.at(row)} if restorable is not None else {}
+    back = [hold for hold in here.values() if hold.restored and hold.slot not in wanted]
     for hold in back:
-        state.take_back(hold)
+        state.undo_restore(hold)
     try:
-        with lending(state, free), _fenced(state, free if restricted else ()):
+        with restoring(state, free), _fenced(state, free if restricted else ()):
             yield
     finally:
         for hold in back:
-            state.lend(hold)
+            state.restore(hold)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ KindT = TypeVar("KindT", bound=KubeObject)
 _FIRST_AGAIN_S, _LAST_AGAIN_S = 1.0, 300.0
 
 
-class FaultyObjects:
+class Quarantine:
     """Objects that could not be taken in: as if they weren't there, tried again now and then.
 
     ``handle`` takes in events; ``leave_out`` takes out of the state what of an object is in it.
@@ -66,6 +66,6 @@ class FaultyObjects:
         return min((due_s for _, due_s, _ in self.events.values()), default=None)
 
 
-def bare(obj: KindT) -> KindT:
+def stripped(obj: KindT) -> KindT:
     """Return an object without what its writer may say freely: labels and annotations."""
     return structs.replace(obj, metadata=structs.replace(obj.metadata, labels={}, annotations={}))
