@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.unit.domain.colocation.nodes import amounts, metric
 from tests.unit.manager.configuration.test_checks import config
+from tests.unit.manager.node_resources.nodes import amounts, metric
 
 from koordinator.api.annotations.node import ORIGIN_EXTENDED_ALLOCATABLE
 from koordinator.api.codec import decode, to_manifest

@@ -12,13 +12,13 @@ from koordinator.api.node_metric import NodeMetric
 from koordinator.api.node_slo import NodeSlo
 from koordinator.api.queue_unit import Queue, QueueUnit
 from koordinator.cluster.memory.server import MemoryCluster
-from koordinator.domain.queue_units.kinds import BATCH_JOB
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import NotFoundError
 from koordinator.manager.app import PROFILE_CONTROLLER, Manager, ManagerOptions
-from koordinator.manager.controllers.queue_units import QueueUnitOptions
 from koordinator.manager.lookups import WatchLookup
 from koordinator.manager.metrics import ManagerMetrics
+from koordinator.manager.queue_units.controller import QueueUnitOptions
+from koordinator.manager.queue_units.kinds import BATCH_JOB
 from koordinator.manager.switches import Controller
 
 SIGS = "scheduling.sigs.k8s.io/v1alpha1"

@@ -7,7 +7,7 @@ import yaml
 from typer.testing import CliRunner
 
 from koordinator.cli.main import app
-from koordinator.domain.queue_units.kinds import JOB_KINDS
+from koordinator.manager.queue_units.kinds import JOB_KINDS
 
 PAGE = (Path(__file__).parents[2] / "docs/how-to/hold-jobs-back.md").read_text("utf-8")
 

@@ -19,12 +19,12 @@ from tests.reservations import reservation
 from tests.unit.dashboard.dashboards import NOW
 from tests.unit.descheduler.plugins.test_low_node_load import AT_ONCE, load, measured
 from tests.unit.descheduler.world import DeschedulerWorld, profile_of
-from tests.unit.domain.colocation.nodes import amounts
-from tests.unit.domain.colocation.nodes import node as colocated_node
 from tests.unit.koordlet.app.test_isolation import EVERYTHING
 from tests.unit.koordlet.app.world import World as Agent
 from tests.unit.koordlet.app.world import ls_and_be
 from tests.unit.manager.admission.requests import lookup
+from tests.unit.manager.node_resources.nodes import amounts
+from tests.unit.manager.node_resources.nodes import node as colocated_node
 from tests.unit.manager.test_isolation import isolated, kept
 from tests.unit.scheduler.broken_plugins import World
 from tests.worlds import device, made, node, pod

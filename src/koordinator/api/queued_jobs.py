@@ -1,6 +1,6 @@
 """Jobs of other operators, as far as queues read them: as they come, untyped.
 
-Which of their fields say what is data: ``koordinator.domain.queue_units.kinds``.
+Which of their fields say what is data: ``koordinator.manager.queue_units.kinds``.
 
 Source: kubeflow/training-operator and kubeflow/mpi-operator pkg/apis, ray-project/kuberay
 ray-operator/apis/ray/v1, kubeflow/spark-operator api/v1beta2, kubernetes-sigs/jobset

@@ -9,15 +9,15 @@ import typer
 
 from koordinator.api.queue_unit import UnitPolicy
 from koordinator.cli.flags import BOOL, parse_bool, parse_list, parse_seconds
-from koordinator.domain.queue_units.kinds import BY_NAME
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.files import LARGEST_CONFIGURATION_BYTES, read_file
 from koordinator.foundation.yaml_documents import yaml_document
 from koordinator.manager.admission.gates import ManagerFeature
+from koordinator.manager.queue_units.kinds import BY_NAME
 
 if TYPE_CHECKING:
-    from koordinator.manager.configuration.queue_configuration import QueueConfiguration
-    from koordinator.manager.controllers.queue_units import QueueChoice, QueueUnitOptions
+    from koordinator.manager.queue_units.configuration import QueueConfiguration
+    from koordinator.manager.queue_units.controller import QueueChoice, QueueUnitOptions
 
 _QUEUES = "Jobs held back until their quota has room"
 
@@ -136,9 +136,7 @@ class QueueFlags:
 
         Raises InputError.
         """
-        from koordinator.manager.controllers.queue_units import (  # noqa: PLC0415 -- takes long to load
-            QueueUnitOptions,
-        )
+        from koordinator.manager.queue_units.controller import QueueUnitOptions  # noqa: PLC0415 -- takes long to load
 
         names = parse_list(self.enabled_extensions)
         unknown = [name for name in names if name not in BY_NAME]
@@ -165,10 +163,7 @@ class QueueFlags:
         )
 
     def _strict_queues(self) -> "QueueChoice":
-        from koordinator.manager.controllers.queue_units import (  # noqa: PLC0415 -- as above
-            NO_QUEUE,
-            QueueChoice,
-        )
+        from koordinator.manager.queue_units.controller import NO_QUEUE, QueueChoice  # noqa: PLC0415 -- as above
 
         if not parse_bool(self.strict_dequeue_mode, "--strict-dequeue-mode"):
             return NO_QUEUE
@@ -178,7 +173,7 @@ class QueueFlags:
         return QueueChoice(only or None, but)
 
     def _configuration(self, config: str) -> "QueueConfiguration":
-        from koordinator.manager.configuration.queue_configuration import (  # noqa: PLC0415 -- as above
+        from koordinator.manager.queue_units.configuration import (  # noqa: PLC0415 -- as above
             QueueConfiguration,
             read_queue_configuration,
         )

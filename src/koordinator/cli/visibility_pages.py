@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from koordinator.api.meta import JsonObject
 from koordinator.foundation.errors import ClusterError, InputError
-from koordinator.manager.queue_visibility import (
+from koordinator.manager.queue_units.visibility import (
     GROUP,
     GROUP_VERSION,
     MOST_UNITS,

@@ -18,7 +18,12 @@ from koordinator.cli.visibility_pages import visibility_application
 from koordinator.cluster.port import Cluster
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import ClusterError, InputError, NotFoundError
-from koordinator.manager.queue_visibility import GROUP, GROUP_VERSION, VERSION, QueueVisibility
+from koordinator.manager.queue_units.visibility import (
+    GROUP,
+    GROUP_VERSION,
+    VERSION,
+    QueueVisibility,
+)
 from koordinator.process.authorization import Authorizer
 from koordinator.process.certificates import ReplaceableContext
 from koordinator.process.front_proxy import (

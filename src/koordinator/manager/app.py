@@ -43,19 +43,16 @@ from koordinator.manager.configuration.reader import SloConfig, read_config
 from koordinator.manager.configuration.strategies import Strategies
 from koordinator.manager.controllers.colocation_profile import chosen_pods, is_managed, pod_patch
 from koordinator.manager.controllers.node_metric import reconcile_node_metric
-from koordinator.manager.controllers.node_resource import (
-    ALL_PLUGINS,
-    Synced,
-    reconcile_node_resource,
-)
 from koordinator.manager.controllers.node_slo import reconcile_node_slo
-from koordinator.manager.controllers.queue_units import QueueUnitOptions, reconcile_queue_units
 from koordinator.manager.controllers.quota_profile import AGAIN_S, reconcile_quota_profile
 from koordinator.manager.events import warning
 from koordinator.manager.metrics import ManagerMetrics
 from koordinator.manager.mirror import Key, Mirror
-from koordinator.manager.queue_mirror import QueueMirror
-from koordinator.manager.queue_visibility import QueueVisibility
+from koordinator.manager.node_resources.calculation import ALL_PLUGINS
+from koordinator.manager.node_resources.reconciler import Synced, reconcile_node_resource
+from koordinator.manager.queue_units.controller import QueueUnitOptions, reconcile_queue_units
+from koordinator.manager.queue_units.mirror import QueueMirror
+from koordinator.manager.queue_units.visibility import QueueVisibility
 from koordinator.manager.rate_limiter import ProfileOptions, RateLimiter
 from koordinator.manager.switches import Controller, NodePlugin
 from koordinator.manager.writes import Create, Delete, Patch, Write

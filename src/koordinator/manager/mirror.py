@@ -24,8 +24,8 @@ from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.node_slo import NodeSlo
 from koordinator.api.pod import Pod
 from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
-from koordinator.domain.colocation.node import NodePod, node_pod
-from koordinator.manager.controllers.node_resource import ManagedNode
+from koordinator.manager.node_resources.calculation import ManagedNode
+from koordinator.manager.node_resources.node import NodePod, node_pod
 from koordinator.manager.switches import Controller
 
 Key = tuple[Controller, str]  # the object by its key

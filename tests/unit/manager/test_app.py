@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 import pytest
-from tests.unit.domain.colocation.nodes import NOW, amounts, metric, node, pod
 from tests.unit.manager.configuration.test_checks import config
+from tests.unit.manager.node_resources.nodes import NOW, amounts, metric, node, pod
 
 from koordinator.api.codec import to_manifest
 from koordinator.api.config_map import ConfigMap

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.unit.domain.colocation.nodes import amounts, node
 from tests.unit.manager.admission.requests import request
 from tests.unit.manager.admission.test_validation import quota
+from tests.unit.manager.node_resources.nodes import amounts, node
 from tests.unit.manager.test_app import ON, World
 
 from koordinator.api.codec import decode_object

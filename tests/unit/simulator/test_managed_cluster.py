@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
-from tests.unit.domain.colocation.nodes import NOW, amounts, metric, node, pod
 from tests.unit.manager.admission.requests import profile
 from tests.unit.manager.configuration.test_checks import config
+from tests.unit.manager.node_resources.nodes import NOW, amounts, metric, node, pod
 
 from koordinator.api.codec import decode_object
 from koordinator.api.node import Node

@@ -43,13 +43,13 @@ from koordinator.api.node_slo import CpuBurstSettings
 from koordinator.api.pod import Pod
 from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY, CPU
 from koordinator.api.resource_qos import MemorySettings, ResctrlQos
-from koordinator.domain.colocation.overlay import overlaid
 from koordinator.domain.devices.amounts import NAMES, amounts_of
 from koordinator.domain.devices.requests import (
     DeviceRequest,
     DeviceRequestError,
     device_requests,
 )
+from koordinator.domain.overlay import overlaid
 from koordinator.domain.pod_requests import pod_requests
 from koordinator.domain.resized_pods import least_requests
 from koordinator.foundation.cpu_list import lowest, parse_cpu_list

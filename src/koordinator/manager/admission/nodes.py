@@ -10,12 +10,12 @@ from msgspec.structs import replace
 from koordinator.api.codec import apply_merge_patch, decode, merge_patch
 from koordinator.api.meta import JsonObject
 from koordinator.api.node import Node
-from koordinator.domain.colocation.amplification import amplified
 from koordinator.foundation.errors import InputError
 from koordinator.manager.admission.gates import ManagerFeature
 from koordinator.manager.admission.lookup import Lookup
 from koordinator.manager.admission.request import AdmissionOperation, AdmissionRequest, Denial
 from koordinator.manager.configuration.checks import check_node
+from koordinator.manager.node_resources.amplification import amplified
 
 _INTERNAL = 500
 

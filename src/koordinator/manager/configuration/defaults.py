@@ -1,6 +1,6 @@
 """Strategies where nothing is said, as far as they are the manager's alone.
 
-Those that the node agent falls back on as well are in ``domain.colocation.node_slo``.
+Those that the node agent falls back on as well are in ``domain.node_slo``.
 Source: koordinator pkg/util/sloconfig/colocation_config.go, nodeslo_config.go.
 """
 
@@ -9,8 +9,8 @@ from typing import Final
 from koordinator.api.annotations.node import ColocationStrategy
 from koordinator.api.node_metric import AggregatePolicy
 from koordinator.api.resource_qos import ResourceQosStrategy
-from koordinator.domain.colocation.strategy import USAGE
 from koordinator.foundation.duration import Duration
+from koordinator.manager.configuration.resource_strategy import USAGE
 
 COLOCATION: Final = ColocationStrategy(
     enable=False,

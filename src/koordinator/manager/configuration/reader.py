@@ -35,8 +35,8 @@ from koordinator.api.slo_config import (
     SystemConfig,
     ThresholdConfig,
 )
-from koordinator.domain.colocation import node_slo
-from koordinator.domain.colocation.overlay import overlaid
+from koordinator.domain import node_slo
+from koordinator.domain.overlay import overlaid
 from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity

@@ -4,7 +4,6 @@ Each is a function of objects, configuration and time; none remembers or does an
 
 ``node_metric``    a NodeMetric per node, and what koordlet has to measure
 ``node_slo``       a NodeSLO per node
-``node_resource``  batch, mid and device resources, normalization and amplification of a node
 ``quota_profile``  a root quota for the nodes of a profile
 ``colocation_profile``  what a profile makes of pods that exist
 """

@@ -16,12 +16,12 @@ from tests.unit.manager.admission.requests import (
 
 from koordinator.api.codec import decode_object
 from koordinator.api.device import Device, DeviceType
-from koordinator.domain.colocation.device_sums import gpu_resources
 from koordinator.domain.devices.requests import device_requests
 from koordinator.foundation.quantity import Quantity
 from koordinator.manager.admission.gates import DEFAULT_GATES, ManagerFeature, parse_gates
 from koordinator.manager.admission.pod_mutation import mutate_pod
 from koordinator.manager.admission.request import Denial
+from koordinator.manager.node_resources.device_sums import gpu_resources
 
 QOS, SUB = "koordinator.sh/qosClass", "koordinator.sh/priority"
 BATCH = priority_class("koord-batch", 5000)

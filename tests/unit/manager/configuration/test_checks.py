@@ -9,7 +9,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.domain.colocation.nodes import amounts, node
+from tests.unit.manager.node_resources.nodes import amounts, node
 
 from koordinator.api.config_map import ConfigMap
 from koordinator.api.meta import ObjectMeta

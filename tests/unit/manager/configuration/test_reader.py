@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-from tests.unit.domain.colocation.nodes import amounts, node
 from tests.unit.manager.configuration.test_checks import config, selected
+from tests.unit.manager.node_resources.nodes import amounts, node
 
 from koordinator.api.codec import to_manifest
 from koordinator.api.meta import ObjectMeta

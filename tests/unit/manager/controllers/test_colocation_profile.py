@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.unit.domain.colocation.nodes import NOW
+from tests.unit.manager.node_resources.nodes import NOW
 
 from koordinator.api.cluster_colocation_profile import ClusterColocationProfile
 from koordinator.api.codec import decode_object

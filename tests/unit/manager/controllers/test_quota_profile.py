@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.unit.domain.colocation.nodes import amounts
+from tests.unit.manager.node_resources.nodes import amounts
 
 from koordinator.api.codec import decode
 from koordinator.api.elastic_quota import ElasticQuota, ElasticQuotaProfile

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from koordinator.cli.main import app
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.yaml_documents import yaml_document
-from koordinator.manager.configuration.queue_configuration import (
+from koordinator.manager.queue_units.configuration import (
     DEFAULT_PLUGINS,
     JobTimes,
     QueueConfiguration,

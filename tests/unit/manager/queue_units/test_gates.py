@@ -9,7 +9,7 @@ from tests.unit.manager.queue_units.worlds import World, job, queue, quota
 from koordinator.api.meta import JsonObject
 from koordinator.api.queue_unit import AdmissionCheckState, Queue, QueueUnit
 from koordinator.api.workload import Job
-from koordinator.manager.controllers.queue_units import QueueChoice
+from koordinator.manager.queue_units.controller import QueueChoice
 
 ALL = QueueChoice()
 

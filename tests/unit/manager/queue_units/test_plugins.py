@@ -12,7 +12,7 @@ from koordinator.api.namespace import Namespace
 from koordinator.api.queue_unit import Queue
 from koordinator.api.quota_tree import ElasticQuotaTree
 from koordinator.api.workload import Job
-from koordinator.manager.configuration.queue_configuration import QueueConfiguration, UnitPlugin
+from koordinator.manager.queue_units.configuration import QueueConfiguration, UnitPlugin
 
 FIRM = {"quota.scheduling.koordinator.sh/preemptible": "false"}
 

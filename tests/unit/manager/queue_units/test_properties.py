@@ -18,8 +18,8 @@ from koordinator.api.workload import Job
 from koordinator.cluster.port import Cluster
 from koordinator.domain.quota.amounts import amounts_of
 from koordinator.foundation.errors import ClusterError, NotFoundError
-from koordinator.manager.configuration.queue_configuration import QueueConfiguration, UnitPlugin
-from koordinator.manager.controllers.queue_units import NO_QUEUE, QueueChoice
+from koordinator.manager.queue_units.configuration import QueueConfiguration, UnitPlugin
+from koordinator.manager.queue_units.controller import NO_QUEUE, QueueChoice
 
 MAX = {"top": 5, "left": 4, "right": 3}
 PARENTS = {"left": "top", "right": "top"}

@@ -18,12 +18,12 @@ from koordinator.api.queue_unit import Queue, QueueUnit
 from koordinator.api.workload import Job
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.cluster.port import KindT
-from koordinator.domain.queue_units.kinds import BATCH_JOB
-from koordinator.domain.queue_units.queues import POLICY_LABEL
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import ClusterError
 from koordinator.manager.app import Manager, ManagerOptions
-from koordinator.manager.controllers.queue_units import QueueUnitOptions
+from koordinator.manager.queue_units.controller import QueueUnitOptions
+from koordinator.manager.queue_units.kinds import BATCH_JOB
+from koordinator.manager.queue_units.queues import POLICY_LABEL
 from koordinator.manager.switches import Controller
 
 

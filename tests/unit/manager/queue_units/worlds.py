@@ -13,10 +13,10 @@ from koordinator.api.queue_unit import Queue, QueueUnit
 from koordinator.api.workload import Job, JobStatus
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.cluster.port import Cluster
-from koordinator.domain.queue_units.kinds import BATCH_JOB, JOB_KINDS, JobKind
 from koordinator.foundation.clock import VirtualClock
 from koordinator.manager.app import Manager, ManagerOptions
-from koordinator.manager.controllers.queue_units import QueueUnitOptions
+from koordinator.manager.queue_units.controller import QueueUnitOptions
+from koordinator.manager.queue_units.kinds import BATCH_JOB, JOB_KINDS, JobKind
 from koordinator.manager.switches import Controller
 
 START_S = 1_000_000.0

@@ -1,0 +1,167 @@
+"""What a node should show: of what is measured, of its devices, of the model of its CPUs.
+
+Source: koordinator pkg/slo-controller/noderesource/framework, plugins.
+"""
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import Final
+
+from koordinator.api.annotations.node import read_cpu_normalization_ratio
+from koordinator.api.annotations.numa import CPU_BASIC_INFO
+from koordinator.api.core import ResourceList
+from koordinator.api.device import Device
+from koordinator.api.labels import CPU_NORMALIZATION_ENABLED
+from koordinator.api.node import Node
+from koordinator.api.node_metric import NodeMetric
+from koordinator.api.node_resource_topology import NodeResourceTopology
+from koordinator.foundation.clock import to_epoch_s
+from koordinator.foundation.errors import InputError
+from koordinator.manager.configuration.resource_strategy import Strategy
+from koordinator.manager.configuration.strategies import NodeStrategies
+from koordinator.manager.node_resources.amplification import amplification_ratios
+from koordinator.manager.node_resources.batch import BatchTerms, batch_terms
+from koordinator.manager.node_resources.device_sums import gpu_labels, gpu_resources, rdma_resources
+from koordinator.manager.node_resources.mid import MidTerms, mid_terms
+from koordinator.manager.node_resources.node import NodePod, NodeUse, node_use
+from koordinator.manager.node_resources.normalization import (
+    NEUTRAL,
+    normalization_ratio,
+    round_ratio,
+)
+from koordinator.manager.node_resources.zones import has_zones, zone_terms
+from koordinator.manager.switches import NodePlugin
+
+ALL_PLUGINS: Final = frozenset(NodePlugin)
+_TRUE = frozenset(("1", "t", "T", "true", "TRUE", "True"))
+_FALSE = frozenset(("0", "f", "F", "false", "FALSE", "False"))
+
+
+@dataclass(frozen=True, slots=True)
+class ManagedNode:
+    """A node and all that is known of it."""
+
+    node: Node
+    metric: NodeMetric | None = None
+    pods: Sequence[NodePod] = ()
+    topology: NodeResourceTopology | None = None
+    device: Device | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeResourceResult:
+    """What a node should show.  ``plugins`` have said something; others leave all as it is.
+
+    None for batch or mid takes them away, for the normalization it leaves the annotation, for
+    the amplification it removes it.  Of devices, None takes the resources away.
+    """
+
+    plugins: AbstractSet[NodePlugin]
+    batch: BatchTerms | None = None
+    zones: Sequence[BatchTerms] = ()
+    mid: MidTerms | None = None
+    normalization: float | None = None
+    amplification: dict[str, float] | None = None
+    gpus: ResourceList | None = None
+    gpu_labels: dict[str, str] = field(default_factory=dict)
+    rdma: ResourceList | None = None
+    degrades_s: float | None = None  # when the report will be too old
+    problems: Sequence[tuple[NodePlugin, str]] = ()
+
+
+def calculate(
+    view: ManagedNode,
+    strategy: Strategy,
+    strategies: NodeStrategies,
+    plugins: AbstractSet[NodePlugin],
+    now_s: float,
+    *,
+    shows_shared_gpus: bool = False,
+) -> NodeResourceResult:
+    """Return what a node that is colocated should show."""
+    problems: list[tuple[NodePlugin, str]] = []
+    normalization = amplification = None
+    if NodePlugin.NORMALIZATION in plugins:
+        try:
+            normalization = _normalization(view, strategies)
+        except InputError as error:
+            problems.append((NodePlugin.NORMALIZATION, str(error)))
+    if NodePlugin.AMPLIFICATION in plugins:
+        try:
+            amplification = _amplification(view.node, strategies)
+        except InputError as error:
+            problems.append((NodePlugin.AMPLIFICATION, str(error)))
+    use, degrades_s = _use(view, strategy, now_s)
+    batch, zones, mid = None, list[BatchTerms](), None
+    if use is not None and NodePlugin.MID in plugins and view.node.status.allocatable:
+        mid = mid_terms(strategy, view.node, use)
+    if use is not None and NodePlugin.BATCH in plugins:
+        batch = batch_terms(strategy, view.node, use)
+        if view.topology is not None and has_zones(view.topology):
+            zones = zone_terms(strategy, view.node, view.topology, use)
+    return NodeResourceResult(
+        plugins=plugins,
+        batch=batch,
+        zones=zones,
+        mid=mid,
+        normalization=normalization,
+        amplification=amplification,
+        gpus=gpu_resources(view.device, shows_shared=shows_shared_gpus),
+        gpu_labels=gpu_labels(view.device),
+        rdma=rdma_resources(view.device),
+        degrades_s=degrades_s,
+        problems=problems,
+    )
+
+
+def reset(plugins: AbstractSet[NodePlugin]) -> NodeResourceResult:
+    """Return what a node that is not colocated should show: devices and normalization stay."""
+    kept = {NodePlugin.NORMALIZATION, NodePlugin.GPU, NodePlugin.RDMA}
+    return NodeResourceResult(plugins=plugins - kept)
+
+
+def _use(
+    view: ManagedNode, strategy: Strategy, now_s: float
+) -> tuple[NodeUse | None, float | None]:
+    """Return what is used, None if the report is missing or too old, and when it will be."""
+    status = view.metric.status if view.metric is not None else None
+    if status is None or status.update_time is None or status.node_metric is None:
+        return None, None
+    degrades_s = to_epoch_s(status.update_time) + strategy.degrade_s
+    if now_s > degrades_s:
+        return None, None
+    return node_use(status, view.pods), degrades_s
+
+
+def _normalization(view: ManagedNode, strategies: NodeStrategies) -> float:
+    """Return what a CPU is worth, to two decimals, as everybody else reads it.
+
+    Raises InputError if that can't be known.
+    """
+    strategy = strategies.normalization
+    if strategy is None:
+        raise InputError("no valid configuration")
+    labelled = view.node.metadata.labels.get(CPU_NORMALIZATION_ENABLED)
+    if labelled is not None and labelled not in _TRUE | _FALSE:
+        raise InputError(
+            f"found {labelled!r}; accepted is true or false",
+            path=f"metadata.labels[{CPU_NORMALIZATION_ENABLED}]",
+        )
+    if not (labelled in _TRUE if labelled is not None else strategy.enable):
+        return NEUTRAL
+    topology = view.topology
+    info = CPU_BASIC_INFO.read(topology.metadata) if topology is not None else None
+    if info is None:
+        raise InputError(f"nothing is known of the CPUs: {CPU_BASIC_INFO.path} is missing")
+    return round_ratio(normalization_ratio(strategy, info))
+
+
+def _amplification(node: Node, strategies: NodeStrategies) -> dict[str, float] | None:
+    """Return the ratios, None without any.  Raises InputError for ratios that can't be."""
+    strategy = strategies.amplification
+    if strategy is None:
+        raise InputError("no valid configuration")
+    configured = strategy.resource_amplification_ratio if strategy.enable else {}
+    current = read_cpu_normalization_ratio(node.metadata)
+    return amplification_ratios(configured, current) or None

@@ -1,0 +1,22 @@
+"""Queue units: jobs without pods that wait for room in their quota.
+
+A job is created suspended. A QueueUnit represents it, and counts in its quota from its admission
+until its pods have gone.
+
+``kinds``          kinds of jobs, as data
+``jobs``           a job of any kind, as queues see it
+``pod_sets``       the pods that a job will create, and their requests
+``queues``         order of waiting units, by the strategy of their Queue
+``places``         queue and quota of a unit
+``accounts``       amounts held by units; in a quota and its ancestors (``quotas``), in a tree of
+                   quotas (``quota_tree``), in a namespace (``namespace_quotas``)
+``life``           phases, timeouts and limits of one unit
+``admission``      units to admit, and units to preempt for them
+``configuration``  flags and files of koord-queue
+``plugins``        plugins of koord-queue: groups, quotas and their events
+``controller``     objects in, writes out
+``mirror``         the objects that the controller reads
+``visibility``     positions in queues for the aggregated API
+
+Source: koord-queue 1.8 (github.com/koordinator-sh/koord-queue).
+"""

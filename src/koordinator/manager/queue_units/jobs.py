@@ -1,0 +1,180 @@
+"""What is to be known of a job of whatever kind, read off its manifest by the data of its kind."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, Final
+
+from koordinator.api.codec import to_manifest
+from koordinator.api.labels import QUOTA_NAME, QUOTA_PREEMPTIBLE
+from koordinator.api.meta import JsonObject, KubeObject
+from koordinator.api.syntax import refusal
+from koordinator.api.workload import Job
+from koordinator.domain.quota.amounts import Amounts, add, multiple
+from koordinator.manager.queue_units.kinds import JobKind
+from koordinator.manager.queue_units.pod_sets import JobPodSet, at, pod_sets_of
+
+SUSPEND: Final = "scheduling.x-k8s.io/suspend"
+ENQUEUED: Final = "koord-queue/job-has-enqueued"
+ENQUEUED_AT: Final = "koord-queue/job-enqueue-timestamp"
+DEQUEUED_AT: Final = "koord-queue/job-dequeue-timestamp"
+ADMISSION: Final = "koord-queue/job-admission"  # ours: the unit and its attempt
+#: Other labels that name the quota, as koord-queue's plugins ElasticQuotaV2 and ElasticQuota do.
+OTHER_QUOTA_NAMES: Final = ("alibabacloud.com/quota-name", "quota.scheduling.alibabacloud.com/name")
+_PREEMPTIBLE: Final = (QUOTA_PREEMPTIBLE, "quota.scheduling.alibabacloud.com/preemptible")
+_MOST_SETS: Final = 8
+_TRUE: Final = "true"
+
+
+class QueuedJobState(Enum):
+    """How far a job is."""
+
+    WAITING = auto()  # it does not run, or not as a whole
+    RUNNING = auto()
+    SUCCEEDED = auto()
+    FAILED = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingJob:
+    """A job as queues see it."""
+
+    kind: JobKind
+    obj: KubeObject
+    is_suspended: bool
+    state: QueuedJobState
+    pod_sets: tuple[JobPodSet, ...]
+    running: int = 0  # pods
+    pending: int = 0
+
+    @property
+    def id(self) -> str:
+        """Kind and key: no two jobs share it."""
+        return f"{self.kind.name}:{self.obj.key}"
+
+    @property
+    def unit_key(self) -> str:
+        """The key of the unit that stands for it."""
+        meta = self.obj.metadata
+        return f"{meta.namespace}/{meta.name}{self.kind.suffix}"
+
+    @property
+    def quota(self) -> str:
+        """The quota that it names; empty: none."""
+        labels = self.obj.metadata.labels
+        return next(filter(None, map(labels.get, (QUOTA_NAME, *OTHER_QUOTA_NAMES))), None) or ""
+
+    @property
+    def request(self) -> Amounts:
+        """What all its pods ask for together."""
+        total: dict[str, int] = {}
+        for pod_set in self.pod_sets:
+            add(total, multiple(pod_set.request, pod_set.count))
+        return total
+
+    @property
+    def has_pods(self) -> bool:
+        """Whether there are pods of it that have not ended."""
+        return self.running + self.pending > 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended, well or badly."""
+        return self.state in (QueuedJobState.SUCCEEDED, QueuedJobState.FAILED)
+
+
+def is_unit_preemptible(labels: Mapping[str, str], *, default: bool) -> bool:
+    """Return whether a unit may be sent back for a more important one."""
+    said = [labels[name] for name in _PREEMPTIBLE if labels.get(name)]
+    return _TRUE in said if said else default
+
+
+def read_job(obj: KubeObject, kind: JobKind) -> WaitingJob:
+    """Return a job as queues see it.  Raises InputError for what can't be read, with its path."""
+    tree = to_manifest(obj)
+    annotated = obj.metadata.annotations.get(SUSPEND) == _TRUE
+    is_suspended = annotated or at(tree, kind.suspend) is True
+    pod_sets = tuple(pod_sets_of(tree, kind))
+    if len(pod_sets) > _MOST_SETS:
+        raise refusal("spec", f"{len(pod_sets)} kinds of pods", f"at most {_MOST_SETS}")
+    if isinstance(obj, Job):
+        return _read_batch_job(obj, kind, is_suspended, pod_sets)
+    state = _state(tree, kind)
+    count = sum(pod_set.count for pod_set in pod_sets)
+    running = count if state is QueuedJobState.RUNNING else 0
+    return WaitingJob(kind, obj, is_suspended, state, pod_sets, running)
+
+
+def resumed(job: WaitingJob, at: str, admission: str) -> JsonObject:
+    """Return the patch that lets a job run, and notes when and for which admission."""
+    return _switched(job, {DEQUEUED_AT: at, ADMISSION: admission}, suspend=False)
+
+
+def suspended(job: WaitingJob) -> JsonObject:
+    """Return the patch that stops a job; its operator deletes its pods."""
+    return _switched(job, {}, suspend=True)
+
+
+def _switched(job: WaitingJob, notes: Mapping[str, str], *, suspend: bool) -> JsonObject:
+    """Return the patch of the field and, where it is used, the annotation."""
+    annotations = dict(notes)
+    if SUSPEND in job.obj.metadata.annotations:
+        annotations[SUSPEND] = str(suspend).lower()
+    patch: JsonObject = {"metadata": {"annotations": annotations}} if annotations else {}
+    uses_field = at(to_manifest(job.obj), job.kind.suspend) is not None
+    if uses_field or SUSPEND not in job.obj.metadata.annotations:
+        inner: Any = suspend
+        for name in reversed(job.kind.suspend):
+            inner = {name: inner}
+        patch |= inner
+    return patch
+
+
+def _read_batch_job(
+    job: Job, kind: JobKind, is_suspended: bool, pod_sets: tuple[JobPodSet, ...]
+) -> WaitingJob:
+    status, spec = job.status, job.spec
+    parallelism = 1 if spec.parallelism is None else spec.parallelism
+    count = parallelism
+    if spec.completions is not None:
+        count = min(parallelism, max(spec.completions - status.succeeded, 0))
+    sets = tuple(dataclasses.replace(pod_set, count=count) for pod_set in pod_sets)
+    true = {condition.type for condition in status.conditions if condition.status == "True"}
+    state = QueuedJobState.WAITING
+    if true & kind.succeeded:
+        state = QueuedJobState.SUCCEEDED
+    elif true & kind.failed:
+        state = QueuedJobState.FAILED
+    ready = min(status.ready or 0, status.active)
+    if (
+        state is QueuedJobState.WAITING
+        and not is_suspended
+        and ready + status.succeeded >= count > 0
+    ):
+        state = QueuedJobState.RUNNING
+    return WaitingJob(kind, job, is_suspended, state, sets, ready, status.active - ready)
+
+
+def _state(tree: JsonObject, kind: JobKind) -> QueuedJobState:
+    if kind.phase:
+        found = at(tree, kind.phase)
+        said = {found} if isinstance(found, str) else set()
+    else:
+        listed = at(tree, ("status", "conditions"))
+        conditions = listed if isinstance(listed, list) else []
+        said = {
+            it["type"]
+            for it in conditions
+            if isinstance(it, dict)
+            and it.get("status") == "True"
+            and isinstance(it.get("type"), str)
+        }
+    for state, words in (
+        (QueuedJobState.SUCCEEDED, kind.succeeded),
+        (QueuedJobState.FAILED, kind.failed),
+        (QueuedJobState.RUNNING, kind.running),
+    ):
+        if said & words:
+            return state
+    return QueuedJobState.WAITING

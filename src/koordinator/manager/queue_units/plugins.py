@@ -1,0 +1,185 @@
+"""What koord-queue's plugins make of the cluster: places of units, accounts, and their Queues."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from koordinator.api.codec import encode_part
+from koordinator.api.elastic_quota import DEFAULT_QUOTA, ROOT_QUOTA, SYSTEM_QUOTA, ElasticQuota
+from koordinator.api.meta import KubeObject, ObjectMeta
+from koordinator.api.namespace import Namespace
+from koordinator.api.queue_unit import Queue, QueueSpec, UnitPolicy
+from koordinator.api.quota_tree import ElasticQuotaTree
+from koordinator.api.resource_quota import ResourceQuota
+from koordinator.manager.queue_units.accounts import JointAccount, UnitAccount
+from koordinator.manager.queue_units.configuration import QueueConfiguration, UnitPlugin
+from koordinator.manager.queue_units.namespace_quotas import NamespaceAccount
+from koordinator.manager.queue_units.places import (
+    AVAILABLE_QUEUES,
+    DEFAULT_QUEUE,
+    FULL_NAME,
+    PARENT_NAME,
+    DefaultPlaces,
+    QuotaPlaces,
+    TreePlaces,
+    UnitPlaces,
+    available_queues,
+    queue_name,
+)
+from koordinator.manager.queue_units.queues import (
+    POLICY_LABEL,
+    PREFIXES,
+    marked,
+    policy_named,
+)
+from koordinator.manager.queue_units.quota_tree import TreeAccount, UnitQuotaTree, chosen_tree
+from koordinator.manager.queue_units.quotas import UnitQuotas
+from koordinator.manager.writes import Create, Delete, Patch, Write
+
+QUEUE_PRIORITY: Final = 1000
+#: On a Queue that was made for a quota of a tree, and goes with it; the latter before 1.8.
+MADE_HERE: Final = ("create-by-koordqueue", "create-by-kubequeue")
+_NO_QUEUE: Final = frozenset((ROOT_QUOTA, SYSTEM_QUOTA, DEFAULT_QUOTA))
+
+
+def watched_by(configuration: QueueConfiguration) -> tuple[type[KubeObject], ...]:
+    """Return the kinds that plugins read."""
+    plugins = configuration.plugins
+    kinds: list[type[KubeObject]] = []
+    if UnitPlugin.ELASTIC_QUOTA_V2 in plugins:
+        kinds.append(ElasticQuota)
+    if UnitPlugin.ELASTIC_QUOTA in plugins:
+        kinds += [ElasticQuotaTree, Namespace]
+    if UnitPlugin.RESOURCE_QUOTA in plugins:
+        kinds.append(ResourceQuota)
+    return tuple(kinds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginWorld:
+    """What exists of what plugins read.  Queues are those of the namespace of queues."""
+
+    queues: Iterable[Queue]
+    quotas: Iterable[ElasticQuota] = ()
+    trees: Iterable[ElasticQuotaTree] = ()
+    namespaces: Mapping[str, Namespace]
+    resource_quotas: Iterable[ResourceQuota] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuePluginSettings:
+    """What flags and files say that concerns all queues."""
+
+    configuration: QueueConfiguration
+    oversell_rate: float
+    default_policy: UnitPolicy
+    namespace: str
+    checks_available: bool
+    makes_queues: bool
+
+
+class QueuePlugins:
+    """The plugins that are on, over one state of the cluster."""
+
+    def __init__(self, world: PluginWorld, rules: QueuePluginSettings) -> None:
+        self._world, self._rules = world, rules
+        self._tree = UnitQuotaTree(None)
+        self.uses_names = False  # whether a job's quota is the name of its queue
+        accounts: list[UnitAccount] = []
+        plugins = rules.configuration.plugins
+        self.places: UnitPlaces = DefaultPlaces()
+        if UnitPlugin.ELASTIC_QUOTA_V2 in plugins:
+            self.uses_names = True
+            self.places = QuotaPlaces()
+            accounts.append(UnitQuotas(world.quotas, rules.oversell_rate))
+        if UnitPlugin.ELASTIC_QUOTA in plugins:
+            self._tree = UnitQuotaTree(chosen_tree(world.trees), rules.oversell_rate)
+            self.places = TreePlaces(
+                self._tree,
+                world.queues,
+                world.namespaces,
+                checks_available=rules.checks_available,
+            )
+            checks = rules.configuration.checks_oversold
+            accounts.append(TreeAccount(self._tree, checks_oversold=checks))
+        if UnitPlugin.RESOURCE_QUOTA in plugins:
+            accounts.append(NamespaceAccount(world.resource_quotas))
+        self.account = JointAccount(accounts)
+
+    def quota_names(self) -> set[str]:
+        """Return the names of all quotas, as jobs spell them."""
+        named = {quota.metadata.name for quota in self._world.quotas}
+        return named | {quota.name for quota in self._tree.quotas.values()}
+
+    def queue_writes(self) -> list[tuple[str, Write]]:
+        """Return the Queues to be made and deleted, and what namespaces are told of them."""
+        plugins = self._rules.configuration.plugins
+        known = {queue.metadata.name for queue in self._world.queues}
+        if UnitPlugin.ELASTIC_QUOTA in plugins:
+            made = list(self._tree_queues()) if self._rules.makes_queues else []
+            return [*made, *self._namespace_marks()]
+        wanted = {DEFAULT_QUEUE: self._rules.default_policy}
+        if UnitPlugin.ELASTIC_QUOTA_V2 in plugins:
+            wanted = {
+                quota.metadata.name: policy_named(
+                    marked(quota.metadata.labels, POLICY_LABEL), self._rules.default_policy
+                )
+                for quota in self._world.quotas
+                if quota.metadata.name not in _NO_QUEUE and not quota.is_parent
+            }
+        return [
+            (name, self._create(name, policy))
+            for name, policy in wanted.items()
+            if name not in known
+        ]
+
+    def _create(self, name: str, policy: UnitPolicy) -> Create:
+        meta = ObjectMeta(name=name, namespace=self._rules.namespace)
+        spec = QueueSpec(queue_policy=policy, priority=QUEUE_PRIORITY)
+        return Create(Queue(metadata=meta, spec=spec))
+
+    def _tree_queues(self) -> Iterable[tuple[str, Write]]:
+        """Yield writes by which each quota of the tree has a Queue, and no other that was made."""
+        made_for = {
+            marked(queue.metadata.annotations, FULL_NAME): queue for queue in self._world.queues
+        }
+        for full_name, quota in self._tree.quotas.items():
+            if full_name in made_for:
+                continue
+            name = queue_name(full_name)
+            parent = "" if quota.parent is None else quota.parent.name
+            meta = ObjectMeta(
+                name=name,
+                namespace=self._rules.namespace,
+                labels={MADE_HERE[0]: "true"},
+                annotations={
+                    f"{PREFIXES[0]}{FULL_NAME}": full_name,
+                    f"{PREFIXES[0]}{PARENT_NAME}": parent,
+                },
+            )
+            spec = QueueSpec(queue_policy=self._rules.default_policy)
+            yield name, Create(Queue(metadata=meta, spec=spec))
+        if not self._tree.quotas:
+            return  # a tree that is away, or can't be read, takes no queues with it
+        for full_name, queue in made_for.items():
+            labels = queue.metadata.labels
+            if full_name not in self._tree.quotas and any(
+                labels.get(label) == "true" for label in MADE_HERE
+            ):
+                meta = queue.metadata
+                yield meta.name, Delete(Queue, meta.name, meta.uid, meta.namespace)
+
+    def _namespace_marks(self) -> Iterable[tuple[str, Write]]:
+        """Yield writes by which namespaces say which queues take their quotas."""
+        for namespace in self._world.namespaces.values():
+            found = available_queues(namespace, self._world.queues)
+            text = encode_part(found).decode() if found else ""
+            meta = namespace.metadata
+            if text == marked(meta.annotations, AVAILABLE_QUEUES):
+                continue
+            known = [f"{it}{AVAILABLE_QUEUES}" for it in PREFIXES]
+            marks: dict[str, str | None] = {
+                key: text or None for key in known if key in meta.annotations
+            }
+            marks.setdefault(known[0], text or None)
+            yield meta.name, Patch(Namespace, meta.name, {"metadata": {"annotations": marks}})

@@ -1,0 +1,339 @@
+"""The pods that a job makes at once, read off its manifest: how many, and what each asks for.
+
+What a pod asks for is what the scheduler counts for it once the API server has filled in its
+defaults: init containers, sidecars, pod-level resources and overhead included.
+
+Source: kuberay ray-operator controllers/ray/common/{job,pod}.go, utils/util.go
+``GetWorkerGroupDesiredReplicas``; jobset pkg/controllers/jobset_controller.go ``constructJob``;
+mpi-operator pkg/apis/kubeflow/v2beta1/default.go; Apache Spark
+resource-managers/kubernetes ``BasicDriverFeatureStep``, ``BasicExecutorFeatureStep`` and
+``SchedulerBackendUtils``; argo-workflows workflow/controller/workflowpod.go.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from koordinator.api.codec import decode
+from koordinator.api.core import ResourceList, ResourceRequirements
+from koordinator.api.defaults import with_defaults
+from koordinator.api.meta import JsonObject
+from koordinator.api.pod import Container, Pod, PodSpec, PodTemplateSpec
+from koordinator.api.syntax import refusal
+from koordinator.domain.pod_requests import pod_requests
+from koordinator.domain.quota.amounts import NOTHING, Amounts
+from koordinator.foundation.errors import InputError
+from koordinator.foundation.quantity import Quantity
+from koordinator.manager.queue_units.kinds import (
+    JOB_SET,
+    RAY,
+    SPARK,
+    WORKFLOW,
+    JobKind,
+    Path,
+    PodSetSource,
+)
+
+MOST_PODS: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class JobPodSet:
+    """Pods that are alike; ``request`` is of one."""
+
+    name: str
+    count: int
+    request: Amounts
+    template: PodTemplateSpec | None = None
+    priority: int | None = None
+    priority_class: str = ""
+
+
+def pod_sets_of(tree: JsonObject, kind: JobKind) -> Iterator[JobPodSet]:
+    """Yield the sets of pods of a job.  Raises InputError for what can't be read."""
+    if kind is SPARK:
+        yield _spark_pods(tree, "driver", 1)
+        yield _spark_pods(tree, "executor", _spark_executors(tree))
+    elif kind is WORKFLOW:
+        yield _largest_step(tree)
+    elif kind is RAY:
+        yield from _ray_pods(tree)
+    else:
+        for source in kind.pod_sets:
+            for key, entry in _entries(tree, source.entries):
+                yield _pod_set(entry, source, key, makes_jobs=kind is JOB_SET)
+
+
+def _pod_set(entry: Any, source: PodSetSource, key: str, *, makes_jobs: bool) -> JobPodSet:
+    name = at(entry, source.name) if source.name else None
+    called = name if isinstance(name, str) else key or source.fallback
+    template = _template(entry, source.template, source.entries)
+    count = _count(entry, source.counts, source.default_counts.get(key, 1))
+    if makes_jobs:
+        count = _bounded(count * _at_once_in_a_job(entry), source.entries)
+    return _set_of(called, count, template)
+
+
+def _template(entry: Any, path: Path, above: Path) -> PodTemplateSpec:
+    found, where = at(entry, path), ".".join((*above, *path))
+    if not isinstance(found, dict):
+        raise refusal(where, found, "the template of a pod")
+    try:
+        return decode(found, PodTemplateSpec)
+    except InputError as error:
+        raise error.within(path=where) from None
+
+
+def _set_of(name: str, count: int, template: PodTemplateSpec) -> JobPodSet:
+    spec = template.spec
+    return JobPodSet(
+        name.lower(),
+        count,
+        _request(spec),
+        template,
+        spec.priority,
+        spec.priority_class_name,
+    )
+
+
+def _request(spec: PodSpec) -> Amounts:
+    """Return what the scheduler counts for a pod once the API server has stored it."""
+    return pod_requests(with_defaults(Pod(spec=spec)).spec)
+
+
+def _at_once_in_a_job(entry: Any) -> int:
+    """Return how many pods a Job of a JobSet runs at once: no more than it needs to complete."""
+    job: Path = ("template", "spec")
+    parallelism = _count(entry, ((*job, "parallelism"),))
+    if at(entry, (*job, "completions")) is None:
+        return parallelism
+    return min(parallelism, _count(entry, ((*job, "completions"),)))
+
+
+# -- Ray -------------------------------------------------------------------------------------
+
+_CLUSTER: Final = ("spec", "rayClusterSpec")
+#: What KubeRay gives to the container that submits a job, and to the one that scales its cluster.
+_SUBMITTER: Final = {
+    "requests": {"cpu": "500m", "memory": "200Mi"},
+    "limits": {"cpu": "1", "memory": "1Gi"},
+}
+_AUTOSCALER: Final = {
+    "requests": {"cpu": "500m", "memory": "512Mi"},
+    "limits": {"cpu": "500m", "memory": "512Mi"},
+}
+
+
+def _ray_pods(tree: JsonObject) -> Iterator[JobPodSet]:
+    """Yield head, groups of workers and the pod that submits the job to them."""
+    mode = at(tree, ("spec", "submissionMode")) or "K8sJobMode"
+    if not at(tree, ("spec", "clusterSelector")):  # else the cluster is there
+        yield _set_of("head", 1, _ray_head(tree, mode))
+        groups: Path = (*_CLUSTER, "workerGroupSpecs", "*")
+        for _, group in _entries(tree, groups):
+            name = at(group, ("groupName",))
+            called = name if isinstance(name, str) else "main"
+            count = _bounded(_ray_workers(group), groups)
+            yield _set_of(called, count, _template(group, ("template",), groups))
+    if mode != "K8sJobMode":
+        return
+    path: Path = ("spec", "submitterPodTemplate")
+    if at(tree, path) is None:
+        container = _container({"name": "ray-job-submitter", "resources": _SUBMITTER}, path)
+        template = PodTemplateSpec(spec=PodSpec(containers=(container,), restart_policy="Never"))
+    else:
+        template = _template(tree, path, ())
+    yield _set_of("submitter", 1, template)
+
+
+def _ray_head(tree: JsonObject, mode: object) -> PodTemplateSpec:
+    """Return the pod of the head, with the containers that KubeRay adds to it."""
+    template = _template(tree, (*_CLUSTER, "headGroupSpec", "template"), ())
+    added: list[Container] = []
+    if at(tree, (*_CLUSTER, "enableInTreeAutoscaling")) is True:
+        path: Path = (*_CLUSTER, "autoscalerOptions", "resources")
+        said = at(tree, path)
+        resources = _AUTOSCALER if said is None else said
+        added.append(_container({"name": "autoscaler", "resources": resources}, path))
+    if mode == "SidecarMode":
+        path = ("spec", "submissionMode")
+        added.append(_container({"name": "ray-job-submitter", "resources": _SUBMITTER}, path))
+    spec = replace(template.spec, containers=(*template.spec.containers, *added))
+    return replace(template, spec=spec)
+
+
+def _ray_workers(group: Any) -> int:
+    """Return the number of pods of a group: replicas within their bounds, of several hosts each."""
+    if at(group, ("suspend",)) is True:
+        return 0
+    least = _count(group, (("minReplicas",),), 0)
+    replicas = max(_count(group, (("replicas",),), 0), least)
+    if isinstance(at(group, ("maxReplicas",)), int):
+        # The usual bound is that of 32 bits: only one below the number matters.
+        replicas = min(replicas, max(at(group, ("maxReplicas",)), 0))
+    return replicas * _count(group, (("numOfHosts",),))
+
+
+# -- Spark -----------------------------------------------------------------------------------
+
+_LEAST_OVERHEAD: Final = 384 << 20
+_OVERHEAD_FACTOR: Final = 0.1
+_OVERHEAD_FACTOR_BESIDE_JAVA: Final = 0.4
+_EXECUTORS: Final = 2
+
+
+def _spark_executors(tree: JsonObject) -> int:
+    path: Path = ("spec", "executor", "instances")
+    dynamic: Path = ("spec", "dynamicAllocation")
+    if at(tree, (*dynamic, "enabled")) is not True:
+        return _count(tree, (path,), _EXECUTORS)
+    starts = ((*dynamic, "initialExecutors"), (*dynamic, "minExecutors"), path)
+    return max(_count(tree, (each,), 0) for each in starts)
+
+
+def _spark_pods(tree: JsonObject, role: str, count: int) -> JobPodSet:
+    """Return the driver or the executors: cores and memory in the words of Java, and sidecars."""
+    said = at(tree, ("spec", role))
+    part: JsonObject = said if isinstance(said, dict) else {}
+    cores = part.get("coreRequest", part.get("cores", 1))
+    amounts: ResourceList = {"cpu": _quantity(cores, f"spec.{role}.cores")}
+    memory = _java_memory(part.get("memory", "1g"), f"spec.{role}.memory")
+    memory += _spark_overhead(tree, role, memory)
+    amounts["memory"] = Quantity.from_int(memory, binary=True)
+    gpu = part.get("gpu")
+    if isinstance(gpu, dict) and isinstance(gpu.get("name"), str):
+        amounts[gpu["name"]] = _quantity(gpu.get("quantity", 0), f"spec.{role}.gpu.quantity")
+    main = Container(name=role, resources=ResourceRequirements(requests=amounts))
+    beside = _containers(part.get("sidecars"), f"spec.{role}.sidecars")
+    before = _containers(part.get("initContainers"), f"spec.{role}.initContainers")
+    spec = PodSpec(containers=(main, *beside), init_containers=before)
+    return JobPodSet(role, count, _request(spec))
+
+
+def _spark_overhead(tree: JsonObject, role: str, memory: int) -> int:
+    """Return the memory beside the heap: as stated, else a part of the heap, 384 MiB at least."""
+    stated = at(tree, ("spec", role, "memoryOverhead"))
+    if stated is not None:
+        return _java_memory(stated, f"spec.{role}.memoryOverhead")
+    is_java = at(tree, ("spec", "type")) not in ("Python", "R")
+    factor: Any = at(tree, ("spec", "memoryOverheadFactor"))
+    if factor is None:
+        factor = _OVERHEAD_FACTOR if is_java else _OVERHEAD_FACTOR_BESIDE_JAVA
+    milli = _quantity(factor, "spec.memoryOverheadFactor").milli()
+    mebi = (memory >> 20) * max(milli, 0) // 1000
+    return max(mebi << 20, _LEAST_OVERHEAD)
+
+
+# -- Argo ------------------------------------------------------------------------------------
+
+
+def _largest_step(tree: JsonObject) -> JobPodSet:
+    """Return the pods of an Argo workflow that may run at once, as large as its largest step."""
+    most: dict[str, int] = {}
+    for _, step in _entries(tree, ("spec", "templates", "*")):
+        if not isinstance(step, dict):
+            continue
+        mains = [step[part] for part in ("container", "script") if step.get(part) is not None]
+        containers = _containers(mains, "spec.templates.container")
+        several = at(step, ("containerSet", "containers"))
+        containers += _containers(several, "spec.templates.containerSet.containers")
+        if not containers:
+            continue  # it makes no pod
+        containers += _containers(step.get("sidecars"), "spec.templates.sidecars")
+        before = _containers(step.get("initContainers"), "spec.templates.initContainers")
+        asked = _request(PodSpec(containers=containers, init_containers=before))
+        for name, amount in asked.items():
+            most[name] = max(most.get(name, 0), amount)
+    return JobPodSet("main", _count(tree, (("spec", "parallelism"),)), most or NOTHING)
+
+
+# -- parts -----------------------------------------------------------------------------------
+
+
+def _containers(found: object, path: str) -> tuple[Container, ...]:
+    """Return containers as far as their requests are concerned."""
+    if found is None:
+        return ()
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        raise refusal(path, found, "a list of containers")
+    kept = ("resources", "restartPolicy")
+    read = (
+        {"name": "main", **{key: each[key] for key in kept if each.get(key) is not None}}
+        for each in found
+    )
+    return tuple(_container(each, (path,)) for each in read)
+
+
+def _container(found: JsonObject, path: Path) -> Container:
+    try:
+        return decode(found, Container)
+    except InputError as error:
+        raise error.within(path=".".join(path)) from None
+
+
+_JAVA: Final = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "p": 1 << 50}
+
+
+def _java_memory(found: object, path: str) -> int:
+    text = str(found).strip().lower().removesuffix("ib").removesuffix("i")
+    unit = _JAVA.get(text[-1:], 0)
+    if not unit and text.endswith("b"):
+        text, unit = text[:-1], _JAVA.get(text[-2:-1], 0)
+    digits = text[:-1] if unit else text
+    if not digits.isascii() or not digits.isdigit() or len(digits) > 15:  # noqa: PLR2004 -- petabytes
+        raise refusal(path, found, "an amount such as 512m or 4g")
+    return int(digits) * (unit or 1 << 20)
+
+
+def _quantity(found: object, path: str) -> Quantity:
+    if not isinstance(found, str | int | float) or isinstance(found, bool):
+        raise refusal(path, found, "a quantity")
+    try:
+        return Quantity.parse(found)
+    except InputError as error:
+        raise error.within(path=path) from None
+
+
+def _count(tree: Any, paths: tuple[Path, ...], default: int = 1) -> int:
+    """Return the product of numbers of pods; one that is missing is ``default``."""
+    count = 1
+    for path in paths:
+        found = at(tree, path)
+        if found is None:
+            found = default
+        if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found <= MOST_PODS:
+            raise refusal(".".join(path), found, f"0 to {MOST_PODS}")
+        count *= found
+    return _bounded(count, paths[0]) if paths else count
+
+
+def _bounded(count: int, path: Path) -> int:
+    if count > MOST_PODS:
+        raise refusal(".".join(path), count, f"0 to {MOST_PODS} pods")
+    return count
+
+
+def at(tree: Any, path: Path) -> Any:
+    """Return what stands at a path of a manifest, None if nothing does."""
+    for name in path:
+        if not isinstance(tree, dict):
+            return None
+        tree = tree.get(name)
+    return tree
+
+
+def _entries(tree: Any, path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield what a path leads to, with the key of the mapping that it is in."""
+    *above, last = path
+    if last != "*":
+        found = at(tree, path)
+        if found is not None:
+            yield "", found
+        return
+    holder = at(tree, tuple(above))
+    if isinstance(holder, dict):
+        yield from holder.items()
+    elif isinstance(holder, list):
+        yield from (("", item) for item in holder)
