@@ -424,6 +424,7 @@ class Manager:
         for job, problem in done.problems.items():
             if self._unreadable.get(job) != problem:
                 log.warning("job not queued", extra={"job": job, "error": problem})
+                self._report_rejected(done.rejected[job], problem)
         self._unreadable = done.problems
         again_s, unwritten = done.again_s, dict[str, str]()
         for about, writes in done.steps:
@@ -439,6 +440,17 @@ class Manager:
                 again_s = retry_s if again_s is None else min(again_s, retry_s)
         self.unwritten_queues = unwritten
         return again_s
+
+    def _report_rejected(self, job: KubeObject, problem: str) -> None:
+        event = warning(
+            job,
+            "JobNotQueued",
+            problem,
+            action="Queueing",
+            name=f"{job.metadata.name}.job-not-queued",
+            now_s=self._wall_clock.now_s(),
+        )
+        self._cluster.report([event])
 
     def _tell_of_quota(
         self, profile: ElasticQuotaProfile, write: Write, error: InvalidError

@@ -124,6 +124,11 @@ class QueuePass:
     steps: list[tuple[str, tuple[Write, ...]]] = field(default_factory=list)  # about whom, and what
     again_s: float | None = None
     problems: dict[str, str] = field(default_factory=dict)
+    rejected: dict[str, KubeObject] = field(default_factory=dict)  # the jobs of ``problems``
+
+    def reject(self, job: KubeObject, problem: str) -> None:
+        """Note that a job gets no unit."""
+        self.problems[job.key], self.rejected[job.key] = problem, job
 
 
 def reconcile_queue_units(world: QueueWorld, options: QueueUnitOptions, now_s: float) -> QueuePass:
@@ -135,11 +140,11 @@ def reconcile_queue_units(world: QueueWorld, options: QueueUnitOptions, now_s: f
         try:
             job = read_job(obj, by_type[type(obj)])
         except InputError as error:
-            done.problems[obj.key] = str(error)
+            done.reject(obj, str(error))
             continue
         known = jobs.setdefault(job.unit_key, job)
         if known is not job:
-            done.problems[obj.key] = f"{known.id} has the unit {job.unit_key} already"
+            done.reject(obj, f"{known.id} has the unit {job.unit_key} already")
     found = _queues_of(world, options)
     queues = {
         queue.metadata.name: UnitQueue.of(

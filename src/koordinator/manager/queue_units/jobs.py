@@ -9,9 +9,9 @@ from typing import Any, Final
 from koordinator.api.codec import to_manifest
 from koordinator.api.labels import QUOTA_NAME, QUOTA_PREEMPTIBLE
 from koordinator.api.meta import JsonObject, KubeObject
-from koordinator.api.syntax import refusal
 from koordinator.api.workload import Job
 from koordinator.domain.quota.amounts import Amounts, add, multiple
+from koordinator.foundation.errors import InputError
 from koordinator.manager.queue_units.kinds import JobKind
 from koordinator.manager.queue_units.pod_sets import JobPodSet, at, pod_sets_of
 
@@ -97,7 +97,12 @@ def read_job(obj: KubeObject, kind: JobKind) -> WaitingJob:
     is_suspended = annotated or at(tree, kind.suspend) is True
     pod_sets = tuple(pod_sets_of(tree, kind))
     if len(pod_sets) > _MOST_SETS:
-        raise refusal("spec", f"{len(pod_sets)} kinds of pods", f"at most {_MOST_SETS}")
+        names = ", ".join(pod_set.name for pod_set in pod_sets)
+        problem = (
+            f"must make at most {_MOST_SETS} sets of pods, the most that a QueueUnit holds; "
+            f"got {len(pod_sets)}: {names}"
+        )
+        raise InputError(problem, path="spec")
     if isinstance(obj, Job):
         return _read_batch_job(obj, kind, is_suspended, pod_sets)
     state = _state(tree, kind)

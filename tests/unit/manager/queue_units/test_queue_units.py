@@ -12,6 +12,7 @@ from tests.unit.manager.queue_units.worlds import (
 
 from koordinator.api.codec import decode_object, to_manifest
 from koordinator.api.elastic_quota import ElasticQuota
+from koordinator.api.event import Event
 from koordinator.api.labels import QUOTA_PREEMPTIBLE
 from koordinator.api.meta import JsonObject
 from koordinator.api.queue_unit import Queue, QueueUnit
@@ -22,7 +23,7 @@ from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import ClusterError
 from koordinator.manager.app import Manager, ManagerOptions
 from koordinator.manager.queue_units.controller import QueueUnitOptions
-from koordinator.manager.queue_units.kinds import BATCH_JOB
+from koordinator.manager.queue_units.kinds import BATCH_JOB, RAY
 from koordinator.manager.queue_units.queues import POLICY_LABEL
 from koordinator.manager.switches import Controller
 
@@ -343,6 +344,34 @@ def test_hostile_amounts_harm_nobody_else() -> None:
     world.settle()
 
     assert world.running() == {"fits", "zero"}
+
+
+def test_a_job_that_gets_no_unit_has_an_event_with_the_reason() -> None:
+    """It names the job and what is wrong with it; the next job is queued."""
+    template = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
+    groups = [{"groupName": f"g{number}", "template": template} for number in range(7)]
+    cluster = {"headGroupSpec": {"template": template}, "workerGroupSpecs": groups}
+    ray: JsonObject = {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayJob",
+        "metadata": {"name": "wide", "namespace": "default"},
+        "spec": {"suspend": True, "rayClusterSpec": cluster},
+    }
+    world = World(quota(cpu=1), kinds=(BATCH_JOB, RAY))
+    world.add(ray, job("fits", 1))
+    world.settle()
+
+    (event,) = world.cluster.list(Event).items
+    assert (event.regarding.kind, event.regarding.name, event.reason) == (
+        "RayJob",
+        "wide",
+        "JobNotQueued",
+    )
+    assert event.note == (
+        "spec: must make at most 8 sets of pods, the most that a QueueUnit holds; "
+        "got 9: head, g0, g1, g2, g3, g4, g5, g6, submitter"
+    )
+    assert world.running() == {"fits"}
 
 
 def test_nothing_is_watched_without_kinds() -> None:
