@@ -26,12 +26,12 @@ from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.dashboard.access import (
     EVERYTHING,
     AccessPolicy,
-    NamespacesThere,
+    NamespaceLister,
     OpenAccess,
     ViewRights,
     ViewScope,
 )
-from koordinator.dashboard.feed import SHARE_OF_TIME, Feed
+from koordinator.dashboard.feed import TIME_SHARE, Feed
 from koordinator.dashboard.frames import FrameEncoder
 from koordinator.dashboard.overview import OverviewBuilder
 from koordinator.dashboard.redaction import NOTHING_PRIVATE
@@ -158,7 +158,7 @@ def tenants(scale: float) -> dict[str, Any]:
 class _OwnNamespaces:
     """Lets the owner of a token see the pods of the namespace that is called like it."""
 
-    def rights_of(self, token: str, namespaces: NamespacesThere) -> ViewRights:  # noqa: ARG002 -- not asked
+    def rights_of(self, token: str, namespaces: NamespaceLister) -> ViewRights:  # noqa: ARG002 -- not asked
         return ViewRights(ViewScope(frozenset({token}), sees_nodes=False), token)
 
 
@@ -196,7 +196,7 @@ def _serve(scale: float, policy: AccessPolicy) -> dict[str, Any]:
             client.kill()
             server.stop()
     made_s, sent_s = made_s / FRAMES, sent_s / FRAMES
-    frames_per_s = 1 / max(1 / FRAMES_PER_S, SHARE_OF_TIME * made_s)  # as the feed has it
+    frames_per_s = 1 / max(1 / FRAMES_PER_S, TIME_SHARE * made_s)  # as the feed has it
     return {
         "made": f"{1e3 * made_s:.1f} ms",
         "sent": f"{1e3 * sent_s:.1f} ms",

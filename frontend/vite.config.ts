@@ -1,5 +1,5 @@
-// The bundle is committed, so that nobody needs node: files whose names don't change, the licences
-// of what is in it, and a digest of what it was made of, by which a test knows that it is fresh.
+// Build of the committed bundle, which lets users install without node: files with fixed names, the
+// licences of the bundled libraries, and a digest of the sources, which a test compares.
 import { createHash } from 'node:crypto'
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

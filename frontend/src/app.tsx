@@ -1,4 +1,4 @@
-// The live page: a header that is always there, and one view at a time.
+// The live page: a header and one view at a time.
 import type { JSX } from 'preact'
 import { useEffect, useMemo, useState } from 'preact/hooks'
 import { follow, post, Refused, setToken } from './client'
@@ -16,22 +16,22 @@ import { Waiting } from './views/waiting'
 import type { Attention } from './wire'
 
 const TITLES: Record<View, string> = {
-  waiting: 'What waits',
+  waiting: 'Pending pods',
   map: 'Nodes',
   shares: 'Shares',
-  attention: 'Needs a person',
+  attention: 'Problems',
   time: 'Time',
-  try: 'Try it',
+  try: 'What if',
   report: 'Report',
 }
-const UNREADABLE = 'not readable' // files, which are not lost
-const PHASES = { loading: 'reading', live: 'live', paused: 'paused', ended: 'ended', lost: 'out of reach' }
+const UNREADABLE = 'not readable' // manifests
+const PHASES = { loading: 'loading', live: 'live', paused: 'paused', ended: 'ended', lost: 'unreachable' }
 
 let changed: () => void = () => undefined
 let isDue = false
 let stream: { restart: () => void } = { restart: () => undefined }
 
-/** Show what has changed: with the next frame of the screen, or, where nobody looks, for the title. */
+/** Render the model with the next animation frame; a hidden page renders once a second, for its title. */
 function show(): void {
   if (isDue) return
   isDue = true
@@ -43,7 +43,7 @@ function show(): void {
   else window.requestAnimationFrame(draw)
 }
 
-/** Begin to follow the server; call it once. */
+/** Start following the server; call it once. */
 export function followServer(): void {
   stream = follow({
     open: () => (model.unasked = 0),
@@ -59,7 +59,7 @@ export function followServer(): void {
   })
 }
 
-/** All views, the report only of a run that is over. */
+/** Return the views; the report exists only for a run that has ended. */
 function views(): View[] {
   return VIEWS.filter((one) => one !== 'report' || model.status.hasReport)
 }
@@ -96,7 +96,7 @@ export function App(): JSX.Element {
   return (
     <>
       <a class="skip" href="#main">
-        to the view
+        skip to the view
       </a>
       <Header />
       <nav aria-label="Views">
@@ -141,7 +141,7 @@ function Open(props: { view: View; name: string }): JSX.Element {
 function Header(): JSX.Element {
   const { status, totals } = model
   const isAway = !model.isConnected
-  const phase = isAway ? (model.number ? 'the server does not answer' : 'connecting') : status.phase === 'lost' && model.source === 'manifests' ? UNREADABLE : PHASES[status.phase]
+  const phase = isAway ? (model.number ? 'the server does not respond' : 'connecting') : status.phase === 'lost' && model.source === 'manifests' ? UNREADABLE : PHASES[status.phase]
   return (
     <header>
       <div class="tools">
@@ -157,14 +157,14 @@ function Header(): JSX.Element {
       <Problem text={isAway ? (model.refused?.message ?? '') : status.problem} />
       {model.unasked > 0 && (
         <p class="dim" role="status">
-          The API server is being asked what you may see: {count(model.unasked)} namespaces are left, so there may be more than this.
+          Your rights in {count(model.unasked)} namespaces are still under review; more objects may appear.
         </p>
       )}
       {status.speed !== null && <TimeControl />}
       <dl class="totals">
         <Amount name="nodes" text={count(totals.nodes)} />
         <Amount name="pods with a node" text={count(totals.placed)} />
-        <Amount name="pods that wait" text={count(totals.waiting)} />
+        <Amount name="pending pods" text={count(totals.waiting)} />
         <Amount name="CPU" of={share(totals.cpu)} text={`${count(Math.round(totals.cpu[0] / 1000))} of ${count(Math.round(totals.cpu[1] / 1000))}`} />
         <Amount name="memory" of={share(totals.memory)} text={`${bytes(totals.memory[0])} of ${bytes(totals.memory[1])}`} />
         {totals.gpu[1] > 0 && (
@@ -203,7 +203,7 @@ function TimeControl(): JSX.Element {
       await post('control', wanted)
       setProblem('')
     } catch (error) {
-      setProblem(error instanceof Refused ? error.message : 'no answer')
+      setProblem(error instanceof Refused ? error.message : 'the server did not respond')
     }
   }
   const [from, to] = [status.fromS ?? 0, status.toS ?? 0]
@@ -213,7 +213,7 @@ function TimeControl(): JSX.Element {
     <div class="tools time">
       {status.phase !== 'ended' && (
         <button type="button" onClick={() => void control({ isPaused: !isPaused })}>
-          {isPaused ? 'go on' : 'pause'}
+          {isPaused ? 'resume' : 'pause'}
         </button>
       )}
       <label>
@@ -222,7 +222,7 @@ function TimeControl(): JSX.Element {
           {speeds.map((one) => (
             <option value={String(one)}>{one}×</option>
           ))}
-          <option value="0">as fast as it goes</option>
+          <option value="0">as fast as possible</option>
         </select>
       </label>
       {status.canSeek ? (
@@ -254,11 +254,11 @@ function TimeControl(): JSX.Element {
 function SignIn(props: { why: string }): JSX.Element {
   const [token, put] = useState('')
   return (
-    <section aria-label="Who are you?">
-      <h1>Who are you?</h1>
+    <section aria-label="Sign in">
+      <h1>Sign in</h1>
       <Problem text={props.why} />
       <p>
-        You see what you may list in the cluster. A token: <code>kubectl create token SERVICEACCOUNT</code>. It stays in this tab.
+        The dashboard shows the objects that you may list in the cluster. Get a token with <code>kubectl create token SERVICEACCOUNT</code>; it is kept in this tab only.
       </p>
       <form
         onSubmit={(event) => {
@@ -270,7 +270,7 @@ function SignIn(props: { why: string }): JSX.Element {
         <label>
           Token <input type="password" autocomplete="off" value={token} onInput={(event) => put(event.currentTarget.value)} />
         </label>
-        <button type="submit">Look</button>
+        <button type="submit">Sign in</button>
       </form>
     </section>
   )

@@ -1,5 +1,5 @@
-// Devices over time: a lane for each GPU, a bar for each pod that holds it or a share of it.  Zoomed
-// and read out together with the charts; arrow keys go from bar to bar.
+// Devices over time: a lane for each GPU, a bar for each pod that uses it or a share of it.  Zoom and
+// cursor are shared with the charts; arrow keys move from bar to bar.
 import type { JSX } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import uPlot from 'uplot'
@@ -9,7 +9,7 @@ import type { BarJob, DeviceBar, DeviceLanes } from './wire'
 
 interface Props {
   devices: DeviceLanes
-  atS: number[] // the moments of the charts beside it
+  atS: number[] // the times of the charts on the page
   nowS: number
   isVirtual: boolean
   hasEnded?: boolean
@@ -31,22 +31,23 @@ interface Drawn {
 
 type Grouping = 'tenant' | 'workload' | 'job' | 'quota' | 'priority'
 
+const OTHER_TENANT = 'another tenant'
 const GROUPINGS: Record<Grouping, (job: BarJob) => string> = {
-  tenant: (job) => job.namespace || 'somebody else',
-  workload: (job) => stem(job.name) || 'somebody else',
-  job: (job) => job.name || 'somebody else',
+  tenant: (job) => job.namespace || OTHER_TENANT,
+  workload: (job) => stem(job.name) || OTHER_TENANT,
+  job: (job) => job.name || OTHER_TENANT,
   quota: (job) => job.quota || 'no quota',
   priority: (job) => `priority ${job.priority}`,
 }
-/** Return what jobs of one kind have in common: `ml/train` of `ml/train-17`. */
+/** Return the name of a job without its numbers: `ml/train` for `ml/train-17`. */
 function stem(name: string): string {
   return name.replace(/([-.][0-9a-f]*[0-9][0-9a-f]*)+$/, '')
 }
 
 const HEIGHT = 560
-const [LEAST_LANE, MOST_LANE] = [3, 20]
+const [MIN_LANE, MAX_LANE] = [3, 20]
 const LABEL_HEIGHT = 13
-const END = 3 // pixels at the end of a bar that had to go
+const END = 3 // width in pixels of the mark at the end of an evicted pod
 
 export function Bars(props: Props): JSX.Element {
   const { devices, isVirtual } = props
@@ -57,7 +58,7 @@ export function Bars(props: Props): JSX.Element {
   const [chosen, setChosen] = useState<Drawn | null>(null)
   const bars = laidOut(devices, props.nowS)
   const colours = coloursOf(bars, by)
-  const laneHeight = Math.min(MOST_LANE, Math.max(LEAST_LANE, Math.floor(HEIGHT / Math.max(1, devices.lanes.length))))
+  const laneHeight = Math.min(MAX_LANE, Math.max(MIN_LANE, Math.floor(HEIGHT / Math.max(1, devices.lanes.length))))
   const height = laneHeight * devices.lanes.length + 42
   const latest = useRef({ bars, colours, chosen, devices, by })
   latest.current = { bars, colours, chosen, devices, by }
@@ -155,8 +156,8 @@ export function Bars(props: Props): JSX.Element {
           </select>
         </label>
         <p class="dim">
-          A lane for each GPU, a bar for each pod that holds it; a red end: it had to go.
-          {devices.sinceS !== null && ` What ended before ${moment(devices.sinceS, isVirtual)} is forgotten.`}
+          A lane for each GPU, a bar for each pod that uses it; a red end marks an eviction.
+          {devices.sinceS !== null && ` Bars that ended before ${moment(devices.sinceS, isVirtual)} were dropped.`}
         </p>
       </figcaption>
       <ul class="legend">
@@ -182,14 +183,14 @@ export function Bars(props: Props): JSX.Element {
         onKeyDown={keys}
         onClick={() => chosen && props.open?.(nodeOf(devices, chosen))}
       />
-      <p class="told" aria-live="polite">
-        {chosen ? told(devices, chosen, isVirtual, props.hasEnded ?? false) : ' '}
+      <p class="readout" aria-live="polite">
+        {chosen ? describe(devices, chosen, isVirtual, props.hasEnded ?? false) : ' '}
       </p>
     </figure>
   )
 }
 
-/** Give shares of a device that are held at the same time places beside each other in its lane. */
+/** Place concurrent shares of a device side by side in its lane. */
 function laidOut(devices: DeviceLanes, nowS: number): Drawn[] {
   const drawn: Drawn[] = []
   let inLane: Drawn[] = []
@@ -208,7 +209,7 @@ function laidOut(devices: DeviceLanes, nowS: number): Drawn[] {
   return drawn
 }
 
-/** Return a colour for each of those who held the most, and the same grey for all others. */
+/** Return a colour for each of the largest groups, and grey for all others. */
 function coloursOf(bars: Drawn[], by: Grouping): Map<string, string> {
   const held = new Map<string, number>()
   for (const one of bars) {
@@ -224,7 +225,7 @@ interface Label {
   text: string
 }
 
-/** Return where the names of nodes stand: at their first lanes, as far as there is room. */
+/** Return the labels of nodes at their first lanes; labels without room are left out. */
 function labelsOf(devices: DeviceLanes, laneHeight: number): Label[] {
   const found: Label[] = []
   devices.lanes.forEach(([node], lane) => {
@@ -274,7 +275,7 @@ function barAt(made: uPlot, bars: Drawn[]): Drawn | null {
   return bars.find((one) => at >= one.startS && at <= one.endS && lane >= one.lane + one.top && lane < one.lane + one.top + one.height) ?? null
 }
 
-/** Return the bar beside another one: before or after it in its lane, or in the next lane with bars. */
+/** Return the neighbour of a bar: before or after it in its lane, or in the next lane with bars. */
 function neighbour(bars: Drawn[], from: Drawn | null, key: string): Drawn | null {
   const steps: Record<string, number> = { ArrowLeft: -1, ArrowRight: 1 }
   const lanes: Record<string, number> = { ArrowUp: -1, ArrowDown: 1 }
@@ -301,11 +302,11 @@ function nodeOf(devices: DeviceLanes, bar: Drawn): string {
   return devices.lanes[bar.lane]?.[0] ?? ''
 }
 
-function told(devices: DeviceLanes, bar: Drawn, isVirtual: boolean, hasEnded: boolean): string {
+function describe(devices: DeviceLanes, bar: Drawn, isVirtual: boolean, hasEnded: boolean): string {
   const [node, minor] = devices.lanes[bar.lane] ?? ['', 0]
-  const who = bar.pod ? `${bar.pod}${bar.job.name && bar.job.name !== bar.pod ? `, of ${bar.job.name}` : ''}` : 'a pod of somebody else'
+  const who = bar.pod ? `${bar.pod}${bar.job.name && bar.job.name !== bar.pod ? `, of ${bar.job.name}` : ''}` : 'a pod of another tenant'
   const until = bar.lasts ? (hasEnded ? 'to the end' : 'until now') : `to ${moment(bar.endS, isVirtual)}`
   const part = bar.percent < 100 ? `, ${bar.percent} % of it` : ''
-  const why = bar.why ? `; it had to go: ${bar.why}` : ''
+  const why = bar.why ? `; evicted: ${bar.why}` : ''
   return `${node} GPU ${minor}: ${who}${part}, from ${moment(bar.startS, isVirtual)} ${until} (${duration(bar.endS - bar.startS)})${why}`
 }

@@ -1,20 +1,20 @@
-// The cells of the map on their canvas.  Where only some nodes have changed only their cells are
-// drawn; where the map is moved it is drawn as one picture that has a pixel for each node, enlarged,
-// with the gaps cut out: that takes as long for 5,000 nodes as for 50.
+// Painter of the map's cells.  A change of some nodes draws only their cells.  A moved map is drawn as
+// one enlarged picture with a pixel per node, with the gaps cleared, in a time independent of the
+// number of nodes.
 import { COLOURS, isPale } from './colours'
 import type { Layout, View } from './layout'
 
-export const DIM = 64 // added to the tone of a cell that is not looked for
+export const DIM = 64 // added to the tone of a cell that does not match the filter
 const FAINT = 0.12
 const NAMED_FROM = 60 // pixels of a cell
 
-/** What texts on the map look like. */
+/** Text style on the map. */
 export interface Ink {
   colour: string
   font: string
 }
 
-/** Each tone, and after ``DIM`` each faint one, as four bytes of a pixel. */
+/** RGBA pixel of each tone, followed from ``DIM`` by the faint tones. */
 const PIXELS = new Uint32Array(2 * DIM)
 COLOURS.forEach((colour, tone) => {
   const [red, green, blue, alpha] = bytesOf(colour)
@@ -31,14 +31,14 @@ function bytesOf(colour: string): [number, number, number, number] {
 
 export class CellPainter {
   private drawn: { canvas: HTMLCanvasElement; layout: Layout; view: View; ink: Ink; ratio: number } | null = null
-  private tones = new Uint8Array(0) // as they are in ``picture``
+  private tones = new Uint8Array(0) // tones in ``picture``
   private picture: { canvas: HTMLCanvasElement; pixels: ImageData; words: Uint32Array } | null = null
   private layout: Layout | null = null // of the picture
 
-  /** Draw what is different from the last time; ``tones`` are by row of the nodes. */
+  /** Draw the differences from the last call; ``tones`` are by node row. */
   paint(canvas: HTMLCanvasElement, layout: Layout, view: View, tones: Uint8Array, names: string[], ink: Ink): void {
     const ratio = window.devicePixelRatio || 1
-    const changed = this.takeIn(layout, tones)
+    const changed = this.update(layout, tones)
     const before = this.drawn
     const isSame =
       before?.canvas === canvas &&
@@ -70,8 +70,8 @@ export class CellPainter {
     pen.globalAlpha = 1
   }
 
-  /** Bring the picture up to date; return the rows that have another tone now. */
-  private takeIn(layout: Layout, tones: Uint8Array): number[] {
+  /** Update the picture; return the rows whose tone has changed. */
+  private update(layout: Layout, tones: Uint8Array): number[] {
     if (layout !== this.layout || tones.length !== this.tones.length) {
       this.layout = layout
       this.tones = new Uint8Array(tones.length).fill(255)

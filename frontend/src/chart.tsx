@@ -1,5 +1,5 @@
-// Charts over time: lines or stacked areas, with a legend that reads out and hides; drag to zoom,
-// double click or Escape to see all again, arrow keys to move the cursor.
+// Charts over time: lines or stacked areas with an interactive legend; drag to zoom, double click or
+// Escape to reset, arrow keys to move the cursor.
 import type { JSX } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import uPlot from 'uplot'
@@ -125,12 +125,12 @@ export function Chart(props: Props): JSX.Element {
         ))}
         {props.marks?.some((one) => one.isFailure) && (
           <li>
-            <i class="tick failure" /> a node or a pod was lost
+            <i class="tick failure" /> node failure or eviction
           </li>
         )}
         {props.marks?.some((one) => !one.isFailure) && (
           <li>
-            <i class="tick" /> something else happened
+            <i class="tick" /> other event
           </li>
         )}
       </ul>
@@ -147,7 +147,7 @@ export function Chart(props: Props): JSX.Element {
   )
 }
 
-/** Return the curves over one axis of time, those of another run among them. */
+/** Return the curves of both runs over one time axis. */
 function merged(props: Props): { at: number[]; curves: Curve[] } {
   const own = props.series.map(({ name, tone, values }) => ({ name, tone, isOther: false, values }))
   const other = props.other
@@ -169,7 +169,7 @@ function sum(series: Series[], row: number): number {
   return series.reduce((total, one) => total + (one.values[row] ?? 0), 0)
 }
 
-/** Return the upper edge of an area: it and all below it that are shown; the first is the highest. */
+/** Return the upper edge of a stacked area: the sum of it and the shown curves below it. */
 function stacked(curves: Curve[], from: number, hidden: ReadonlySet<string>): Values {
   const below = curves.slice(from).filter((one) => !one.isOther && !hidden.has(one.name))
   return (curves[from]?.values ?? []).map((own, row) =>
@@ -183,7 +183,7 @@ function toggled(hidden: ReadonlySet<string>, name: string): Set<string> {
   return others
 }
 
-/** Return the value of a moment; runs that are compared have been sampled at other moments. */
+/** Return the last value at or before a row; compared runs have different sample times. */
 function valueAt(values: Values, row: number): number | null {
   for (let at = row; at >= 0; at -= 1) {
     const value = values[at]
@@ -196,13 +196,13 @@ function colour(tone: number): string {
   return LINES[tone % LINES.length] ?? '#888'
 }
 
-interface Listening {
+interface Listener {
   zoomed: (is: boolean) => void
   moved: (row: number | null) => void
   marks: () => Mark[]
 }
 
-function options(props: Props, curves: Curve[], box: HTMLElement, height: number, told: Listening): uPlot.Options {
+function options(props: Props, curves: Curve[], box: HTMLElement, height: number, listener: Listener): uPlot.Options {
   const ink = (): string => getComputedStyle(box).color
   const line = (): string => getComputedStyle(box).getPropertyValue('--line')
   const axis = { stroke: ink, font: FONT, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 } }
@@ -213,10 +213,10 @@ function options(props: Props, curves: Curve[], box: HTMLElement, height: number
     cursor: { sync: { key: 'time' }, y: false },
     legend: { show: false },
     hooks: {
-      setSelect: [() => told.zoomed(true)],
-      setCursor: [(made) => told.moved((made.cursor.left ?? -1) < 0 ? null : (made.cursor.idx ?? null))],
-      ready: [(made) => made.over.addEventListener('dblclick', () => told.zoomed(false))],
-      draw: [(made) => drawMarks(made, told.marks(), box)],
+      setSelect: [() => listener.zoomed(true)],
+      setCursor: [(made) => listener.moved((made.cursor.left ?? -1) < 0 ? null : (made.cursor.idx ?? null))],
+      ready: [(made) => made.over.addEventListener('dblclick', () => listener.zoomed(false))],
+      draw: [(made) => drawMarks(made, listener.marks(), box)],
     },
     scales: { x: { time: !props.isVirtual, range: (_, min, max) => span(min, max) }, y: { range: (_, __, max) => [0, top(max, props)] } },
     axes: [
@@ -250,12 +250,12 @@ function options(props: Props, curves: Curve[], box: HTMLElement, height: number
   }
 }
 
-/** Return the limits of an axis of time; around a single moment a minute is shown. */
+/** Return the limits of a time axis; a single moment gets a span of one minute. */
 function span(min: number | null, max: number | null): [number | null, number | null] {
   return min !== null && min === max ? [min - 30, min + 30] : [min, max]
 }
 
-/** Return the width that the labels of an axis need, its ticks and gap included. */
+/** Return the width of an axis: its labels, ticks and gap. */
 function widest(labels: (string | null)[], box: HTMLElement): number {
   const canvas = document.createElement('canvas').getContext('2d')
   if (!canvas) return 0

@@ -1,5 +1,5 @@
-// Questions and the stream.  A token, where the server wants one, goes into a header, so the stream
-// is read with fetch: EventSource can't send one.
+// Queries and the event stream.  The bearer token goes into a header, so the stream is read with
+// fetch: EventSource cannot send headers.
 import type { Frame } from './wire'
 
 const TOKEN = 'koord-token'
@@ -49,12 +49,12 @@ export async function post<T>(path: string, body: unknown): Promise<T> {
 }
 
 export interface Listener {
-  open: () => void // what comes from now on is all there is to know
+  open: () => void // the next frame is a full one
   frame: (frame: Frame) => void
-  away: (why: Refused | null) => void // null: nobody is there, or the stream has come to its end
+  away: (why: Refused | null) => void // null: the server is unreachable
 }
 
-/** Follow the stream for good; it ends now and then, so that rights are looked at again. */
+/** Follow the stream and reconnect whenever it ends; the server ends it to review rights again. */
 export function follow(listener: Listener): { restart: () => void } {
   let abort = new AbortController()
   const run = async (): Promise<void> => {

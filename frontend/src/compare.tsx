@@ -1,5 +1,4 @@
-// Another run beside this one: a report, what somebody has saved of a dashboard, or the same run with
-// another configuration that goes on at the same time.
+// Comparison with another run: a report, a saved run, or a live run with another configuration.
 import type { JSX } from 'preact'
 import { useState } from 'preact/hooks'
 import type { ChartData } from './chart'
@@ -14,7 +13,7 @@ export interface OtherRun {
   devices?: DeviceLanes | undefined
 }
 
-/** Return what a page of results has of a run. */
+/** Return the run in a result page. */
 export function runOf(page: ResultPage): OtherRun {
   return {
     title: page.title,
@@ -32,7 +31,7 @@ export function Choose(props: { other: OtherRun | null; choose: (page: ResultPag
       props.choose(file ? pageIn(await file.text()) : null)
     } catch {
       props.choose(null)
-      setProblem(`${file?.name ?? ''} is neither a report of koord simulate or koord demo, nor saved here`)
+      setProblem(`${file?.name ?? ''} is neither a report of koord simulate or koord demo, nor a run saved by this page`)
     }
   }
   return (
@@ -52,17 +51,17 @@ export function Choose(props: { other: OtherRun | null; choose: (page: ResultPag
   )
 }
 
-/** Return the data that a report carries; nothing of the other file runs.  Throws on anything else. */
+/** Return the data of a report without running its scripts.  Throws on any other file. */
 function pageIn(text: string): ResultPage {
   const inHtml = text.trimStart().startsWith('{')
     ? text
     : new DOMParser().parseFromString(text, 'text/html').getElementById('results')?.textContent
   const found = JSON.parse(inHtml ?? '') as ResultPage
-  if (!Array.isArray(found.sections) || !Array.isArray(found.figures) || !Array.isArray(found.facts)) throw new TypeError('no report')
+  if (!Array.isArray(found.sections) || !Array.isArray(found.figures) || !Array.isArray(found.facts)) throw new TypeError('not a report')
   return found
 }
 
-/** Means over the time that both runs have. */
+/** Means over the time that both runs cover. */
 export function Means(props: { title: string; own: ChartData[]; other: ChartData[] }): JSX.Element {
   const rows = props.own.flatMap((chart) => {
     const theirs = props.other.find((one) => one.title === chart.title)
@@ -106,7 +105,7 @@ function total(chart: ChartData): Values {
   return chart.atS.map((_, place) => chart.series.reduce((sum, one) => sum + (one.values[place] ?? 0), 0))
 }
 
-/** Return the mean over time, where a value holds until the next one; null where nothing is known. */
+/** Return the time-weighted mean, where a value lasts until the next one; null without values. */
 function mean(at: number[], values: Values, until: number): number | null {
   let [weighted, lasted] = [0, 0]
   at.forEach((from, place) => {
@@ -119,7 +118,7 @@ function mean(at: number[], values: Values, until: number): number | null {
   return lasted > 0 ? weighted / lasted : null
 }
 
-/** Have the browser keep a page of results as a file. */
+/** Download a result page as a file. */
 export function save(page: ResultPage): void {
   const link = document.createElement('a')
   link.href = URL.createObjectURL(new Blob([JSON.stringify(page)], { type: 'application/json' }))

@@ -1,4 +1,4 @@
-// What was decided: of one pod with the nodes that came next, and of all of them.
+// Scheduling decisions: about one pod with the runners-up, and about all pods.
 import { Fragment, type JSX } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { count, moment } from './format'
@@ -8,49 +8,49 @@ import { go } from './route'
 import type { Decision, Decisions, DecisionSummary } from './wire'
 
 const OUTCOMES: Record<string, string> = {
-  bound: 'got a node',
-  unschedulable: 'found no node',
-  failed: 'did not come true',
-  evicted: 'had to go',
-  moved: 'was moved',
-  stays: 'was to be moved, and stays',
-  'node-closed': 'takes no new pods',
-  'node-open': 'takes pods again',
+  bound: 'bound',
+  unschedulable: 'unschedulable',
+  failed: 'binding failed',
+  evicted: 'evicted',
+  moved: 'moved',
+  stays: 'not moved',
+  'node-closed': 'node closed',
+  'node-open': 'node open again',
 }
-const MOST_OF_A_POD = 20
+const MAX_PER_POD = 20
 
-/** What says the same: tries of one pod, say. */
+/** Similar decisions, such as the attempts of one pod. */
 interface Run {
   newest: Decision
   oldest: Decision
   many: number
 }
 
-/** Put together what says the same of one pod or job but for numbers, the newest first; `inOrder`: only what follows on one another. */
+/** Merge decisions about a pod or job that differ only in numbers, newest first; `inOrder`: only consecutive ones. */
 function runsOf(entries: Decision[], inOrder: boolean): Run[] {
   const found = new Map<string, Run>()
-  let [last, turn] = ['', 0]
+  let [last, sequence] = ['', 0]
   for (const one of entries) {
-    const words = said(one)
-    if (inOrder && words !== last) turn += 1
-    last = words
-    const known = found.get(`${turn} ${words}`)
+    const key = mergeKey(one)
+    if (inOrder && key !== last) sequence += 1
+    last = key
+    const known = found.get(`${sequence} ${key}`)
     if (known) {
       known.oldest = one
       known.many += 1
-    } else found.set(`${turn} ${words}`, { newest: one, oldest: one, many: 1 })
+    } else found.set(`${sequence} ${key}`, { newest: one, oldest: one, many: 1 })
   }
   return [...found.values()]
 }
 
-function said(one: Decision): string {
+function mergeKey(one: Decision): string {
   const reason = (one.reason ?? '').replace(/\d+/g, '#')
   return [one.outcome, one.job || one.pods.map(([pod]) => pod).join(), one.node ?? '', one.plugin ?? '', reason, one.by ?? '', one.pods[0]?.[1] ?? ''].join('\n')
 }
 
 const SHORT = 160 // characters of a reason
 
-/** A long reason is cut, and opens. */
+/** Reason of a decision; a long one is cut and can be opened. */
 function Reason(props: { text: string }): JSX.Element {
   const { text } = props
   return text.length <= SHORT ? (
@@ -69,19 +69,19 @@ export function PodDecisions(props: { pod: string }): JSX.Element {
   const job = answer?.entries.find((one) => one.job)?.job
   return (
     <>
-      <h3>What was decided</h3>
+      <h3>Decisions</h3>
       <Problem text={problem} />
       {answer && !answer.isKept && <p class="dim">{answer.title}</p>}
-      {answer?.isKept && answer.entries.length === 0 && <p class="dim">Nothing yet, as far as {answer.title} remembers.</p>}
+      {answer?.isKept && answer.entries.length === 0 && <p class="dim">No decisions are kept by {answer.title}.</p>}
       <ol class="decisions">
         {answer &&
           runsOf(answer.entries, true)
-            .slice(0, MOST_OF_A_POD)
+            .slice(0, MAX_PER_POD)
             .map((run) => <OneDecision run={run} pod={props.pod} />)}
       </ol>
       {job && (
         <p>
-          <a href={`#/time/${encodeURIComponent(job)}`}>All that was decided about {job}</a>
+          <a href={`#/time/${encodeURIComponent(job)}`}>All decisions about {job}</a>
         </p>
       )}
     </>
@@ -107,37 +107,37 @@ function OneDecision(props: { run: Run; pod: string }): JSX.Element {
           <a href={`#/map/${encodeURIComponent(node)}`}>{node}</a>
         </>
       )}
-      {attempt > 1 && many === 1 && `, at try ${attempt}`}
+      {attempt > 1 && many === 1 && `, attempt ${attempt}`}
       {newest.by && `, for ${newest.by}`}
       {newest.reason && ': '}
       <Reason text={newest.reason ?? ''} />
-      {newest.plugin && <span class="dim"> decided by {newest.plugin}</span>}
+      {newest.plugin && <span class="dim"> by plugin {newest.plugin}</span>}
       {together > 1 && <span class="dim"> together with {count(together - 1)} others</span>}
       {newest.best && newest.best.length > 0 && <RunnersUp best={newest.best} node={node} isFirst={newest.pods[0]?.[0] === props.pod} />}
     </li>
   )
 }
 
-/** The nodes with the highest scores, with the plugins in which they differ. */
+/** The nodes with the highest scores; plugins whose scores differ most come first. */
 function RunnersUp(props: { best: NonNullable<Decision['best']>; node: string; isFirst: boolean }): JSX.Element {
   const [first, second] = props.best
   const plugins = Object.keys(first?.scores ?? {})
-  const apart = (name: string): number => Math.abs((first?.scores[name] ?? 0) - (second?.scores[name] ?? 0))
-  const telling = plugins.filter((name) => props.best.some((one) => (one.scores[name] ?? 0) !== 0)).sort((a, b) => apart(b) - apart(a))
+  const difference = (name: string): number => Math.abs((first?.scores[name] ?? 0) - (second?.scores[name] ?? 0))
+  const shown = plugins.filter((name) => props.best.some((one) => (one.scores[name] ?? 0) !== 0)).sort((a, b) => difference(b) - difference(a))
   return (
     <details>
       <summary>
         {second
-          ? `Next best: ${props.best.slice(1).map((one) => `${one.node} ${one.total}`).join(', ')}; ${first?.node ?? ''} had ${first?.total ?? 0}`
-          : 'No other node would have taken it'}
+          ? `Runners-up: ${props.best.slice(1).map((one) => `${one.node} ${one.total}`).join(', ')}; ${first?.node ?? ''} had ${first?.total ?? 0}`
+          : 'No other node was feasible'}
       </summary>
-      {!props.isFirst && <p class="dim">As the first pod of this attempt was decided, just before.</p>}
-      <Table label="Scores of the best nodes" heads={['Node', 'Total', ...telling]}>
+      {!props.isFirst && <p class="dim">Scores for the first pod of this attempt.</p>}
+      <Table label="Scores of the best nodes" heads={['Node', 'Total', ...shown]}>
         {props.best.map((one) => (
           <tr>
             <td>{one.node === props.node ? <strong>{one.node}</strong> : one.node}</td>
             <td>{one.total}</td>
-            {telling.map((name) => (
+            {shown.map((name) => (
               <td>{one.scores[name] ?? 0}</td>
             ))}
           </tr>
@@ -147,7 +147,7 @@ function RunnersUp(props: { best: NonNullable<Decision['best']>; node: string; i
   )
 }
 
-/** All decisions, or those about what a text names. */
+/** All decisions, or those that match a text. */
 export function AllDecisions(props: { text: string }): JSX.Element {
   const [text, setText] = useState(props.text)
   const [outcome, setOutcome] = useState('')
@@ -167,11 +167,11 @@ export function AllDecisions(props: { text: string }): JSX.Element {
     setText(wanted)
     if (props.text && wanted !== props.text) go('time')
   }
-  if (shown && !shown.isKept) return <section aria-label="Decisions"><h2>What was decided</h2><Empty>{shown.title}</Empty></section>
+  if (shown && !shown.isKept) return <section aria-label="Decisions"><h2>Decisions</h2><Empty>{shown.title}</Empty></section>
   return (
     <section aria-label="Decisions">
       <div class="tools" ref={place}>
-        <h2>What was decided</h2>
+        <h2>Decisions</h2>
         <label>
           about <input type="search" placeholder="pod, job or node" value={text} onInput={(event) => find(event.currentTarget.value)} />
         </label>
@@ -185,7 +185,7 @@ export function AllDecisions(props: { text: string }): JSX.Element {
           </select>
         </label>
         <label>
-          when{' '}
+          period{' '}
           <select value={String(within)} onChange={(event) => setWithin(Number(event.currentTarget.value))}>
             <option value="0">all the time</option>
             <option value="600">the last 10 minutes</option>
@@ -195,7 +195,7 @@ export function AllDecisions(props: { text: string }): JSX.Element {
       </div>
       <Problem text={problem} />
       {shown?.summary && <Summary summary={shown.summary} title={shown.title} find={find} />}
-      {shown && shown.entries.length === 0 && <Empty>Nothing like that was decided.</Empty>}
+      {shown && shown.entries.length === 0 && <Empty>No decision matches.</Empty>}
       {shown && shown.entries.length > 0 && <Entries entries={shown.entries} count={shown.count} />}
     </section>
   )
@@ -206,7 +206,7 @@ function Entries(props: { entries: Decision[]; count: number }): JSX.Element {
   const runs = runsOf(props.entries, false)
   return (
     <>
-      <Table label="Decisions, newest first" heads={['When', 'What', 'Who', 'Node', 'Decided by', 'Why']}>
+      <Table label="Decisions, newest first" heads={['Time', 'Outcome', 'Pods', 'Node', 'Plugin', 'Reason']}>
         {runs.slice(0, isOpen ? runs.length : FIRST).map(({ newest, oldest, many }) => (
           <tr>
             <td>
@@ -218,7 +218,7 @@ function Entries(props: { entries: Decision[]; count: number }): JSX.Element {
               {many > 1 && ` ${count(many)}×`}
             </td>
             <td>
-              <Who one={newest} />
+              <Pods one={newest} />
             </td>
             <td>
               <Nodes one={newest} />
@@ -249,7 +249,7 @@ function Entries(props: { entries: Decision[]; count: number }): JSX.Element {
 const NAMED = 3
 const FIRST = 20
 
-function Who(props: { one: Decision }): JSX.Element {
+function Pods(props: { one: Decision }): JSX.Element {
   const { pods, morePods } = props.one
   const left = pods.length - NAMED + morePods
   return (
@@ -290,12 +290,12 @@ function Summary(props: { summary: DecisionSummary; title: string; find: (text: 
       <p class="dim">
         By {props.title}, {moment(summary.fromS, model.status.isVirtual)} to {moment(summary.toS, model.status.isVirtual)}
         {pods.length > 0 && `; pods: ${pods.join(', ')}`}
-        {Object.keys(summary.decisive).length > 0 && `; who refused them: ${Object.entries(summary.decisive).map(([name, many]) => `${name} ${count(many)}×`).join(', ')}`}
+        {Object.keys(summary.decisive).length > 0 && `; rejected by: ${Object.entries(summary.decisive).map(([name, many]) => `${name} ${count(many)}×`).join(', ')}`}
       </p>
       {summary.rejected.length > 0 && (
         <details>
-          <summary>Jobs that were refused most often</summary>
-          <Table label="Jobs that were refused most often" heads={['Job', 'Times', 'Pods', 'By', 'Why']}>
+          <summary>Jobs rejected most often</summary>
+          <Table label="Jobs rejected most often" heads={['Job', 'Times', 'Pods', 'Plugin', 'Reason']}>
             {summary.rejected.map((one) => (
               <tr>
                 <td>
@@ -314,8 +314,8 @@ function Summary(props: { summary: DecisionSummary; title: string; find: (text: 
       )}
       {summary.flapping.length > 0 && (
         <details>
-          <summary>Nodes that closed again and again</summary>
-          <Table label="Nodes that closed again and again" heads={['Node', 'Times', 'Why']}>
+          <summary>Nodes that closed repeatedly</summary>
+          <Table label="Nodes that closed repeatedly" heads={['Node', 'Times', 'Reason']}>
             {summary.flapping.map((one) => (
               <tr>
                 <td>
@@ -330,8 +330,8 @@ function Summary(props: { summary: DecisionSummary; title: string; find: (text: 
       )}
       {summary.slowest.length > 0 && (
         <details>
-          <summary>Plugins that took the most time</summary>
-          <Table label="Plugins that took the most time" heads={['Plugin', 'Point', 'Share', 'µs per pod']}>
+          <summary>Slowest plugins</summary>
+          <Table label="Slowest plugins" heads={['Plugin', 'Point', 'Share', 'µs per pod']}>
             {summary.slowest.map((one) => (
               <tr>
                 <td>{one.plugin}</td>

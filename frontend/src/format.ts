@@ -1,4 +1,4 @@
-// Numbers as people read them; koordinator/simulator/numerals.py spells them the same way.
+// Formatting of numbers and times; koordinator/simulator/numerals.py uses the same forms.
 
 export type Unit = 'share' | 'count' | 'seconds' | 'rate'
 
@@ -33,12 +33,12 @@ export function duration(seconds: number): string {
   return pair(Math.floor(s / 3600 + 0.5), 'h', 'd', 24)
 }
 
-/** Return how long something has lasted: as ``duration``, but without seconds that tick. */
+/** Return the age of something: as ``duration``, but rounded to minutes above one minute. */
 export function age(seconds: number): string {
   return duration(seconds < 60 ? Math.round(Math.max(0, seconds)) : Math.floor(seconds / 60) * 60)
 }
 
-/** Return a value as it is read out, or as it stands at an axis. */
+/** Return a value with its unit, for a text or for an axis. */
 export function inUnit(value: number | null, unit: Unit, isAxis = false): string {
   if (value === null || Number.isNaN(value)) return UNKNOWN
   if (unit === 'share') return isAxis ? `${Math.round(value * 1000) / 10}%` : `${(Math.floor(value * 1000 + 0.5) / 10).toFixed(1)}%`
@@ -67,7 +67,7 @@ function clock(atS: number, parts: number): string {
   return all.slice(0, parts).join(':')
 }
 
-/** Return a tick of a virtual time; the day is told where it begins. */
+/** Return the label of a tick in virtual time; the start of a day has the day's number. */
 export function axisText(atS: number, next: number, before: number): string {
   const step = Math.abs(next - atS) || Math.abs(atS - before)
   const day = Math.floor(atS / DAY)
@@ -75,7 +75,7 @@ export function axisText(atS: number, next: number, before: number): string {
   return clock(atS, step < 60 && step > 0 ? 3 : 2)
 }
 
-/** Return a moment of a cluster; times of a recorded simulation begin with 1970, as virtual ones do. */
+/** Return a moment of a cluster; virtual times, also in recordings of simulations, start at the epoch. */
 export function moment(atS: number, isVirtual: boolean): string {
   if (!isVirtual && atS > 365 * DAY) return new Date(atS * 1000).toLocaleString()
   const day = Math.floor(atS / DAY)

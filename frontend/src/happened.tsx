@@ -1,10 +1,10 @@
-// What happened: things told in the same words, but for names and numbers, are one line.
+// List of events; events whose texts differ only in names and numbers share a line.
 import type { JSX } from 'preact'
 import { count, moment } from './format'
 import type { Mark } from './chart'
 
-const MOST_GROUPS = 100
-const MOST_OF_A_GROUP = 200
+const MAX_GROUPS = 100
+const MAX_PER_GROUP = 200
 
 interface Group {
   words: string
@@ -36,7 +36,7 @@ export function Happened(props: { marks: Mark[]; isVirtual: boolean }): JSX.Elem
   const at = (one: Mark | undefined): string => (one ? moment(one.atS, props.isVirtual) : '')
   return (
     <ul class="happened">
-      {groups.slice(0, MOST_GROUPS).map((group) => {
+      {groups.slice(0, MAX_GROUPS).map((group) => {
         const [first] = group.marks
         const last = group.marks[group.marks.length - 1]
         const tone = isFailure(group) ? 'failure' : ''
@@ -54,18 +54,18 @@ export function Happened(props: { marks: Mark[]; isVirtual: boolean }): JSX.Elem
                 <strong>{count(group.marks.length)}×</strong> {group.words}
               </summary>
               <ul>
-                {group.marks.slice(-MOST_OF_A_GROUP).map((one) => (
+                {group.marks.slice(-MAX_PER_GROUP).map((one) => (
                   <li>
                     <span class="at">{at(one)}</span> {one.text}
                   </li>
                 ))}
-                {group.marks.length > MOST_OF_A_GROUP && <li>and {count(group.marks.length - MOST_OF_A_GROUP)} before</li>}
+                {group.marks.length > MAX_PER_GROUP && <li>and {count(group.marks.length - MAX_PER_GROUP)} earlier ones</li>}
               </ul>
             </details>
           </li>
         )
       })}
-      {groups.length > MOST_GROUPS && <li>and {count(groups.length - MOST_GROUPS)} others</li>}
+      {groups.length > MAX_GROUPS && <li>and {count(groups.length - MAX_GROUPS)} others</li>}
     </ul>
   )
 }

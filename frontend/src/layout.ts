@@ -1,4 +1,4 @@
-// Where the cells of the map are: nodes by group, groups from the top.
+// Layout of the map's cells: nodes by group, groups from the top.
 import type { NodeLists } from './wire'
 
 export interface Layout {
@@ -9,8 +9,8 @@ export interface Layout {
   perRow: number
   x: Float64Array // by row of the node
   y: Float64Array
-  order: number[] // nodes as they are drawn
-  /** Cells by column and line, over all groups: where a node is in a picture with a pixel for each. */
+  order: number[] // nodes in drawing order
+  /** Column and line of each node over all groups: its pixel in the picture. */
   column: Uint16Array
   line: Uint32Array
   lines: number
@@ -19,8 +19,8 @@ export interface Layout {
 
 export interface Group {
   title: string
-  top: number // of its cells
-  line: number // its first
+  top: number // y of its cells
+  line: number // its first line
   lines: number
   columns: number
 }
@@ -28,7 +28,7 @@ export interface Group {
 const TITLE = 20
 const BETWEEN = 10
 
-/** Return cells as large as leaves the map within about 900 pixels, if they can be that small. */
+/** Return the layout with the largest cells that keep the map within about 900 pixels. */
 export function layoutOf(nodes: NodeLists, by: string, width: number): Layout {
   const count = nodes.names.length
   const groups = new Map<string, number[]>()
@@ -62,7 +62,7 @@ export function layoutOf(nodes: NodeLists, by: string, width: number): Layout {
   let top = 0
   for (const [key, rows] of sorted) {
     const [line, lines] = [layout.lines, Math.ceil(rows.length / perRow)]
-    const title = `${key || (by === 'none' ? 'all nodes' : 'not said')} (${rows.length})`
+    const title = `${key || (by === 'none' ? 'all nodes' : 'unknown')} (${rows.length})`
     layout.groups.push({ title, top: top + TITLE, line, lines, columns: Math.min(perRow, rows.length) })
     rows.forEach((row, place) => {
       const [column, below] = [place % perRow, Math.floor(place / perRow)]
@@ -92,7 +92,7 @@ export function nodeAt(layout: Layout, x: number, y: number): number {
   return -1
 }
 
-/** What part of the map is seen: its corner, in the map's own pixels, and how much it is enlarged. */
+/** Visible part of the map: its corner, in pixels of the map, and the zoom factor. */
 export interface View {
   x: number
   y: number
@@ -100,18 +100,18 @@ export interface View {
 }
 
 export const WHOLE: View = { x: 0, y: 0, scale: 1 }
-const MOST = 24
+const MAX_SCALE = 24
 
-/** Return a view that does not leave the map. */
+/** Return the view clamped to the map. */
 export function seen(view: View, layout: Layout): View {
-  const scale = Math.min(Math.max(view.scale, 1), MOST)
+  const scale = Math.min(Math.max(view.scale, 1), MAX_SCALE)
   const within = (at: number, whole: number): number => Math.min(Math.max(at, 0), whole - whole / scale)
   return { scale, x: within(view.x, layout.width), y: within(view.y, layout.height) }
 }
 
-/** Return the view enlarged about a point of the canvas, which stays where it is. */
+/** Return the view zoomed around a fixed point of the canvas. */
 export function zoomed(view: View, factor: number, x: number, y: number, layout: Layout): View {
-  const scale = Math.min(Math.max(view.scale * factor, 1), MOST)
+  const scale = Math.min(Math.max(view.scale * factor, 1), MAX_SCALE)
   return seen({ scale, x: view.x + x / view.scale - x / scale, y: view.y + y / view.scale - y / scale }, layout)
 }
 

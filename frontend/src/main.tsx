@@ -1,4 +1,4 @@
-// One bundle, two pages: that of a server, and a file of results that carries its data.
+// Entry point of two pages: the live page of a server, and a result file with its data.
 import { render } from 'preact'
 import { App, followServer } from './app'
 import './style.css'

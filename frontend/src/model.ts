@@ -1,19 +1,19 @@
-// The cluster as the last frames have it.  One object; who shows it is told when it has changed.
+// State of the cluster after the last frame, in one mutable object.
 import type { Refused } from './client'
 import type { Cause, Frame, NodeLists, Status, Totals } from './wire'
 
 export interface Model {
-  number: number // of the last frame; 0: none has come yet
-  layout: number // grows whenever there are other nodes
+  number: number // of the last frame; 0 before the first
+  layout: number // incremented when the set of nodes changes
   title: string
   source: string
   status: Status
   totals: Totals
   columns: Record<string, number>
-  width: number // how many columns there are
+  width: number // number of columns
   nodes: NodeLists
-  values: Int32Array // a row for each node, as long as there are columns
-  unasked: number // namespaces that may be the reader's, and are not shown yet
+  values: Int32Array // row-major, one row per node
+  unasked: number // namespaces whose review is pending
   waiting: Cause[]
   isConnected: boolean
   refused: Refused | null
@@ -61,7 +61,7 @@ export function apply(frame: Frame): boolean {
     model.title = frame.title
     model.source = frame.source
     model.columns = Object.fromEntries(frame.columns.map((name, place) => [name, place]))
-    // A stream begins anew now and then: what is the same stays where it is, zoomed as it is.
+    // The stream restarts at intervals; an unchanged layout keeps the zoom of the map.
     if (JSON.stringify(frame.nodes) !== JSON.stringify(model.nodes)) {
       model.nodes = frame.nodes
       model.layout += 1
@@ -71,7 +71,7 @@ export function apply(frame: Frame): boolean {
     frame.values.forEach((values, row) => model.values.set(values, row * width))
     model.waiting = frame.waiting
   } else {
-    if (frame.number !== model.number + 1) return false // something was lost
+    if (frame.number !== model.number + 1) return false // a frame was lost
     const { width } = model
     for (const changed of frame.rows) {
       const start = (changed[0] ?? 0) * width
@@ -87,7 +87,7 @@ export function apply(frame: Frame): boolean {
   return true
 }
 
-/** Return a column of a node; -1: nobody knows. */
+/** Return a column of a node; -1 if unknown. */
 export function valueOf(row: number, column: string): number {
   const place = model.columns[column]
   return place === undefined ? -1 : (model.values[row * model.width + place] ?? -1)

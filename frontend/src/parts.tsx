@@ -1,9 +1,9 @@
-// Small parts that several views have.
+// Components that several views share.
 import type { ComponentChildren, JSX } from 'preact'
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks'
 import { get, Refused } from './client'
 
-/** Ask again every few seconds while the view is open. */
+/** Repeat a query at an interval while the view is open. */
 export function useAnswer<T>(
   path: string,
   query: Record<string, string> | null,
@@ -24,7 +24,7 @@ export function useAnswer<T>(
         const answer = await get<T>(path, query)
         if (isOpen) setFound({ key, answer, problem: '' })
       } catch (error) {
-        const problem = error instanceof Refused ? error.message : 'no answer'
+        const problem = error instanceof Refused ? error.message : 'the server did not respond'
         if (isOpen) setFound((old) => ({ key, answer: old.key === key ? old.answer : null, problem }))
       }
       if (isOpen) timer = window.setTimeout(() => void ask(), everyMs)
@@ -63,7 +63,7 @@ export function Empty(props: { children: ComponentChildren }): JSX.Element {
   return <p class="empty">{props.children}</p>
 }
 
-/** A table whose rows fold where the page is narrow: see data-label in style.css. */
+/** Table whose rows fold on a narrow page: see data-label in style.css. */
 export function Table(props: { label: string; heads: string[]; tone?: string; children: ComponentChildren }): JSX.Element {
   const table = useRef<HTMLTableElement>(null)
   useLayoutEffect(() => {
@@ -90,7 +90,7 @@ export function Table(props: { label: string; heads: string[]; tone?: string; ch
 
 const THEME = 'koord-theme'
 
-/** Where the browser keeps it; a page opened as a file may have no such place. */
+/** Return the stored theme; a page opened as a file may have no local storage. */
 function keptTheme(): string {
   try {
     return localStorage.getItem(THEME) ?? 'system'
@@ -105,7 +105,7 @@ export function ThemeSwitch(): JSX.Element {
     try {
       localStorage.setItem(THEME, theme)
     } catch {
-      // then it counts as long as the page is open
+      // without local storage the theme lasts until the page is closed
     }
     if (theme === 'system') delete document.documentElement.dataset['theme']
     else document.documentElement.dataset['theme'] = theme
@@ -115,7 +115,7 @@ export function ThemeSwitch(): JSX.Element {
     <label class="theme">
       <span class="dim">colours</span>{' '}
       <select value={theme} onChange={(event) => setTheme(event.currentTarget.value)}>
-        <option value="system">as the system</option>
+        <option value="system">system</option>
         <option value="light">light</option>
         <option value="dark">dark</option>
       </select>

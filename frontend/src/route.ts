@@ -1,11 +1,11 @@
-// Which view is open: in the address, so that it can be sent to somebody.
+// Route of the open view; it is part of the address, so that a view can be bookmarked and shared.
 
 export const VIEWS = ['waiting', 'map', 'shares', 'attention', 'time', 'try', 'report'] as const
 export type View = (typeof VIEWS)[number]
 
 export interface Route {
   view: View
-  name: string // of a pod or node that is open
+  name: string // of the open pod or node
 }
 
 export function route(): Route {

@@ -1,5 +1,5 @@
-// What the server sends: see koordinator/dashboard/frames.py, queries.py, attention.py, whatif.py;
-// and what a file of results carries: koordinator/simulator/page.py.
+// Data of the server: see koordinator/dashboard/frames.py, queries.py, attention.py, whatif.py;
+// and of result files: koordinator/simulator/page.py.
 import type { ChartData, Mark } from './chart'
 
 export type Phase = 'loading' | 'live' | 'paused' | 'ended' | 'lost'
@@ -16,13 +16,13 @@ export interface Status {
   hasReport: boolean
 }
 
-export type Pair = [number, number] // used, all there is
+export type Pair = [number, number] // used, total
 
 export interface Totals {
   nodes: number
   placed: number
   waiting: number
-  causes: number // of waiting; a frame names those of the most pods
+  causes: number // of pending pods; a frame has those with the most pods
   cpu: Pair
   memory: Pair
   gpu: Pair
@@ -76,7 +76,7 @@ export interface BarJob {
   priority: number
 }
 
-/** Lane, number of the job, pod, start, end or null, percent of the device, why it had to go. */
+/** Lane, index of the job, pod, start, end or null, percent of the device, reason of an eviction. */
 export type DeviceBar = [number, number, string, number, number | null, number, string]
 
 export interface DeviceLanes {
@@ -110,7 +110,7 @@ export interface DeltaFrame {
   waiting?: Cause[]
 }
 
-/** Of how many namespaces the server does not know yet whether the reader may see them. */
+/** Number of namespaces whose review is pending. */
 export interface RightsFrame {
   kind: 'rights'
   unasked: number
@@ -222,7 +222,7 @@ export interface WhatIf {
   differ: number
 }
 
-/** One decision about pods that were decided together: name, node, number of the try of each. */
+/** Decision about pods that were scheduled together: name, node and attempt of each. */
 export interface Decision {
   atS: number
   outcome: string
@@ -249,7 +249,7 @@ export interface DecisionSummary {
 
 export interface Decisions {
   isKept: boolean
-  title: string // where they come from, or why there are none
+  title: string // name of the archive, or the reason why there is none
   count: number
   entries: Decision[]
   summary?: DecisionSummary

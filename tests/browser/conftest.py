@@ -1,4 +1,4 @@
-"""A real browser, and dashboards for it.  Skipped where either is not to be had."""
+"""Chromium for the browser tests, which are skipped without it."""
 
 import os
 import shutil
@@ -28,7 +28,7 @@ def chromium() -> Iterator[Any]:
 
 @pytest.fixture
 def open_page(chromium: Any) -> Iterator[Callable[..., Any]]:
-    """Open pages; whatever the page complains about on its console fails the test."""
+    """Open pages; an error or policy violation on a page's console fails the test."""
     contexts: list[Any] = []
     complaints: list[str] = []
 
@@ -41,7 +41,7 @@ def open_page(chromium: Any) -> Iterator[Callable[..., Any]]:
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on(
             "console",
-            lambda said: complaints.append(said.text) if "Content Security" in said.text else None,
+            lambda line: complaints.append(line.text) if "Content Security" in line.text else None,
         )
         page.on("dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))
         page.goto(url)

@@ -1,5 +1,5 @@
-// Moves the map for a second and a half: zooms in and out about a pointer that moves.  Returns the
-// milliseconds between frames as the browser shows them, in order.
+// Zoom the map in and out around a moving pointer for a second and a half.  Return the sorted
+// milliseconds between animation frames.
 async () => {
   const canvas = document.querySelector('.map canvas')
   const box = canvas.getBoundingClientRect()

@@ -1,4 +1,4 @@
-"""The dashboard as its users see it: each view, live, on phones and screens, by keyboard."""
+"""The dashboard in a browser: each view, live updates, phones and large screens, the keyboard."""
 
 import json
 import os
@@ -33,7 +33,7 @@ QUOTA_LABEL = "quota.scheduling.koordinator.sh/name"
 
 
 def cluster() -> list[KubeObject]:
-    """Return GPU and CPU nodes of two zones, two tenants, a gang that waits, and a broken GPU."""
+    """Return GPU and CPU nodes of two zones, two tenants, a pending gang, and an unhealthy GPU."""
     pool = "koordinator.sh/node-pool"
     objects: list[KubeObject] = []
     for number in range(12):
@@ -83,7 +83,7 @@ def _quota(name: str, cpu: int) -> KubeObject:
 
 @pytest.fixture(scope="module")
 def dashboard(chromium: Any) -> Iterator[Browser]:
-    """Show a cluster in which something is to be seen in every view."""
+    """Show a cluster with content for every view."""
     assert chromium
     with served(manifests(cluster(), CONFIG)) as found:
         yield found
@@ -97,22 +97,22 @@ def url(dashboard: Browser) -> str:
 # -- views -----------------------------------------------------------------------------------
 
 
-def test_what_waits_and_why(open_page: OpenPage, url: str) -> None:
-    """One click from the cause to all that is known of a pod, in the address, too."""
+def test_pending_pod_opens_its_explanation(open_page: OpenPage, url: str) -> None:
+    """The open pod is part of the address."""
     page = open_page(url)
     page.get_by_role("heading", name="8 pods: too little cpu is free").wait_for()
     page.get_by_role("button", name="all 8").click()
     page.get_by_role("link", name="blue/batch-0").click()
     page.get_by_role("heading", name="Nearest nodes").wait_for()
 
-    assert page.get_by_text("What would help").is_visible()
+    assert page.get_by_text("Remedies").is_visible()
     assert page.url.endswith("#/waiting/blue%2Fbatch-0")
     page.reload()
     page.get_by_role("heading", name="Nearest nodes").wait_for()
 
 
-def test_the_map_opens_a_node(open_page: OpenPage, url: str) -> None:
-    """A cell is a node; inside are its GPUs, who holds them, and the broken one."""
+def test_map_opens_node_details(open_page: OpenPage, url: str) -> None:
+    """The details have the GPUs, their holders, and the unhealthy one."""
     page = open_page(url + "#/map")
     canvas = page.get_by_role("application")
     canvas.wait_for()
@@ -129,17 +129,13 @@ def test_the_map_opens_a_node(open_page: OpenPage, url: str) -> None:
     page.get_by_role("img", name="unhealthy").wait_for()
 
 
-def test_where_a_job_of_eight_gpus_would_fit(open_page: OpenPage, url: str) -> None:
-    """The map answers with the nodes that have so many GPUs untouched."""
+def test_map_filters_nodes_by_free_gpus(open_page: OpenPage, url: str) -> None:
     page = open_page(url + "#/map")
-    page.get_by_label("whole GPUs free").fill("8")
+    page.get_by_label("free GPUs").fill("8")
     page.get_by_role("status").filter(has_text="2 nodes: gpu-2, gpu-3").wait_for()
 
 
-def test_which_tenant_is_over_its_guarantee_and_from_whom_it_borrows(
-    open_page: OpenPage, url: str
-) -> None:
-    """The row of a quota says what it uses, is guaranteed, and borrows."""
+def test_quota_row_shows_usage_and_loans(open_page: OpenPage, url: str) -> None:
     page = open_page(url + "#/shares")
     page.get_by_label("resource").select_option("cpu")
     row = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="blue", exact=True))
@@ -149,16 +145,15 @@ def test_which_tenant_is_over_its_guarantee_and_from_whom_it_borrows(
     page.get_by_role("link", name="red/ring-0").wait_for()
 
 
-def test_what_needs_a_person(open_page: OpenPage, url: str) -> None:
-    """Errors, each with a way to where it is."""
+def test_problem_links_to_its_node(open_page: OpenPage, url: str) -> None:
     page = open_page(url + "#/attention")
     page.get_by_text("gpu 7: unhealthy").wait_for()
     page.get_by_role("link", name="gpu-0").click()
     page.get_by_role("heading", name="gpu-0").wait_for()
 
 
-def test_what_would_change(open_page: OpenPage, url: str) -> None:
-    """A manifest that is written into the page is tried, and nothing stays of it."""
+def test_what_if_with_a_manifest(open_page: OpenPage, url: str) -> None:
+    """The manifest is tried on a copy; an invalid one gives an error."""
     page = open_page(url + "#/try")
     amounts = {"cpu": "500", "memory": "100Gi", "pods": "50"}
     new = {
@@ -167,20 +162,19 @@ def test_what_would_change(open_page: OpenPage, url: str) -> None:
         "metadata": {"name": "huge"},
         "status": {"allocatable": amounts},
     }
-    page.get_by_label("Add or replace").fill(json.dumps(new))
-    page.get_by_role("button", name="What would change?").click()
+    page.get_by_label("Manifests to add or replace").fill(json.dumps(new))
+    page.get_by_role("button", name="Compare").click()
     page.get_by_role("region", name="Differences").wait_for()
     assert page.get_by_role("cell", name="huge").count() >= 4
-    page.get_by_label("Add or replace").fill("nonsense: [")
-    page.get_by_role("button", name="What would change?").click()
+    page.get_by_label("Manifests to add or replace").fill("nonsense: [")
+    page.get_by_role("button", name="Compare").click()
     page.get_by_role("alert").wait_for()
 
 
 # -- live ------------------------------------------------------------------------------------
 
 
-def test_what_changes_is_seen_without_asking(open_page: OpenPage) -> None:
-    """A pod that comes is there a moment later, and so is a node that makes room."""
+def test_changes_appear_without_a_reload(open_page: OpenPage) -> None:
     objects, version = crowded(), 1
 
     def read() -> list[KubeObject]:
@@ -195,39 +189,39 @@ def test_what_changes_is_seen_without_asking(open_page: OpenPage) -> None:
         page.get_by_role("heading", name="5 pods: too little cpu is free").wait_for()
         objects = [*objects, node("c", cpu=64)]
         version = 3
-        page.get_by_text("No pod waits.").wait_for()
+        page.get_by_text("No pod is pending.").wait_for()
 
 
-def test_a_server_that_goes_away_is_told(open_page: OpenPage) -> None:
-    """What was seen last stays, with the word that nobody answers."""
+def test_unreachable_server_is_reported(open_page: OpenPage) -> None:
+    """The last state stays visible."""
     with served(manifests(crowded())) as found:
         page = open_page(f"http://127.0.0.1:{found.port}/")
         page.get_by_role("heading", name="4 pods").wait_for()
-    page.get_by_text("the server does not answer").wait_for()
+    page.get_by_text("the server does not respond").wait_for()
     assert page.get_by_role("heading", name="4 pods").is_visible()
 
 
-def test_a_server_that_comes_back_is_followed_again(open_page: OpenPage) -> None:
-    """What it shows then is seen without asking, and the map is zoomed as it was."""
+def test_page_reconnects_to_a_restarted_server(open_page: OpenPage) -> None:
+    """The map keeps its zoom."""
     with served(manifests(crowded())) as found:
         port = found.port
         page = open_page(f"http://127.0.0.1:{port}/#/map")
         page.get_by_role("application", name="Map of 2 nodes").wait_for()
         page.get_by_role("button", name="Zoom in").click()
-        whole = page.get_by_role("button", name="all", exact=True)
-        assert whole.is_enabled()
-    page.get_by_text("the server does not answer").wait_for()
+        reset = page.get_by_role("button", name="all", exact=True)
+        assert reset.is_enabled()
+    page.get_by_text("the server does not respond").wait_for()
     with served(manifests([*crowded(), pod("one-more", cpu=3)]), port=port):
-        page.get_by_text("the server does not answer").wait_for(state="detached", timeout=20_000)
-        page.get_by_role("link", name="What waits").get_by_text("5", exact=True).wait_for()
-        assert whole.is_enabled()
+        page.get_by_text("the server does not respond").wait_for(state="detached", timeout=20_000)
+        page.get_by_role("link", name="Pending pods").get_by_text("5", exact=True).wait_for()
+        assert reset.is_enabled()
 
 
-def test_five_thousand_nodes_are_zoomed_and_moved_smoothly(open_page: OpenPage) -> None:
-    """One canvas, not an element per node; while it is zoomed, frames follow each other.
+def test_map_of_5000_nodes_zooms_smoothly(open_page: OpenPage) -> None:
+    """The map is one canvas, not an element per node.
 
-    Also without a GPU and on a busy machine 19 of 20 come within a fifth of a second; what is
-    reached otherwise is measured by the benchmark dashboard-frames.
+    Without a GPU and on a busy machine, 19 of 20 frames come within a fifth of a second; the
+    benchmark dashboard-frames measures the usual rate.
     """
     with served(manifests([node(f"n{number}", cpu=8) for number in range(5000)])) as found:
         page = open_page(f"http://127.0.0.1:{found.port}/#/map")
@@ -240,26 +234,25 @@ def test_five_thousand_nodes_are_zoomed_and_moved_smoothly(open_page: OpenPage) 
     assert shown[len(shown) * 19 // 20] < 200
 
 
-def test_the_map_is_zoomed_by_keys_and_buttons(open_page: OpenPage, url: str) -> None:
-    """Plus and minus; what is under the pointer is a cell of the part that is seen."""
+def test_map_zooms_by_keys_and_buttons(open_page: OpenPage, url: str) -> None:
     page = open_page(url + "#/map")
     canvas = page.get_by_role("application")
     canvas.focus()
-    whole = page.get_by_role("button", name="all", exact=True)
-    assert whole.is_disabled()
+    reset = page.get_by_role("button", name="all", exact=True)
+    assert reset.is_disabled()
     for _ in range(4):
         page.keyboard.press("+")
     box = canvas.bounding_box()
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 5)
-    whole.click()
-    assert whole.is_disabled()
+    reset.click()
+    assert reset.is_disabled()
 
 
-# -- everybody -------------------------------------------------------------------------------
+# -- comparison and access -------------------------------------------------------------------
 
 
-def test_a_run_is_compared_with_one_that_was_saved(open_page: OpenPage, tmp_path: Path) -> None:
-    """What is saved in one page is laid over the curves of another, with the means of both."""
+def test_run_is_compared_with_a_saved_run(open_page: OpenPage, tmp_path: Path) -> None:
+    """The page draws the curves of both and a table with their means."""
     with served(manifests(cluster(), CONFIG)) as busy, served(manifests(gpu_node("g", 8))) as idle:
         page = open_page(f"http://127.0.0.1:{busy.port}/#/time")
         with page.expect_download() as saved:
@@ -273,19 +266,18 @@ def test_a_run_is_compared_with_one_that_was_saved(open_page: OpenPage, tmp_path
         page.get_by_role("rowheader", name="GPU allocation").wait_for()
 
 
-def test_two_policies_are_beside_each_other(open_page: OpenPage) -> None:
-    """The same with another configuration has dashed curves and bars of its own."""
+def test_run_is_compared_with_another_configuration(open_page: OpenPage) -> None:
+    """The second run has dashed curves and GPU bars of its own."""
     busy = [*gpu_node("g", 8), gpu_pod("p", "g", minors=[0], gpu_core=100, gpu_memory_ratio=100)]
     with served(manifests(gpu_node("g", 8)), other=manifests(busy)) as found:
         page = open_page(f"http://127.0.0.1:{found.port}/#/time")
-        page.get_by_text("dashed: the same with policy.yaml").wait_for()
+        page.get_by_text("dashed: the same run with policy.yaml").wait_for()
         page.get_by_role("button", name="GPU, policy.yaml 12.5%").wait_for()
-        page.get_by_role("heading", name="Who held what with policy.yaml").wait_for()
+        page.get_by_role("heading", name="Allocation of GPUs with policy.yaml").wait_for()
         page.get_by_role("application", name="GPUs over time: 8 GPUs, 1 bars").wait_for()
 
 
-def test_the_report_of_a_run_that_is_over(open_page: OpenPage) -> None:
-    """It is the last view, and nothing has to be opened for it."""
+def test_ended_run_has_a_report_view(open_page: OpenPage) -> None:
     run = Simulation(read_workload("examples/small-gpu-cluster.yaml"), until_s=7200.0)
     with served(SimulationSource(run, default_profile(), SystemClock())) as found:
         page = open_page(f"http://127.0.0.1:{found.port}/")
@@ -296,8 +288,7 @@ def test_the_report_of_a_run_that_is_over(open_page: OpenPage) -> None:
         page.get_by_role("heading", level=1, name="Report").wait_for()
 
 
-def test_names_of_the_cluster_are_text(open_page: OpenPage) -> None:
-    """A pod called like a script is shown as such, and runs nothing."""
+def test_hostile_names_are_shown_as_text(open_page: OpenPage) -> None:
     objects = [
         node(HOSTILE, cpu=1, labels={"koordinator.sh/node-pool": HOSTILE}),
         pod(HOSTILE, cpu=9, namespace=HOSTILE, schedulerName="default-scheduler"),
@@ -316,54 +307,55 @@ def test_names_of_the_cluster_are_text(open_page: OpenPage) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("view", [*VIEWS, "waiting/blue%2Fbatch-0", "map/gpu-1"])
 def test_rules_of_accessibility(open_page: OpenPage, url: str, view: str, scheme: str) -> None:
-    """The rules of axe hold in every view, dark and light."""
+    """The axe rules hold in every view, dark and light."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     page = open_page(f"{url}#/{view}", color_scheme=scheme)
     page.get_by_role("heading", level=1).first.wait_for()
-    page.get_by_text("pods that wait", exact=True).wait_for()
+    page.get_by_text("pending pods", exact=True).wait_for()
     found = axe.Axe().run(page).response["violations"]
     assert [(one["id"], [each["html"] for each in one["nodes"]][:3]) for one in found] == []
 
 
 @pytest.mark.parametrize("view", [*VIEWS, "waiting/blue%2Fbatch-0", "map/gpu-1"])
 @pytest.mark.parametrize(("width", "height"), [(390, 844), (3840, 2160)])
-def test_nothing_is_cut(open_page: OpenPage, url: str, view: str, width: int, height: int) -> None:
-    """From phones to large screens nothing lies beside the page; tables scroll by themselves."""
+def test_page_fits_phones_and_large_screens(
+    open_page: OpenPage, url: str, view: str, width: int, height: int
+) -> None:
+    """Tables scroll by themselves."""
     page = open_page(f"{url}#/{view}", width=width, height=height)
     page.get_by_role("heading", level=1).first.wait_for()
-    page.get_by_text("pods that wait", exact=True).wait_for()
+    page.get_by_text("pending pods", exact=True).wait_for()
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_by_keyboard(open_page: OpenPage, url: str) -> None:
-    """Numbers open views, a slash finds, Escape closes."""
+def test_views_are_usable_by_keyboard(open_page: OpenPage, url: str) -> None:
+    """Digits open views, a slash focuses the search, Escape closes."""
     page = open_page(url)
-    page.get_by_role("heading", name="What waits").wait_for()
+    page.get_by_role("heading", name="Pending pods").wait_for()
     page.keyboard.press("3")
     page.get_by_role("heading", name="Quotas").wait_for()
     page.keyboard.press("1")
-    page.get_by_role("heading", name="What waits").wait_for()
+    page.get_by_role("heading", name="Pending pods").wait_for()
     page.keyboard.press("/")
     page.keyboard.type("ring")
     page.get_by_role("link", name="blue/batch-0").wait_for(state="detached")
     page.get_by_role("link", name="red/ring-0").wait_for()
 
 
-def test_the_colours_can_be_chosen(open_page: OpenPage, url: str) -> None:
-    """Dark and light as the system has it, or as the reader wants it, also the next time."""
+def test_chosen_theme_is_kept(open_page: OpenPage, url: str) -> None:
     page = open_page(url, color_scheme="light")
     page.get_by_label("colours").select_option("dark")
     dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
     page.reload()
-    page.get_by_text("pods that wait", exact=True).wait_for()
+    page.get_by_text("pending pods", exact=True).wait_for()
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == dark
 
 
 @pytest.mark.parametrize("view", ["waiting/blue%2Fbatch-0", "map/gpu-1", "shares"])
 def test_screenshots(open_page: OpenPage, url: str, view: str, tmp_path: Path) -> None:
-    """Those of the documentation are drawn by this test: SCREENSHOTS names the folder."""
+    """SCREENSHOTS names the folder for the screenshots of the documentation."""
     page = open_page(f"{url}#/{view}", width=1200, height=760)
-    page.get_by_text("pods that wait", exact=True).wait_for()
+    page.get_by_text("pending pods", exact=True).wait_for()
     page.get_by_text("live", exact=True).wait_for()
     page.wait_for_selector(".card, .detail table")
     folder = Path(os.environ.get("SCREENSHOTS") or tmp_path)

@@ -1,7 +1,7 @@
-"""Questions that people put to the page: each is answered within three clicks from its beginning.
+"""Tasks of users of the page: each is done within three clicks from the start.
 
-A click is one on a link, button or cell, or a choice in a list; what is typed into a field has cost
-the click into it.
+A click is one on a link, button or cell, or a choice in a list; typing costs the click into its
+field.
 """
 
 import json
@@ -22,7 +22,7 @@ from koordinator.simulator.embedded import STOCK
 pytestmark = pytest.mark.slow
 
 OpenPage = Callable[..., Any]
-MOST_CLICKS = 3
+MAX_CLICKS = 3
 PARTITIONS = "scheduling.koordinator.sh/gpu-partitions"
 QUOTA = "quota.scheduling.koordinator.sh/name"
 GANG = "pod-group.scheduling.sigs.k8s.io"
@@ -38,7 +38,7 @@ CONFIG = configuration(
 
 
 def gpu_node(name: str, *sizes: int, unhealthy: tuple[int, ...] = ()) -> list[KubeObject]:
-    """Return a node of eight GPUs that are linked in partitions of these sizes."""
+    """Return a node of eight GPUs linked in partitions of these sizes."""
     report = device(name, gpus=8, unhealthy=unhealthy)
     table = {
         str(size): [
@@ -59,7 +59,7 @@ def quota(name: str, low: int, high: int) -> KubeObject:
 
 
 def cluster() -> list[KubeObject]:
-    """Return tenants that lend and borrow, a gang that waits, and GPU nodes linked in two ways."""
+    """Return tenants that lend and borrow, a pending gang, and GPU nodes with two link types."""
     blue: Any = {"namespace": "blue", "labels": {QUOTA: "blue"}}
     group = "scheduling.sigs.k8s.io/v1alpha1"
     return [
@@ -95,15 +95,15 @@ def shown(chromium: Any) -> Iterator[Browser]:
 
 
 class Reader:
-    """Somebody at the page who counts clicks."""
+    """User of the page whose clicks are counted."""
 
     def __init__(self, page: Any) -> None:
         self.page, self.clicks = page, 0
-        page.get_by_text("pods that wait", exact=True).wait_for()
+        page.get_by_text("pending pods", exact=True).wait_for()
 
-    def click(self, found: Any) -> None:
+    def click(self, target: Any) -> None:
         self.clicks += 1
-        found.click()
+        target.click()
 
     def open(self, view: str) -> None:
         self.click(self.page.get_by_role("navigation").get_by_role("link", name=view))
@@ -117,104 +117,102 @@ class Reader:
         self.page.get_by_label(label).fill(text)
 
     def reads(self, text: str) -> None:
-        """Find the answer on the page, before there were too many clicks."""
+        """Wait for a text on the page and check the number of clicks."""
         self.page.get_by_text(text).first.wait_for()
-        assert self.clicks <= MOST_CLICKS
+        assert self.clicks <= MAX_CLICKS
 
 
 @pytest.fixture
 def reader(open_page: OpenPage, shown: Browser) -> Reader:
-    """Open the page anew, as it begins."""
+    """Open the page at its start."""
     return Reader(open_page(f"http://127.0.0.1:{shown.port}/"))
 
 
-def test_which_tenant_is_over_its_guarantee_and_from_whom_does_it_borrow(reader: Reader) -> None:
-    """A sentence above the tree of quotas."""
+def test_tenant_above_its_guarantee_and_its_lenders(reader: Reader) -> None:
+    """A sentence above the quota tree names them."""
     reader.open("Shares")
-    told = reader.page.get_by_role("list", name="Over their guarantee")
-    told.wait_for()
-    assert "blue has 22 cpu, 8 guaranteed: " in told.inner_text()
-    assert "borrowed from red" in told.inner_text()
-    assert reader.clicks <= MOST_CLICKS
+    above = reader.page.get_by_role("list", name="Over their guarantee")
+    above.wait_for()
+    assert "blue uses 22 cpu, 8 guaranteed: " in above.inner_text()
+    assert "borrowed from red" in above.inner_text()
+    assert reader.clicks <= MAX_CLICKS
 
 
-def test_why_does_this_gang_wait_since_when_and_what_is_the_cheapest_remedy(
+def test_causes_age_and_remedies_of_a_gang(
     reader: Reader,
 ) -> None:
-    """Its members are in the list of what waits; the explanation has all three."""
+    """Its members are in the list of pending pods."""
     reader.click(reader.page.get_by_role("link", name="red/ring-").first)
-    reader.reads("Waits since")
-    reader.reads("What would help, the least first")
-    reader.reads("What is against it")
+    reader.reads("Pending since")
+    reader.reads("Remedies, smallest first")
+    reader.reads("Causes")
 
 
-def test_the_same_from_the_gang(reader: Reader) -> None:
-    """Who begins with the gang gets there, too."""
+def test_gang_links_to_the_explanation_of_a_member(reader: Reader) -> None:
     reader.open("Shares")
     gangs = reader.page.get_by_role("region", name="Gangs")
     reader.click(gangs.get_by_text("red/ring", exact=True))
-    reader.click(reader.page.get_by_role("link", name="Why does it wait"))
-    reader.reads("Waits since")
+    reader.click(reader.page.get_by_role("link", name="Why is it pending"))
+    reader.reads("Pending since")
 
 
-def test_when_will_it_start(reader: Reader) -> None:
-    """Known from what says when it ends; otherwise the page says that nobody knows, and why."""
+def test_expected_start_of_a_pod(reader: Reader) -> None:
+    """Without known ends of running pods the page has the reason."""
     reader.click(reader.page.get_by_role("link", name="red/ring-").first)
     reader.click(reader.page.get_by_role("button", name="When would it start?"))
-    reader.reads("When it starts is unknown: nothing that runs says when it ends.")
+    reader.reads("The start is unknown: ")
 
 
-def test_where_would_a_job_of_8_gpus_with_nvlink_fit(reader: Reader) -> None:
-    """Eight untouched GPUs are not enough: they have to be linked."""
+def test_nodes_with_8_linked_free_gpus(reader: Reader) -> None:
+    """Eight free GPUs without links are not enough."""
     reader.open("Nodes")
-    reader.type("whole GPUs free", "8")
+    reader.type("free GPUs", "8")
     reader.reads("2 nodes: gpu-2, gpu-3")
-    reader.click(reader.page.get_by_label("linked to each other"))
+    reader.click(reader.page.get_by_label("linked by NVLink"))
     reader.reads("1 node: gpu-2")
 
 
-def test_which_node_is_most_fragmented(reader: Reader) -> None:
-    """The names of the worst stand above the map."""
+def test_most_fragmented_nodes(reader: Reader) -> None:
+    """The highest values are named above the map."""
     reader.open("Nodes")
     reader.choose("colour", "holes")
-    told = reader.page.get_by_text("Most:")
-    told.wait_for()
-    assert told.inner_text().startswith("Most: gpu-1 ")
-    assert reader.clicks <= MOST_CLICKS
+    highest = reader.page.get_by_text("Highest:")
+    highest.wait_for()
+    assert highest.inner_text().startswith("Highest: gpu-1 ")
+    assert reader.clicks <= MAX_CLICKS
 
 
-def test_who_holds_gpu_3_of_a_node(reader: Reader) -> None:
-    """The node is found by its name and opens."""
+def test_holder_of_a_gpu(reader: Reader) -> None:
+    """A search for the node opens its details."""
     reader.open("Nodes")
     reader.type("Find a node", "gpu-1")
     reader.page.keyboard.press("Enter")
     reader.page.get_by_role("img", name="default/train 100 percent").wait_for()
-    assert reader.clicks <= MOST_CLICKS
+    assert reader.clicks <= MAX_CLICKS
 
 
-def test_which_reservations_are_unused(reader: Reader) -> None:
-    """Those that nobody has used for ten minutes need a person."""
-    reader.open("Needs a person")
-    reader.reads("holds room on cpu-0 that nobody uses")
+def test_unused_reservations(reader: Reader) -> None:
+    """Reservations unused for ten minutes are problems."""
+    reader.open("Problems")
+    reader.reads("reserves resources on cpu-0 that no pod uses")
     reader.reads("left-over")
 
 
-def test_which_gpus_are_broken(reader: Reader) -> None:
-    reader.open("Needs a person")
-    reader.reads("gpu 7: unhealthy, so nobody gets it")
+def test_unhealthy_gpus(reader: Reader) -> None:
+    reader.open("Problems")
+    reader.reads("gpu 7: unhealthy, not allocated to pods")
 
 
-def test_what_would_happen_if_a_quota_got_8_more(reader: Reader) -> None:
-    """Nothing has to be written for that."""
-    reader.open("Try it")
+def test_what_if_with_a_larger_quota(reader: Reader) -> None:
+    """No manifest has to be written."""
+    reader.open("What if")
     reader.choose("quota", "green")
-    reader.click(reader.page.get_by_role("button", name="What would change?"))
+    reader.click(reader.page.get_by_role("button", name="Compare"))
     reader.page.get_by_role("cell", name="green/capped").wait_for()
-    reader.reads("1 pod fares otherwise")
+    reader.reads("1 pod differs")
 
 
-def test_what_changed_in_the_last_10_minutes(open_page: OpenPage) -> None:
-    """Pods that got a node, nodes that came and went."""
+def test_changes_of_the_last_10_minutes(open_page: OpenPage) -> None:
     objects, version = cluster(), 1
     source = ManifestSource("t", lambda: objects, lambda: version, STOCK, lambda: now_s)
     now_s = START_S
@@ -223,11 +221,11 @@ def test_what_changed_in_the_last_10_minutes(open_page: OpenPage) -> None:
         objects, now_s, version = [*objects, node("new", cpu=64)], START_S + 60, 2
         reader.open("Time")
         reader.choose("in", "600")
-        reader.reads("node new is there")
+        reader.reads("node new was added")
 
 
-def test_who_has_held_the_gpus_of_a_node(reader: Reader) -> None:
-    """Each GPU is a lane; those of a node, a pod or a job are found by its name."""
+def test_holders_of_a_nodes_gpus_over_time(reader: Reader) -> None:
+    """GPUs are filtered by the name of a node, pod or job."""
     reader.open("Time")
     reader.page.get_by_placeholder("node, pod or job").fill("gpu-1")
     reader.reads("coloured by")
@@ -237,52 +235,51 @@ def test_who_has_held_the_gpus_of_a_node(reader: Reader) -> None:
     reader.reads("gpu-1 GPU 3: default/train")
 
 
-def test_what_was_decided_about_a_pod_and_which_nodes_came_next(reader: Reader) -> None:
-    """Also of a pod that has its node: it is found by its name."""
+def test_decisions_about_a_pod_and_runners_up(reader: Reader) -> None:
+    """A placed pod is found by its name."""
     reader.type("Find a cause, namespace or pod", "new-1")
     reader.click(reader.page.get_by_role("link", name="default/new-1"))
-    reader.reads("got a node")
-    reader.click(reader.page.get_by_text("Next best:"))
+    reader.reads("bound")
+    reader.click(reader.page.get_by_text("Runners-up:"))
     reader.page.get_by_role("region", name="Scores of the best nodes").wait_for()
-    assert reader.clicks <= MOST_CLICKS
+    assert reader.clicks <= MAX_CLICKS
 
 
-def test_which_jobs_were_refused_most_often(reader: Reader) -> None:
-    """What was decided says it, above the decisions themselves."""
+def test_jobs_rejected_most_often(reader: Reader) -> None:
     reader.open("Time")
-    reader.click(reader.page.get_by_text("Jobs that were refused most often"))
+    reader.click(reader.page.get_by_text("Jobs rejected most often"))
     reader.page.get_by_role("button", name="red/ring").wait_for()
-    assert reader.clicks <= MOST_CLICKS
+    assert reader.clicks <= MAX_CLICKS
 
 
-def test_what_was_decided_about_a_whole_job(reader: Reader) -> None:
-    """From one of its pods to all decisions about it."""
+def test_decisions_about_a_job(reader: Reader) -> None:
+    """One of its pods links to them."""
     reader.click(reader.page.get_by_role("link", name="red/ring-").first)
-    reader.click(reader.page.get_by_role("link", name="All that was decided about red/ring"))
-    told = reader.page.get_by_role("region", name="Decisions, newest first")
-    told.get_by_role("cell", name="found no node").first.wait_for()
-    assert told.get_by_role("link", name="red/ring-").count() >= 1
-    assert reader.clicks <= MOST_CLICKS
+    reader.click(reader.page.get_by_role("link", name="All decisions about red/ring"))
+    table = reader.page.get_by_role("region", name="Decisions, newest first")
+    table.get_by_role("cell", name="unschedulable").first.wait_for()
+    assert table.get_by_role("link", name="red/ring-").count() >= 1
+    assert reader.clicks <= MAX_CLICKS
 
 
-def test_who_is_tried_next(reader: Reader) -> None:
-    """The queue in its order; a gang is one line of it."""
+def test_scheduling_queue(reader: Reader) -> None:
+    """A gang is one row of the queue."""
     reader.open("Shares")
-    queue = reader.page.get_by_role("region", name="Queue, in the order")
+    queue = reader.page.get_by_role("region", name="Queue, in scheduling order")
     queue.get_by_role("link", name="red/ring", exact=True).wait_for()
     assert "3 pods" in queue.inner_text()
-    assert reader.clicks <= MOST_CLICKS
+    assert reader.clicks <= MAX_CLICKS
 
 
-def test_what_would_a_descheduler_move(reader: Reader) -> None:
-    """Nothing has to be written for that either, and nothing is."""
-    reader.open("Try it")
-    reader.click(reader.page.get_by_role("button", name="What would move?"))
+def test_descheduler_plan(reader: Reader) -> None:
+    """Nothing has to be entered, and nothing is written."""
+    reader.open("What if")
+    reader.click(reader.page.get_by_role("button", name="Plan moves"))
     reader.reads("Nothing moves.")
 
 
-def test_what_is_waited_for_longest(open_page: OpenPage) -> None:
-    """Most pods wait for one thing, and one pod for another, for longer: either may come first."""
+def test_causes_by_longest_waiting_pod(open_page: OpenPage) -> None:
+    """Causes are sorted by the number of pods or by the longest waiting pod."""
     early = pod("early", memory="900Gi", namespace="red")
     since = replace(early.metadata, creation_timestamp=to_datetime(START_S - 7200))
     objects = [
@@ -294,6 +291,6 @@ def test_what_is_waited_for_longest(open_page: OpenPage) -> None:
         reader = Reader(open_page(f"http://127.0.0.1:{found.port}/"))
         first = reader.page.locator("article h2").first
         assert first.inner_text() == "3 pods: too little cpu is free"
-        reader.choose("first", "longest")
+        reader.choose("order", "longest")
         assert first.inner_text() == "1 pod: too little memory is free"
         reader.reads("longest 2 h")

@@ -1,4 +1,4 @@
-"""Files of results as people open them: drawn by the dashboard's own page, without a server."""
+"""Result files in a browser: drawn by the dashboard's bundle, without a server."""
 
 import os
 from collections.abc import Callable
@@ -27,14 +27,14 @@ SAMPLES = 60
 
 
 def report(*, gpus: int = 16, title: str = "A day", waiting: int = 5) -> RunReport:
-    """Return a run of an hour in which pods wait for two things, and nodes fail and come back."""
+    """Return a run of an hour with two causes of pending pods and node failures."""
     groups = [NodeGroup(name=HOSTILE, nodes=4, cpu_cores=64, memory_bytes=1 << 38, gpus=gpus)]
     groups.append(NodeGroup(name="cpu", nodes=9, cpu_cores=99, memory_bytes=1 << 39))
-    taker = RunRecorder(title=title, seed=1, groups=groups, parameters={"policy": "binpack"})
+    recorder = RunRecorder(title=title, seed=1, groups=groups, parameters={"policy": "binpack"})
     for n in range(SAMPLES):
-        taker.submitted(HOSTILE)
-        taker.scheduled(HOSTILE, 20.0 + n)
-        taker.sample(
+        recorder.submitted(HOSTILE)
+        recorder.scheduled(HOSTILE, 20.0 + n)
+        recorder.sample(
             RunSample(
                 time_s=60.0 * n,
                 pending=waiting + n % 7,
@@ -48,13 +48,13 @@ def report(*, gpus: int = 16, title: str = "A day", waiting: int = 5) -> RunRepo
                 pending_by_reason={"too little cpu is free": waiting, "its gang waits": n % 7},
             )
         )
-        taker.node_failed(60.0 * n, f"node cpu-{n} failed, {n % 3} pods lost")
-        taker.event(60.0 * n + 30, f"node cpu-{n} is back")
-    return taker.finish(wall_s=3.0)
+        recorder.node_failed(60.0 * n, f"node cpu-{n} failed, {n % 3} pods lost")
+        recorder.event(60.0 * n + 30, f"node cpu-{n} is back")
+    return recorder.finish(wall_s=3.0)
 
 
 def lanes() -> BarLanes:
-    """Return two GPUs: a job of both, of which one pod had to go, and two that share one."""
+    """Return two GPUs: a job on both with one evicted pod, and two pods that share one GPU."""
     train, half = BarJob("red/train", "red", "", 9), BarJob(f"blue/{HOSTILE}", "blue", "q", 0)
     bars = (
         DeviceBar(0, 0, "red/train-0", 0.0, 1200.0, 100, "PreemptionByScheduler: for another"),
@@ -83,19 +83,21 @@ def open_report(open_page: OpenPage, tmp_path: Path) -> OpenPage:
     return show
 
 
-def test_a_report_is_drawn_without_a_server(open_report: OpenPage) -> None:
-    """Figures, charts with the last values in their legends, workloads, names as text."""
+def test_report_is_drawn_without_a_server(open_report: OpenPage) -> None:
+    """The page has figures, charts with legends, workloads, and names as text."""
     page = open_report(report())
     page.get_by_text("Pods scheduled").wait_for()
     assert page.locator("figure canvas").count() >= 6
     assert page.get_by_role("button", name="too little cpu is free 5").is_visible()
     assert page.get_by_role("cell", name="59").count() == 0  # it is 60 that were submitted
     assert page.get_by_role("rowheader", name=HOSTILE).is_visible()
-    assert page.get_by_text("decisions").first.is_hidden()  # how fast the simulator is, is folded
+    assert page.get_by_text(
+        "decisions"
+    ).first.is_hidden()  # the simulator's own speed is in a folded section
 
 
-def test_equal_events_are_one_line(open_report: OpenPage) -> None:
-    """A hundred and twenty events are a handful of lines, failures first, which open."""
+def test_similar_events_share_a_line(open_report: OpenPage) -> None:
+    """Failures come first; a line opens into its events."""
     page = open_report(report())
     lines = page.locator(".happened > li")
     assert lines.count() == 2
@@ -104,35 +106,34 @@ def test_equal_events_are_one_line(open_report: OpenPage) -> None:
     page.get_by_text("node cpu-7 is back").wait_for()
 
 
-def test_no_gpus_no_cards_of_gpus(open_report: OpenPage) -> None:
-    """A run of CPUs does not tell that its GPUs are unknown."""
+def test_run_without_gpus_has_no_gpu_figures(open_report: OpenPage) -> None:
     page = open_report(report(gpus=0))
     page.get_by_text("CPU allocated").wait_for()
     assert "GPU" not in page.locator("body").inner_text()
 
 
-def test_curves_are_read_out_and_hidden_by_keyboard(open_report: OpenPage) -> None:
-    """Arrow keys move the cursor of all charts; a button of the legend hides its curve."""
+def test_curves_are_usable_by_keyboard(open_report: OpenPage) -> None:
+    """Arrow keys move the cursor of all charts; a legend button hides its curve."""
     page = open_report(report())
-    chart = page.get_by_role("application", name="Pods that wait, by cause")
+    chart = page.get_by_role("application", name="Pending pods by cause")
     chart.focus()
     page.keyboard.press("Home")
     page.get_by_text("at 00:00:00").first.wait_for()
     page.keyboard.press("ArrowRight")
     page.get_by_text("at 00:01:00").first.wait_for()
-    hides = page.get_by_role("button", name="too little cpu is free")
-    hides.focus()
+    toggle = page.get_by_role("button", name="too little cpu is free")
+    toggle.focus()
     page.keyboard.press("Enter")
-    assert hides.get_attribute("aria-pressed") == "false"
+    assert toggle.get_attribute("aria-pressed") == "false"
 
 
-def test_who_held_which_gpu_is_read_out_by_keyboard(open_report: OpenPage) -> None:
-    """Arrow keys go along a lane and to the next one; what had to go says why."""
+def test_gpu_bars_are_usable_by_keyboard(open_report: OpenPage) -> None:
+    """Arrow keys move along a lane and between lanes; an evicted pod has its reason."""
     page = open_report(report())
     chart = page.get_by_role("application", name="GPUs over time: 2 GPUs, 4 bars")
     chart.focus()
-    told = page.locator(".bars .told")
-    for key, said in (
+    readout = page.locator(".bars .readout")
+    for key, text in (
         ("Home", "gpu-0 GPU 0: red/train-0, of red/train, from 00:00:00 to 00:20:00 (20 min); "),
         ("ArrowRight", "gpu-0 GPU 0: blue/half-0"),
         ("ArrowRight", f"blue/{HOSTILE}, 50 % of it, from 00:40:00 to 00:50:00 (10 min)"),
@@ -140,13 +141,13 @@ def test_who_held_which_gpu_is_read_out_by_keyboard(open_report: OpenPage) -> No
         ("ArrowUp", "gpu-0 GPU 0: red/train-0"),
     ):
         page.keyboard.press(key)
-        assert said in told.inner_text()
-    assert "it had to go: PreemptionByScheduler: for another" in told.inner_text()
+        assert text in readout.inner_text()
+    assert "evicted: PreemptionByScheduler: for another" in readout.inner_text()
     assert page.get_by_text("and 1 more GPUs").is_visible()
 
 
-def test_who_held_which_gpu_is_told_under_the_mouse(open_report: OpenPage) -> None:
-    """Two that share a GPU lie beside each other in its lane; colours are of who is chosen."""
+def test_gpu_bars_are_described_under_the_mouse(open_report: OpenPage) -> None:
+    """Pods that share a GPU are side by side in its lane; colours follow the chosen grouping."""
     page = open_report(report())
     page.set_viewport_size({"width": 1280, "height": 2400})
     over = page.locator(".bars .u-over")
@@ -154,16 +155,16 @@ def test_who_held_which_gpu_is_told_under_the_mouse(open_report: OpenPage) -> No
     box = over.bounding_box()
     at = {"x": box["width"] * 2700 / 3540, "y": box["height"] * 0.12}
     over.hover(position=at)
-    assert "blue/half-0" in page.locator(".bars .told").inner_text()
+    assert "blue/half-0" in page.locator(".bars .readout").inner_text()
     over.hover(position={**at, "y": box["height"] * 0.37})
-    assert HOSTILE in page.locator(".bars .told").inner_text()
+    assert HOSTILE in page.locator(".bars .readout").inner_text()
     assert page.locator(".bars .legend").inner_text().split() == ["red", "blue"]
     page.locator(".bars select").select_option("priority")
     assert page.locator(".bars .legend li").first.inner_text() == "priority 9"
 
 
-def test_two_runs_are_compared(open_report: OpenPage, tmp_path: Path) -> None:
-    """Another report's curves are laid over these; what is no report is refused."""
+def test_report_is_compared_with_another_report(open_report: OpenPage, tmp_path: Path) -> None:
+    """Curves of both are drawn; another file is rejected."""
     other = tmp_path / "other.html"
     page_of_other = run_page(report(title="Another", waiting=9), None, lanes())
     other.write_text(offline_page(page_of_other), encoding="utf-8")
@@ -183,7 +184,7 @@ def test_two_runs_are_compared(open_report: OpenPage, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_rules_of_accessibility(open_report: OpenPage, scheme: str) -> None:
-    """The rules of axe hold, dark and light."""
+    """The axe rules hold, dark and light."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     # axe is put into the page by a script of the tester, which the page's own policy forbids
     page = open_report(report(), color_scheme=scheme, bypass_csp=True)
@@ -192,8 +193,10 @@ def test_rules_of_accessibility(open_report: OpenPage, scheme: str) -> None:
 
 
 @pytest.mark.parametrize(("width", "height"), [(390, 844), (3840, 2160)])
-def test_nothing_is_cut(open_report: OpenPage, width: int, height: int) -> None:
-    """On phones the rows of a table fold, so that no column lies beside the page."""
+def test_report_fits_phones_and_large_screens(
+    open_report: OpenPage, width: int, height: int
+) -> None:
+    """On phones the rows of a table fold, so that no column is outside the page."""
     page = open_report(report(), width=width, height=height)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     cut = "[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth + 1)"
@@ -201,7 +204,7 @@ def test_nothing_is_cut(open_report: OpenPage, width: int, height: int) -> None:
 
 
 def test_screenshot(open_report: OpenPage, tmp_path: Path) -> None:
-    """That of the documentation, where SCREENSHOTS names the folder, is of the whole demo."""
+    """With SCREENSHOTS the screenshot is of the whole demo, for the documentation."""
     folder = os.environ.get("SCREENSHOTS")
     shown = Simulation(demo_workload()).run().report if folder else report()
     page = open_report(shown, width=1200, height=1100)

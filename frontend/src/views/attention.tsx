@@ -1,4 +1,4 @@
-// What needs a person; equal texts of one topic are told once.
+// Problems that need an administrator; equal texts of one topic share a card.
 import type { JSX } from 'preact'
 import { age } from '../format'
 import { model } from '../model'
@@ -15,10 +15,10 @@ export function NeedsAttention(): JSX.Element {
     groups.set(key, [...(groups.get(key) ?? []), one])
   }
   return (
-    <section aria-label="What needs a person">
-      <h1>What needs a person</h1>
+    <section aria-label="Problems">
+      <h1>Problems</h1>
       <Problem text={problem} />
-      {answer && answer.items.length === 0 && <Empty>Nothing does.</Empty>}
+      {answer && answer.items.length === 0 && <Empty>No problems found.</Empty>}
       {[...groups.values()].map((alike) => {
         const [first] = alike
         if (!first) return null
@@ -44,7 +44,7 @@ export function NeedsAttention(): JSX.Element {
       })}
       {answer && Object.keys(answer.notLookedAt).length > 0 && (
         <p class="dim">
-          Not looked at: {Object.entries(answer.notLookedAt).map(([what, why]) => `${what} (${why})`).join('; ')}
+          Not checked: {Object.entries(answer.notLookedAt).map(([what, why]) => `${what} (${why})`).join('; ')}
         </p>
       )}
     </section>

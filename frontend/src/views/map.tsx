@@ -1,4 +1,4 @@
-// The map: every node a cell, drawn on one canvas; a node opens into what is inside.
+// Map of the nodes: one cell per node on a single canvas; a click opens the node's details.
 import type { JSX } from 'preact'
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks'
 import { CellPainter, DIM, type Ink } from '../cells'
@@ -15,12 +15,12 @@ const COLOURS: Record<string, string> = {
   memory: 'memory allocated',
   gpu: 'GPUs allocated',
   load: 'CPU load, measured',
-  holes: 'fragmentation: free on GPUs in part taken',
-  lowQos: 'batch and mid pods, of the CPU asked for',
+  holes: 'fragmentation: free share on partly used GPUs',
+  lowQos: 'batch and mid pods, of the requested CPU',
   state: 'state',
 }
-const GROUPS: Record<string, string> = { pools: 'pool', zones: 'zone', blocks: 'network block', none: 'nothing' }
-export const STATES = ['ready', 'cordoned', 'a device is unhealthy', 'not ready']
+const GROUPS: Record<string, string> = { pools: 'pool', zones: 'zone', blocks: 'network block', none: 'none' }
+export const STATES = ['ready', 'cordoned', 'unhealthy device', 'not ready']
 
 export function NodeMap(props: { node: string }): JSX.Element {
   const [colour, setColour] = useState('cpu')
@@ -109,7 +109,7 @@ export function NodeMap(props: { node: string }): JSX.Element {
     } else if (event.key === 'Enter' && hovered >= 0) go('map', model.nodes.names[hovered])
   }
 
-  // What stays as it is isn't compared for each frame of the stream: the same element is.
+  // Memoised: the same element is not compared again for each frame of the stream.
   const tools = useMemo(
     () => (
       <>
@@ -132,11 +132,11 @@ export function NodeMap(props: { node: string }): JSX.Element {
           </select>
         </label>
         <label>
-          whole GPUs free ≥{' '}
+          free GPUs ≥{' '}
           <input type="number" min={0} max={64} value={gpus} onInput={(event) => setGpus(Number(event.currentTarget.value))} />
         </label>
         <label>
-          <input type="checkbox" checked={isLinked} onChange={(event) => setLinked(event.currentTarget.checked)} /> linked to each other (NVLink)
+          <input type="checkbox" checked={isLinked} onChange={(event) => setLinked(event.currentTarget.checked)} /> linked by NVLink
         </label>
         <span class="zoom">
           <button type="button" aria-label="Zoom in" onClick={() => zoom(1.5)}>
@@ -171,7 +171,7 @@ export function NodeMap(props: { node: string }): JSX.Element {
     <div class="columns wide">
       <section aria-label="Map">
         {tools}
-        <Most colour={colour} />
+        <Highest colour={colour} />
         {isLinked && gpus > 0 && <LinksUnknown />}
         {filters && (
           <p role="status">
@@ -210,7 +210,7 @@ export function NodeMap(props: { node: string }): JSX.Element {
           />
           <Ring row={hovered} layout={layout} view={view} />
           <Ring row={chosen} layout={layout} view={view} />
-          {model.number > 0 && model.nodes.names.length === 0 && <Empty>There are no nodes that you may see.</Empty>}
+          {model.number > 0 && model.nodes.names.length === 0 && <Empty>There are no nodes, or you may not list them.</Empty>}
         </div>
         <p id="under-cursor" class="dim" aria-live="polite">
           {hovered >= 0 ? wordsOf(hovered) : ' '}
@@ -225,12 +225,12 @@ export function NodeMap(props: { node: string }): JSX.Element {
   )
 }
 
-/** The nodes that have most of what is shown. */
-function Most(props: { colour: string }): JSX.Element | null {
-  const first = useMemo(() => theMost(props.colour), [model.number, props.colour])
+/** The nodes with the highest values of the shown column. */
+function Highest(props: { colour: string }): JSX.Element | null {
+  const first = useMemo(() => highest(props.colour), [model.number, props.colour])
   return first.length === 0 || props.colour === 'state' ? null : (
     <p class="dim">
-      Most:{' '}
+      Highest:{' '}
       {first.map((one, place) => (
         <>
           {place > 0 && ', '}
@@ -241,16 +241,16 @@ function Most(props: { colour: string }): JSX.Element | null {
   )
 }
 
-const MOST = 5
+const MAX_NAMED = 5
 
-function theMost(column: string): { name: string; value: number }[] {
-  const rows: number[] = [] // the first of thousands, without sorting all of them for each frame
+function highest(column: string): { name: string; value: number }[] {
+  const rows: number[] = [] // insertion into a short list: sorting thousands for each frame is too slow
   for (let row = 0; row < model.nodes.names.length; row += 1) {
     const value = valueOf(row, column)
-    if (value <= 0 || (rows.length === MOST && value <= valueOf(rows[MOST - 1] ?? 0, column))) continue
+    if (value <= 0 || (rows.length === MAX_NAMED && value <= valueOf(rows[MAX_NAMED - 1] ?? 0, column))) continue
     const after = rows.findIndex((other) => valueOf(other, column) < value)
     rows.splice(after < 0 ? rows.length : after, 0, row)
-    if (rows.length > MOST) rows.pop()
+    if (rows.length > MAX_NAMED) rows.pop()
   }
   return rows.map((row) => ({ name: model.nodes.names[row] ?? '', value: valueOf(row, column) }))
 }
@@ -259,7 +259,7 @@ function LinksUnknown(): JSX.Element | null {
   const many = model.nodes.gpus.filter((gpus, row) => gpus > 0 && valueOf(row, 'linkedGpus') < 0).length
   return many === 0 ? null : (
     <p class="dim">
-      {many} {many === 1 ? 'node does' : 'nodes do'} not report how GPUs are linked.
+      {many} {many === 1 ? 'node does' : 'nodes do'} not report GPU links.
     </p>
   )
 }
@@ -302,7 +302,7 @@ function tonesOf(column: string, isWanted: boolean[] | null): Uint8Array {
   return tones
 }
 
-/** A frame about a cell: an element of its own, so that the map need not be drawn for a pointer that moves. */
+/** Outline of a cell: a separate element, so that pointer movement does not redraw the map. */
 function Ring(props: { row: number; layout: Layout; view: View }): JSX.Element | null {
   const { row, layout, view } = props
   if (row < 0 || row >= layout.x.length) return null
@@ -311,21 +311,21 @@ function Ring(props: { row: number; layout: Layout; view: View }): JSX.Element |
   return <i class="ring" style={{ transform: `translate(${x}px, ${y}px)`, width: `${side}px`, height: `${side}px` }} />
 }
 
-/** Return how texts on the map look; asked of the browser only when the colours may be others. */
+/** Return a getter of the text style on the map, cached until the theme changes. */
 function useInk(canvas: { current: HTMLCanvasElement | null }): () => Ink {
   const known = useRef<Ink | null>(null)
   const [, setCount] = useState(0)
   useEffect(() => {
-    const forget = (): void => {
+    const invalidate = (): void => {
       known.current = null
       setCount((old) => old + 1)
     }
     const dark = window.matchMedia('(prefers-color-scheme: dark)')
-    window.addEventListener('koord-theme', forget)
-    dark.addEventListener('change', forget)
+    window.addEventListener('koord-theme', invalidate)
+    dark.addEventListener('change', invalidate)
     return () => {
-      window.removeEventListener('koord-theme', forget)
-      dark.removeEventListener('change', forget)
+      window.removeEventListener('koord-theme', invalidate)
+      dark.removeEventListener('change', invalidate)
     }
   }, [])
   return () => {

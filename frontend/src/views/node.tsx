@@ -1,4 +1,4 @@
-// One node from inside: amounts, NUMA nodes and CPUs, devices, who holds what.
+// Details of one node: amounts, NUMA nodes, CPUs, devices, and their allocation to pods.
 import type { JSX } from 'preact'
 import { holderColour, UNKNOWN_COLOUR } from '../colours'
 import { age } from '../format'
@@ -28,7 +28,7 @@ function Inside(props: { node: NodeDetails }): JSX.Element {
   const bad = node.conditions.filter((one) => (one.type === 'Ready') !== (one.status === 'True'))
   return (
     <>
-      {node.isCordoned && <Problem text="It is cordoned: no new pod comes here." />}
+      {node.isCordoned && <Problem text="The node is cordoned: it takes no new pods." />}
       {bad.map((one) => (
         <Problem text={`${one.type} is ${one.status}${one.message ? `: ${one.message}` : ''}`} />
       ))}
@@ -89,7 +89,7 @@ function Inside(props: { node: NodeDetails }): JSX.Element {
         </>
       ))}
       {node.partitions.length > 0 && (
-        <p class="dim">GPUs linked to each other: {node.partitions.map((one) => one.join('+')).join(', ')}</p>
+        <p class="dim">Linked GPUs: {node.partitions.map((one) => one.join('+')).join(', ')}</p>
       )}
       {node.numa.length > 0 && <h3>NUMA nodes and CPUs</h3>}
       {node.numa.map((zone) => (
@@ -115,7 +115,7 @@ function Inside(props: { node: NodeDetails }): JSX.Element {
       <h3>
         {node.pods.length} {node.pods.length === 1 ? 'pod' : 'pods'}
       </h3>
-      <Table label="Pods of the node" heads={['Pod', 'Asks for', 'Holds', 'For']}>
+      <Table label="Pods of the node" heads={['Pod', 'Requests', 'Allocated', 'Age']}>
         {node.pods.map((one, place) => (
           <tr>
             <td>

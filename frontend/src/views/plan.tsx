@@ -1,4 +1,4 @@
-// What would move: the plan of a descheduler, made on a copy by the policy that is written here.
+// Descheduler plan for a policy of the reader, computed on a copy.
 import type { JSX } from 'preact'
 import { useState } from 'preact/hooks'
 import { post, Refused } from '../client'
@@ -21,28 +21,28 @@ export function MovePlan(): JSX.Element | null {
       setPlan(await post<ResultPage>('plan', { policy: policy ?? answer?.policy ?? '' }))
     } catch (error) {
       setPlan(null)
-      setProblem(error instanceof Refused ? error.message : 'no answer')
+      setProblem(error instanceof Refused ? error.message : 'the server did not respond')
     }
     setBusy(false)
   }
 
   return (
-    <section aria-label="What would move" class="results">
-      <h1>What would move</h1>
+    <section aria-label="Descheduler plan" class="results">
+      <h1>Descheduler plan</h1>
       <Problem text={refusal} />
       <p>
-        What a descheduler would move now, and why. It looks at a copy of this cluster; each move is proven by the scheduler, where its plugin has that done. Nothing is written.
+        The pods that a descheduler would evict now, with reasons. The plan is computed on a copy of this cluster; where a plugin requires it, the scheduler proves each move. Nothing is written.
       </p>
       <form onSubmit={(event) => void run(event)}>
         <details>
-          <summary>The policy: {answer?.origin ?? '…'}</summary>
+          <summary>Policy: {answer?.origin ?? '…'}</summary>
           <label>
-            A DeschedulerConfiguration
+            DeschedulerConfiguration
             <textarea rows={12} spellcheck={false} value={policy ?? answer?.policy ?? ''} onInput={(event) => setPolicy(event.currentTarget.value)} />
           </label>
         </details>
         <button type="submit" disabled={isBusy || !answer}>
-          {isBusy ? 'deciding …' : 'What would move?'}
+          {isBusy ? 'planning …' : 'Plan moves'}
         </button>
       </form>
       <Problem text={problem} />

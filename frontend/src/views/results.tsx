@@ -1,4 +1,4 @@
-// The page of a run, or of a plan, that is over: a file of its own, which loads nothing.
+// Result page of a run or plan, shown live or as a self-contained file.
 import type { JSX } from 'preact'
 import { useState } from 'preact/hooks'
 import { Bars } from '../bars'
@@ -38,7 +38,7 @@ export function Report(): JSX.Element {
           <div class="tools">
             <Facts page={answer} />
             <button type="button" onClick={() => save(answer)}>
-              Save it
+              Save the report
             </button>
           </div>
           <ResultBody page={answer} />
@@ -127,14 +127,14 @@ export function Section(props: { section: ResultSection; marks: ResultSection['m
   )
 }
 
-/** The bars of a run, and below them those of another one. */
+/** GPU bars of a run, and below them those of the run to compare with. */
 function Devices(props: { devices: DeviceLanes; atS: number[]; other?: DeviceLanes | undefined }): JSX.Element {
   const nowS = props.atS[props.atS.length - 1] ?? 0
   const left = props.devices.count - props.devices.lanes.length
   return (
     <>
       <Bars devices={props.devices} atS={props.atS} nowS={nowS} isVirtual hasEnded />
-      {left > 0 && <p>and {count(left)} more GPUs, which are not in this file: the view Time of koord dashboard shows all</p>}
+      {left > 0 && <p>and {count(left)} more GPUs, which are not in this file; koord dashboard shows all of them in the view Time</p>}
       {props.other && (
         <>
           <h3>The other run</h3>

@@ -1,4 +1,4 @@
-// Shares: quotas with what they use and borrow, gangs with their members.
+// Shares: quotas with usage and loans, the scheduling queue, gangs with their members.
 import type { JSX } from 'preact'
 import { useState } from 'preact/hooks'
 import { age, count, quantity } from '../format'
@@ -6,7 +6,7 @@ import { model } from '../model'
 import { Bar, Empty, Problem, Table, useAnswer } from '../parts'
 import type { Gang, Gangs, Queue, QueuedPod, Quota, Quotas } from '../wire'
 
-const NO_LIMIT = 1e15 // more than any cluster has: such a limit is none
+const NO_LIMIT = 1e15 // larger than any cluster; treated as unlimited
 
 export function Shares(): JSX.Element {
   const quotas = useAnswer<Quotas>('quotas', {}, 2000)
@@ -32,34 +32,34 @@ export function Shares(): JSX.Element {
           </label>
         </div>
         <Problem text={quotas.problem} />
-        {quotas.answer && !quotas.answer.isOn && own.length > 0 && <Empty>No profile has the plugin ElasticQuota: quotas would count as shown, and nothing enforces them.</Empty>}
+        {quotas.answer && !quotas.answer.isOn && own.length > 0 && <Empty>No profile has the plugin ElasticQuota, so these quotas are not enforced.</Empty>}
         {quotas.answer?.warnings.map((text) => <Problem text={text} />)}
         <Over quotas={own} />
         {own.length > 0 && trees.map((tree) => (
           <>
             {tree.id && <h2>Tree {tree.id}</h2>}
-            <Table label={tree.id ? `Quotas of tree ${tree.id}` : "Quotas of the cluster"} heads={['Quota', 'Used, of what it may', 'Used', 'Guaranteed (min)', 'May use now', 'Limit (max)', 'Borrows', 'Waiting']}>
+            <Table label={tree.id ? `Quotas of tree ${tree.id}` : "Quotas of the cluster"} heads={['Quota', 'Usage', 'Used', 'Guaranteed (min)', 'Entitled now (runtime)', 'Limit (max)', 'Borrows', 'Pending']}>
               {tree.quotas.map((one) => (
                 <QuotaRows quota={one} level={0} resource={shown} total={quantity(tree.total[shown])} />
               ))}
             </Table>
           </>
         ))}
-        {quotas.answer && own.length === 0 && <Empty>There are no quotas: whoever comes first has all there is.</Empty>}
+        {quotas.answer && own.length === 0 && <Empty>There are no quotas; pods are served in scheduling order.</Empty>}
       </section>
       <QueueOrder />
       <section aria-label="Gangs">
         <h1>Gangs</h1>
         <Problem text={gangs.problem} />
         {gangs.answer && gangs.answer.count === 0 && <Empty>There are no gangs.</Empty>}
-        {gangs.answer && gangs.answer.count > gangs.answer.gangs.length && <p>{gangs.answer.count} gangs, of which {gangs.answer.gangs.length} are shown, those first that wait.</p>}
+        {gangs.answer && gangs.answer.count > gangs.answer.gangs.length && <p>{gangs.answer.gangs.length} of {gangs.answer.count} gangs, pending ones first.</p>}
         {gangs.answer?.gangs.map((one) => <GangCard key={one.gang} gang={one} />)}
       </section>
     </>
   )
 }
 
-/** Quotas that nobody has made: what belongs to no other is counted there. */
+/** Whether a quota is built in; the built-in ones count pods without a quota. */
 function isBuiltIn(quota: Quota): boolean {
   return quota.name === 'koordinator-default-quota' || quota.name === 'koordinator-system-quota'
 }
@@ -70,7 +70,7 @@ function isOfInterest(quota: Quota): boolean {
 
 const FIRST = 10
 
-/** Who is tried next. */
+/** The scheduling queue in order. */
 function QueueOrder(): JSX.Element {
   const { answer, problem } = useAnswer<Queue>('queue', {}, 2000)
   const [isOpen, setOpen] = useState(false)
@@ -86,9 +86,9 @@ function QueueOrder(): JSX.Element {
     <section aria-label="Queue">
       <h1>Queue</h1>
       <Problem text={problem} />
-      {answer && answer.count === 0 && <Empty>Nobody waits in it.</Empty>}
+      {answer && answer.count === 0 && <Empty>The queue is empty.</Empty>}
       {pods.length > 0 && (
-        <Table label="Queue, in the order in which pods are tried" heads={['Place', 'Pod', ...(hasQuotas ? ['Quota'] : []), 'Priority', 'Waits', 'Tried', 'For what']}>
+        <Table label="Queue, in scheduling order" heads={['Place', 'Pod', ...(hasQuotas ? ['Quota'] : []), 'Priority', 'Age', 'Attempts', 'Cause']}>
           {rows.slice(0, isOpen ? rows.length : FIRST).map(({ first: one, many }) => (
             <tr key={one.pod}>
               <td>{count(one.position)}</td>
@@ -124,7 +124,7 @@ export function flat(quota: Quota): Quota[] {
   return [quota, ...quota.children.flatMap(flat)]
 }
 
-/** Who has more than its guarantee, in sentences; parents have what their children have. */
+/** Leaf quotas above their guarantee, as sentences; the usage of parents is that of their children. */
 function Over(props: { quotas: Quota[] }): JSX.Element | null {
   const over = props.quotas
     .filter((one) => one.children.length === 0)
@@ -137,8 +137,8 @@ function Over(props: { quotas: Quota[] }): JSX.Element | null {
     <ul aria-label="Over their guarantee" class="over">
       {over.slice(0, 20).map(({ quota, name, loans }) => (
         <li>
-          <strong>{quota.name}</strong> has {quota.used[name]} {name}, {quota.min[name] ?? '0'} guaranteed
-          {loans.length > 0 && `: ${loans.map((one) => `${one.amount} ${one.from ? `borrowed from ${one.from}` : 'that nobody has'}`).join(', ')}`}
+          <strong>{quota.name}</strong> uses {quota.used[name]} {name}, {quota.min[name] ?? '0'} guaranteed
+          {loans.length > 0 && `: ${loans.map((one) => `${one.amount} ${one.from ? `borrowed from ${one.from}` : 'unassigned'}`).join(', ')}`}
         </li>
       ))}
     </ul>
@@ -169,7 +169,7 @@ function QuotaRows(props: { quota: Quota; level: number; resource: string; total
         </td>
         <td>{isUnlimited ? 'unlimited' : (quota.max[resource] ?? '–')}</td>
         <td>
-          {borrowed.map((one) => `${one.amount} ${one.from ? `from ${one.from}` : 'that nobody has'}`).join(', ') || '–'}
+          {borrowed.map((one) => `${one.amount} ${one.from ? `from ${one.from}` : 'unassigned'}`).join(', ') || '–'}
         </td>
         <td>
           {quota.waitingPods}
@@ -183,10 +183,10 @@ function QuotaRows(props: { quota: Quota; level: number; resource: string; total
   )
 }
 
-/** Return why a quota may use less than its guarantee now; empty where that is not known. */
+/** Return the reason for an entitlement below the guarantee; empty if unknown. */
 function whyLess(quota: Quota, min: number, total: number): string {
   if (total < min) return ': the cluster has less than the guarantee'
-  return quota.waitingPods === 0 ? ': lends the rest until its pods ask for it' : ''
+  return quota.waitingPods === 0 ? ': the rest is lent until pods of the quota need it' : ''
 }
 
 function GangCard(props: { gang: Gang }): JSX.Element {
@@ -195,23 +195,23 @@ function GangCard(props: { gang: Gang }): JSX.Element {
   return (
     <details class="card">
       <summary>
-        <strong class="name">{gang.gang}</strong> needs {gang.minMember}, there {gang.present}, with a node {gang.bound}
-        {gang.queuePosition !== null && `, place ${gang.queuePosition} of its queue`}
+        <strong class="name">{gang.gang}</strong> needs {gang.minMember} members, has {gang.present}, bound {gang.bound}
+        {gang.queuePosition !== null && `, place ${gang.queuePosition} in its queue`}
         {gang.why && <span class="dim"> {gang.why}</span>}
       </summary>
       {waits && (
         <p>
-          <a href={`#/waiting/${encodeURIComponent(waits.pod)}`}>Why does it wait, since when, and what would help?</a>
+          <a href={`#/waiting/${encodeURIComponent(waits.pod)}`}>Why is it pending, and what would help?</a>
         </p>
       )}
       {gang.complaints.map((text) => <Problem text={text} />)}
       {gang.network.map((layer) => (
         <p class="dim">
           {layer.layer}
-          {layer.strategy ? ` (${layer.strategy})` : ''}: {Object.entries(layer.domains).map(([name, many]) => `${name} ${many}`).join(', ') || 'nobody is there yet'}
+          {layer.strategy ? ` (${layer.strategy})` : ''}: {Object.entries(layer.domains).map(([name, many]) => `${name} ${many}`).join(', ') || 'no members yet'}
         </p>
       ))}
-      <Table label={`Members of ${gang.gang}`} heads={['Pod', 'State', 'Node', 'Place in the network', 'Why']}>
+      <Table label={`Members of ${gang.gang}`} heads={['Pod', 'State', 'Node', 'Network domain', 'Reason']}>
         {gang.members.map((one) => (
           <tr>
             <td>{one.node ? one.pod : <a href={`#/waiting/${encodeURIComponent(one.pod)}`}>{one.pod}</a>}</td>

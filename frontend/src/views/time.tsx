@@ -1,4 +1,4 @@
-// Time: what was allocated and who waited for what; drag to zoom, double click to see all again.
+// Time: allocation and pending pods over time; drag to zoom, double click to reset.
 import type { JSX } from 'preact'
 import { useState } from 'preact/hooks'
 import { Bars } from '../bars'
@@ -31,27 +31,27 @@ export function Time(props: { text: string }): JSX.Element {
   return (
     <section aria-label="Time">
       <h1>Time</h1>
-      {answer.atS.length < 2 && <Empty>There is nothing before this moment yet.</Empty>}
+      {answer.atS.length < 2 && <Empty>No earlier samples yet.</Empty>}
       <div class="tools">
         <h2>Over time</h2>
         <button type="button" onClick={() => save(kept())}>
           Save this run
         </button>
       </div>
-      {live ? <p class="dim">dashed: the same with {live.title}</p> : <Choose what="compare with a report or a saved run" other={other} choose={setChosen} />}
+      {live ? <p class="dim">dashed: the same run with {live.title}</p> : <Choose what="compare with a report or a saved run" other={other} choose={setChosen} />}
       {other && <Means title={other.title} own={charts} other={other.charts} />}
       <div class="charts">
         {charts.map((one) => {
           const theirs = other?.charts.find((each) => each.title === one.title)
           return <Chart key={one.title} {...one} isVirtual={isVirtual} marks={marks} other={other && theirs ? { name: live ? live.title : 'the other', chart: theirs } : undefined} />
         })}
-        {charts.length < 2 && <Empty>Nobody has waited.</Empty>}
+        {charts.length < 2 && <Empty>No pod was pending.</Empty>}
       </div>
       <Devices atS={answer.atS} nowS={nowS} isVirtual={isVirtual} of="" />
-      {live && <Devices atS={answer.atS} nowS={nowS} isVirtual={isVirtual} of="other" title={`Who held what with ${live.title}`} />}
+      {live && <Devices atS={answer.atS} nowS={nowS} isVirtual={isVirtual} of="other" title={`Allocation of GPUs with ${live.title}`} />}
       {!live && other?.devices && <Bars devices={other.devices} atS={answer.atS} nowS={nowS} isVirtual={isVirtual} hasEnded />}
       <div class="tools">
-        <h2>What happened</h2>
+        <h2>Events</h2>
         <label>
           in{' '}
           <select value={String(within)} onChange={(event) => setWithin(Number(event.currentTarget.value))}>
@@ -61,7 +61,7 @@ export function Time(props: { text: string }): JSX.Element {
           </select>
         </label>
       </div>
-      {marks.length > 0 ? <Happened marks={marks} isVirtual={isVirtual} /> : <Empty>Nothing that was seen here.</Empty>}
+      {marks.length > 0 ? <Happened marks={marks} isVirtual={isVirtual} /> : <Empty>No events.</Empty>}
       <AllDecisions text={props.text} />
     </section>
   )
@@ -69,7 +69,7 @@ export function Time(props: { text: string }): JSX.Element {
 
 const PER_PAGE = 64
 
-/** Return the charts of a timeline, called as those of a report. */
+/** Return the charts of a timeline, with the titles of a report's charts. */
 function chartsOf(data: TimelineData): ChartData[] {
   const { atS } = data
   const allocated: Series[] = [
@@ -79,16 +79,16 @@ function chartsOf(data: TimelineData): ChartData[] {
   ]
   const waiting = Object.entries(data.causes).map(([name, values], tone) => ({ name, values, tone }))
   const found: ChartData[] = [{ title: 'Allocation', unit: 'share', atS, series: allocated }]
-  if (waiting.length > 0) found.push({ title: 'Pods that wait, by cause', unit: 'count', atS, series: waiting, isStacked: true })
+  if (waiting.length > 0) found.push({ title: 'Pending pods by cause', unit: 'count', atS, series: waiting, isStacked: true })
   return found
 }
 
-/** Return a run as if it had begun so much later. */
+/** Return a run with its times shifted. */
 function shifted(run: OtherRun, bySeconds: number): OtherRun {
   return { ...run, charts: run.charts.map((one) => ({ ...one, atS: one.atS.map((at) => at + bySeconds) })) }
 }
 
-/** Who held which GPU: some of them at a time, or those that a text names. */
+/** Allocation of GPUs over time: one page of them, or those that match a text. */
 function Devices(props: { atS: number[]; nowS: number; isVirtual: boolean; of: string; title?: string }): JSX.Element | null {
   const [first, setFirst] = useState(0)
   const [text, setText] = useState('')
@@ -103,7 +103,7 @@ function Devices(props: { atS: number[]; nowS: number; isVirtual: boolean; of: s
   return (
     <>
       <div class="tools">
-        <h2>{props.title ?? 'Who held what'}</h2>
+        <h2>{props.title ?? 'Allocation of GPUs'}</h2>
         <label>
           only of{' '}
           <input
@@ -119,11 +119,11 @@ function Devices(props: { atS: number[]; nowS: number; isVirtual: boolean; of: s
         {devices.count > devices.lanes.length && (
           <span>
             <button type="button" disabled={first === 0} onClick={() => setFirst(Math.max(0, first - PER_PAGE))}>
-              before
+              previous
             </button>{' '}
             GPUs {count(devices.first + 1)} to {count(last)} of {count(devices.count)}{' '}
             <button type="button" disabled={last >= devices.count} onClick={() => setFirst(first + PER_PAGE)}>
-              after
+              next
             </button>
           </span>
         )}
@@ -131,7 +131,7 @@ function Devices(props: { atS: number[]; nowS: number; isVirtual: boolean; of: s
       {devices.lanes.length > 0 ? (
         <Bars devices={devices} open={(node) => go('map', node)} {...props} />
       ) : (
-        <Empty>No GPU of a node, pod or job that is called so.</Empty>
+        <Empty>No GPU matches this node, pod or job.</Empty>
       )}
     </>
   )

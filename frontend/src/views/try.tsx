@@ -1,4 +1,4 @@
-// Try it: the same cluster with something changed, scheduled on a copy.  Nothing is written.
+// What if: the cluster with some changes, scheduled on a copy.  Nothing is written.
 import type { JSX } from 'preact'
 import { useState } from 'preact/hooks'
 import { post, Refused } from '../client'
@@ -33,16 +33,16 @@ export function TryIt(): JSX.Element {
       setAnswer(await post<WhatIf>('try', { manifests, configuration, remove: remove.split('\n'), grants }))
     } catch (error) {
       setAnswer(null)
-      setProblem(error instanceof Refused ? error.message : 'no answer')
+      setProblem(error instanceof Refused ? error.message : 'the server did not respond')
     }
     setBusy(false)
   }
 
   return (
     <>
-    <section aria-label="Try it">
-      <h1>Try it</h1>
-      <p>What would be different? Two schedulers decide about copies of this cluster, one of them with your changes. Nothing is written.</p>
+    <section aria-label="What if">
+      <h1>What if</h1>
+      <p>Two schedulers place the pods of two copies of this cluster, one of them with your changes. Nothing is written.</p>
       <form onSubmit={(event) => void run(event)}>
         {known.length > 0 && (
           <fieldset class="tools">
@@ -70,19 +70,19 @@ export function TryIt(): JSX.Element {
           </fieldset>
         )}
         <label>
-          Add or replace: manifests (a pod, node, quota …)
+          Manifests to add or replace (pods, nodes, quotas …)
           <textarea rows={8} spellcheck={false} value={manifests} onInput={(event) => setManifests(event.currentTarget.value)} />
         </label>
         <label>
-          Take away, one per line: kind/name or kind/namespace/name, such as node/gpu-3
+          Objects to remove, one per line: kind/name or kind/namespace/name, such as node/gpu-3
           <textarea rows={3} spellcheck={false} value={remove} onInput={(event) => setRemove(event.currentTarget.value)} />
         </label>
         <label>
-          Another configuration: a KubeSchedulerConfiguration
+          KubeSchedulerConfiguration to use instead
           <textarea rows={3} spellcheck={false} value={configuration} onInput={(event) => setConfiguration(event.currentTarget.value)} />
         </label>
         <button type="submit" disabled={isBusy}>
-          {isBusy ? 'deciding …' : 'What would change?'}
+          {isBusy ? 'scheduling …' : 'Compare'}
         </button>
       </form>
       <Problem text={problem} />
@@ -90,12 +90,12 @@ export function TryIt(): JSX.Element {
         <div role="status">
           <p>
             Placed now: {answer.placedBefore} → <strong>{answer.placedAfter}</strong>. Waiting: {answer.waitingBefore} → <strong>{answer.waitingAfter}</strong>.
-            {answer.evictedAfter > 0 && ` ${answer.evictedAfter} would have to go.`} {answer.differ} {answer.differ === 1 ? 'pod fares' : 'pods fare'} otherwise.
+            {answer.evictedAfter > 0 && ` ${answer.evictedAfter} would be evicted.`} {answer.differ} {answer.differ === 1 ? 'pod differs' : 'pods differ'}.
           </p>
           {answer.differences.length === 0 ? (
             <Empty>Nothing would change.</Empty>
           ) : (
-            <Table label="Differences" heads={['Pod', 'Now', 'Then', 'Why']}>
+            <Table label="Differences" heads={['Pod', 'Node now', 'Node then', 'Reason']}>
               {answer.differences.map((one) => (
                 <tr>
                   <td>{one.pod}</td>

@@ -1,4 +1,4 @@
-// What waits: by cause, and the whole explanation of one pod.
+// Pending pods by cause, and the explanation of one pod.
 import type { JSX } from 'preact'
 import { useEffect, useState } from 'preact/hooks'
 import { PodDecisions } from '../decisions'
@@ -24,13 +24,13 @@ export function Waiting(props: { pod: string }): JSX.Element {
     <div class="columns">
       <section aria-label="Causes">
         <div class="tools">
-          <h1>What waits</h1>
+          <h1>Pending pods</h1>
           {model.waiting.length > 1 && (
             <label>
-              first{' '}
+              order{' '}
               <select value={order} onChange={(event) => setOrder(event.currentTarget.value as 'most' | 'longest')}>
-                <option value="most">what most wait for</option>
-                <option value="longest">what is waited for longest</option>
+                <option value="most">most pods first</option>
+                <option value="longest">longest waiting first</option>
               </select>
             </label>
           )}
@@ -43,23 +43,23 @@ export function Waiting(props: { pod: string }): JSX.Element {
             onInput={(event) => setFilter(event.currentTarget.value)}
           />
         </div>
-        {model.number > 0 && model.totals.waiting === 0 && <Empty>No pod waits.</Empty>}
+        {model.number > 0 && model.totals.waiting === 0 && <Empty>No pod is pending.</Empty>}
         {causes.map((one) => (
           <CauseCard key={one.cause} cause={one} chosen={props.pod} wanted={wanted} />
         ))}
         {model.totals.causes > model.waiting.length && (
-          <p class="dim">and {count(model.totals.causes - model.waiting.length)} other causes, of fewer pods each</p>
+          <p class="dim">and {count(model.totals.causes - model.waiting.length)} other causes with fewer pods</p>
         )}
         {wanted && <OtherPods wanted={wanted} chosen={props.pod} isAlone={causes.length === 0} />}
       </section>
       <section aria-label="Explanation" class="detail">
-        {props.pod ? <Told pod={props.pod} /> : <Empty>Choose a pod to see all that is known of its waiting.</Empty>}
+        {props.pod ? <PodDetails pod={props.pod} /> : <Empty>Choose a pod to see its explanation.</Empty>}
       </section>
     </div>
   )
 }
 
-/** Pods that don't wait, by a part of their names; asked for once somebody has stopped typing. */
+/** Placed pods by a part of their names; queried after a pause in typing. */
 function OtherPods(props: { wanted: string; chosen: string; isAlone: boolean }): JSX.Element | null {
   const [asked, setAsked] = useState('')
   useEffect(() => {
@@ -68,10 +68,10 @@ function OtherPods(props: { wanted: string; chosen: string; isAlone: boolean }):
   }, [props.wanted])
   const { answer } = useAnswer<FoundPods>('find', asked ? { text: asked } : null, 10_000)
   const found = answer?.pods.filter((one) => one.node) ?? []
-  if (found.length === 0) return answer && props.isAlone ? <Empty>No cause, namespace or pod is called so.</Empty> : null
+  if (found.length === 0) return answer && props.isAlone ? <Empty>No cause, namespace or pod matches.</Empty> : null
   return (
     <article class="card">
-      <h2>Pods with a node that are called so</h2>
+      <h2>Matching pods with a node</h2>
       <ul class="pods">
         {found.map((one) => (
           <li key={one.pod}>
@@ -82,7 +82,7 @@ function OtherPods(props: { wanted: string; chosen: string; isAlone: boolean }):
           </li>
         ))}
       </ul>
-      {answer && answer.count > answer.pods.length && <p class="dim">{count(answer.count)} pods are called so.</p>}
+      {answer && answer.count > answer.pods.length && <p class="dim">{count(answer.count)} pods match.</p>}
     </article>
   )
 }
@@ -94,7 +94,7 @@ function someOf(names: string[]): string {
   return names.slice(0, NAMED).join(', ') + (left > 0 ? ` and ${count(left)} more` : '')
 }
 
-/** Members of a gang that follow on one another are one line. */
+/** Merge consecutive members of a gang into one line. */
 function byGang(pods: NamedPod[]): { first: NamedPod; many: number }[] {
   const found: { first: NamedPod; many: number }[] = []
   for (const one of pods) {
@@ -126,7 +126,7 @@ function CauseCard(props: { cause: Cause; chosen: string; wanted: string }): JSX
       </p>
       {cause.help && (
         <p class="help">
-          <strong>Would help:</strong> {cause.help}
+          <strong>Remedy:</strong> {cause.help}
         </p>
       )}
       <ul class="pods">
@@ -155,8 +155,8 @@ function CauseCard(props: { cause: Cause; chosen: string; wanted: string }): JSX
   )
 }
 
-function Told(props: { pod: string }): JSX.Element {
-  const { answer: told, problem } = useAnswer<Explanation>('pod', { name: props.pod }, 3000)
+function PodDetails(props: { pod: string }): JSX.Element {
+  const { answer: explanation, problem } = useAnswer<Explanation>('pod', { name: props.pod }, 3000)
   return (
     <>
       <div class="tools">
@@ -166,31 +166,31 @@ function Told(props: { pod: string }): JSX.Element {
         </button>
       </div>
       <Problem text={problem} />
-      {told && <Explained told={told} />}
-      {(told || problem) && <PodDecisions key={props.pod} pod={props.pod} />}
-      {!told && !problem && <Empty>Asking the scheduler …</Empty>}
+      {explanation && <Explained explanation={explanation} />}
+      {(explanation || problem) && <PodDecisions key={props.pod} pod={props.pod} />}
+      {!explanation && !problem && <Empty>Querying the scheduler …</Empty>}
     </>
   )
 }
 
-function Explained(props: { told: Explanation }): JSX.Element {
-  const { told } = props
-  const causes = told.causes ?? []
+function Explained(props: { explanation: Explanation }): JSX.Element {
+  const { explanation } = props
+  const causes = explanation.causes ?? []
   return (
     <>
-      <p class={`verdict ${told.verdict}`}>
-        <strong>{told.verdict}</strong>: {told.summary}
+      <p class={`verdict ${explanation.verdict}`}>
+        <strong>{explanation.verdict}</strong>: {explanation.summary}
       </p>
-      {told.queue?.since && (
+      {explanation.queue?.since && (
         <p>
-          Waits since {since(told.queue.since)}. <Start pod={told.pod} />
+          Pending since {since(explanation.queue.since)}. <Start pod={explanation.pod} />
         </p>
       )}
-      {told.remedies && told.remedies.length > 0 && (
+      {explanation.remedies && explanation.remedies.length > 0 && (
         <>
-          <h3>What would help, the least first</h3>
+          <h3>Remedies, smallest first</h3>
           <ul>
-            {told.remedies.map((one) => (
+            {explanation.remedies.map((one) => (
               <li>
                 {one.text}
                 {one.tried === false ? ' (not tried)' : one.sufficient === false ? ' (not enough alone)' : ''}
@@ -201,7 +201,7 @@ function Explained(props: { told: Explanation }): JSX.Element {
       )}
       {causes.length > 0 && (
         <>
-          <h3>What is against it</h3>
+          <h3>Causes</h3>
           <ul>
             {causes.map((one) => (
               <li class={one.decisive === false ? 'dim' : ''}>
@@ -213,11 +213,11 @@ function Explained(props: { told: Explanation }): JSX.Element {
           </ul>
         </>
       )}
-      {told.nearest && told.nearest.length > 0 && (
+      {explanation.nearest && explanation.nearest.length > 0 && (
         <>
           <h3>Nearest nodes</h3>
-          <Table label="Nearest nodes" heads={['Node', 'Lacks', 'What is against it']}>
-            {told.nearest.map((one) => (
+          <Table label="Nearest nodes" heads={['Node', 'Shortfall', 'Reasons']}>
+            {explanation.nearest.map((one) => (
               <tr>
                 <td>
                   <a href={`#/map/${encodeURIComponent(one.node)}`}>{one.node}</a>
@@ -229,22 +229,22 @@ function Explained(props: { told: Explanation }): JSX.Element {
           </Table>
         </>
       )}
-      {told.scores && told.scores.length > 0 && <Scores scores={told.scores} />}
-      {told.emptyCluster && !told.emptyCluster.fits && <p>Not even if all other pods were gone: {told.emptyCluster.why}</p>}
-      {told.queue && (
+      {explanation.scores && explanation.scores.length > 0 && <Scores scores={explanation.scores} />}
+      {explanation.emptyCluster && !explanation.emptyCluster.fits && <p>It does not fit an empty cluster either: {explanation.emptyCluster.why}</p>}
+      {explanation.queue && (
         <>
           <h3>Queue</h3>
           <p>
-            {told.queue.state}, place {told.queue.position}; tried {told.queue.attempts ?? 0}×
-            {told.queue.ahead && told.queue.ahead.length > 0 && `; before it: ${told.queue.ahead.join(', ')}`}
+            {explanation.queue.state}, place {explanation.queue.position}; tried {explanation.queue.attempts ?? 0}×
+            {explanation.queue.ahead && explanation.queue.ahead.length > 0 && `; ahead of it: ${explanation.queue.ahead.join(', ')}`}
           </p>
-          {told.queue.wokenBy && told.queue.wokenBy.length > 0 && <p class="dim">Tried again when: {told.queue.wokenBy.join('; ')}</p>}
+          {explanation.queue.wokenBy && explanation.queue.wokenBy.length > 0 && <p class="dim">Retried after: {explanation.queue.wokenBy.join('; ')}</p>}
         </>
       )}
-      {told.lastMessage && (
+      {explanation.lastMessage && (
         <details>
-          <summary>The scheduler's own words</summary>
-          <p class="mono">{told.lastMessage}</p>
+          <summary>Message of the scheduler</summary>
+          <p class="mono">{explanation.lastMessage}</p>
         </details>
       )}
     </>
@@ -256,7 +256,7 @@ function since(at: string): string {
   return `${moment(atS, model.status.isVirtual)}, for ${age(model.status.nowS - atS)}`
 }
 
-/** When it would start is asked for only if somebody wants to know: a copy of the cluster runs forward. */
+/** Expected start of a pod; computed on request, as it simulates a copy of the cluster. */
 function Start(props: { pod: string }): JSX.Element {
   const [asked, setAsked] = useState('')
   const { answer, problem } = useAnswer<Forecast>('start', asked === props.pod ? { name: props.pod } : null, 60_000)
@@ -267,12 +267,12 @@ function Start(props: { pod: string }): JSX.Element {
       </button>
     )
   if (problem) return <Problem text={problem} />
-  if (!answer) return <span>Running a copy forward …</span>
+  if (!answer) return <span>Simulating …</span>
   return (
     <strong role="status">
       {answer.at
-        ? `Expected to start at ${moment(Date.parse(answer.at) / 1000, model.status.isVirtual)} on ${answer.node ?? ''}, if nothing else comes.`
-        : `When it starts is unknown: ${answer.why ?? ''}.`}
+        ? `Expected to start at ${moment(Date.parse(answer.at) / 1000, model.status.isVirtual)} on ${answer.node ?? ''}, if no other pod arrives.`
+        : `The start is unknown: ${answer.why ?? ''}.`}
     </strong>
   )
 }
@@ -281,7 +281,7 @@ function Scores(props: { scores: NonNullable<Explanation['scores']> }): JSX.Elem
   const plugins = Object.keys(props.scores[0]?.plugins ?? {})
   return (
     <>
-      <h3>Nodes that would take it, by score</h3>
+      <h3>Feasible nodes by score</h3>
       <Table label="Scores" heads={['Node', 'Total', ...plugins]}>
         {props.scores.map((one) => (
           <tr>

@@ -375,7 +375,7 @@ class _Contact:
         while not self._stopping.wait(ASK_EVERY_S):
             if self._clock.now_s() - looked_s > LOOK_EVERY_S:
                 looked_s = self._clock.now_s()
-                self._components.look(looked_s)
+                self._components.check(looked_s)
             try:
                 self._cluster.list(PriorityClass)  # there are few, in any cluster
             except ClusterError:

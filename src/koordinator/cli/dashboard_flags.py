@@ -117,7 +117,7 @@ class DashboardFlags:
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="DeschedulerConfiguration by which Try it plans moves, to begin with.",
+            help="DeschedulerConfiguration that the view What if starts with.",
         ),
     ] = None
     listen: Annotated[

@@ -1,16 +1,17 @@
-"""``koord dashboard``: one page that shows a cluster live, and what decides in it.
+"""``koord dashboard``: a web page with the live state of a cluster and of its scheduler.
 
-Reads, and never writes to a cluster.  A thread follows a source and owns its scheduler; threads of
-the server ask it between two steps; what changes goes to all readers as one encoded frame.
+The dashboard reads a cluster and never writes to it.  One thread follows a source and owns its
+scheduler.  The threads of the server put their queries to that thread, which answers them between
+two steps.  Each change goes to all readers as one encoded frame.
 
-``sources``   what is looked at: manifests, a simulation, a recording, a cluster
-``overview``  the whole cluster as a reader first sees it: nodes as columns, who waits and for what
-``feed``      the loop: follows a source, answers questions, publishes overviews
-``frames``    an overview for readers: what has changed since the last one
-``broadcast`` frames to readers, each at its own speed
-``queries``   what a page asks beside that: explanations, gangs, quotas, nodes
-``attention`` what needs a person
-``whatif``    the same cluster with something changed
-``access``    who may see what
-``server``    pages, queries and the stream over HTTP
+``sources``   sources of cluster state: manifests, a simulation, a recording, a cluster
+``overview``  state of the whole cluster: nodes as columns, pending pods by cause
+``feed``      event loop: follows a source, answers queries, publishes overviews
+``frames``    encoded overviews: the whole state, or the difference from the previous one
+``broadcast`` delivery of frames to readers, each at its own speed
+``queries``   queries of the page: explanations, gangs, quotas, nodes
+``attention`` problems that need an administrator
+``whatif``    the same cluster with some objects changed
+``access``    namespaces and nodes that a user may see
+``server``    pages, queries and the event stream over HTTP
 """

@@ -1,4 +1,4 @@
-"""Who may see what: namespaces and nodes, as far as their rights in the cluster go."""
+"""View rights of users: the namespaces and nodes that the API server permits them to list."""
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -15,29 +15,29 @@ from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import ClusterError
 from koordinator.process.authorization import Authorizer, Reviewer
 
-AT_ONCE = 16  # questions to the API server about namespaces
-PATIENCE_S = 3.0  # for them, before somebody is shown what is known by then
-RIGHTS_LAST_S = 45.0
-REFUSALS_LAST_S = 30.0  # at least; where asking about all namespaces takes long, longer
-TIMES_AS_LONG = 20  # as it took
-REFUSALS_LAST_AT_MOST_S = 600.0
-MOST_USERS = 256  # whose namespaces are known
+MAX_CONCURRENT_REVIEWS = 16  # requests to the API server about namespaces
+REVIEW_WAIT_S = 3.0  # a request for rights waits this long, then returns the known part of them
+GRANT_TTL_S = 45.0
+MIN_REFUSAL_TTL_S = 30.0  # longer where the reviews of all namespaces take long
+REFUSAL_TTL_FACTOR = 20  # multiple of the time that the reviews of all namespaces took
+MAX_REFUSAL_TTL_S = 600.0
+MAX_USERS = 256  # users with cached rights
 
 
 @dataclass(frozen=True, slots=True)
 class ViewScope:
-    """What somebody may see; ``namespaces`` None are all of them."""
+    """Namespaces and nodes that a user may see; ``namespaces`` None means all of them."""
 
     namespaces: frozenset[str] | None = None
     sees_nodes: bool = True
 
     @property
     def is_everything(self) -> bool:
-        """Whether nothing is kept from whoever has it."""
+        """Whether the scope covers all namespaces and the nodes."""
         return self.namespaces is None and self.sees_nodes
 
     def sees(self, namespace: str) -> bool:
-        """Whether objects of a namespace may be seen."""
+        """Return whether the scope includes a namespace."""
         return self.namespaces is None or namespace in self.namespaces
 
 
@@ -46,73 +46,75 @@ EVERYTHING = ViewScope()
 
 @dataclass(frozen=True, slots=True)
 class ViewRights:
-    """What somebody may see, as far as the API server has been asked by now."""
+    """The scope of a user according to the reviews that the API server has answered so far."""
 
     scope: ViewScope
-    owner: Hashable = None  # who it is; None: nobody asks
-    unasked: int = 0  # namespaces that have not been asked about yet; ``scope`` may grow
+    owner: Hashable = None  # the user; None where access is open to all
+    #: Namespaces whose review has not been answered yet; ``scope`` may grow while it is not 0.
+    pending_reviews: int = 0
 
 
 EVERY_RIGHT = ViewRights(EVERYTHING)
 
 
 class AccessDeniedError(Exception):
-    """Somebody may not see anything; ``status`` is the HTTP status that says so."""
+    """Refusal of a request for lack of rights; ``status`` is the HTTP status of the answer."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
 
 
-#: Returns the namespaces of a cluster, those first that people look for first.
-NamespacesThere = Callable[[], Iterable[str]]
+#: Returns the namespaces of a cluster; those that a user is likely to look for come first.
+NamespaceLister = Callable[[], Iterable[str]]
 
 
 class AccessPolicy(Protocol):
-    """Says what the owner of a token may see."""
+    """Policy that maps a bearer token to view rights."""
 
-    def rights_of(self, token: str, namespaces: NamespacesThere) -> ViewRights:
-        """Return what may be seen of a cluster with these namespaces.
+    def rights_of(self, token: str, namespaces: NamespaceLister) -> ViewRights:
+        """Return the view rights of a token's owner in a cluster with these namespaces.
 
-        Raises AccessDeniedError for whoever may see nothing.  May ask an API server, and wait.
+        May block on requests to an API server.  Raises AccessDeniedError for a user without rights.
         """
 
 
 class OpenAccess:
-    """Everybody sees everything: for manifests, simulations, and whoever is on this machine."""
+    """Policy without restrictions, for manifests, simulations and local users."""
 
-    def rights_of(self, token: str, namespaces: NamespacesThere) -> ViewRights:  # noqa: ARG002 -- nothing to ask
+    def rights_of(self, token: str, namespaces: NamespaceLister) -> ViewRights:  # noqa: ARG002 -- every token has all rights
         return EVERY_RIGHT
 
 
 class ReviewedAccess:
-    """What the API server lets the owner of a token list: pods by namespace, nodes.
+    """Policy that follows the API server's permissions to list pods by namespace, and nodes.
 
-    There is one question for each namespace, as the API server lists nobody else's rights.
-    ``AT_ONCE`` are asked at a time, of all users in turn, so that one with thousands of namespaces
-    delays nobody; who asks is told what is known after ``PATIENCE_S``, and more the next time.
+    Each namespace needs a SubjectAccessReview of its own, as the API server has no list of another
+    user's rights.  At most ``MAX_CONCURRENT_REVIEWS`` run at a time, and users take turns, so that
+    a user with thousands of namespaces does not delay the others.  A call returns after
+    ``REVIEW_WAIT_S`` with the rights known by then; a later call returns more.
     """
 
     def __init__(self, reviewer: Reviewer, clock: Clock) -> None:
-        """``reviewer`` is asked by several threads at once."""
-        self._authorizer = Authorizer(reviewer, clock, cached_s=RIGHTS_LAST_S)
+        """``reviewer`` must be thread-safe."""
+        self._authorizer = Authorizer(reviewer, clock, cached_s=GRANT_TTL_S)
         self._clock = clock
-        self._asking = ThreadPoolExecutor(AT_ONCE, "reviews-of-namespaces")
+        self._pool = ThreadPoolExecutor(MAX_CONCURRENT_REVIEWS, "reviews-of-namespaces")
         self._changed = Condition()
-        self._users: OrderedDict[bytes, _UserRights] = OrderedDict()  # who came last is the last
-        self._waiting: deque[_UserRights] = deque()  # users with questions, in turn
-        self._askers = 0
+        self._users: OrderedDict[bytes, _UserRights] = OrderedDict()  # least recent request first
+        self._waiting: deque[_UserRights] = deque()  # users with queued reviews, in turn
+        self._workers = 0
 
-    def rights_of(self, token: str, namespaces: NamespacesThere) -> ViewRights:
+    def rights_of(self, token: str, namespaces: NamespaceLister) -> ViewRights:
         """Return the namespaces whose pods the user may list.
 
-        Raises AccessDeniedError: 401 for a token that is no good, 403 for a user without rights,
-        503 where the API server can't be asked.
+        Raises AccessDeniedError: 401 for an invalid token, 403 for a user without rights, 503 if
+        the API server does not answer.
         """
         try:
             user = self._authorizer.user_of(token)
             if user is None:
-                raise AccessDeniedError(401, "the token is no good, or missing")
+                raise AccessDeniedError(401, "the bearer token is invalid or missing")
             sees_nodes = self._may(user, "nodes")
             if self._may(user, "pods"):
                 return ViewRights(ViewScope(None, sees_nodes), msgspec.json.encode(user))
@@ -121,12 +123,12 @@ class ReviewedAccess:
         if not token and not sees_nodes:
             raise AccessDeniedError(403, "without a token you may list nothing in this cluster")
         known = self._user(user)
-        own, unasked, problem = self._namespaces(known, list(dict.fromkeys(namespaces())))
-        if not own and not sees_nodes and not unasked:
+        own, pending, problem = self._namespaces(known, list(dict.fromkeys(namespaces())))
+        if not own and not sees_nodes and not pending:
             if problem is not None:
                 raise _unknown(problem)
             raise AccessDeniedError(403, "you may list pods in no namespace of this cluster")
-        return ViewRights(ViewScope(own, sees_nodes), known.key, unasked)
+        return ViewRights(ViewScope(own, sees_nodes), known.key, pending)
 
     def _may(self, user: UserInfo, resource: str) -> bool:
         return self._authorizer.permits(user, ResourceAttributes(verb="list", resource=resource))
@@ -137,7 +139,7 @@ class ReviewedAccess:
             known = self._users.get(key)
             if known is None:
                 known = self._users[key] = _UserRights(key, user)
-                if len(self._users) > MOST_USERS:
+                if len(self._users) > MAX_USERS:
                     self._users.popitem(last=False)
             self._users.move_to_end(key)
             return known
@@ -145,66 +147,67 @@ class ReviewedAccess:
     def _namespaces(
         self, known: "_UserRights", namespaces: Sequence[str]
     ) -> tuple[frozenset[str], int, ClusterError | None]:
-        """Return those that are known to be the user's, how many aren't asked about, and why."""
+        """Return the permitted namespaces, the number of pending reviews, and their last error."""
         began_s = self._clock.now_s()
         with self._changed:
             known.forget_others(namespaces)
-            if known.expect(namespaces, began_s):
+            if known.enqueue_reviews(namespaces, began_s):
                 self._waiting.append(known)
-            while self._askers < min(AT_ONCE, sum(len(one.questions) for one in self._waiting)):
-                self._askers += 1
-                self._asking.submit(self._ask)
-            self._changed.wait_for(lambda: not known.needed, known.patience_s(began_s))
+            queued = sum(len(user.reviews) for user in self._waiting)
+            while self._workers < min(MAX_CONCURRENT_REVIEWS, queued):
+                self._workers += 1
+                self._pool.submit(self._review_queued)
+            self._changed.wait_for(lambda: not known.unknown, known.remaining_wait_s(began_s))
             now_s = self._clock.now_s()
             own = frozenset(n for n in namespaces if known.allowed_until_s.get(n, 0.0) > now_s)
-            return own, len(known.needed), known.problem
+            return own, len(known.unknown), known.problem
 
-    def _ask(self) -> None:
-        """Put questions, of each user in turn, until there are none."""
+    def _review_queued(self) -> None:
+        """Send queued reviews, one of each user in turn, until the queue is empty."""
         while True:
             with self._changed:
                 if not self._waiting:
-                    self._askers -= 1
+                    self._workers -= 1
                     return
                 user = self._waiting.popleft()
-                namespace = user.questions.popleft()
-                if user.questions:
+                namespace = user.reviews.popleft()
+                if user.reviews:
                     self._waiting.append(user)
-            asked = ResourceAttributes(namespace=namespace, verb="list", resource="pods")
+            request = ResourceAttributes(namespace=namespace, verb="list", resource="pods")
             allowed: bool | ClusterError
             try:
-                allowed = self._authorizer.permits(user.info, asked, anew=True)
+                allowed = self._authorizer.permits(user.info, request, anew=True)
             except ClusterError as error:
                 allowed = error
-            except Exception as error:  # noqa: BLE001 -- must not end the asking for everybody
+            except Exception as error:  # noqa: BLE001 -- must not end the worker of all users
                 allowed = ClusterError(str(error))
             with self._changed:
-                user.learn(namespace, allowed, self._clock.now_s())
-                if not user.needed:
+                user.record_review(namespace, allowed, self._clock.now_s())
+                if not user.unknown:
                     self._changed.notify_all()
 
 
 class _UserRights:
-    """What is known of the namespaces of one user; guarded by who has it."""
+    """Reviewed namespaces of one user; guarded by the lock of ReviewedAccess."""
 
     def __init__(self, key: bytes, info: UserInfo) -> None:
         self.key, self.info = key, info
-        self.questions: deque[str] = deque()
-        self.needed: set[str] = set()  # of which nothing is known, or not any more
+        self.reviews: deque[str] = deque()  # namespaces whose review has not been sent
+        self.unknown: set[str] = set()  # namespaces without a valid answer
         self.allowed_until_s: dict[str, float] = {}
         self.problem: ClusterError | None = None
-        self._asked: set[str] = set()  # questions that are under way, or wait
+        self._pending: set[str] = set()  # namespaces whose review is queued or in flight
         self._refused_at_s: dict[str, float] = {}
-        self._refresh_s: dict[str, float] = {}  # from when on what is allowed is asked again
+        self._refresh_s: dict[str, float] = {}  # time from which a permission is reviewed again
         self._began_s = 0.0
-        self._refusals_last_s = REFUSALS_LAST_S
+        self._refusal_ttl_s = MIN_REFUSAL_TTL_S
 
-    def expect(self, namespaces: Iterable[str], now_s: float) -> bool:
-        """Note what has to be asked; return whether there are questions and were none before."""
-        had = bool(self.questions)
-        if not self._asked:
+    def enqueue_reviews(self, namespaces: Iterable[str], now_s: float) -> bool:
+        """Queue the reviews that are needed; return whether the queue was empty before."""
+        had = bool(self.reviews)
+        if not self._pending:
             self._began_s, self.problem = now_s, None
-        # What was allowed before is likely to be so again, and a service account's own namespace.
+        # Namespaces that were permitted before, and a service account's own, are the most likely.
         first: list[str] = []
         then: list[str] = []
         home = _home(self.info)
@@ -213,42 +216,42 @@ class _UserRights:
             refused_s = self._refused_at_s.get(name)
             if until_s > now_s and self._refresh_s[name] > now_s:
                 continue
-            if refused_s is not None and now_s < refused_s + self._refusals_last_s:
+            if refused_s is not None and now_s < refused_s + self._refusal_ttl_s:
                 continue
             if until_s <= now_s:
-                self.needed.add(name)
-            if name not in self._asked:
+                self.unknown.add(name)
+            if name not in self._pending:
                 (first if until_s or name == home else then).append(name)
-        self._asked.update(first, then)
-        self.questions.extendleft(reversed(first))
-        self.questions.extend(then)
-        return bool(self.questions) and not had
+        self._pending.update(first, then)
+        self.reviews.extendleft(reversed(first))
+        self.reviews.extend(then)
+        return bool(self.reviews) and not had
 
-    def patience_s(self, now_s: float) -> float:
-        """Return how long to wait for what is needed: not anew with every request."""
-        return max(self._began_s + PATIENCE_S - now_s, 0.0)
+    def remaining_wait_s(self, now_s: float) -> float:
+        """Return the seconds left to wait since the first request of the pending reviews."""
+        return max(self._began_s + REVIEW_WAIT_S - now_s, 0.0)
 
-    def learn(self, namespace: str, allowed: "bool | ClusterError", now_s: float) -> None:
-        """Take in an answer."""
-        self._asked.discard(namespace)
-        self.needed.discard(namespace)
+    def record_review(self, namespace: str, allowed: "bool | ClusterError", now_s: float) -> None:
+        """Record the answer of a review; an error leaves earlier answers valid."""
+        self._pending.discard(namespace)
+        self.unknown.discard(namespace)
         if isinstance(allowed, ClusterError):
-            self.problem = allowed  # what was allowed counts as long as it does
+            self.problem = allowed
         elif allowed:
-            self.allowed_until_s[namespace] = now_s + RIGHTS_LAST_S
-            self._refresh_s[namespace] = now_s + RIGHTS_LAST_S / 2
+            self.allowed_until_s[namespace] = now_s + GRANT_TTL_S
+            self._refresh_s[namespace] = now_s + GRANT_TTL_S / 2
             self._refused_at_s.pop(namespace, None)
         else:
             self.allowed_until_s.pop(namespace, None)
             self._refused_at_s[namespace] = now_s
-        if not self._asked:
+        if not self._pending:
             took_s = now_s - self._began_s
-            self._refusals_last_s = min(
-                max(REFUSALS_LAST_S, TIMES_AS_LONG * took_s), REFUSALS_LAST_AT_MOST_S
+            self._refusal_ttl_s = min(
+                max(MIN_REFUSAL_TTL_S, REFUSAL_TTL_FACTOR * took_s), MAX_REFUSAL_TTL_S
             )
 
     def forget_others(self, namespaces: Sequence[str]) -> None:
-        """Forget namespaces that are there no more."""
+        """Remove the answers for namespaces that do not exist any more."""
         if len(self._refused_at_s) + len(self.allowed_until_s) > 2 * len(namespaces) + 64:
             there = set(namespaces)
             for known in (self._refused_at_s, self.allowed_until_s, self._refresh_s):
@@ -263,5 +266,4 @@ def _home(user: UserInfo) -> str:
 
 
 def _unknown(error: ClusterError) -> AccessDeniedError:
-    text = f"the API server can't be asked about your rights: {error}"
-    return AccessDeniedError(503, text)
+    return AccessDeniedError(503, f"the API server did not answer a review of your rights: {error}")

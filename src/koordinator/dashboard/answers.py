@@ -1,42 +1,43 @@
-"""Answers that take long, kept for a while: the longer one took, the longer it counts."""
+"""Cache of expensive answers; the time to live grows with the time an answer took."""
 
 import threading
 from collections.abc import Callable, Hashable
 
 from koordinator.foundation.clock import Clock
 
-LASTS_S = 1.0  # at least
-TIMES_AS_LONG = 20  # as it took: so many readers cost a twentieth of the time at most
-MOST_ANSWERS = 256
-MOST_QUESTIONS = 2 * MOST_ANSWERS  # those without an answer among them
+MIN_TTL_S = 1.0
+TTL_FACTOR = 20  # multiple of the time an answer took; bounds the load to a twentieth of the time
+MAX_ANSWERS = 256
+MAX_KEYS = 2 * MAX_ANSWERS  # keys with a lock; includes keys whose answer raised
 
 
 class AnswerCache:
-    """Used by many threads; of several who ask the same at once, one works and the others wait."""
+    """Thread-safe cache; of concurrent calls with one key, one computes and the others wait."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._kept: dict[Hashable, tuple[float, object]] = {}  # until when it counts
-        self._working: dict[Hashable, threading.Lock] = {}
+        self._answers: dict[Hashable, tuple[float, object]] = {}  # expiry, answer
+        self._key_locks: dict[Hashable, threading.Lock] = {}
 
-    def get(self, key: Hashable, answer: Callable[[], object]) -> object:
-        """Return what is known, or else the answer, which is kept.  Raises what it does."""
+    def get(self, key: Hashable, compute: Callable[[], object]) -> object:
+        """Return the cached answer, or compute and cache it.  Raises what ``compute`` raises."""
         with self._lock:
-            if len(self._working) >= MOST_QUESTIONS:
-                self._working = {}  # who works goes on, and somebody else may work on the same
-            working = self._working.setdefault(key, threading.Lock())
-        with working:
-            known = self._kept.get(key)
+            if len(self._key_locks) >= MAX_KEYS:
+                # A call in progress keeps its lock; a new call may compute the same answer twice.
+                self._key_locks = {}
+            key_lock = self._key_locks.setdefault(key, threading.Lock())
+        with key_lock:
+            cached = self._answers.get(key)
             began_s = self._clock.now_s()
-            if known is not None and began_s < known[0]:
-                return known[1]
-            found = answer()
+            if cached is not None and began_s < cached[0]:
+                return cached[1]
+            answer = compute()
             took_s = self._clock.now_s() - began_s
-            until_s = self._clock.now_s() + max(LASTS_S, TIMES_AS_LONG * took_s)
+            until_s = self._clock.now_s() + max(MIN_TTL_S, TTL_FACTOR * took_s)
             with self._lock:
-                if len(self._kept) >= MOST_ANSWERS:
-                    self._kept.clear()
-                    self._working = {key: working}
-                self._kept[key] = (until_s, found)
-            return found
+                if len(self._answers) >= MAX_ANSWERS:
+                    self._answers.clear()
+                    self._key_locks = {key: key_lock}
+                self._answers[key] = (until_s, answer)
+            return answer

@@ -1,6 +1,6 @@
-"""What of a cluster needs a person: facts that no controller mends by itself.
+"""Problems of a cluster that no controller repairs and that need an administrator.
 
-Called by the thread that owns the scheduler; changes nothing.
+The thread that owns the scheduler calls this module; it changes nothing.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,21 +23,21 @@ from koordinator.foundation.cpu_list import cpu_ids
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.snapshot import ClusterState
 
-STUCK_S = 600.0  # that a gang waits although all members are there
-UNUSED_S = 600.0  # that a reservation is there for nobody
-STALE_S = 300.0  # age of a report that a scheduler no longer believes: loadaware's default is 180
-MOST_OF_A_KIND = 200
+STUCK_S = 600.0  # waiting time of a gang that has all its members
+UNUSED_S = 600.0  # age of a reservation without owners
+STALE_S = 300.0  # age of a report that is ignored; LoadAwareScheduling's default is 180
+MAX_PER_TOPIC = 200
 
 
 class Severity(StrEnum):
-    """How much is lost while nobody does anything."""
+    """Severity of a problem."""
 
-    ERROR = "error"  # something that is there can't be used, or something asked for never comes
+    ERROR = "error"  # a resource cannot be used, or a request is never met
     WARNING = "warning"
 
 
 class AttentionItem(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Something for a person to look at; ``about`` is ``kind/name``."""
+    """A problem that needs an administrator; ``about`` is ``kind/name``."""
 
     severity: Severity
     topic: str
@@ -47,7 +47,7 @@ class AttentionItem(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class AttentionList(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """All of it, and topics that could not be looked at, with the reason."""
+    """All problems, and the topics that were not checked, with the reason."""
 
     items: list[AttentionItem]
     not_looked_at: dict[str, str]
@@ -62,9 +62,9 @@ def attention(
     *,
     gangs: Sequence[GangSummary] | None = None,
 ) -> AttentionList:
-    """Return what needs a person, errors first; of each topic ``MOST_OF_A_KIND`` at most.
+    """Return the problems, errors first; at most ``MAX_PER_TOPIC`` of each topic.
 
-    ``gangs`` are all there are, if somebody has asked already.
+    ``gangs`` are the summaries of all gangs, if the caller has computed them already.
     """
     if gangs is None:
         gangs = gang_summaries(objects_of(handle), GangDefaults())
@@ -78,16 +78,14 @@ def attention(
         topics += [_reservations(state, now_s), _quotas(handle)]
     else:
         missing["reservations and quotas"] = "you may not list pods of all namespaces"
-    unread = components.unread if components is not None else "only a real cluster has them"
+    unread = components.unread if components is not None else "this source has no components"
     if not scope.is_everything:
         unread = "you may not list pods of all namespaces"
     if unread:
         missing["webhooks and components"] = unread
     elif components is not None:
         topics.append(_components(components))
-    found = [
-        item for topic in topics for item, _ in zip(topic, range(MOST_OF_A_KIND), strict=False)
-    ]
+    found = [item for topic in topics for item, _ in zip(topic, range(MAX_PER_TOPIC), strict=False)]
     redactor = Redactor.of(state, scope)
     found = [msgspec.structs.replace(item, text=redactor.text(item.text)) for item in found]
     found.sort(key=lambda item: (item.severity is not Severity.ERROR, item.topic, item.about))
@@ -129,7 +127,8 @@ def _flapping(changes: ClusterChanges, now_s: float) -> Iterator[AttentionItem]:
             severity=Severity.WARNING,
             topic="nodes",
             about=f"node/{name}",
-            text=f"has come and gone {times} times within an hour: its pods are moved each time",
+            text=f"changed between ready and not ready {times} times within an hour; "
+            "its pods are moved each time",
             since_s=since_s,
         )
 
@@ -145,14 +144,14 @@ def _devices(state: ClusterState) -> Iterator[AttentionItem]:
                     severity=Severity.ERROR,
                     topic="devices",
                     about=f"node/{name}",
-                    text=f"{group.kind} {minors}: unhealthy, so nobody gets it",
+                    text=f"{group.kind} {minors}: unhealthy, not allocated to pods",
                 )
         for problem in report.problems:
             yield AttentionItem(
                 severity=Severity.WARNING,
                 topic="devices",
                 about=f"node/{name}",
-                text=f"left out of the report of its devices: {problem}",
+                text=f"ignored part of its Device report: {problem}",
             )
 
 
@@ -165,7 +164,7 @@ def _reports(state: ClusterState, now_s: float) -> Iterator[AttentionItem]:
                 severity=Severity.WARNING,
                 topic="reports",
                 about=f"node/{name}",
-                text="its NodeMetric is stale, so its load counts as unknown: look at its koordlet",
+                text="its NodeMetric is stale, so its load counts as unknown; check its koordlet",
                 since_s=at_s,
             )
 
@@ -186,13 +185,13 @@ def _gangs(
         if first is None or not is_waiting(gang):
             continue
         if gang.bound > 0:
-            text = f"{gang.bound} of {gang.min_member} members have a node, the others find none"
+            text = f"{gang.bound} of {gang.min_member} members have a node; no node fits the others"
             severity = Severity.ERROR
         elif gang.present < gang.min_member:
-            text = f"{gang.present} of {gang.min_member} members are there: nothing starts without"
+            text = f"{gang.present} of {gang.min_member} members exist; the gang waits for the rest"
             severity = Severity.WARNING
         elif now_s - first.since_s >= STUCK_S:
-            text = f"all members are there and wait: {first.cause}"
+            text = f"all members exist and wait: {first.cause}"
             severity = Severity.WARNING
         else:
             continue
@@ -215,7 +214,7 @@ def _reservations(state: ClusterState, now_s: float) -> Iterator[AttentionItem]:
                 severity=Severity.WARNING,
                 topic="reservations",
                 about=f"reservation/{one.metadata.name}",
-                text=f"holds room on {status.node_name} that nobody uses",
+                text=f"reserves resources on {status.node_name} that no pod uses",
                 since_s=created_s,
             )
 

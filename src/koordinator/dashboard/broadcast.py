@@ -1,8 +1,8 @@
-"""Frames to many readers, each at its own speed.
+"""Delivery of frames to many readers, each at its own speed.
 
-One thread publishes; readers live in the event loop of the server.  Readers who may see the same
-share a channel: a frame is encoded once for all of them.  Who is too slow loses the frames that
-wait, and gets the whole once it reads again; nobody waits for a reader.
+One thread publishes; readers belong to the event loop of the server.  Readers with the same scope
+share a channel, so a frame is encoded once for all of them.  The queued frames of a slow reader are
+dropped, and its next read returns a full frame; a slow reader never blocks the publisher.
 """
 
 import asyncio
@@ -13,32 +13,32 @@ from contextlib import suppress
 from typing import Any
 
 from koordinator.dashboard.access import EVERYTHING, ViewScope
-from koordinator.dashboard.frames import SCOPES_AT_ONCE, FrameEncoder, Published, SharedWork
+from koordinator.dashboard.frames import SCOPES_PER_FRAME, FrameEncoder, Published, SharedWork
 from koordinator.dashboard.overview import ClusterOverview
 from koordinator.dashboard.redaction import NOTHING_PRIVATE, PrivateNames
 
-WAITING_FRAMES = 8  # of a reader, before it is given the whole instead
-MOST_READERS = 192  # that are connected; there are 256 connections, and readers ask questions, too
-MOST_READERS_OF_ONE = 32  # person, in as many tabs
+MAX_QUEUED_FRAMES = 8  # of a reader; beyond it a full frame replaces the queue
+MAX_READERS = 192  # of the server's 256 connections; the rest is for the readers' queries
+MAX_READERS_PER_USER = 32
 
 Delivery = tuple["_Channel", Published, bytes]
 
 
 class OverviewReader:
-    """What one reader gets; belongs to the event loop."""
+    """Frame queue of one reader; belongs to the event loop."""
 
     def __init__(self, channel: "_Channel") -> None:
         self._channel = channel
         self._frames: deque[bytes] = deque()
         self._needs_full = True
         self._ready = asyncio.Event()
-        self._is_gone = False
+        self._is_closed = False
 
     async def next(self, timeout_s: float) -> bytes | None:
-        """Return the next frame as an event; None if none comes in time, or nobody reads."""
-        if (frame := self._take()) is None and not self._is_gone:
+        """Return the next frame as an event; None after the timeout or after ``close``."""
+        if (frame := self._take()) is None and not self._is_closed:
             self._ready.clear()
-            # Not wait_for, which makes a task each time: with many readers that is what costs.
+            # wait_for would make a task for each call, the main cost with many readers.
             alarm = asyncio.get_running_loop().call_later(timeout_s, self._ready.set)
             try:
                 await self._ready.wait()
@@ -48,27 +48,27 @@ class OverviewReader:
         return frame
 
     def put(self, frame: bytes) -> None:
-        """Let a frame wait for the reader; too many make way for the whole, made once it reads."""
-        if self._needs_full or len(self._frames) >= WAITING_FRAMES:
+        """Queue a frame; replace the queue by a full frame when it exceeds its bound."""
+        if self._needs_full or len(self._frames) >= MAX_QUEUED_FRAMES:
             self._needs_full = True
             self._frames.clear()
         else:
             self._frames.append(frame)
         self._ready.set()
 
-    def leave(self) -> None:
-        """Let whoever waits for a frame wait no more."""
-        self._is_gone = True
+    def close(self) -> None:
+        """Mark the reader as disconnected and wake a pending ``next``."""
+        self._is_closed = True
         self._ready.set()
 
     @property
-    def is_gone(self) -> bool:
-        """Whether nobody reads any more."""
-        return self._is_gone
+    def is_closed(self) -> bool:
+        """Whether the reader has disconnected."""
+        return self._is_closed
 
     @property
-    def waiting(self) -> Sequence[bytes]:
-        """The frames that wait for it."""
+    def queued(self) -> Sequence[bytes]:
+        """The frames that have not been read."""
         return tuple(self._frames)
 
     def _take(self) -> bytes | None:
@@ -80,11 +80,15 @@ class OverviewReader:
 
 
 class _Channel:
-    """The readers of one scope in one event loop; belongs to that, but for ``encoder``."""
+    """Readers of one scope in one event loop.
+
+    The event loop owns all attributes except ``encoder``.
+    """
 
     def __init__(self, scope: ViewScope, heading: Mapping[str, Any]) -> None:
         self.loop = asyncio.get_running_loop()
-        self.encoder = FrameEncoder(scope, heading)  # of the publishing thread
+        #: Owned by the publishing thread.
+        self.encoder = FrameEncoder(scope, heading)
         self.readers: set[OverviewReader] = set()
         self._published: Published | None = None
         self._full: tuple[int, bytes] = (0, b"")
@@ -95,7 +99,7 @@ class _Channel:
             reader.put(frame)
 
     def full(self) -> bytes | None:
-        """Return everything as of the last frame; None if there was none yet."""
+        """Return a full frame with the state of the last one; None before the first."""
         published = self._published
         if published is None:
             return None
@@ -105,33 +109,33 @@ class _Channel:
 
 
 class Broadcast:
-    """Takes overviews from one thread, gives frames to readers in event loops."""
+    """Publisher of overviews from one thread to readers in event loops."""
 
     def __init__(
         self, heading: Mapping[str, Any], on_reader: Callable[[], None] = lambda: None
     ) -> None:
-        """``heading`` is what every reader is told at first; each is told to ``on_reader``."""
+        """``heading`` goes into every full frame; ``on_reader`` is called for each new reader."""
         self._heading, self._on_reader = heading, on_reader
         self._lock = threading.Lock()
         self._channels: dict[tuple[int, ViewScope], _Channel] = {}  # by event loop and scope
         self._owners: dict[OverviewReader, Hashable] = {}
-        self._of_one: Counter[Hashable] = Counter()
-        self._turn = 0
+        self._readers_by_owner: Counter[Hashable] = Counter()
+        self._first_channel = 0
 
     @property
     def readers(self) -> int:
-        """How many there are."""
+        """The number of connected readers."""
         return len(self._owners)
 
     def open(self, scope: ViewScope = EVERYTHING, owner: Hashable = None) -> OverviewReader | None:
-        """Return a new reader, in its event loop; None if there are too many.
+        """Return a new reader; None if there are too many.  Call it in the reader's event loop.
 
-        ``owner`` is the person who reads, if that is known.
+        ``owner`` is the user who reads, if known.
         """
         key = (id(asyncio.get_running_loop()), scope)
         with self._lock:
-            is_one_too_many = owner is not None and self._of_one[owner] >= MOST_READERS_OF_ONE
-            if len(self._owners) >= MOST_READERS or is_one_too_many:
+            is_limited = owner is not None and self._readers_by_owner[owner] >= MAX_READERS_PER_USER
+            if len(self._owners) >= MAX_READERS or is_limited:
                 return None
             channel = self._channels.get(key)
             if channel is None:
@@ -139,14 +143,14 @@ class Broadcast:
             reader = OverviewReader(channel)
             channel.readers.add(reader)
             self._owners[reader] = owner
-            self._of_one[owner] += 1
+            self._readers_by_owner[owner] += 1
         self._on_reader()
         return reader
 
     def close(self, scope: ViewScope, reader: OverviewReader) -> None:
-        """Forget a reader, in its event loop."""
+        """Remove a reader.  Call it in the reader's event loop."""
         key = (id(asyncio.get_running_loop()), scope)
-        reader.leave()
+        reader.close()
         with self._lock:
             channel = self._channels.get(key)
             if channel is None or reader not in channel.readers:
@@ -155,9 +159,9 @@ class Broadcast:
             if not channel.readers:
                 del self._channels[key]
             owner = self._owners.pop(reader)
-            self._of_one[owner] -= 1
-            if not self._of_one[owner]:
-                del self._of_one[owner]
+            self._readers_by_owner[owner] -= 1
+            if not self._readers_by_owner[owner]:
+                del self._readers_by_owner[owner]
 
     def publish(
         self,
@@ -165,25 +169,26 @@ class Broadcast:
         remedies: Mapping[str, str],
         names: PrivateNames = NOTHING_PRIVATE,
     ) -> None:
-        """Send an overview to all readers, without the ``names`` that are not for them.
+        """Send an overview to all readers, with the ``names`` outside their scope redacted.
 
-        Returns at once.
+        Does not wait for readers.
         """
         shared = SharedWork()
         deliveries: dict[asyncio.AbstractEventLoop, list[Delivery]] = {}
         with self._lock:
             channels = list(self._channels.values())
-        first = self._turn % max(len(channels), 1)
-        self._turn += SCOPES_AT_ONCE  # not the same ones come first, and have their pods looked for
+        # Only the first SCOPES_PER_FRAME scopes have their pods updated, so the start rotates.
+        first = self._first_channel % max(len(channels), 1)
+        self._first_channel += SCOPES_PER_FRAME
         channels = channels[first:] + channels[:first]
         for channel in channels:
-            told = remedies if channel.encoder.scope.is_everything else {}
-            published, frame = channel.encoder.next(overview, told, names, shared)
+            visible = remedies if channel.encoder.scope.is_everything else {}
+            published, frame = channel.encoder.next(overview, visible, names, shared)
             delivery = (channel, published, _event(frame))
             deliveries.setdefault(channel.loop, []).append(delivery)
-        for loop, all_of_it in deliveries.items():
-            with suppress(RuntimeError):  # the server has ended meanwhile
-                loop.call_soon_threadsafe(_deliver, all_of_it)
+        for loop, batch in deliveries.items():
+            with suppress(RuntimeError):  # the event loop has closed meanwhile
+                loop.call_soon_threadsafe(_deliver, batch)
 
 
 def _event(frame: bytes) -> bytes:

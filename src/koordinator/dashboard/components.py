@@ -1,6 +1,6 @@
-"""How Koordinator's own components are, as far as a cluster's objects tell: leaders and webhooks.
+"""Health of Koordinator's components, derived from their Leases and webhook configurations.
 
-Read now and then by a thread of its own, since each look is a handful of requests.
+A separate thread checks it at intervals, as each check sends several requests.
 """
 
 from collections.abc import Iterable, Iterator
@@ -35,13 +35,13 @@ WEBHOOKS: Final = {
     MutatingWebhookConfiguration: "koordinator-mutating-webhook-configuration",
     ValidatingWebhookConfiguration: "koordinator-validating-webhook-configuration",
 }
-LATE_S = 30.0  # beyond what a lease lasts: who takes over needs some seconds, clocks differ
-LEAST_LEASE_S = 15.0
-NAMED = 3  # webhooks of a configuration
+GRACE_S = 30.0  # beyond the lease duration: covers a change of leader and clock skew
+MIN_LEASE_S = 15.0
+MAX_NAMED = 3  # webhooks of a configuration
 
 
 class ComponentFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """Something about a component, or what it has installed, that needs a person."""
+    """A problem of a component, or of an object that it installed."""
 
     about: str  # kind/name
     text: str
@@ -49,27 +49,29 @@ class ComponentFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ComponentHealth:
-    """What was found at the last look; ``unread`` says why there is nothing, if there isn't."""
+    """Result of the last check; ``unread`` is the reason where there is none."""
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self._cluster, self._namespace = cluster, namespace
         self.findings: tuple[ComponentFinding, ...] = ()
-        self.unread = "they are being read"
+        self.unread = "the first check has not finished"
 
-    def look(self, now_s: float) -> None:
-        """Read and judge; may wait for the API server."""
+    def check(self, now_s: float) -> None:
+        """Read the objects and update ``findings``; may block on the API server."""
         try:
-            leases = [*self._there(Lease, LEASES, self._namespace)]
+            leases = [*self._existing(Lease, LEASES, self._namespace)]
             webhooks = [
-                one for kind, name in WEBHOOKS.items() for one in self._there(kind, (name,), "")
+                one for kind, name in WEBHOOKS.items() for one in self._existing(kind, (name,), "")
             ]
         except ClusterError as error:
             self.findings, self.unread = (), str(error)
             return
         self.findings = (*lease_findings(leases, now_s), *webhook_findings(webhooks))
-        self.unread = "" if leases or webhooks else f"none is installed in {self._namespace}"
+        self.unread = (
+            "" if leases or webhooks else f"no component is installed in {self._namespace}"
+        )
 
-    def _there(
+    def _existing(
         self, kind: type[KubeObject], names: Iterable[str], namespace: str
     ) -> Iterator[KubeObject]:
         for name in names:
@@ -80,17 +82,17 @@ class ComponentHealth:
 
 
 def lease_findings(leases: Iterable[KubeObject], now_s: float) -> Iterator[ComponentFinding]:
-    """Yield the components that nobody leads, by their leases."""
+    """Yield the components without an active leader."""
     for lease in leases:
         if not isinstance(lease, Lease):
             continue
         spec = lease.spec
         renewed_s = to_epoch_s(spec.renew_time)
-        lasts_s = max(float(spec.lease_duration_seconds or 0), LEAST_LEASE_S)
+        duration_s = max(float(spec.lease_duration_seconds or 0), MIN_LEASE_S)
         if not spec.holder_identity:
-            text = "nobody leads: its last leader has ended, and no other has come"
-        elif now_s - renewed_s > lasts_s + LATE_S:
-            text = f"its leader, {spec.holder_identity}, has not been heard of: does it run?"
+            text = "it has no leader: the last one released its lease, and no replica took over"
+        elif now_s - renewed_s > duration_s + GRACE_S:
+            text = f"its leader, {spec.holder_identity}, has not renewed its lease; is it running?"
         else:
             continue
         name = lease.metadata.name
@@ -99,7 +101,7 @@ def lease_findings(leases: Iterable[KubeObject], now_s: float) -> Iterator[Compo
 
 
 def webhook_findings(configurations: Iterable[KubeObject]) -> Iterator[ComponentFinding]:
-    """Yield webhooks that the API server can't call, since nobody has said whom to trust."""
+    """Yield the webhooks that the API server cannot call for lack of a CA bundle."""
     for one in configurations:
         webhooks = (
             one.webhooks
@@ -108,17 +110,19 @@ def webhook_findings(configurations: Iterable[KubeObject]) -> Iterator[Component
         )
         about = f"webhooks/{one.metadata.name}"
         if not webhooks and "template" in one.metadata.annotations:
-            text = "koord-manager has not filled it in: no pod is changed, none is checked"
+            text = "koord-manager has not filled it in, so pods are neither mutated nor validated"
             yield ComponentFinding(about=about, text=text)
-        bare = [str(each.get("name", "")) for each in webhooks if not _has_certificate(each)]
-        if bare:
-            others = f" and {len(bare) - NAMED} others" if len(bare) > NAMED else ""
-            names = ", ".join(bare[:NAMED]) + others
-            text = f"no certificate to trust (caBundle): calls of {names} fail"
+        untrusted = [str(each.get("name", "")) for each in webhooks if not _has_ca(each)]
+        if untrusted:
+            others = (
+                f" and {len(untrusted) - MAX_NAMED} others" if len(untrusted) > MAX_NAMED else ""
+            )
+            names = ", ".join(untrusted[:MAX_NAMED]) + others
+            text = f"clientConfig.caBundle is empty, so calls of {names} fail"
             yield ComponentFinding(about=about, text=text)
 
 
-def _has_certificate(webhook: object) -> bool:
+def _has_ca(webhook: object) -> bool:
     config = webhook.get("clientConfig") if isinstance(webhook, dict) else None
-    # Of an address (url) the API server trusts what its own machine trusts.
+    # For a url the API server falls back to the system's trust roots.
     return isinstance(config, dict) and bool(config.get("caBundle") or config.get("url"))

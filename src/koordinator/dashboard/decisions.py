@@ -1,7 +1,7 @@
-"""What a scheduler has decided, from its audit trail: as far as a reader may see it.
+"""Scheduling decisions from an audit trail, restricted to a reader's scope.
 
-``koord audit`` tells the same.  Entries come from the scheduler that the dashboard runs itself, or
-from where the one of a cluster keeps them.
+``koord audit`` shows the same entries.  They come from the dashboard's own scheduler, or from the
+archive of the cluster's scheduler.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,30 +12,31 @@ import msgspec
 from msgspec.structs import replace
 
 from koordinator.dashboard.access import ViewScope
-from koordinator.dashboard.redaction import SOMEBODY, Redactor
+from koordinator.dashboard.redaction import REDACTED, Redactor
 from koordinator.domain.audit import AuditEntry, AuditOutcome, summarise
 from koordinator.foundation.errors import InputError
 
-MOST_REMEMBERED = 20_000  # entries that are looked through, the newest ones
-MOST_TOLD = 200  # entries in one answer
-MOST_PODS = 20  # of one entry
-_UNASKED = frozenset({AuditOutcome.PLUGIN_TIMES})  # no outcome: it counts in the summary alone
+MAX_SEARCHED = 20_000  # newest entries that a query searches
+MAX_LISTED = 200  # entries in one answer
+MAX_PODS = 20  # of one entry
+#: Outcomes that appear in the summary only.
+_SUMMARY_ONLY = frozenset({AuditOutcome.PLUGIN_TIMES})
 
 
 class DecisionArchive(Protocol):
-    """Where a scheduler that runs elsewhere keeps what it decides; asked by several threads."""
+    """Thread-safe store with the decisions of a scheduler in another process."""
 
     @property
     def title(self) -> str:
-        """Where that is, in a few words."""
+        """Short name of the store for the page."""
 
     def newest(self, most: int) -> Sequence[AuditEntry]:
-        """Return so many entries, oldest first.  Raises InputError and ClusterError."""
+        """Return up to ``most`` entries, oldest first.  Raises InputError and ClusterError."""
 
 
 @dataclass(frozen=True, slots=True)
-class DecisionQuestion:
-    """Which decisions somebody wants to see; every restriction that is given must hold."""
+class DecisionQuery:
+    """Filter of decisions; an entry must match every field that is set."""
 
     pod: str = ""  # namespace/name
     text: str = ""  # part of the name of a pod, job or node, in lower case
@@ -43,27 +44,27 @@ class DecisionQuestion:
     since_s: float = 0.0
 
     @classmethod
-    def of(cls, asked: Mapping[str, str]) -> "DecisionQuestion":
-        """Return what the parameters of a question choose.  Raises InputError."""
-        outcome = asked.get("outcome", "")
+    def of(cls, parameters: Mapping[str, str]) -> "DecisionQuery":
+        """Return the query of URL parameters.  Raises InputError."""
+        outcome = parameters.get("outcome", "")
         if outcome and outcome not in set(AuditOutcome):
-            accepted = ", ".join(AuditOutcome)
-            raise InputError(f"found {outcome[:40]!r}; accepted is {accepted}", source="outcome")
-        since = asked.get("since", "") or "0"
+            known = ", ".join(AuditOutcome)
+            raise InputError(f"must be one of {known}, got {outcome[:40]!r}", source="outcome")
+        since = parameters.get("since", "") or "0"
         try:
             since_s = float(since)
         except ValueError:
-            text = f"found {since[:40]!r}; accepted is seconds since the epoch"
+            text = f"must be seconds since the epoch, got {since[:40]!r}"
             raise InputError(text, source="since") from None
         return cls(
-            pod=asked.get("pod", ""),
-            text=asked.get("text", "").strip().lower(),
+            pod=parameters.get("pod", ""),
+            text=parameters.get("text", "").strip().lower(),
             outcome=AuditOutcome(outcome) if outcome else None,
             since_s=since_s,
         )
 
-    def takes(self, entry: AuditEntry) -> bool:
-        """Return whether a decision is one of those; times of plugins are, if all of them are."""
+    def matches(self, entry: AuditEntry) -> bool:
+        """Return whether an entry matches; plugin times match where no field excludes them."""
         if entry.at_s < self.since_s or self.outcome not in (None, entry.outcome):
             return False
         if self.pod and all(it.pod != self.pod for it in entry.pods):
@@ -76,39 +77,39 @@ class DecisionQuestion:
 
 def decisions(
     entries: Iterable[AuditEntry],
-    question: DecisionQuestion,
+    query: DecisionQuery,
     redactor: Redactor,
     title: str,
 ) -> dict[str, Any]:
-    """Return the chosen decisions, newest first, and what they say together.
+    """Return the matching decisions, newest first, and a summary of them.
 
-    What a reader may not see is taken away before anything is chosen, so that no question finds it.
+    Redacts entries before the query is applied, so that no query can detect redacted content.
     """
-    seen = (seen_by(entry, redactor.scope) for entry in entries)
-    chosen = [entry for entry in seen if entry is not None and question.takes(entry)]
-    listed = [entry for entry in reversed(chosen) if entry.outcome not in _UNASKED]
-    told = {
-        "summary": msgspec.to_builtins(summarise(chosen)),
+    visible = (visible_entry(entry, redactor.scope) for entry in entries)
+    matching = [entry for entry in visible if entry is not None and query.matches(entry)]
+    listed = [entry for entry in reversed(matching) if entry.outcome not in _SUMMARY_ONLY]
+    answer = {
+        "summary": msgspec.to_builtins(summarise(matching)),
         "count": len(listed),
-        "entries": [_entry(entry) for entry in listed[:MOST_TOLD]],
+        "entries": [_entry(entry) for entry in listed[:MAX_LISTED]],
     }
-    return {"isKept": True, "title": title, **redactor.data(told)}
+    return {"isKept": True, "title": title, **redactor.data(answer)}
 
 
-def nothing_kept(why: str) -> dict[str, Any]:
-    """Return the answer where nobody keeps what is decided."""
+def no_archive(why: str) -> dict[str, Any]:
+    """Return the answer for a dashboard without an audit trail."""
     return {"isKept": False, "title": why, "count": 0, "entries": []}
 
 
-def seen_by(entry: AuditEntry, scope: ViewScope) -> AuditEntry | None:
-    """Return what somebody may see of an entry: their own pods, nodes if they may list those.
+def visible_entry(entry: AuditEntry, scope: ViewScope) -> AuditEntry | None:
+    """Return the part of an entry within a scope; None if there is none.
 
-    Scores are those of the first pod of an attempt: they go with it.
+    The scores belong to the first pod of an attempt and are visible with that pod only.
     """
     if scope.is_everything:
         return entry
     pods = tuple(it for it in entry.pods if scope.sees(it.pod.partition("/")[0]))
-    if not pods and (entry.pods or not scope.sees_nodes or entry.outcome in _UNASKED):
+    if not pods and (entry.pods or not scope.sees_nodes or entry.outcome in _SUMMARY_ONLY):
         return None
     has_first = bool(pods) and pods[0] is entry.pods[0]
     if not scope.sees_nodes:
@@ -117,7 +118,7 @@ def seen_by(entry: AuditEntry, scope: ViewScope) -> AuditEntry | None:
         entry,
         pods=pods,
         node=entry.node if scope.sees_nodes else "",
-        by=entry.by if scope.sees(entry.by.partition("/")[0]) or not entry.by else SOMEBODY,
+        by=entry.by if scope.sees(entry.by.partition("/")[0]) or not entry.by else REDACTED,
         best=entry.best if scope.sees_nodes and has_first else (),
         turn_pods=0,
         took_s=0.0,
@@ -125,8 +126,8 @@ def seen_by(entry: AuditEntry, scope: ViewScope) -> AuditEntry | None:
 
 
 def _entry(entry: AuditEntry) -> dict[str, Any]:
-    """Return an entry as JSON has it, but for what only counts in the summary."""
+    """Return an entry for JSON, without the plugin times, which only the summary uses."""
     data: dict[str, Any] = msgspec.to_builtins(replace(entry, pods=(), spent_us={}))
-    data["pods"] = [[it.pod, it.node, it.attempt] for it in entry.pods[:MOST_PODS]]
-    data["morePods"] = max(len(entry.pods) - MOST_PODS, 0)
+    data["pods"] = [[it.pod, it.node, it.attempt] for it in entry.pods[:MAX_PODS]]
+    data["morePods"] = max(len(entry.pods) - MAX_PODS, 0)
     return data

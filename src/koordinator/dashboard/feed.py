@@ -1,8 +1,8 @@
-"""The loop of a dashboard: it follows a source, answers questions and publishes overviews.
+"""Event loop of a dashboard: follows a source, answers queries and publishes overviews.
 
-One thread, which owns the source and its scheduler.  Making an overview costs the source time, so
-the longer it takes, the rarer it is done: never more than a thirtieth of the time, and never more
-often than four times a second.  Without readers nothing is made but a sample now and then.
+One thread runs it and owns the source and its scheduler.  An overview takes time away from the
+source, so overviews take at most a thirtieth of the time and come at most four times a second.
+Without readers the loop takes only a sample for the timeline at intervals.
 """
 
 import logging
@@ -19,8 +19,8 @@ from koordinator.api.reservation import Reservation
 from koordinator.dashboard.broadcast import Broadcast
 from koordinator.dashboard.changes import ClusterChanges
 from koordinator.dashboard.components import ComponentHealth
-from koordinator.dashboard.frames import MOST_CAUSES
-from koordinator.dashboard.overview import ClusterOverview, OverviewBuilder, nothing_yet
+from koordinator.dashboard.frames import MAX_CAUSES
+from koordinator.dashboard.overview import ClusterOverview, OverviewBuilder, empty_overview
 from koordinator.dashboard.redaction import PrivateNames
 from koordinator.dashboard.sources import (
     ClusterSource,
@@ -43,25 +43,25 @@ log = logging.getLogger(__name__)
 
 AnswerT = TypeVar("AnswerT")
 
-LEAST_INTERVAL_S = 0.25
-READERS_AT_FULL_RATE = 50  # twice as many are sent half as many frames
-SHARE_OF_TIME = 30  # overviews may take one part in so many, and so may remedies
-UNWATCHED_INTERVAL_S = 5.0  # for the timeline, while nobody looks
-REMEDY_LASTS_S = 10.0
-ANSWERS_TAKE_S = 0.1  # in one go, beyond the question that is longer
-REST_OF_RUNS = 3  # times as long as questions took a simulation or replay goes on before the next
-LONGEST_NAP_S = 0.5
-FOLLOW_AGAIN_S = 5.0  # after a source that could not be followed
-SAMPLES_OF_A_RUN = 400  # at least, however fast it goes
+MIN_INTERVAL_S = 0.25
+READERS_AT_FULL_RATE = 50  # with twice as many readers the frame rate halves
+TIME_SHARE = 30  # overviews may use 1/30 of the time, and remedies as much
+UNWATCHED_INTERVAL_S = 5.0  # between samples for the timeline while there are no readers
+REMEDY_TTL_S = 10.0
+ANSWER_SLICE_S = 0.1  # time for queries in one step; the last query may exceed it
+RUN_SHARE = 3  # a run gets this multiple of the time that queries took, before the next ones
+MAX_WAIT_S = 0.5
+RETRY_S = 5.0  # before a failed source is followed again
+MIN_RUN_SAMPLES = 400  # timeline samples of a run, at any speed
 
 
 class Feed:
-    """Follows a source between ``start`` and ``stop``; everything else may be called anywhere."""
+    """Follower of a source between ``start`` and ``stop``; public methods are thread-safe."""
 
     def __init__(
         self, source: ClusterSource, clock: Clock, components: ComponentHealth | None = None
     ) -> None:
-        """``components`` is looked at by somebody else; None: there are none."""
+        """``components`` is updated by another thread; None if the source has none."""
         self.source, self.components = source, components
         self._clock = clock
         self._inquiries = Inquiries()
@@ -72,64 +72,65 @@ class Feed:
         self.changes = ClusterChanges()
         self.devices = source.devices or DeviceBars()
         heading = {"title": source.title, "source": source.kind, "readOnly": True}
-        self.broadcast = Broadcast(heading, self._hurry)
+        self.broadcast = Broadcast(heading, self._publish_early)
         self._builder: tuple[SchedulerHandle, OverviewBuilder] | None = None
         self._due_s = self._earliest_s = self._answers_due_s = 0.0
-        self._problem = ""  # why the source can't be followed
-        self._names: tuple[tuple[object, ...], PrivateNames] | None = None  # what they are made of
-        self._remedy_due_s: float | None = None  # None: none has been looked for
-        self._remedies: dict[str, tuple[float, str]] = {}  # by pod: since when, and what
-        self.overview: ClusterOverview | None = None  # the last one
-        self.cost_s = 0.0  # what that took
+        self._problem = ""  # error that ended the source; empty while it is followed
+        self._names: tuple[tuple[object, ...], PrivateNames] | None = None  # with their inputs
+        self._remedy_due_s: float | None = None  # None before the first search
+        self._remedies: dict[str, tuple[float, str]] = {}  # by pod: time of the search, text
+        #: The last overview; replaced as a whole, so other threads may read it.
+        self.overview: ClusterOverview | None = None
+        self.cost_s = 0.0  # CPU time of the last overview
         self._thread = threading.Thread(target=self._run, name="dashboard", daemon=True)
 
     def start(self) -> None:
-        """Begin to follow."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End, and turn away whoever asks."""
+        """Stop the thread and reject further queries."""
         self._stopping.set()
         self._wake.set()
         self._inquiries.close()
         if self._thread.is_alive():
-            self._thread.join(LONGEST_NAP_S * 10)
+            self._thread.join(MAX_WAIT_S * 10)
 
     def wait_until_ready(self, timeout_s: float = 60.0) -> bool:
-        """Return once there is an overview, or whether there is one after so long."""
+        """Wait for the first overview; return whether there is one."""
         return self._ready.wait(timeout_s)
 
-    def ask(self, question: Callable[[SchedulerHandle], AnswerT]) -> AnswerT:
-        """Have the source's thread answer a question about its scheduler.
+    def query(self, function: Callable[[SchedulerHandle], AnswerT]) -> AnswerT:
+        """Call a function with the scheduler in the thread that owns it; return its result.
 
-        Raises what the question does, NotFoundError while there is no scheduler, TimeoutError.
+        Raises what the function raises, NotFoundError while there is no scheduler, TimeoutError.
         """
 
-        def put() -> AnswerT:
+        def call() -> AnswerT:
             handle = self.source.handle
             if handle is None:
-                raise NotFoundError("nothing has been read yet")
-            return question(handle)
+                raise NotFoundError("the source has not been read yet")
+            return function(handle)
 
-        return self._put(put)
+        return self._submit(call)
 
     def control(self, wanted: SourceControl) -> SourceStatus:
-        """Let the source's time be as wanted.  Raises InputError where it can't be chosen."""
+        """Apply a time control to the source.  Raises InputError if it has none."""
         source = self.source
         if not isinstance(source, ControllableSource):
-            raise InputError("time passes by itself here: only of runs and recordings it is chosen")
+            raise InputError("the time of this source cannot be controlled")
         controllable = source
 
-        def put() -> SourceStatus:
+        def call() -> SourceStatus:
             controllable.control(wanted)
             return self.source.status
 
-        status = self._put(put)
+        status = self._submit(call)
         self._due_s = 0.0
         return status
 
     def status(self) -> SourceStatus:
-        """Return how the source is, as of the last overview."""
+        """Return the status of the source at the last overview."""
         return self.overview.status if self.overview is not None else self._status()
 
     def _status(self) -> SourceStatus:
@@ -138,9 +139,9 @@ class Feed:
             return status
         return msgspec.structs.replace(status, phase=SourcePhase.LOST, problem=self._problem)
 
-    def _put(self, question: Callable[[], AnswerT]) -> AnswerT:
+    def _submit(self, call: Callable[[], AnswerT]) -> AnswerT:
         self._wake.set()
-        return self._inquiries.ask(question)
+        return self._inquiries.ask(call)
 
     # -- the thread --------------------------------------------------------------------------
 
@@ -154,9 +155,9 @@ class Feed:
             except Exception as error:
                 log.exception("source lost")
                 self._lost(f"{type(error).__name__}: {error}")
-            # What was seen last can still be asked about.  What has come to its end stays so.
-            until_s = self._clock.now_s() + FOLLOW_AGAIN_S
-            while self._pause(LONGEST_NAP_S):
+            # Queries about the last state are still answered.  A source that ended is not retried.
+            until_s = self._clock.now_s() + RETRY_S
+            while self._pause(MAX_WAIT_S):
                 if self._problem and self._clock.now_s() >= until_s:
                     break
 
@@ -179,30 +180,30 @@ class Feed:
             self._wake.wait(min(left_s, max(self._due_s - self._clock.now_s(), 0.01)))
 
     def _answer(self, *, is_idle: bool) -> None:
-        """Answer some questions; a source that has other things to do has its share of the time."""
+        """Answer queued queries within the time share that the source leaves."""
         now_s = began_s = self._clock.now_s()
         if not is_idle and now_s < self._answers_due_s:
             return
-        while now_s - began_s < ANSWERS_TAKE_S and self._inquiries.answer(1):
+        while now_s - began_s < ANSWER_SLICE_S and self._inquiries.answer(1):
             now_s = self._clock.now_s()
         is_run = self.source.status.speed is not None
-        self._answers_due_s = now_s + (now_s - began_s) * (REST_OF_RUNS if is_run else 1)
-        if now_s - began_s >= ANSWERS_TAKE_S:
+        self._answers_due_s = now_s + (now_s - began_s) * (RUN_SHARE if is_run else 1)
+        if now_s - began_s >= ANSWER_SLICE_S:
             self._wake.set()  # there may be more
 
     def _publish_if_due(self) -> None:
         now_s = self._clock.now_s()
         handle = self.source.handle
         if now_s < self._due_s:
-            if handle is not None and self._has_gone_far():
-                self._look(handle)
+            if handle is not None and self._needs_sample():
+                self._sample(handle)
             return
         if handle is None:
-            self.broadcast.publish(nothing_yet(self._status()), {})
-            self._due_s = now_s + LEAST_INTERVAL_S
+            self.broadcast.publish(empty_overview(self._status()), {})
+            self._due_s = now_s + MIN_INTERVAL_S
             return
         began_s = time.thread_time()
-        overview = self._look(handle)
+        overview = self._sample(handle)
         is_watched = self.broadcast.readers > 0
         if is_watched:
             self.publish(overview, handle.state)
@@ -211,21 +212,21 @@ class Feed:
         if is_watched:
             self._find_remedy(handle, overview, now_s)
         crowd = max(1.0, self.broadcast.readers / READERS_AT_FULL_RATE)
-        pause_s = LEAST_INTERVAL_S * crowd if is_watched else UNWATCHED_INTERVAL_S
+        pause_s = MIN_INTERVAL_S * crowd if is_watched else UNWATCHED_INTERVAL_S
         if overview.status.speed is not None:
-            pause_s = LEAST_INTERVAL_S  # virtual hours pass within seconds
-        self._earliest_s = now_s + max(LEAST_INTERVAL_S, SHARE_OF_TIME * self.cost_s)
+            pause_s = MIN_INTERVAL_S  # hours of virtual time pass within seconds
+        self._earliest_s = now_s + max(MIN_INTERVAL_S, TIME_SHARE * self.cost_s)
         self._due_s = max(now_s + pause_s, self._earliest_s)
 
-    def _has_gone_far(self) -> bool:
-        """Whether time has passed, of a run or recording, that its timeline would not show."""
+    def _needs_sample(self) -> bool:
+        """Return whether the virtual time since the last sample exceeds the timeline's interval."""
         last, now = self.overview, self.source.status
         if last is None or now.from_s is None or now.to_s is None:
             return False
-        return abs(now.now_s - last.status.now_s) >= (now.to_s - now.from_s) / SAMPLES_OF_A_RUN
+        return abs(now.now_s - last.status.now_s) >= (now.to_s - now.from_s) / MIN_RUN_SAMPLES
 
-    def _look(self, handle: SchedulerHandle) -> ClusterOverview:
-        """Take down what the cluster is like now."""
+    def _sample(self, handle: SchedulerHandle) -> ClusterOverview:
+        """Build an overview and add it to the timeline, the GPU bars and the change log."""
         if self._builder is None or self._builder[0] is not handle:
             self._builder = (handle, OverviewBuilder(handle))
             self._remedies.clear()
@@ -234,27 +235,27 @@ class Feed:
         self.timeline.add(overview)
         if self.source.devices is None:
             self.devices.look(handle.state, overview.status.now_s)
-        # A simulation tells itself what happens; of pods that come and go by the thousand.
-        self.changes.look(handle.state, overview, pods=overview.status.speed is None)
+        # A simulation reports its own events; its pods come and go by the thousand.
+        self.changes.update(handle.state, overview, pods=overview.status.speed is None)
         return overview
 
-    def _hurry(self) -> None:
-        """Make the next overview as soon as may be: somebody has come who has none."""
+    def _publish_early(self) -> None:
+        """Bring the next overview forward for a new reader."""
         self._due_s = self._earliest_s
         self._wake.set()
 
     def publish(self, overview: ClusterOverview, state: ClusterState) -> None:
-        """Send an overview of this state to all readers; the thread's that owns the scheduler."""
+        """Send an overview of this state to all readers; call it in the scheduler's thread."""
         names = self._private_names(state, overview.waiting)
         self.broadcast.publish(overview, self._known_remedies(), names)
 
     def _private_names(self, state: ClusterState, waiting: WaitingPods) -> PrivateNames:
-        """Return what some readers may not be told; the same as long as nothing has changed."""
+        """Return the names to redact; the same object while their inputs are unchanged."""
         objects = state.objects
         versions = (objects.version(ElasticQuota), objects.version(Reservation))
-        made_of = (state, waiting, state.node_log.position, *versions)
-        if self._names is None or not all(map(_is_same, self._names[0], made_of)):
-            self._names = made_of, PrivateNames.of(state, waiting.namespaces.texts)
+        inputs = (state, waiting, state.node_log.position, *versions)
+        if self._names is None or not all(map(_is_same, self._names[0], inputs)):
+            self._names = inputs, PrivateNames.of(state, waiting.namespaces.texts)
         return self._names[1]
 
     def _known_remedies(self) -> Mapping[str, str]:
@@ -263,28 +264,28 @@ class Feed:
     def _find_remedy(
         self, handle: SchedulerHandle, overview: ClusterOverview, now_s: float
     ) -> None:
-        """Find out what would help one pod: the first of the cause that was looked at longest ago.
+        """Search a remedy for the first pod of the cause whose last search is the oldest.
 
-        One each time, since it takes some milliseconds to try things on a copy.  The first is not
-        counted: with it everything is derived that a scheduler derives once, for seconds where
-        100,000 pods are all different.
+        One search per call, as the dry runs take milliseconds.  The first search does not count
+        against the time share: it includes what a scheduler derives once, which takes seconds
+        with 100,000 different pods.
         """
         if self._remedy_due_s is not None and now_s < self._remedy_due_s:
             return
         waiting = overview.waiting
-        causes = islice(waiting.by_cause.items(), MOST_CAUSES)
+        causes = islice(waiting.by_cause.items(), MAX_CAUSES)
         firsts = {cause: waiting[int(places[0])].key for cause, places in causes}
-        asked = set(firsts.values())
-        self._remedies = {key: known for key, known in self._remedies.items() if key in asked}
+        current = set(firsts.values())
+        self._remedies = {key: known for key, known in self._remedies.items() if key in current}
         due = [(self._remedies.get(key, (0.0, ""))[0], key) for key in firsts.values()]
         since_s, key = min(due, default=(now_s, ""))
-        if not key or now_s - since_s < REMEDY_LASTS_S:
+        if not key or now_s - since_s < REMEDY_TTL_S:
             return
         began_s = time.thread_time()
         self._remedies[key] = (now_s, _remedy(handle, key))
         took_s = time.thread_time() - began_s
         is_first = self._remedy_due_s is None
-        self._remedy_due_s = now_s if is_first else now_s + SHARE_OF_TIME * took_s
+        self._remedy_due_s = now_s if is_first else now_s + TIME_SHARE * took_s
 
 
 def _is_same(one: object, other: object) -> bool:
@@ -293,11 +294,10 @@ def _is_same(one: object, other: object) -> bool:
 
 def _remedy(handle: SchedulerHandle, key: str) -> str:
     try:
-        found = explain(handle, key)
+        explanation = explain(handle, key)
     except NotFoundError:
         return ""
     except Exception:
         log.warning("pod not explained", extra={"pod": key}, exc_info=True)
         return ""
-    helping = next((r for r in found.remedies if r.sufficient), None)
-    return helping.text if helping is not None else ""
+    return next((remedy.text for remedy in explanation.remedies if remedy.sufficient), "")

@@ -1,6 +1,6 @@
-"""An overview as readers get it: the whole, or what has changed since the last one.
+"""Encoder of overviews for readers: full frames, and deltas from the previous frame.
 
-Texts of the cluster travel as JSON strings only; the page puts them into text nodes.
+Texts of the cluster are JSON strings; the page inserts them as text nodes only.
 """
 
 from collections.abc import Mapping
@@ -28,14 +28,14 @@ from koordinator.dashboard.redaction import (
 from koordinator.dashboard.sources import SourceStatus
 from koordinator.dashboard.waiting_pods import IntColumn, WaitingPod, WaitingPods
 
-NAMED_PODS = 12  # of a cause, in a frame; the page asks for the others
-MOST_CAUSES = 100  # in a frame
-SCOPES_AT_ONCE = 10  # of tenants whose own pods are looked for in an overview: 0.2 ms each
-CAUSES_BYTES = 8 << 10  # that may go with every frame; twice as many go with every second one, ...
+NAMED_PODS = 12  # of a cause, in a frame; the page requests the others
+MAX_CAUSES = 100  # in a frame
+SCOPES_PER_FRAME = 10  # tenants whose pods are updated with one overview; each takes 0.2 ms
+CAUSES_BYTES = 8 << 10  # causes of this size go with every frame, twice the size with every second
 
 
 class WaitingCause(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Pods that wait for the same thing; the longest waiting come first."""
+    """Pods that wait for the same cause, the longest waiting first."""
 
     cause: str
     plugins: list[str]
@@ -44,7 +44,7 @@ class WaitingCause(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     namespaces: list[str]
     gangs: int
     named: list["NamedPod"]
-    help: str = ""  # what would let the first of them start, if that has been found out
+    help: str = ""  # remedy for the first pod; empty if none is known
 
 
 class NamedPod(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -60,16 +60,16 @@ class NamedPod(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
     @classmethod
     def of(cls, one: WaitingPod) -> "NamedPod":
-        """Return what a frame says of a pod."""
-        said = (one.key, one.since_s, one.position, one.state, one.priority, one.attempts)
-        return cls(*said, one.gang)
+        """Return the fields of a pod for a frame."""
+        place = (one.key, one.since_s, one.position, one.state)
+        return cls(*place, one.priority, one.attempts, one.gang)
 
 
 def by_cause(
     waiting: WaitingPods, remedies: Mapping[str, str], named: int = NAMED_PODS
 ) -> list[WaitingCause]:
-    """Return up to ``MOST_CAUSES``, that of the most pods first; ``remedies`` are by pod."""
-    causes = islice(waiting.by_cause.items(), MOST_CAUSES)
+    """Return up to ``MAX_CAUSES`` causes, most pods first; ``remedies`` are by pod key."""
+    causes = islice(waiting.by_cause.items(), MAX_CAUSES)
     return [_cause(waiting, cause, places, remedies, named) for cause, places in causes]
 
 
@@ -95,30 +95,30 @@ def _cause(
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What has been sent last to the readers of one scope."""
+    """State that was sent last to the readers of one scope."""
 
     number: int
     status: SourceStatus
     nodes: NodeColumns
     totals: ClusterTotals
     waiting: WaitingPods
-    causes: bytes  # as they are now
-    sent: bytes  # as readers have them
+    causes: bytes  # the current causes, encoded
+    sent: bytes  # the causes that readers have; updated less often than ``causes``
 
 
 @dataclass(slots=True)
 class SharedWork:
-    """What is done once for all scopes, of one overview, and how much may be done for each alone.
+    """Work on one overview that all scopes share, and the budget for work per scope.
 
-    ``scopes_left`` is for how many scopes the pods that wait may still be looked through: those of
-    others are told with one of the next frames.
+    ``scopes_left`` counts the scopes whose pending pods may still be updated with this overview;
+    the other scopes are updated with one of the next frames.
     """
 
-    scopes_left: int = SCOPES_AT_ONCE
+    scopes_left: int = SCOPES_PER_FRAME
     _encoded: list[tuple[IntColumns, msgspec.Raw]] = field(default_factory=list)  # values before
 
     def rows_between(self, before: NodeColumns, after: NodeColumns) -> msgspec.Raw:
-        """Return the rows that are different now, each led by its number."""
+        """Return the changed rows, each preceded by its index."""
         if before.values is after.values:
             return _NO_ROWS
         for values, encoded in self._encoded:
@@ -135,13 +135,13 @@ _NO_ROWS = msgspec.Raw(b"[]")
 
 
 class FrameEncoder:
-    """Makes frames for the readers of one scope; ``next`` is the publishing thread's."""
+    """Frame encoder for the readers of one scope; the publishing thread calls ``next``."""
 
     def __init__(self, scope: ViewScope, heading: Mapping[str, Any]) -> None:
         self.scope, self._heading = scope, dict(heading)
         self._last: Published | None = None
-        self._made_of: tuple[object, ...] = ()  # what ``waiting`` and ``causes`` were made of
-        self._next_causes = 0  # the number of the frame that may have them again
+        self._inputs: tuple[object, ...] = ()  # of ``waiting`` and ``causes``
+        self._next_causes = 0  # number of the next frame that may carry causes
 
     def next(
         self,
@@ -150,13 +150,13 @@ class FrameEncoder:
         names: PrivateNames,
         shared: SharedWork | None = None,
     ) -> tuple[Published, bytes]:
-        """Return what to remember and the frame for whoever has the one before.
+        """Return the published state and its frame for readers that have the previous one.
 
-        ``names`` are those of the cluster as of this overview, ``shared`` is of this overview.
+        ``names`` and ``shared`` belong to this overview.
         """
         last = self._last
         shared = shared or SharedWork()
-        published = self._last = self._seen(overview, remedies, names, shared)
+        published = self._last = self._visible(overview, remedies, names, shared)
         if last is None or last.nodes.facts is not published.nodes.facts:
             return published, self.full(published)
         rows = shared.rows_between(last.nodes, published.nodes)
@@ -170,7 +170,7 @@ class FrameEncoder:
             frame["waiting"] = msgspec.Raw(published.sent)
         return published, msgspec.json.encode(frame)
 
-    def _seen(
+    def _visible(
         self,
         overview: ClusterOverview,
         remedies: Mapping[str, str],
@@ -179,25 +179,25 @@ class FrameEncoder:
     ) -> Published:
         last, scope = self._last, self.scope
         number = last.number + 1 if last is not None else 1
-        made_of = (overview.waiting, names, dict(remedies))
+        inputs = (overview.waiting, names, dict(remedies))
         is_same = last is not None and all(
             old is new or (isinstance(old, dict) and old == new)
-            for old, new in zip(self._made_of, made_of, strict=True)
+            for old, new in zip(self._inputs, inputs, strict=True)
         )
-        is_late = not scope.is_everything and shared.scopes_left <= 0
-        if last is not None and (is_same or is_late):
+        is_deferred = not scope.is_everything and shared.scopes_left <= 0
+        if last is not None and (is_same or is_deferred):
             waiting, causes = last.waiting, last.causes
         else:
             shared.scopes_left -= not scope.is_everything
             waiting = visible_pods(overview.waiting, Redactor(scope, names))
             causes = msgspec.json.encode(by_cause(waiting, remedies))
-            self._made_of = made_of
+            self._inputs = inputs
         nodes, totals = visible_nodes(overview.nodes, overview.totals, scope)
-        sent = self._sent(number, causes)
+        sent = self._causes_to_send(number, causes)
         return Published(number, overview.status, nodes, totals, waiting, causes, sent)
 
-    def _sent(self, number: int, causes: bytes) -> bytes:
-        """Return the causes that readers get now: the larger they are, the rarer."""
+    def _causes_to_send(self, number: int, causes: bytes) -> bytes:
+        """Return the causes for this frame; large ones are updated less often."""
         last = self._last
         if last is None:
             return causes
@@ -207,7 +207,7 @@ class FrameEncoder:
         return causes
 
     def full(self, published: Published) -> bytes:
-        """Return everything that a reader needs who has nothing yet; may be called anywhere."""
+        """Return a frame with the complete state, for a new reader.  Thread-safe."""
         facts = published.nodes.facts
         frame: dict[str, Any] = {
             "kind": "full",

@@ -1,6 +1,6 @@
-"""What a descheduler would move now, and why: a plan that is made on a copy, to look at.
+"""Descheduler plans for the page: moves that a policy would make, dry-run on a copy.
 
-``koord descheduler plan`` tells the same; here nothing can be applied.
+``koord descheduler plan`` shows the same plan; the dashboard cannot apply it.
 """
 
 import json
@@ -42,7 +42,7 @@ profiles:
   - name: MigrationController
     args: {schedulerNames: %s}
 """
-#: Kinds that a descheduler reads and a scheduler does not follow.
+#: Kinds that a descheduler reads and a scheduler does not watch.
 UNFOLLOWED: tuple[type[KubeObject], ...] = (
     PriorityClass,
     *(kind for kind in WORKLOAD_KINDS if kind not in FOLLOWED),
@@ -51,13 +51,13 @@ UNFOLLOWED: tuple[type[KubeObject], ...] = (
 
 
 def example_policy(configuration: KubeSchedulerConfiguration) -> str:
-    """Return a policy to begin with, for pods of these schedulers."""
+    """Return a sample policy for pods of the configuration's schedulers."""
     names = [profile.scheduler_name for profile in configuration.profiles]
     return _EXAMPLE % json.dumps(names)
 
 
 class ClusterReader(Protocol):
-    """Reads what the scheduler does not follow; called by several threads, and may wait."""
+    """Thread-safe reader of the kinds that the scheduler does not watch; may block."""
 
     def __call__(self, kind: type[KubeObject]) -> Sequence[KubeObject]:
         """Return the objects of a kind.  Raises ClusterError."""
@@ -65,9 +65,10 @@ class ClusterReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MovePlanner:
-    """Plans by a policy; ``policy`` is the one that readers begin with, ``origin`` whose it is.
+    """Planner of moves; ``policy`` is the default policy of the page and ``origin`` its source.
 
-    ``read`` reads the cluster; None where it is in memory, and is asked with the scheduler.
+    ``read`` reads a real cluster; None for a cluster in memory, whose objects come with the
+    scheduler's.
     """
 
     policy: str
@@ -83,10 +84,10 @@ class MovePlanner:
         prover: KubeSchedulerConfiguration,
         now_s: float,
     ) -> ResultPage:
-        """Return the plan as a page shows it.
+        """Return the plan as a result page.
 
-        What of the cluster can't be read is told.  Raises InputError for a policy that can't be
-        meant, BugError for what broke.
+        Kinds that cannot be read are listed in the page's facts.  Raises InputError for an invalid
+        policy, BugError for a plugin that failed.
         """
         source = "policy"
         configuration = decode_descheduler_configuration(
@@ -98,7 +99,7 @@ class MovePlanner:
             try:
                 objects = [*read(kind), *objects]
             except ClusterError as error:
-                unread.append(f"without objects of kind {kind.KIND}, which can't be read: {error}")
+                unread.append(f"ignored objects of kind {kind.KIND}, which cannot be read: {error}")
         made = plan_moves(
             objects,
             configuration,
@@ -113,5 +114,5 @@ class MovePlanner:
 
 
 def unfollowed_objects(handle: SchedulerHandle) -> list[KubeObject]:
-    """Return what a cluster in memory has of the kinds that its scheduler does not follow."""
+    """Return the objects of a cluster in memory whose kinds its scheduler does not watch."""
     return [obj for kind in UNFOLLOWED for obj in handle.cluster.list(kind).items]

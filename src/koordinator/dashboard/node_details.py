@@ -1,4 +1,4 @@
-"""One node from inside: NUMA nodes and CPUs, devices with partitions and shares, who holds what."""
+"""Detail view of one node: NUMA nodes, CPUs, devices, partitions, and their allocation to pods."""
 
 from typing import Any
 
@@ -13,16 +13,16 @@ from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.rules.numa.node import NumaNode
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod
 
-MOST_PARTITIONS = 64
-HIDDEN = "a pod of somebody else"
+MAX_PARTITIONS = 64
+HIDDEN = "a pod of another tenant"
 
 
 def node_details(handle: SchedulerHandle, name: str, scope: ViewScope) -> dict[str, Any]:
-    """Return what is inside a node.
+    """Return the details of a node.
 
-    ``cpus`` of a NUMA node are lists of hardware threads by core; who holds something is a number:
-    the place in ``pods``, -1 for nobody, -2 for what nobody may be bound to.
-    Raises NotFoundError for a node that isn't there, or that the reader may not see.
+    ``cores`` of a NUMA node are lists of hardware threads.  The holder of a CPU or device is an
+    index into ``pods``; -1 means free, -2 a CPU that no pod may be bound to.
+    Raises NotFoundError for a node that does not exist or is outside the scope.
     """
     state = handle.state
     row = state.nodes.rows.get(name)
@@ -67,7 +67,7 @@ def _resources(state: ClusterState, row: int) -> list[dict[str, Any]]:
 
 
 def _pod(placed: PlacedPod, scope: ViewScope) -> dict[str, Any]:
-    held, spec = placed.pod_allocation, placed.pod.spec
+    allocation, spec = placed.pod_allocation, placed.pod.spec
     requests = {
         name: quantity(name, amount)
         for name, amount in placed.pod_class.held.requests.items()
@@ -79,9 +79,10 @@ def _pod(placed: PlacedPod, scope: ViewScope) -> dict[str, Any]:
         "priority": spec.priority or 0,
         "sinceS": placed.since_s,
         "requests": requests,
-        "cpus": format_cpu_list(held.numa.cpus) if held.numa is not None else "",
+        "cpus": format_cpu_list(allocation.numa.cpus) if allocation.numa is not None else "",
         "devices": {
-            str(kind): [taken.minor for taken in devices] for kind, devices in held.devices.items()
+            str(kind): [taken.minor for taken in devices]
+            for kind, devices in allocation.devices.items()
         },
     }
 
@@ -150,15 +151,15 @@ def _device_group(group: DeviceGroup, healthy: int, pods: list[PlacedPod]) -> di
 
 
 def _partitions(state: ClusterState, row: int) -> list[list[int]]:
-    """Return the minors of the GPUs that are linked to each other, the largest partitions first."""
+    """Return the GPU minors of each partition of linked GPUs, largest partitions first."""
     report = state.nodes.devices.reports.get(row)
     table = report.model.partitions if report is not None else None
     if table is None:
         return []
-    found = [
+    partitions = [
         list(partition.minors)
         for _, groups in sorted(table.sizes, key=lambda sized: -sized[0])
-        for partitions in groups
-        for partition in partitions
+        for group in groups
+        for partition in group
     ]
-    return found[:MOST_PARTITIONS]
+    return partitions[:MAX_PARTITIONS]

@@ -1,4 +1,7 @@
-"""What is known of nodes beside amounts: names, groups, models, health; read once per version."""
+"""Attributes of nodes besides amounts: names, pools, zones, GPU models, health.
+
+Derived once per version of the scheduler's state.
+"""
 
 from dataclasses import dataclass
 from enum import IntEnum
@@ -14,7 +17,7 @@ from koordinator.scheduler.snapshot import ClusterState
 from koordinator.scheduler.snapshot.axis import CPU
 
 ZONE = "topology.kubernetes.io/zone"
-#: Labels that name a pool of equal nodes; the first that a node has counts.
+#: Labels that name a pool of equal nodes, in order of precedence.
 POOLS = (
     "koordinator.sh/node-pool",
     "cloud.google.com/gke-nodepool",
@@ -28,7 +31,7 @@ _WHOLE = 1000
 
 
 class NodeHealth(IntEnum):
-    """The worst that is known of a node."""
+    """Health of a node; the highest applicable value wins."""
 
     READY = 0
     CORDONED = 1
@@ -38,18 +41,18 @@ class NodeHealth(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What hardly ever changes."""
+    """Attributes of a node that rarely change."""
 
     name: str
     pool: str
     zone: str
-    block: str  # the domain of the network above the node; empty: none is known
+    block: str  # lowest network domain above the node; empty if unknown
     gpus: int
     gpu_model: str
 
 
 class NodeRoster:
-    """All nodes in the order of their names, with what of them was looked up before."""
+    """All nodes ordered by name, with their cached attributes."""
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
@@ -59,10 +62,11 @@ class NodeRoster:
         self._facts: tuple[NodeFacts, ...] = ()
         self._metrics_version = -1
         self._loads: dict[str, tuple[NodeMetric, int]] = {}  # milli-CPU in use
-        self._links: dict[int, tuple[PartitionTable, int, int]] = {}  # by row: untouched, the most
+        #: By row: partition table, mask of untouched GPUs, size of the largest free partition.
+        self._links: dict[int, tuple[PartitionTable, int, int]] = {}
 
     def refresh(self) -> tuple[npt.NDArray[np.int64], tuple[NodeFacts, ...]]:
-        """Return rows and facts of all nodes; the same tuple while nothing has changed."""
+        """Return rows and facts of all nodes; the same tuple while the facts are unchanged."""
         state, nodes = self._state, self._state.nodes
         version = (state.node_log.position, state.network.generation, state.devices)
         if version != self._version:
@@ -76,7 +80,7 @@ class NodeRoster:
         return self._rows, self._facts
 
     def states(self) -> npt.NDArray[np.int64]:
-        """Return a NodeHealth for each node, as of the last ``refresh``."""
+        """Return the NodeHealth of each node at the last ``refresh``."""
         return self._states
 
     def load_shares(self) -> npt.NDArray[np.int64]:
@@ -102,7 +106,7 @@ class NodeRoster:
         return shares
 
     def linked_gpus(self, untouched: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-        """Return how many untouched GPUs of each node are linked to each other, the most; or -1.
+        """Return the size of each node's largest untouched partition of linked GPUs; -1 if unknown.
 
         ``untouched`` is ``(n_nodes, n_gpus)`` in the order of the last ``refresh``.
         """
@@ -158,12 +162,12 @@ class NodeRoster:
             return ""
         path = tree.domains(len(self._state.nodes))[:, row].tolist()
         named = [tree.name(level, d) for level, d in enumerate(path) if level and d >= 0]
-        own = self._state.nodes.names[row]  # a node without a block is one of its own name
+        own = self._state.nodes.names[row]  # the tree names a block of one node after the node
         return next((name for name in reversed(named) if name != own), "")
 
 
 def _largest(table: PartitionTable, free: int) -> int:
-    """Return the size of the largest partition whose GPUs are all among those in a mask."""
+    """Return the size of the largest partition whose GPUs are all in a mask."""
     sizes = (
         size
         for size, groups in table.sizes

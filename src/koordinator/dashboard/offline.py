@@ -1,6 +1,6 @@
-"""A page of results as one HTML file that loads nothing: the dashboard's own page, with its data.
+"""Self-contained HTML file of a result page, built from the dashboard's bundle and its data.
 
-A content security policy holds it to that: only the bundle runs, known by its digest.
+The content security policy permits the bundle by its digest and nothing else.
 """
 
 import base64
@@ -25,7 +25,7 @@ _PAGE = """<!doctype html>
 </head>
 <body>
 <div id="app"></div>
-<noscript>{title}: this page needs JavaScript; -o json tells the same.</noscript>
+<noscript>{title}: this page needs JavaScript. Use -o json for the same data.</noscript>
 <script type="application/json" id="results">{data}</script>
 <script type="module">{script}</script>
 </body>
@@ -34,13 +34,14 @@ _PAGE = """<!doctype html>
 
 
 def offline_page(page: ResultPage) -> str:
-    """Return the file's text."""
+    """Return the text of the HTML file."""
     script, style = _asset("dashboard.js"), _asset("dashboard.css")
     policy = (
         f"default-src 'none'; img-src data:; script-src {_digest(script)}; "
         f"style-src {_digest(style)}; base-uri 'none'; form-action 'none'"
     )
-    # Inside a script element only these could end it; in JSON they stand in strings alone.
+    # Only "<" can end a script element.  In JSON it occurs in strings only, where the escape is
+    # valid.
     data = msgspec.json.encode(page).decode().replace("<", "\\u003c")
     return _PAGE.format(
         policy=escape(policy), title=escape(page.title), style=style, data=data, script=script

@@ -1,7 +1,7 @@
-"""A cluster at one moment as readers first see it: nodes as columns, who waits and for what.
+"""State of a cluster at one moment: nodes as columns, pending pods by cause.
 
-Reads a scheduler's state, array by array; made again whenever something has changed, so nothing
-here may take longer than some milliseconds on thousands of nodes.
+Reads the arrays of a scheduler's state.  An overview is built after every change, so each must take
+only a few milliseconds with thousands of nodes.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.snapshot.axis import CPU, MEMORY
 from koordinator.scheduler.snapshot.nodes import RATIO_OF_GPU
 
-#: Columns of ``NodeColumns.values``; shares are in thousandths, -1 where nobody knows.
+#: Columns of ``NodeColumns.values``; shares are in thousandths, -1 where unknown.
 COLUMNS = (
     *("cpu", "memory", "gpu", "load", "holes", "lowQos", "freeGpus", "linkedGpus"),
     *("pods", "state"),
@@ -34,10 +34,11 @@ IntColumns = npt.NDArray[np.int32]
 class NodeColumns:
     """All nodes; ``values`` is ``(n_nodes, len(COLUMNS))``.
 
-    ``holes`` is the share of the GPUs' amount that is free on GPUs which somebody else holds a part
-    of; ``lowQos`` that of the requested CPU which is of band batch or mid; ``freeGpus`` counts GPUs
-    that nobody holds a part of, ``linkedGpus`` the most of those that are linked to each other, as
-    far as the node's partitions tell; ``state`` is a NodeHealth.
+    ``holes``: free share of the GPU amount on partially allocated GPUs.
+    ``lowQos``: share of the requested CPU in the batch and mid bands.
+    ``freeGpus``: number of unallocated GPUs.
+    ``linkedGpus``: size of the largest partition of linked GPUs without allocations.
+    ``state``: NodeHealth.
     """
 
     facts: Sequence[NodeFacts]
@@ -46,7 +47,7 @@ class NodeColumns:
 
 @dataclass(frozen=True, slots=True)
 class ClusterTotals:
-    """Sums over all nodes: CPU in milli, memory in bytes, GPUs in percent of one."""
+    """Sums over all nodes: CPU in milli-CPU, memory in bytes, GPUs in percent of one."""
 
     nodes: int
     placed: int
@@ -56,7 +57,7 @@ class ClusterTotals:
 
     @property
     def shares(self) -> tuple[int, int, int]:
-        """CPU, memory and GPUs in thousandths; UNKNOWN where there are none."""
+        """Used shares of CPU, memory and GPUs in thousandths; UNKNOWN without capacity."""
         cpu, memory, gpu = (
             _WHOLE * used // total if total else UNKNOWN
             for used, total in (self.cpu, self.memory, self.gpu)
@@ -66,7 +67,7 @@ class ClusterTotals:
 
 @dataclass(frozen=True, slots=True)
 class ClusterOverview:
-    """A cluster at one moment."""
+    """State of a cluster at one moment."""
 
     status: SourceStatus
     nodes: NodeColumns
@@ -78,13 +79,13 @@ NO_NODES = NodeColumns((), np.empty((0, len(COLUMNS)), np.int32))
 NO_TOTALS = ClusterTotals(0, 0, (0, 0), (0, 0), (0, 0))
 
 
-def nothing_yet(status: SourceStatus) -> ClusterOverview:
-    """Return the overview of a cluster of which nothing has been read."""
-    return ClusterOverview(status, NO_NODES, NO_TOTALS, WaitingPods.nobody())
+def empty_overview(status: SourceStatus) -> ClusterOverview:
+    """Return the overview of a source that has not been read yet."""
+    return ClusterOverview(status, NO_NODES, NO_TOTALS, WaitingPods.none())
 
 
 class OverviewBuilder:
-    """Makes overviews of one scheduler; remembers what hardly ever changes."""
+    """Builder of overviews of one scheduler; caches attributes that rarely change."""
 
     def __init__(self, handle: SchedulerHandle) -> None:
         self._handle = handle
@@ -92,14 +93,14 @@ class OverviewBuilder:
         self._survey = WaitingSurvey(handle)
 
     def build(self, status: SourceStatus) -> ClusterOverview:
-        """Return the cluster as it is now.
+        """Return the current overview.
 
-        Where more than some thousand pods wait those of a real cluster are as of some seconds ago.
+        With thousands of pending pods, those of a real cluster may be some seconds old.
         """
         rows, facts = self._roster.refresh()
         nodes = NodeColumns(facts, self._values(rows))
-        # Hours may pass between two moments of a run: its timeline wants them all.
-        waiting = self._survey.look(is_whole=status.speed is not None)
+        # Hours of virtual time may pass between two overviews of a run, so all pods are updated.
+        waiting = self._survey.update(is_complete=status.speed is not None)
         return ClusterOverview(status, nodes, self._totals(rows), waiting)
 
     # -- nodes -------------------------------------------------------------------------------
@@ -149,7 +150,10 @@ class OverviewBuilder:
 
 
 def _shares(part: npt.NDArray[np.int64], whole: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return thousandths, UNKNOWN where there is no whole; large amounts lose what none can see."""
+    """Return ``part / whole`` in thousandths, UNKNOWN where ``whole`` is 0.
+
+    Floating-point division: the error with large amounts is far below a thousandth.
+    """
     known = whole > 0
     ratio = np.divide(part, whole, out=np.zeros(len(whole)), where=known)
     return np.where(known, np.rint(np.clip(ratio, 0, 30) * _WHOLE), UNKNOWN).astype(np.int64)

@@ -1,6 +1,6 @@
-"""What a page asks beside the overview: the command line's questions to a running scheduler.
+"""Queries of the page beside the overview, with the results of the command line's queries.
 
-Every function is called by the thread that owns the scheduler, and changes nothing.
+The thread that owns the scheduler calls these functions; they change nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,23 +32,23 @@ from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin
 
 SCORED_NODES = 5
-MOST_LISTED = 500  # pods or gangs in one answer
-MOST_QUEUED = 100  # pods that wait, in the order in which they are tried
-MOST_FOUND = 20  # pods by a part of their names
+MAX_LISTED = 500  # pods or gangs in one answer
+MAX_QUEUED = 100  # pods of the scheduling queue
+MAX_FOUND = 20  # pods by a part of their names
 
 
 def objects_of(handle: SchedulerHandle) -> list[KubeObject]:
-    """Return all that the scheduler has taken in: nodes, what plugins read, pods last."""
+    """Return all objects of the scheduler's state: nodes first, pods last."""
     state = handle.state
-    found: list[KubeObject] = [node for node in state.nodes.objects if node is not None]
+    objects: list[KubeObject] = [node for node in state.nodes.objects if node is not None]
     for kind in KINDS:
         if kind not in (Node, Pod):
-            found += state.objects.all(kind)
-    return found + list(_pods(handle))
+            objects += state.objects.all(kind)
+    return objects + list(_pods(handle))
 
 
 def _pods(handle: SchedulerHandle) -> Iterator[Pod]:
-    """Yield placed pods with their nodes, be they only assumed, and those without."""
+    """Yield bound and assumed pods with their nodes, then the pods without a node."""
     state = handle.state
     for placed in state.pods.by_key.values():
         pod = placed.pod
@@ -67,41 +67,41 @@ def _pods(handle: SchedulerHandle) -> Iterator[Pod]:
 
 
 def explanation(handle: SchedulerHandle, key: str, scope: ViewScope) -> dict[str, Any]:
-    """Return why a pod, ``namespace/name``, waits, and what would help, as far as it may be told.
+    """Return the explanation of a pod, ``namespace/name``, without content outside the scope.
 
-    ``scores`` are those of the best nodes that would take it, plugin by plugin.
-    Raises NotFoundError for a pod that isn't there, or that the reader may not see.
+    ``scores`` are the scores of the best feasible nodes by plugin.
+    Raises NotFoundError for a pod that does not exist or is outside the scope.
     """
     if not scope.sees(key.partition("/")[0]):
         raise NotFoundError(f"no pod {key} waits for a node, and none of that name has one")
-    found = explain(handle, key)
+    explained = explain(handle, key)
     if not scope.is_everything:
-        found = _told_to(found, scope)
-    data: dict[str, Any] = msgspec.to_builtins(found)
+        explained = _restricted(explained, scope)
+    data: dict[str, Any] = msgspec.to_builtins(explained)
     if scope.sees_nodes:
         data["scores"] = _scores(handle, key)
     redacted: dict[str, Any] = Redactor.of(handle.state, scope).data(data)
     return redacted
 
 
-def _told_to(found: Explanation, scope: ViewScope) -> Explanation:
-    """Return the explanation without names that the reader has no right to know."""
+def _restricted(explained: Explanation, scope: ViewScope) -> Explanation:
+    """Return the explanation without remedies, queue entries and nodes outside the scope."""
     replace = msgspec.structs.replace
     remedies = tuple(
         one
-        for one in found.remedies
+        for one in explained.remedies
         if all(scope.sees(pod.partition("/")[0]) for pod in one.pods)
         and (scope.sees_nodes or not one.nodes)
     )
-    queue = found.queue
+    queue = explained.queue
     if queue is not None:
         ahead = tuple(key for key in queue.ahead if scope.sees(key.partition("/")[0]))
         queue = replace(queue, ahead=ahead)
-    found = replace(found, remedies=remedies, queue=queue)
+    explained = replace(explained, remedies=remedies, queue=queue)
     if scope.sees_nodes:
-        return found
-    causes = tuple(replace(cause, on=(), detail="") for cause in found.causes)
-    return replace(found, causes=causes, nearest=(), node="", empty_cluster=None)
+        return explained
+    causes = tuple(replace(cause, on=(), detail="") for cause in explained.causes)
+    return replace(explained, causes=causes, nearest=(), node="", empty_cluster=None)
 
 
 def _scores(handle: SchedulerHandle, key: str) -> list[dict[str, Any]]:
@@ -125,31 +125,31 @@ def _scores(handle: SchedulerHandle, key: str) -> list[dict[str, Any]]:
 
 
 def waiting_pods(overview: ClusterOverview, redactor: Redactor, cause: str) -> list[NamedPod]:
-    """Return the pods that wait for one cause, the longest first, up to ``MOST_LISTED``."""
+    """Return up to ``MAX_LISTED`` pods that wait for one cause, the longest waiting first."""
     waiting = visible_pods(overview.waiting, redactor)
     places = waiting.by_cause.get(cause, ())
-    return [NamedPod.of(waiting[place]) for place in places[:MOST_LISTED]]
+    return [NamedPod.of(waiting[place]) for place in places[:MAX_LISTED]]
 
 
 def find(handle: SchedulerHandle, text: str, scope: ViewScope) -> dict[str, Any]:
-    """Return pods whose ``namespace/name`` has a text, in lower case, in it; with their nodes."""
+    """Return the pods whose ``namespace/name`` contains ``text`` (lower case), with their nodes."""
     state = handle.state
     keys = (key for key in (*state.pods.by_key, *state.unbound) if text in key.lower())
-    seen = dict.fromkeys(key for key in keys if scope.sees(key.partition("/")[0]))
-    found = sorted(seen)[:MOST_FOUND]
+    matching = dict.fromkeys(key for key in keys if scope.sees(key.partition("/")[0]))
+    listed = sorted(matching)[:MAX_FOUND]
     nodes = {
         key: state.nodes.names[placed.row]
-        for key in found
+        for key in listed
         if (placed := state.pods.by_key.get(key)) is not None and scope.sees_nodes
     }
     return {
-        "pods": [{"pod": key, "node": nodes.get(key, "")} for key in found],
-        "count": len(seen),
+        "pods": [{"pod": key, "node": nodes.get(key, "")} for key in listed],
+        "count": len(matching),
     }
 
 
 def queue(handle: SchedulerHandle, overview: ClusterOverview, scope: ViewScope) -> dict[str, Any]:
-    """Return who is tried next, in order; of others' pods only how many there are before."""
+    """Return the scheduling queue in order; positions count the pods outside the scope, too."""
     waiting = visible_pods(overview.waiting, Redactor.of(handle.state, scope))
     order = np.argsort(waiting.positions, kind="stable")
     order = order[waiting.positions[order] > 0]
@@ -165,7 +165,7 @@ def queue(handle: SchedulerHandle, overview: ClusterOverview, scope: ViewScope) 
             "quota": _quota_of(handle, one.key),
             "cause": one.cause,
         }
-        for one in (waiting[place] for place in order[:MOST_QUEUED].tolist())
+        for one in (waiting[place] for place in order[:MAX_QUEUED].tolist())
     ]
     return {"pods": listed, "count": len(order)}
 
@@ -184,10 +184,10 @@ def _quota_of(handle: SchedulerHandle, key: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class QuotaReport:
-    """The quota trees as ``koord quota tree`` tells them, once for all readers.
+    """The quota trees of ``koord quota tree``, computed once for all readers.
 
-    A quota is an object of a namespace.  Of one that a reader may not see stay its place in the
-    tree and its amounts, since what others get follows from them; its name goes.
+    A quota belongs to a namespace.  A quota outside a reader's scope keeps its place in the tree
+    and its amounts, as the entitlements of the others follow from them; its name is redacted.
     """
 
     trees: Sequence[Mapping[str, Any]]
@@ -196,11 +196,11 @@ class QuotaReport:
     owners: Mapping[str, frozenset[str]]  # namespaces of quotas, by name
 
     def visible_to(self, scope: ViewScope) -> dict[str, Any]:
-        """Return what a reader may know of it, as JSON."""
+        """Return the report as JSON data, redacted for a scope."""
         trees, warnings = self.trees, self.warnings
         if scope.namespaces is not None:
-            seen = scope.namespaces
-            hidden = {name for name, owners in self.owners.items() if not owners <= seen}
+            own = scope.namespaces
+            hidden = {name for name, owners in self.owners.items() if not owners <= own}
             trees = [{**tree, "quotas": _without(tree["quotas"], hidden)} for tree in trees]
             warnings = ()
         return {"trees": trees, "warnings": warnings, "isOn": self.is_on}
@@ -223,7 +223,7 @@ def quota_report(handle: SchedulerHandle) -> QuotaReport:
 
 
 def quota_rules(handle: SchedulerHandle) -> QuotaRules:
-    """Return how quotas work here; where no profile has them on, as they would by default."""
+    """Return the quota rules of the ElasticQuota plugin; the default rules without the plugin."""
     plugin = _quota_plugin(handle)
     return plugin.quotas if plugin is not None else QuotaRules.of(ElasticQuotaArgs())
 
@@ -253,31 +253,31 @@ def _quota_plugin(handle: SchedulerHandle) -> ElasticQuotaPlugin | None:
 
 @dataclass(frozen=True, slots=True)
 class GangReport:
-    """All gangs as ``koord gang`` tells them, once for all readers."""
+    """The gangs of ``koord gang``, computed once for all readers."""
 
-    gangs: Sequence[GangSummary]  # those that wait come first
+    gangs: Sequence[GangSummary]  # pending gangs first
     names: PrivateNames
 
     def visible_to(self, scope: ViewScope) -> dict[str, Any]:
-        """Return what a reader may know of them, as JSON; up to ``MOST_LISTED``."""
-        found = [one for one in self.gangs if scope.sees(one.gang.partition("/")[0])]
-        listed = [msgspec.to_builtins(one) for one in found[:MOST_LISTED]]
+        """Return up to ``MAX_LISTED`` gangs as JSON data, redacted for a scope."""
+        visible = [one for one in self.gangs if scope.sees(one.gang.partition("/")[0])]
+        listed = [msgspec.to_builtins(one) for one in visible[:MAX_LISTED]]
         if not scope.sees_nodes:
             for one in listed:
                 one["network"] = []
                 for member in one["members"]:
                     member["node"] = member["domain"] = ""
         redacted = Redactor(scope, self.names).data(listed)
-        return {"gangs": redacted, "count": len(found)}
+        return {"gangs": redacted, "count": len(visible)}
 
 
 def gang_report(handle: SchedulerHandle) -> GangReport:
     """Return the gangs of all tenants."""
-    found = gang_summaries(objects_of(handle), GangDefaults())
-    found.sort(key=lambda one: (not is_waiting(one), one.gang))
-    return GangReport(found, PrivateNames.of(handle.state))
+    gangs = gang_summaries(objects_of(handle), GangDefaults())
+    gangs.sort(key=lambda one: (not is_waiting(one), one.gang))
+    return GangReport(gangs, PrivateNames.of(handle.state))
 
 
 def is_waiting(gang: GangSummary) -> bool:
-    """Whether fewer members have a node than it needs."""
+    """Return whether fewer members than the gang's minimum have a node."""
     return gang.bound < gang.min_member

@@ -1,7 +1,7 @@
-"""Texts without names that a reader has no right to know.
+"""Redaction of names outside a reader's scope in texts and data.
 
-Plugins tell of other pods, gangs and quotas in their sentences: who holds a port, which gang comes
-first, which quota lends.  What a reader may not list is replaced there, whoever wrote the sentence.
+Messages of plugins name other pods, gangs and quotas: the pod that uses a port, the gang ahead in
+the queue, the quota that lends.  Names that the reader may not list are replaced in all of them.
 """
 
 import re
@@ -18,31 +18,29 @@ from koordinator.dashboard.overview import NO_NODES, NO_TOTALS, ClusterTotals, N
 from koordinator.dashboard.waiting_pods import WaitingPods
 from koordinator.scheduler.snapshot import ClusterState
 
-SOMEBODY = "somebody else's"
-#: ``namespace/name``, or a word that may be the name of something.
+REDACTED = "(another tenant)"
+#: ``namespace/name``, or a word that may be an object's name.
 _NAME = re.compile(r"[\w](?:[\w.-]*\w)?(?:/[\w](?:[\w.-]*\w)?)?")
-#: What looks like ``namespace/name`` in the scheduler's own words.
+#: Words of the scheduler's messages that look like ``namespace/name``.
 _WORDS = frozenset({"affinity/selector", "and/or"})
 _COUNT = re.compile(r"\d+/\d+")
 
 
 @dataclass(frozen=True, slots=True)
 class PrivateNames:
-    """What sentences name without a namespace, the same for all readers: whose it is decides.
+    """Names that messages mention without a namespace; the same object serves all readers."""
 
-    ``owners`` are of quotas, and of namespaces: those in which something is called so.
-    """
-
+    #: Owning namespaces by name of a quota or namespace; the reader must see all of them.
     owners: Mapping[str, frozenset[str]]
     reservations: frozenset[str]
     nodes: frozenset[str]
 
     @classmethod
     def of(cls, state: ClusterState, namespaces: Iterable[str] | None = None) -> "PrivateNames":
-        """Return those of a cluster; ``namespaces`` are of pods that wait, if they are known.
+        """Return the names of a cluster; ``namespaces`` are those of pending pods, if known.
 
-        Sentences about pods name them with their namespace; that of a pod with a node is never told
-        alone, and there are too many of those to look at for each frame.
+        Namespaces of placed pods are left out: messages mention these pods with their namespace
+        only, and there are too many to collect for each frame.
         """
         if namespaces is None:
             namespaces = {key.partition("/")[0] for key in state.unbound}
@@ -57,23 +55,23 @@ class PrivateNames:
         )
 
     def hide(self, name: str, scope: ViewScope) -> bool:
-        """Whether a reader may not be told this name."""
+        """Return whether a name is outside a scope."""
         if name in self.nodes and not scope.sees_nodes:
             return True
         if scope.namespaces is None:
             return False
-        return name in self.reservations or not self.owners.get(name, _NOBODY) <= scope.namespaces
+        return name in self.reservations or not self.owners.get(name, _NO_NAMES) <= scope.namespaces
 
 
-_NOBODY: frozenset[str] = frozenset()
-NOTHING_PRIVATE = PrivateNames({}, _NOBODY, _NOBODY)
+_NO_NAMES: frozenset[str] = frozenset()
+NOTHING_PRIVATE = PrivateNames({}, _NO_NAMES, _NO_NAMES)
 
 
 @dataclass(frozen=True, slots=True)
 class Redactor:
     """Replaces names in texts for one reader.
 
-    A resource is no name: its first part has a dot, which a namespace never has.
+    Resource names stay: their first part contains a dot, which a namespace cannot.
     """
 
     scope: ViewScope
@@ -81,15 +79,15 @@ class Redactor:
 
     @classmethod
     def of(cls, state: ClusterState, scope: ViewScope) -> "Redactor":
-        """Return one for a reader, who need not see everything."""
+        """Return the redactor for a scope."""
         return cls(scope, NOTHING_PRIVATE if scope.is_everything else PrivateNames.of(state))
 
     def text(self, text: str) -> str:
-        """Return a text with the names replaced."""
-        return text if self.scope.is_everything else _NAME.sub(self._told, text)
+        """Return a text with the names outside the scope replaced."""
+        return text if self.scope.is_everything else _NAME.sub(self._replacement, text)
 
     def data(self, data: Any) -> Any:
-        """Return what is sent as JSON with the names in all of its texts replaced."""
+        """Return JSON data with the names outside the scope replaced in keys and values."""
         if self.scope.is_everything:
             return data
         if isinstance(data, str):
@@ -100,19 +98,19 @@ class Redactor:
             return [self.data(one) for one in data]
         return data
 
-    def _told(self, found: re.Match[str]) -> str:
-        name = found[0]
+    def _replacement(self, match: re.Match[str]) -> str:
+        name = match[0]
         if self.names.hide(name, self.scope):
-            return SOMEBODY
+            return REDACTED
         namespace, slash, _ = name.partition("/")
         is_object = bool(slash) and "." not in namespace and namespace == namespace.lower()
         if not is_object or name in _WORDS or _COUNT.fullmatch(name):
             return name
-        return name if self.scope.sees(namespace) else SOMEBODY
+        return name if self.scope.sees(namespace) else REDACTED
 
 
 def visible_pods(waiting: WaitingPods, redactor: Redactor) -> WaitingPods:
-    """Return the pods of the namespaces that somebody may see, their causes without names."""
+    """Return the pods in the redactor's scope, with redacted causes."""
     scope = redactor.scope
     if scope.is_everything:
         return waiting
@@ -127,7 +125,7 @@ def visible_pods(waiting: WaitingPods, redactor: Redactor) -> WaitingPods:
 def visible_nodes(
     nodes: NodeColumns, totals: ClusterTotals, scope: ViewScope
 ) -> tuple[NodeColumns, ClusterTotals]:
-    """Return the nodes, and their sums, of whoever may list nodes; nothing for anybody else."""
+    """Return the nodes and totals, or empty ones for a scope without nodes."""
     if scope.sees_nodes:
         return nodes, totals
     return NO_NODES, NO_TOTALS

@@ -1,7 +1,7 @@
-"""The dashboard over HTTP: one page, what it asks, and a stream of what changes.
+"""HTTP server of the dashboard: the page, its queries, and the stream of frames.
 
-The page is ours alone: nothing but our own files may run in it (Content-Security-Policy), texts of
-the cluster reach it as JSON.  Nothing here writes to a cluster.
+The Content-Security-Policy permits only the dashboard's own files in the page, and texts of the
+cluster reach it as JSON.  Nothing here writes to a cluster.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from koordinator.api.meta import KubeObject
 from koordinator.dashboard import queries
 from koordinator.dashboard.access import (
     EVERY_RIGHT,
-    RIGHTS_LAST_S,
+    GRANT_TTL_S,
     AccessDeniedError,
     AccessPolicy,
     OpenAccess,
@@ -38,17 +38,18 @@ from koordinator.dashboard.access import (
 from koordinator.dashboard.answers import AnswerCache
 from koordinator.dashboard.attention import attention
 from koordinator.dashboard.broadcast import OverviewReader
-from koordinator.dashboard.changes import MOST_MARKS
+from koordinator.dashboard.changes import MAX_MARKS
 from koordinator.dashboard.decisions import (
-    MOST_REMEMBERED,
+    MAX_SEARCHED,
     DecisionArchive,
-    DecisionQuestion,
+    DecisionQuery,
     decisions,
-    nothing_kept,
+    no_archive,
 )
 from koordinator.dashboard.feed import Feed
 from koordinator.dashboard.move_planner import MovePlanner, unfollowed_objects
 from koordinator.dashboard.node_details import node_details
+from koordinator.dashboard.overview import ClusterOverview
 from koordinator.dashboard.redaction import Redactor
 from koordinator.dashboard.sources import (
     ReportedSource,
@@ -74,15 +75,15 @@ from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.simulator.device_bars import MOST_LANES
 from koordinator.simulator.limited_descheduler import owned_by_jobs
 
-#: A stream ends so that rights are looked at again, and before a connection has had its time.
-STREAM_LASTS_S = RIGHTS_LAST_S
+#: A stream ends when its rights expire; the page reconnects, and its rights are reviewed again.
+STREAM_DURATION_S = GRANT_TTL_S
 KEEP_ALIVE_S = 10.0
-LONGEST_BODY_BYTES = 4 << 20
-OTHER = "other"  # the run that is compared with
-#: While rights are still being asked about, so that who has more of them soon sees more.
-STREAM_OF_SOME_RIGHTS_LASTS_S = 2.0
-USERS_AT_ONCE = 32  # who may wait for what the API server says about their rights
-USERS_WAITING = 32  # beside them, of one address, which may be that of a proxy
+MAX_BODY_BYTES = 4 << 20
+OTHER = "other"  # query parameter for the run to compare with
+#: Duration of a stream while reviews are pending, so that the scope grows soon.
+PENDING_STREAM_DURATION_S = 2.0
+CONCURRENT_USERS = 32  # whose rights are under review
+QUEUED_USERS = 32  # beside them, per address, which may be that of a proxy
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -94,13 +95,13 @@ _FILES = ("index.html", "dashboard.js", "dashboard.css")
 
 ReportT = TypeVar("ReportT")
 
-#: Turns the manifests that a reader wrote into objects.  Raises InputError.
+#: Decodes manifests entered by a reader.  Raises InputError.
 ManifestReader = Callable[[str], Sequence[KubeObject]]
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedRun:
-    """The same run with another configuration, which ``title`` names."""
+    """A second run with another configuration; ``title`` names the configuration."""
 
     title: str
     feed: Feed
@@ -130,12 +131,12 @@ def dashboard_application(
 ) -> Starlette:
     """Return the ASGI application.
 
-    ``other`` goes at the same pace, to be compared with over time.  ``archive`` has the decisions
-    of the scheduler that counts; None: those of the source's own are shown, if it decides.
-    ``planner`` plans what a descheduler would move; None: nobody can.
+    ``other`` is a run at the same speed for comparison over time.  ``archive`` has the decisions of
+    the cluster's scheduler; without it, those of the source's own scheduler are shown, if any.
+    ``planner`` computes descheduler plans; without it, plans are not available.
 
-    ``hosts`` are the names by which it may be called, any if there are none: a page of somebody
-    else that has its own name point to this machine gets nothing.
+    ``hosts`` are the accepted names of the Host header; empty accepts any.  They protect against
+    DNS rebinding: a foreign page whose name resolves to this machine is refused.
     """
     pages = _Pages(
         feed,
@@ -179,12 +180,12 @@ def dashboard_application(
             ClusterError: _problem(502),
             AccessDeniedError: _denied,
         },
-        max_body_size=LONGEST_BODY_BYTES,
+        max_body_size=MAX_BODY_BYTES,
     )
 
 
 class _Headers:
-    """Says with every answer what a browser may do with it, and turns away other hosts' names."""
+    """Middleware that adds security headers and refuses unknown Host headers."""
 
     def __init__(self, app: ASGIApp, hosts: tuple[str, ...]) -> None:
         self._app, self._hosts = app, hosts
@@ -199,42 +200,43 @@ class _Headers:
             await send(message)
 
         if self._hosts and Request(scope).url.hostname not in self._hosts:
-            refusal = PlainTextResponse("this is not called so\n", 421)
+            refusal = PlainTextResponse("unknown Host header\n", 421)
             await refusal(scope, receive, send_with_headers)
             return
         await self._app(scope, receive, send_with_headers)
 
 
 class _EventStream(Response):
-    """Sends a reader its frames until it leaves, or rights have to be looked at again.
+    """Stream of a reader's frames until it disconnects or its rights expire.
 
-    As little as can be for each frame, since there may be very many readers.
+    Does minimal work per frame, as there may be very many readers.
     """
 
     media_type = "text/event-stream"
 
     def __init__(
-        self, reader: OverviewReader, first: bytes, lasts_s: float, close: Callable[[], None]
+        self, reader: OverviewReader, first: bytes, duration_s: float, close: Callable[[], None]
     ) -> None:
         super().__init__()
         del self.headers["content-length"]
-        self._reader, self._first, self._lasts_s, self._close = reader, first, lasts_s, close
+        self._reader, self._first = reader, first
+        self._duration_s, self._close = duration_s, close
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 -- ASGI
         reader, loop = self._reader, asyncio.get_running_loop()
-        until_s = loop.time() + self._lasts_s
+        until_s = loop.time() + self._duration_s
 
-        async def leave_with_client() -> None:
+        async def close_on_disconnect() -> None:
             while (await receive())["type"] != "http.disconnect":
                 pass
-            reader.leave()
+            reader.close()
 
-        leaving = loop.create_task(leave_with_client())
+        closing = loop.create_task(close_on_disconnect())
         try:
             head = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
             await send(head)
             frame: bytes | None = self._first
-            while not reader.is_gone:
+            while not reader.is_closed:
                 body = _KEEP_ALIVE if frame is None else frame
                 await send({"type": "http.response.body", "body": body, "more_body": True})
                 if (left_s := until_s - loop.time()) <= 0:
@@ -243,7 +245,7 @@ class _EventStream(Response):
             await send({"type": "http.response.body", "body": b""})
         finally:
             self._close()
-            leaving.cancel()
+            closing.cancel()
 
 
 _KEEP_ALIVE = b":\n\n"
@@ -265,12 +267,13 @@ class _Pages:
         self._other, self._archive, self._planner = other, archive, planner
         self._policy = policy
         self._reviews = ReviewQueue(
-            ThreadPoolExecutor(USERS_AT_ONCE, "reviews"),
-            at_once=USERS_AT_ONCE,
-            most_waiting=USERS_WAITING,
+            ThreadPoolExecutor(CONCURRENT_USERS, "reviews"),
+            at_once=CONCURRENT_USERS,
+            most_waiting=QUEUED_USERS,
         )
         self._answers = AnswerCache(clock)
-        self._trying = threading.Lock()
+        #: Held while schedulers run for a query; one query at a time.
+        self._run_lock = threading.Lock()
 
     # -- rights ------------------------------------------------------------------------------
 
@@ -283,17 +286,17 @@ class _Pages:
                 request.scope, lambda: self._policy.rights_of(token, self._known_namespaces)
             )
         except QueueFullError:
-            raise AccessDeniedError(503, "too many of your requests wait for a review") from None
+            raise AccessDeniedError(503, "too many requests of yours wait for a review") from None
         if rights is None:
-            raise AccessDeniedError(503, "the connection was lost")  # seen by none
+            raise AccessDeniedError(503, "the connection was lost")  # the client has disconnected
         return rights
 
     async def _scope(self, request: Request) -> ViewScope:
         return (await self._rights(request)).scope
 
     def _known_namespaces(self) -> Sequence[str]:
-        found = self._answers.get("namespaces", lambda: self._feed.ask(_namespaces_of))
-        return cast(Sequence[str], found)
+        namespaces = self._answers.get("namespaces", lambda: self._feed.query(_namespaces_of))
+        return cast(Sequence[str], namespaces)
 
     # -- the stream --------------------------------------------------------------------------
 
@@ -301,25 +304,26 @@ class _Pages:
         rights = await self._rights(request)
         reader = self._feed.broadcast.open(rights.scope, rights.owner)
         if reader is None:
-            text = "there are too many readers, or you have this page open too often\n"
+            text = "too many readers, or too many pages open by you\n"
             return PlainTextResponse(text, 503)
-        lasts_s = STREAM_OF_SOME_RIGHTS_LASTS_S if rights.unasked else STREAM_LASTS_S
+        is_pending = rights.pending_reviews > 0
+        duration_s = PENDING_STREAM_DURATION_S if is_pending else STREAM_DURATION_S
         first = b"retry: 500\n\n"
-        if rights.unasked:
-            told = msgspec.json.encode({"kind": "rights", "unasked": rights.unasked})
-            first += b"data: " + told + b"\n\n"
+        if is_pending:
+            frame = msgspec.json.encode({"kind": "rights", "unasked": rights.pending_reviews})
+            first += b"data: " + frame + b"\n\n"
 
         def close() -> None:
             self._feed.broadcast.close(rights.scope, reader)
 
-        return _EventStream(reader, first, lasts_s, close)
+        return _EventStream(reader, first, duration_s, close)
 
     # -- queries -----------------------------------------------------------------------------
 
     def get(
         self, answer: Callable[[Mapping[str, str], ViewScope], object]
     ) -> Callable[[Request], Any]:
-        """Return the page of a query; it is answered in a thread, as it may have to wait."""
+        """Return the endpoint of a query; a worker thread answers it, as it may block."""
 
         async def show(request: Request) -> Response:
             scope = await self._scope(request)
@@ -327,159 +331,157 @@ class _Pages:
 
         return show
 
-    def pod(self, asked: Mapping[str, str], scope: ViewScope) -> object:
-        name = _required(asked, "name")
-        return self._feed.ask(lambda handle: queries.explanation(handle, name, scope))
+    def pod(self, parameters: Mapping[str, str], scope: ViewScope) -> object:
+        name = _required(parameters, "name")
+        return self._feed.query(lambda handle: queries.explanation(handle, name, scope))
 
-    def waiting(self, asked: Mapping[str, str], scope: ViewScope) -> object:
-        overview = self._feed.overview
-        if overview is None:
-            raise NotFoundError("nothing has been read yet")
-        cause = _required(asked, "cause")
-        redactor = self._feed.ask(lambda handle: Redactor.of(handle.state, scope))
+    def waiting(self, parameters: Mapping[str, str], scope: ViewScope) -> object:
+        overview = self._overview()
+        cause = _required(parameters, "cause")
+        redactor = self._feed.query(lambda handle: Redactor.of(handle.state, scope))
         return {"pods": queries.waiting_pods(overview, redactor, cause)}
 
-    def node(self, asked: Mapping[str, str], scope: ViewScope) -> object:
-        name = _required(asked, "name")
-        return self._feed.ask(lambda handle: node_details(handle, name, scope))
+    def _overview(self) -> ClusterOverview:
+        if self._feed.overview is None:
+            raise NotFoundError("the source has not been read yet")
+        return self._feed.overview
+
+    def node(self, parameters: Mapping[str, str], scope: ViewScope) -> object:
+        name = _required(parameters, "name")
+        return self._feed.query(lambda handle: node_details(handle, name, scope))
 
     def quotas(self, _: Mapping[str, str], scope: ViewScope) -> object:
         report = self._shared(queries.quota_report)
-        return self._told("quotas", scope, lambda: report.visible_to(scope))
+        return self._cached("quotas", scope, lambda: report.visible_to(scope))
 
     def gangs(self, _: Mapping[str, str], scope: ViewScope) -> object:
         report = self._shared(queries.gang_report)
-        return self._told("gangs", scope, lambda: report.visible_to(scope))
+        return self._cached("gangs", scope, lambda: report.visible_to(scope))
 
     def attention(self, _: Mapping[str, str], scope: ViewScope) -> object:
         feed, gangs = self._feed, self._shared(queries.gang_report).gangs
 
-        def look(handle: SchedulerHandle) -> object:
-            overview = feed.overview
-            if overview is None:
-                raise NotFoundError("nothing has been read yet")
-            return attention(handle, overview, scope, feed.changes, feed.components, gangs=gangs)
+        def problems(handle: SchedulerHandle) -> object:
+            overview, changes = self._overview(), feed.changes
+            return attention(handle, overview, scope, changes, feed.components, gangs=gangs)
 
-        return self._told("attention", scope, lambda: feed.ask(look))
+        return self._cached("attention", scope, lambda: feed.query(problems))
 
     def timeline(self, _: Mapping[str, str], scope: ViewScope) -> object:
         if not scope.is_everything:
-            raise AccessDeniedError(403, "only who may list all pods and nodes sees the timeline")
+            raise _needs_every_right("see the timeline")
         feed = self._feed
 
-        def happened(_: SchedulerHandle) -> list[TimelineMark]:
-            marks = [*feed.source.marks(), *feed.changes.marks()]
-            return sorted(marks, key=lambda mark: mark.at_s)[-MOST_MARKS:]
+        def marks(_: SchedulerHandle) -> list[TimelineMark]:
+            found = [*feed.source.marks(), *feed.changes.marks()]
+            return sorted(found, key=lambda mark: mark.at_s)[-MAX_MARKS:]
 
-        told = {**feed.timeline.as_data(), "marks": feed.ask(happened)}
+        answer = {**feed.timeline.as_data(), "marks": feed.query(marks)}
         if self._other is not None:
-            told[OTHER] = {
+            answer[OTHER] = {
                 "title": self._other.title,
                 **self._other.feed.timeline.as_data(),
             }
-        return told
+        return answer
 
-    def devices(self, asked: Mapping[str, str], scope: ViewScope) -> object:
-        """Tell who held which GPU, and when."""
+    def devices(self, parameters: Mapping[str, str], scope: ViewScope) -> object:
+        """Return the allocation of each GPU over time."""
         if not scope.sees_nodes:
-            raise AccessDeniedError(403, "only who may list nodes sees their GPUs over time")
-        if asked.get("of") == OTHER:
+            raise AccessDeniedError(403, "you need the right to list nodes to see their GPUs")
+        if parameters.get("of") == OTHER:
             if self._other is None:
                 raise NotFoundError("there is no other run")
-            return self._lanes(self._other.feed, asked, scope)
-        return self._lanes(self._feed, asked, scope)
+            return self._lanes(self._other.feed, parameters, scope)
+        return self._lanes(self._feed, parameters, scope)
 
-    def _lanes(self, feed: Feed, asked: Mapping[str, str], scope: ViewScope) -> object:
-        first = _number(asked.get("first", "0"), "first")
-        most = _number(asked.get("most", str(MOST_LANES)), "most")
-        text = asked.get("text", "")
+    def _lanes(self, feed: Feed, parameters: Mapping[str, str], scope: ViewScope) -> object:
+        first = _number(parameters.get("first", "0"), "first")
+        most = _number(parameters.get("most", str(MOST_LANES)), "most")
+        text = parameters.get("text", "")
 
-        def look(handle: SchedulerHandle) -> object:
-            found = feed.devices.lanes(first, most, text, scope.sees)
-            return Redactor.of(handle.state, scope).data(msgspec.to_builtins(found))
+        def lanes(handle: SchedulerHandle) -> object:
+            data = msgspec.to_builtins(feed.devices.lanes(first, most, text, scope.sees))
+            return Redactor.of(handle.state, scope).data(data)
 
-        return feed.ask(look)
+        return feed.query(lanes)
 
-    def decisions(self, asked: Mapping[str, str], scope: ViewScope) -> object:
-        """Tell what was decided, and what that says together."""
-        question = DecisionQuestion.of(asked)
+    def decisions(self, parameters: Mapping[str, str], scope: ViewScope) -> object:
+        """Return scheduling decisions and a summary of them."""
+        query = DecisionQuery.of(parameters)
         archive = self._archive
         if archive is None and self._feed.source.trail is None:
-            return nothing_kept(
-                "This dashboard decides nothing. Where the scheduler keeps its decisions is told "
-                "by --audit-server or --audit."
+            return no_archive(
+                "This dashboard's scheduler makes no decisions. Use --audit-server or --audit to "
+                "show those of the cluster's scheduler."
             )
         title = archive.title if archive is not None else "the scheduler of this dashboard"
 
-        def look() -> object:
+        def answer() -> object:
             entries = self._answers.get("decisions", self._newest_decisions)
-            redactor = self._feed.ask(lambda handle: Redactor.of(handle.state, scope))
-            told = decisions(cast(Sequence[AuditEntry], entries), question, redactor, title)
-            return msgspec.Raw(msgspec.json.encode(told))
+            redactor = self._feed.query(lambda handle: Redactor.of(handle.state, scope))
+            data = decisions(cast(Sequence[AuditEntry], entries), query, redactor, title)
+            return msgspec.Raw(msgspec.json.encode(data))
 
-        return self._answers.get(("decisions", scope, question), look)
+        return self._answers.get(("decisions", scope, query), answer)
 
     def _newest_decisions(self) -> Sequence[AuditEntry]:
         if self._archive is not None:
-            return self._archive.newest(MOST_REMEMBERED)
+            return self._archive.newest(MAX_SEARCHED)
 
         def newest(_: SchedulerHandle) -> Sequence[AuditEntry]:
             trail = self._feed.source.trail
-            return trail.entries(AuditChoice(), MOST_REMEMBERED) if trail is not None else ()
+            return trail.entries(AuditChoice(), MAX_SEARCHED) if trail is not None else ()
 
-        return self._feed.ask(newest)
+        return self._feed.query(newest)
 
     def queue(self, _: Mapping[str, str], scope: ViewScope) -> object:
-        """Tell who is tried next."""
+        """Return the scheduling queue in order."""
 
-        def look(handle: SchedulerHandle) -> object:
-            overview = self._feed.overview
-            if overview is None:
-                raise NotFoundError("nothing has been read yet")
-            return queries.queue(handle, overview, scope)
+        def listed(handle: SchedulerHandle) -> object:
+            return queries.queue(handle, self._overview(), scope)
 
-        return self._told("queue", scope, lambda: self._feed.ask(look))
+        return self._cached("queue", scope, lambda: self._feed.query(listed))
 
-    def find(self, asked: Mapping[str, str], scope: ViewScope) -> object:
-        """Find pods by a part of their names, also those that don't wait."""
-        text = _required(asked, "text").strip().lower()
-        return self._told(
+    def find(self, parameters: Mapping[str, str], scope: ViewScope) -> object:
+        """Return pods by a part of their names, placed pods included."""
+        text = _required(parameters, "text").strip().lower()
+        return self._cached(
             f"find {text}",
             scope,
-            lambda: self._feed.ask(lambda handle: queries.find(handle, text, scope)),
+            lambda: self._feed.query(lambda handle: queries.find(handle, text, scope)),
         )
 
-    def start(self, asked: Mapping[str, str], scope: ViewScope) -> object:
-        """Tell when a pod would start; a copy of the cluster is run forward for that."""
-        name = _required(asked, "name")
+    def start(self, parameters: Mapping[str, str], scope: ViewScope) -> object:
+        """Return the expected start time of a pod, simulated on a copy of the cluster."""
+        name = _required(parameters, "name")
         if not scope.is_everything:
-            raise AccessDeniedError(403, "only who sees everything is told when a pod would start")
+            raise _needs_every_right("see when a pod would start")
 
-        def look() -> object:
-            objects = self._feed.ask(queries.objects_of)
+        def answer() -> object:
+            objects = self._feed.query(queries.objects_of)
             source = self._feed.source
-            with self._only_one():
+            with self._exclusive_run():
                 return expected_start(
                     objects, name, source.configuration, self._feed.status().now_s
                 )
 
-        return self._answers.get(("start", name), look)
+        return self._answers.get(("start", name), answer)
 
-    def _shared(self, question: Callable[[SchedulerHandle], ReportT]) -> ReportT:
-        """Return what is worked out once for all readers, whatever they may see of it."""
-        found = self._answers.get(question, lambda: self._feed.ask(question))
-        return cast(ReportT, found)
+    def _shared(self, report: Callable[[SchedulerHandle], ReportT]) -> ReportT:
+        """Return a report that is computed once for the readers of all scopes."""
+        cached = self._answers.get(report, lambda: self._feed.query(report))
+        return cast(ReportT, cached)
 
-    def _told(self, what: str, scope: ViewScope, answer: Callable[[], object]) -> object:
-        """Return the answer to all who may see the same."""
-        return self._answers.get((what, scope), lambda: msgspec.Raw(msgspec.json.encode(answer())))
+    def _cached(self, name: str, scope: ViewScope, answer: Callable[[], object]) -> object:
+        """Return an encoded answer that is computed once for the readers of a scope."""
+        return self._answers.get((name, scope), lambda: msgspec.Raw(msgspec.json.encode(answer())))
 
-    # -- what readers want -------------------------------------------------------------------
+    # -- requests of readers -----------------------------------------------------------------
 
     async def control(self, request: Request) -> Response:
         scope = await self._scope(request)
         if not scope.is_everything:
-            raise AccessDeniedError(403, "only who sees everything may choose the time")
+            raise _needs_every_right("control the time")
         wanted = await _body(request, SourceControl)
         if self._other is not None:
             await run_in_threadpool(self._other.feed.control, wanted)
@@ -488,7 +490,7 @@ class _Pages:
     async def what_if(self, request: Request) -> Response:
         scope = await self._scope(request)
         if not scope.is_everything:
-            raise AccessDeniedError(403, "only who sees everything may try changes")
+            raise _needs_every_right("try changes")
         wanted = await _body(request, _WhatIfRequest)
         return _json(await run_in_threadpool(self._try, wanted))
 
@@ -496,65 +498,70 @@ class _Pages:
         before = self._feed.source.configuration
         after = _configuration(wanted.configuration) if wanted.configuration.strip() else before
         given = self._read_manifests(wanted.manifests) if wanted.manifests.strip() else []
-        objects = self._feed.ask(queries.objects_of)
+        objects = self._feed.query(queries.objects_of)
         changed = changed_objects(objects, given, wanted.remove)
         changed = with_grants(changed, wanted.grants)
-        with self._only_one():
+        with self._exclusive_run():
             return what_if(objects, changed, before, after, self._feed.status().now_s)
 
     def report(self, _: Mapping[str, str], scope: ViewScope) -> object:
-        """Tell what came of a run, once it has ended."""
+        """Return the report of a run that has ended."""
         source = self._feed.source
         if not scope.is_everything:
-            raise AccessDeniedError(403, "only who sees everything sees the report")
-        page = self._feed.ask(
+            raise _needs_every_right("see the report")
+        page = self._feed.query(
             lambda _: source.report() if isinstance(source, ReportedSource) else None
         )
         if page is None:
-            raise NotFoundError("there is no report, or not yet")
+            raise NotFoundError("there is no report, or the run has not ended")
         return page
 
     def policy(self, _: Mapping[str, str], scope: ViewScope) -> object:
-        """Tell by which policy a plan of moves begins."""
-        planner = self._may_plan(scope)
+        """Return the default policy for descheduler plans."""
+        planner = self._permitted_planner(scope)
         return {"policy": planner.policy, "origin": planner.origin}
 
     async def plan(self, request: Request) -> Response:
         scope = await self._scope(request)
-        planner = self._may_plan(scope)
+        planner = self._permitted_planner(scope)
         wanted = await _body(request, _PlanRequest)
         return _json(await run_in_threadpool(self._plan, planner, wanted.policy))
 
-    def _may_plan(self, scope: ViewScope) -> MovePlanner:
+    def _permitted_planner(self, scope: ViewScope) -> MovePlanner:
         if not scope.is_everything:
-            raise AccessDeniedError(403, "only who sees everything is told what would move")
+            raise _needs_every_right("see descheduler plans")
         if self._planner is None:
-            raise NotFoundError("nobody plans moves here")
+            raise NotFoundError("this dashboard has no descheduler plans")
         return self._planner
 
     def _plan(self, planner: MovePlanner, policy: str) -> object:
-        objects = self._feed.ask(queries.objects_of)
+        objects = self._feed.query(queries.objects_of)
         if planner.read is None:
-            objects = [*self._feed.ask(unfollowed_objects), *objects]
+            objects = [*self._feed.query(unfollowed_objects), *objects]
         source = self._feed.source
         if source.kind is SourceKind.SIMULATION:
             objects = owned_by_jobs(objects)
-        with self._only_one():
+        with self._exclusive_run():
             return planner.plan(objects, policy, source.configuration, self._feed.status().now_s)
 
     @contextmanager
-    def _only_one(self) -> Iterator[None]:
-        """Let nobody else run schedulers meanwhile; raises TimeoutError if somebody does."""
-        if not self._trying.acquire(blocking=False):
-            raise TimeoutError("somebody else is trying something; wait a moment")
+    def _exclusive_run(self) -> Iterator[None]:
+        """Hold the lock for schedulers that run for a query; raises TimeoutError if it is taken."""
+        if not self._run_lock.acquire(blocking=False):
+            raise TimeoutError("another what-if query is running; try again later")
         try:
             yield
         finally:
-            self._trying.release()
+            self._run_lock.release()
+
+
+def _needs_every_right(action: str) -> AccessDeniedError:
+    text = f"you need the right to list pods in all namespaces, and nodes, to {action}"
+    return AccessDeniedError(403, text)
 
 
 def _namespaces_of(handle: SchedulerHandle) -> Sequence[str]:
-    """Return namespaces with pods, those first in which some wait: their readers come first."""
+    """Return the namespaces with pods; those with pending pods, the likeliest to matter, first."""
     keys = (*handle.state.unbound, *handle.state.pods.by_key)
     return list(dict.fromkeys(key.partition("/")[0] for key in keys))
 
@@ -563,22 +570,26 @@ def _configuration(text: str) -> KubeSchedulerConfiguration:
     return decode_configuration(yaml_document(text.encode(), "configuration"), "configuration")
 
 
-def _required(asked: Mapping[str, str], name: str) -> str:
-    if not asked.get(name):
-        raise InputError("required, but missing", source=name)
-    return asked[name]
+def _required(parameters: Mapping[str, str], name: str) -> str:
+    if not parameters.get(name):
+        raise InputError("parameter is required", source=name)
+    return parameters[name]
 
 
 def _number(text: str, source: str) -> int:
     if not text.isdecimal() or len(text) > _MOST_DIGITS:
-        raise InputError(f"found {text[:20]!r}; accepted is a whole number from 0", source=source)
+        raise InputError(f"must be a non-negative integer, got {text[:20]!r}", source=source)
     return int(text)
 
 
 async def _body(request: Request, kind: type[Any]) -> Any:
-    """Decode what was sent.  A page of somebody else can't send JSON here without asking first."""
+    """Decode a JSON body.  Raises InputError.
+
+    Requires the JSON content type: browsers send it across origins only after a CORS preflight,
+    which this server does not answer.
+    """
     if request.headers.get("content-type", "").partition(";")[0] != "application/json":
-        raise InputError("accepted is application/json", source="content-type")
+        raise InputError("must be application/json", source="content-type")
     try:
         return decode_json(await request.body(), kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""What a cluster was like over time, as far as a dashboard has watched it; bounded."""
+"""Bounded time series of a cluster while a dashboard watches it."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -10,15 +10,15 @@ from koordinator.dashboard.overview import ClusterOverview
 from koordinator.dashboard.waiting_pods import WaitingPods
 from koordinator.scheduler.explain.sentences import without_names
 
-MOST_SAMPLES = 1200  # when there are more, every second one is forgotten
-MOST_CAUSES = 8
-MOST_COUNTED = 32  # causes of a sample
+MAX_SAMPLES = 1200  # beyond it every second sample is dropped
+MAX_CAUSES = 8
+MAX_SAMPLE_CAUSES = 32
 OTHERS = "other causes"
 
 
 @dataclass(frozen=True, slots=True)
 class TimelineSample:
-    """One moment; shares in thousandths, -1 where there is nothing to share."""
+    """State at one moment; shares in thousandths, -1 without capacity."""
 
     at_s: float
     cpu: int
@@ -29,12 +29,12 @@ class TimelineSample:
 
 
 class Timeline:
-    """Samples in order of time, evenly thinned out as they grow older.
+    """Samples ordered by time, thinned out evenly beyond a maximum.
 
-    A source whose time goes back begins anew from there.
+    A sample at an earlier time, as after a seek, removes the later ones.
     """
 
-    def __init__(self, most: int = MOST_SAMPLES) -> None:
+    def __init__(self, most: int = MAX_SAMPLES) -> None:
         self._most = most
         self._samples: list[TimelineSample] = []
         self._every_s = 0.0
@@ -43,14 +43,14 @@ class Timeline:
         return len(self._samples)
 
     def add(self, overview: ClusterOverview) -> None:
-        """Take down what an overview shows, in place of the last if that was just before it."""
+        """Add a sample of an overview; replace the last sample if the interval has not passed."""
         at_s = overview.status.now_s
         while self._samples and self._samples[-1].at_s > at_s:
             self._samples.pop()
         before = self._samples[-2:]
         is_close = len(before) > 1 and before[1].at_s < before[0].at_s + self._every_s
         if before and (is_close or before[-1].at_s == at_s):
-            self._samples.pop()  # the newest is always there; it makes room for the next one
+            self._samples.pop()  # the newest state is always the last sample
         cpu, memory, gpu = overview.totals.shares
         waiting = _counted(overview.waiting)
         self._samples.append(
@@ -62,9 +62,9 @@ class Timeline:
             self._samples = self._samples[::2]
 
     def as_data(self) -> dict[str, Any]:
-        """Return columns; waiting pods by the causes of the most, all others together.
+        """Return the samples as columns, with pending pods by the most frequent causes.
 
-        Causes that differ by names or numbers only, such as those of many gangs, are one.
+        Causes that differ only in names or numbers, such as those of many gangs, are summed.
         """
         samples = self._samples
         kinds = _kinds({cause for one in samples for cause in one.waiting})
@@ -75,7 +75,7 @@ class Timeline:
         summed: Counter[str] = Counter()
         for counted in waiting:
             summed.update(counted)
-        named = [cause for cause, _ in summed.most_common(MOST_CAUSES)]
+        named = [cause for cause, _ in summed.most_common(MAX_CAUSES)]
         others = [sum(n for cause, n in one.items() if cause not in named) for one in waiting]
         causes = {cause: [one[cause] for one in waiting] for cause in named}
         if any(others):
@@ -94,14 +94,15 @@ class Timeline:
 
 
 def _counted(waiting: WaitingPods) -> dict[str, int]:
-    """Return how many wait for what; where there are very many causes, for others than the most."""
-    counts = {cause: len(pods) for cause, pods in islice(waiting.by_cause.items(), MOST_COUNTED)}
+    """Return pods by cause, for the most frequent causes; the others are summed."""
+    causes = islice(waiting.by_cause.items(), MAX_SAMPLE_CAUSES)
+    counts = {cause: len(pods) for cause, pods in causes}
     left = len(waiting) - sum(counts.values())
     return {**counts, OTHERS: left} if left else counts
 
 
 def _kinds(causes: Iterable[str]) -> dict[str, str]:
-    """Return what each cause is called: itself, or what it has in common with those like it."""
+    """Return the label of each cause: its text, or the common part of similar causes."""
     kind_of = {cause: without_names(cause) for cause in causes}
     alike = Counter(kind_of.values())
     return {cause: kind if alike[kind] > 1 else cause for cause, kind in kind_of.items()}

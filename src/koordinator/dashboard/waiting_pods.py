@@ -1,8 +1,8 @@
-"""Pods without a node: what is told of each, and all of them as columns.
+"""Pending pods, one by one and as columns.
 
-There may be 100,000, and readers of as many tenants: what is counted, sorted or kept from somebody
-is done over columns.  Looking at each pod takes microseconds, so it is done slice by slice: the
-scheduler's thread is never held up by how many wait.
+There may be 100,000 of them, and readers of as many tenants, so pods are counted, sorted and
+filtered over columns.  Examining a pod takes microseconds and is done in slices, so that the number
+of pending pods never blocks the scheduler's thread.
 """
 
 from collections import deque
@@ -22,8 +22,8 @@ from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.queue import QueuedPod, QueueState
 from koordinator.simulator.gauge import waiting_cause
 
-UNTRIED = "nobody has tried it yet"
-SLICE = 1_000  # pods that are looked at for one overview: some 3 ms
+UNTRIED = "not tried yet"
+SLICE = 1_000  # pods examined for one overview; takes about 3 ms
 
 IntColumn = npt.NDArray[np.int64]
 BoolColumn = npt.NDArray[np.bool_]
@@ -34,15 +34,15 @@ class WaitingPod(msgspec.Struct, frozen=True, gc=False):
 
     namespace: str
     name: str
-    cause: str  # in words, the one of the most nodes
+    cause: str  # sentence for the reason of most nodes
     plugin: str
     since_s: float
-    position: int  # 1: nobody is tried before it; 0: it is in no queue
-    state: str  # of the queue; empty: it is in none
+    position: int  # place in the scheduling order, from 1; 0 for a pod in no queue
+    state: str  # QueueState; empty for a pod in no queue
     priority: int
     attempts: int
     gang: str
-    gang_group: str = ""  # gangs that start together; empty: it is in none
+    gang_group: str = ""  # id of the gangs that start together; empty without a group
 
     @property
     def key(self) -> str:
@@ -52,44 +52,44 @@ class WaitingPod(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class TextColumn:
-    """A text for each row; ``texts`` are the different ones."""
+    """Dictionary-encoded column of texts: ``texts[place[row]]``."""
 
     place: IntColumn
     texts: Sequence[str]
 
     @classmethod
     def of(cls, texts: Sequence[str]) -> "TextColumn":
-        """Return the column of these texts."""
+        """Return the column with one row for each text."""
         known = {text: place for place, text in enumerate(dict.fromkeys(texts))}
         return cls(np.array(list(map(known.__getitem__, texts)), np.int64), tuple(known))
 
     def only(self, kept: IntColumn) -> "TextColumn":
-        """Return the column of some rows; texts without a row stay."""
+        """Return the column of some rows; unused texts stay."""
         return TextColumn(self.place[kept], self.texts)
 
     def renamed(self, names: Sequence[str]) -> "TextColumn":
-        """Return the column with a name for each of the texts; those of one name become one."""
+        """Return the column with each text replaced by a name; equal names are merged."""
         known: dict[str, int] = {}
         new = np.array([known.setdefault(name, len(known)) for name in names], np.int64)
         return TextColumn(new[self.place] if len(new) else self.place, tuple(known))
 
     def used(self) -> IntColumn:
-        """Return the places of the texts that some row has."""
+        """Return the indices of the texts that have a row."""
         return np.flatnonzero(self.counts())
 
     def counts(self) -> IntColumn:
-        """Return how many rows have each text."""
+        """Return the number of rows of each text."""
         return np.bincount(self.place, minlength=len(self.texts))
 
 
 @dataclass(frozen=True)
 class WaitingPods(Sequence[WaitingPod]):
-    """All of them, the longest waiting first.
+    """All pending pods, the longest waiting first.
 
-    Members of a gang that wait for the one that stands for all of them have the cause of that one.
+    The scheduler tries one member per gang; the other members have the cause of that member.
     """
 
-    rows: Sequence[WaitingPod]  # what was told of each alone, without its position
+    rows: Sequence[WaitingPod]  # pods as examined one by one; positions and causes are columns
     positions: IntColumn
     causes: TextColumn
     plugins: TextColumn
@@ -97,13 +97,13 @@ class WaitingPods(Sequence[WaitingPod]):
     gangs: TextColumn  # empty: none
 
     @classmethod
-    def nobody(cls) -> "WaitingPods":
-        """Return none."""
+    def none(cls) -> "WaitingPods":
+        """Return an empty sequence."""
         return cls.of((), np.zeros(0, np.int64))
 
     @classmethod
     def of(cls, rows: Sequence[WaitingPod], positions: IntColumn) -> "WaitingPods":
-        """Return these pods in order."""
+        """Return the pods sorted by waiting time and position."""
         since = np.array([one.since_s for one in rows], np.float64)
         order = np.lexsort((positions, since))
         rows = [rows[place] for place in order.tolist()]
@@ -111,7 +111,7 @@ class WaitingPods(Sequence[WaitingPod]):
         causes = TextColumn.of([one.cause for one in rows])
         plugins = TextColumn.of([one.plugin for one in rows])
         if any(gangs.texts):
-            causes, plugins = _with_their_gangs(rows, causes, plugins)
+            causes, plugins = _with_gang_causes(rows, causes, plugins)
         namespaces = TextColumn.of([one.namespace for one in rows])
         return cls(rows, positions[order], causes, plugins, namespaces, gangs)
 
@@ -143,7 +143,7 @@ class WaitingPods(Sequence[WaitingPod]):
         )
 
     def only(self, kept: BoolColumn) -> "WaitingPods":
-        """Return some of them."""
+        """Return the pods selected by a mask."""
         places = np.flatnonzero(kept)
         return WaitingPods(
             [self.rows[place] for place in places.tolist()],
@@ -155,14 +155,14 @@ class WaitingPods(Sequence[WaitingPod]):
         )
 
     def with_causes(self, names: Sequence[str]) -> "WaitingPods":
-        """Return them with another name for each of ``causes.texts``."""
+        """Return the pods with each of ``causes.texts`` replaced by a name."""
         causes = self.causes.renamed(names)
         positions, plugins, namespaces = self.positions, self.plugins, self.namespaces
         return WaitingPods(self.rows, positions, causes, plugins, namespaces, self.gangs)
 
     @cached_property
     def by_cause(self) -> Mapping[str, IntColumn]:
-        """The pods of each cause, by place; the cause of the most pods first."""
+        """Indices of the pods of each cause; the cause with the most pods first."""
         place, texts = self.causes.place, self.causes.texts
         order = np.argsort(place, kind="stable")
         counts = self.causes.counts()
@@ -172,7 +172,7 @@ class WaitingPods(Sequence[WaitingPod]):
 
     @cached_property
     def first_of_gang(self) -> Mapping[str, WaitingPod]:
-        """Of each gang the one that has waited longest."""
+        """The longest waiting member of each gang."""
         used, first = np.unique(self.gangs.place, return_index=True)
         pairs = zip(used.tolist(), first.tolist(), strict=True)
         return {
@@ -180,30 +180,30 @@ class WaitingPods(Sequence[WaitingPod]):
         }
 
 
-def _with_their_gangs(
+def _with_gang_causes(
     rows: Sequence[WaitingPod], causes: TextColumn, plugins: TextColumn
 ) -> tuple[TextColumn, TextColumn]:
-    """Give members without a cause that of the member that represents their gang.
+    """Copy the cause of a gang's representative to the members without a cause.
 
-    That is one that was tried here or, where another scheduler decides, one with a cause that comes
-    from the pod's condition, not from a gate.
+    The representative is a member that this scheduler tried.  Where another scheduler decides, it
+    is a member whose cause comes from its pod condition, not from a gate.
     """
     groups = TextColumn.of([one.gang_group or one.gang for one in rows])
     is_tried = np.array([one.attempts > 0 for one in rows], np.bool_)
     has_cause = np.array([one.cause != UNTRIED for one in rows], np.bool_)
     is_refused = np.array([bool(one.state) and not one.plugin for one in rows], np.bool_)
-    speaker = np.full(len(groups.texts), -1, np.int64)
-    # Members that were tried take the place of those with a cause.
-    for speaks in (has_cause & is_refused, has_cause & is_tried):
-        places = np.flatnonzero(speaks)
-        speaker[groups.place[places]] = places
+    representative = np.full(len(groups.texts), -1, np.int64)
+    # The second assignment wins: tried members take precedence over those with a condition.
+    for candidates in (has_cause & is_refused, has_cause & is_tried):
+        places = np.flatnonzero(candidates)
+        representative[groups.place[places]] = places
     if "" in groups.texts:
-        speaker[groups.texts.index("")] = -1
-    for_each = speaker[groups.place]
-    told_by = np.where(has_cause | (for_each < 0), np.arange(len(rows)), for_each)
+        representative[groups.texts.index("")] = -1
+    of_group = representative[groups.place]
+    source = np.where(has_cause | (of_group < 0), np.arange(len(rows)), of_group)
     return (
-        TextColumn(causes.place[told_by], causes.texts),
-        TextColumn(plugins.place[told_by], plugins.texts),
+        TextColumn(causes.place[source], causes.texts),
+        TextColumn(plugins.place[source], plugins.texts),
     )
 
 
@@ -217,77 +217,78 @@ class _Survey:
 
 
 class _GangState(NamedTuple):
-    plugin: str  # that keeps the gang
-    group: str  # ids of the gangs that start together
-    shortage: str  # why it can't be tried yet; empty if it can
+    plugin: str  # plugin that manages the gang
+    group: str  # id of the gangs that start together
+    shortage: str  # reason why the gang cannot be tried yet; empty if it can
 
 
-class _Known(msgspec.Struct, gc=False):
+class _Examined(msgspec.Struct, gc=False):
     pod: Pod
-    heard: tuple[object, ...]  # what the queue had to say of it
-    told: WaitingPod
+    inputs: tuple[object, ...]  # queue and gang state from which ``result`` was derived
+    result: WaitingPod
 
 
 class WaitingSurvey:
-    """Looks at the pods of one scheduler that have no node; remembers what hardly ever changes."""
+    """Incremental survey of the pending pods of one scheduler; unchanged pods are cached."""
 
     def __init__(self, handle: SchedulerHandle) -> None:
         self._handle = handle
-        self._known: dict[str, _Known] = {}  # of the last survey, by key
-        self._left: deque[str] | None = None  # keys, of the survey under way
-        self._seen: dict[str, _Known] = {}  # in it
-        self._ranks: list[_Rank] = []  # of ``_seen``, as the queue orders them
-        self._is_different = False  # from the last survey
+        self._previous: dict[str, _Examined] = {}  # of the last complete survey, by key
+        self._remaining: deque[str] | None = None  # keys of the survey in progress
+        self._current: dict[str, _Examined] = {}  # of the survey in progress
+        self._ranks: list[_Rank] = []  # queue order of ``_current``
+        self._is_changed = False  # since the last complete survey
         self._last: _Survey | None = None
 
-    def look(self, *, is_whole: bool) -> WaitingPods:
-        """Look at ``SLICE`` pods more; return those of the last survey that came to its end.
+    def update(self, *, is_complete: bool) -> WaitingPods:
+        """Examine the next ``SLICE`` pods; return the pods of the last complete survey.
 
-        ``is_whole``: begin anew, and look at all of them.  The same object is returned as long as
+        ``is_complete`` restarts the survey and examines all pods.  Returns the same object while
         nothing has changed.
         """
         last = self._last
-        most = None if is_whole or last is None else SLICE
-        if self._left is None or most is None:
-            self._left = deque(self._handle.state.unbound)
-            self._seen, self._ranks, self._is_different = {}, [], False
-        for _ in range(len(self._left) if most is None else min(most, len(self._left))):
-            self._look_at(self._left.popleft())
-        if self._left and last is not None:
+        most = None if is_complete or last is None else SLICE
+        if self._remaining is None or most is None:
+            self._remaining = deque(self._handle.state.unbound)
+            self._current, self._ranks, self._is_changed = {}, [], False
+        count = len(self._remaining)
+        for _ in range(count if most is None else min(most, count)):
+            self._examine(self._remaining.popleft())
+        if self._remaining and last is not None:
             return last.pods
-        is_different = self._is_different or len(self._seen) != len(self._known)
-        if last is None or is_different or self._ranks != last.ranks:
-            rows = [one.told for one in self._seen.values()]
+        is_changed = self._is_changed or len(self._current) != len(self._previous)
+        if last is None or is_changed or self._ranks != last.ranks:
+            rows = [one.result for one in self._current.values()]
             last = _Survey(WaitingPods.of(rows, _positions(self._ranks)), self._ranks)
-        self._known, self._last, self._left = self._seen, last, None
+        self._previous, self._last, self._remaining = self._current, last, None
         return last.pods
 
-    def _look_at(self, key: str) -> None:
+    def _examine(self, key: str) -> None:
         state, queued = self._handle.state, self._handle.queue.get(key)
         unbound = state.unbound.get(key)
         if unbound is None or key in state.pods.by_key:
             return
         pod = unbound[0]
         if queued is None:
-            heard: tuple[object, ...] = ()
+            inputs: tuple[object, ...] = ()
             self._ranks.append(_UNRANKED)
         else:
-            said = (queued.message, queued.rejected_by, queued.pending_on, queued.gated_by)
+            refusal = (queued.message, queued.rejected_by, queued.pending_on, queued.gated_by)
             times = (queued.attempts, queued.first_attempt_s, queued.queued_at_s)
-            heard = (*said, queued.state, *times)
+            inputs = (*refusal, queued.state, *times)
             is_gated = queued.state is QueueState.GATED
             rank = (int(is_gated), -queued.priority, queued.queued_at_s, queued.sequence)
             self._ranks.append(rank)
         gang = self._gang(pod)
-        heard = (*heard, gang)
-        known = self._known.get(key)
-        if known is None or known.pod is not pod or known.heard != heard:
-            self._is_different = True
-            known = _Known(pod, heard, self._told(pod, queued, gang))
-        self._seen[key] = known
+        inputs = (*inputs, gang)
+        examined = self._previous.get(key)
+        if examined is None or examined.pod is not pod or examined.inputs != inputs:
+            self._is_changed = True
+            examined = _Examined(pod, inputs, self._waiting_pod(pod, queued, gang))
+        self._current[key] = examined
 
     def _gang(self, pod: Pod) -> _GangState | None:
-        """Return how the pod's gang is now; None if it is in none."""
+        """Return the current state of the pod's gang; None for a pod without a gang."""
         cycle = self._handle.cycles.get(pod.spec.scheduler_name)
         for active in cycle.profile.gangs if cycle is not None else ():
             gangs = active.plugin.gangs
@@ -297,8 +298,10 @@ class WaitingSurvey:
                 return _GangState(active.name, group, gangs.shortage(pod))
         return None
 
-    def _told(self, pod: Pod, queued: QueuedPod | None, gang: _GangState | None) -> WaitingPod:
-        message, plugin = self._why(pod, queued, gang)
+    def _waiting_pod(
+        self, pod: Pod, queued: QueuedPod | None, gang: _GangState | None
+    ) -> WaitingPod:
+        message, plugin = self._reason(pod, queued, gang)
         meta = pod.metadata
         first_s = queued.first_attempt_s or queued.queued_at_s if queued is not None else 0.0
         return WaitingPod(
@@ -315,11 +318,13 @@ class WaitingSurvey:
             gang.group if gang is not None else "",
         )
 
-    def _why(self, pod: Pod, queued: QueuedPod | None, gang: _GangState | None) -> tuple[str, str]:
-        """Return the scheduler's words, or those of the one that decides on this cluster.
+    def _reason(
+        self, pod: Pod, queued: QueuedPod | None, gang: _GangState | None
+    ) -> tuple[str, str]:
+        """Return the reason and the plugin, from the queue or from the pod's condition.
 
-        What a member's gang lacks is what it lacks now: messages are written when the member comes,
-        and nothing writes them again when more members come.
+        The shortage of a gang is always current: messages are written when a member arrives and
+        are not updated when more members arrive.
         """
         gated_by = queued.gated_by if queued is not None else ""
         if gang is not None and gang.shortage and gated_by in ("", gang.plugin):
@@ -336,7 +341,7 @@ class WaitingSurvey:
         if queued is None and pod.metadata.deletion_timestamp is not None:
             return "it is being deleted", ""
         if queued is None and pod.spec.scheduler_name not in self._handle.cycles:
-            return f"no profile schedules it: its schedulerName is {pod.spec.scheduler_name}", ""
+            return f"no profile has its schedulerName, {pod.spec.scheduler_name}", ""
         return "", ""
 
 
@@ -344,9 +349,9 @@ _UNRANKED: _Rank = (0, 0, 0.0, -1)  # in no queue
 
 
 def _positions(ranks: Sequence[_Rank]) -> IntColumn:
-    """Return who would be tried when, if all of them were ready; 0 for those in no queue.
+    """Return the scheduling order from 1, as if all pods were ready; 0 for pods in no queue.
 
-    Pods that a gate keeps out, such as the queue of a quota, come after all others.
+    Gated pods, such as those queued behind a quota, come last.
     """
     columns = np.array(ranks, np.float64).reshape(-1, 4)
     order = np.lexsort((columns[:, 3], columns[:, 2], columns[:, 1], columns[:, 0]))

@@ -1,7 +1,6 @@
-"""The same cluster with something changed: what would go elsewhere, start, or start no more.
+"""What-if comparison: outcomes of the scheduler for a cluster with and without given changes.
 
-Two schedulers run to a fixed point on copies, one of the cluster as it is, one with the changes.
-Nothing is written anywhere.
+Two schedulers run to a fixed point on copies.  The cluster is not written to.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,11 +18,11 @@ from koordinator.scheduler.explain import Forecast
 from koordinator.simulator import ScheduleResult, schedule
 from koordinator.simulator.explanations import explain_pods
 
-MOST_DIFFERENCES = 500
+MAX_DIFFERENCES = 500
 
 
 class ChangedOutcome(msgspec.Struct, frozen=True, rename="camel"):
-    """A pod that fares otherwise; an empty node is none."""
+    """A pod whose node differs; an empty name means no node."""
 
     pod: str
     before: str
@@ -32,7 +31,7 @@ class ChangedOutcome(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class WhatIfAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What would be different; counts are of pods that the schedulers decide about."""
+    """Differences between the outcomes; counts include the pods that the schedulers place."""
 
     placed_before: int
     placed_after: int
@@ -40,37 +39,37 @@ class WhatIfAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     waiting_after: int
     evicted_after: int
     differences: list[ChangedOutcome]
-    differ: int  # all of them, also those beyond ``MOST_DIFFERENCES``
+    differ: int  # number of differences, also beyond ``MAX_DIFFERENCES``
 
 
 def changed_objects(
     objects: Sequence[KubeObject], given: Iterable[KubeObject], removed: Sequence[str]
 ) -> list[KubeObject]:
-    """Return the objects with those given in place of their namesakes, and without some.
+    """Return the objects, with those given added or replaced and those named removed.
 
-    ``removed`` are ``kind/name`` or ``kind/namespace/name``, the kind in lower case.
-    Raises InputError for one that isn't there.
+    ``removed`` are ``kind/name`` or ``kind/namespace/name``, in lower case.
+    Raises InputError for a name without an object.
     """
     replaced = {(type(obj), obj.key): obj for obj in given}
-    gone = {name.strip().lower() for name in removed if name.strip()}
-    left: list[KubeObject] = []
-    found: set[str] = set()
+    names = {name.strip().lower() for name in removed if name.strip()}
+    kept: list[KubeObject] = []
+    matched: set[str] = set()
     for obj in objects:
         name = f"{obj.KIND}/{obj.key}".lower()
-        if name in gone:
-            found.add(name)
+        if name in names:
+            matched.add(name)
         else:
-            left.append(replaced.pop((type(obj), obj.key), obj))
-    if missing := sorted(gone - found):
-        accepted = "kind/name or kind/namespace/name of what there is"
-        raise InputError(f"found {missing[0]!r}; accepted is {accepted}", source="remove")
+            kept.append(replaced.pop((type(obj), obj.key), obj))
+    if missing := sorted(names - matched):
+        expected = "must be kind/name or kind/namespace/name of an existing object"
+        raise InputError(f"{expected}, got {missing[0]!r}", source="remove")
     added = list(replaced.values())
     others = [obj for obj in added if not isinstance(obj, Pod)]
-    return [*others, *left, *(obj for obj in added if isinstance(obj, Pod))]
+    return [*others, *kept, *(obj for obj in added if isinstance(obj, Pod))]
 
 
 class QuotaGrant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """So much more of a resource for a quota, a Kubernetes quantity: guaranteed, and at most."""
+    """Increase of a quota's min and max for one resource; ``amount`` is a Kubernetes quantity."""
 
     quota: str
     resource: str
@@ -78,28 +77,29 @@ class QuotaGrant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 def with_grants(objects: Sequence[KubeObject], grants: Iterable[QuotaGrant]) -> list[KubeObject]:
-    """Return the objects with larger quotas.  Raises InputError for a quota that isn't there."""
-    found = list(objects)
+    """Return the objects with increased quotas.  Raises InputError for an unknown quota."""
+    changed = list(objects)
     for grant in grants:
         try:
             more = Quantity.parse(grant.amount)
         except ValueError as error:
-            raise InputError(f"found {grant.amount!r}; {error}", source="amount") from None
-        quotas = [obj for obj in found if isinstance(obj, ElasticQuota)]
+            raise InputError(f"{grant.amount!r}: {error}", source="amount") from None
+        quotas = [obj for obj in changed if isinstance(obj, ElasticQuota)]
         if grant.quota not in {obj.metadata.name for obj in quotas}:
-            known = ", ".join(sorted(obj.metadata.name for obj in quotas)) or "none: there are none"
-            raise InputError(f"found {grant.quota!r}; accepted is one of {known}", source="quota")
-        found = [
+            names = ", ".join(sorted(obj.metadata.name for obj in quotas))
+            known = f"must be one of {names}" if names else "the cluster has no quotas"
+            raise InputError(f"unknown quota {grant.quota!r}; {known}", source="quota")
+        changed = [
             _granted(obj, grant.resource, more)
             if isinstance(obj, ElasticQuota) and obj.metadata.name == grant.quota
             else obj
-            for obj in found
+            for obj in changed
         ]
-    return found
+    return changed
 
 
 def _granted(quota: ElasticQuota, resource: str, more: Quantity) -> ElasticQuota:
-    """Return a quota with more; where it has no limit of the resource it goes on having none."""
+    """Return a quota with more of a resource; a resource without a max stays unlimited."""
     spec = quota.spec
     raised = {
         "min": {**spec.min, resource: spec.min.get(resource, Quantity.from_int(0)) + more},
@@ -116,17 +116,17 @@ def expected_start(
     configuration: KubeSchedulerConfiguration,
     now_s: float,
 ) -> Forecast:
-    """Return when a waiting pod would start if nothing else came, on a copy run forward.
+    """Return the start time of a pending pod if no other pod arrives; simulated on a copy.
 
-    Pods leave when they say so: a deadline, or a deletion under way; where that does not help, or
-    nobody says so, the answer is why that is not known.  Raises InputError for a pod not there.
+    Running pods end at their deadline or with a deletion in progress.  Where no such end makes the
+    pod start, the forecast has the reason instead of a time.  Raises InputError for an unknown pod.
     """
-    (told,) = explain_pods(objects, [key], configuration, now_s=now_s)
-    if told.forecast is not None:
-        return told.forecast
-    if told.node:
-        return Forecast(node=told.node, why="it has a node, or gets one at once")
-    return Forecast(why="it is in no queue, so no event lets it start by itself")
+    (explained,) = explain_pods(objects, [key], configuration, now_s=now_s)
+    if explained.forecast is not None:
+        return explained.forecast
+    if explained.node:
+        return Forecast(node=explained.node, why="it has a node, or gets one immediately")
+    return Forecast(why="it is in no scheduling queue, so no event starts it")
 
 
 def what_if(
@@ -136,15 +136,15 @@ def what_if(
     after: KubeSchedulerConfiguration,
     now_s: float,
 ) -> WhatIfAnswer:
-    """Schedule both worlds and return what is different.
+    """Schedule both sets of objects and return the differences.
 
-    Raises InputError for a configuration or an object that can't be meant.
+    Raises InputError for an invalid configuration or object.
     """
     first = schedule(objects, before, now_s=now_s)
     second = schedule(changed, after, now_s=now_s)
     old, new = _nodes(objects, first), _nodes(changed, second)
     why = {one.pod: one.message for one in second.unschedulable}
-    why |= {one.pod: f"makes room for {one.by}" for one in second.evicted}
+    why |= {one.pod: f"preempted by {one.by}" for one in second.evicted}
     differing = [
         ChangedOutcome(pod, old.get(pod, ""), new.get(pod, ""), why.get(pod, ""))
         for pod in sorted(old.keys() | new.keys())
@@ -156,13 +156,13 @@ def what_if(
         waiting_before=len(first.unschedulable),
         waiting_after=len(second.unschedulable),
         evicted_after=len(second.evicted),
-        differences=differing[:MOST_DIFFERENCES],
+        differences=differing[:MAX_DIFFERENCES],
         differ=len(differing),
     )
 
 
 def _nodes(objects: Iterable[KubeObject], result: ScheduleResult) -> dict[str, str]:
-    """Return the node of each pod in the end, empty for those that wait or had to go."""
+    """Return the final node of each pod; empty for pending and evicted pods."""
     nodes = {obj.key: obj.spec.node_name for obj in objects if isinstance(obj, Pod)}
     nodes |= {one.pod: one.node for one in result.placements}
     return nodes | {one.pod: "" for one in result.evicted}

@@ -67,7 +67,7 @@ def pending(report: RunReport) -> PageChart | None:
     ]
     note = "What keeps the waiting pods from a node"
     return _chart(
-        report, "Pods that wait, by cause", note, series, unit=NumberUnit.COUNT, is_stacked=True
+        report, "Pending pods by cause", note, series, unit=NumberUnit.COUNT, is_stacked=True
     )
 
 

@@ -1,4 +1,4 @@
-"""Dashboards to ask: a cluster, its feed and its server, on a free port of this machine."""
+"""Helpers that serve a dashboard for a cluster on a free local port."""
 
 import http.client
 import json
@@ -28,7 +28,7 @@ NOW = SourceStatus(phase=SourcePhase.LIVE, now_s=START_S)
 
 
 def crowded() -> list[KubeObject]:
-    """Return two nodes that are full, and pods of two tenants that wait."""
+    """Return two full nodes and pending pods of two tenants."""
     return [
         node("a", cpu=4, zone="z1"),
         node("b", cpu=4, zone="z2"),
@@ -39,7 +39,7 @@ def crowded() -> list[KubeObject]:
 
 
 def gpu_node(name: str, gpus: int, unhealthy: Sequence[int] = (), **given: Any) -> list[KubeObject]:
-    """Return a node of 64 CPUs with GPUs, and the report of them."""
+    """Return a node with 64 CPUs and GPUs, and its Device report."""
     amounts: Any = {
         "koordinator.sh/gpu-core": 100 * gpus,
         "koordinator.sh/gpu-memory-ratio": 100 * gpus,
@@ -48,14 +48,14 @@ def gpu_node(name: str, gpus: int, unhealthy: Sequence[int] = (), **given: Any) 
 
 
 def settled(*objects: KubeObject, config: KubeSchedulerConfiguration = STOCK) -> Embedded:
-    """Return a world in which nothing moves any more."""
+    """Return a world scheduled to a fixed point."""
     world = embedded(*objects, config=config)
     world.run_to_fixed_point()
     return world
 
 
 def overview(world: Embedded) -> ClusterOverview:
-    """Return what a dashboard shows of a world."""
+    """Return the overview of a world."""
     return OverviewBuilder(world.scheduler.handle).build(NOW)
 
 
@@ -68,7 +68,7 @@ def manifests(
 
 @contextmanager
 def followed(source: ClusterSource) -> Iterator[Feed]:
-    """Follow a source, from its first overview on."""
+    """Follow a source; yield the feed after its first overview."""
     feed = Feed(source, SystemClock())
     feed.start()
     try:
@@ -84,11 +84,11 @@ def served(
     policy: AccessPolicy | None = None,
     hosts: Sequence[str] = (),
     other: ClusterSource | None = None,
-    policy_of_moves: str = example_policy(STOCK),
+    move_policy: str = example_policy(STOCK),
     *,
     port: int = 0,
 ) -> Iterator["Browser"]:
-    """Serve a source, beside an ``other`` one if there is one; on a free port if none is given."""
+    """Serve a source, with an ``other`` run to compare if given; port 0 picks a free port."""
     with ExitStack() as running:
         feed = running.enter_context(followed(source))
         compared = None
@@ -101,7 +101,7 @@ def served(
             policy,
             hosts=hosts,
             other=compared,
-            planner=MovePlanner(policy_of_moves, "a test", lambda _: (), lambda _: ()),
+            planner=MovePlanner(move_policy, "a test", lambda _: (), lambda _: ()),
         )
         server = HttpServer(app, "127.0.0.1", port)
         server.start()
@@ -112,7 +112,7 @@ def served(
 
 
 class Browser:
-    """What a page does, without the page."""
+    """Client with the requests of the page."""
 
     def __init__(self, port: int, feed: Feed) -> None:
         self.port, self.feed = port, feed
@@ -127,7 +127,7 @@ class Browser:
         return ask(self.port, path, method="POST", body=json.dumps(body), headers=headers)
 
     def frames(self, token: str = "") -> Iterator[Any]:
-        """Yield the frames of the stream as they come."""
+        """Yield the frames of the event stream."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
         headers = {"authorization": f"Bearer {token}"} if token else {}
         connection.request("GET", "/api/events", headers=headers)

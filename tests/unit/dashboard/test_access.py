@@ -1,4 +1,4 @@
-"""What a user may see is asked of the API server: quickly, seldom, and never too much at once."""
+"""Namespace reviews: rights follow the API server's answers, with bounded and cached requests."""
 
 from threading import Barrier, Condition, Lock
 from typing import Any, TypeVar
@@ -10,9 +10,9 @@ from koordinator.api.authentication import TokenReview, TokenReviewStatus, UserI
 from koordinator.api.authorization import SubjectAccessReview, SubjectAccessReviewStatus
 from koordinator.api.meta import KubeObject
 from koordinator.dashboard.access import (
-    AT_ONCE,
-    REFUSALS_LAST_S,
-    RIGHTS_LAST_S,
+    GRANT_TTL_S,
+    MAX_CONCURRENT_REVIEWS,
+    MIN_REFUSAL_TTL_S,
     AccessDeniedError,
     ReviewedAccess,
     ViewScope,
@@ -21,11 +21,11 @@ from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import ClusterError
 
 KindT = TypeVar("KindT", bound=KubeObject)
-NAMESPACES = [f"team-{number}" for number in range(3 * AT_ONCE)]
+NAMESPACES = [f"team-{number}" for number in range(3 * MAX_CONCURRENT_REVIEWS)]
 
 
 class Reviews:
-    """An API server that knows who may list pods of which namespaces; a token is a user's name."""
+    """API server with permissions to list pods by namespace; a token is a user name."""
 
     def __init__(self, **allowed: tuple[str, ...]) -> None:
         self.allowed = allowed  # namespaces by user; "": all
@@ -55,22 +55,22 @@ class Reviews:
         return answer
 
     def take_time(self, user: str) -> None:
-        """Answer at once."""
+        """Answer immediately."""
 
 
 class SlowReviews(Reviews):
-    """It answers about a namespace only once ``AT_ONCE`` have been asked about."""
+    """API server that answers when ``MAX_CONCURRENT_REVIEWS`` reviews are in flight."""
 
     def __init__(self, **allowed: tuple[str, ...]) -> None:
         super().__init__(**allowed)
-        self._together = Barrier(AT_ONCE, timeout=30)
+        self._together = Barrier(MAX_CONCURRENT_REVIEWS, timeout=30)
 
-    def take_time(self, user: str) -> None:  # noqa: ARG002 -- of whoever it is
+    def take_time(self, user: str) -> None:  # noqa: ARG002 -- the same for all users
         self._together.wait()
 
 
 class StuckReviews(Reviews):
-    """It answers about so many namespaces of one user, and then only once it is let go on."""
+    """API server that answers some reviews of one user, and the rest after ``resume``."""
 
     def __init__(self, user: str, answered: int, **allowed: tuple[str, ...]) -> None:
         super().__init__(**allowed)
@@ -83,24 +83,24 @@ class StuckReviews(Reviews):
                 self._turn.wait_for(lambda: self._left > 0, timeout=60)
                 self._left -= 1
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         with self._turn:
             self._left = 10**6
             self._turn.notify_all()
 
 
-def test_many_namespaces_are_asked_about_a_few_at_once() -> None:
-    """A user of some namespaces waits for a part of them at a time, and sees just these."""
+def test_reviews_of_many_namespaces_run_concurrently() -> None:
+    """The scope has exactly the permitted namespaces."""
     reviews = SlowReviews(ann=("team-3", "team-11"))
 
     rights = ReviewedAccess(reviews, VirtualClock()).rights_of("ann", lambda: NAMESPACES)
 
-    assert rights.unasked == 0
+    assert rights.pending_reviews == 0
     assert rights.scope == ViewScope(frozenset({"team-3", "team-11"}), sees_nodes=False)
 
 
-def test_who_may_list_all_namespaces_costs_two_questions() -> None:
-    """No namespace is asked about."""
+def test_user_with_all_namespaces_needs_two_reviews() -> None:
+    """No review is sent for single namespaces."""
     reviews = Reviews(ann=("",))
 
     access = ReviewedAccess(reviews, VirtualClock())
@@ -108,36 +108,36 @@ def test_who_may_list_all_namespaces_costs_two_questions() -> None:
     assert len(reviews.asked) == 2
 
 
-def test_who_has_very_many_namespaces_sees_first_what_is_known_first() -> None:
-    """Nobody waits for the last answer: the page grows while the API server is being asked."""
+def test_scope_grows_while_reviews_are_pending() -> None:
+    """A call returns before the last answer; later calls return more namespaces."""
     many = [f"n{number}" for number in range(2000)]
     reviews = StuckReviews("ann", 300, ann=("n7", "n1999"))
     access = ReviewedAccess(reviews, VirtualClock())
 
     first = access.rights_of("ann", lambda: many)
     assert first.scope.namespaces == frozenset({"n7"})
-    assert first.unasked == 2000 - 300
-    reviews.go_on()
-    while (rights := access.rights_of("ann", lambda: many)).unasked:
+    assert first.pending_reviews == 2000 - 300
+    reviews.resume()
+    while (rights := access.rights_of("ann", lambda: many)).pending_reviews:
         pass
     assert rights.scope.namespaces == frozenset({"n7", "n1999"})
 
 
-def test_who_has_very_many_namespaces_delays_nobody() -> None:
-    """Users are asked about in turn, and an administrator needs no turn."""
+def test_user_with_many_namespaces_does_not_delay_others() -> None:
+    """Users take turns, and an administrator needs no turn."""
     reviews = StuckReviews("ann", 0, ann=("team-1",), bob=("team-2",), admin=("",))
     access = ReviewedAccess(reviews, VirtualClock())
-    # So many of her questions wait for answers that there is one asker left.
-    ann = access.rights_of("ann", lambda: NAMESPACES[: AT_ONCE - 1])
+    # All workers but one wait for answers to her reviews.
+    ann = access.rights_of("ann", lambda: NAMESPACES[: MAX_CONCURRENT_REVIEWS - 1])
 
-    assert ann.unasked == AT_ONCE - 1
+    assert ann.pending_reviews == MAX_CONCURRENT_REVIEWS - 1
     assert access.rights_of("bob", lambda: NAMESPACES).scope.namespaces == frozenset({"team-2"})
     assert access.rights_of("admin", lambda: NAMESPACES).scope.namespaces is None
-    reviews.go_on()
+    reviews.resume()
 
 
-def test_a_service_account_sees_its_own_namespace_first() -> None:
-    """Where it may look is asked about in an order that is likely."""
+def test_own_namespace_of_service_account_is_reviewed_first() -> None:
+    """The likeliest namespace comes first."""
     own = "system:serviceaccount:team-40:viewer"
     reviews = Reviews(**{own: ("team-40",)})
 
@@ -147,18 +147,18 @@ def test_a_service_account_sees_its_own_namespace_first() -> None:
     assert first == "team-40"
 
 
-def test_rights_that_are_known_are_not_asked_about_again() -> None:
-    """What was refused counts for half a minute; what is allowed is asked again meanwhile."""
+def test_cached_rights_are_not_reviewed_again() -> None:
+    """Refusals are cached for half a minute; permissions are refreshed before they expire."""
     clock = VirtualClock()
     reviews = Reviews(ann=("team-1",))
     access = ReviewedAccess(reviews, clock)
     first = access.rights_of("ann", lambda: NAMESPACES)
     asked = len(reviews.asked)
 
-    clock.advance_to(clock.now_s() + RIGHTS_LAST_S / 2 - 1)
+    clock.advance_to(clock.now_s() + GRANT_TTL_S / 2 - 1)
     assert access.rights_of("ann", lambda: NAMESPACES) == first
     assert len(reviews.asked) == asked
-    clock.advance_to(clock.now_s() + REFUSALS_LAST_S)
+    clock.advance_to(clock.now_s() + MIN_REFUSAL_TTL_S)
     access.rights_of("ann", lambda: NAMESPACES)
     assert len(reviews.asked) == 2 * asked
 
@@ -171,19 +171,19 @@ def test_a_right_that_was_taken_away_is_gone_soon() -> None:
     access.rights_of("ann", lambda: NAMESPACES)
 
     reviews.allowed = {"ann": ("team-2",)}
-    clock.advance_to(clock.now_s() + RIGHTS_LAST_S + 1)
+    clock.advance_to(clock.now_s() + GRANT_TTL_S + 1)
     assert access.rights_of("ann", lambda: NAMESPACES).scope.namespaces == frozenset({"team-2"})
 
 
-def test_an_api_server_that_is_away_is_not_a_bad_token() -> None:
-    """Nobody is asked for another token: it is said that rights can't be known now."""
+def test_unreachable_api_server_is_not_reported_as_invalid_token() -> None:
+    """The answer is 503 with the error, so the page does not ask for another token."""
     clock = VirtualClock()
     reviews = Reviews(ann=("team-1",))
     access = ReviewedAccess(reviews, clock)
     access.rights_of("ann", lambda: NAMESPACES)
 
     reviews.problem = ClusterError("connection refused")
-    clock.advance_to(clock.now_s() + RIGHTS_LAST_S + 1)
+    clock.advance_to(clock.now_s() + GRANT_TTL_S + 1)
     with pytest.raises(AccessDeniedError, match="connection refused") as denied:
         access.rights_of("ann", lambda: NAMESPACES)
     assert denied.value.status == 503
@@ -191,8 +191,8 @@ def test_an_api_server_that_is_away_is_not_a_bad_token() -> None:
     assert access.rights_of("ann", lambda: NAMESPACES).scope.namespaces == frozenset({"team-1"})
 
 
-def test_without_a_token_no_namespace_is_asked_about() -> None:
-    """Whoever has not said who they are gets no answer that costs thousands of questions."""
+def test_request_without_token_sends_no_namespace_reviews() -> None:
+    """An anonymous request cannot cause thousands of reviews."""
     reviews = Reviews()
     with pytest.raises(AccessDeniedError) as denied:
         ReviewedAccess(reviews, VirtualClock()).rights_of("", lambda: NAMESPACES)

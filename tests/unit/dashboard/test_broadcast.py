@@ -1,4 +1,4 @@
-"""Frames to readers: what they add up to, and what becomes of slow ones."""
+"""Delivery of frames: deltas add up to the full state, and slow readers are bounded."""
 
 import asyncio
 import json
@@ -11,14 +11,14 @@ from tests.unit.dashboard.dashboards import HOSTILE, crowded, overview, settled
 from tests.worlds import node, pod
 
 from koordinator.dashboard.access import EVERYTHING, ViewScope
-from koordinator.dashboard.broadcast import WAITING_FRAMES, Broadcast, OverviewReader
+from koordinator.dashboard.broadcast import MAX_QUEUED_FRAMES, Broadcast, OverviewReader
 from koordinator.dashboard.frames import FrameEncoder
 from koordinator.dashboard.overview import ClusterOverview
 from koordinator.dashboard.redaction import NOTHING_PRIVATE
 
 
 def applied(frames: Sequence[bytes]) -> Any:
-    """Return the nodes' values and the causes as a page has them after these frames."""
+    """Return the node values and causes after a page has applied these frames."""
     values: Any = None
     causes: Any = None
     for frame in map(json.loads, frames):
@@ -31,13 +31,13 @@ def applied(frames: Sequence[bytes]) -> Any:
     return values, causes
 
 
-def told(event: bytes | None) -> Any:
+def decoded(event: bytes | None) -> Any:
     """Return the frame of an event."""
     return json.loads((event or b"").removeprefix(b"data: "))
 
 
 def worlds(steps: Sequence[Sequence[int]]) -> list[ClusterOverview]:
-    """Return overviews of three nodes with pods of these CPUs on them."""
+    """Return overviews of three nodes with pods of these CPU requests."""
     return [
         overview(
             settled(
@@ -52,7 +52,7 @@ def worlds(steps: Sequence[Sequence[int]]) -> list[ClusterOverview]:
 
 @given(st.lists(st.lists(st.integers(1, 3), max_size=4), min_size=1, max_size=4))
 def test_frames_add_up_to_the_last_overview(steps: list[list[int]]) -> None:
-    """Whoever applies what has changed has what a new reader is given as a whole."""
+    """Applying all deltas gives the same state as a full frame."""
     encoder = FrameEncoder(EVERYTHING, {})
     found = [encoder.next(each, {}, NOTHING_PRIVATE) for each in worlds(steps)]
     whole = encoder.full(found[-1][0])
@@ -60,21 +60,20 @@ def test_frames_add_up_to_the_last_overview(steps: list[list[int]]) -> None:
     assert applied([frame for _, frame in found]) == applied([whole])
 
 
-def test_a_frame_without_changes_has_no_rows() -> None:
-    """What has not changed is not sent again."""
+def test_delta_without_changes_has_no_rows() -> None:
     (first,) = worlds([[1, 2]])
     encoder = FrameEncoder(EVERYTHING, {})
     encoder.next(first, {}, NOTHING_PRIVATE)
     frame = json.loads(encoder.next(first, {}, NOTHING_PRIVATE)[1])
 
-    # The roster is one of its builder, so only an overview of another world has other facts.
+    # Each builder has a roster of its own, so only an overview of another world has other facts.
     assert frame["kind"] == "delta"
     assert frame["rows"] == []
     assert "waiting" not in frame
 
 
-def test_a_slow_reader_gets_the_whole_again_and_delays_nobody() -> None:
-    """Frames wait for a reader up to a bound; beyond it they make way for the whole."""
+def test_slow_reader_gets_a_full_frame_and_delays_no_other() -> None:
+    """Frames queue up to a bound; beyond it a full frame replaces them."""
 
     async def run() -> tuple[OverviewReader, OverviewReader, list[bytes]]:
         broadcast = Broadcast({})
@@ -82,7 +81,7 @@ def test_a_slow_reader_gets_the_whole_again_and_delays_nobody() -> None:
         assert slow is not None
         assert quick is not None
         got: list[bytes] = []
-        for _ in range(5 * WAITING_FRAMES):
+        for _ in range(5 * MAX_QUEUED_FRAMES):
             broadcast.publish(base, {})
             frame = await quick.next(5.0)
             assert frame is not None
@@ -92,16 +91,16 @@ def test_a_slow_reader_gets_the_whole_again_and_delays_nobody() -> None:
     base = overview(settled(*crowded()))
     slow, _, got = asyncio.run(run())
 
-    assert len(got) == 5 * WAITING_FRAMES
-    assert len(slow.waiting) <= WAITING_FRAMES
-    whole = asyncio.run(slow.next(5.0))
-    assert told(whole)["kind"] == "full"
-    assert told(whole)["number"] == 5 * WAITING_FRAMES
-    assert [told(frame)["number"] for frame in got] == list(range(1, 5 * WAITING_FRAMES + 1))
+    assert len(got) == 5 * MAX_QUEUED_FRAMES
+    assert len(slow.queued) <= MAX_QUEUED_FRAMES
+    full = asyncio.run(slow.next(5.0))
+    assert decoded(full)["kind"] == "full"
+    assert decoded(full)["number"] == 5 * MAX_QUEUED_FRAMES
+    assert [decoded(frame)["number"] for frame in got] == list(range(1, 5 * MAX_QUEUED_FRAMES + 1))
 
 
-def test_readers_who_may_see_the_same_share_a_frame() -> None:
-    """A frame is encoded once for each scope, and the scope goes with its last reader."""
+def test_readers_of_one_scope_share_a_frame() -> None:
+    """A frame is encoded once per scope, and a channel ends with its last reader."""
 
     async def run() -> None:
         broadcast = Broadcast({})
@@ -124,8 +123,7 @@ def test_readers_who_may_see_the_same_share_a_frame() -> None:
     asyncio.run(run())
 
 
-def test_names_travel_as_json_only() -> None:
-    """A pod may be called as it likes: what is sent is a string of JSON."""
+def test_hostile_names_are_json_strings() -> None:
     world = settled(node("a", cpu=1), pod("p", cpu=9, namespace=HOSTILE))
     frame = FrameEncoder(EVERYTHING, {"title": HOSTILE}).next(overview(world), {}, NOTHING_PRIVATE)[
         1

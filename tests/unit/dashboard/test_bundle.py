@@ -1,4 +1,4 @@
-"""The page that is shipped is the one that its sources make."""
+"""The shipped page matches its sources."""
 
 import hashlib
 import shutil
@@ -13,8 +13,8 @@ BUILT = ("index.html", "dashboard.js", "dashboard.css", "licenses.txt", "sources
 OUTSIDE = ("index.html", "package.json", "package-lock.json", "tsconfig.json", "vite.config.ts")
 
 
-def test_the_bundle_is_of_these_sources() -> None:
-    """Whoever changes the page builds it again: make page."""
+def test_bundle_matches_the_sources() -> None:
+    """A change of frontend/ needs "make page"."""
     own = [path.relative_to(FRONTEND).as_posix() for path in (FRONTEND / "src").rglob("*.*")]
     digest = hashlib.sha256()
     for name in sorted([*OUTSIDE, *own]):
@@ -23,16 +23,14 @@ def test_the_bundle_is_of_these_sources() -> None:
     assert (STATIC / "sources.sha256").read_text().strip() == digest.hexdigest()
 
 
-def test_the_page_loads_nothing_from_elsewhere() -> None:
-    """It works without a network beyond the server it comes from."""
+def test_page_loads_nothing_from_other_servers() -> None:
     for name in ("index.html", "dashboard.css"):
         text = (STATIC / name).read_text()
         assert "http://" not in text
         assert "https://" not in text
 
 
-def test_licences_of_what_is_bundled_are_shipped() -> None:
-    """Their authors are named, as they ask for."""
+def test_licences_of_bundled_libraries_are_shipped() -> None:
     text = (STATIC / "licenses.txt").read_text()
     assert "preact" in text
     assert "uplot" in text.lower()
@@ -40,8 +38,8 @@ def test_licences_of_what_is_bundled_are_shipped() -> None:
 
 
 @pytest.mark.slow
-def test_the_bundle_can_be_built_again(tmp_path: Path) -> None:
-    """The same sources make the same files, byte by byte."""
+def test_bundle_build_is_reproducible(tmp_path: Path) -> None:
+    """The same sources give the same bytes."""
     if shutil.which("node") is None or not (FRONTEND / "node_modules").is_dir():
         pytest.skip("needs node, and frontend/node_modules of: cd frontend && npm install")
     copy = tmp_path / "frontend"

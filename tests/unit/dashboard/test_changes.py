@@ -1,20 +1,20 @@
-"""What has changed while a dashboard watched: pods and nodes that came and went; bounded."""
+"""Bounded log of changes to pods and nodes."""
 
 from msgspec.structs import replace
 from tests.unit.dashboard.dashboards import settled
 from tests.worlds import node, pod
 
 from koordinator.api.meta import Condition, KubeObject
-from koordinator.dashboard.changes import FLAPS, MOST_MARKS, NAMED, ClusterChanges
+from koordinator.dashboard.changes import FLAPS, MAX_MARKS, MAX_NAMED, ClusterChanges
 from koordinator.dashboard.overview import OverviewBuilder
 from koordinator.dashboard.sources import SourcePhase, SourceStatus
 
 
 def look(log: ClusterChanges, now_s: float, *objects: KubeObject, pods: bool = True) -> list[str]:
-    """Show a cluster at a moment; return what has been told by then."""
+    """Show a cluster at a moment; return the texts of the log."""
     handle = settled(*objects).scheduler.handle
     status = SourceStatus(phase=SourcePhase.LIVE, now_s=now_s)
-    log.look(handle.state, OverviewBuilder(handle).build(status), pods=pods)
+    log.update(handle.state, OverviewBuilder(handle).build(status), pods=pods)
     return [mark.text for mark in log.marks()]
 
 
@@ -24,29 +24,29 @@ def unready(name: str) -> KubeObject:
     return replace(whole, status=replace(whole.status, conditions=(down,)))
 
 
-def test_what_was_there_at_first_has_not_changed() -> None:
+def test_initial_objects_are_no_changes() -> None:
     log = ClusterChanges()
     assert look(log, 0, node("a", cpu=4), pod("p", cpu=1, on="a")) == []
     assert look(log, 10, node("a", cpu=4), pod("p", cpu=1, on="a")) == []
 
 
-def test_pods_and_nodes_come_and_go() -> None:
-    """Where a pod has got its node is told; a pod that waits again is not one that has left."""
+def test_changes_of_pods_and_nodes_are_recorded() -> None:
+    """A new assignment names the node; a pod that is pending again has not ended."""
     log = ClusterChanges()
     look(log, 0, node("a", cpu=4), pod("p", cpu=1, on="a"), pod("q", cpu=1, on="a"))
-    told = look(log, 10, node("b", cpu=4), pod("r", cpu=1), pod("q", cpu=9))
+    texts = look(log, 10, node("b", cpu=4), pod("r", cpu=1), pod("q", cpu=9))
 
-    assert told == [
-        "node b is there",
-        "node a is gone",
-        "pod default/r has got the node b",
-        "pod default/q waits again",
-        "pod default/p has left",
+    assert texts == [
+        "node b was added",
+        "node a was removed",
+        "pod default/r was assigned to node b",
+        "pod default/q is pending again",
+        "pod default/p ended",
     ]
 
 
-def test_nodes_that_come_and_go_are_flapping() -> None:
-    """As often as that within an hour; whoever was ready for an hour is forgotten."""
+def test_frequent_readiness_changes_are_flapping() -> None:
+    """Changes older than an hour do not count."""
     log = ClusterChanges()
     for turn in range(FLAPS + 1):
         look(log, 60.0 * turn, unready("a") if turn % 2 else node("a", cpu=4), node("b", cpu=4))
@@ -56,21 +56,20 @@ def test_nodes_that_come_and_go_are_flapping() -> None:
     assert log.flapping(last_s + 3600) == {}
 
 
-def test_the_log_is_bounded_and_names_a_few() -> None:
-    """Hundreds of pods that start at once are some names and a number."""
+def test_log_is_bounded_and_summarises_many_pods() -> None:
+    """Many pods in one comparison are some names and a number."""
     log = ClusterChanges()
     look(log, 0, node("a", cpu=400))
-    told = look(log, 10, node("a", cpu=400), *(pod(f"p{n:03}", cpu=1) for n in range(60)))
+    texts = look(log, 10, node("a", cpu=400), *(pod(f"p{n:03}", cpu=1) for n in range(60)))
 
-    assert len(told) == NAMED + 1
-    assert told[-1] == "pod 40 others"
-    for n in range(MOST_MARKS // NAMED):
+    assert len(texts) == MAX_NAMED + 1
+    assert texts[-1] == "pod 40 others"
+    for n in range(MAX_MARKS // MAX_NAMED):
         look(log, 20.0 + 10 * n, node("a", cpu=400), *(pod(f"q{n}-{m}") for m in range(30)))
-    assert len(log.marks()) == MOST_MARKS
+    assert len(log.marks()) == MAX_MARKS
 
 
-def test_time_that_goes_back_begins_anew() -> None:
-    """A recording that is shown again from an earlier moment has had no changes yet."""
+def test_seek_to_an_earlier_time_clears_the_log() -> None:
     log = ClusterChanges()
     look(log, 100, node("a", cpu=4))
     look(log, 110, node("b", cpu=4))

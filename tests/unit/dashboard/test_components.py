@@ -1,4 +1,4 @@
-"""Components without leaders and webhooks without certificates are found; others are not."""
+"""Health of components: missing leaders and webhooks without a CA bundle are reported."""
 
 import re
 from typing import Any
@@ -40,7 +40,7 @@ def health(*objects: Any) -> ComponentHealth:
     cluster = MemoryCluster(VirtualClock(START_S))
     cluster.load(objects)
     found = ComponentHealth(cluster, NAMESPACE)
-    found.look(START_S)
+    found.check(START_S)
     return found
 
 
@@ -49,10 +49,10 @@ def health(*objects: Any) -> ComponentHealth:
     [
         ([lease("koord-scheduler", "a", 5)], []),
         ([lease("koord-scheduler", "a", 44)], []),
-        ([lease("koord-scheduler", "a", 46)], ["its leader, a, has not been heard of"]),
-        ([lease("koordinator-manager", "", 5)], ["nobody leads"]),
+        ([lease("koord-scheduler", "a", 46)], ["its leader, a, has not renewed its lease"]),
+        ([lease("koordinator-manager", "", 5)], ["it has no leader"]),
         ([lease("koord-manager", "", 5)], []),
-        ([lease("somebody-else", "a", 9e6)], []),
+        ([lease("foreign", "a", 9e6)], []),
         ([webhooks(entry("m", caBundle="Zm9v"))], []),
         ([webhooks(entry("m", url="https://a"))], []),
         ([webhooks(entry("m"), entry("n", caBundle=""))], ["calls of m, n fail"]),
@@ -60,16 +60,16 @@ def health(*objects: Any) -> ComponentHealth:
         ([webhooks()], []),
     ],
 )
-def test_what_is_wrong_is_found(objects: list[Any], texts: list[str]) -> None:
-    """A lease counts for as long as it says, and some; of others' leases nothing is told."""
+def test_problems_of_leases_and_webhooks_are_reported(objects: list[Any], texts: list[str]) -> None:
+    """A lease counts for its duration and a grace period; foreign leases are ignored."""
     found = health(*objects).findings
 
     assert len(found) == len(texts)
     assert all(text in one.text for text, one in zip(texts, found, strict=True))
 
 
-def test_each_component_of_the_charts_is_reported_when_its_leader_has_ended() -> None:
-    """The names of the Leases are those that the charts let the components write."""
+def test_every_chart_component_is_reported_without_its_leader() -> None:
+    """The names of the Leases are those in the charts' RBAC rules."""
     rules = [
         rule
         for chart in ("koordinator", "koordinator-yarn-copilot")
@@ -86,30 +86,29 @@ def test_each_component_of_the_charts_is_reported_when_its_leader_has_ended() ->
         assert found.about.startswith("component/koord-")
 
 
-def test_findings_are_among_what_needs_a_person() -> None:
-    """For who sees everything; to others it is said that they are not shown."""
+def test_component_problems_need_every_right() -> None:
+    """Other scopes get the reason why they are not shown."""
     world = settled(*crowded())
     handle, shown = world.scheduler.handle, overview(world)
     bad = health(lease("koord-scheduler", "", 5))
 
-    told = attention(handle, shown, EVERYTHING, components=bad)
-    assert ("component/koord-scheduler", "error") in {(i.about, i.severity) for i in told.items}
+    full = attention(handle, shown, EVERYTHING, components=bad)
+    assert ("component/koord-scheduler", "error") in {(i.about, i.severity) for i in full.items}
     hidden = attention(handle, shown, ViewScope(frozenset({"blue"})), components=bad)
     assert "components" not in {item.topic for item in hidden.items}
     assert "webhooks and components" in hidden.not_looked_at
 
 
-def test_an_api_server_that_does_not_answer_or_allow_it_is_said() -> None:
-    """What was found before is not shown as if it were known still."""
+def test_error_of_the_api_server_replaces_old_findings() -> None:
 
     class Silent(MemoryCluster):
         def get(self, *_: Any, **__: Any) -> Any:
             raise ClusterError("leases: forbidden")
 
     found = ComponentHealth(Silent(VirtualClock(START_S)), NAMESPACE)
-    found.look(START_S)
+    found.check(START_S)
     world = settled(*crowded())
-    told = attention(world.scheduler.handle, overview(world), EVERYTHING, components=found)
+    result = attention(world.scheduler.handle, overview(world), EVERYTHING, components=found)
 
-    assert told.not_looked_at["webhooks and components"] == "leases: forbidden"
-    assert health().unread == f"none is installed in {NAMESPACE}"
+    assert result.not_looked_at["webhooks and components"] == "leases: forbidden"
+    assert health().unread == f"no component is installed in {NAMESPACE}"

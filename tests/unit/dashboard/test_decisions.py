@@ -1,4 +1,4 @@
-"""What was decided, as the dashboard tells it: which entries, to whom, and from where."""
+"""Scheduling decisions on the dashboard: filters, redaction and archives."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from koordinator.cli.decision_archives import FileArchive, ServerArchive
 from koordinator.cli.main import app
 from koordinator.dashboard.access import EVERYTHING, ViewScope
-from koordinator.dashboard.decisions import DecisionQuestion, decisions
+from koordinator.dashboard.decisions import DecisionQuery, decisions
 from koordinator.dashboard.redaction import PrivateNames, Redactor
 from koordinator.domain.audit import AuditedPod, AuditEntry, AuditOutcome, ScoredNode
 from koordinator.domain.audit.entry import to_lines
@@ -53,15 +53,17 @@ TRAIL = [
 ]
 
 
-def told(scope: ViewScope = EVERYTHING, asked: Mapping[str, str] | None = None) -> dict[str, Any]:
+def answered(
+    scope: ViewScope = EVERYTHING, parameters: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     names = PrivateNames({"red": frozenset({"red"})}, frozenset(), frozenset({"n1"}))
-    question = DecisionQuestion.of(asked or {})
-    return decisions(TRAIL, question, Redactor(scope, names), "somebody")
+    query = DecisionQuery.of(parameters or {})
+    return decisions(TRAIL, query, Redactor(scope, names), "a test")
 
 
-def test_the_newest_decision_comes_first() -> None:
-    """What plugins took is no decision, but counts in the summary."""
-    found = told()
+def test_newest_decision_comes_first() -> None:
+    """Plugin times are no decision and count in the summary only."""
+    found = answered()
 
     assert [one["atS"] for one in found["entries"]] == [4.0, 3.0, 2.0, 1.0]
     assert found["count"] == 4
@@ -70,7 +72,7 @@ def test_the_newest_decision_comes_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "times"),
+    ("parameters", "times"),
     [
         ({"pod": "blue/second"}, [4.0, 1.0]),
         ({"text": "N1"}, [3.0, 1.0]),
@@ -82,19 +84,19 @@ def test_the_newest_decision_comes_first() -> None:
         ({"pod": "blue/*"}, []),
     ],
 )
-def test_every_restriction_holds(asked: dict[str, str], times: list[float]) -> None:
-    assert [one["atS"] for one in told(asked=asked)["entries"]] == times
+def test_entries_match_every_parameter(parameters: dict[str, str], times: list[float]) -> None:
+    assert [one["atS"] for one in answered(parameters=parameters)["entries"]] == times
 
 
-@pytest.mark.parametrize("asked", [{"outcome": "nonsense"}, {"since": "yesterday"}])
-def test_what_can_not_be_meant_is_refused(asked: dict[str, str]) -> None:
-    with pytest.raises(InputError, match="accepted is"):
-        DecisionQuestion.of(asked)
+@pytest.mark.parametrize("parameters", [{"outcome": "nonsense"}, {"since": "yesterday"}])
+def test_invalid_parameter_is_rejected(parameters: dict[str, str]) -> None:
+    with pytest.raises(InputError, match="must be"):
+        DecisionQuery.of(parameters)
 
 
-def test_a_tenant_is_told_of_its_own_pods_only() -> None:
-    """Neither names nor nodes of others, nor the scores of a pod that it may not see."""
-    found = told(BLUE)
+def test_decisions_of_other_tenants_are_redacted() -> None:
+    """Names and nodes of others are hidden, and so are scores of a pod outside the scope."""
+    found = answered(BLUE)
 
     text = msgspec.json.encode(found).decode()
     assert "red" not in text.replace("preempted", "").replace("rejected", "")
@@ -105,46 +107,44 @@ def test_a_tenant_is_told_of_its_own_pods_only() -> None:
 
 
 @pytest.mark.parametrize(
-    "asked", [{"pod": "red/first"}, {"text": "red"}, {"text": "n1"}, {"text": "urgent"}]
+    "parameters", [{"pod": "red/first"}, {"text": "red"}, {"text": "n1"}, {"text": "urgent"}]
 )
-def test_no_question_finds_what_may_not_be_seen(asked: dict[str, str]) -> None:
-    """Otherwise whoever asks would learn that it is there."""
-    assert told(BLUE, asked)["entries"] == []
+def test_query_cannot_detect_redacted_content(parameters: dict[str, str]) -> None:
+    assert answered(BLUE, parameters)["entries"] == []
 
 
-def test_a_dashboard_tells_what_its_own_scheduler_decides() -> None:
-    """Manifests are scheduled here: who got which node, what came next, and who got none."""
+def test_dashboard_shows_decisions_of_its_own_scheduler() -> None:
+    """Manifests are scheduled here: the answer has nodes, runners-up and pods without a node."""
     objects = [node("a", cpu=8), node("b", cpu=4), pod("p", cpu=3), pod("large", cpu=99)]
     with served(manifests(objects)) as found:
-        answer = found.get("/api/decisions").json
+        reply = found.get("/api/decisions").json
         one = found.get("/api/decisions?pod=default/p").json
         wrong = found.get("/api/decisions?since=x")
 
-    assert answer["isKept"]
-    assert answer["summary"]["pods"] == {"bound": 1, "unschedulable": 1}
+    assert reply["isKept"]
+    assert reply["summary"]["pods"] == {"bound": 1, "unschedulable": 1}
     (entry,) = one["entries"]
     assert {each["node"] for each in entry["best"]} == {"a", "b"}
     assert entry["pods"][0][1] == entry["best"][0]["node"]
     assert wrong.status == 400
 
 
-def test_pods_are_found_by_a_part_of_their_names() -> None:
-    """Those with a node, too, with that node."""
+def test_find_returns_placed_pods_by_part_of_their_name() -> None:
     with served(manifests(crowded())) as found:
-        answer = found.get("/api/find?text=UNS-").json
-        assert answer["pods"] == [
+        reply = found.get("/api/find?text=UNS-").json
+        assert reply["pods"] == [
             {"pod": "blue/runs-a", "node": "a"},
             {"pod": "blue/runs-b", "node": "b"},
         ]
-        assert found.get("/api/find?text=nobody").json == {"pods": [], "count": 0}
+        assert found.get("/api/find?text=missing").json == {"pods": [], "count": 0}
         assert found.get("/api/find").status == 400
 
 
 # -- archives --------------------------------------------------------------------------------
 
 
-def test_of_rotated_files_no_more_are_read_than_needed(tmp_path: Path) -> None:
-    """The oldest one is not even looked at."""
+def test_only_needed_rotated_files_are_read(tmp_path: Path) -> None:
+    """The oldest file is not opened."""
     (tmp_path / "audit.jsonl.2").write_bytes(b"nonsense\n")
     (tmp_path / "audit.jsonl.1").write_bytes(to_lines([bound(1.0, "a/x"), bound(2.0, "a/y")]))
     (tmp_path / "audit.jsonl").write_bytes(to_lines([bound(3.0, "a/z")]))
@@ -152,8 +152,7 @@ def test_of_rotated_files_no_more_are_read_than_needed(tmp_path: Path) -> None:
     assert [one.at_s for one in FileArchive([tmp_path]).newest(2)] == [2.0, 3.0]
 
 
-def test_folders_of_several_replicas_are_put_together(tmp_path: Path) -> None:
-    """In the order of time, whoever led."""
+def test_folders_of_several_replicas_are_merged_by_time(tmp_path: Path) -> None:
     for name, times in (("one", (1.0, 4.0)), ("two", (2.0, 3.0))):
         (tmp_path / name).mkdir()
         lines = to_lines([bound(at, "a/x") for at in times])
@@ -163,14 +162,14 @@ def test_folders_of_several_replicas_are_put_together(tmp_path: Path) -> None:
     assert [one.at_s for one in found] == [1.0, 2.0, 3.0, 4.0]
 
 
-def test_a_running_scheduler_is_asked_for_what_is_new_only() -> None:
-    """What it has forgotten meanwhile, as after a restart, is still known."""
+def test_server_archive_requests_new_entries_only() -> None:
+    """Entries that the scheduler has dropped, as after a restart, stay in the archive."""
     trail = [bound(1.0, "a/x"), bound(100.0, "a/y")]
-    asked: list[dict[str, str]] = []
+    requests: list[dict[str, str]] = []
 
     def ask(path: str, parameters: dict[str, str]) -> bytes:
         assert path == "/apis/v1/audit"
-        asked.append(parameters)
+        requests.append(parameters)
         since = float(parameters["since"])
         found = [entry for entry in trail if entry.at_s >= since]
         return msgspec.json.encode({"entries": found[-int(parameters["limit"]) :]})
@@ -179,7 +178,7 @@ def test_a_running_scheduler_is_asked_for_what_is_new_only() -> None:
     assert [one.at_s for one in archive.newest(10)] == [1.0, 100.0]
     trail[:] = [bound(99.5, "a/late"), bound(101.0, "b/z")]
     assert [one.at_s for one in archive.newest(10)] == [1.0, 99.5, 101.0]
-    assert [float(one["since"]) for one in asked] == [0.0, 90.0]
+    assert [float(one["since"]) for one in requests] == [0.0, 90.0]
     assert [one.at_s for one in archive.newest(2)] == [99.5, 101.0]
 
 
@@ -192,15 +191,14 @@ def test_a_running_scheduler_is_asked_for_what_is_new_only() -> None:
         (["-f", "examples/move.yaml", "--audit", "nowhere"], "nowhere: can't be read"),
     ],
 )
-def test_what_can_not_be_told_is_refused(flags: list[str], found: str) -> None:
-    """Before anything is served."""
+def test_invalid_audit_flags_are_rejected(flags: list[str], found: str) -> None:
+    """The command fails before it serves anything."""
     done = CliRunner().invoke(app, ["dashboard", *flags, "--no-browser", "--listen", "127.0.0.1:0"])
     assert done.exit_code != 0
     assert found in f"{done.exception}"
 
 
-def test_a_scheduler_that_runs_answers_what_it_is_asked() -> None:
-    """The archive's parameters are those of its page, and its entries those that it decided."""
+def test_server_archive_reads_the_audit_page_of_a_scheduler() -> None:
     audit = Audit()
     world = Embedded(STOCK, now_s=START_S, audit=audit)
     world.load([node("a", cpu=8), pod("p", cpu=3), pod("large", cpu=99)])

@@ -1,4 +1,4 @@
-"""Readers, names and amounts that mean no good: time and memory stay bounded, others don't wait."""
+"""Hostile readers, names and amounts: time and memory stay bounded; no reader delays another."""
 
 import asyncio
 import itertools
@@ -24,17 +24,17 @@ from tests.worlds import configuration, made, node, pod
 
 from koordinator.dashboard.access import ViewScope
 from koordinator.dashboard.broadcast import (
-    MOST_READERS,
-    MOST_READERS_OF_ONE,
+    MAX_READERS,
+    MAX_READERS_PER_USER,
     Broadcast,
     OverviewReader,
 )
-from koordinator.dashboard.feed import ANSWERS_TAKE_S, REST_OF_RUNS, Feed
-from koordinator.dashboard.frames import MOST_CAUSES, SCOPES_AT_ONCE
+from koordinator.dashboard.feed import ANSWER_SLICE_S, RUN_SHARE, Feed
+from koordinator.dashboard.frames import MAX_CAUSES, SCOPES_PER_FRAME
 from koordinator.dashboard.overview import OverviewBuilder
 from koordinator.dashboard.sources import Pause, SourcePhase, SourceStatus
 from koordinator.dashboard.sources.manifests import ManifestSource
-from koordinator.dashboard.timeline import MOST_COUNTED, OTHERS, Timeline
+from koordinator.dashboard.timeline import MAX_SAMPLE_CAUSES, OTHERS, Timeline
 from koordinator.dashboard.waiting_pods import SLICE
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import InputError
@@ -45,16 +45,16 @@ QUOTAS = configuration(plugins={"multiPoint": {"enabled": [{"name": "ElasticQuot
 
 
 def stuck(count: int, **given: Any) -> list[Any]:
-    """Return pods that wait, each for a reason of its own."""
-    told = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    """Return pending pods, each with a reason of its own."""
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
     return [
         made(
             "Pod",
             f"w{number}",
             "v1",
             metadata={"namespace": f"team-{number % 100}"},
-            spec={"schedulerName": "somebody-else", "containers": []},
-            status={"conditions": [{**told, "message": f"waits for gang g{number}"}]},
+            spec={"schedulerName": "foreign", "containers": []},
+            status={"conditions": [{**condition, "message": f"waits for gang g{number}"}]},
             **given,
         )
         for number in range(count)
@@ -64,16 +64,16 @@ def stuck(count: int, **given: Any) -> list[Any]:
 # -- readers ---------------------------------------------------------------------------------
 
 
-def test_nobody_opens_more_streams_than_others_need() -> None:
-    """One person in so many tabs, and all together fewer than there are connections."""
+def test_number_of_streams_is_bounded_per_user_and_in_total() -> None:
+    """All streams together leave connections free for queries."""
 
     async def run() -> None:
         broadcast = Broadcast({})
         scope = ViewScope(frozenset({"blue"}))
-        greedy = [broadcast.open(scope, "greedy") for _ in range(MOST_READERS_OF_ONE + 1)]
+        greedy = [broadcast.open(scope, "greedy") for _ in range(MAX_READERS_PER_USER + 1)]
         assert greedy[-1] is None
-        others = [broadcast.open(scope, f"user-{n}") for n in range(MOST_READERS)]
-        assert broadcast.readers == MOST_READERS
+        others = [broadcast.open(scope, f"user-{n}") for n in range(MAX_READERS)]
+        assert broadcast.readers == MAX_READERS
         assert others[-1] is None
         assert greedy[0] is not None
         broadcast.close(scope, greedy[0])
@@ -82,8 +82,8 @@ def test_nobody_opens_more_streams_than_others_need() -> None:
     asyncio.run(run())
 
 
-def test_readers_that_never_read_hold_nothing() -> None:
-    """What waits for them is dropped, and the whole is made once one of them reads."""
+def test_readers_that_never_read_keep_no_frames() -> None:
+    """Their queue is dropped, and a later read returns a full frame."""
 
     async def run() -> None:
         broadcast = Broadcast({})
@@ -91,17 +91,17 @@ def test_readers_that_never_read_hold_nothing() -> None:
         for _ in range(100):
             broadcast.publish(base, {})
             await asyncio.sleep(0)
-        held = sum(len(frame) for one in readers if one is not None for frame in one.waiting)
+        queued = sum(len(frame) for one in readers if one is not None for frame in one.queued)
         first = await readers[0].next(5.0) if readers[0] is not None else None
         assert first is not None
-        assert held < 50 * len(first)
+        assert queued < 50 * len(first)
 
     base = overview(settled(*crowded()))
     asyncio.run(run())
 
 
-def test_fifty_tenants_are_looked_through_in_turn() -> None:
-    """A frame looks for the pods of some of them, and after some frames each has seen its own."""
+def test_pods_of_fifty_tenants_are_updated_in_turn() -> None:
+    """A frame updates the pods of some tenants, and after some frames all are updated."""
 
     async def run() -> None:
         broadcast = Broadcast({})
@@ -110,12 +110,12 @@ def test_fifty_tenants_are_looked_through_in_turn() -> None:
         broadcast.publish(before, {})
         await _next(readers)
         seen: set[int] = set()
-        for _ in range(50 // SCOPES_AT_ONCE + 1):
+        for _ in range(50 // SCOPES_PER_FRAME + 1):
             broadcast.publish(after, {})
             frames = await _next(readers)
-            late = {n for n, frame in enumerate(frames) if '/new"' in frame}
-            assert len(late) <= SCOPES_AT_ONCE
-            seen |= late
+            updated = {n for n, frame in enumerate(frames) if '/new"' in frame}
+            assert len(updated) <= SCOPES_PER_FRAME
+            seen |= updated
         assert len(seen) == 50
 
     async def _next(readers: list[OverviewReader | None]) -> list[str]:
@@ -130,13 +130,13 @@ def test_fifty_tenants_are_looked_through_in_turn() -> None:
 
 @pytest.fixture
 def browser() -> Iterator[Browser]:
-    """Show two nodes and pods that wait."""
+    """Show two full nodes and pending pods."""
     with served(manifests(crowded())) as found:
         yield found
 
 
-def test_a_thousand_connections_leave_room_for_others(browser: Browser) -> None:
-    """Those that say nothing are ended first, and whoever asks is answered."""
+def test_silent_connections_leave_room_for_others(browser: Browser) -> None:
+    """Silent connections are closed first."""
     silent = [socket.create_connection(("127.0.0.1", browser.port)) for _ in range(300)]
     try:
         for half in silent[::3]:
@@ -160,8 +160,7 @@ def test_a_thousand_connections_leave_room_for_others(browser: Browser) -> None:
         "/api/pod?name=%00%0d%0a%ff",
     ],
 )
-def test_huge_and_strange_queries_are_answered(browser: Browser, path: str) -> None:
-    """With what there is, which is nothing."""
+def test_huge_and_malformed_queries_are_answered(browser: Browser, path: str) -> None:
     assert browser.get(path).status in {200, 400, 404}
     assert browser.get("/api/pod?name=" + "z" * 9000).status == 414
 
@@ -169,8 +168,8 @@ def test_huge_and_strange_queries_are_answered(browser: Browser, path: str) -> N
 # -- names and amounts -----------------------------------------------------------------------
 
 
-def test_very_many_causes_are_named_up_to_a_bound() -> None:
-    """In a frame and over time; the others are counted."""
+def test_number_of_named_causes_is_bounded() -> None:
+    """Frames and the timeline count the other causes together."""
 
     async def run() -> None:
         broadcast = Broadcast({})
@@ -178,7 +177,7 @@ def test_very_many_causes_are_named_up_to_a_bound() -> None:
         assert reader is not None
         broadcast.publish(base, {})
         frame = json.loads((await reader.next(5.0) or b"").removeprefix(b"data: "))
-        assert len(frame["waiting"]) == MOST_CAUSES
+        assert len(frame["waiting"]) == MAX_CAUSES
         assert frame["totals"]["waiting"] == frame["totals"]["causes"] == 500
 
     base = overview(settled(node("a", cpu=1), *stuck(500)))
@@ -186,13 +185,13 @@ def test_very_many_causes_are_named_up_to_a_bound() -> None:
     timeline = Timeline()
     timeline.add(base)
     (sample,) = timeline._samples
-    assert len(sample.waiting) == MOST_COUNTED + 1
-    assert sample.waiting[OTHERS] == 500 - MOST_COUNTED
+    assert len(sample.waiting) == MAX_SAMPLE_CAUSES + 1
+    assert sample.waiting[OTHERS] == 500 - MAX_SAMPLE_CAUSES
     assert sum(counts[0] for counts in timeline.as_data()["causes"].values()) == 500
 
 
-def test_pods_that_wait_by_the_thousand_are_looked_at_slice_by_slice() -> None:
-    """One that comes is seen after so many overviews as there are slices."""
+def test_thousands_of_pending_pods_are_examined_in_slices() -> None:
+    """A new pod appears after as many overviews as there are slices."""
     world = settled(node("a", cpu=1), *stuck(3 * SLICE))
     builder = OverviewBuilder(world.scheduler.handle)
     first = builder.build(NOW).waiting
@@ -204,16 +203,15 @@ def test_pods_that_wait_by_the_thousand_are_looked_at_slice_by_slice() -> None:
     counts = [len(builder.build(NOW).waiting) for _ in range(8)]
     assert counts == sorted(counts)
     assert counts[-1] == 3 * SLICE + 1
-    assert len(builder.build(replaced_speed(NOW)).waiting) == 3 * SLICE + 1
+    assert len(builder.build(of_run(NOW)).waiting) == 3 * SLICE + 1
 
 
-def replaced_speed(status: SourceStatus) -> SourceStatus:
-    """Return the status of a run, whose timeline wants all of them."""
+def of_run(status: SourceStatus) -> SourceStatus:
+    """Return the status of a run, whose overviews examine all pods."""
     return SourceStatus(phase=status.phase, now_s=status.now_s, speed=60.0)
 
 
-def test_a_quota_tree_200_deep_is_told() -> None:
-    """To whoever sees all of it, and to whoever sees one quota."""
+def test_quota_tree_of_depth_200_is_served() -> None:
     objects: list[Any] = [node("n", cpu=10)]
     for depth in range(200):
         labels = {"quota.scheduling.koordinator.sh/is-parent": str(depth < 199).lower()}
@@ -229,8 +227,7 @@ def test_a_quota_tree_200_deep_is_told() -> None:
         assert reply.text.count('"name":"q') == 200
 
 
-def test_names_as_long_as_names_can_be() -> None:
-    """253 characters, and texts that turn the direction of reading."""
+def test_longest_names_and_bidirectional_texts_are_served() -> None:
     long = "n" * 253
     strange = "\u202egnp.exe \U0001f434 <script>alert(1)</script>"
     objects = [
@@ -251,11 +248,11 @@ def test_names_as_long_as_names_can_be() -> None:
 
 @dataclass
 class BusySource(ManifestSource):
-    """A run that always has something to do; each step takes a tenth of a second."""
+    """Run that always has work; each step takes a tenth of a second."""
 
     clock: VirtualClock = field(default_factory=VirtualClock)
     steps: int = 0
-    asked: threading.Event = field(default_factory=threading.Event)
+    started: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
         super().__init__("busy", crowded, lambda: 1, STOCK, self.clock.now_s)
@@ -263,71 +260,71 @@ class BusySource(ManifestSource):
 
     @property
     def status(self) -> SourceStatus:
-        """That of a run."""
+        """Status of a run."""
         return SourceStatus(phase=SourcePhase.LIVE, now_s=self.clock.now_s(), speed=1.0)
 
     def follow(self, pause: Pause) -> None:
-        """Make steps once somebody asks."""
-        self.asked.wait(30)
+        """Make steps after the test has queued its queries."""
+        self.started.wait(30)
         while pause(0.0):
             self.steps += 1
             self.clock.advance_to(self.clock.now_s() + 0.1)
 
 
-def test_questions_leave_a_run_most_of_its_time() -> None:
-    """However many there are, and however long each takes: the run goes on between them."""
+def test_queries_leave_a_run_its_share_of_the_time() -> None:
+    """The run continues between queries, whatever their number and duration."""
     source = BusySource()
     feed = Feed(source, source.clock)
     answered_at: list[int] = []
 
     def slow(_: object) -> None:
         answered_at.append(source.steps)
-        source.clock.advance_to(source.clock.now_s() + 2 * ANSWERS_TAKE_S)
+        source.clock.advance_to(source.clock.now_s() + 2 * ANSWER_SLICE_S)
 
-    askers = [threading.Thread(target=feed.ask, args=(slow,)) for _ in range(20)]
+    askers = [threading.Thread(target=feed.query, args=(slow,)) for _ in range(20)]
     for asker in askers:
         asker.start()
     while feed._inquiries._waiting.qsize() < 20:
         pass
     feed.start()
-    source.asked.set()
+    source.started.set()
     for asker in askers:
         asker.join(30)
     feed.stop()
 
     assert len(answered_at) == 20
     between = [after - before for before, after in itertools.pairwise(answered_at)]
-    assert min(between) >= 2 * REST_OF_RUNS - 1
+    assert min(between) >= 2 * RUN_SHARE - 1
 
 
 class BrittleSource(ManifestSource):
-    """It breaks the first time that it is followed."""
+    """Source that fails when it is followed the first time."""
 
     follows = 0
 
     def follow(self, pause: Pause) -> None:
-        """Break, and the next time don't."""
+        """Fail at the first call."""
         self.follows += 1
         if self.follows == 1:
             self.load()
-            raise error_of_its_own
+            raise source_error
         super().follow(pause)
 
 
-error_of_its_own: Exception = InputError("nonsense")
+source_error: Exception = InputError("nonsense")
 
 
 @pytest.mark.parametrize("error", [InputError("nonsense"), KeyError("nonsense")])
-def test_a_source_that_breaks_is_told_and_followed_again(
+def test_failed_source_is_reported_and_followed_again(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The page says why what it shows is old; questions are answered meanwhile."""
-    monkeypatch.setitem(globals(), "error_of_its_own", error)
-    monkeypatch.setattr("koordinator.dashboard.feed.FOLLOW_AGAIN_S", 0.0)
+    """The status has the error; queries are answered meanwhile."""
+    monkeypatch.setitem(globals(), "source_error", error)
+    monkeypatch.setattr("koordinator.dashboard.feed.RETRY_S", 0.0)
     source = BrittleSource("brittle", crowded, lambda: 1, STOCK, lambda: 2e9)
     with followed(source) as feed:
         seen = set()
         while source.follows < 2 or feed.status().phase is not SourcePhase.LIVE:
             seen.add(feed.status().problem)
-            assert feed.ask(lambda handle: len(handle.state.nodes.rows)) == 2
+            assert feed.query(lambda handle: len(handle.state.nodes.rows)) == 2
     assert any("nonsense" in problem for problem in seen)

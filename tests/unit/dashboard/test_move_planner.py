@@ -1,4 +1,4 @@
-"""What would move now, as the dashboard tells it: by which policy, to whom, and nothing written."""
+"""Descheduler plans on the dashboard."""
 
 import json
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ SCHEDULER = read_configuration("koordinator")
 
 
 def hot() -> list[KubeObject]:
-    """Return a node that is hot, a cool one, and a pod that may go from one to the other."""
+    """Return a hot node, a cool one, and a pod that may move between them."""
     return [
         node("n1", 10),
         node("n2", 10),
@@ -35,7 +35,7 @@ def hot() -> list[KubeObject]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with served(manifests(hot(), SCHEDULER), policy_of_moves=POLICY) as found:
+    with served(manifests(hot(), SCHEDULER), move_policy=POLICY) as found:
         yield found
 
 
@@ -44,8 +44,7 @@ def section(page: Any, title: str) -> Any:
     return found
 
 
-def test_a_plan_says_what_moves_where_and_why(browser: Browser) -> None:
-    """As koord descheduler plan does; the cluster stays as it is."""
+def test_plan_lists_moves_and_changes_nothing(browser: Browser) -> None:
     begun = browser.get("/api/policy").json
     assert begun == {"policy": POLICY, "origin": "a test"}
 
@@ -58,8 +57,7 @@ def test_a_plan_says_what_moves_where_and_why(browser: Browser) -> None:
     ]
 
 
-def test_by_the_example_nothing_moves_here(browser: Browser) -> None:
-    """It is a policy that can be meant, whatever the cluster."""
+def test_sample_policy_is_valid(browser: Browser) -> None:
     page = browser.post("/api/plan", {"policy": example_policy(SCHEDULER)}).json
     assert section(page, "Moves")["text"] == "Nothing moves."
 
@@ -74,14 +72,14 @@ def test_by_the_example_nothing_moves_here(browser: Browser) -> None:
         {"x": ""},
     ],
 )
-def test_what_can_not_be_meant_is_refused_with_a_sentence(browser: Browser, body: object) -> None:
+def test_invalid_policy_is_rejected_with_a_message(browser: Browser, body: object) -> None:
     reply = browser.post("/api/plan", body)
     assert reply.status == 400
     assert reply.json["message"]
 
 
-def test_only_who_sees_everything_is_told_what_would_move() -> None:
-    """A plan names pods and nodes of everybody."""
+def test_plan_needs_every_right() -> None:
+    """A plan names pods and nodes of all tenants."""
     with served(manifests(hot(), SCHEDULER), ReviewedAccess(Rights(), SystemClock())) as found:
         tenant, admin = "blue-token", "admin-token"
         assert found.post("/api/plan", {"policy": POLICY}, tenant).status == 403
@@ -89,8 +87,8 @@ def test_only_who_sees_everything_is_told_what_would_move() -> None:
         assert found.post("/api/plan", {"policy": POLICY}, admin).status == 200
 
 
-def test_what_of_a_cluster_can_not_be_read_is_told() -> None:
-    """The plan is made without it."""
+def test_unreadable_kinds_are_listed_in_the_plan() -> None:
+    """The plan is computed without them."""
 
     def read(kind: type[KubeObject]) -> list[KubeObject]:
         if kind is UNFOLLOWED[0]:
@@ -99,4 +97,6 @@ def test_what_of_a_cluster_can_not_be_read_is_told() -> None:
 
     planner = MovePlanner(POLICY, "a test", lambda _: (), lambda _: (), read)
     page = planner.plan(hot(), POLICY, SCHEDULER, 0.0)
-    assert page.facts[-1] == "without objects of kind PriorityClass, which can't be read: forbidden"
+    assert (
+        page.facts[-1] == "ignored objects of kind PriorityClass, which cannot be read: forbidden"
+    )

@@ -1,4 +1,4 @@
-"""A page of results as a file that loads nothing."""
+"""Self-contained HTML file of a result page."""
 
 import base64
 import hashlib
@@ -16,8 +16,8 @@ def page(text: str = "t") -> ResultPage:
     return ResultPage(title=text, facts=(text,), sections=(PageSection(title=text, marks=marks),))
 
 
-def test_only_what_is_in_the_file_runs() -> None:
-    """The policy names the script and the style by their digests; nothing else is let in."""
+def test_policy_permits_only_the_bundle() -> None:
+    """The policy names the script and the style by their digests."""
     html = offline_page(page())
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', html)
     assert policy is not None
@@ -32,8 +32,7 @@ def test_only_what_is_in_the_file_runs() -> None:
         assert f"{kind}-src &#x27;sha256-{digest}&#x27;" in policy[1]
 
 
-def test_names_can_not_leave_their_strings() -> None:
-    """What ends a script or begins a comment is data as anything else, and stays whole."""
+def test_hostile_text_stays_inside_json_strings() -> None:
     html = offline_page(page(NASTY))
 
     assert "<script>alert" not in html

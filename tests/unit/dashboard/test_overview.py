@@ -1,4 +1,4 @@
-"""The first look at a cluster: nodes as columns, who waits and for what."""
+"""Overview of a cluster: nodes as columns, pending pods by cause."""
 
 import json
 from contextlib import suppress
@@ -27,8 +27,7 @@ def column(found: ClusterOverview, name: str) -> list[int]:
     return [int(value) for value in found.nodes.values[:, COLUMNS.index(name)]]
 
 
-def test_nodes_are_in_the_order_of_their_names_with_their_shares() -> None:
-    """Shares are in thousandths of what pods may use."""
+def test_nodes_are_sorted_by_name_with_shares_in_thousandths() -> None:
     found = overview(settled(node("b", cpu=4), node("a", cpu=8), pod("p", cpu=2, on="a")))
 
     assert [one.name for one in found.nodes.facts] == ["a", "b"]
@@ -38,8 +37,8 @@ def test_nodes_are_in_the_order_of_their_names_with_their_shares() -> None:
     assert found.totals.cpu == (2000, 12000)
 
 
-def test_gpus_in_part_taken_are_holes_and_only_untouched_ones_are_free() -> None:
-    """Of four GPUs one is whole taken, one half: half of one is a hole, two are free."""
+def test_partially_used_gpus_are_holes_and_unused_ones_free() -> None:
+    """Of four GPUs one is used, one half used: half of one is a hole, two are free."""
     world = settled(
         *gpu_node("g", 4),
         gpu_pod("whole", "g", minors=[0], gpu_core=100, gpu_memory_ratio=100),
@@ -53,8 +52,8 @@ def test_gpus_in_part_taken_are_holes_and_only_untouched_ones_are_free() -> None
     assert found.nodes.facts[0].gpus == 4
 
 
-def test_the_worst_that_is_known_of_a_node_is_its_state() -> None:
-    """A node that is not ready is worse than one with a broken device or one that is cordoned."""
+def test_worst_condition_is_the_state_of_a_node() -> None:
+    """Not ready is worse than an unhealthy device, which is worse than cordoned."""
     shut = node("down", unschedulable=True)
     down = replace(
         shut, status=replace(shut.status, conditions=(Condition(type="Ready", status="False"),))
@@ -71,15 +70,13 @@ def test_the_worst_that_is_known_of_a_node_is_its_state() -> None:
     }
 
 
-def test_measured_load_is_known_of_nodes_that_report_it() -> None:
-    """Load is what a NodeMetric says, in thousandths of the node's CPU."""
+def test_load_comes_from_the_node_metric() -> None:
     found = overview(settled(node("a", cpu=8), node("b", cpu=8), metric("a", cpu="2")))
 
     assert column(found, "load") == [250, UNKNOWN]
 
 
-def test_pods_that_wait_for_the_same_are_together_and_the_longest_come_first() -> None:
-    """The cause is told in words, with how many wait for it."""
+def test_pending_pods_are_grouped_by_cause_longest_waiting_first() -> None:
     (cause,) = by_cause(overview(settled(*crowded())).waiting, {})
 
     assert cause.cause == "too little cpu is free"
@@ -88,16 +85,14 @@ def test_pods_that_wait_for_the_same_are_together_and_the_longest_come_first() -
     assert [one.pod for one in cause.named][:2] == ["blue/waits-0", "blue/waits-1"]
 
 
-def test_a_pod_for_no_profile_is_shown_too() -> None:
-    """Nobody schedules it, which is a cause as well."""
+def test_pod_without_profile_has_its_scheduler_name_as_cause() -> None:
     found = overview(settled(node("a"), pod("lost", schedulerName=HOSTILE)))
 
     assert HOSTILE in found.waiting[0].cause
     assert found.waiting[0].position == 0
 
 
-def test_the_timeline_has_a_bound_and_time_may_go_back() -> None:
-    """Samples are thinned out; a source that goes back begins anew from there."""
+def test_timeline_is_bounded_and_cut_by_an_earlier_time() -> None:
     base = overview(settled(*crowded()))
     timeline = Timeline(most=10)
     for second in range(1000):
@@ -113,8 +108,8 @@ def test_the_timeline_has_a_bound_and_time_may_go_back() -> None:
     assert set(data["causes"]) == {"too little cpu is free"}
 
 
-def test_causes_that_differ_by_names_and_numbers_are_one_curve() -> None:
-    """Otherwise the legend would have one for each gang; a cause of its own keeps its words."""
+def test_causes_that_differ_in_names_and_numbers_are_one_curve() -> None:
+    """A cause without similar ones keeps its words."""
     base = overview(settled(*crowded()))
     first = base.waiting[0]
     causes = [f"its gang red/job-{n} starts with 4 members, and there are {n}" for n in range(3)]
@@ -130,8 +125,7 @@ def test_causes_that_differ_by_names_and_numbers_are_one_curve() -> None:
     }
 
 
-def test_members_of_a_gang_wait_for_what_keeps_the_one_that_was_tried() -> None:
-    """Also where nobody but this gang waits."""
+def test_gang_members_have_the_cause_of_the_tried_member() -> None:
     base = overview(settled(*crowded())).waiting[0]
     tried = replace(base, gang="red/ring", attempts=1, cause="too little cpu is free")
     others = [
@@ -142,18 +136,17 @@ def test_members_of_a_gang_wait_for_what_keeps_the_one_that_was_tried() -> None:
     assert list(found.by_cause) == ["too little cpu is free"]
 
 
-def test_how_near_the_network_comes_is_no_cause_of_its_own() -> None:
-    """Gangs that wait for the same wait together, however much room the best part has."""
+def test_room_in_the_network_does_not_split_causes() -> None:
     tried = "no candidate topology nodes can accommodate job, it has; best was {} with room for {}"
-    told = {
+    causes = {
         waiting_cause(tried.format(where, many))
         for where, many in (("Spine/s0", "7 of 12"), ("Spine/s1", "0 of 4"))
     }
-    assert told == {"no part of the network has room for its gang"}
+    assert causes == {"no part of the network has room for its gang"}
 
 
-def test_gpus_that_are_linked_are_those_of_a_free_partition() -> None:
-    """A partition of which one is taken does not count; without partitions nobody knows."""
+def test_linked_gpus_are_the_largest_free_partition() -> None:
+    """A partition with a used GPU does not count; without partitions the number is unknown."""
     report = device("a", gpus=4)
     table = {
         "4": [{"minors": [0, 1, 2, 3], "allocationScore": 1}],
@@ -169,15 +162,15 @@ def test_gpus_that_are_linked_are_those_of_a_free_partition() -> None:
 
 
 STEPS = st.lists(
-    st.tuples(st.sampled_from(("add", "end", "node", "gone", "wait")), st.integers(0, 5)),
+    st.tuples(st.sampled_from(("add", "end", "node", "remove", "wait")), st.integers(0, 5)),
     max_size=8,
 )
 
 
 @settings(max_examples=25)
 @given(STEPS)
-def test_what_is_remembered_is_what_would_be_told_anew(steps: list[tuple[str, int]]) -> None:
-    """Whatever happens between two overviews, the second is that of somebody who comes then."""
+def test_cached_overview_equals_a_fresh_one(steps: list[tuple[str, int]]) -> None:
+    """The property holds after any sequence of events."""
     world = embedded(node("n0", cpu=4), *(pod(f"p{n}", cpu=3) for n in range(3)))
     handle = world.scheduler.handle
     builder = OverviewBuilder(handle)
@@ -191,11 +184,11 @@ def test_what_is_remembered_is_what_would_be_told_anew(steps: list[tuple[str, in
                 world.cluster.delete(Pod, f"p{n}", "default", grace_period_s=0)
             elif what == "node":
                 world.load([node(f"n{n}", cpu=2)])
-            elif what == "gone":
+            elif what == "remove":
                 world.cluster.delete(Node, f"n{n}")
             else:
                 world.clock.advance_to(world.clock.now_s() + 60 * n)
         world.scheduler.step()
-        anew, told = OverviewBuilder(handle).build(NOW), builder.build(NOW)
-        assert list(told.waiting) == list(anew.waiting)
-        assert told.nodes.values.tolist() == anew.nodes.values.tolist()
+        fresh, cached = OverviewBuilder(handle).build(NOW), builder.build(NOW)
+        assert list(cached.waiting) == list(fresh.waiting)
+        assert cached.nodes.values.tolist() == fresh.nodes.values.tolist()

@@ -1,4 +1,4 @@
-"""What a reader who sees one namespace is told of others: nothing, in whatever sentence."""
+"""Redaction: a reader of one namespace gets no names of others in any message."""
 
 import json
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from koordinator.dashboard.frames import FrameEncoder
 from koordinator.dashboard.node_details import node_details
 from koordinator.dashboard.overview import OverviewBuilder
 from koordinator.dashboard.queries import explanation, gang_report, quota_report, waiting_pods
-from koordinator.dashboard.redaction import SOMEBODY, PrivateNames, Redactor
+from koordinator.dashboard.redaction import REDACTED, PrivateNames, Redactor
 from koordinator.dashboard.sources import SourcePhase, SourceStatus
 from koordinator.simulator.embedded import STOCK, Embedded
 
@@ -37,14 +37,14 @@ PROFILE = configuration(
 
 
 def answers(world: Embedded, scope: ViewScope, pods: Sequence[str]) -> str:
-    """Return all that a page can ask, as it is sent."""
+    """Return all answers for a scope, as they are sent."""
     handle = world.scheduler.handle
     overview = OverviewBuilder(handle).build(NOW)
     redactor = Redactor.of(handle.state, scope)
     encoder = FrameEncoder(scope, {})
     published, frame = encoder.next(overview, {}, redactor.names)
     causes = {one.cause for one in published.waiting}
-    told: list[Any] = [
+    sent: list[Any] = [
         frame.decode(),
         [[one.pod for one in waiting_pods(overview, redactor, cause)] for cause in causes],
         [explanation(handle, name, scope) for name in pods],
@@ -53,8 +53,8 @@ def answers(world: Embedded, scope: ViewScope, pods: Sequence[str]) -> str:
         [item.text for item in attention(handle, overview, scope).items],
     ]
     if scope.sees_nodes:
-        told.append([node_details(handle, name, scope) for name in handle.state.nodes.rows])
-    return json.dumps(told, default=str)
+        sent.append([node_details(handle, name, scope) for name in handle.state.nodes.rows])
+    return json.dumps(sent, default=str)
 
 
 def quota(name: str, namespace: str, low: int, high: int, **labels: str) -> KubeObject:
@@ -64,8 +64,8 @@ def quota(name: str, namespace: str, low: int, high: int, **labels: str) -> Kube
     return made("ElasticQuota", name, group, metadata=meta, spec=amounts)
 
 
-def test_a_gang_that_waits_for_a_gang_of_somebody_else_does_not_say_whose() -> None:
-    """Gangs of one group start together: what lacks is told, whom it belongs to is not."""
+def test_foreign_gang_of_a_gang_group_is_redacted() -> None:
+    """The shortage is shown without the foreign gang's name."""
     groups = json.dumps(["own/mine", "zebra-ns/zebra-gang"])
     both = {"gang.scheduling.koordinator.sh/groups": groups}
     world = settled(
@@ -84,16 +84,15 @@ def test_a_gang_that_waits_for_a_gang_of_somebody_else_does_not_say_whose() -> N
         pod("zebra-0", cpu=1, namespace="zebra-ns", labels={GANG: "zebra-gang"}),
         config=PROFILE,
     )
-    whole = answers(world, ViewScope(), ["own/m0", "own/m1"])
-    assert MARK in whole
+    assert MARK in answers(world, ViewScope(), ["own/m0", "own/m1"])
     for scope in (OWN, BLIND):
-        told = answers(world, scope, ["own/m0", "own/m1"])
-        assert MARK not in told
-        assert "own/m0" in told
+        sent = answers(world, scope, ["own/m0", "own/m1"])
+        assert MARK not in sent
+        assert "own/m0" in sent
 
 
-def test_a_quota_of_somebody_else_has_no_name() -> None:
-    """Neither as parent whose limit is reached, nor as the one that has lent."""
+def test_names_of_foreign_quotas_are_redacted() -> None:
+    """Parents whose limit is reached and lenders are covered."""
     parent = {"quota.scheduling.koordinator.sh/is-parent": "true"}
     child = {"quota.scheduling.koordinator.sh/parent": "zebra-all"}
     world = settled(
@@ -105,13 +104,13 @@ def test_a_quota_of_somebody_else_has_no_name() -> None:
         pod("waits", cpu=9, namespace="own", labels={QUOTA: "mine"}),
         config=PROFILE,
     )
-    told = answers(world, OWN, ["own/waits"])
-    assert MARK not in told
-    assert "quota" in told
+    sent = answers(world, OWN, ["own/waits"])
+    assert MARK not in sent
+    assert "quota" in sent
 
 
-def test_who_stands_in_the_way_is_not_told() -> None:
-    """Neither on the node, nor before it in the queue, nor who would have to go."""
+def test_foreign_pods_in_the_way_are_redacted() -> None:
+    """Pods on the node, ahead in the queue and possible victims are covered."""
     world = settled(
         node("n", cpu=4),
         pod("zebra-1", cpu=3, on="n", namespace="zebra-ns"),
@@ -120,25 +119,24 @@ def test_who_stands_in_the_way_is_not_told() -> None:
         config=STOCK,
     )
     for scope in (OWN, BLIND):
-        told = answers(world, scope, ["own/big"])
-        assert MARK not in told
+        assert MARK not in answers(world, scope, ["own/big"])
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
-        ("gang zebra-ns/g waits for own/m0", f"gang {SOMEBODY} waits for own/m0"),
-        ('PodGroup "zebra-ns/g".', f'PodGroup "{SOMEBODY}".'),
+        ("gang zebra-ns/g waits for own/m0", f"gang {REDACTED} waits for own/m0"),
+        ('PodGroup "zebra-ns/g".', f'PodGroup "{REDACTED}".'),
         ("0/5 nodes: Insufficient nvidia.com/gpu", "0/5 nodes: Insufficient nvidia.com/gpu"),
         ("node affinity/selector of SpineLayer/s0", "node affinity/selector of SpineLayer/s0"),
-        ("quota zebra-q lends", f"quota {SOMEBODY} lends"),
-        ("zebra-q.", f"{SOMEBODY}."),
+        ("quota zebra-q lends", f"quota {REDACTED} lends"),
+        ("zebra-q.", f"{REDACTED}."),
     ],
 )
-def test_names_are_replaced_and_words_are_not(text: str, told: str) -> None:
-    """Resources, counts of nodes and domains of the network are no names of objects."""
+def test_names_are_replaced_and_words_are_not(text: str, expected: str) -> None:
+    """Resources, counts of nodes and network domains are not names of objects."""
     names = PrivateNames({"zebra-q": frozenset({"zebra-ns"})}, frozenset(), frozenset())
-    assert Redactor(OWN, names).text(text) == told
+    assert Redactor(OWN, names).text(text) == expected
 
 
 NAMES = st.from_regex(r"[a-z]([a-z0-9-]{0,8}[a-z0-9])?", fullmatch=True)
@@ -146,10 +144,10 @@ NAMES = st.from_regex(r"[a-z]([a-z0-9-]{0,8}[a-z0-9])?", fullmatch=True)
 
 @settings(max_examples=60)
 @given(NAMES.filter(lambda name: name != "own"), NAMES, st.sampled_from(" \"',;:()[]"))
-def test_no_object_of_another_namespace_is_left_in_a_text(
+def test_foreign_names_are_removed_next_to_any_punctuation(
     namespace: str, name: str, mark: str
 ) -> None:
-    """Whatever stands around it; who sees everything is told everything."""
+    """A scope of everything leaves the text unchanged."""
     text = f"x{mark}{namespace}/{name}{mark}y"
     words = {"affinity/selector", "and/or"}
     if f"{namespace}/{name}" not in words:

@@ -1,4 +1,4 @@
-"""The dashboard over HTTP: pages, queries, the stream, and who gets what."""
+"""Dashboard over HTTP: the page, queries, the event stream, and access rights."""
 
 import json
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ KindT = TypeVar("KindT", bound=KubeObject)
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Show two full nodes and pods of two tenants that wait."""
+    """Show two full nodes and pending pods of two tenants."""
     with served(manifests(crowded())) as found:
         yield found
 
@@ -30,8 +30,8 @@ def browser() -> Iterator[Browser]:
 # -- pages -----------------------------------------------------------------------------------
 
 
-def test_only_our_own_files_may_run_in_the_page(browser: Browser) -> None:
-    """No script stands in the page itself, and the browser is told to run none that does."""
+def test_page_permits_only_its_own_scripts(browser: Browser) -> None:
+    """The page has no inline script, and the policy forbids all others."""
     reply = browser.get("/")
 
     policy = reply.headers["content-security-policy"]
@@ -43,15 +43,15 @@ def test_only_our_own_files_may_run_in_the_page(browser: Browser) -> None:
     assert browser.get("/dashboard.js").headers["content-type"].startswith("text/javascript")
 
 
-def test_a_name_of_somebody_else_gets_nothing() -> None:
-    """Whose page lets its own name point to this machine is not answered."""
+def test_unknown_host_header_is_refused() -> None:
+    """The check protects against DNS rebinding."""
     with served(manifests(crowded()), hosts=("localhost", "127.0.0.1")) as found:
         assert found.get("/api/quotas", host="evil.example").status == 421
         assert found.get("/api/quotas", host="localhost:8765").status == 200
 
 
-def test_a_form_of_another_page_can_not_be_posted(browser: Browser) -> None:
-    """Only JSON is taken, which a page of somebody else may not send without asking."""
+def test_body_other_than_json_is_rejected(browser: Browser) -> None:
+    """A foreign page can only send JSON after a CORS preflight."""
     from tests.unit.process.clients import ask  # noqa: PLC0415
 
     headers = {"content-type": "text/plain"}
@@ -66,35 +66,32 @@ def test_a_form_of_another_page_can_not_be_posted(browser: Browser) -> None:
         ("/api/try", {"surprise": 1}),
         ("/api/try", {"manifests": "kind: Nonsense"}),
         ("/api/try", {"manifests": "{"}),
-        ("/api/try", {"remove": ["node/nobody"]}),
+        ("/api/try", {"remove": ["node/missing"]}),
         ("/api/try", {"configuration": "kind: Pod"}),
         ("/api/control", {"isPaused": True}),
         ("/api/control", [1]),
     ],
 )
-def test_what_can_not_be_meant_is_refused_with_a_sentence(
+def test_invalid_request_is_rejected_with_a_message(
     browser: Browser, path: str, body: object
 ) -> None:
-    """A reader's mistake is the reader's: 400 and what is wrong."""
     reply = browser.post(path, body)
     assert reply.status == 400
     assert reply.json["message"]
 
 
-def test_what_is_not_there_is_not_found(browser: Browser) -> None:
-    """Pods and nodes that don't exist are 404, with a sentence."""
-    for path in ("/api/pod?name=blue/nobody", "/api/node?name=nobody"):
+def test_missing_pods_and_nodes_are_404(browser: Browser) -> None:
+    for path in ("/api/pod?name=blue/missing", "/api/node?name=missing"):
         reply = browser.get(path)
         assert reply.status == 404
-        assert "nobody" in reply.json["message"]
+        assert "missing" in reply.json["message"]
     assert browser.get("/api/pod").status == 400
 
 
 # -- queries ---------------------------------------------------------------------------------
 
 
-def test_the_stream_begins_with_everything(browser: Browser) -> None:
-    """A reader needs one frame to show the whole cluster."""
+def test_stream_starts_with_a_full_frame(browser: Browser) -> None:
     frames = browser.frames()
     first = next(frames)
     frames.close()  # type: ignore[attr-defined]  # a generator
@@ -105,8 +102,8 @@ def test_the_stream_begins_with_everything(browser: Browser) -> None:
     assert first["waiting"][0]["cause"] == "too little cpu is free"
 
 
-def test_the_stream_tells_what_would_help(browser: Browser) -> None:
-    """A remedy is found out a moment later: it was tried on a copy."""
+def test_stream_has_a_remedy_soon(browser: Browser) -> None:
+    """A dry run on a copy finds it."""
     for frame in browser.frames():
         causes = frame.get("waiting", [])
         if causes and causes[0].get("help"):
@@ -114,24 +111,23 @@ def test_the_stream_tells_what_would_help(browser: Browser) -> None:
     assert "runs-a" in causes[0]["help"] or "runs-b" in causes[0]["help"]
 
 
-def test_a_pod_is_explained_as_by_koord_explain(browser: Browser) -> None:
-    """Causes, nearest nodes with what they lack, remedies, and the place in the queue."""
-    told = browser.get("/api/pod?name=blue/waits-0").json
+def test_pod_has_the_explanation_of_koord_explain(browser: Browser) -> None:
+    """Causes, nearest nodes with their shortfall, remedies, and the place in the queue."""
+    answer = browser.get("/api/pod?name=blue/waits-0").json
 
-    assert told["verdict"] == "waits"
-    assert told["nearest"][0]["lacks"] == {"cpu": "2"}
-    assert told["remedies"]
-    assert told["queue"]["position"] == 1
+    assert answer["verdict"] == "waits"
+    assert answer["nearest"][0]["lacks"] == {"cpu": "2"}
+    assert answer["remedies"]
+    assert answer["queue"]["position"] == 1
 
 
-def test_all_pods_of_a_cause_can_be_asked_for(browser: Browser) -> None:
-    """The frame names some; the page asks for the others."""
+def test_all_pods_of_a_cause_are_listed(browser: Browser) -> None:
+    """A frame has only some of them."""
     listed = browser.get("/api/waiting?cause=too%20little%20cpu%20is%20free").json
     assert len(listed["pods"]) == 4
 
 
-def test_a_node_opens_into_its_devices() -> None:
-    """Who holds how much of which GPU; a broken one is shown as such."""
+def test_node_details_have_devices_and_holders() -> None:
     objects = [
         *gpu_node("g", 3, unhealthy=[2]),
         gpu_pod("half", "g", minors=[1], gpu_core=50, gpu_memory_ratio=50),
@@ -146,7 +142,7 @@ def test_a_node_opens_into_its_devices() -> None:
 
 
 def quota(name: str, namespace: str, **amounts: Any) -> KubeObject:
-    """Return a quota of some CPU, with a parent if given."""
+    """Return a quota with amounts of CPU."""
     return made(
         "ElasticQuota",
         name,
@@ -157,7 +153,7 @@ def quota(name: str, namespace: str, **amounts: Any) -> KubeObject:
 
 
 def tenants() -> list[KubeObject]:
-    """Return two tenants, blue with more than its guarantee, red with nothing."""
+    """Return two tenants: blue above its guarantee, red without pods."""
     label = "quota.scheduling.koordinator.sh/name"
     return [
         node("n", cpu=10),
@@ -172,31 +168,30 @@ def tenants() -> list[KubeObject]:
 QUOTAS = configuration(plugins={"multiPoint": {"enabled": [{"name": "ElasticQuota"}]}})
 
 
-def test_who_borrows_from_whom() -> None:
+def test_quotas_show_loans() -> None:
     """The tree is that of ``koord quota tree``."""
     with served(manifests(tenants(), QUOTAS)) as found:
-        told = found.get("/api/quotas").json
+        answer = found.get("/api/quotas").json
 
-    assert told["isOn"]
-    by_name = {one["name"]: one for one in told["trees"][0]["quotas"]}
+    assert answer["isOn"]
+    by_name = {one["name"]: one for one in answer["trees"][0]["quotas"]}
     assert by_name["blue-quota"]["used"]["cpu"] == "5"
     assert by_name["blue-quota"]["borrows"]
 
 
-def test_what_needs_a_person() -> None:
-    """A broken GPU and a node that is not ready are errors and come first."""
+def test_attention_lists_errors_first() -> None:
     objects = [node("g"), device("g", gpus=2, unhealthy=[0]), *crowded()]
     with served(manifests(objects)) as found:
-        told = found.get("/api/attention").json
+        answer = found.get("/api/attention").json
 
-    assert told["items"][0]["severity"] == "error"
-    assert told["items"][0]["about"] == "node/g"
-    assert "unhealthy" in told["items"][0]["text"]
-    assert told["notLookedAt"]
+    assert answer["items"][0]["severity"] == "error"
+    assert answer["items"][0]["about"] == "node/g"
+    assert "unhealthy" in answer["items"][0]["text"]
+    assert answer["notLookedAt"]
 
 
-def test_what_would_be_different_with_another_node() -> None:
-    """A node that is added takes pods that wait; nothing of it stays."""
+def test_what_if_with_another_node() -> None:
+    """A new node takes pending pods in the copy; the cluster does not change."""
     with served(manifests(crowded())) as found:
         manifest = json.dumps(
             {
@@ -206,20 +201,20 @@ def test_what_would_be_different_with_another_node() -> None:
                 "status": {"allocatable": {"cpu": "8", "memory": "8Gi", "pods": "10"}},
             }
         )
-        told = found.post("/api/try", {"manifests": manifest}).json
-        gone = found.post("/api/try", {"remove": ["pod/blue/runs-a"]}).json
+        answer = found.post("/api/try", {"manifests": manifest}).json
+        without = found.post("/api/try", {"remove": ["pod/blue/runs-a"]}).json
         after = found.get("/api/pod?name=blue/waits-0").json
 
-    assert told["placedBefore"] == 0
-    assert {one["after"] for one in told["differences"]} == {"new"}
-    assert told["waitingAfter"] < told["waitingBefore"]
-    moved = {one["pod"]: one["after"] for one in gone["differences"]}
+    assert answer["placedBefore"] == 0
+    assert {one["after"] for one in answer["differences"]} == {"new"}
+    assert answer["waitingAfter"] < answer["waitingBefore"]
+    moved = {one["pod"]: one["after"] for one in without["differences"]}
     assert moved["blue/waits-0"] == "a"
     assert after["verdict"] == "waits"
 
 
-def test_what_would_happen_if_a_quota_got_more() -> None:
-    """Guarantee and limit grow by so much; a quota or an amount that can't be meant is refused."""
+def test_what_if_with_a_larger_quota() -> None:
+    """Min and max grow by the amount; an unknown quota or an invalid amount is rejected."""
     objects = [
         node("n", cpu=10),
         quota("blue-quota", "blue", min=2, max=2),
@@ -243,8 +238,8 @@ def test_what_would_happen_if_a_quota_got_more() -> None:
             assert wrong.status == 400
 
 
-def test_when_a_pod_would_start() -> None:
-    """When the deadline of what runs is reached; without one the answer is that nobody knows."""
+def test_expected_start_follows_deadlines() -> None:
+    """Without a deadline the answer has a reason instead of a time."""
     runs = pod("runs", cpu=4, on="a")
     ends = replace(
         runs,
@@ -253,13 +248,13 @@ def test_when_a_pod_would_start() -> None:
     )
     for running, at in ((ends, "2023-11-14T22:23:00Z"), (runs, "")):
         with served(manifests([node("a", cpu=4), running, pod("next", cpu=3)])) as found:
-            told = found.get("/api/start?name=default/next").json
-        assert told.get("at", "") == at
-        assert bool(told.get("why")) is not bool(at)
+            answer = found.get("/api/start?name=default/next").json
+        assert answer.get("at", "") == at
+        assert bool(answer.get("why")) is not bool(at)
 
 
-def test_who_is_tried_next() -> None:
-    """By priority, then by who came first; with the quota of each."""
+def test_queue_is_in_scheduling_order() -> None:
+    """Pods are ordered by priority, then by arrival, and have their quota."""
     label = {"quota.scheduling.koordinator.sh/name": "blue-quota"}
     objects = [
         node("n", cpu=1),
@@ -267,22 +262,22 @@ def test_who_is_tried_next() -> None:
         pod("high", cpu=9, priority=100),
     ]
     with served(manifests(objects, QUOTAS)) as found:
-        told = found.get("/api/queue").json
-    assert told["count"] == 2
-    assert [(one["position"], one["pod"]) for one in told["pods"]] == [
+        answer = found.get("/api/queue").json
+    assert answer["count"] == 2
+    assert [(one["position"], one["pod"]) for one in answer["pods"]] == [
         (1, "default/high"),
         (2, "default/low"),
     ]
-    assert [one["quota"] for one in told["pods"]] == ["", "blue-quota"]
+    assert [one["quota"] for one in answer["pods"]] == ["", "blue-quota"]
 
 
 # -- rights ----------------------------------------------------------------------------------
 
 
 class Rights:
-    """An API server that knows who may list pods of which namespaces, and nodes."""
+    """API server with permissions to list pods by namespace, and nodes."""
 
-    USERS = ("blue", "red", "admin", "nobody")
+    USERS = ("blue", "red", "admin", "powerless")
 
     def create(self, obj: KindT) -> KindT:
         answer: Any = None
@@ -292,9 +287,9 @@ class Rights:
             status = TokenReviewStatus(authenticated=known, user=UserInfo(username=user))
             answer = replace(obj, status=status)
         elif isinstance(obj, SubjectAccessReview):
-            asked, user = obj.spec.resource_attributes, obj.spec.user
-            assert asked is not None
-            own = asked.resource == "pods" and asked.namespace == user
+            attributes, user = obj.spec.resource_attributes, obj.spec.user
+            assert attributes is not None
+            own = attributes.resource == "pods" and attributes.namespace == user
             allowed = user == "admin" or own
             answer = replace(obj, status=SubjectAccessReviewStatus(allowed=allowed))
         return answer
@@ -308,7 +303,7 @@ def shared() -> Iterator[Browser]:
         yield found
 
 
-STOLEN, NOBODY, ADMIN, BLUE = "stolen", "nobody-token", "admin-token", "blue-token"
+STOLEN, POWERLESS, ADMIN, BLUE = "stolen", "powerless-token", "admin-token", "blue-token"
 PATHS = (
     "quotas",
     "gangs",
@@ -324,16 +319,16 @@ PATHS = (
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_without_a_token_that_is_good_nothing_is_told(shared: Browser, path: str) -> None:
-    """The page itself is for everybody; what is in the cluster is not."""
+def test_queries_need_a_valid_token_with_rights(shared: Browser, path: str) -> None:
+    """The page itself is public."""
     assert shared.get(f"/api/{path}", token=STOLEN).status == 401
-    assert shared.get(f"/api/{path}", token=NOBODY).status == 403
+    assert shared.get(f"/api/{path}", token=POWERLESS).status == 403
     assert shared.get(f"/api/{path}").status == 403
     assert shared.get("/").status == 200
 
 
-def test_a_tenant_sees_its_own_pods_and_nothing_of_the_other(shared: Browser) -> None:
-    """Neither in the stream, nor in any answer, is there a word of the other tenant."""
+def test_tenant_sees_only_its_own_pods(shared: Browser) -> None:
+    """Neither the stream nor any answer contains the other tenant's name."""
     for user, other in (("blue", "red"), ("red", "blue")):
         token = f"{user}-token"
         frames = shared.frames(token)
@@ -362,23 +357,22 @@ def test_a_tenant_sees_its_own_pods_and_nothing_of_the_other(shared: Browser) ->
         assert shared.post("/api/control", {}, token).status == 403
 
 
-def test_what_is_not_for_somebody_is_as_if_it_were_not_there(shared: Browser) -> None:
-    """No endpoint, be it one that is added, answers otherwise about a pod of another tenant."""
+def test_foreign_pod_is_indistinguishable_from_a_missing_one(shared: Browser) -> None:
+    """The test covers every endpoint of the application."""
     app = dashboard_application(shared.feed, lambda _: (), SystemClock())
     paths = [one.path for one in app.routes if isinstance(one, Route)]
-    asked = [path for path in paths if path.startswith("/api/") and path != "/api/events"]
-    assert len(asked) >= 15
-    for path in asked:
-        told = []
+    queries = [path for path in paths if path.startswith("/api/") and path != "/api/events"]
+    assert len(queries) >= 15
+    for path in queries:
+        replies = []
         for name in ("red/own", "red/0wn"):
             query = f"name={name}&text={name}&cause={name}&pod={name}&of=other"
             reply = shared.get(f"{path}?{query}", token=BLUE)
-            told.append((reply.status, reply.text.replace(name, "")))
-        assert told[0] == told[1], path
+            replies.append((reply.status, reply.text.replace(name, "")))
+        assert replies[0] == replies[1], path
 
 
-def test_who_may_list_everything_sees_everything(shared: Browser) -> None:
-    """An administrator is told all of it."""
+def test_administrator_sees_everything(shared: Browser) -> None:
     frames = shared.frames("admin-token")
     first = next(frames)
     frames.close()  # type: ignore[attr-defined]  # a generator
@@ -386,25 +380,25 @@ def test_who_may_list_everything_sees_everything(shared: Browser) -> None:
     assert shared.get("/api/node?name=n", token=ADMIN).status == 200
 
 
-def test_who_held_which_gpu_is_asked_by_page_and_name() -> None:
-    """What is no number is refused; more than a page has is not sent."""
+def test_gpu_bars_are_paged_and_filtered_by_name() -> None:
+    """Invalid numbers are rejected."""
     objects = [*gpu_node("g", 4), gpu_pod("p", "g", minors=[2], gpu_core=100, gpu_memory_ratio=100)]
     with served(manifests(objects)) as found:
-        told = found.get("/api/devices?first=1&most=2").json
-        assert (told["count"], told["lanes"]) == (4, [["g", 1], ["g", 2]])
-        assert [(lane, pod) for lane, _, pod, *_ in told["bars"]] == [(1, "default/p")]
+        answer = found.get("/api/devices?first=1&most=2").json
+        assert (answer["count"], answer["lanes"]) == (4, [["g", 1], ["g", 2]])
+        assert [(lane, pod) for lane, _, pod, *_ in answer["bars"]] == [(1, "default/p")]
         assert found.get("/api/devices?text=default/p").json["lanes"] == [["g", 2]]
         for wrong in ("first=-1", "first=x", "most=1e9", f"first={'9' * 5000}"):
             assert found.get(f"/api/devices?{wrong}").status == 400
 
 
-def test_another_run_is_beside_it() -> None:
-    """Its curves come with the timeline, its GPUs on their own; without one there is none."""
+def test_second_run_is_served_for_comparison() -> None:
+    """Its curves come with the timeline, its GPU bars on request."""
     busy = [*gpu_node("g", 2), gpu_pod("p", "g", minors=[0], gpu_core=100, gpu_memory_ratio=100)]
     with served(manifests(gpu_node("g", 2)), other=manifests(busy)) as found:
-        told = found.get("/api/timeline").json
-        assert (told["gpu"][-1], told["other"]["gpu"][-1]) == (0, 500)
-        assert told["other"]["title"] == "policy.yaml"
+        answer = found.get("/api/timeline").json
+        assert (answer["gpu"][-1], answer["other"]["gpu"][-1]) == (0, 500)
+        assert answer["other"]["title"] == "policy.yaml"
         assert found.get("/api/devices").json["bars"] == []
         assert len(found.get("/api/devices?of=other").json["bars"]) == 1
     with served(manifests(busy)) as found:
@@ -412,8 +406,7 @@ def test_another_run_is_beside_it() -> None:
         assert found.get("/api/devices?of=other").status == 404
 
 
-def test_hostile_names_are_text_everywhere() -> None:
-    """Whatever a pod, node or label is called, answers are JSON and say so."""
+def test_hostile_names_are_served_as_json() -> None:
     objects = [
         node(HOSTILE, cpu=4, labels={"koordinator.sh/node-pool": HOSTILE}),
         pod(HOSTILE, cpu=9, namespace=HOSTILE),

@@ -1,4 +1,4 @@
-"""What a dashboard looks at: manifests, a simulation, a recording, a cluster."""
+"""Sources of a dashboard: manifests, a simulation, a recording, a cluster."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -36,8 +36,8 @@ EXAMPLE = Path("examples/small-gpu-cluster.jsonl.gz")
 WORKLOAD = Path("examples/small-gpu-cluster.yaml")
 
 
-class Looks:
-    """Stands for the feed: looks each time a source lets it, and says when it is enough."""
+class Steps:
+    """Stand-in for the feed: runs a step at each pause of a source and then ends it."""
 
     def __init__(self, source: ClusterSource, *steps: Callable[[], object]) -> None:
         self.source, self._steps = source, iter(steps)
@@ -59,14 +59,13 @@ def placed(source: ClusterSource) -> int:
 
 
 def nothing() -> None:
-    """Let time pass."""
+    """Do nothing at this pause."""
 
 
 # -- manifests -------------------------------------------------------------------------------
 
 
-def test_manifests_are_scheduled_and_read_again_when_they_change() -> None:
-    """A pod that finds a place has one; a node that is written to the files makes room."""
+def test_manifests_are_scheduled_again_after_a_change() -> None:
     objects: list[KubeObject] = crowded()
     version = 1
 
@@ -77,16 +76,16 @@ def test_manifests_are_scheduled_and_read_again_when_they_change() -> None:
 
     seen: list[int] = []
     source = ManifestSource("t", lambda: objects, lambda: version, STOCK, lambda: START_S)
-    looks = Looks(source, lambda: seen.append(placed(source)), add_node)
-    source.follow(looks)
+    steps = Steps(source, lambda: seen.append(placed(source)), add_node)
+    source.follow(steps)
 
     assert source.kind is SourceKind.MANIFESTS
     assert seen == [2]
     assert placed(source) == 6
 
 
-def test_what_can_not_be_read_any_more_leaves_what_was_there() -> None:
-    """The page says what is wrong, and shows the last that could be read."""
+def test_unreadable_manifests_leave_the_previous_state() -> None:
+    """The status has the error."""
     version, problem = 1, ""
 
     def read() -> list[KubeObject]:
@@ -99,10 +98,10 @@ def test_what_can_not_be_read_any_more_leaves_what_was_there() -> None:
         version, problem = 2, "line 3: nonsense"
 
     source = ManifestSource("t", read, lambda: version, STOCK, lambda: START_S)
-    looks = Looks(source, spoil, nothing)
-    source.follow(looks)
+    steps = Steps(source, spoil, nothing)
+    source.follow(steps)
 
-    assert looks.phases == [SourcePhase.LIVE, SourcePhase.LOST, SourcePhase.LOST]
+    assert steps.phases == [SourcePhase.LIVE, SourcePhase.LOST, SourcePhase.LOST]
     assert "nonsense" in source.status.problem
     assert placed(source) == 2
 
@@ -115,11 +114,11 @@ def simulation(**given: Any) -> SimulationSource:
     return SimulationSource(run, default_profile(), SystemClock(), **given)
 
 
-def test_a_simulation_runs_to_its_end_and_stays() -> None:
-    """Afterwards its last moment can be asked about, and its report is there."""
+def test_ended_simulation_keeps_its_last_state() -> None:
+    """Queries about the last state and the report are available."""
     source = simulation()
-    looks = Looks(source, *[nothing] * 10_000)
-    source.follow(looks)
+    steps = Steps(source, *[nothing] * 10_000)
+    source.follow(steps)
 
     assert source.status.phase is SourcePhase.ENDED
     assert source.status.now_s == source.status.to_s == 7200.0
@@ -128,16 +127,16 @@ def test_a_simulation_runs_to_its_end_and_stays() -> None:
     assert overview_of(source).totals.nodes == 4
 
 
-def test_a_run_that_is_over_at_once_has_been_seen_all_along() -> None:
-    """As often as the simulation itself has looked: every five minutes of two hours."""
+def test_fast_run_has_the_samples_of_the_simulation() -> None:
+    """There is one sample for every five minutes of the two hours."""
     with followed(simulation()) as feed:
         while feed.source.status.phase is not SourcePhase.ENDED:
             time.sleep(0.01)
     assert feed.timeline.as_data()["atS"][:24] == [300.0 * number for number in range(24)]
 
 
-def test_a_run_that_is_over_has_a_report() -> None:
-    """The page of koord simulate --report; before that, and of manifests, there is none."""
+def test_ended_run_has_a_report() -> None:
+    """Manifests have none."""
     with served(simulation()) as found:
         while found.feed.source.status.phase is not SourcePhase.ENDED:
             time.sleep(0.01)
@@ -148,36 +147,35 @@ def test_a_run_that_is_over_has_a_report() -> None:
         assert found.get("/api/report").status == 404
 
 
-def test_quotas_of_a_simulation_are_on_and_its_decisions_kept() -> None:
-    """What remembers decisions does not stand between the page and the plugins."""
+def test_simulation_has_quotas_and_an_audit_trail() -> None:
+    """The audit does not hide the plugins from the page."""
     flags = DashboardFlags(
         workload="examples/training-jobs.yaml", config="examples/training-profile.yaml", speed=0.0
     )
     source = simulation_source(flags, SystemClock())
-    source.follow(Looks(source, *[nothing] * 200))
+    source.follow(Steps(source, *[nothing] * 200))
     assert queries.quota_report(source.handle).is_on
     assert source.trail is not None
     assert source.trail.entries(AuditChoice(), 5)
 
 
-def test_a_simulation_is_ended_early() -> None:
-    """Whoever stops the dashboard does not wait for the day to pass."""
+def test_simulation_can_be_stopped_early() -> None:
     source = simulation(speed=1.0)
-    source.follow(Looks(source, nothing))
+    source.follow(Steps(source, nothing))
 
     assert source.result is not None
     assert source.status.now_s < 7200.0
 
 
-def test_time_of_a_simulation_can_be_paused_but_not_turned_back() -> None:
-    """A moment is chosen in recordings only; speeds have bounds."""
+def test_simulation_can_pause_but_not_seek() -> None:
+    """Speeds have bounds."""
     source = simulation()
     source.control(SourceControl(is_paused=True, speed=60.0))
     assert source.status.phase is SourcePhase.PAUSED
     assert source.status.speed == 60.0
     with pytest.raises(InputError, match="record it"):
         source.control(SourceControl(seek_s=10.0))
-    with pytest.raises(InputError, match="accepted is 0"):
+    with pytest.raises(InputError, match=r"must be in 0\.\."):
         source.control(SourceControl(speed=-1.0))
 
 
@@ -204,30 +202,29 @@ def overview_of(source: ClusterSource) -> Any:
 
 
 def state_at(source: RecordingSource) -> tuple[dict[str, int], set[str]]:
-    """Return where pods are, and who waits."""
+    """Return the rows of placed pods and the pending pods."""
     assert source.handle is not None
     state = source.handle.state
     return {key: one.row for key, one in state.pods.by_key.items()}, set(state.unbound)
 
 
-def test_a_recording_is_replayed_to_its_end() -> None:
-    """At the end everything is as ``koord replay`` left it."""
+def test_recording_is_replayed_to_its_end() -> None:
     source = recording()
-    looks = Looks(source, *[nothing] * 50)
-    source.follow(looks)
+    steps = Steps(source, *[nothing] * 50)
+    source.follow(steps)
 
     assert source.status.phase is SourcePhase.ENDED
     assert source.status.to_s is not None
     assert source.status.now_s == source.status.to_s
 
 
-def test_whoever_goes_back_in_a_recording_sees_what_was_there_before() -> None:
-    """The same moment looks the same, whether time came to it or went back to it."""
+def test_seek_to_an_earlier_moment_restores_its_state() -> None:
+    """A moment has the same state whether time moved forward or back to it."""
     source = recording()
     source.control(SourceControl(is_paused=True))
     seen: list[Any] = []
 
-    def look() -> None:
+    def record() -> None:
         seen.append((source.status.now_s, state_at(source)))
 
     def seek(share: float) -> Callable[[], None]:
@@ -240,23 +237,21 @@ def test_whoever_goes_back_in_a_recording_sees_what_was_there_before() -> None:
 
         return go
 
-    source.follow(Looks(source, seek(0.3), look, seek(0.9), look, seek(0.3), look))
+    source.follow(Steps(source, seek(0.3), record, seek(0.9), record, seek(0.3), record))
 
     early, late, again = seen
     assert early == again
     assert early[1] != late[1]
 
 
-def test_only_moments_of_the_recording_can_be_chosen() -> None:
-    """What was before or came later nobody knows."""
+def test_seek_outside_the_recording_is_rejected() -> None:
     source = recording()
-    source.follow(Looks(source))
-    with pytest.raises(InputError, match="accepted is"):
+    source.follow(Steps(source))
+    with pytest.raises(InputError, match="must be in"):
         source.control(SourceControl(seek_s=-5.0))
 
 
-def test_a_recording_that_can_not_be_read_is_told() -> None:
-    """An error in the middle ends the replay with a sentence, not with a trace."""
+def test_unreadable_recording_raises_input_error() -> None:
 
     @contextmanager
     def broken() -> Iterator[Recording]:
@@ -266,14 +261,14 @@ def test_a_recording_that_can_not_be_read_is_told() -> None:
     source = recording()
     broken_source = RecordingSource("r", broken, source._begin_replay, STOCK, SystemClock())
     with pytest.raises(InputError, match="no recording"):
-        broken_source.follow(Looks(broken_source, nothing))
+        broken_source.follow(Steps(broken_source, nothing))
 
 
 # -- a cluster -------------------------------------------------------------------------------
 
 
 class ReadOnly(MemoryCluster):
-    """A cluster that says so loudly if anybody writes."""
+    """Cluster that raises BugError on a write."""
 
     def __init__(self, clock: VirtualClock) -> None:
         super().__init__(clock)
@@ -300,8 +295,8 @@ class ReadOnly(MemoryCluster):
         return super().delete(*given, **more)
 
 
-def test_a_cluster_is_followed_and_never_written_to() -> None:
-    """Pods that would fit stay where they are: it is not the dashboard's to place them."""
+def test_cluster_is_followed_without_writes() -> None:
+    """The standby does not bind pods that would fit."""
     clock = VirtualClock(START_S)
     cluster = ReadOnly(clock)
     cluster.load(crowded())
@@ -316,7 +311,7 @@ def test_a_cluster_is_followed_and_never_written_to() -> None:
         cluster.load([pod("new", cpu=1, namespace="blue")])
         cluster.is_open = False
 
-    source.follow(Looks(source, nothing, lose_a_pod, nothing))
+    source.follow(Steps(source, nothing, lose_a_pod, nothing))
 
     found = overview_of(source)
     assert before == [2]
@@ -325,8 +320,7 @@ def test_a_cluster_is_followed_and_never_written_to() -> None:
     assert not any(pod_.spec.node_name for pod_ in cluster.list(Pod).items if "waits" in pod_.key)
 
 
-def test_a_cluster_that_goes_away_is_told_and_comes_back() -> None:
-    """What is shown then is old, and the page says how old."""
+def test_unreachable_cluster_is_reported_until_it_responds() -> None:
     clock = VirtualClock(START_S)
     cluster = ReadOnly(clock)
     cluster.load(crowded())
@@ -341,9 +335,9 @@ def test_a_cluster_that_goes_away_is_told_and_comes_back() -> None:
         nonlocal answered_s
         answered_s = clock.now_s()
 
-    looks = Looks(source, time_passes, nothing, it_answers, nothing)
-    source.follow(looks)
+    steps = Steps(source, time_passes, nothing, it_answers, nothing)
+    source.follow(steps)
 
-    assert SourcePhase.LOST in looks.phases
+    assert SourcePhase.LOST in steps.phases
     assert source.status.phase is SourcePhase.LIVE
     assert overview_of(source).totals.placed == 2

@@ -1,10 +1,10 @@
-"""Members of gangs wait for what their gang lacks now, whatever was written when they came."""
+"""Gang members show the current shortage of their gang, whatever their messages say."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.unit.dashboard.dashboards import NOW
-from tests.unit.dashboard.test_sources import Looks, nothing
+from tests.unit.dashboard.test_sources import Steps, nothing
 from tests.unit.scheduler.test_gangs import config, group, members, world
 from tests.worlds import node
 
@@ -18,10 +18,10 @@ POD_NAMES = [f"{gang}-{n}" for gang, least in NEEDED.items() for n in range(leas
 
 @settings(max_examples=12)
 @given(st.permutations(POD_NAMES), st.booleans(), st.sampled_from([None, "one", "two"]))
-def test_members_have_one_cause_in_whatever_order_they_came(
-    arrivals: list[str], starts_together: bool, lacks_a_member: str | None
+def test_members_have_one_cause_for_any_order_of_arrival(
+    arrivals: list[str], starts_together: bool, incomplete_gang: str | None
 ) -> None:
-    """A dashboard of a cluster says the same as the scheduler that decides on it."""
+    """The dashboard of a cluster agrees with the scheduler that decides on it."""
     together = tuple(NEEDED) if starts_together else ()
     cluster = world(
         node("n", cpu=2), *(group(gang, least, together) for gang, least in NEEDED.items())
@@ -30,30 +30,30 @@ def test_members_have_one_cause_in_whatever_order_they_came(
     for name in arrivals:
         cluster.load([pods[name]])
         cluster.run_to_fixed_point()
-    if lacks_a_member:
-        cluster.cluster.delete(Pod, f"{lacks_a_member}-0", "default", grace_period_s=0)
+    if incomplete_gang:
+        cluster.cluster.delete(Pod, f"{incomplete_gang}-0", "default", grace_period_s=0)
         cluster.run_to_fixed_point()
 
     source = LiveClusterSource("live", cluster.cluster, config(), cluster.clock)
-    source.follow(Looks(source, nothing))
+    source.follow(Steps(source, nothing))
 
     for handle in (source.handle, cluster.scheduler.handle):
         assert handle is not None
         waiting = OverviewBuilder(handle).build(NOW).waiting
-        assert len(waiting) == len(pods) - bool(lacks_a_member)
+        assert len(waiting) == len(pods) - bool(incomplete_gang)
         for one in waiting:
             expected = "too little cpu is free"
-            if lacks_a_member and (starts_together or one.gang == f"default/{lacks_a_member}"):
-                least = NEEDED[lacks_a_member]
+            if incomplete_gang and (starts_together or one.gang == f"default/{incomplete_gang}"):
+                least = NEEDED[incomplete_gang]
                 expected = (
-                    f"its gang default/{lacks_a_member} starts with {least} members, "
+                    f"its gang default/{incomplete_gang} starts with {least} members, "
                     f"and there are {least - 1}"
                 )
             assert one.cause == expected
 
 
-def test_a_member_with_a_closed_scheduling_gate_waits_for_that_gate() -> None:
-    """The others wait for what the scheduler wrote, not for the gate."""
+def test_gated_member_has_its_own_cause() -> None:
+    """The other members have the scheduler's message."""
     cluster = world(node("n", cpu=2), group("g", 2))
     gated, *others = members("g", 3, cpu=3)
     gate = PodSchedulingGate(name="example.com/later")
@@ -61,7 +61,7 @@ def test_a_member_with_a_closed_scheduling_gate_waits_for_that_gate() -> None:
     cluster.load([gated, *others])
     cluster.run_to_fixed_point()
     source = LiveClusterSource("live", cluster.cluster, config(), cluster.clock)
-    source.follow(Looks(source, nothing))
+    source.follow(Steps(source, nothing))
 
     for handle in (source.handle, cluster.scheduler.handle):
         assert handle is not None

@@ -1,6 +1,6 @@
-"""What a dashboard looks at.
+"""Sources of cluster state for a dashboard.
 
-Every source has a scheduler that has taken the cluster in; ``follow`` keeps it up to date.
+Every source has a scheduler with the state of the cluster; ``follow`` keeps it up to date.
 """
 
 from koordinator.dashboard.sources.contract import (

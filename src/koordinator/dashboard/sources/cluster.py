@@ -1,4 +1,4 @@
-"""A real cluster, followed as a standby does: nothing is decided, nothing written."""
+"""Source for a real cluster, followed by a standby scheduler that never decides or writes."""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,17 +27,17 @@ from koordinator.scheduler.snapshot import ClusterState
 
 log = logging.getLogger(__name__)
 
-#: Pods that have ended hold nothing: the server keeps them to itself.
+#: Ended pods hold no resources; the API server filters them out of lists and watches.
 SELECTORS: Mapping[type[KubeObject], str] = {Pod: "status.phase!=Succeeded,status.phase!=Failed"}
-WAIT_S = 0.1  # for events, between two looks at readers
-LOST_AFTER_S = 15.0  # without an answer of the API server
+WAIT_S = 0.1  # for events, between two rounds of queries
+LOST_AFTER_S = 15.0  # without a response of the API server
 
 
 class LiveClusterSource:
-    """Follows a cluster; ``cluster`` should be one that refuses to write.
+    """Source that follows a cluster; ``cluster`` should reject writes.
 
-    Its scheduler is a standby: it takes everything in and never leads, so pods are explained as
-    the configuration given here would have it.
+    Its scheduler is a standby that never leads.  Explanations follow the configuration given here,
+    not that of the cluster's scheduler.
     """
 
     kind = SourceKind.CLUSTER
@@ -54,7 +54,7 @@ class LiveClusterSource:
         gates: FeatureGates = NO_GATES,
         answered_s: Callable[[], float] | None = None,
     ) -> None:
-        """``answered_s`` returns when the API server was heard of last, by ``clock``."""
+        """``answered_s`` returns the time of the API server's last response, by ``clock``."""
         self.title, self.configuration = title, configuration
         self._cluster, self._clock = cluster, clock
         self._answered_s = answered_s or clock.now_s
@@ -76,12 +76,12 @@ class LiveClusterSource:
 
     @property
     def handle(self) -> SchedulerHandle | None:
-        """The standby, once it has taken everything in."""
+        """The standby; None before its caches are synced."""
         return self._scheduler.handle if self._scheduler.is_synced else None
 
     @property
     def status(self) -> SourceStatus:
-        """Lost while the API server does not answer."""
+        """Status with the phase LOST while the API server does not respond."""
         phase = SourcePhase.LIVE if self._scheduler.is_synced else SourcePhase.LOADING
         return SourceStatus(
             phase=SourcePhase.LOST if self._problem else phase,
@@ -91,18 +91,18 @@ class LiveClusterSource:
 
     @property
     def devices(self) -> None:
-        """Nothing: it is seen by whoever looks now and then."""
+        """None: the feed samples the devices."""
 
     @property
     def trail(self) -> None:
-        """Nothing: a standby decides nothing."""
+        """None: a standby decides nothing."""
 
     def marks(self) -> Sequence[TimelineMark]:
-        """Return nothing: events of the cluster are not read."""
+        """Return no marks: events of the cluster are not read."""
         return ()
 
     def follow(self, pause: Pause) -> None:
-        """Take in what the cluster tells, and go on where it can't be read for a while."""
+        """Apply watch events; continue after errors of the API server."""
         while True:
             self._step()
             if not pause(0.0):
@@ -117,7 +117,7 @@ class LiveClusterSource:
             return
         silent_s = self._clock.now_s() - self._answered_s()
         self._problem = (
-            f"the API server has not answered for {silent_s:.0f} s: what you see is as old"
+            f"the API server has not responded for {silent_s:.0f} s; the page is that old"
             if silent_s > LOST_AFTER_S
             else ""
         )

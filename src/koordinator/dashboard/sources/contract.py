@@ -1,4 +1,4 @@
-"""What a dashboard needs to know of what it looks at."""
+"""Protocols and types that every source of cluster state implements."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.simulator.device_bars import DeviceBars
 from koordinator.simulator.page import ResultPage
 
-#: Lets whoever reads work for at least so many seconds; False: it is time to end.
+#: Runs queries of readers for at least the given seconds; returns False to end the source.
 Pause = Callable[[float], bool]
 
 
 class SourceKind(StrEnum):
-    """Where objects come from."""
+    """Origin of the objects."""
 
     MANIFESTS = "manifests"
     SIMULATION = "simulation"
@@ -28,20 +28,20 @@ class SourceKind(StrEnum):
 
 
 class SourcePhase(StrEnum):
-    """How far a source is."""
+    """Phase of a source."""
 
-    LOADING = "loading"  # nothing is to be seen yet
+    LOADING = "loading"  # no state yet
     LIVE = "live"
     PAUSED = "paused"
-    ENDED = "ended"  # nothing changes any more
-    LOST = "lost"  # what is shown is old: see the problem
+    ENDED = "ended"  # the state does not change any more
+    LOST = "lost"  # the state is outdated; ``problem`` has the reason
 
 
 class SourceStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How a source is; times are those of the cluster, in seconds.
+    """Status of a source; times are those of the cluster, in seconds.
 
-    Where time can be chosen it lies between ``from_s`` and ``to_s``, and passes ``speed`` times as
-    fast as that of readers; 0 is as fast as it can be computed.
+    A source with a controllable time has bounds ``from_s`` and ``to_s``, and a ``speed`` relative
+    to real time; 0 means as fast as possible.
     """
 
     phase: SourcePhase
@@ -51,93 +51,93 @@ class SourceStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     to_s: float | None = None
     speed: float | None = None
     can_seek: bool = False
-    has_report: bool = False  # of a run that is over
-    is_virtual: bool = False  # times count from the beginning of a run, not from 1970
+    has_report: bool = False  # the run has ended
+    is_virtual: bool = False  # times are relative to the start of a run, not to the epoch
 
 
 class SourceControl(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a reader wants of time; a field that is absent stays as it is."""
+    """Time control by a reader; an absent field leaves the setting unchanged."""
 
     is_paused: bool | None = None
     speed: float | None = None
     seek_s: float | None = None
 
 
-FASTEST = 1e6  # seconds there in one of readers
+MAX_SPEED = 1e6  # virtual seconds per second
 
 
 @dataclass(slots=True)
-class Pace:
-    """How fast the time of a source passes, as readers have chosen; ``speed`` 0: as it can."""
+class TimeControl:
+    """Speed of a source's time; ``speed`` 0 means as fast as possible."""
 
     speed: float
     is_paused: bool = False
 
-    def control(self, wanted: SourceControl) -> None:
-        """Pause, go on, or change the speed.  Raises InputError for one that can't be had."""
+    def apply(self, wanted: SourceControl) -> None:
+        """Pause, resume or change the speed.  Raises InputError for a speed out of range."""
         if wanted.speed is not None:
-            if not 0 <= wanted.speed <= FASTEST:
-                raise InputError(f"found {wanted.speed:g}; accepted is 0..{FASTEST:g}")
+            if not 0 <= wanted.speed <= MAX_SPEED:
+                raise InputError(f"speed: must be in 0..{MAX_SPEED:g}, got {wanted.speed:g}")
             self.speed = wanted.speed
         if wanted.is_paused is not None:
             self.is_paused = wanted.is_paused
 
 
 class TimelineMark(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Something that has happened at one moment, in words."""
+    """Text of an event at one moment."""
 
     at_s: float
     text: str
-    is_failure: bool = False  # something was lost: a node, or the place of a pod
+    is_failure: bool = False  # a node failed, or a pod lost its node
 
 
 class ClusterSource(Protocol):
-    """A cluster that can be followed.  Everything is called by the thread of ``follow`` only."""
+    """A source that can be followed.  Only the thread that runs ``follow`` calls its members."""
 
     @property
     def title(self) -> str:
-        """What is looked at, in a few words."""
+        """Short name of the source for the page."""
 
     @property
     def kind(self) -> SourceKind: ...
 
     @property
     def handle(self) -> SchedulerHandle | None:
-        """The scheduler that has taken the cluster in; None while there is none."""
+        """The scheduler with the state of the cluster; None before it is ready."""
 
     @property
     def status(self) -> SourceStatus: ...
 
     @property
     def configuration(self) -> KubeSchedulerConfiguration:
-        """By what pods are placed there, or would be."""
+        """The scheduler configuration by which pods are placed."""
 
     @property
     def devices(self) -> DeviceBars | None:
-        """Who held which GPU, and when; None where nobody but the reader looks at that."""
+        """Allocation of GPUs over time, if the source records it; otherwise the feed samples it."""
 
     @property
     def trail(self) -> AuditTrail | None:
-        """What its scheduler has decided so far; None where somebody else decides."""
+        """Decisions of the source's scheduler; None where it makes none."""
 
     def marks(self) -> Sequence[TimelineMark]:
-        """Return what has happened so far that people will want to see, oldest first."""
+        """Return the events recorded so far, oldest first."""
 
     def follow(self, pause: Pause) -> None:
-        """Take in what happens until ``pause`` returns False."""
+        """Update the state until ``pause`` returns False."""
 
 
 @runtime_checkable
 class ReportedSource(Protocol):
-    """A source that comes to an end of which there is a report."""
+    """A source with a report at its end."""
 
     def report(self) -> ResultPage | None:
-        """Return the report's page; None as long as there is none."""
+        """Return the report's page; None before the end."""
 
 
 @runtime_checkable
 class ControllableSource(Protocol):
-    """A source whose time readers may choose."""
+    """A source whose time readers can control."""
 
     def control(self, wanted: SourceControl) -> None:
-        """Do as wanted, soon.  Raises InputError for what can't be done."""
+        """Apply a control at the next step.  Raises InputError for an invalid one."""

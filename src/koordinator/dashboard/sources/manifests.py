@@ -1,4 +1,4 @@
-"""Manifests: what would run if a scheduler looked at them, and again whenever they change."""
+"""Source for manifests, scheduled on load and again after every change of the files."""
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
@@ -19,15 +19,15 @@ from koordinator.scheduler.features.audit import Audit
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.simulator.embedded import Embedded, without_binding
 
-LOOK_EVERY_S = 1.0
-SCORES_SHARE = 0.5  # of the time, to tell which nodes came next
+POLL_INTERVAL_S = 1.0
+SCORES_SHARE = 0.5  # of the scheduling time, to record the scores of the best nodes
 
 
 class ManifestSource:
-    """Objects of files, scheduled until nothing moves.
+    """Source of objects in files, scheduled to a fixed point.
 
-    ``read`` returns the objects and raises InputError; ``version`` something that differs when
-    reading again would return others.  What can't be read leaves what was there before.
+    ``read`` returns the objects and raises InputError; ``version`` returns a value that changes
+    with the files.  Unreadable files leave the previous state in place.
     """
 
     kind = SourceKind.MANIFESTS
@@ -50,18 +50,18 @@ class ManifestSource:
         self._out_of_tree, self._config_name = tuple(out_of_tree), config_name
         self._connect = connect
         self._world: Embedded | None = None
-        self.trail = Audit()  # of the objects that were read last
-        self._seen: Hashable = None
+        self.trail = Audit()  # decisions about the last objects that were read
+        self._loaded_version: Hashable = None
         self._problem = ""
 
     @property
     def handle(self) -> SchedulerHandle | None:
-        """The scheduler of the objects that were read last."""
+        """The scheduler of the last objects that were read."""
         return self._world.scheduler.handle if self._world is not None else None
 
     @property
     def status(self) -> SourceStatus:
-        """Lost while the files can't be read."""
+        """Status with the phase LOST while the files cannot be read."""
         world = self._world
         phase = SourcePhase.LOADING if world is None else SourcePhase.LIVE
         return SourceStatus(
@@ -72,14 +72,14 @@ class ManifestSource:
 
     @property
     def devices(self) -> None:
-        """Nothing: it is seen by whoever looks now and then."""
+        """None: the feed samples the devices."""
 
     def marks(self) -> Sequence[TimelineMark]:
-        """Return nothing: manifests don't say what was before."""
+        """Return no marks: manifests have no history."""
         return ()
 
     def load(self) -> None:
-        """Read and schedule.  Raises InputError."""
+        """Read and schedule the objects.  Raises InputError."""
         trail = Audit(scores_share=SCORES_SHARE)
         world = Embedded(
             without_binding(self.configuration),
@@ -94,15 +94,15 @@ class ManifestSource:
         self._world, self.trail = world, trail
 
     def follow(self, pause: Pause) -> None:
-        """Read again whenever the files have changed."""
+        """Load the files again after every change."""
         while True:
             version = self._version()
-            if version != self._seen:
-                self._seen = version
+            if version != self._loaded_version:
+                self._loaded_version = version
                 try:
                     self.load()
                     self._problem = ""
                 except InputError as error:
                     self._problem = str(error)
-            if not pause(LOOK_EVERY_S):
+            if not pause(POLL_INTERVAL_S):
                 return

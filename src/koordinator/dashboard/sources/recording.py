@@ -1,6 +1,6 @@
-"""A recording, replayed: as it went on, or as it was at any moment that a reader chooses.
+"""Source for a recording, replayed at a speed and from a moment that readers choose.
 
-Time goes forward by taking in what was recorded; to go back the replay begins anew.
+Recorded batches move the time forward; a seek to an earlier moment restarts the replay.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -8,12 +8,12 @@ from contextlib import AbstractContextManager, ExitStack
 
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration
 from koordinator.dashboard.sources.contract import (
-    Pace,
     Pause,
     SourceControl,
     SourceKind,
     SourcePhase,
     SourceStatus,
+    TimeControl,
     TimelineMark,
 )
 from koordinator.foundation.clock import Clock
@@ -24,16 +24,16 @@ from koordinator.simulator.recording import RecordedBatch, Recording
 from koordinator.simulator.replay import ReplayRun
 
 _SLICE_S = 0.05
-_LOOK_EVERY = 64  # batches between two answers to readers while time is caught up with
+_BATCHES_PER_PAUSE = 64  # between two rounds of queries while a replay catches up
 
-#: Opens the recording from its beginning.  Raises InputError.
+#: Opens the recording at its start.  Raises InputError.
 OpenRecording = Callable[[], AbstractContextManager[Recording]]
-#: Makes a replay of it of which nothing has happened yet.
+#: Creates a replay of the recording at its start.
 BeginReplay = Callable[[], ReplayRun]
 
 
 class RecordingSource:
-    """Replays a recording at a speed, from a moment on, that readers choose."""
+    """Replay of a recording with a controllable time."""
 
     kind = SourceKind.RECORDING
 
@@ -47,25 +47,25 @@ class RecordingSource:
         *,
         speed: float = 60.0,
     ) -> None:
-        """``speed`` is recorded seconds in one of readers; 0: as fast as it can be computed."""
+        """``speed`` is recorded seconds per second; 0 means as fast as possible."""
         self.title = title
         self.configuration = configuration
         self._open, self._begin_replay, self._clock = open_recording, begin, clock
-        self._pace = Pace(speed)
+        self._pace = TimeControl(speed)
         self._from_s = self._to_s = 0.0
         self._run: ReplayRun | None = None
-        self._target_s: float | None = None  # what a reader has chosen and is not reached yet
-        self._shown_s = 0.0  # the moment that readers are to see
+        self._target_s: float | None = None  # pending seek of a reader
+        self._shown_s = 0.0  # moment to show without a pending seek
         self._has_ended = False
 
     @property
     def handle(self) -> SchedulerHandle | None:
-        """The scheduler of the replay; another one after each way back."""
+        """The scheduler of the replay; each restart creates another one."""
         return self._run.handle if self._run is not None else None
 
     @property
     def status(self) -> SourceStatus:
-        """Times are those of the recording."""
+        """Status with the times of the recording."""
         phase = SourcePhase.PAUSED if self._pace.is_paused else SourcePhase.LIVE
         if self._has_ended:
             phase = SourcePhase.ENDED
@@ -82,11 +82,11 @@ class RecordingSource:
 
     @property
     def devices(self) -> None:
-        """Nothing: it is seen by whoever looks now and then."""
+        """None: the feed samples the devices."""
 
     @property
     def trail(self) -> Audit | None:
-        """What was decided in the replay, from its beginning to the moment that is shown."""
+        """Decisions of the replay from its start to the current moment."""
         return self._run.audit if self._run is not None else None
 
     def marks(self) -> Sequence[TimelineMark]:
@@ -94,17 +94,16 @@ class RecordingSource:
         return [TimelineMark(*one) for one in self._run.evictions] if self._run is not None else ()
 
     def control(self, wanted: SourceControl) -> None:
-        """Pause, go on, or go to a moment.  Raises InputError for one outside the recording."""
+        """Pause, resume or seek.  Raises InputError for a moment outside the recording."""
         if wanted.seek_s is not None and not self._from_s <= wanted.seek_s <= self._to_s:
-            raise InputError(
-                f"found {wanted.seek_s:.0f}; accepted is {self._from_s:.0f}..{self._to_s:.0f}"
-            )
-        self._pace.control(wanted)
+            span = f"{self._from_s:.0f}..{self._to_s:.0f}"
+            raise InputError(f"seekS: must be in {span}, got {wanted.seek_s:.0f}")
+        self._pace.apply(wanted)
         if wanted.seek_s is not None:
             self._target_s = wanted.seek_s
 
     def follow(self, pause: Pause) -> None:
-        """Replay until it is time to end.  Raises InputError for what can't be read."""
+        """Replay until ``pause`` returns False.  Raises InputError for an unreadable recording."""
         self._measure()
         while self._replay(pause):
             pass
@@ -114,11 +113,11 @@ class RecordingSource:
             self._from_s = self._to_s = recording.header.started_s
             for batch in recording.batches:
                 if self._target_s is None:
-                    self._target_s = batch.at_s  # what existed, which is the least to see
+                    self._target_s = batch.at_s  # the first batch has the objects at the start
                 self._to_s = max(self._to_s, batch.at_s)
 
     def _replay(self, pause: Pause) -> bool:
-        """Replay from the beginning; return whether to do so again, as a reader goes back."""
+        """Replay from the start; return True to restart for a seek to an earlier moment."""
         with ExitStack() as cleanup:
             batches = cleanup.enter_context(self._open()).batches
             run = self._begin_replay()
@@ -152,13 +151,13 @@ class RecordingSource:
         until_s: float,
         pause: Pause,
     ) -> RecordedBatch | None:
-        """Take in what happened until a moment; return the first batch after it."""
+        """Apply the batches up to a moment; return the first batch after it."""
         taken = 0
         while ahead is not None and ahead.at_s <= until_s:
             run.take_in(ahead)
             ahead = next(batches, None)
             taken += 1
-            if taken % _LOOK_EVERY == 0:
+            if taken % _BATCHES_PER_PAUSE == 0:
                 pause(0.0)
                 if self._target_s is not None and self._target_s != until_s:
                     return ahead

@@ -1,15 +1,15 @@
-"""A simulation while it runs, slowed down so that people can follow it, and as it ended."""
+"""Source for a simulation that runs at a speed readers can follow, and for its final state."""
 
 from collections.abc import Sequence
 
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration
 from koordinator.dashboard.sources.contract import (
-    Pace,
     Pause,
     SourceControl,
     SourceKind,
     SourcePhase,
     SourceStatus,
+    TimeControl,
     TimelineMark,
 )
 from koordinator.foundation.clock import Clock
@@ -26,7 +26,7 @@ _SLICE_S = 0.05
 
 
 class SimulationSource:
-    """Runs a simulation; ``result`` is what came of it, once it has ended."""
+    """Running simulation; ``result`` is set when it has ended."""
 
     kind = SourceKind.SIMULATION
 
@@ -39,20 +39,20 @@ class SimulationSource:
         speed: float = 0.0,
         trail: AuditTrail | None = None,
     ) -> None:
-        """``speed`` is virtual seconds in one of readers; 0 is as fast as it can be computed.
+        """``speed`` is virtual seconds per second; 0 means as fast as possible.
 
-        ``trail`` is told what the simulation's scheduler decides.
+        ``trail`` receives the decisions of the simulation's scheduler.
         """
         self.trail = trail
         self.configuration = configuration
         self.result: SimulationResult | None = None
         self._simulation, self._clock = simulation, clock
-        self._pace = Pace(speed)
+        self._pace = TimeControl(speed)
         self._was_stopped = False
 
     @property
     def title(self) -> str:
-        """That of the workload."""
+        """Title of the workload."""
         return self._simulation.recorder.title
 
     @property
@@ -62,7 +62,7 @@ class SimulationSource:
 
     @property
     def status(self) -> SourceStatus:
-        """Times are virtual."""
+        """Status with virtual times."""
         phase = SourcePhase.PAUSED if self._pace.is_paused else SourcePhase.LIVE
         return SourceStatus(
             phase=SourcePhase.ENDED if self.result is not None else phase,
@@ -76,30 +76,30 @@ class SimulationSource:
 
     @property
     def devices(self) -> DeviceBars:
-        """Every GPU at every moment."""
+        """Allocation of every GPU over the run."""
         return self._simulation.devices
 
     def marks(self) -> Sequence[TimelineMark]:
-        """Return what the report will tell: nodes that failed, pods that made room."""
+        """Return the events of the report: node failures and evictions."""
         return [
             TimelineMark(one.time_s, one.text, one.is_node_failure)
             for one in self._simulation.recorder.events
         ]
 
     def report(self) -> ResultPage | None:
-        """Return what ``koord simulate --report`` writes, once the run has ended."""
+        """Return the page of ``koord simulate --report``; None before the run has ended."""
         if self.result is None:
             return None
         return run_page(self.result.report, None, self.result.devices.lanes())
 
     def control(self, wanted: SourceControl) -> None:
-        """Pause, go on, or change the speed.  Raises InputError: time does not go back here."""
+        """Pause, resume or change the speed.  Raises InputError for a seek."""
         if wanted.seek_s is not None:
-            raise InputError("a simulation goes on only; record it to move in its time")
-        self._pace.control(wanted)
+            raise InputError("seekS: a simulation cannot seek; record it and open the recording")
+        self._pace.apply(wanted)
 
     def follow(self, pause: Pause) -> None:
-        """Run to the end, or until it is time to end."""
+        """Run to the end, or until ``pause`` returns False."""
         drawn_s = self._simulation.world.now_s
 
         def wait() -> None:
