@@ -15,7 +15,7 @@ const COLOURS: Record<string, string> = {
   memory: 'memory allocated',
   gpu: 'GPUs allocated',
   load: 'CPU load, measured',
-  holes: 'fragmentation: free share on partly used GPUs',
+  holes: 'fragmentation: free on partly used GPUs',
   lowQos: 'batch and mid pods, of the requested CPU',
   state: 'state',
 }
