@@ -23,7 +23,6 @@ PENDING: tuple[str, ...] = (
     "src/koordinator/api",
     "src/koordinator/cli",
     "src/koordinator/cluster",
-    "src/koordinator/dashboard",
     "src/koordinator/descheduler",
     "src/koordinator/device_daemon",
     "src/koordinator/domain",

@@ -51,7 +51,7 @@ class ClusterChanges:
         return {name: (len(at), at[0]) for name, at in recent.items() if len(at) >= FLAPS}
 
     def update(self, state: ClusterState, overview: ClusterOverview, *, pods: bool) -> None:
-        """Record the changes since the last call; ``pods`` includes those of pods.
+        """Record the changes since the last call, of pods only if ``pods`` is true.
 
         Clears the log where time goes back, as in a recording.
         """

@@ -95,7 +95,7 @@ class OverviewBuilder:
     def build(self, status: SourceStatus) -> ClusterOverview:
         """Return the current overview.
 
-        With thousands of pending pods, those of a real cluster may be some seconds old.
+        With thousands of pending pods, a real cluster's pending pods may be some seconds old.
         """
         rows, facts = self._roster.refresh()
         nodes = NodeColumns(facts, self._values(rows))

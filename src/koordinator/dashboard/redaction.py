@@ -37,7 +37,7 @@ class PrivateNames:
 
     @classmethod
     def of(cls, state: ClusterState, namespaces: Iterable[str] | None = None) -> "PrivateNames":
-        """Return the names of a cluster; ``namespaces`` are those of pending pods, if known.
+        """Return the names of a cluster; ``namespaces`` are the pending pods' namespaces, if known.
 
         Namespaces of placed pods are left out: messages mention these pods with their namespace
         only, and there are too many to collect for each frame.

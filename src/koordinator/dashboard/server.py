@@ -132,7 +132,7 @@ def dashboard_application(
     """Return the ASGI application.
 
     ``other`` is a run at the same speed for comparison over time.  ``archive`` has the decisions of
-    the cluster's scheduler; without it, those of the source's own scheduler are shown, if any.
+    the cluster's scheduler; the default is the source's own scheduler, if it has one.
     ``planner`` computes descheduler plans; without it, plans are not available.
 
     ``hosts`` are the accepted names of the Host header; empty accepts any.  They protect against

@@ -64,7 +64,7 @@ class Timeline:
     def as_data(self) -> dict[str, Any]:
         """Return the samples as columns, with pending pods by the most frequent causes.
 
-        Causes that differ only in names or numbers, such as those of many gangs, are summed.
+        Sums causes that differ only in names or numbers, such as the causes of many gangs.
         """
         samples = self._samples
         kinds = _kinds({cause for one in samples for cause in one.waiting})

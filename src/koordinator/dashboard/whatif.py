@@ -1,4 +1,4 @@
-"""What-if comparison: outcomes of the scheduler for a cluster with and without given changes.
+"""Comparison of the scheduler's outcomes for a cluster with and without given changes.
 
 Two schedulers run to a fixed point on copies.  The cluster is not written to.
 """

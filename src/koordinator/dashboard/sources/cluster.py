@@ -37,7 +37,7 @@ class LiveClusterSource:
     """Source that follows a cluster; ``cluster`` should reject writes.
 
     Its scheduler is a standby that never leads.  Explanations follow the configuration given here,
-    not that of the cluster's scheduler.
+    not the one of the cluster's scheduler.
     """
 
     kind = SourceKind.CLUSTER

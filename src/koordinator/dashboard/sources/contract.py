@@ -38,7 +38,7 @@ class SourcePhase(StrEnum):
 
 
 class SourceStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Status of a source; times are those of the cluster, in seconds.
+    """Status of a source; times are the cluster's times in seconds.
 
     A source with a controllable time has bounds ``from_s`` and ``to_s``, and a ``speed`` relative
     to real time; 0 means as fast as possible.
