@@ -300,7 +300,7 @@ class _Process:
         nri = settings.flags.runtime_hooks.nri(settings.options.roots.var_run)
         if nri is None:
             return None
-        return NriConnection(NriHookPlugin(hooks), nri, on_state=gauges.nri_connected)
+        return NriConnection(NriHookPlugin(hooks), nri, on_state=gauges.set_nri_connected)
 
     def _tell_failure(self, part: str, error: Exception) -> None:
         self._parts.faults(Fault("round", error, part))
@@ -331,7 +331,7 @@ class _Process:
         return replace(
             source,
             running=lambda: find_pod_uids(cgroups),
-            observe=gauges.kubelet_answered,
+            observe=gauges.observe_kubelet_request,
             on_problem=self._tell_of_kubelet,
         )
 

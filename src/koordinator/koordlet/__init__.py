@@ -1,1 +1,1 @@
-"""Koordlet, the node agent: measures, reports, and keeps what its NodeSLO promises."""
+"""Koordlet, the node agent: measure usage, report it, and enforce the NodeSLO."""

@@ -1,8 +1,8 @@
-"""What a container gets besides its spec when it is made, as data.
+"""Changes to a container at its creation, as data.
 
-Whoever decides this writes nothing: the container runtime does, before the container's first
-instruction.  The texts come from annotations and other things that people write, so every value
-that would lead out of its field is refused where it is made.
+The code that computes them writes nothing; the container runtime applies them before the
+container's first instruction.  Values come from annotations and other input of users, so each
+value that could break out of its field is rejected at construction.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ from typing import Final
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.path_component import relative_path
 
-MOST_ENV_BYTES: Final = 128 << 10  # of one variable, as the kernel takes it (MAX_ARG_STRLEN)
+MOST_ENV_BYTES: Final = 128 << 10  # of one variable, the kernel's MAX_ARG_STRLEN
 MOST_ENV_TOTAL_BYTES: Final = 512 << 10
 _DEVICE_KINDS: Final = ("c", "b")
 _MOST_MODE: Final = 0o777
@@ -20,9 +20,9 @@ _MOST_MODE: Final = 0o777
 
 @dataclass(frozen=True, slots=True)
 class ContainerMount:
-    """A folder or file of the machine, seen in the container at ``destination``.
+    """Folder or file of the machine, mounted into the container at ``destination``.
 
-    Both are absolute paths without ``.`` and ``..``; raises InputError for others.
+    Raises InputError unless both are absolute paths without ``.`` and ``..``.
     """
 
     destination: str
@@ -38,10 +38,9 @@ class ContainerMount:
 
 @dataclass(frozen=True, slots=True)
 class ContainerDevice:
-    """A device node that the container gets, and may read, write and make.
+    """Device node that the container may read, write and create.
 
-    ``path`` is absolute and without ``.`` and ``..``; ``kind`` is c or b; raises InputError for
-    others.
+    Raises InputError unless ``path`` is absolute without ``.`` and ``..``, and ``kind`` is c or b.
     """
 
     path: str
@@ -51,19 +50,21 @@ class ContainerDevice:
     mode: int = 0o666
 
     def __post_init__(self) -> None:
-        """Check what the runtime would take unseen."""
+        """Check what the runtime would accept unchecked."""
         _check_path(self.path, "devices.path")
         if self.kind not in _DEVICE_KINDS:
-            accepted = ", ".join(_DEVICE_KINDS)
-            raise InputError(f"found {self.kind!r}; accepted is {accepted}", path="devices.kind")
+            allowed = " or ".join(_DEVICE_KINDS)
+            raise InputError(f"must be {allowed}, got {self.kind!r}", path="devices.kind")
         if self.major < 0 or self.minor < 0 or not 0 <= self.mode <= _MOST_MODE:
-            found = f"{self.major}:{self.minor}, mode {self.mode:o}"
-            raise InputError(f"found {found}; accepted is a device and its mode", path="devices")
+            got = f"{self.major}:{self.minor}, mode {self.mode:o}"
+            raise InputError(
+                f"must have a major, a minor and a mode up to 777, got {got}", path="devices"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinuxResources:
-    """Limits of a container, in the units of cgroup v1; None leaves what the kubelet asked for.
+    """Limits of a container, in the units of cgroup v1; None keeps the kubelet's value.
 
     ``cpu_quota_us`` is per 100 ms and, like ``memory_limit_bytes``, -1 for no limit.
     ``rdt_class`` is a group of resctrl, which has to exist.
@@ -76,7 +77,7 @@ class LinuxResources:
     rdt_class: str | None = None
 
     def joined(self, later: "LinuxResources") -> "LinuxResources":
-        """Return both; where both say something ``later`` counts."""
+        """Return the union; fields of ``later`` take precedence."""
         stated = {
             each.name: value
             for each in fields(self)
@@ -87,9 +88,9 @@ class LinuxResources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerAdjustment:
-    """What one container gets besides its spec.
+    """Changes to one container at its creation.
 
-    Raises InputError for an environment that no process could be started with.
+    Raises InputError for an environment that the kernel would reject.
     """
 
     env: Mapping[str, str] = field(default_factory=dict)
@@ -106,23 +107,23 @@ class ContainerAdjustment:
             total += size
             if not name or "=" in name or "\0" in name or "\0" in value:
                 raise InputError(
-                    f"found {name[:80]!r}; accepted is a name without '=', and no zero byte",
+                    f"must be a name without '=' and a value without zero bytes, got {name[:80]!r}",
                     path="env",
                 )
             if size > MOST_ENV_BYTES or total > MOST_ENV_TOTAL_BYTES:
                 raise InputError(
-                    f"{name[:80]} makes it {total} bytes; accepted are {MOST_ENV_BYTES} for one "
-                    f"variable and {MOST_ENV_TOTAL_BYTES} for all",
+                    f"must have at most {MOST_ENV_BYTES} bytes per variable and "
+                    f"{MOST_ENV_TOTAL_BYTES} in total, got {size} and {total} at {name[:80]}",
                     path="env",
                 )
 
     @property
     def is_empty(self) -> bool:
-        """Whether the container stays as it is."""
+        """Whether nothing changes."""
         return self == ContainerAdjustment()
 
     def joined(self, later: "ContainerAdjustment") -> "ContainerAdjustment":
-        """Return both; of one variable, mount or device the ``later`` one counts."""
+        """Return the union; variables, mounts and devices of ``later`` take precedence."""
         mounts = {each.destination: each for each in (*self.mounts, *later.mounts)}
         devices = {each.path: each for each in (*self.devices, *later.devices)}
         return ContainerAdjustment(
@@ -135,7 +136,7 @@ class ContainerAdjustment:
 
 
 def join_adjustments(parts: Iterable[ContainerAdjustment]) -> ContainerAdjustment:
-    """Return all of them as one; of two that differ the later one counts."""
+    """Return the union; later parts take precedence."""
     whole = ContainerAdjustment()
     for part in parts:
         whole = whole.joined(part)
@@ -145,6 +146,6 @@ def join_adjustments(parts: Iterable[ContainerAdjustment]) -> ContainerAdjustmen
 def _check_path(text: str, path: str) -> None:
     if not text.startswith("/") or f"/{relative_path(text, path=path)}" != text:
         raise InputError(
-            f"found {text[:80]!r}; accepted is an absolute path without '.', '..' and double '/'",
+            f"must be an absolute path without '.', '..' and double '/', got {text[:80]!r}",
             path=path,
         )

@@ -1,4 +1,4 @@
-"""The cgroups of this machine: files by their names and folders, whatever the version."""
+"""Cgroup tree of this machine: files by name and folder, independent of the cgroup version."""
 
 import re
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from koordinator.foundation.cpu_list import parse_cpu_list
 from koordinator.foundation.errors import HostError, InputError, MissingFileError
 from koordinator.host.port import Files
 
-#: kubepods-burstable-podUID.slice, or podUID; systemd's names have no ``-`` of their own.
+#: kubepods-burstable-podUID.slice, or podUID; in names of systemd ``-`` separates levels.
 _POD_FOLDER = re.compile(
     r"(?:(?:\w+-)*kubepods-(?:[a-z]+-)?)?pod(?P<uid>[0-9A-Za-z_-]+?)(?:\.slice)?"
 )
@@ -25,7 +25,7 @@ _CPUSET_READ = "cpuset.cpus.effective"  # of v2, where a set may be inherited
 
 
 class CgroupTree:
-    """Reads and writes below ``root``; implements ``view.node_view.CgroupReadings``."""
+    """Reader and writer below ``root``; implements ``view.node_view.CgroupReadings``."""
 
     def __init__(self, files: Files, root: str, version: CgroupVersion) -> None:
         self.version = version
@@ -83,22 +83,22 @@ class CgroupTree:
         return path is not None and self._files.exists(path)
 
     def find_layout(self, stated: tuple[str, ...] | None = None) -> CgroupLayout | None:
-        """Return how folders of pods are called; see ``find_layout``."""
+        """Return the layout of the kubelet's cgroups; see the function ``find_layout``."""
         return find_layout(self._files, self._root, self.version, stated)
 
     def perf_folder(self, folder: str) -> str:
-        """Return the absolute path of a cgroup as performance counters want it."""
+        """Return the absolute path of a cgroup for performance counters."""
         path = self.path(CgroupFile.PERF_PROCS, folder) or ""
         return path.rpartition("/")[0]
 
     def below(self, folder: str) -> Sequence[str]:
-        """Return the folders directly below, by the cpuset hierarchy."""
+        """Return the child folders in the cpuset hierarchy."""
         path = self.path(CgroupFile.CPUSET, folder) or ""
         names = self._files.folders(path.rpartition("/")[0])
         return [f"{folder}/{name}" if folder else name for name in names]
 
     def processes(self, folder: str) -> list[int]:
-        """Return the processes directly in a cgroup; none if it has vanished."""
+        """Return the processes directly in a cgroup; empty if the cgroup has vanished."""
         try:
             return [int(pid) for pid in self.read(CgroupFile.PROCS, folder).split()]
         except (HostError, ValueError):
@@ -106,7 +106,7 @@ class CgroupTree:
 
 
 def find_version(files: Files, root: str) -> CgroupVersion:
-    """Return which version is mounted at ``root``."""
+    """Return the cgroup version mounted at ``root``."""
     is_v2 = files.exists(f"{root}/cgroup.controllers")
     return CgroupVersion.V2 if is_v2 else CgroupVersion.V1
 
@@ -114,10 +114,10 @@ def find_version(files: Files, root: str) -> CgroupVersion:
 def find_layout(
     files: Files, root: str, version: CgroupVersion, stated: tuple[str, ...] | None = None
 ) -> CgroupLayout | None:
-    """Return how folders of pods are called, and where they are; None while there are none.
+    """Return the names and the place of the kubelet's cgroups; None if there are none yet.
 
-    ``stated`` are the parts of the kubelet's ``cgroupRoot``; None if that is unknown.  Then, or if
-    there are no pods, they are looked for up to two folders below the root.
+    ``stated`` are the parts of the kubelet's ``cgroupRoot``; None if it is unknown.  If it is
+    unknown, or has no pods, search up to two folders below the root.
     """
     hierarchy = f"{root}/cpu" if version is CgroupVersion.V1 else root
     for parts in (stated, ()) if stated else ((),):
@@ -144,7 +144,7 @@ def find_layout(
 
 
 def find_pod_uids(tree: CgroupTree) -> frozenset[str]:
-    """Return UIDs of all pods that have a cgroup, whatever component named the folders."""
+    """Return the UIDs of all pods that have a cgroup, with either cgroup driver."""
     layouts = {CgroupLayout(driver) for driver in CgroupDriver}
     if not any(tree.exists(layout.kubepods) for layout in layouts):
         layouts |= {other for other in (tree.find_layout(),) if other is not None}

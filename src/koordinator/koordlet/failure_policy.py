@@ -1,19 +1,19 @@
-"""What becomes of a pod whose hook failed."""
+"""Policies for failed and missed runtime hooks."""
 
 from enum import StrEnum
 
 
 class FailurePolicy(StrEnum):
-    """Ignore: it starts without what the hook wanted.  Fail: it does not start."""
+    """Ignore: the container starts without the hook's changes.  Fail: it does not start."""
 
     IGNORE = "Ignore"
     FAIL = "Fail"
 
 
 class UnpreparedPolicy(StrEnum):
-    """Handling of a container that was created while no hook could be asked.
+    """Handling of a container that was created while the hooks were unavailable.
 
-    Report: an event and a metric.  Restart: it is ended as well where the kubelet starts it again.
+    Report: write an event and a metric.  Restart: also stop it, if the kubelet restarts it.
     """
 
     REPORT = "Report"

@@ -1,6 +1,6 @@
-"""What the node agent wants of its machine, as data: who decides this writes nothing.
+"""Intents of the node agent, as data: the code that computes them writes nothing.
 
-Every intent says why; the executor puts that into the audit trail.
+Each intent carries a reason, which the executor writes into the audit trail.
 """
 
 from collections.abc import Mapping
@@ -11,11 +11,11 @@ from koordinator.domain.cgroups.files import CgroupFile
 
 @dataclass(frozen=True, slots=True)
 class SetCgroup:
-    """One file of one cgroup is to have a value, in the spelling and units of cgroup v1.
+    """Set one file of a cgroup to a value, in the spelling and units of cgroup v1.
 
-    ``folder`` is that of the cgroup in its hierarchy; ``owner`` says whose it is, for people.
-    ``is_observed`` marks an intent that follows from another value just read, so that it is written
-    even if the same was written before.
+    ``folder`` is the cgroup's path in its hierarchy; ``owner`` names the pod or container for
+    people.  ``is_observed`` marks an intent derived from a value read just now, so that it is
+    written even if the same value was written before.
     """
 
     file: CgroupFile
@@ -28,9 +28,9 @@ class SetCgroup:
 
 @dataclass(frozen=True, slots=True)
 class SetBlockDevice:
-    """A line of a file of block devices is to be ``device value``.
+    """Set a line of a block device file to ``device value``.
 
-    ``reset`` marks a value that is the same as having no line: it is written only over another.
+    ``reset`` marks a value equal to a missing line: it is written only over a different value.
     """
 
     file: CgroupFile
@@ -44,10 +44,10 @@ class SetBlockDevice:
 
 @dataclass(frozen=True, slots=True)
 class SetFile:
-    """A file of /proc or /sys is to have a value; ``path`` is below the root ``tree``.
+    """Set a file of /proc or /sys to a value; ``path`` is below the root ``tree``.
 
-    ``matches`` is what the file reads when it has the value, if that differs from it; it may also
-    be one word among others, as in sched_features.
+    ``matches`` is the text that the file reads back if it differs from the value; it may also be
+    one word among others, as in sched_features.
     """
 
     tree: str  # sysctl, sys, proc
@@ -60,10 +60,10 @@ class SetFile:
 
 @dataclass(frozen=True, slots=True)
 class SetResctrl:
-    """A group of resctrl is to exist, with these schemata and, besides its own, these tasks.
+    """Create or update a resctrl group with these schemata, and add these tasks to it.
 
-    ``schemata`` are lines such as ``L3:0=ff;1=ff``.  ``cgroups`` are the folders whose threads
-    belong to the group.
+    ``schemata`` are lines such as ``L3:0=ff;1=ff``.  Threads of the folders ``cgroups`` belong to
+    the group.
     """
 
     group: str
@@ -74,7 +74,7 @@ class SetResctrl:
 
 @dataclass(frozen=True, slots=True)
 class RemoveResctrl:
-    """A group of resctrl is to go; its tasks fall back to the root group."""
+    """Remove a resctrl group; its tasks move to the root group."""
 
     group: str
     reason: str
@@ -82,7 +82,7 @@ class RemoveResctrl:
 
 @dataclass(frozen=True, slots=True)
 class SetOomScore:
-    """Every process of a cgroup is to have an OOM score adjustment, -1000..1000."""
+    """Set the OOM score adjustment of every process in a cgroup, -1000..1000."""
 
     folder: str
     value: int
@@ -92,9 +92,9 @@ class SetOomScore:
 
 @dataclass(frozen=True, slots=True)
 class SetCoreCookie:
-    """The processes of a cgroup share CPU cores only with those of the same group.
+    """Let processes of a cgroup share a CPU core only with processes of the same group.
 
-    ``group`` None is to have no cookie; an empty one is a group like any other.
+    ``group`` None removes the cookie; an empty string is a group like any other.
     """
 
     folder: str
@@ -105,12 +105,12 @@ class SetCoreCookie:
 
 @dataclass(frozen=True, slots=True)
 class EvictPod:
-    """A pod is to leave the node.
+    """Evict a pod from the node.
 
-    ``reason`` is one word for events, ``message`` says which threshold was exceeded and by whom.
-    ``folders`` are those of the pod's containers, and below ``pod_folder``; without that nothing
-    is ended on the machine.  ``containers`` are the ids by which the runtime knows them, and
-    ``grace_s`` is what the pod wants to be given to end.
+    ``reason`` is one word for events; ``message`` names the exceeded threshold and the usage.
+    ``folders`` are the cgroups of the pod's containers, below ``pod_folder``; without
+    ``pod_folder`` no process is killed.  ``containers`` are their ids in the runtime, and
+    ``grace_s`` is the pod's termination grace period.
     """
 
     namespace: str
@@ -126,10 +126,10 @@ class EvictPod:
 
 @dataclass(frozen=True, slots=True)
 class EndContainers:
-    """Containers of another runtime are to end, until so much is released.
+    """Release containers of another runtime until ``amounts`` are free.
 
-    ``amounts`` are batch-cpu in milli-CPU and batch-memory in bytes; ``reason`` and ``message`` as
-    of ``EvictPod``.
+    ``amounts`` are batch-cpu in milli-CPU and batch-memory in bytes; ``reason`` and ``message``
+    are as in ``EvictPod``.
     """
 
     amounts: Mapping[str, float]

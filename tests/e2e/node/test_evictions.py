@@ -75,4 +75,4 @@ def test_one_that_does_not_listen_is_killed_when_its_time_is_over(
     eventually(lambda: node.get(made)["status"]["phase"] == "Failed")
     ended = node.get(made)["status"]["containerStatuses"][0]["state"]["terminated"]
     assert ended["exitCode"] == 137
-    assert "containers are given 2 s to end" in audited(tmp_path / "audit")
+    assert "containers are stopped with a grace period of 2 s" in audited(tmp_path / "audit")

@@ -41,11 +41,11 @@ def test_of_two_that_say_something_of_one_thing_the_later_counts() -> None:
 @pytest.mark.parametrize("path", ["", "lib", "/a/../b", "/..", "/a//b", "/a/.", "/a\n", "/a/"])
 def test_a_path_that_leads_elsewhere_is_refused(path: str) -> None:
     """No relative path, no way up, no second spelling."""
-    with pytest.raises(InputError, match="accepted is"):
+    with pytest.raises(InputError, match=r"mounts\.destination"):
         ContainerMount(path, "/x")
-    with pytest.raises(InputError, match="accepted is"):
+    with pytest.raises(InputError, match=r"mounts\.source"):
         ContainerMount("/x", path)
-    with pytest.raises(InputError, match="accepted is"):
+    with pytest.raises(InputError, match=r"devices\.path"):
         ContainerDevice(path, 1, 3)
 
 

@@ -1,10 +1,10 @@
-"""The shell of the node agent: timers in, writes and reports out.
+"""Shell of the node agent: timers in, writes and reports out.
 
-``agent``       the loop's body: what is due is measured, decided, written, reported
-``node_state``  what the API server says of this node
-``outbox``      what is to be said to the API server, so that an outage stops nothing here
-``gates``       which features are on
-``metrics``     what is measured of the agent itself
+``agent``       main loop: measure, decide, apply, report
+``node_state``  state of this node from the API server
+``outbox``      queued writes to the API server, so that an outage does not block the loop
+``gates``       feature gates
+``metrics``     metrics of the node and of the agent
 """
 
 from koordinator.koordlet.app.agent import Koordlet, KoordletOptions

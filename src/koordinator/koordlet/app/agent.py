@@ -1,8 +1,8 @@
-"""The node agent: what is due is measured, decided, written and reported.
+"""Main loop of the node agent: measure, decide, apply, and report on a schedule.
 
-One thread calls ``step`` and owns everything here.  Nothing in a step waits for the network: the
-watch is polled, and what has to be said goes to the outbox.
-Source: koordinator cmd/koordlet, pkg/koordlet/koordlet.go (what starts in which order).
+One thread calls ``step`` and owns all state in this module.  A step never waits for the network:
+the watch is polled, and writes to the API server are queued in the outbox.
+Source: koordinator cmd/koordlet, pkg/koordlet/koordlet.go (start order of the parts).
 """
 
 import logging
@@ -46,8 +46,8 @@ from koordinator.koordlet.app.forecasts import Forecasts
 from koordinator.koordlet.app.gates import gates_of
 from koordinator.koordlet.app.hardware import (
     Hardware,
-    look_at_accelerators,
-    look_at_hardware,
+    read_hardware,
+    refresh_accelerators,
     resctrl_facts,
 )
 from koordinator.koordlet.app.hook_reports import HookReports
@@ -119,7 +119,10 @@ _HOUSEKEEPING_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KoordletOptions:
-    """Seconds, unless said; names and defaults are those of the original's flags."""
+    """Options of the agent, in seconds unless the name has a unit.
+
+    Names and defaults follow the original's flags.
+    """
 
     node_name: str
     roots: Roots = HOST
@@ -159,11 +162,12 @@ class KoordletOptions:
 
 
 class Koordlet:
-    """``cluster`` is watched here; what is written to it goes through ``outbox``.
+    """Node agent.  ``cluster`` is watched here; writes to it go through ``outbox``.
 
-    ``wall_clock`` dates what others judge the age of: it follows when the machine's clock is set.
-    ``on_failure`` is told of a round that failed, so that a mistake in one strategy doesn't let all
-    other promises go; without it the failure is raised.
+    ``wall_clock`` provides the timestamps that other components compare with their own clocks; it
+    follows adjustments of the machine's clock.  ``on_failure`` receives the error of a failed
+    round, so that an error in one strategy does not stop the others; without it the error is
+    raised.
     """
 
     def __init__(
@@ -217,8 +221,8 @@ class Koordlet:
             core_scheduling=core_scheduling or NoCoreScheduling(),
             forced_after_s=options.forced_update_s,
             clock=clock,
-            on_write=None if gauges is None else gauges.wrote,
-            on_fault=lambda fault: self._isolation.tell(
+            on_write=None if gauges is None else gauges.observe_write,
+            on_fault=lambda fault: self._isolation.report(
                 f"{fault.stage} {fault.source}", fault.error, fault.about
             ),
         )
@@ -235,8 +239,10 @@ class Koordlet:
         )
         self._pod_resources = pod_resources
         self._device_holders = device_holders
+        #: Inputs of the hooks published last; see ``_publish_hooks``.
         self._published: tuple[object, ...] = ()
         self._published_pods: tuple[PodView, ...] | None = None
+        #: Caches of the machine; None while resctrl is not mounted.
         self._caches: ResctrlFacts | None = None
         self._watch = cluster.watch(KINDS, selectors(options.node_name))
         frees_bound = "CPUSetAllocator" in options.gates and not options.keeps_quota_of_bound_pods
@@ -246,7 +252,8 @@ class Koordlet:
             normalizes="CPUNormalization" in options.gates,
             frees_bound=frees_bound,
         )
-        self._scaled: dict[tuple[CgroupFile, str], str] = {}  # what CPU burst wanted last
+        #: Quotas and bursts that CPU burst requested last, for the metrics.
+        self._scaled: dict[tuple[CgroupFile, str], str] = {}
         self._forecasts = Forecasts(host, options.checkpoint_folder, options.prediction)
         self._topology = TopologyReport(outbox)
         self._devices = DeviceReport(outbox)
@@ -269,28 +276,30 @@ class Koordlet:
             window_s=options.cpi_window_s,
             step_s=options.collect_interval_s,
         )
-        self._usage: NodeMetricStatus | None = None  # as reported last
+        self._usage: NodeMetricStatus | None = None  # last reported status
         self._copilot = copilot
         self._container_runtime = container_runtime
         self._cpu_evictions = self._evictions(options.cpu_evict_cool_s)
         self._memory_evictions = self._evictions(options.memory_evict_cool_s)
         self._hardware = Hardware()
+        #: The last machine and the objects that it was derived from (compared by identity).
         self._machine: tuple[tuple[object, ...], Machine] | None = None
+        #: Inputs of the last reconciliation; empty forces the next one.
         self._reconciled: tuple[object, ...] = ()
-        self._cannot_mount = self._began_alone = False
+        self._cannot_mount = self._started_offline = False
         self._timers = self._make_timers(Timers(on_failure))
 
     @property
     def is_ready(self) -> bool:
-        """Whether the node is known and has been measured."""
+        """Whether the node is known and at least one sample was taken."""
         return self.state.is_known and len(self.store) > 0
 
     def next_s(self) -> float:
-        """Return when there is something to do, if no events come before."""
+        """Return the time at which the next timer is due, if no event arrives earlier."""
         return self._timers.next_s()
 
     def step(self) -> None:
-        """Take in what is new and do what is due."""
+        """Apply new events from the watch and run the timers that are due."""
         is_refused = self.state.update(self._watch)
         if self.state.node is not None:
             self._warnings.uid = self.state.node.metadata.uid
@@ -298,47 +307,47 @@ class Koordlet:
             self._warnings.report(BAD_SLO, self.state.slo_problem)
         spec = self.state.metric_spec
         self._warnings.update(POLICY_RAISED, "" if spec is None else policy_problem(spec))
-        if not self._finds_cgroups():
+        if not self._cgroup_search_is_over():
             return
         now_s = self._clock.now_s()
-        if not self.state.is_synced and not self._began_alone:
-            self._begin_alone(now_s)
+        if not self.state.is_synced and not self._started_offline:
+            self._start_offline(now_s)
         if self.state.is_known:
-            self._publish_pods()  # a container may wait for them: before all that takes its time
+            self._publish_pods()  # first: a container may be waiting for it to be created
             self._timers.run(now_s)
-            self._publish(self._clock.now_s())
+            self._publish_hooks(self._clock.now_s())
         if self.state.is_synced:
-            self._checkpoint.keep(self.state.objects, now_s)
+            self._checkpoint.save(self.state.objects, now_s)
 
-    def _begin_alone(self, now_s: float) -> None:
-        """Answer the runtime before the API server does: from the checkpoint, else from itself.
+    def _start_offline(self, now_s: float) -> None:
+        """Serve the container runtime before the first answer of the API server.
 
-        Without a checkpoint a pod gets what the annotations say that the runtime passes on.
+        Use the checkpoint.  Without one, hooks see only the annotations that the runtime passes.
         """
         self.state.restore(self._checkpoint.read(), self._cgroups.exists)
-        self._began_alone = True
+        self._started_offline = True
         if self.state.is_known or self._runtime_hooks is None:
             return
-        self._look(now_s)
+        self._refresh_hardware(now_s)
         if not self._hardware.cpus:
             return
         hardware, node = self._hardware, Node(metadata=ObjectMeta(name=self._options.node_name))
         machine = Machine(node, hardware.cpus, hardware.kubelet.policy)
-        alone = NodeView(now_s, machine, self.state.slo, (), self._layout, self._cgroups)
-        hooks = PodHooks.of(alone, self._options.gates)
+        offline = NodeView(now_s, machine, self.state.slo, (), self._layout, self._cgroups)
+        hooks = PodHooks.of(offline, self._options.gates)
         self._runtime_hooks.publish(PublishedHooks(hooks))
 
     def close(self) -> None:
-        """Stop following the cluster.  What was set on the machine stays: pods go on as before."""
+        """Close the watch.  Settings on the machine stay, so that running pods keep them."""
         self._watch.close()
         self._cpi.close()
 
-    def _finds_cgroups(self) -> bool:
-        """Return whether the search for cgroups of pods is over; report it if they are missing."""
+    def _cgroup_search_is_over(self) -> bool:
+        """Return whether the search for cgroups of pods has ended; report missing cgroups."""
         before = self._layout
         is_over = self._search.is_over(self._clock.now_s())
         if self._layout != before:
-            self.state.use(self._layout)
+            self.state.set_layout(self._layout)
         self._warnings.update(CGROUPS_MISSING, self._search.problem)
         return is_over
 
@@ -351,7 +360,7 @@ class Koordlet:
     def _make_timers(self, timers: Timers) -> Timers:
         options, gates = self._options, self._options.gates
         second = options.collect_interval_s
-        timers.add("hardware", options.hardware_interval_s, self._look)
+        timers.add("hardware", options.hardware_interval_s, self._refresh_hardware)
         collectors: list[Collector] = [
             NodeCollector(second, options.ticks_per_s),
             PodCollector(second),
@@ -382,8 +391,8 @@ class Koordlet:
         timers.add("memory eviction", options.memory_evict_interval_s, self._evict_for_memory)
         timers.add("reconciling", options.reconcile_interval_s, self._reconcile)
         if {"TCNetworkQoS", "TerwayQoS"} & gates:
-            timers.add("network", options.reconcile_interval_s, self._keep_network)
-        timers.add("housekeeping", _HOUSEKEEPING_S, self._keep_house)
+            timers.add("network", options.reconcile_interval_s, self._reconcile_network)
+        timers.add("housekeeping", _HOUSEKEEPING_S, self._garbage_collect)
         timers.add("training", options.prediction.training_interval_s, self._train)
         timers.add("topology", options.topology_interval_s, self._report_topology)
         timers.add("devices", options.topology_interval_s, self._report_devices)
@@ -392,55 +401,55 @@ class Koordlet:
             timers.add("usage", lambda: self._policy().report_s, self._report_usage, first_s)
         return timers
 
-    def _look(self, _: float) -> None:
+    def _refresh_hardware(self, _: float) -> None:
         options, gates = self._options, self._options.gates
         has_accelerators = "Accelerators" in gates
-        asks_driver = has_accelerators and not options.only_described_xpus
+        uses_driver = has_accelerators and not options.only_described_xpus
         before = self._hardware.kubelet_config
         try:
-            self._hardware = look_at_hardware(
+            self._hardware = read_hardware(
                 self._host,
                 options.roots,
-                self._gpus if asks_driver else None,
+                self._gpus if uses_driver else None,
                 self._hardware,
                 with_cards="RDMADevices" in gates,
                 with_huge_pages="HugePageReport" in gates,
                 xpu_folder=options.xpu_folder if has_accelerators else "",
             )
         except HostError as error:
-            log.warning("hardware not found", extra={"error": error})
-            self._tell_collected(cpu=False, numa=False)
+            log.warning("hardware not readable", extra={"error": error})
+            self._count_collections(cpu=False, numa=False)
             return
-        self._look_at_kubelet(before)
+        self._handle_kubelet_config(before)
         zones = self._hardware.zones
         numa = bool(zones) and all(zone.total for zone in zones.values())
-        self._tell_collected(cpu=True, numa=numa)
+        self._count_collections(cpu=True, numa=numa)
 
-    def _look_for_kubelet(self) -> None:
-        """Find the process that has taken the place of the kubelet, which writes at its start."""
+    def _detect_kubelet_restart(self) -> None:
+        """Find the process that replaced the kubelet; the kubelet writes cgroups at its start."""
         before = self._hardware.kubelet_config
-        found = read_kubelet_config(self._host, self._options.roots)
-        if found.started:
-            self._hardware = replace(self._hardware, kubelet_config=found)
-            self._look_at_kubelet(before)
+        config = read_kubelet_config(self._host, self._options.roots)
+        if config.started:
+            self._hardware = replace(self._hardware, kubelet_config=config)
+            self._handle_kubelet_config(before)
 
-    def _look_at_kubelet(self, before: KubeletConfig) -> None:
-        """Look at all cgroups again if the kubelet has started; report what else writes there."""
+    def _handle_kubelet_config(self, before: KubeletConfig) -> None:
+        """Reconcile all cgroups if the kubelet has restarted; report conflicting settings."""
         config = self._hardware.kubelet_config
         if config.started != before.started:
             self._reconciled = ()
-            self._executor.look_again()
+            self._executor.invalidate()
         writes_memory = "CgroupReconcile" in self._options.gates
         self._warnings.update(KUBELET_MEMORY_QOS, config.memory_problem if writes_memory else "")
 
-    def _tell_collected(self, *, cpu: bool, numa: bool) -> None:
+    def _count_collections(self, *, cpu: bool, numa: bool) -> None:
         if self._gauges is None:
             return
-        self._gauges.collected("cpu", ok=cpu)
-        self._gauges.collected("numa", ok=numa)
+        self._gauges.count_collection("cpu", ok=cpu)
+        self._gauges.count_collection("numa", ok=numa)
         if "BlkIOReconcile" in self._options.gates:
             has_disks = bool(self._host.names(f"{self._options.roots.sys}/block"))
-            self._gauges.collected("local_storage", ok=has_disks)
+            self._gauges.count_collection("local_storage", ok=has_disks)
 
     def _collect(self, collectors: Sequence[Collector], now_s: float) -> None:
         context = CollectionContext(
@@ -460,19 +469,19 @@ class Koordlet:
 
             self._isolation.attempt(type(collector).__name__, context.pods, collect)
         if self._gauges is not None:
-            self._gauges.measured(self.store)
+            self._gauges.set_node_usage(self.store)
             self._gauges.publish(self._snapshot(now_s))
 
     def _suppress(self, now_s: float) -> None:
         managed = "BECPUManager" in self._options.gates
-        done = self._decide(
+        suppression = self._decide(
             "CPU suppress", now_s, lambda inputs: suppress(inputs, cpus_are_managed=managed)
         )
-        if done is None:
+        if suppression is None:
             return
-        self._executor.apply(done.intents, now_s)
+        self._executor.apply(suppression.intents, now_s)
         if self._gauges is not None:
-            self._gauges.suppressed(done)
+            self._gauges.set_suppression(suppression)
 
     def _plan_burst(self, now_s: float) -> None:
         intents = self._decide("CPU burst", now_s, self._burst.plan) or ()
@@ -483,29 +492,31 @@ class Koordlet:
         self._scaled = kept | new
 
     def _evict_for_cpu(self, now_s: float) -> None:
-        self._cpu_evictions.look_after(now_s)
+        self._cpu_evictions.finish_stops(now_s)
         if not self._cpu_evictions.is_cooling(now_s):
             gates = self._options.gates
-            tasks = self._decide("CPU eviction", now_s, lambda found: cpu_tasks(found, gates))
-            self._cpu_evictions.carry_out(tasks or (), now_s)
+            tasks = self._decide("CPU eviction", now_s, lambda inputs: cpu_tasks(inputs, gates))
+            self._cpu_evictions.evict(tasks or (), now_s)
 
     def _evict_for_memory(self, now_s: float) -> None:
-        self._memory_evictions.look_after(now_s)
+        self._memory_evictions.finish_stops(now_s)
         if not self._memory_evictions.is_cooling(now_s):
             gates = self._options.gates
-            tasks = self._decide("memory eviction", now_s, lambda found: memory_tasks(found, gates))
-            self._memory_evictions.carry_out(tasks or (), now_s)
+            tasks = self._decide(
+                "memory eviction", now_s, lambda inputs: memory_tasks(inputs, gates)
+            )
+            self._memory_evictions.evict(tasks or (), now_s)
 
     def _reconcile(self, now_s: float) -> None:
-        """Apply what follows from objects alone, when they change and every ten seconds."""
+        """Apply intents that depend on objects only, when objects change and every ten seconds."""
         if has_ended(self._host, self._hardware.kubelet_config):
-            self._look_for_kubelet()
+            self._detect_kubelet_restart()
         view, gates = self._view(now_s), self._options.gates
         period = now_s // self._options.hooks_interval_s
         seen = (view.pods, view.slo, view.machine, period)
         if len(seen) == len(self._reconciled) and all(map(_is_same, seen, self._reconciled)):
             return
-        self._look_again_at(view.pods)
+        self._invalidate_changed(view.pods)
         self._reconciled = seen
         roots, vendor = self._options.roots, self._hardware.basics.vendor_id
         caches = None
@@ -520,21 +531,21 @@ class Koordlet:
         )
         writes = self._executor.apply(intents, now_s)
         if self._gauges is not None:
-            self._gauges.reconciled(writes, self._layout)
+            self._gauges.observe_reconciled(writes, self._layout)
 
-    def _look_again_at(self, pods: Sequence[PodView]) -> None:
-        """Look at the cgroups of pods that have changed: the kubelet may have written to them.
+    def _invalidate_changed(self, pods: Sequence[PodView]) -> None:
+        """Drop cached writes of pods that have changed: the kubelet may have overwritten them.
 
-        With its MemoryQoS it clears ``memory.min`` and ``memory.low`` of containers that start or
-        are resized.
+        With its MemoryQoS the kubelet clears ``memory.min`` and ``memory.low`` of containers that
+        start or are resized.
         """
         before = self._reconciled[0] if self._reconciled else ()
         known = set(map(id, before)) if isinstance(before, tuple) else set()
         changed = [pod for pod in pods if id(pod) not in known]
-        self._executor.look_again({folder for pod in changed for folder in pod.folders})
+        self._executor.invalidate({folder for pod in changed for folder in pod.folders})
 
     def _publish_pods(self) -> None:
-        """Let those be answered who ask which devices pods have."""
+        """Publish the pods to the servers that answer queries about their devices."""
         if self._published_pods is self.state.pods:
             return
         self._published_pods = pods = self.state.pods
@@ -543,7 +554,7 @@ class Koordlet:
         if self._pod_resources is not None:
             self._pod_resources.publish(pods)
 
-    def _keep_network(self, now_s: float) -> None:
+    def _reconcile_network(self, now_s: float) -> None:
         view = self._view(now_s)
         self._isolation.attempt(
             "network",
@@ -551,15 +562,15 @@ class Koordlet:
             lambda pods: self._network.reconcile(replace(view, pods=pods), now_s),
         )
 
-    def _publish(self, now_s: float) -> None:
-        """Let the container runtime's questions be answered from what is known now."""
+    def _publish_hooks(self, now_s: float) -> None:
+        """Publish the current state to the runtime hooks, and process their outcomes."""
         if self._runtime_hooks is None or not self._hardware.cpus:
             return
         if self._hook_reports is not None:
-            self._hook_reports.take_in(now_s)
+            self._hook_reports.process(now_s)
             count = self._hook_reports.unprepared.update(self.state.pods, now_s)
             if self._gauges is not None:
-                self._gauges.unprepared(count)
+                self._gauges.set_unprepared(count)
         view, gates = self._view(now_s), self._options.gates
         seen = (view.pods, view.slo, view.machine, self._caches)
         if len(seen) == len(self._published) and all(map(_is_same, seen, self._published)):
@@ -567,17 +578,17 @@ class Koordlet:
         keep_quota = self._options.keeps_quota_of_bound_pods
 
         def publish(pods: tuple[PodView, ...]) -> None:
-            of = view if len(pods) == len(view.pods) else replace(view, pods=pods)
-            hooks = PodHooks.of(of, gates, keep_quota=keep_quota)
-            found = PublishedHooks(hooks, self._caches, "RdtResctrl" in gates)
+            seen_view = view if len(pods) == len(view.pods) else replace(view, pods=pods)
+            hooks = PodHooks.of(seen_view, gates, keep_quota=keep_quota)
             if self._runtime_hooks is not None:
-                self._runtime_hooks.publish(found)
+                published = PublishedHooks(hooks, self._caches, "RdtResctrl" in gates)
+                self._runtime_hooks.publish(published)
 
         self._isolation.attempt("runtime hooks", view.pods, publish)
         self._published = seen
 
     def _mount_resctrl(self) -> ResctrlFacts | None:
-        """Mount resctrl where somebody wants it; a machine that can't is asked once."""
+        """Mount resctrl if it exists and is needed; do not retry on a machine that refuses."""
         roots = self._options.roots
         if self._cannot_mount or not self._host.exists(roots.resctrl):
             return None
@@ -585,19 +596,19 @@ class Koordlet:
             self._host.mount("resctrl", roots.resctrl)
         except HostError as error:
             self._cannot_mount = True
-            log.warning("caches can't be shared out", extra={"error": error})
+            log.warning("resctrl not mounted", extra={"error": error})
             return None
         return resctrl_facts(self._host, roots, self._hardware.basics.vendor_id)
 
-    def _keep_house(self, now_s: float) -> None:
+    def _garbage_collect(self, now_s: float) -> None:
         self.store.expire(now_s)
         self._executor.forget(now_s)
         self._search.check(self.state.pods)
-        self._volumes.forget()
+        self._volumes.expire()
         if self._gauges is not None:
-            self._gauges.followed(slo=not self.state.slo_problem)
+            self._gauges.set_slo_applied(is_applied=not self.state.slo_problem)
             for (kind, status), count in self._executor.outcomes.items():
-                self._gauges.written(kind, status, count)
+                self._gauges.set_write_count(kind, status, count)
 
     def _train(self, now_s: float) -> None:
         if not self._forecasts.is_restored:
@@ -607,12 +618,12 @@ class Koordlet:
             self.state.pods,
             lambda pods: self._forecasts.train(self.store, pods, now_s),
         )
-        self._forecasts.keep(now_s)
+        self._forecasts.save(now_s)
 
     # -- reports -----------------------------------------------------------------------------
 
     def _report_usage(self, now_s: float) -> None:
-        if self.state.metric_spec is not None:  # else the manager has not asked yet
+        if self.state.metric_spec is not None:  # None until the manager creates the NodeMetric
             self._isolation.attempt(
                 "usage", self.state.pods, lambda pods: self._report_usage_of(pods, now_s)
             )
@@ -632,10 +643,10 @@ class Koordlet:
         prediction = self._forecasts.predict(report.reported_pods(now_s), machine, now_s)
         self._usage = status = report.status(now_s, prediction)
         if self._gauges is not None:
-            self._gauges.predicted(prediction)
+            self._gauges.set_prediction(prediction)
         if status is not None:
-            told_s = self._wall_clock.now_s()
-            report_usage(self._outbox, self._options.node_name, status, told_s)
+            reported_s = self._wall_clock.now_s()
+            report_usage(self._outbox, self._options.node_name, status, reported_s)
 
     def _report_topology(self, now_s: float) -> None:
         if "NodeTopologyReport" in self._options.gates and self._hardware.cpus:
@@ -647,7 +658,7 @@ class Koordlet:
         if node is None or not {"Accelerators", "RDMADevices"} & gates:
             return
         has_accelerators = "Accelerators" in gates
-        hardware = self._hardware = look_at_accelerators(
+        hardware = self._hardware = refresh_accelerators(
             self._host,
             options.roots,
             self._gpus if has_accelerators and not options.only_described_xpus else None,
@@ -683,7 +694,7 @@ class Koordlet:
             view=self._view(now_s),
             store=self.store,
             pressures=self._pressure.last,
-            cookies=self._executor.cookies.held,
+            cookies=self._executor.cookies.assigned,
             shows_each_cpu="PerCPUMetric" in gates,
             shows_oom_scores="OOMScoreAdj" in gates,
             usage=self._usage if "NodeMetricPromMetrics" in gates else None,
@@ -703,7 +714,7 @@ class Koordlet:
     def _decide(
         self, part: str, now_s: float, strategy: Callable[[StrategyInputs], ResultT]
     ) -> ResultT | None:
-        """Return what a strategy wants, without pods that break it; None if it breaks anyway."""
+        """Run a strategy without the pods that make it fail; None if it fails regardless."""
         view = self._view(now_s)
 
         def decide(pods: tuple[PodView, ...]) -> ResultT:
@@ -723,23 +734,23 @@ class Koordlet:
         )
 
     def _machine_now(self) -> Machine:
-        """Return the machine; the same one until something about it, or about pods, changes."""
+        """Return the machine; the same object until the node, the hardware or a pod changes."""
         state, hardware = self.state, self._hardware
         if state.node is None:
             raise HostError("the node is not known yet")
-        made_of = (state.node, hardware, state.pods)
+        inputs = (state.node, hardware, state.pods)
         known = self._machine
-        if known is not None and all(map(_is_same, made_of, known[0])):
+        if known is not None and all(map(_is_same, inputs, known[0])):
             return known[1]
         allocations = self._kubelet_allocations()
         machine = Machine(state.node, hardware.cpus, hardware.kubelet.policy, allocations)
-        self._machine = (made_of, machine)
+        self._machine = (inputs, machine)
         return machine
 
     def _kubelet_allocations(self) -> tuple[PodCpuAllocation, ...]:
-        """Return the CPUs that the kubelet gave to pods of which the scheduler knows nothing."""
+        """Return the CPUs that the kubelet allocated to pods without a scheduler allocation."""
         by_uid: dict[str, PodView] = {pod.uid: pod for pod in self.state.pods}
-        found = []
+        allocations = []
         for uid, mask in sorted(self._hardware.kubelet.cpus.items()):
             pod = by_uid.get(uid)
             is_ours = pod is not None and (
@@ -748,7 +759,7 @@ class Koordlet:
             if is_ours:
                 continue
             meta = pod.pod.metadata if pod is not None else None
-            found.append(
+            allocations.append(
                 PodCpuAllocation(
                     namespace=meta.namespace if meta is not None else "",
                     name=meta.name if meta is not None else "",
@@ -757,7 +768,7 @@ class Koordlet:
                     managed_by_kubelet=True,
                 )
             )
-        return tuple(found)
+        return tuple(allocations)
 
     def _evictions(self, cool_s: float) -> EvictionManager:
         runtime, longest_s = self._container_runtime, self._options.longest_grace_s
@@ -776,5 +787,5 @@ def _with_pods(context: CollectionContext, pods: tuple[PodView, ...]) -> Collect
 
 
 def _is_same(new: object, old: object) -> bool:
-    """Return whether it is the same object, or the same number: objects are frozen."""
+    """Compare by identity, because objects are frozen; compare floats by value."""
     return new is old or (isinstance(new, float) and new == old)

@@ -1,4 +1,4 @@
-"""The search for the cgroups of pods, which the kubelet names and places."""
+"""Search for the cgroups of pods, whose names and place the kubelet determines."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -10,35 +10,35 @@ from koordinator.koordlet.cgroup_tree import CgroupTree
 from koordinator.koordlet.collectors.kubelet_config import read_kubelet_config
 from koordinator.koordlet.view.pods import PodView
 
-#: How long the kubelet may take to make the cgroups above all pods.
+#: Longest wait for the kubelet to create the cgroups above all pods.
 LONGEST_WAIT_FOR_CGROUPS_S: Final = 60.0
 _ADVICE: Final = "set --kubelet-cgroup-root to the kubelet's cgroupRoot"
 
 
 class CgroupSearch:
-    """Knows the layout once the kubelet has made cgroups.
+    """Search for the layout of the kubelet's cgroups.
 
-    ``stated`` are the parts of the kubelet's ``cgroupRoot``; None if they have to be found.  An
-    agent may be started before the kubelet has made any cgroup: a wrong guess would measure and
-    write nothing for good.  Where there are still none after a minute (a kubelet that makes none,
-    ``cgroupsPerQOS: false``) the agent works without, and looks again in each step.
+    ``stated`` are the parts of the kubelet's ``cgroupRoot``; None if it has to be searched.  The
+    agent may start before the kubelet has created any cgroup; a wrong guess would disable
+    measuring and enforcement permanently.  If there are still none after a minute (a kubelet with
+    ``cgroupsPerQOS: false``), the agent works without them and searches again in each step.
     """
 
     def __init__(
         self, host: Host, roots: Roots, cgroups: CgroupTree, stated: tuple[str, ...] | None
     ) -> None:
         self.layout = CgroupLayout()
-        self.problem = ""  # to be reported; empty if there is none
+        self.problem = ""  # empty if there is none
         self._host = host
         self._roots = roots
         self._cgroups = cgroups
         self._stated = stated
         self._is_found = False
         self._began_s: float | None = None
-        self._lost: frozenset[str] = frozenset()  # UIDs of pods without cgroups, one check ago
+        self._lost: frozenset[str] = frozenset()  # UIDs of pods without cgroups at the last check
 
     def is_over(self, now_s: float) -> bool:
-        """Look, until there are cgroups; return whether the agent may work."""
+        """Search until there are cgroups; return whether the agent may start working."""
         if self._is_found:
             return True
         if self._began_s is None:
@@ -55,12 +55,12 @@ class CgroupSearch:
             return False
         where = f"{stated or '/'} and up to two folders below {self._roots.cgroup}"
         self.problem = (
-            f"found no cgroups of pods: no kubepods or kubepods.slice in {where}; {_ADVICE}"
+            f"no cgroups of pods: neither kubepods nor kubepods.slice exists in {where}; {_ADVICE}"
         )
         return True
 
     def check(self, pods: Sequence[PodView]) -> None:
-        """Note a problem if none of the pods that run has had a cgroup for two checks."""
+        """Record a problem if no running pod had a cgroup in two consecutive checks."""
         if not self._is_found:
             return
         running = [pod for pod in pods if pod.containers and pod.pod.status.phase == "Running"]
@@ -68,5 +68,5 @@ class CgroupSearch:
         self.problem = ""
         if lost and len(lost) == len(running) and lost & self._lost:
             first = min(pod.folder for pod in running)
-            self.problem = f"found no cgroup of any of {len(lost)} pods, such as {first}; {_ADVICE}"
+            self.problem = f"none of {len(lost)} pods has a cgroup, for example {first}; {_ADVICE}"
         self._lost = lost

@@ -1,6 +1,6 @@
-"""Victims whose containers the runtime ends, within the time that each pod is given.
+"""Stops of victims' containers by the container runtime, within each pod's grace period.
 
-The loop starts them and asks later what became of them; threads wait for the runtime.
+The loop starts the stops and polls their results; one thread per container waits for the runtime.
 """
 
 import threading
@@ -11,20 +11,20 @@ from koordinator.foundation.errors import HostError
 from koordinator.host.container_runtime import ContainerRuntime
 from koordinator.koordlet.intents import EvictPod
 
-MOST_AT_ONCE = 32  # containers; a thread waits for each
+MOST_AT_ONCE = 32  # containers; each occupies a thread
 
 
 @dataclass(slots=True)
 class PodStop:
-    """A victim and what became of its containers so far; ``problems`` is empty if all ended."""
+    """Progress of a victim's stop; ``problems`` is empty if all containers have stopped."""
 
     victim: EvictPod
-    left: int
+    pending: int  # containers
     problems: list[str] = field(default_factory=list)
 
 
 class ContainerStops:
-    """``longest_s`` caps what a pod is given, as the kubelet's eviction-max-pod-grace-period."""
+    """Running stops.  ``longest_s`` caps the grace period (eviction-max-pod-grace-period)."""
 
     def __init__(self, runtime: ContainerRuntime, longest_s: int) -> None:
         self._runtime = runtime
@@ -33,17 +33,16 @@ class ContainerStops:
         self._lock = threading.Lock()
 
     def begin(self, victim: EvictPod, start: Callable[[Callable[[], None]], None]) -> int | None:
-        """Have the containers of a victim ended; return how many seconds they are given.
+        """Stop the containers of a victim; return the grace period in seconds.
 
-        None if there are none, the runtime of one can't be reached, or too many are under way
-        already.  ``start`` runs a function in a
-        thread of its own.
+        Return None if there are none, the runtime of one is unreachable, or too many stops are
+        running.  ``start`` runs a function in a new thread.
         """
         grace_s = min(victim.grace_s, self._longest_s)
         if not all(self._runtime.reaches(container) for container in victim.containers):
             return None
         with self._lock:
-            waiting = sum(stop.left for stop in self._under_way.values())
+            waiting = sum(stop.pending for stop in self._under_way.values())
             count = len(victim.containers)
             if victim.uid in self._under_way:
                 return grace_s
@@ -55,15 +54,15 @@ class ContainerStops:
         return grace_s
 
     def finished(self) -> Sequence[PodStop]:
-        """Return the victims of which no container is left to wait for; each once."""
+        """Return each victim once, when none of its containers is pending."""
         with self._lock:
-            done = [stop for stop in self._under_way.values() if not stop.left]
+            done = [stop for stop in self._under_way.values() if not stop.pending]
             for stop in done:
                 del self._under_way[stop.victim.uid]
         return done
 
     def _stop(self, stop: PodStop, container: str, grace_s: int) -> None:
-        problem = "the runtime was not asked"
+        problem = "the runtime was not called"
         try:
             self._runtime.stop(stop.victim.uid, container, grace_s)
             problem = ""
@@ -71,11 +70,11 @@ class ContainerStops:
             problem = str(error)
         finally:
             with self._lock:
-                stop.left -= 1
+                stop.pending -= 1
                 if problem:
                     stop.problems.append(problem)
 
 
 def in_thread(work: Callable[[], None]) -> None:
-    """Run a function in a thread that the process does not wait for at its end."""
+    """Run a function in a daemon thread."""
     threading.Thread(target=work, name="stop", daemon=True).start()

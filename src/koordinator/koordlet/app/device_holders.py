@@ -1,9 +1,9 @@
-"""Which pod has which device of this node: who was given it first keeps it.
+"""Ownership of the node's devices: the first pod that receives a device keeps it.
 
-What a pod was given stands in an annotation, which the scheduler writes with the binding and
-whoever may change the pod can write as well.  Nothing in it proves whose it is, so what is handed
-out here is held to what no scheduler would do: give a virtual function twice, or more than the
-whole of a device.
+The scheduler writes the allocation into an annotation of the pod, and so can every client that may
+patch the pod.  The annotation proves nothing, so devices are injected only within the limits that
+every scheduler respects: a virtual function belongs to one pod, and no device is allocated beyond
+100 percent.
 """
 
 import threading
@@ -24,7 +24,7 @@ from koordinator.api.resource_names import (
 from koordinator.foundation.errors import InputError
 from koordinator.koordlet.view.pods import PodView
 
-#: Percentages of a device by type; other types are not handed out here.
+#: Percentages of a device by type; devices of other types are not injected.
 _PERCENTAGES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         DeviceType.GPU: (GPU_CORE, GPU_MEMORY_RATIO),
@@ -33,15 +33,15 @@ _PERCENTAGES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     }
 )
 _FUNCTION: Final = "virtual function"
-_MOST_GRANTS: Final = 1024  # of pods that no list has yet
+_MOST_GRANTS: Final = 1024  # of pods that were not published yet
 
-_Slot = tuple[str, str, str]  # type, which one, of which resource
+_Slot = tuple[str, str, str]  # type, device, resource
 _Shares = Mapping[_Slot, int]  # percent
 
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """What the annotation of a pod says that it has; ``text`` is that annotation."""
+    """Devices that a pod's annotation (``text``) allocates to it."""
 
     key: str
     uid: str
@@ -51,24 +51,24 @@ class _Claim:
 
 
 class DeviceHolders:
-    """Safe to ask from any thread; ``publish`` is called by the loop alone.
+    """Thread-safe registry of device allocations; only the loop calls ``publish``.
 
-    ``exists`` says whether there is a cgroup: a pod that had one and has none any more has ended,
-    though the API server may tell so later than the next pod starts.
+    ``exists`` tests for a cgroup.  A pod whose cgroup has disappeared has ended, even if the next
+    pod starts before the API server reports it.
     """
 
     def __init__(self, exists: Callable[[str], bool]) -> None:
         self._exists = exists
         self._lock = threading.Lock()
-        self._claims: dict[str, _Claim] = {}  # by UID, who was seen first goes first
-        self._granted: dict[str, _Claim] = {}  # by UID: what was handed out
-        self._started: set[str] = set()  # UIDs of pods whose cgroup has been seen
+        self._claims: dict[str, _Claim] = {}  # by UID, in order of precedence
+        self._granted: dict[str, _Claim] = {}  # by UID: claims whose devices were injected
+        self._started: set[str] = set()  # UIDs of pods whose cgroup existed at some time
 
     def publish(self, pods: Iterable[PodView]) -> None:
-        """Take in the pods of the node.
+        """Replace the pods of the node.
 
-        Those that come together are in the order in which the kubelet started them.  An annotation
-        that has changed counts from now on, and what the pod had by the one of before is free.
+        Pods published together are ordered by their start.  A changed annotation replaces the
+        claim of the previous one.
         """
         known = self._claims
         live = {str(pod.uid): pod for pod in sorted(pods, key=_age) if pod.is_active}
@@ -78,12 +78,12 @@ class DeviceHolders:
             if uid in live and it.text == live[uid].devices_text
         }
         for uid, pod in live.items():
-            if uid not in claims and (found := _claim(pod)) is not None:
-                claims[uid] = found
+            if uid not in claims and (claim := _claim(pod)) is not None:
+                claims[uid] = claim
         started = {uid for uid, it in claims.items() if self._exists(it.folder)}
         with self._lock:
             self._claims = claims
-            # A pod that was asked about before any list had it is still to come.
+            # Keep the grant of a pod that was checked before it was first published.
             self._granted = {
                 uid: it
                 for uid, it in self._granted.items()
@@ -92,66 +92,65 @@ class DeviceHolders:
             self._started = started | (self._started & (claims.keys() | self._granted.keys()))
 
     def check(self, pod: PodView) -> None:
-        """Raise InputError if a device of the pod is another's; else the pod has its devices."""
+        """Grant the devices of a pod.  Raises InputError if another pod owns one of them."""
         claim = _claim(pod)
         if claim is None:
             return
         with self._lock:
             known = self._granted.get(claim.uid)
             if known is None or known.text != claim.text:
-                self._check(claim, self._rivals(claim))
+                self._check(claim, self._prior_claims(claim))
                 if claim.uid in self._claims or len(self._granted) < _MOST_GRANTS:
                     self._granted[claim.uid] = claim
             if self._exists(claim.folder):
                 self._started.add(claim.uid)
 
-    def _rivals(self, claim: _Claim) -> list[_Claim]:
-        """Return who goes before: who was seen earlier, and who has been handed something."""
+    def _prior_claims(self, claim: _Claim) -> list[_Claim]:
+        """Return the claims with precedence: published earlier, or granted already."""
         earlier: dict[str, _Claim] = {}
         for uid, other in self._claims.items():
             if uid == claim.uid and other.text == claim.text:
                 break
             earlier[uid] = other
-        rivals = {**earlier, **self._granted}
-        rivals.pop(claim.uid, None)
-        return [other for other in rivals.values() if not self._has_ended(other)]
+        prior = {**earlier, **self._granted}
+        prior.pop(claim.uid, None)
+        return [other for other in prior.values() if not self._has_ended(other)]
 
     def _has_ended(self, claim: _Claim) -> bool:
         return claim.uid in self._started and not self._exists(claim.folder)
 
-    def _check(self, claim: _Claim, rivals: Iterable[_Claim]) -> None:
-        held: dict[_Slot, int] = {}
-        for other in rivals:
+    def _check(self, claim: _Claim, prior: Iterable[_Claim]) -> None:
+        allocated: dict[_Slot, int] = {}
+        for other in prior:
             for slot in sorted(other.shares.keys() & claim.shares.keys()):
-                held[slot] = held.get(slot, 0) + other.shares[slot]
-                if held[slot] + claim.shares[slot] > WHOLE_DEVICE:
+                allocated[slot] = allocated.get(slot, 0) + other.shares[slot]
+                if allocated[slot] + claim.shares[slot] > WHOLE_DEVICE:
                     kind, device, _ = slot
                     raise InputError(
-                        f"found {kind} {device[:80]!r}, which pod {other.key} has; "
-                        "accepted is what no other pod on this node has",
+                        f"{kind} {device[:80]!r} is allocated to pod {other.key} on this node",
                         path=f"{ALLOCATED.path}.{kind}",
                     )
 
 
 def _claim(pod: PodView) -> _Claim | None:
-    """Return what a pod says that it has; None for nothing, or nothing that can be read."""
+    """Return the claim of a pod; None without an annotation or if it is invalid."""
     text = pod.devices_text
     if not text:
         return None
     try:
         shares = _shares(pod.devices)
-    except InputError:  # nothing is handed out for it
+    except InputError:  # the hooks inject nothing for it
         return None
     return _Claim(pod.key, str(pod.uid), pod.folder, text, shares) if shares else None
 
 
 def _shares(allocated: DeviceAllocations) -> _Shares:
-    found: dict[_Slot, int] = {}
+    shares: dict[_Slot, int] = {}
     for kind, devices in allocated.items():
         for device in devices if kind in _PERCENTAGES else ():
             for slot, percent in _shares_of(kind, device):
-                found[slot] = max(found.get(slot, 0), percent)
-    return found
+                shares[slot] = max(shares.get(slot, 0), percent)
+    return shares
 
 
 def _shares_of(kind: str, device: DeviceAllocation) -> Iterable[tuple[_Slot, int]]:
@@ -164,16 +163,16 @@ def _shares_of(kind: str, device: DeviceAllocation) -> Iterable[tuple[_Slot, int
         for name in names
         if name in device.resources and device.resources[name].value() > 0
     }
-    if not amounts:  # it is not held to any share, so it has all
+    if not amounts:  # without a share the device is allocated as a whole
         amounts = dict.fromkeys(names, WHOLE_DEVICE)
-    # One device may be named by its number in one annotation, by its id in another.
-    which = [device.id] if device.id else []
-    if kind == DeviceType.GPU or not which:
-        which.append(f"minor {device.minor}")
-    return [((kind, one, name), percent) for one in which for name, percent in amounts.items()]
+    # One annotation may name a device by its minor, another one by its id.
+    ids = [device.id] if device.id else []
+    if kind == DeviceType.GPU or not ids:
+        ids.append(f"minor {device.minor}")
+    return [((kind, one, name), percent) for one in ids for name, percent in amounts.items()]
 
 
 def _age(pod: PodView) -> tuple[bool, float, str]:
-    """Return what sorts pods by their start; those that have not started are last."""
+    """Return a sort key by start time; pods that have not started come last."""
     started = pod.pod.status.start_time
     return (started is None, started.timestamp() if started is not None else 0.0, pod.key)

@@ -1,4 +1,4 @@
-"""What containers get of devices when they are made, put together for this machine."""
+"""Runtime hooks that inject devices into new containers, assembled for this machine."""
 
 import logging
 from collections.abc import Callable, Collection
@@ -24,7 +24,7 @@ from koordinator.koordlet.view.container_creation import ContainerCreation
 from koordinator.koordlet.view.pods import PodView
 
 log = logging.getLogger(__name__)
-#: What a container has of GPUs for claims, as ``GpuClaims.gpus_of`` says.
+#: GPUs allocated to a container by resource claims; see ``GpuClaims.gpus_of``.
 ClaimedGpus = Callable[[ContainerCreation], tuple[DeviceAllocation, ...]]
 
 
@@ -38,10 +38,10 @@ def device_hooks(
     check_devices: Callable[[PodView], None],
     claimed_gpus: ClaimedGpus,
 ) -> dict[str, CreationHook]:
-    """Return the hooks that are switched on, by the names that the original gives them.
+    """Return the enabled hooks by the names of the original.
 
-    ``regions`` are the folders below ``hami_core.regions``; ``check_devices`` raises InputError for
-    a pod whose devices are another's; ``claimed_gpus`` says what a container has for claims.
+    ``regions`` are the folders below ``hami_core.regions``.  ``check_devices`` raises InputError
+    for a pod whose device another pod owns.  ``claimed_gpus`` returns the GPUs of resource claims.
     """
 
     def checked(hook: CreationHook) -> CreationHook:
@@ -51,7 +51,7 @@ def device_hooks(
 
         return adjust
 
-    found: dict[str, CreationHook] = {}
+    hooks: dict[str, CreationHook] = {}
     if "GPUEnvInject" in gates:
         adjust_gpus = partial(
             _adjust_gpus,
@@ -60,17 +60,17 @@ def device_hooks(
             regions=regions,
             claimed_gpus=claimed_gpus,
         )
-        found["GPUEnvInject"] = checked(adjust_gpus)
+        hooks["GPUEnvInject"] = checked(adjust_gpus)
     if "RDMADeviceInject" in gates:
         verbs = SysfsVerbs(files, roots.sys)
-        found["RDMADeviceInject"] = checked(partial(rdma_adjustment, verbs=verbs))
-    return found
+        hooks["RDMADeviceInject"] = checked(partial(rdma_adjustment, verbs=verbs))
+    return hooks
 
 
 def device_expectations(
     gates: Collection[str], hami_core: HamiCoreSettings, claimed_gpus: ClaimedGpus
 ) -> dict[str, CreationHook]:
-    """Return what the hooks give to a container, without doing anything for it."""
+    """Return hooks that compute the adjustment of a container without side effects."""
 
     def gpus(creation: ContainerCreation) -> ContainerAdjustment:
         if creation.pod.wants_gpu_limits:
@@ -87,7 +87,7 @@ def _adjust_gpus(
     regions: RegionFolders,
     claimed_gpus: ClaimedGpus,
 ) -> ContainerAdjustment:
-    """Return the adjustment; without a region of its own where there can be no folder for it."""
+    """Return the adjustment, without a shared region if its folder can't be created."""
     if creation.pod.wants_gpu_limits:
         creation = replace(creation, claimed_gpus=claimed_gpus(creation))
     name = region_folder(creation, settings)
@@ -95,8 +95,8 @@ def _adjust_gpus(
         try:
             regions.renew(name)
         except HostError as error:
-            # A container without its limits would be worse than one that is not watched.
-            log.warning("region not kept", extra={"container": creation.owner, "error": error})
+            # Enforcing the limits matters more than monitoring them.
+            log.warning("vGPU region not kept", extra={"container": creation.owner, "error": error})
             settings = replace(settings, keeps_regions=False)
     adjustment = gpu_adjustment(creation, settings)
     _check_sources(files, adjustment, settings)
@@ -106,12 +106,9 @@ def _adjust_gpus(
 def _check_sources(
     files: Files, adjustment: ContainerAdjustment, settings: HamiCoreSettings
 ) -> None:
-    """Raise HostError if something is to be mounted that is not there.
-
-    The runtime would not start the container then.
-    """
+    """Raise HostError if a mount source is missing: the runtime would reject the container."""
     sources = [mount.source for mount in adjustment.mounts]
     if LOCK_FOLDER in sources and not files.exists(LOCK_FOLDER):
         files.make_folder(LOCK_FOLDER)
     if settings.library in sources and not files.exists(settings.library):
-        raise HostError(f"{settings.library} of HAMi-core is not on this node")
+        raise HostError(f"{settings.library} of HAMi-core does not exist on this node")

@@ -1,4 +1,4 @@
-"""Events that the agent writes about its node and pods.
+"""Events about the node and its pods.
 
 Source: koordinator pkg/koordlet/qosmanager/plugins/util/evictor.go, helpers/const.go (reasons).
 """
@@ -26,7 +26,7 @@ _LONGEST_NOTE = 1024
 
 
 def pod_event(victim: EvictPod, reason: str, note: str, now_s: float) -> Event:
-    """Return a warning about a pod that was, or could not be, evicted."""
+    """Return a warning about a pod that was evicted, or whose eviction failed."""
     regarding = ObjectReference(
         api_version="v1",
         kind="Pod",
@@ -38,7 +38,7 @@ def pod_event(victim: EvictPod, reason: str, note: str, now_s: float) -> Event:
 
 
 def hook_event(failure: HookFailure, now_s: float) -> Event:
-    """Return a warning about a pod that started without what a hook wanted, or not at all."""
+    """Return a warning about a pod that a hook failed for."""
     regarding = ObjectReference(
         api_version="v1",
         kind="Pod",
@@ -49,13 +49,13 @@ def hook_event(failure: HookFailure, now_s: float) -> Event:
     return _event(regarding, failure.namespace, HOOK_FAILED, failure.note, now_s, action="Start")
 
 
-def unprepared_event(found: UnpreparedContainer, what: str, now_s: float) -> Event:
-    """Return a warning about a container that was created while no hook could be asked."""
+def unprepared_event(missed: UnpreparedContainer, what: str, now_s: float) -> Event:
+    """Return a warning about a container created while the hooks were unavailable."""
     regarding = ObjectReference(
-        api_version="v1", kind="Pod", namespace=found.namespace, name=found.pod, uid=found.uid
+        api_version="v1", kind="Pod", namespace=missed.namespace, name=missed.pod, uid=missed.uid
     )
-    note = f"container {found.container} runs without {', '.join(found.missing)}: {what}"
-    return _event(regarding, found.namespace, UNPREPARED, note, now_s, action="Start")
+    note = f"container {missed.container} runs without {', '.join(missed.missing)}: {what}"
+    return _event(regarding, missed.namespace, UNPREPARED, note, now_s, action="Start")
 
 
 def node_event(name: str, uid: str, reason: str, note: str, now_s: float) -> Event:

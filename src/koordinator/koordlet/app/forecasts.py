@@ -1,4 +1,4 @@
-"""Trains the predictions, and keeps them over a restart.
+"""Training of the peak predictions, with checkpoints that survive a restart.
 
 Source: koordinator pkg/koordlet/prediction/predict_server.go, checkpoint.go.
 """
@@ -30,7 +30,7 @@ _PERCENTILE = 0.9
 
 
 class Forecasts:
-    """``folder`` is where checkpoints are; empty keeps none."""
+    """Predictions with checkpoints in ``folder``; an empty folder disables checkpoints."""
 
     def __init__(self, files: Files, folder: str, options: PredictionOptions) -> None:
         self._files = files
@@ -39,25 +39,25 @@ class Forecasts:
         self.is_restored = False
 
     def restore(self, pods: Sequence[PodView]) -> None:
-        """Take in what was stored before the restart; what belongs to nobody is removed."""
+        """Restore the checkpoints; delete those of pods that no longer exist."""
         self.is_restored = True
         if not self._folder:
             return
-        found = []
+        checkpoints = []
         for name in self._files.names(self._folder):
             if name == NODE_STATE:
                 continue
             try:
                 text = self._files.read(f"{self._folder}/{name}")
-                found.append(decode_json(text, ModelCheckpoint))
+                checkpoints.append(decode_json(text, ModelCheckpoint))
             except (HostError, msgspec.DecodeError, msgspec.ValidationError):
                 self._remove(name)
         known = frozenset({*NODE_MODELS, *(pod.uid for pod in pods)})
-        for uid in self._models.restore(found, known):
+        for uid in self._models.restore(checkpoints, known):
             self._remove(uid)
 
     def train(self, store: MetricStore, pods: Sequence[PodView], now_s: float) -> None:
-        """Take in the last interval."""
+        """Add the usage of the last interval to the models."""
         start_s = now_s - self._models.options.training_interval_s
         usages: dict[str, tuple[PriorityBand, UsageSample]] = {}
         for pod in pods:
@@ -67,8 +67,8 @@ class Forecasts:
         node = _usage(store, (Metric.NODE_CPU, Metric.NODE_MEMORY), "", start_s, now_s)
         self._models.train(usages, node, now_s)
 
-    def keep(self, now_s: float) -> None:
-        """Store what is due, and remove the models of who is gone."""
+    def save(self, now_s: float) -> None:
+        """Write the checkpoints that are due, and delete the models of pods that have ended."""
         for uid in self._models.expire(now_s):
             self._remove(uid)
         for checkpoint in self._models.due(now_s) if self._folder else ():
@@ -76,16 +76,16 @@ class Forecasts:
                 text = msgspec.json.encode(checkpoint).decode()
                 self._files.replace(f"{self._folder}/{checkpoint.uid}", text)
             except HostError:
-                return  # the next round tries again
+                return  # retried in the next round
 
     def predict(self, pods: Sequence[PodView], machine: Machine, now_s: float) -> Prediction | None:
-        """Return what prod pods will hardly use; None while too little is known."""
+        """Predict the reclaimable resources of prod pods; None without enough samples."""
         return predict_prod(self._models, pods, machine, now_s)
 
     def _remove(self, uid: str) -> None:
         if not self._folder:
             return
-        with suppress(InputError):  # in a file that we have not written
+        with suppress(InputError):  # a file name that the agent did not write
             self._files.remove(f"{self._folder}/{path_component(uid)}")
 
 

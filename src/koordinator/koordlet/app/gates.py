@@ -58,7 +58,7 @@ OFF: Final = frozenset(
         "TerwayQoS",
     }
 )
-#: What a gate of the original would switch, where there is nothing to be switched here.
+#: Gates of the original without an effect here, with the reason.
 MEANINGLESS: Final = MappingProxyType(
     {
         "Libpfm4": "counters are named by their hardware ids, which needs no library",
@@ -68,7 +68,7 @@ _OWN: Final = frozenset({"GPUResourceSlices", "DRAConsumableCapacity"})
 
 
 def parse_gates(text: str) -> dict[str, bool]:
-    """Return what a flag says; AllAlpha and AllBeta speak for the original's gates.
+    """Parse the value of the flag; AllAlpha and AllBeta cover the original's gates.
 
     Raises InputError.
     """
@@ -76,11 +76,12 @@ def parse_gates(text: str) -> dict[str, bool]:
 
 
 def gates_of(stated: Mapping[str, bool]) -> frozenset[str]:
-    """Return what is on.  Raises InputError for a gate that nobody knows."""
+    """Return the enabled gates.  Raises InputError for an unknown gate."""
     for name in stated:
         if name not in ON | OFF | MEANINGLESS.keys():
             raise InputError(
-                f"found {name!r}; accepted are {', '.join(sorted(ON | OFF))}", source=SOURCE
+                f"unknown feature gate {name!r}; known gates: {', '.join(sorted(ON | OFF))}",
+                source=SOURCE,
             )
     chosen = {**dict.fromkeys(ON, True), **stated}
     return frozenset(name for name, is_on in chosen.items() if is_on and name not in MEANINGLESS)

@@ -1,4 +1,4 @@
-"""What the machine is made of, looked at once a minute: CPUs, caches, accelerators, cards.
+"""Hardware of the machine, read once a minute: CPUs, caches, accelerators, RDMA cards.
 
 Source: koordinator pkg/koordlet/metricsadvisor/collectors/nodeinfo; pkg/koordlet/util/cpuinfo.go.
 """
@@ -30,7 +30,7 @@ _KIB = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
-    """The hardware of the machine, as it was found last."""
+    """Hardware of the machine at the last reading."""
 
     cpus: tuple[CpuInfo, ...] = ()
     basics: CpuBasicInfo = field(default_factory=CpuBasicInfo)
@@ -43,7 +43,7 @@ class Hardware:
     xpus: Sequence[Xpu] = ()
 
 
-def look_at_hardware(
+def read_hardware(
     files: Files,
     roots: Roots,
     gpus: Gpus | None,
@@ -53,10 +53,10 @@ def look_at_hardware(
     with_huge_pages: bool,
     xpu_folder: str = "",
 ) -> Hardware:
-    """Return what there is.  ``gpus`` None leaves out those of the driver, no folder the others.
+    """Read the hardware.  ``gpus`` None skips the driver's GPUs, an empty ``xpu_folder`` XPUs.
 
-    GPUs whose driver fails are as they were ``before``: they are in use all the same.
-    Raises HostError if not even the CPUs can be told.
+    If the GPU driver fails, the GPUs of ``before`` are kept, because pods still use them.
+    Raises HostError if the CPUs can't be read.
     """
     cpus = read_cpus(files, roots.sys)
     return Hardware(
@@ -72,7 +72,7 @@ def look_at_hardware(
     )
 
 
-def look_at_accelerators(
+def refresh_accelerators(
     files: Files,
     roots: Roots,
     gpus: Gpus | None,
@@ -81,9 +81,9 @@ def look_at_accelerators(
     with_cards: bool,
     xpu_folder: str = "",
 ) -> Hardware:
-    """Return the machine with the devices, and their health, of this moment.
+    """Return ``before`` with the current accelerators, RDMA cards, and their health.
 
-    Arguments are those of ``look_at_hardware``.
+    The arguments are those of ``read_hardware``.
     """
     return replace(
         before,
@@ -99,7 +99,7 @@ def _gpus(gpus: Gpus | None, before: Hardware) -> Sequence[Gpu]:
     try:
         return gpus.devices()
     except HostError as error:
-        log.warning("GPUs not found", extra={"error": str(error)})
+        log.warning("GPUs not readable", extra={"error": str(error)})
         return before.gpus
 
 
@@ -150,7 +150,7 @@ def _zones(
 
 
 def _huge_pages(files: Files, folder: str) -> dict[str, int]:
-    """Return the bytes that are set aside, by name of the resource; 0 for a size that is not."""
+    """Return the reserved bytes by resource name; 0 for a size without a pool."""
     amounts = {}
     for name, kib in HUGE_PAGES.items():
         text = _text(files, f"{folder}/hugepages-{kib}kB/nr_hugepages")

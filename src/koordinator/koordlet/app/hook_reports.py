@@ -1,4 +1,4 @@
-"""Takes in what the threads of the runtime hooks did: into the audit, and as events of pods."""
+"""Reports of the runtime hooks' outcomes: audit entries and events of pods."""
 
 import logging
 from typing import Final
@@ -16,12 +16,12 @@ from koordinator.koordlet.runtime_hooks.outcomes import (
 
 log = logging.getLogger(__name__)
 
-_QUIET_S: Final = 300.0  # one event of a hook and a pod, however often its containers start
-_MOST_TOLD: Final = 4096
+_QUIET_S: Final = 300.0  # between events of one hook for one pod
+_MOST_REPORTED: Final = 4096
 
 
 class HookReports:
-    """Used by the loop alone."""
+    """Consumer of the outcomes that hook threads produce; used by the loop only."""
 
     def __init__(
         self,
@@ -34,10 +34,10 @@ class HookReports:
         self._outcomes = outcomes
         self._executor = executor
         self._outbox = outbox
-        self._told: dict[tuple[str, str], float] = {}  # by pod's UID and hook: when
+        self._reported: dict[tuple[str, str], float] = {}  # last event by pod UID and hook
 
-    def take_in(self, now_s: float) -> None:
-        """Keep and tell what came since the last time."""
+    def process(self, now_s: float) -> None:
+        """Record and report the outcomes since the last call."""
         for outcome in self._outcomes.take():
             match outcome:
                 case HookWrites(writes=writes):
@@ -45,18 +45,18 @@ class HookReports:
                 case UnpreparedContainer():
                     self.unprepared.add(outcome)
                 case HookFailure():
-                    self._take_in_failure(outcome, now_s)
+                    self._process_failure(outcome, now_s)
 
-    def _take_in_failure(self, failure: HookFailure, now_s: float) -> None:
+    def _process_failure(self, failure: HookFailure, now_s: float) -> None:
         self._executor.note_hook(failure.owner, failure.hook, failure.stage, failure.error, now_s)
         key = (failure.uid, failure.hook)
-        if not failure.uid or now_s - self._told.get(key, -_QUIET_S) < _QUIET_S:
+        if not failure.uid or now_s - self._reported.get(key, -_QUIET_S) < _QUIET_S:
             return
-        if len(self._told) >= _MOST_TOLD:
-            self._told = {k: at for k, at in self._told.items() if now_s - at < _QUIET_S}
-            if len(self._told) >= _MOST_TOLD:
+        if len(self._reported) >= _MOST_REPORTED:
+            self._reported = {k: at for k, at in self._reported.items() if now_s - at < _QUIET_S}
+            if len(self._reported) >= _MOST_REPORTED:
                 return
-        self._told[key] = now_s
+        self._reported[key] = now_s
         event = hook_event(failure, now_s)
         name = f"hook {failure.hook} of {failure.uid}"
         self._outbox.put(name, lambda cluster: cluster.report([event]))

@@ -1,7 +1,7 @@
-"""Rounds that one pod breaks go on with the others.
+"""Isolation of pods that make a round fail, so that the round continues with the others.
 
-The pod is read off the traceback: what loops over pods has the one at hand in a local variable.
-Nothing is wrapped, so that nothing gets slower.
+The faulty pod is taken from the traceback: a loop over pods has the current one in a local
+variable.  Nothing is wrapped, so the normal case costs nothing.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,55 +15,55 @@ ResultT = TypeVar("ResultT")
 
 
 class PodIsolation:
-    """Remembers which pods broke which part, until they change.
+    """Registry of the pods that made a part fail; a pod is retried when it changes.
 
-    ``on_failure`` is told of each; without it a failure is raised.
+    ``on_failure`` receives each failure; without it the failure is raised.
     """
 
     def __init__(self, on_failure: OnFailure | None) -> None:
         self._on_failure = on_failure
         self._broken: dict[str, dict[str, PodView]] = {}  # by part and key
 
-    def tell(self, part: str, error: Exception, about: str = "") -> None:
-        """Tell of a failure; raise it if nobody listens, and lack of memory always."""
+    def report(self, part: str, error: Exception, about: str = "") -> None:
+        """Report a failure; raise it without ``on_failure``, and always for a MemoryError."""
         if self._on_failure is None or isinstance(error, MemoryError):
             raise error
         if about:
-            error.add_note(f"while looking at {about}")
+            error.add_note(f"while processing {about}")
         self._on_failure(part, error)
 
     def attempt(
         self, part: str, pods: Sequence[PodView], work: Callable[[tuple[PodView, ...]], ResultT]
     ) -> ResultT | None:
-        """Work with all pods but those that break it; None if it breaks without one to blame."""
-        left = self._left(part, pods)
+        """Run ``work`` without the pods that make it fail; None if no pod is the cause."""
+        remaining = self._remaining(part, pods)
         while True:
             try:
-                return work(left)
-            except Exception as error:  # noqa: BLE001 -- told
-                pod = _at_hand(error.__traceback__, left)
-                self.tell(part, error, f"pod {pod.key}" if pod is not None else "")
+                return work(remaining)
+            except Exception as error:  # noqa: BLE001 -- reported
+                pod = _faulty_pod(error.__traceback__, remaining)
+                self.report(part, error, f"pod {pod.key}" if pod is not None else "")
                 if pod is None:
                     return None
                 self._broken.setdefault(part, {})[pod.key] = pod
-                left = tuple(one for one in left if one is not pod)
+                remaining = tuple(one for one in remaining if one is not pod)
 
-    def _left(self, part: str, pods: Sequence[PodView]) -> tuple[PodView, ...]:
+    def _remaining(self, part: str, pods: Sequence[PodView]) -> tuple[PodView, ...]:
         broken = self._broken.get(part)
         if not broken:
             return tuple(pods)
-        still = {pod.key: pod for pod in pods if broken.get(pod.key) is pod}
-        self._broken[part] = still
-        return tuple(pod for pod in pods if pod.key not in still)
+        unchanged = {pod.key: pod for pod in pods if broken.get(pod.key) is pod}
+        self._broken[part] = unchanged
+        return tuple(pod for pod in pods if pod.key not in unchanged)
 
 
-def _at_hand(trace: TracebackType | None, pods: Sequence[PodView]) -> PodView | None:
-    """Return the pod that the innermost frame which has one was about."""
-    found = None
+def _faulty_pod(trace: TracebackType | None, pods: Sequence[PodView]) -> PodView | None:
+    """Return the pod in a local variable of the innermost frame that has one."""
+    faulty = None
     known = {id(pod) for pod in pods}
     while trace is not None:
         for value in trace.tb_frame.f_locals.values():
             if id(value) in known:
-                found = value
+                faulty = value
         trace = trace.tb_next
-    return found
+    return faulty

@@ -1,4 +1,4 @@
-"""What is measured of the node and of the agent's doing, under the original's names.
+"""Metrics of the node and of the agent, under the original's names.
 
 Source: koordinator pkg/koordlet/metrics.
 """
@@ -24,10 +24,10 @@ _PROD = "koord-prod"
 
 
 class NodeGauges:
-    """Set by the loop, read by the server's threads.  Every series has the label ``node``.
+    """Metrics set by the loop and read by the server's threads; each has the label ``node``.
 
-    ``registry`` has what is about the agent and its doing; what is for users, such as batch
-    resources, cycles, pressure and caches, goes into ``external``, which may be the same one.
+    ``registry`` has the metrics about the agent; metrics for users, such as batch resources, CPI,
+    pressure and caches, go into ``external``, which may be the same registry.
     """
 
     def __init__(
@@ -40,29 +40,32 @@ class NodeGauges:
         self._node = node
         self._registry = registry
         external = external or registry
-        self._gauge("start_time", "Seconds since the epoch.").set(now_s)
-        self._cpu = self._gauge("node_used_cpu_cores", "CPU that the node uses.")
-        self._memory = self._gauge("node_used_memory_bytes", "Memory that the node uses.")
-        self._refused = self._gauge("refused_samples", "Readings that can't be true.")
-        self._ls_used = self._gauge("be_suppress_ls_used_cpu_cores", "CPU of LS pods.")
+        self._gauge("start_time", "Start time of the agent in seconds since the epoch.").set(now_s)
+        self._cpu = self._gauge("node_used_cpu_cores", "CPU usage of the node in cores.")
+        self._memory = self._gauge("node_used_memory_bytes", "Memory usage of the node in bytes.")
+        self._refused = self._gauge("refused_samples", "Number of implausible samples rejected.")
+        self._ls_used = self._gauge(
+            "be_suppress_ls_used_cpu_cores", "CPU usage of latency-sensitive pods in cores."
+        )
         self._unprepared = self._gauge(
-            "unprepared_containers", "Containers that were created while no hook could be asked."
+            "unprepared_containers",
+            "Number of containers created while the runtime hooks were unavailable.",
         )
         self._suppressed = Gauge(
             "koordlet_be_suppress_cpu_cores",
-            "CPU that best-effort pods are held to.",
+            "CPU limit of best-effort pods in cores, by policy.",
             ["node", "type"],
             registry=registry,
         )
         self._reclaimable = Gauge(
             "koordlet_node_priority_resource_reclaimable",
-            "What pods of a band asked for and will hardly use.",
+            "Requested but predicted unused resources of a priority band.",
             ["node", "priority", "resource", "unit"],
             registry=external,
         )
         self._unpredicted = Gauge(
             "koordlet_node_resource_priority_reclaimable_status",
-            "1 while it is not known what a band will hardly use, else 0.",
+            "1 while no prediction exists for a priority band, otherwise 0.",
             ["node", "priority"],
             registry=external,
         )
@@ -74,14 +77,14 @@ class NodeGauges:
                 registry=registry,
             )
             for name, text in (
-                ("reclaimable", "What prod pods will hardly use, by who predicts it."),
-                ("peak", "What prod pods will use at most, by who predicts it."),
+                ("reclaimable", "Predicted unused resources of prod pods, by predictor."),
+                ("peak", "Predicted peak usage of prod pods, by predictor."),
             )
         )
         self._collections = {
             part: Gauge(
                 f"koordlet_collect_node_{part}_info_status",
-                f"How often the {part.replace('_', ' ')} of the node was looked at.",
+                f"Number of {part.replace('_', ' ')} collections, by status.",
                 ["node", "status"],
                 registry=registry,
             )
@@ -89,67 +92,71 @@ class NodeGauges:
         }
         self._writes = Gauge(
             "koordlet_resource_updates",
-            "Changes of the machine since the start.",
+            "Number of writes to the machine since the start, by status.",
             ["node", "type", "status"],
             registry=registry,
         )
         # As in the original, the one series without the label of the node.
         self._write_times = Histogram(
             "koordlet_resource_update_duration_milliseconds",
-            "How long a change of the machine took.",
+            "Duration of a write to the machine in milliseconds.",
             ["type", "status"],
             buckets=_WRITE_BUCKETS_MS,
             registry=registry,
         )
         self._reconciled = Histogram(
             "koordlet_runtime_hook_reconciler_invoked_duration_milliseconds",
-            "How long setting right what a hook wants took.",
+            "Duration of a reconciling write in milliseconds.",
             ["node", "level", "resource_type", "status"],
             buckets=_WRITE_BUCKETS_MS,
             registry=registry,
         )
         self._hooks = Histogram(
             "koordlet_runtime_hook_invoked_duration_milliseconds",
-            "What the container runtime waited for a hook.",
+            "Duration of a hook invocation by the container runtime in milliseconds.",
             ["node", "hook", "stage", "status"],
             buckets=_HOOK_BUCKETS_MS,
             registry=registry,
         )
         self._kubelet = Histogram(
             "koordlet_kubelet_request_duration_seconds",
-            "How long the kubelet took to answer.",
+            "Duration of a request to the kubelet in seconds.",
             ["verb", "path", "code"],
             buckets=_KUBELET_BUCKETS_S,
             registry=registry,
         )
-        self._nri = self._gauge("nri_connected", "1 while the container runtime asks this plugin.")
+        self._nri = self._gauge(
+            "nri_connected", "1 while the NRI plugin is connected to the container runtime."
+        )
         self._snapshots = [SnapshotCollector(node, external=each) for each in (False, True)]
         for snapshots, where in zip(self._snapshots, (registry, external), strict=True):
             where.register(snapshots)
-        self._slo = self._gauge("node_slo_followed", "1, or 0 while the NodeSLO is refused.")
+        self._slo = self._gauge(
+            "node_slo_followed", "1 if the newest NodeSLO is applied, 0 if it was rejected."
+        )
 
     def publish(self, snapshot: MetricsSnapshot) -> None:
-        """Show pods, containers and programs as they are now."""
+        """Publish a snapshot of pods, containers and host applications."""
         for each in self._snapshots:
-            each.lay_down(snapshot)
+            each.publish(snapshot)
 
-    def measured(self, store: MetricStore) -> None:
-        """Show the newest samples of the node."""
+    def set_node_usage(self, store: MetricStore) -> None:
+        """Set usage from the newest samples of the node."""
         for metric, gauge in ((Metric.NODE_CPU, self._cpu), (Metric.NODE_MEMORY, self._memory)):
             value = store.last(metric, "", 0.0)
             if value is not None:
                 gauge.set(value)
         self._refused.set(store.refused)
 
-    def suppressed(self, done: Suppression) -> None:
-        """Show how best effort is held back."""
-        if done.be_cores is not None:
-            self._suppressed.labels(self._node, done.policy).set(done.be_cores)
-        if done.ls_used_cores is not None:
-            self._ls_used.set(done.ls_used_cores)
+    def set_suppression(self, suppression: Suppression) -> None:
+        """Set the CPU limit of best-effort pods."""
+        if suppression.be_cores is not None:
+            self._suppressed.labels(self._node, suppression.policy).set(suppression.be_cores)
+        if suppression.ls_used_cores is not None:
+            self._ls_used.set(suppression.ls_used_cores)
 
-    def predicted(self, prediction: Prediction | None) -> None:
-        """Show what can be given away: nothing while that is not known."""
+    def set_prediction(self, prediction: Prediction | None) -> None:
+        """Set the reclaimable resources; 0 without a prediction."""
         self._unpredicted.labels(self._node, _PROD).set(prediction is None)
         amounts = Amounts() if prediction is None else prediction.reclaimable
         self._show(self._reclaimable, _PROD, amounts)
@@ -157,21 +164,21 @@ class NodeGauges:
             self._show(self._predictors, part.predictor, part.reclaimable)
             self._show(self._peaks, part.predictor, part.peak)
 
-    def collected(self, part: str, *, ok: bool) -> None:
-        """Count that ``cpu``, ``numa`` or ``local_storage`` of the node was looked at."""
+    def count_collection(self, part: str, *, ok: bool) -> None:
+        """Count a collection of ``cpu``, ``numa`` or ``local_storage``."""
         self._collections[part].labels(self._node, "succeeded" if ok else "failed").inc()
 
-    def written(self, kind: str, status: str, count: int) -> None:
-        """Show how many changes were made or refused."""
+    def set_write_count(self, kind: str, status: str, count: int) -> None:
+        """Set the number of writes of a kind with a status."""
         self._writes.labels(self._node, kind, status).set(count)
 
-    def wrote(self, kind: str, took_s: float, has_failed: bool) -> None:
-        """Show how long a change of the machine took."""
+    def observe_write(self, kind: str, took_s: float, has_failed: bool) -> None:
+        """Observe the duration of a write to the machine."""
         status = "failed" if has_failed else "success"
         self._write_times.labels(kind, status).observe(took_s * 1000)
 
-    def reconciled(self, writes: Sequence[Write], layout: CgroupLayout) -> None:
-        """Show what had to be set right of what hooks want, and how long that took."""
+    def observe_reconciled(self, writes: Sequence[Write], layout: CgroupLayout) -> None:
+        """Observe the writes of a reconciliation."""
         for write in writes:
             level = layout.level(write.intent.folder)
             status = "failed" if write.error else "succeeded"
@@ -179,30 +186,30 @@ class NodeGauges:
                 self._node, level or "host", str(write.intent.file), status
             ).observe(write.took_s * 1000)
 
-    def hook_ran(self, hook: str, stage: str, status: str, seconds: float) -> None:
-        """Show how long a hook took; from any thread."""
+    def observe_hook(self, hook: str, stage: str, status: str, seconds: float) -> None:
+        """Observe the duration of a hook; thread-safe."""
         self._hooks.labels(self._node, hook, stage, status).observe(seconds * 1000)
 
-    def kubelet_answered(self, path: str, code: str, seconds: float) -> None:
-        """Show how long the kubelet took; from any thread."""
+    def observe_kubelet_request(self, path: str, code: str, seconds: float) -> None:
+        """Observe the duration of a request to the kubelet; thread-safe."""
         self._kubelet.labels("get", path, code).observe(seconds)
 
-    def nri_connected(self, is_connected: bool) -> None:
-        """Show whether the runtime asks; from any thread."""
+    def set_nri_connected(self, is_connected: bool) -> None:
+        """Set whether the NRI connection is up; thread-safe."""
         self._nri.set(is_connected)
 
-    def unprepared(self, count: int) -> None:
-        """Show how many containers run without what the runtime hooks give them."""
+    def set_unprepared(self, count: int) -> None:
+        """Set the number of containers created without the runtime hooks."""
         self._unprepared.set(count)
 
-    def followed(self, *, slo: bool) -> None:
-        """Show whether the newest NodeSLO counts."""
-        self._slo.set(1 if slo else 0)
+    def set_slo_applied(self, *, is_applied: bool) -> None:
+        """Set whether the newest NodeSLO is applied."""
+        self._slo.set(1 if is_applied else 0)
 
     def _show(self, gauge: Gauge, label: str, amounts: Amounts) -> None:
         gauge.labels(self._node, label, "cpu", _CORE).set(amounts.cpu_milli / 1000)
         gauge.labels(self._node, label, "memory", _BYTE).set(amounts.memory_bytes)
 
     def _gauge(self, name: str, text: str) -> Gauge:
-        made = Gauge(f"koordlet_{name}", text, ["node"], registry=self._registry)
-        return made.labels(self._node)
+        gauge = Gauge(f"koordlet_{name}", text, ["node"], registry=self._registry)
+        return gauge.labels(self._node)

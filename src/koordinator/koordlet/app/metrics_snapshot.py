@@ -1,10 +1,10 @@
-"""What the metrics server shows of pods, containers and programs, taken anew at every scrape.
+"""Metrics of pods, containers and host applications, computed at each scrape.
 
-So a pod that has gone leaves no series behind, and nothing is counted while nobody asks.  The loop
-lays a new snapshot down; the server's threads read it, and change nothing.
+A deleted pod leaves no series behind, and nothing is computed without a scrape.  The loop
+publishes a new snapshot; the threads of the metrics server only read it.
 Source: koordinator pkg/koordlet/metrics: cpi.go, psi.go, resctrl.go, host_application.go,
 core_sched.go, resource_summary.go, cpu_cpuset.go, node_metric.go, cpu_burst.go, common.go;
-external_metrics.go for what is for users.
+external_metrics.go for the metrics of users.
 """
 
 import logging
@@ -32,7 +32,7 @@ from koordinator.koordlet.view.pods import ContainerView, PodView
 
 log = logging.getLogger(__name__)
 
-Row = tuple[tuple[str, ...], float]  # values of the labels but that of the node
+Row = tuple[tuple[str, ...], float]  # label values without the node's, and the sample
 
 _FRESH_S: Final = 300.0
 _POD = ("pod_uid", "pod_name", "pod_namespace")
@@ -44,10 +44,11 @@ _UNITS = {BATCH_CPU: "integer", MID_CPU: "integer", BATCH_MEMORY: "byte", MID_ME
 
 @dataclass(frozen=True, kw_only=True)
 class MetricsSnapshot:
-    """Everything that is shown.  ``cookies`` are groups of core scheduling and theirs, by folder.
+    """Inputs of the metrics.
 
-    ``usage`` None shows no NodeMetric.  ``burst`` has what CPU burst wanted last, by file and
-    folder; ``evictions`` counts by reason, ``recent_evictions`` by namespace, name and reason.
+    ``cookies`` are the core scheduling group and cookie by cgroup folder.  ``usage`` None omits the
+    NodeMetric series.  ``burst`` has the value that CPU burst requested last, by file and folder;
+    ``evictions`` counts by reason, ``recent_evictions`` by namespace, name and reason.
     """
 
     view: NodeView
@@ -64,17 +65,17 @@ class MetricsSnapshot:
 
     @cached_property
     def pools(self) -> CpuPools:
-        """CPUs that pods share; asked for at a scrape only, since it takes all annotations."""
+        """Shared CPU pools, computed at a scrape only because all annotations are read."""
         return cpu_pools(self.view)
 
     def containers(self) -> Iterator[tuple[ContainerView, tuple[str, ...]]]:
-        """Yield the containers of active pods, with the values of their labels."""
+        """Yield the containers of active pods with their label values."""
         for pod in self.view.active_pods:
             for each in pod.containers:
                 yield each, (each.id, each.name, *_pod_labels(pod))
 
     def last(self, metric: Metric, owner: str) -> float | None:
-        """Return the newest sample, unless it is old."""
+        """Return the newest sample; None if it is older than five minutes."""
         return self.store.last(metric, owner, self.view.now_s - _FRESH_S)
 
 
@@ -84,13 +85,13 @@ class _Family:
     text: str
     labels: tuple[str, ...]
     rows: Callable[[MetricsSnapshot], Iterable[Row]]
-    external: bool = False  # for users, not about the agent's doing
+    external: bool = False  # for users, not about the agent itself
 
 
 class SnapshotCollector(Collector):
-    """Shows the snapshot that was laid down last; every series has the label ``node``.
+    """Collector over the snapshot published last; each series has the label ``node``.
 
-    ``external`` shows what is for users, and else what is about the agent's doing.
+    ``external`` selects the metrics for users, otherwise those about the agent itself.
     """
 
     def __init__(self, node: str, *, external: bool) -> None:
@@ -98,8 +99,8 @@ class SnapshotCollector(Collector):
         self._families = [each for each in _FAMILIES if each.external is external]
         self._snapshot: MetricsSnapshot | None = None
 
-    def lay_down(self, snapshot: MetricsSnapshot) -> None:
-        """Show this one from now on."""
+    def publish(self, snapshot: MetricsSnapshot) -> None:
+        """Replace the snapshot."""
         self._snapshot = snapshot
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
@@ -107,24 +108,24 @@ class SnapshotCollector(Collector):
         if snapshot is None:
             return
         for family in self._families:
-            made = GaugeMetricFamily(
+            metric = GaugeMetricFamily(
                 f"koordlet_{family.name}", family.text, labels=("node", *family.labels)
             )
             try:
                 for labels, value in family.rows(snapshot):
-                    made.add_metric((self._node, *labels), value)
-            except Exception:  # the other families are as good as ever
-                log.exception("metric not shown", extra={"metric": made.name})
+                    metric.add_metric((self._node, *labels), value)
+            except Exception:  # a failing family must not hide the others
+                log.exception("metric not collected", extra={"metric": metric.name})
                 continue
-            yield made
+            yield metric
 
 
 def _cpi(snapshot: MetricsSnapshot) -> Iterator[Row]:
     for container, labels in snapshot.containers():
         for kind in (CYCLE, INSTRUCTION):
-            found = snapshot.last(Metric.CONTAINER_CPI, f"{container.id}/{kind}")
-            if found is not None:
-                yield (*labels, f"{kind}s"), found
+            sample = snapshot.last(Metric.CONTAINER_CPI, f"{container.id}/{kind}")
+            if sample is not None:
+                yield (*labels, f"{kind}s"), sample
 
 
 def _container_psi(snapshot: MetricsSnapshot) -> Iterator[Row]:
@@ -138,9 +139,9 @@ def _pod_psi(snapshot: MetricsSnapshot) -> Iterator[Row]:
 
 
 def _psi(snapshot: MetricsSnapshot, owner: str, labels: tuple[str, ...]) -> Iterator[Row]:
-    for resource, found in snapshot.pressures.get(owner, {}).items():
-        has_full = str(found.full is not None).lower()
-        for degree, averages in (("some", found.some), ("full", found.full or ())):
+    for resource, pressure in snapshot.pressures.get(owner, {}).items():
+        has_full = str(pressure.full is not None).lower()
+        for degree, averages in (("some", pressure.some), ("full", pressure.full or ())):
             for precision, value in zip(_PRECISIONS, averages, strict=False):
                 yield (*labels, resource, precision, degree, has_full), value
 
@@ -176,41 +177,41 @@ def _trigger(feature: str) -> str:
 
 def _cache(snapshot: MetricsSnapshot) -> Iterator[Row]:
     for owner in sorted(snapshot.store.owners(Metric.RESCTRL_LLC)):
-        found = snapshot.last(Metric.RESCTRL_LLC, owner)
-        if found is not None:
+        sample = snapshot.last(Metric.RESCTRL_LLC, owner)
+        if sample is not None:
             group, cache = owner.split("/")
-            yield (cache, group), found
+            yield (cache, group), sample
 
 
 def _bandwidth(snapshot: MetricsSnapshot) -> Iterator[Row]:
     for owner in sorted(snapshot.store.owners(Metric.RESCTRL_MB)):
-        found = snapshot.last(Metric.RESCTRL_MB, owner)
-        if found is not None:
+        sample = snapshot.last(Metric.RESCTRL_MB, owner)
+        if sample is not None:
             group, cache, kind = owner.split("/")
-            yield (cache, group, kind), found
+            yield (cache, group, kind), sample
 
 
 def _host_applications(snapshot: MetricsSnapshot) -> Iterator[Row]:
     metrics = {CPU: Metric.HOST_APP_CPU, MEMORY: Metric.HOST_APP_MEMORY}
     for application in snapshot.view.slo.host_applications:
         for resource, metric in metrics.items():
-            found = snapshot.last(metric, application.name)
-            if found is not None:
+            sample = snapshot.last(metric, application.name)
+            if sample is not None:
                 labels = (application.name, resource, application.priority, application.qos)
-                yield labels, found
+                yield labels, sample
 
 
 def _cookies(snapshot: MetricsSnapshot) -> Iterator[Row]:
     for container, labels in snapshot.containers():
-        held = snapshot.cookies.get(container.folder)
-        if held is not None:
-            yield (*labels, held[0], str(held[1])), 1
+        assigned = snapshot.cookies.get(container.folder)
+        if assigned is not None:
+            yield (*labels, assigned[0], str(assigned[1])), 1
 
 
 def _best_effort_use(snapshot: MetricsSnapshot) -> Iterator[Row]:
-    found = snapshot.last(Metric.BE_CPU, "")
-    if found is not None:
-        yield (), found
+    sample = snapshot.last(Metric.BE_CPU, "")
+    if sample is not None:
+        yield (), sample
 
 
 def _oom_scores(snapshot: MetricsSnapshot) -> Iterator[Row]:
@@ -257,14 +258,14 @@ def _pool_cpus(
 
 
 def _usage(snapshot: MetricsSnapshot, *, of_system: bool) -> Iterator[Row]:
-    found = snapshot.usage.node_metric if snapshot.usage is not None else None
-    if found is not None:
-        yield from _used(found.system_usage if of_system else found.node_usage)
+    reported = snapshot.usage.node_metric if snapshot.usage is not None else None
+    if reported is not None:
+        yield from _used(reported.system_usage if of_system else reported.node_usage)
 
 
 def _numa_usage(snapshot: MetricsSnapshot, *, of_system: bool) -> Iterator[Row]:
-    found = snapshot.usage.node_metric if snapshot.usage is not None else None
-    for each in found.numa_usages if found is not None else ():
+    reported = snapshot.usage.node_metric if snapshot.usage is not None else None
+    for each in reported.numa_usages if reported is not None else ():
         node = str(each.numa_node_id)
         for labels, value in _used(each.system_usage if of_system else each.node_usage):
             yield (node, *labels), value
@@ -295,122 +296,148 @@ _SCALED = ("pod_namespace", "pod_name", "container_id", "container_name")
 _FAMILIES: Final = (
     _Family(
         "container_cpi",
-        "Cycles and instructions.",
+        "CPU cycles and instructions of a container in the last sampling window.",
         (*_CONTAINER, "cpi_field"),
         _cpi,
         external=True,
     ),
     _Family(
         "container_psi",
-        "Percent of time waited.",
+        "Percentage of time that tasks of a container were stalled on a resource.",
         (*_CONTAINER, *_PSI),
         _container_psi,
         external=True,
     ),
-    _Family("pod_psi", "Percent of time waited.", (*_POD, *_PSI), _pod_psi, external=True),
+    _Family(
+        "pod_psi",
+        "Percentage of time that tasks of a pod were stalled on a resource.",
+        (*_POD, *_PSI),
+        _pod_psi,
+        external=True,
+    ),
     _Family(
         "container_scaled_cfs_burst_us",
-        "CPU time that a container may save up, as CPU burst wants it.",
+        "CPU burst of a container in microseconds, as computed by CPU burst.",
         _SCALED,
         _scaled(CgroupFile.CFS_BURST),
     ),
     _Family(
         "container_scaled_cfs_quota_us",
-        "CPU time of a period, where CPU burst has changed it.",
+        "CFS quota of a container in microseconds per period, as scaled by CPU burst.",
         _SCALED,
         _scaled(CgroupFile.CFS_QUOTA),
     ),
     _Family(
         "core_sched_cookie_manage_status",
-        "How often a cgroup was to share the cookie of its group.",
+        "Number of assignments of a core scheduling cookie to a cgroup, by status.",
         ("core_sched_group", "status"),
         _cookie_outcomes,
     ),
-    _Family("pod_eviction", "Pods evicted since the start.", ("reason",), _evictions),
+    _Family("pod_eviction", "Number of pods evicted since the start.", ("reason",), _evictions),
     _Family(
         "pod_eviction_detail",
-        "Evictions of the last five minutes.",
+        "Number of evictions of a pod in the last five minutes.",
         ("pod_namespace", "pod_name", "reason"),
         _recent_evictions,
     ),
     _Family(
         "resctrl_llc_occupancy",
-        "Bytes of cache of a class.",
+        "Last-level cache occupancy of a resctrl group in bytes.",
         ("cache_id", "qos"),
         _cache,
         external=True,
     ),
     _Family(
         "resctrl_memory_bandwidth",
-        "Bytes moved by a class since its group was made.",
+        "Memory traffic of a resctrl group in bytes since its creation.",
         ("cache_id", "qos", "mb_type"),
         _bandwidth,
         external=True,
     ),
     _Family(
         "host_application_resource_usage",
-        "Use of a program outside of pods: cores, bytes.",
+        "Resource usage of a host application, in cores or bytes.",
         ("host_application_name", "resource", "priority_class", "qos"),
         _host_applications,
     ),
     _Family(
         "container_core_sched_cookie",
-        "1 for the cookie of core scheduling that a container has.",
+        "1 for the core scheduling cookie of a container.",
         (*_CONTAINER, "core_sched_group", "core_sched_cookie"),
         _cookies,
     ),
-    _Family("be_suppress_be_used_cpu_cores", "CPU that best effort uses.", (), _best_effort_use),
+    _Family(
+        "be_suppress_be_used_cpu_cores",
+        "CPU usage of best-effort pods in cores.",
+        (),
+        _best_effort_use,
+    ),
     _Family(
         "container_oom_score_adj",
-        "What the annotation of a pod wants.",
+        "OOM score adjustment of a container, as requested by the pod's annotation.",
         ("container_name", *_POD),
         _oom_scores,
     ),
     _Family(
         "node_resource_allocatable",
-        "Batch and mid resources.",
+        "Batch and mid resources that the node can allocate.",
         _AMOUNT,
         _node_allocatable,
         external=True,
     ),
     _Family(
         "container_resource_requests",
-        "Batch and mid requests.",
+        "Batch and mid resources that a container requests.",
         (*_AMOUNT, *_CONTAINER),
         _requests,
         external=True,
     ),
     _Family(
         "container_resource_limits",
-        "Batch and mid limits.",
+        "Batch and mid resources that a container is limited to.",
         (*_AMOUNT, *_CONTAINER),
         _limits,
         external=True,
     ),
-    _Family("cpuset_share_pool_cpu_cores", "CPUs that pods share.", (), _pool(_shared)),
-    _Family("cpuset_be_share_pool_cpu_cores", "Those for best effort.", (), _pool(_best_effort)),
-    _Family("cpuset_share_pool_info", "1 for a shared CPU.", ("cpu",), _pool_cpus(_shared)),
+    _Family(
+        "cpuset_share_pool_cpu_cores", "Number of CPUs in the shared pools.", (), _pool(_shared)
+    ),
+    _Family(
+        "cpuset_be_share_pool_cpu_cores",
+        "Number of CPUs that best-effort pods may use.",
+        (),
+        _pool(_best_effort),
+    ),
+    _Family(
+        "cpuset_share_pool_info", "1 for a CPU in a shared pool.", ("cpu",), _pool_cpus(_shared)
+    ),
     _Family(
         "cpuset_be_share_pool_info",
-        "1 for a CPU of best effort.",
+        "1 for a CPU that best-effort pods may use.",
         ("cpu",),
         _pool_cpus(_best_effort),
     ),
     _Family(
-        "node_metric_node_usage", "As reported.", _AMOUNT, lambda p: _usage(p, of_system=False)
+        "node_metric_node_usage",
+        "Usage of the node, as last reported in the NodeMetric.",
+        _AMOUNT,
+        lambda p: _usage(p, of_system=False),
     ),
     _Family(
-        "node_metric_system_usage", "As reported.", _AMOUNT, lambda p: _usage(p, of_system=True)
+        "node_metric_system_usage",
+        "Usage outside of pods, as last reported in the NodeMetric.",
+        _AMOUNT,
+        lambda p: _usage(p, of_system=True),
     ),
     _Family(
         "node_metric_numa_node_usage",
-        "As reported.",
+        "Usage of a NUMA node, as last reported in the NodeMetric.",
         ("numa_node_id", *_AMOUNT),
         lambda p: _numa_usage(p, of_system=False),
     ),
     _Family(
         "node_metric_numa_system_usage",
-        "As reported.",
+        "Usage of a NUMA node outside of pods, as last reported in the NodeMetric.",
         ("numa_node_id", *_AMOUNT),
         lambda p: _numa_usage(p, of_system=True),
     ),

@@ -1,6 +1,6 @@
-"""Keeps the network as the NodeSLO wants it: classes of bandwidth here, or files for Terway.
+"""Network QoS from the NodeSLO: traffic classes on this machine, or files for Terway.
 
-What the tools of the machine take their time for is done by the thread that reports.
+The thread of the outbox runs the tools of the machine, because they take long.
 """
 
 from collections import deque
@@ -18,20 +18,20 @@ from koordinator.koordlet.qos.tc_network import SETS, plan_network_classes, plan
 from koordinator.koordlet.qos.terway_network import NODE_FILE, POD_FILE, plan_terway
 from koordinator.koordlet.view.node_view import NodeView
 
-AGAIN_S = 60.0  # somebody else may have changed the network
+AGAIN_S = 60.0  # other programs may change the network
 RETRY_S = 10.0
-_MOST_ANSWERS = 16
+_MOST_RESULTS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _Result:
     wanted: NetworkShape | None
     problem: str
-    lacks: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 class NetworkQosManager:
-    """``terway_folder`` is where Terway looks; without ``traffic`` no classes are made."""
+    """Network QoS.  ``terway_folder`` is read by Terway; None for ``traffic`` skips the classes."""
 
     def __init__(
         self,
@@ -49,21 +49,22 @@ class NetworkQosManager:
         self._gates = gates
         self._traffic = traffic
         self._terway_folder = terway_folder
-        self._answers: deque[_Answer] = deque(maxlen=_MOST_ANSWERS)  # of the thread that works
-        self._asked: NetworkShape | None = None
+        #: Appended by the thread of the outbox, consumed by the loop.
+        self._results: deque[_Result] = deque(maxlen=_MOST_RESULTS)
+        self._requested: NetworkShape | None = None
         self._next_s = 0.0
-        self._told = ("", "")  # in the audit last
-        self._wrote: dict[str, str | None] = {}
+        self._noted = ("", "")  # last entry of the audit
+        self._written: dict[str, str | None] = {}  # last content by file
 
     def reconcile(self, view: NodeView, now_s: float) -> None:
-        """Do what has changed, and once a minute all of it."""
+        """Apply changes immediately, and everything once a minute."""
         if "TerwayQoS" in self._gates:
-            self._tell_terway(view, now_s)
+            self._write_terway_files(view, now_s)
         if "TCNetworkQoS" in self._gates and self._traffic is not None:
-            self._take_answers(now_s)
+            self._process_results(now_s)
             self._shape(self._traffic, view, now_s)
 
-    def _tell_terway(self, view: NodeView, now_s: float) -> None:
+    def _write_terway_files(self, view: NodeView, now_s: float) -> None:
         try:
             wanted = plan_terway(view)
         except InputError as error:
@@ -74,7 +75,7 @@ class NetworkQosManager:
             POD_FILE: None if wanted is None else wanted.pods,
         }
         for name, text in texts.items():
-            if name in self._wrote and self._wrote[name] == text:
+            if name in self._written and self._written[name] == text:
                 continue
             path = f"{self._terway_folder}/{name}"
             try:
@@ -85,7 +86,7 @@ class NetworkQosManager:
             except HostError as error:
                 self._executor.note_network(path, "", str(error), now_s)
                 continue
-            self._wrote[name] = text
+            self._written[name] = text
             if text is not None:
                 self._executor.note_network(path, "written", "", now_s)
 
@@ -97,31 +98,31 @@ class NetworkQosManager:
             return
         if wanted is not None:
             self._executor.apply(plan_network_classes(view), now_s)
-        if wanted == self._asked and now_s < self._next_s:
+        if wanted == self._requested and now_s < self._next_s:
             return
-        self._asked, self._next_s = wanted, now_s + AGAIN_S
-        answers = self._answers
+        self._requested, self._next_s = wanted, now_s + AGAIN_S
+        results = self._results
 
         def work(_: Cluster) -> None:
             try:
                 if wanted is None:
                     traffic.clear(tuple(SETS.values()))
-                    answers.append(_Answer(wanted, ""))
+                    results.append(_Result(wanted, ""))
                 else:
-                    answers.append(_Answer(wanted, "", tuple(traffic.shape(wanted))))
+                    results.append(_Result(wanted, "", tuple(traffic.shape(wanted))))
             except HostError as error:
-                answers.append(_Answer(wanted, str(error)))
+                results.append(_Result(wanted, str(error)))
 
         self._outbox.put("network QoS", work)
 
-    def _take_answers(self, now_s: float) -> None:
-        while self._answers:
-            answer = self._answers.popleft()
-            done = "cleared" if answer.wanted is None else f"{answer.wanted.total_bps} bit/s"
-            if (done, answer.problem) != self._told:
-                self._told = (done, answer.problem)
-                self._executor.note_network("tc", done, answer.problem, now_s)
-            for problem in answer.lacks:
+    def _process_results(self, now_s: float) -> None:
+        while self._results:
+            result = self._results.popleft()
+            done = "cleared" if result.wanted is None else f"{result.wanted.total_bps} bit/s"
+            if (done, result.problem) != self._noted:
+                self._noted = (done, result.problem)
+                self._executor.note_network("tc", done, result.problem, now_s)
+            for problem in result.warnings:
                 self._executor.note_network("tc filter", "", problem, now_s)
-            if answer.problem:
+            if result.problem:
                 self._next_s = min(self._next_s, now_s + RETRY_S)

@@ -1,10 +1,11 @@
-"""A local copy of the objects that concern the node, for an agent that starts without API server.
+"""Local copy of the node's objects, for a start of the agent without an API server.
 
-It is in JSON lines: the node, its NodeSLO and NodeMetric, and its pods, as far as the agent reads
-them.  It is never believed where the API server can be asked.
+The file has one JSON object per line: the node, its NodeSLO and NodeMetric, and its pods, with the
+fields that the agent reads.  The API server always takes precedence.
 """
 
 import logging
+import operator
 from collections.abc import Sequence
 from typing import Final
 
@@ -20,28 +21,28 @@ _PERIOD_S: Final = 10.0
 
 
 class NodeCheckpoint:
-    """``folder`` is where the copy is; empty keeps none."""
+    """Checkpoint in ``folder``; an empty folder disables it."""
 
     def __init__(self, files: Files, folder: str) -> None:
         self._files = files
         self._path = f"{folder}/{FILE}" if folder else ""
-        self._kept: Sequence[KubeObject] = ()
+        self._saved: Sequence[KubeObject] = ()
         self._next_s = 0.0
 
     def read(self) -> list[KubeObject]:
-        """Return the objects of the copy; none if there is none, or it can't be read."""
+        """Return the objects of the checkpoint; empty if it is missing or unreadable."""
         if not self._path:
             return []
         try:
             lines = self._files.read(self._path).splitlines()
             return [decode_object(line.encode()) for line in lines]
         except (HostError, InputError) as error:
-            log.info("no checkpoint of the node", extra={"error": str(error)})
+            log.info("no checkpoint of the node restored", extra={"error": str(error)})
             return []
 
-    def keep(self, objects: Sequence[KubeObject], now_s: float) -> None:
-        """Write what has changed, at most every ten seconds."""
-        if not self._path or now_s < self._next_s or _are_same(objects, self._kept):
+    def save(self, objects: Sequence[KubeObject], now_s: float) -> None:
+        """Write the objects if they have changed, at most every ten seconds."""
+        if not self._path or now_s < self._next_s or _are_same(objects, self._saved):
             return
         self._next_s = now_s + _PERIOD_S
         text = "\n".join(encode(each).decode() for each in objects)
@@ -50,13 +51,9 @@ class NodeCheckpoint:
         except HostError as error:
             log.warning("checkpoint not written", extra={"error": str(error)})
             return
-        self._kept = objects
+        self._saved = objects
 
 
 def _are_same(objects: Sequence[KubeObject], others: Sequence[KubeObject]) -> bool:
-    """Return whether these are the same objects, which are frozen, in the same order."""
-    return len(objects) == len(others) and all(map(_is_same, objects, others))
-
-
-def _is_same(one: KubeObject, other: KubeObject) -> bool:
-    return one is other
+    """Compare by identity and order: objects are frozen."""
+    return len(objects) == len(others) and all(map(operator.is_, objects, others))

@@ -1,6 +1,6 @@
-"""What the API server says of this node: the node, its pods, its NodeSLO, what to report.
+"""State of this node from the API server: the node, its pods, its NodeSLO and NodeMetric.
 
-While the server is gone everything stays as it was said last.
+During an outage of the server the last state stays in effect.
 """
 
 import logging
@@ -26,7 +26,7 @@ KINDS: Sequence[type[KubeObject]] = (Node, NodeSlo, NodeMetric, Pod)
 
 
 def selectors(node_name: str) -> Mapping[type[KubeObject], str]:
-    """Return what of each kind concerns a node."""
+    """Return the selectors of the objects that belong to a node, by kind."""
     by_name = f"metadata.name={node_name}"
     return {
         Node: by_name,
@@ -37,9 +37,9 @@ def selectors(node_name: str) -> Mapping[type[KubeObject], str]:
 
 
 class NodeState:
-    """Kept up to date by ``update``.
+    """State of the node, kept up to date by ``update``.
 
-    ``slo_problem`` says why the newest NodeSLO doesn't count; empty if it does.
+    ``slo_problem`` is why the newest NodeSLO is not applied; empty if it is applied.
     """
 
     def __init__(self, layout: CgroupLayout, isolation: PodIsolation | None = None) -> None:
@@ -50,9 +50,10 @@ class NodeState:
         self.slo_problem = ""
         self.metric_spec: NodeMetricSpec | None = None
         self.is_synced = False
-        self._objects: dict[type[KubeObject], KubeObject] = {}  # of the node itself, by kind
+        self._objects: dict[type[KubeObject], KubeObject] = {}  # by kind, without pods
         self._is_restored = False
-        self._unseen: set[tuple[type[KubeObject], str]] = set()  # only in the checkpoint
+        #: Objects that only the checkpoint has; dropped when the first list is complete.
+        self._unconfirmed: set[tuple[type[KubeObject], str]] = set()
         self._layout = layout
         self._pods: dict[str, PodView] = {}
         self._sorted: tuple[PodView, ...] | None = None
@@ -60,7 +61,7 @@ class NodeState:
 
     @property
     def pods(self) -> tuple[PodView, ...]:
-        """All pods that are bound to this node, by key."""
+        """Pods bound to this node, by key."""
         if self._sorted is None:
             pods = pods_of_node(self._pods.values(), self._layout)
             self._sorted = self._cpu_holders.resolved(pods)
@@ -68,66 +69,66 @@ class NodeState:
 
     @property
     def is_known(self) -> bool:
-        """Whether the node is known: from the API server, else from a checkpoint."""
+        """Whether the node is known from the API server or a checkpoint."""
         return self.node is not None and (self.is_synced or self._is_restored)
 
     @property
     def objects(self) -> list[KubeObject]:
-        """What is known: the node, its NodeSLO and NodeMetric, and its pods."""
+        """The node, its NodeSLO and NodeMetric, and its pods."""
         return [*self._objects.values(), *(view.pod for view in self.pods)]
 
-    def restore(self, objects: Sequence[KubeObject], is_there: Callable[[str], bool]) -> None:
-        """Take in a checkpoint, without pods that have no cgroup (``is_there``) any more.
+    def restore(self, objects: Sequence[KubeObject], exists: Callable[[str], bool]) -> None:
+        """Restore a checkpoint, without pods whose cgroup no longer ``exists``.
 
-        What the API server does not show later is dropped.
+        Objects that the API server does not list later are dropped.
         """
         self._is_restored = True
         for each in objects:
             if isinstance(each, Pod):
                 try:
-                    if not is_there(pod_view(each, self._layout).folder):
+                    if not exists(pod_view(each, self._layout).folder):
                         continue
                 except InputError:
                     continue
-            self._unseen.add((type(each), each.key))
-            self._take_in(WatchEvent(EventType.ADDED, each))
+            self._unconfirmed.add((type(each), each.key))
+            self._apply(WatchEvent(EventType.ADDED, each))
 
-    def _drop_unseen(self) -> None:
-        for kind, key in tuple(self._unseen):
+    def _drop_unconfirmed(self) -> None:
+        for kind, key in tuple(self._unconfirmed):
             if kind is Pod:
                 self._pods.pop(key, None)
             elif kind is NodeSlo:
-                self._follow(key, NodeSloSpec())
+                self._apply_slo(key, NodeSloSpec())
             elif kind is NodeMetric:
                 self.metric_spec = None
-        self._unseen.clear()
+        self._unconfirmed.clear()
         self._sorted = None
 
-    def use(self, layout: CgroupLayout) -> None:
-        """Take the folders of pods, and of programs beside them, for called so from now on."""
+    def set_layout(self, layout: CgroupLayout) -> None:
+        """Use a layout for the cgroup folders of pods and host applications."""
         self._layout = layout
         self.slo = effective_slo(self._slo_spec, layout)
         self._pods = {key: pod_view(view.pod, layout) for key, view in self._pods.items()}
         self._sorted = None
 
     def update(self, watch: Watch) -> bool:
-        """Take in the events; return whether a NodeSLO that can't be followed is among them."""
+        """Apply the events; return whether a rejected NodeSLO is among them."""
         is_refused = False
         for event in watch.poll():
             if event.type is EventType.BOOKMARK:
                 if not self.is_synced:
-                    self._drop_unseen()
+                    self._drop_unconfirmed()
                 self.is_synced = True
                 continue
-            self._unseen.discard((type(event.object), event.object.key))
+            self._unconfirmed.discard((type(event.object), event.object.key))
             try:
-                is_refused = self._take_in(event) or is_refused
-            except Exception as error:  # noqa: BLE001 -- told
+                is_refused = self._apply(event) or is_refused
+            except Exception as error:  # noqa: BLE001 -- reported
                 self._pods.pop(event.object.key, None)
-                self._isolation.tell("news", error, subject_of(event.object))
+                self._isolation.report("watch events", error, subject_of(event.object))
         return is_refused
 
-    def _take_in(self, event: WatchEvent) -> bool:
+    def _apply(self, event: WatchEvent) -> bool:
         if not isinstance(event.object, Pod):
             if event.type is EventType.DELETED:
                 self._objects.pop(type(event.object), None)
@@ -139,12 +140,12 @@ class NodeState:
             case Node() if event.type is not EventType.DELETED:
                 self.node = event.object
             case NodeSlo():
-                is_gone = event.type is EventType.DELETED
-                spec = NodeSloSpec() if is_gone else event.object.spec
-                return not self._follow(event.object.metadata.name, spec)
+                is_deleted = event.type is EventType.DELETED
+                spec = NodeSloSpec() if is_deleted else event.object.spec
+                return not self._apply_slo(event.object.metadata.name, spec)
             case NodeMetric():
-                is_gone = event.type is EventType.DELETED
-                self.metric_spec = None if is_gone else event.object.spec
+                is_deleted = event.type is EventType.DELETED
+                self.metric_spec = None if is_deleted else event.object.spec
         return False
 
     def _update_pod(self, event: WatchEvent) -> None:
@@ -159,17 +160,17 @@ class NodeState:
                 self._pods[pod.key] = pod_view(pod, self._layout)
             except InputError as error:
                 self._pods.pop(pod.key, None)
-                log.warning("pod left alone", extra={"pod": pod.key, "error": error})
+                log.warning("pod ignored", extra={"pod": pod.key, "error": error})
 
-    def _follow(self, name: str, spec: NodeSloSpec) -> bool:
+    def _apply_slo(self, name: str, spec: NodeSloSpec) -> bool:
         try:
             self.slo = effective_slo(spec, self._layout)
         except InputError as error:
             self.slo_problem = str(error.within(subject=f"NodeSLO {name}"))
-            log.warning("NodeSLO not followed, the last one counts", extra={"error": error})
+            log.warning("NodeSLO rejected; the previous one stays", extra={"error": error})
             return False
         self._slo_spec = spec
         if self.slo_problem:
-            log.info("NodeSLO followed again")
+            log.info("NodeSLO applied again")
         self.slo_problem = ""
         return True

@@ -1,4 +1,4 @@
-"""Warnings about the node: an event and a line of the log for each problem, once."""
+"""Warnings about the node: one event and one log line per new problem."""
 
 import logging
 
@@ -10,7 +10,7 @@ log = logging.getLogger(__name__)
 
 
 class NodeWarnings:
-    """Remembers, by reason, the problem that was reported last.  ``uid`` is that of the node."""
+    """Warnings by reason, each reported when its problem changes.  ``uid`` is the node's."""
 
     def __init__(self, outbox: Outbox, node_name: str, clock: Clock) -> None:
         self.uid = ""
@@ -20,13 +20,13 @@ class NodeWarnings:
         self._reported: dict[str, str] = {}
 
     def update(self, reason: str, problem: str) -> None:
-        """Report a problem that is not the last one of this reason; empty is none."""
+        """Report a problem unless it equals the last one of this reason; empty clears it."""
         if problem and problem != self._reported.get(reason):
             self.report(reason, problem)
         self._reported[reason] = problem
 
     def report(self, reason: str, problem: str) -> None:
-        """Report a problem, whether it is known or not."""
+        """Report a problem even if it was reported before."""
         log.warning("problem of the node", extra={"reason": reason, "problem": problem})
         event = node_event(self._node_name, self.uid, reason, problem, self._clock.now_s())
         self._outbox.put(f"event {reason}", lambda cluster: cluster.report([event]))

@@ -1,4 +1,4 @@
-"""What follows from objects alone: hooks and settings that need no samples."""
+"""Intents that depend on objects only, without samples."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
@@ -22,7 +22,7 @@ from koordinator.koordlet.view.pods import PodView
 
 Plan = Callable[[NodeView], list[Intent]]
 
-#: By feature gate, in the order in which they are applied: of two that set one file the last wins.
+#: Plans by feature gate, in order of application: the last write to a file wins.
 PLANS: Final[Mapping[str, Plan]] = MappingProxyType(
     {
         "CgroupReconcile": plan_memory_qos,
@@ -44,9 +44,9 @@ def plan_all(
     *,
     keep_quota: bool,
 ) -> list[Intent]:
-    """Return what the features that are on want; ``caches`` None if there is no resctrl.
+    """Return the intents of the enabled features; ``caches`` is None without resctrl.
 
-    A feature that breaks on a pod goes on without it, and the others go on with it.
+    A feature that fails for a pod is planned without that pod; other features keep it.
     """
     intents: list[Intent] = []
     for gate, plan in _plans(gates, disks, caches, keep_quota=keep_quota):
@@ -61,7 +61,7 @@ def plan_all(
 def _plans(
     gates: Collection[str], disks: DiskLookup, caches: ResctrlFacts | None, *, keep_quota: bool
 ) -> Iterator[tuple[str, Plan]]:
-    """Yield the plans of the features that are on, in the order in which they are applied."""
+    """Yield the plans of the enabled features in order of application."""
     for gate, plan in PLANS.items():
         if gate in gates:
             yield gate, plan

@@ -1,8 +1,8 @@
-"""What is to be said to the API server, kept until somebody has the time to say it.
+"""Queue of writes to the API server, delivered outside of the agent's loop.
 
-The agent's loop must not wait for a server: while that is gone, pods still have to be kept in
-bounds.  So the loop puts jobs here, and another thread, or the caller in tests and simulation,
-delivers them.  A newer job takes the place of an older one of the same name.
+The loop must not wait for a server: during an outage, pods must still be kept within their limits.
+The loop queues jobs, and another thread (or the caller in tests and simulations) delivers them.  A
+newer job replaces an older one of the same name.
 """
 
 import logging
@@ -27,15 +27,15 @@ class Outbox:
         self._wakeup = threading.Event()
 
     def put(self, name: str, job: Job) -> None:
-        """Have a job done; it takes the place of a waiting one of that name."""
+        """Queue a job; it replaces a queued job of the same name."""
         with self._lock:
             self._jobs[name] = job
         self._wakeup.set()
 
     def deliver(self, cluster: Cluster) -> int:
-        """Do what is waiting now; return how many jobs failed.
+        """Run the queued jobs; return the number of failures.
 
-        A job that fails is logged and dropped: what it had to say will be said anew.
+        A failed job is logged and dropped; the next round of the loop queues its content again.
         """
         failed = 0
         while True:
@@ -51,5 +51,5 @@ class Outbox:
                 log.warning("not reported", extra={"what": name, "error": str(error)})
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until there is a job, at most so long; return whether there is."""
+        """Wait until a job is queued, at most ``timeout_s``; return whether one is."""
         return self._wakeup.wait(timeout_s)

@@ -1,6 +1,6 @@
-"""What the agent tells the API server: NodeMetric, NodeResourceTopology, Device, slices.
+"""Reports of the agent to the API server: NodeMetric, NodeResourceTopology, Device, slices.
 
-Each report is made in the loop, from what is known then, and written by whoever empties the outbox.
+The loop computes each report; the thread that delivers the outbox writes it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,12 +25,12 @@ from koordinator.koordlet.report.topology import NumaMemory, merged_topology, to
 from koordinator.koordlet.view.node_view import NodeView
 
 
-def report_usage(outbox: Outbox, node: str, status: NodeMetricStatus, told_s: float) -> None:
-    """Replace the status of the NodeMetric; one that does not exist is the manager's affair.
+def report_usage(outbox: Outbox, node: str, status: NodeMetricStatus, reported_s: float) -> None:
+    """Replace the status of the NodeMetric, if the manager has created it.
 
-    ``told_s`` is when, by the clock that others have as well.
+    ``reported_s`` is wall-clock time, which other components compare with their own clocks.
     """
-    status = replace(status, update_time=to_datetime(told_s))
+    status = replace(status, update_time=to_datetime(reported_s))
 
     def write(cluster: Cluster) -> None:
         try:
@@ -42,7 +42,7 @@ def report_usage(outbox: Outbox, node: str, status: NodeMetricStatus, told_s: fl
 
 
 class TopologyReport:
-    """Written when it differs from what was written last, and every ten minutes."""
+    """NodeResourceTopology, written when it changes and every ten minutes."""
 
     _AGAIN_S = 600.0
 
@@ -53,7 +53,7 @@ class TopologyReport:
     def report(
         self, view: NodeView, basics: CpuBasicInfo, memory: Mapping[int, NumaMemory]
     ) -> None:
-        """Have the topology of this moment written, if it has changed."""
+        """Queue a write of the current topology if it has changed."""
         wanted = topology_of(view, basics, memory)
         if self._is_known(wanted, view.now_s):
             return
@@ -83,14 +83,14 @@ class TopologyReport:
             try:
                 write(cluster)
             except ClusterError:
-                self._last = None  # so that the next round tries again
+                self._last = None  # retry in the next round
                 raise
 
         return attempt
 
 
 class DeviceReport:
-    """Written when it differs from what was written last, and every minute."""
+    """Device, written when it changes and every minute."""
 
     _AGAIN_S = 60.0
 
@@ -99,7 +99,7 @@ class DeviceReport:
         self._last: tuple[Device, float] | None = None
 
     def report(self, wanted: Device, now_s: float) -> None:
-        """Have the devices of this moment written; health conditions of others stay."""
+        """Queue a write of the current devices; health conditions of other writers are kept."""
         known = _undated(wanted)
         if (
             self._last is not None
@@ -113,28 +113,28 @@ class DeviceReport:
             try:
                 _write_device(cluster, wanted)
             except ClusterError:
-                self._last = None  # so that the next round tries again
+                self._last = None  # retry in the next round
                 raise
 
         self._outbox.put("Device", write)
 
 
 class SliceReport:
-    """Written when it differs from what was written last, and looked at every minute."""
+    """ResourceSlices of the node, written when they change and compared every minute."""
 
     _AGAIN_S = 60.0
 
     def __init__(self, outbox: Outbox, node: str) -> None:
         self._outbox, self._node = outbox, node
         self._last: tuple[tuple[ResourceSlice, ...], float] | None = None
-        self._kept: Mapping[Content, Content] = {}  # what the server made of what was written
+        self._kept: Mapping[Content, Content] = {}  # stored by the server, by content written
 
     def forget(self) -> None:
-        """Look again soon: the kubelet may have removed what was written."""
+        """Compare soon: the kubelet may have deleted the slices."""
         self._last = None
 
     def report(self, wanted: tuple[ResourceSlice, ...], now_s: float) -> None:
-        """Have these be all that the node's driver of GPUs offers."""
+        """Make ``wanted`` the only slices of the node's GPU driver."""
         last = self._last
         if last is not None and last[0] == wanted and now_s - last[1] < self._AGAIN_S:
             return
@@ -144,7 +144,7 @@ class SliceReport:
             try:
                 self._kept = write_slices(cluster, self._node, wanted, self._kept)
             except ClusterError:
-                self._last = None  # so that the next round tries again
+                self._last = None  # retry in the next round
                 raise
 
         self._outbox.put("ResourceSlice", write)
@@ -156,10 +156,10 @@ def write_slices(
     wanted: Sequence[ResourceSlice],
     kept: Mapping[Content, Content],
 ) -> Mapping[Content, Content]:
-    """Write slices of a node that have changed, and delete those that are no more.
+    """Write the slices of a node that have changed, and delete those not in ``wanted``.
 
-    The pool is complete, and devices of it are given, only when the last one is written.  Returns
-    what the server has ``kept`` of these; takes what it has kept of those before.
+    Devices of a pool are allocated only when its last slice is written.  ``kept`` maps the content
+    written before to the content that the server stored; return the same for ``wanted``.
     """
     own = f"spec.nodeName={node},spec.driver={DRIVER}"
     known = {
@@ -189,7 +189,7 @@ def _write_device(cluster: Cluster, wanted: Device) -> None:
 
 
 def _undated(device: Device) -> Device:
-    """Return devices whose conditions don't say since when."""
+    """Return the device without the transition times of its conditions."""
     devices = tuple(
         replace(
             info,

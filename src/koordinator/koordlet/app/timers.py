@@ -1,4 +1,4 @@
-"""What has to be done how often."""
+"""Periodic tasks of the agent's loop."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ class _Timer:
 
 
 class Timers:
-    """Runs what is due, in the order in which it was added.
+    """Timers, run in the order in which they were added.
 
-    What was missed, because the machine slept, is done once, not many times.  ``on_failure`` is
-    told what went wrong in which round, and all others go on; without it a failure is raised.
+    Intervals missed while the machine slept are run once.  ``on_failure`` receives the name and
+    the error of a failed timer, and the others continue; without it the error is raised.
     """
 
     def __init__(self, on_failure: OnFailure | None = None) -> None:
@@ -32,19 +32,19 @@ class Timers:
         run: Callable[[float], None],
         first_s: float = 0.0,
     ) -> None:
-        """Run ``run(now_s)`` every so often, beginning at ``first_s``."""
+        """Call ``run(now_s)`` every ``interval_s``, first at ``first_s``."""
         interval = interval_s if callable(interval_s) else _constant(interval_s)
         self._timers.append(_Timer(name, interval, run, first_s))
 
     def run(self, now_s: float) -> list[str]:
-        """Run what is due and return its names."""
+        """Run the timers that are due and return their names."""
         done = []
         for timer in self._timers:
             if timer.due_s <= now_s:
                 self._run(timer, now_s)
                 done.append(timer.name)
                 interval_s = timer.interval_s()
-                # In step with the clock: a late round doesn't make all later ones late.
+                # Stay in step with the clock: a late round must not delay all later ones.
                 late_s = (now_s - timer.due_s) % interval_s if timer.due_s > 0 else 0.0
                 timer.due_s = now_s + interval_s - late_s
         return done
@@ -58,7 +58,7 @@ class Timers:
             self._on_failure(timer.name, error)
 
     def next_s(self) -> float:
-        """Return when something is due."""
+        """Return the time at which the next timer is due."""
         return min(timer.due_s for timer in self._timers)
 
 

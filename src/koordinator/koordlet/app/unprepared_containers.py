@@ -1,4 +1,4 @@
-"""Containers that were created while the agent was away, without what its hooks give them."""
+"""Containers created without the runtime hooks because the agent was not running."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -20,9 +20,9 @@ _DEFAULT_GRACE_S: Final = 30
 
 
 class UnpreparedContainers:
-    """Reports them, and ends them by policy Restart, so that the kubelet creates them again.
+    """Reports of such containers; policy Restart also stops them, and the kubelet recreates them.
 
-    ``start`` runs a function in a thread of its own.
+    ``start`` runs a function in a new thread.
     """
 
     def __init__(
@@ -36,16 +36,16 @@ class UnpreparedContainers:
         self._policy = policy
         self._runtime = runtime
         self._start = start
-        self._found: dict[str, UnpreparedContainer] = {}  # by id of the runtime
+        self._found: dict[str, UnpreparedContainer] = {}  # by runtime id
         self._handled: set[str] = set()
 
-    def add(self, found: UnpreparedContainer) -> None:
-        """Take note of a container, once, however often the runtime connects."""
+    def add(self, missed: UnpreparedContainer) -> None:
+        """Record a container; repeated calls for one id have no effect."""
         if len(self._found) < _MOST:
-            self._found.setdefault(found.id, found)
+            self._found.setdefault(missed.id, missed)
 
     def update(self, pods: Iterable[PodView], now_s: float) -> int:
-        """Handle the containers of pods that are known; return how many there are."""
+        """Handle the containers of known pods; return the number handled and still present."""
         present = {
             view.id.rpartition("/")[2]: (pod, view.id)
             for pod in (pods if self._found else ())
@@ -60,19 +60,19 @@ class UnpreparedContainers:
         return len(self._handled)
 
     def _handle(
-        self, found: UnpreparedContainer, pod: PodView, container_id: str, now_s: float
+        self, missed: UnpreparedContainer, pod: PodView, container_id: str, now_s: float
     ) -> None:
         runtime = self._runtime
-        what = "it was created while the node agent could not be asked"
+        what = "it was created while the node agent was unavailable"
         restarts = pod.pod.spec.restart_policy in {"", "Always"}
         if self._policy is UnpreparedPolicy.RESTART and restarts and runtime is not None:
-            what += ", and is restarted"
+            what += "; it is restarted"
             stated = pod.pod.spec.termination_grace_period_seconds
             grace_s = _DEFAULT_GRACE_S if stated is None else stated
             self._start(lambda: _stop(runtime, str(pod.uid), container_id, grace_s))
-        log.warning("container not prepared", extra={"pod": pod.key, "container": found.container})
-        event = unprepared_event(found, what, now_s)
-        self._outbox.put(f"unprepared {found.id}", lambda cluster: cluster.report([event]))
+        log.warning("container not prepared", extra={"pod": pod.key, "container": missed.container})
+        event = unprepared_event(missed, what, now_s)
+        self._outbox.put(f"unprepared {missed.id}", lambda cluster: cluster.report([event]))
 
 
 def _stop(runtime: ContainerRuntime, uid: str, container_id: str, grace_s: int) -> None:

@@ -1,4 +1,4 @@
-"""Which disk a volume of a pod is on.
+"""Disks of the volumes of pods.
 
 Source: koordinator pkg/koordlet/qosmanager/plugins/blkio/blkio_reconcile.go,
 ``getDiskNumberFromPodVolume``.
@@ -14,9 +14,9 @@ from koordinator.koordlet.view.pods import PodView
 
 
 class Volumes:
-    """Implements ``qos.blkio.DiskLookup``.
+    """Implementation of ``qos.blkio.DiskLookup``.
 
-    The name of the volume behind a claim is asked of the API server once, and known a moment later.
+    The volume name of a claim is requested from the API server once and available a moment later.
     """
 
     def __init__(self, disks: Disks, outbox: Outbox, kubelet_root: str) -> None:
@@ -24,7 +24,7 @@ class Volumes:
         self._outbox = outbox
         self._kubelet_root = kubelet_root
         self._names: dict[tuple[str, str], str] = {}
-        self._asked: set[tuple[str, str]] = set()  # since the last time that the others went
+        self._used: set[tuple[str, str]] = set()  # claims looked up since the last ``expire``
 
     def of_device(self, name: str) -> str | None:
         return self._disks.of_device(name)
@@ -48,22 +48,22 @@ class Volumes:
             return self._disks.of_mount(f"{volumes}/{folder}/mount")
         return None
 
-    def forget(self) -> None:
-        """Forget the claims that nobody has asked about since the last call."""
-        self._names = {one: name for one, name in [*self._names.items()] if one in self._asked}
-        self._asked = set()
+    def expire(self) -> None:
+        """Forget the claims that were not looked up since the last call."""
+        self._names = {one: name for one, name in [*self._names.items()] if one in self._used}
+        self._used = set()
 
     def _volume_name(self, namespace: str, claim: str) -> str:
-        self._asked.add((namespace, claim))
+        self._used.add((namespace, claim))
         known = self._names.get((namespace, claim), "")
         if not known:
 
-            def ask(cluster: Cluster) -> None:
+            def look_up(cluster: Cluster) -> None:
                 try:
-                    found = cluster.get(PersistentVolumeClaim, claim, namespace)
+                    volume_claim = cluster.get(PersistentVolumeClaim, claim, namespace)
                 except NotFoundError:
                     return
-                self._names[namespace, claim] = found.spec.volume_name
+                self._names[namespace, claim] = volume_claim.spec.volume_name
 
-            self._outbox.put(f"volume of {namespace}/{claim}", ask)
+            self._outbox.put(f"volume of {namespace}/{claim}", look_up)
         return known

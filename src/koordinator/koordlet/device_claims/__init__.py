@@ -1,1 +1,1 @@
-"""What the kubelet is answered that prepares claims of the GPUs which this node offers."""
+"""DRA kubelet plugin of the node's GPUs."""

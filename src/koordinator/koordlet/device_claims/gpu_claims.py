@@ -1,9 +1,9 @@
-"""Answers the kubelet that prepares claims: which devices of the runtime a claim's GPUs are.
+"""Preparation of resource claims: the CDI devices of a claim's GPUs.
 
-An answer follows from the claim and from the devices of the node, so a restart forgets nothing, and
-there is nothing to undo when a claim is given back.  The runtime knows GPUs by the CDI
-specification that the vendor's toolkit has written; what a container has of them it is told when it
-is made, by the same hook as one whose pod requests a share.
+A response depends only on the claim and the node's devices, so a restart loses no state and
+unpreparing undoes nothing.  The runtime knows GPUs from the CDI specification written by the
+vendor's toolkit.  The runtime hook that serves pods with a GPU share sets the limits of the
+container at its creation.
 """
 
 from collections.abc import Callable, Mapping
@@ -45,24 +45,24 @@ _GPU: Final = DeviceType.GPU
 
 
 class GpuClaims:
-    """Serves calls of the kubelet from several threads; ``publish`` says which GPUs there are."""
+    """Handler of the kubelet's calls; thread-safe.  ``publish`` sets the GPUs of the node."""
 
     def __init__(self, cluster: Cluster, node: str, on_registered: Callable[[], None]) -> None:
-        """``on_registered`` is told that the kubelet has begun to call.
+        """Call ``on_registered`` when the kubelet has registered the plugin.
 
-        It deletes slices whose driver it has not seen for a while.
+        The kubelet deletes ResourceSlices of a driver that was not registered for a while.
         """
         self._cluster, self._node = cluster, node
         self._on_registered = on_registered
         self._gpus: Mapping[int, DeviceInfo] = {}  # by minor; replaced, never changed
-        #: By key, from preparing to unpreparing: containers start again while no server answers.
+        #: By key, until unprepared: containers restart while the API server is unavailable.
         self._prepared_claims: dict[str, ResourceClaim] = {}
-        # Without an endpoint: the kubelet calls on the socket on which it has asked.
+        # Without an endpoint the kubelet calls on the socket on which it requested the info.
         self._info = PluginInfo(type=PLUGIN_TYPE, name=DRIVER, versions=(SERVICE,))
 
     @property
     def methods(self) -> Mapping[str, Answer]:
-        """Who answers which call."""
+        """Handlers by method name."""
         return {
             "GetInfo": lambda _: encode_message(self._info),
             "NotifyRegistrationStatus": self._registered,
@@ -71,7 +71,7 @@ class GpuClaims:
         }
 
     def publish(self, device: Device) -> None:
-        """Take in what devices the node has; those that are not healthy can be in claims, too."""
+        """Set the GPUs of the node; claims may contain unhealthy ones."""
         self._gpus = {
             info.minor: info
             for info in device.spec.devices
@@ -83,22 +83,25 @@ class GpuClaims:
         return _NOTHING
 
     def _prepare(self, request: bytes) -> bytes:
-        asked = decode_message(ClaimReferences, request).claims
-        answers = tuple(ClaimAnswer(uid=each.uid, prepared=self._prepared(each)) for each in asked)
+        references = decode_message(ClaimReferences, request).claims
+        answers = tuple(
+            ClaimAnswer(uid=each.uid, prepared=self._prepare_claim(each)) for each in references
+        )
         return encode_message(ClaimAnswers(claims=answers))
 
     def _unprepare(self, request: bytes) -> bytes:
-        asked = decode_message(ClaimReferences, request).claims
-        for each in asked:
+        references = decode_message(ClaimReferences, request).claims
+        for each in references:
             known = self._prepared_claims.get(f"{each.namespace}/{each.name}")
             if known is not None and known.metadata.uid == each.uid:
                 self._prepared_claims.pop(known.key, None)
-        return encode_message(ClaimAnswers(claims=tuple(ClaimAnswer(uid=e.uid) for e in asked)))
+        answers = tuple(ClaimAnswer(uid=each.uid) for each in references)
+        return encode_message(ClaimAnswers(claims=answers))
 
-    def _prepared(self, asked: ClaimReference) -> PreparedClaim:
+    def _prepare_claim(self, reference: ClaimReference) -> PreparedClaim:
         try:
-            claim = self._cluster.get(ResourceClaim, asked.name, asked.namespace)
-            devices = tuple(self._devices(claim, asked.uid))
+            claim = self._cluster.get(ResourceClaim, reference.name, reference.namespace)
+            devices = tuple(self._devices(claim, reference.uid))
             if devices:
                 self._prepared_claims[claim.key] = claim
             return PreparedClaim(devices=devices)
@@ -106,12 +109,12 @@ class GpuClaims:
             return PreparedClaim(error=str(error))
 
     def _devices(self, claim: ResourceClaim, uid: str) -> list[PreparedDevice]:
-        """Return the devices of a claim.  Raises HostError for one that can't be used here."""
+        """Return the devices of a claim.  Raises HostError for one that this node can't prepare."""
         if claim.metadata.uid != uid:
-            raise HostError(f"claim {claim.key} is another one by now")
+            raise HostError(f"claim {claim.key} was replaced by another one of the same name")
         allocation = claim.status.allocation
         if allocation is None:
-            raise HostError(f"claim {claim.key} has no devices")
+            raise HostError(f"claim {claim.key} has no allocation")
         return [
             self._device(result) for result in allocation.devices.results if result.driver == DRIVER
         ]
@@ -128,13 +131,13 @@ class GpuClaims:
             cdi_ids=(f"{CDI_KIND}={known.id}",),
         )
 
-    # -- what a container has of them --------------------------------------------------------
+    # -- GPUs of a container -----------------------------------------------------------------
 
     def gpus_of(self, creation: ContainerCreation) -> tuple[DeviceAllocation, ...]:
-        """Return what the claims of a container have of GPUs here, the smallest share first.
+        """Return the GPUs on this node that a container has by claims, smallest share first.
 
-        As the annotation says it of pods that request as much.  Raises ClusterError where a pod or
-        claim can't be read that was not known before, HostError for a pod that is another one.
+        The result has the form of the device annotation for a pod with the same requests.  Raises
+        ClusterError if the pod or an unprepared claim can't be read, HostError for a replaced pod.
         """
         pod, container = self._stated(creation)
         claims = claim_names(pod.spec.resource_claims, pod.status.resource_claim_statuses)
@@ -150,15 +153,15 @@ class GpuClaims:
         return to_annotation({_GPU: tuple(shares)}, {_GPU: ids})[_GPU]
 
     def _stated(self, creation: ContainerCreation) -> tuple[Pod, Container]:
-        """Return pod and container with their claims, which the runtime does not know."""
+        """Return pod and container with their claims, which the runtime does not pass."""
         pod, container = creation.pod.pod, creation.container.spec
         if pod.spec.containers:
             return pod, container
-        found = self._cluster.get(Pod, pod.metadata.name, pod.metadata.namespace)
-        if found.metadata.uid != pod.metadata.uid:
-            raise HostError(f"pod {creation.pod.key} is another one by now")
-        every = (*found.spec.containers, *found.spec.init_containers)
-        return found, next((each for each in every if each.name == container.name), container)
+        current = self._cluster.get(Pod, pod.metadata.name, pod.metadata.namespace)
+        if current.metadata.uid != pod.metadata.uid:
+            raise HostError(f"pod {creation.pod.key} was replaced by another one of the same name")
+        every = (*current.spec.containers, *current.spec.init_containers)
+        return current, next((each for each in every if each.name == container.name), container)
 
     def _gpus_in(self, namespace: str, name: str, request: str) -> tuple[ClaimedGpu, ...]:
         claim = self._prepared_claims.get(f"{namespace}/{name}")

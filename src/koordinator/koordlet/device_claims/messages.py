@@ -1,4 +1,4 @@
-"""Messages between the kubelet and drivers of devices that are claimed.
+"""Messages between the kubelet and drivers of dynamic resource allocation.
 
 Source: k8s.io/kubelet pkg/apis/dra/v1/api.proto; pkg/apis/pluginregistration/v1/api.proto.
 """
@@ -9,12 +9,12 @@ from typing import Annotated, Final
 from koordinator.foundation.protobuf import FieldNumber
 
 PLUGIN_TYPE: Final = "DRAPlugin"
-SERVICE: Final = "v1.DRAPlugin"  # as a driver says that it serves it
+SERVICE: Final = "v1.DRAPlugin"  # as announced at the registration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginInfo:
-    """Who a plugin is, and where it serves what."""
+    """Registration of a plugin: its type, name, endpoint and versions."""
 
     type: Annotated[str, FieldNumber(1)] = ""
     name: Annotated[str, FieldNumber(2)] = ""
@@ -24,7 +24,7 @@ class PluginInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimReference:
-    """Which claim is meant."""
+    """Identity of a claim."""
 
     namespace: Annotated[str, FieldNumber(1)] = ""
     uid: Annotated[str, FieldNumber(2)] = ""
@@ -33,14 +33,14 @@ class ClaimReference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimReferences:
-    """The claims of a call."""
+    """Claims of a request."""
 
     claims: Annotated[tuple[ClaimReference, ...], FieldNumber(1)] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedDevice:
-    """A device, for which requests, and how the runtime calls it."""
+    """Device of a claim, with its requests and the runtime's CDI ids."""
 
     requests: Annotated[tuple[str, ...], FieldNumber(1)] = ()
     pool: Annotated[str, FieldNumber(2)] = ""
@@ -50,7 +50,7 @@ class PreparedDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedClaim:
-    """The devices of a claim, or why there are none."""
+    """Devices of a claim, or the error of its preparation."""
 
     devices: Annotated[tuple[PreparedDevice, ...], FieldNumber(1)] = ()
     error: Annotated[str, FieldNumber(2)] = ""
@@ -58,7 +58,7 @@ class PreparedClaim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimAnswer:
-    """An entry of a map by uid: on the wire a message of a key and a value."""
+    """Entry of a protobuf map: a message of key and value on the wire."""
 
     uid: Annotated[str, FieldNumber(1)] = ""
     prepared: Annotated[PreparedClaim, FieldNumber(2)] = PreparedClaim()
@@ -66,6 +66,6 @@ class ClaimAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimAnswers:
-    """The answer of a call."""
+    """Response by claim UID."""
 
     claims: Annotated[tuple[ClaimAnswer, ...], FieldNumber(1)] = ()

@@ -1,7 +1,7 @@
-"""The only part of the node agent that changes the machine.
+"""Executor: the only part of the node agent that changes the machine.
 
-``executor`` applies intents in an order that the kernel accepts, ``audit`` keeps what was written
-and why.
+``executor`` applies intents in an order that the kernel accepts; ``audit`` records each write and
+its reason.
 """
 
 from koordinator.koordlet.executor.audit import AgentAuditTrail, AuditEvent

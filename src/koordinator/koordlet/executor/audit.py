@@ -1,4 +1,4 @@
-"""What was changed on the machine, when and why: in memory, and in rotated files.
+"""Audit trail of changes to the machine, in memory and in rotated files.
 
 Source: koordinator pkg/koordlet/audit/auditor.go, event_logger.go (names, sizes, JSON fields).
 """
@@ -21,10 +21,10 @@ KEPT_EVENTS: Final = 2048  # in memory
 
 
 class AuditEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One change, or the refusal of one.
+    """Change of the machine, or a failed attempt.
 
-    ``type`` is cgroup, file, resctrl, oom, core, hook or eviction; ``owner`` a pod, a tier or the
-    node; ``target`` the file.
+    ``type`` is cgroup, file, resctrl, oom, core, network, hook or eviction; ``owner`` a pod, a tier
+    or the node; ``target`` the file.
     """
 
     created_at: dt.datetime
@@ -38,17 +38,17 @@ class AuditEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 
     @property
     def message(self) -> str:
-        """One line for people."""
+        """The event as one line of text."""
         change = f"{self.target}: {self.before or '?'} -> {self.after}" if self.after else ""
         outcome = f" FAILED: {self.error}" if self.error else ""
         return f"{self.owner} {change or self.target}{outcome} ({self.reason})".strip()
 
 
 class AgentAuditTrail:
-    """The newest events, and all of them in ``folder`` as far as ``most_bytes`` go.
+    """Audit trail: the newest events in memory, and files in ``folder`` up to ``most_bytes``.
 
-    Without a folder they are kept in memory only.  A folder that can't be written costs the file,
-    never a change of the machine.
+    Without a folder there are no files.  A failed write to the folder is recorded in ``problem``
+    and never prevents a change of the machine.
     """
 
     def __init__(self, files: Files, folder: str = "", most_bytes: int = 16 << 20) -> None:
@@ -58,16 +58,16 @@ class AgentAuditTrail:
         self._kept_files = max(most_bytes // ROTATED_BYTES, 1)
         self._pending: list[bytes] = []
         self._written = 0
-        self.problem = ""  #: why the newest events are not in the file
+        self.problem = ""  #: error of the last flush; empty if it succeeded
 
     def add(self, event: AuditEvent) -> None:
-        """Keep an event; it is in the file after ``flush``."""
+        """Record an event; ``flush`` writes it to the file."""
         self.events.append(event)
         if self._folder:
             self._pending.append(msgspec.json.encode(event))
 
     def flush(self, now_s: float) -> None:
-        """Write what has been added, in one piece."""
+        """Write the recorded events in one append."""
         if not self._pending:
             return
         lines = b"\n".join(self._pending).decode() + "\n"
@@ -95,9 +95,9 @@ class AgentAuditTrail:
 
 
 def read_events(files: Files, folder: str) -> Iterator[AuditEvent]:
-    """Yield the events of the files in a folder, the newest first.
+    """Yield the events in the files of a folder, the newest first.
 
-    A line that can't be read, such as the last one after a kill, is left out.
+    Undecodable lines, such as the last one after a crash, are skipped.
     Raises HostError if there is no log.
     """
     names = sorted(name for name in files.names(folder) if name.startswith("audit-"))

@@ -1,8 +1,8 @@
-"""Writes files of cgroups in an order that the kernel accepts.
+"""Writer of cgroup files, in an order that the kernel accepts.
 
-A parent has at least what each of its children has.  So growing goes from the top down and
-shrinking from the bottom up: first every value that is *looser* than what a file holds is written
-from parents to children, then the exact values from children to parents.
+A limit of a parent must not be below the limits of its children.  Therefore values grow from the
+top down and shrink from the bottom up: first write each value that is *looser* than the current
+one, parents before children; then the exact values, children before parents.
 Source: koordinator pkg/koordlet/resourceexecutor/executor.go ``LeveledUpdateBatch``, updater.go
 ``MergeFunc…``.
 """
@@ -26,14 +26,14 @@ from koordinator.koordlet.cgroup_tree import CgroupTree
 from koordinator.koordlet.intents import SetCgroup
 
 FORCED_AFTER_S: Final = 60.0
-KEPT_S: Final = 120.0  # what was not asked for so long is forgotten
+KEPT_S: Final = 120.0  # cached values without an intent for so long are dropped
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """What happened to one file.  ``error`` is empty if it was written.
+    """Result of a write to one file; ``error`` is empty on success.
 
-    ``unforeseen`` is what nobody foresaw: that intent was given up, the others were not.
+    ``unforeseen`` is an unexpected exception: this intent was dropped, others were applied.
     """
 
     intent: SetCgroup
@@ -45,10 +45,10 @@ class Write:
 
 
 class CgroupWriter:
-    """Remembers what it wrote: an equal value is not looked at again for ``forced_after_s``.
+    """Cgroup writer with a cache: an equal value is not checked again for ``forced_after_s``.
 
-    A file that is missing, because the pod has ended or the kernel lacks the feature, is no error.
-    Shares of a cgroup that idles are left for when it no longer does.
+    A missing file, because the pod has ended or the kernel lacks the feature, is no error.
+    The shares of an idle cgroup are written when it is no longer idle.
     """
 
     def __init__(
@@ -60,27 +60,28 @@ class CgroupWriter:
         self._cgroups = cgroups
         self._clock = clock or SystemClock()
         self._forced_after_s = forced_after_s
+        #: Last written value and its time, by file and folder.
         self._known: dict[tuple[CgroupFile, str], tuple[str, float]] = {}
 
     def apply(self, intents: Iterable[SetCgroup], now_s: float) -> list[Write]:
-        """Write what differs; return what was written or refused.
+        """Write the values that differ; return the writes and failures.
 
-        Of several intents for one file the last one counts.
+        Of several intents for one file the last one is applied.
         """
         wanted = {(intent.file, intent.folder): intent for intent in intents}
         by_file: dict[CgroupFile, list[_Change]] = defaultdict(list)
         writes: list[Write] = []
         for key, intent in wanted.items():
             if intent.file is CgroupFile.CPU_SHARES and (CgroupFile.CPU_IDLE, key[1]) in wanted:
-                self._known.pop(key, None)  # they are forgotten whenever that changes
+                self._known.pop(key, None)  # the kernel resets shares when cpu.idle changes
             known = self._known.get(key)
             is_known = not intent.is_observed and known is not None and known[0] == intent.value
             if is_known and known is not None and now_s - known[1] < self._forced_after_s:
                 continue
             try:
-                change = self._look(intent, now_s)
-            except Exception as error:  # noqa: BLE001 -- in what is returned
-                self._give_up(intent, error, writes)
+                change = self._change(intent, now_s)
+            except Exception as error:  # noqa: BLE001 -- returned
+                self._drop(intent, error, writes)
                 continue
             if change is not None:
                 by_file[intent.file].append(change)
@@ -93,54 +94,54 @@ class CgroupWriter:
             for change in exact:
                 try:
                     self._write(change, change.intent.value, writes, now_s)
-                except Exception as error:  # noqa: BLE001 -- in what is returned
-                    self._give_up(change.intent, error, writes)
+                except Exception as error:  # noqa: BLE001 -- returned
+                    self._drop(change.intent, error, writes)
         return writes
 
-    def look_again(self, folders: Collection[str] | None = None) -> None:
-        """Read the files of these cgroups, or of all, again: others may have written to them."""
+    def invalidate(self, folders: Collection[str] | None = None) -> None:
+        """Drop the cached values of these cgroups, or of all: others may have written them."""
         if folders is None:
             self._known.clear()
             return
         self._known = {key: e for key, e in self._known.items() if key[1] not in folders}
 
     def forget(self, now_s: float) -> None:
-        """Drop what was not asked for again: its pod has ended."""
+        """Drop cached values without a recent intent, because their pods have ended."""
         self._known = {key: e for key, e in self._known.items() if now_s - e[1] < KEPT_S}
 
-    def _look(self, intent: SetCgroup, now_s: float) -> "_Change | None":
-        """Return the change to be made, None if there is none to make."""
+    def _change(self, intent: SetCgroup, now_s: float) -> "_Change | None":
+        """Return the required change; None if the file has the value already, or is missing."""
         try:
-            found = self._cgroups.read(intent.file, intent.folder).strip()
+            before = self._cgroups.read(intent.file, intent.folder).strip()
         except MissingFileError:
             self._known.pop((intent.file, intent.folder), None)
             return None
         except HostError:
-            found = ""
-        if self._idles(intent):
-            found = ""  # what is read are the shares of all that idle
-        if is_same(intent.file, intent.value, found, self._cgroups.version):
+            before = ""
+        if self._is_idle(intent):
+            before = ""  # the file shows the common shares of idle cgroups
+        if is_same(intent.file, intent.value, before, self._cgroups.version):
             self._known[intent.file, intent.folder] = (intent.value, now_s)
             return None
-        return _Change(intent, found, found)
+        return _Change(intent, before, before)
 
     def _loosen(
         self, file: CgroupFile, changes: Sequence["_Change"], writes: list[Write]
     ) -> list["_Change"]:
-        """Return the changes that are still to be made: all but those that had to be given up."""
-        left = []
+        """Write the looser values; return the changes whose write did not raise."""
+        remaining = []
         for change in changes:
             try:
-                looser = _looser(file, change.found, change.intent.value, self._cgroups)
+                looser = _looser(file, change.before, change.intent.value, self._cgroups)
                 if looser is not None:
                     self._write(change, looser, writes, None)
-            except Exception as error:  # noqa: BLE001 -- in what is returned
-                self._give_up(change.intent, error, writes)
+            except Exception as error:  # noqa: BLE001 -- returned
+                self._drop(change.intent, error, writes)
             else:
-                left.append(change)
-        return left
+                remaining.append(change)
+        return remaining
 
-    def _give_up(self, intent: SetCgroup, error: Exception, writes: list[Write]) -> None:
+    def _drop(self, intent: SetCgroup, error: Exception, writes: list[Write]) -> None:
         if isinstance(error, MemoryError):
             raise error
         self._known.pop((intent.file, intent.folder), None)
@@ -149,13 +150,13 @@ class CgroupWriter:
     def _write(
         self, change: "_Change", value: str, writes: list[Write], now_s: float | None
     ) -> None:
-        """Write one value; ``now_s`` is None for one that is not the last word."""
+        """Write one value; ``now_s`` is None for an intermediate value, which is not cached."""
         intent = change.intent
         if value == change.current:
             if now_s is not None:
                 self._known[intent.file, intent.folder] = (intent.value, now_s)
             return
-        if self._idles(intent):
+        if self._is_idle(intent):
             return
         began_s = self._clock.now_s()
         error = self._try(intent.file, intent.folder, value)
@@ -172,8 +173,8 @@ class CgroupWriter:
         if now_s is not None:
             self._known[intent.file, intent.folder] = (intent.value, now_s)
 
-    def _idles(self, intent: SetCgroup) -> bool:
-        """Return whether an intent is about the shares of a cgroup that has none for now.
+    def _is_idle(self, intent: SetCgroup) -> bool:
+        """Return whether the intent sets the shares of an idle cgroup, which the kernel rejects.
 
         Source: Linux kernel/sched/fair.c, ``sched_group_set_shares``.
         """
@@ -182,7 +183,7 @@ class CgroupWriter:
         return self._cgroups.number(CgroupFile.CPU_IDLE, intent.folder) == 1
 
     def _try(self, file: CgroupFile, folder: str, value: str) -> str | None:
-        """Return what was wrong, empty if nothing; None if there is no such file."""
+        """Write a value; return the error, empty on success, None if the file does not exist."""
         try:
             self._cgroups.write(file, folder, value)
         except MissingFileError:
@@ -192,7 +193,7 @@ class CgroupWriter:
         return ""
 
     def _within_burst_rule(self, intent: SetCgroup, value: str, error: str) -> tuple[str, str]:
-        """Try again with burst no larger than the quota, as mainline kernels want it.
+        """Retry with a burst no larger than the quota, as mainline kernels require.
 
         Source: Linux kernel/sched/core.c, ``tg_set_cfs_bandwidth``.
         """
@@ -213,17 +214,17 @@ class CgroupWriter:
 @dataclass(slots=True)
 class _Change:
     intent: SetCgroup
-    found: str  # before the first write
+    before: str  # the first write
     current: str
 
 
-def _looser(file: CgroupFile, found: str, wanted: str, cgroups: CgroupTree) -> str | None:
-    """Return what has to be written before children grow; None if the file is loose enough."""
+def _looser(file: CgroupFile, before: str, wanted: str, cgroups: CgroupTree) -> str | None:
+    """Return the value to write before children grow; None if the file is loose enough."""
     try:
         if file.nesting is Nesting.CPUS:
-            now, then = parse_cpu_list(found), parse_cpu_list(wanted)
+            now, then = parse_cpu_list(before), parse_cpu_list(wanted)
             return format_cpu_list(now | then) if then & ~now else None
-        now, then = parse_number(file, found, cgroups.version), int(wanted)
+        now, then = parse_number(file, before, cgroups.version), int(wanted)
     except (InputError, ValueError):
         return None
     is_larger = now != UNLIMITED and (then == UNLIMITED or then > now)

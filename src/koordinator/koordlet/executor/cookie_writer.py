@@ -1,7 +1,7 @@
-"""Gives the processes of a group the same cookie of core scheduling, and other groups others.
+"""Core scheduling cookies: one per group, assigned to all processes of the group.
 
-The cookies are in the kernel, and are read anew each time: so a restarted agent finds them, and
-what runs keeps them.
+The kernel stores the cookies and they are read again each time, so a restarted agent keeps the
+cookies of running processes.
 Source: koordinator pkg/koordlet/runtimehooks/hooks/coresched/core_sched.go, helper.go.
 """
 
@@ -20,9 +20,9 @@ NO_COOKIE = 0
 
 @dataclass(frozen=True, slots=True)
 class CookieChange:
-    """What happened to the processes of a cgroup.  ``error`` is empty if all went well.
+    """Result for the processes of a cgroup; ``error`` is empty on success.
 
-    ``unforeseen`` is what nobody foresaw: that intent was given up, the others were not.
+    ``unforeseen`` is an unexpected exception: this intent was dropped, others were applied.
     """
 
     intent: SetCoreCookie
@@ -39,44 +39,44 @@ class _Members:
 
 
 class CookieWriter:
-    """Does nothing on a kernel without core scheduling.
+    """Writer of cookies; without effect on a kernel without core scheduling.
 
-    ``held`` has, by folder, the group and its cookie as they were left last; ``outcomes`` counts by
-    group that is still there, and by ``succeeded`` or ``failed``, how often a cgroup was to join.
+    ``assigned`` has the current group and cookie by folder.  ``outcomes`` counts assignments by
+    existing group, and by ``succeeded`` or ``failed``.
     """
 
     def __init__(self, core_scheduling: CoreScheduling, cgroups: CgroupTree) -> None:
-        self.held: dict[str, tuple[str, int]] = {}
+        self.assigned: dict[str, tuple[str, int]] = {}
         self.outcomes: Counter[tuple[str, str]] = Counter()
         self._kernel = core_scheduling
         self._cgroups = cgroups
-        self._cookies: dict[str, int] = {}  # of groups
+        self._cookies: dict[str, int] = {}  # by group
 
     def apply(self, intents: Iterable[SetCoreCookie]) -> list[CookieChange]:
-        """Make the cookies as all intents together want them."""
+        """Assign the cookies; the intents must be complete, not a difference."""
         wanted = {intent.folder: intent for intent in intents}
         if not wanted:
             return []
         try:
             if not self._kernel.is_available():
                 return []
-        except Exception as error:  # noqa: BLE001 -- in what is returned
-            return [_given_up(intent, error) for intent in wanted.values()]
+        except Exception as error:  # noqa: BLE001 -- returned
+            return [_dropped(intent, error) for intent in wanted.values()]
         changes: list[CookieChange] = []
-        found: list[_Members] = []
+        cgroups: list[_Members] = []
         for intent in wanted.values():
             try:
-                found.append(_Members(intent, self._read(intent.folder)))
-            except Exception as error:  # noqa: BLE001 -- in what is returned
-                changes.append(_given_up(intent, error))
-        changes += self._clear([each for each in found if each.intent.group is None])
+                cgroups.append(_Members(intent, self._read(intent.folder)))
+            except Exception as error:  # noqa: BLE001 -- returned
+                changes.append(_dropped(intent, error))
+        changes += self._clear([each for each in cgroups if each.intent.group is None])
         groups: dict[str, list[_Members]] = {}
-        for each in found:
+        for each in cgroups:
             if each.intent.group is not None and each.cookies:
                 groups.setdefault(each.intent.group, []).append(each)
         self._cookies = {group: c for group, c in self._cookies.items() if group in groups}
-        self.held = {}
-        # The larger keeps a cookie that two have, as when a pod was moved while no agent ran.
+        self.assigned = {}
+        # The larger of two groups with one cookie keeps it (a pod moved while no agent ran).
         for group in sorted(groups, key=lambda group: -_size(groups[group])):
             joining = self._unite(group, groups[group])
             self._count(group, joining)
@@ -89,15 +89,15 @@ class CookieWriter:
             is_bad = change.error or change.unforeseen is not None
             self.outcomes[group, "failed" if is_bad else "succeeded"] += 1
 
-    def _clear(self, found: Sequence[_Members]) -> list[CookieChange]:
+    def _clear(self, cgroups: Sequence[_Members]) -> list[CookieChange]:
         changes = []
-        for each in found:
+        for each in cgroups:
             marked = [pid for pid, cookie in each.cookies.items() if cookie != NO_COOKIE]
             if marked:
                 try:
                     error = _problem(partial(self._kernel.clear, marked))
-                except Exception as broken:  # noqa: BLE001 -- in what is returned
-                    changes.append(_given_up(each.intent, broken))
+                except Exception as broken:  # noqa: BLE001 -- returned
+                    changes.append(_dropped(each.intent, broken))
                 else:
                     changes.append(CookieChange(each.intent, NO_COOKIE, len(marked), error))
         return changes
@@ -109,22 +109,22 @@ class CookieWriter:
         except HostError as failure:
             return [*changes, CookieChange(members[0].intent, NO_COOKIE, 0, str(failure))]
         self._cookies[group] = cookie
-        given_up = {change.intent.folder for change in changes}
+        dropped = {change.intent.folder for change in changes}
         for each in members:
-            if each.intent.folder in given_up:
+            if each.intent.folder in dropped:
                 continue
-            others = [pid for pid, found in each.cookies.items() if found != cookie]
+            others = [pid for pid, current in each.cookies.items() if current != cookie]
             error = ""
             if others:
                 moving = [pid for pid in others if pid != source]
                 try:
                     error = _problem(partial(self._kernel.share, source, moving)) if moving else ""
-                except Exception as broken:  # noqa: BLE001 -- in what is returned
-                    changes.append(_given_up(each.intent, broken))
+                except Exception as broken:  # noqa: BLE001 -- returned
+                    changes.append(_dropped(each.intent, broken))
                     continue
                 changes.append(CookieChange(each.intent, cookie, len(others), error))
             if not error:
-                self.held[each.intent.folder] = (group, cookie)
+                self.assigned[each.intent.folder] = (group, cookie)
         return changes
 
     def _source(
@@ -132,9 +132,9 @@ class CookieWriter:
     ) -> tuple[int, int]:
         """Return a process that has the cookie of the group, and that cookie.
 
-        It is the one that the group had; else, after a restart, the one that most of its processes
-        have, unless another group has it; else a new one.  Members that had to be given up for it
-        are added to ``changes``.
+        Prefer the known cookie of the group; after a restart, the most frequent cookie of its
+        processes that no other group has; otherwise create one.  Dropped members are added to
+        ``changes``.
         """
         by_process = {pid: cookie for each in members for pid, cookie in each.cookies.items()}
         taken = {NO_COOKIE, *(c for other, c in self._cookies.items() if other != group)}
@@ -143,7 +143,7 @@ class CookieWriter:
         if counted:
             commonest = counted.most_common(1)[0][0]
             cookie = known if known is not None and known in counted else commonest
-            return next(pid for pid, found in by_process.items() if found == cookie), cookie
+            return next(pid for pid, current in by_process.items() if current == cookie), cookie
         for each in members:
             for pid in each.cookies:
                 try:
@@ -153,10 +153,10 @@ class CookieWriter:
                     continue
                 except HostError:
                     raise
-                except Exception as error:  # noqa: BLE001 -- in what is returned
-                    changes.append(_given_up(each.intent, error))
+                except Exception as error:  # noqa: BLE001 -- returned
+                    changes.append(_dropped(each.intent, error))
                     break
-        raise MissingFileError(f"no process of {group} is left")
+        raise MissingFileError(f"all processes of {group} have ended")
 
     def _read(self, folder: str) -> dict[int, int]:
         cookies = {}
@@ -168,7 +168,7 @@ class CookieWriter:
         return cookies
 
 
-def _given_up(intent: SetCoreCookie, error: Exception) -> CookieChange:
+def _dropped(intent: SetCoreCookie, error: Exception) -> CookieChange:
     if isinstance(error, MemoryError):
         raise error
     return CookieChange(intent, NO_COOKIE, 0, unforeseen=error)

@@ -1,4 +1,4 @@
-"""Applies intents, whatever their kind, and keeps an audit of every write.
+"""Executor of intents of all kinds, with an audit entry per write.
 
 Source: koordinator pkg/koordlet/resourceexecutor; pkg/koordlet/qosmanager/plugins/util/evictor.go,
 helpers/kill.go.
@@ -35,15 +35,15 @@ from koordinator.koordlet.intents import (
 
 log = logging.getLogger(__name__)
 
-#: Told of every change of the machine: its kind, how long it took, and whether it failed.
+#: Called after each change of the machine with its kind, its duration, and whether it failed.
 WriteObserver = Callable[[str, float, bool], None]
 
 
 class Executor:
-    """Never raises for what a machine may do; what it refuses is in the audit and in the log.
+    """Executor of intents.  Errors of the machine are audited and logged, not raised.
 
-    Where an intent brings up an exception nobody foresaw, ``on_fault`` is told and all others are
-    applied; by default it is raised.  ``outcomes`` counts by kind and by ``written`` or ``failed``.
+    For an intent with an unexpected exception ``on_fault`` is called, and all others are applied;
+    the default raises.  ``outcomes`` counts by kind and by ``written`` or ``failed``.
     """
 
     def __init__(
@@ -70,12 +70,12 @@ class Executor:
         self._writer = CgroupWriter(cgroups, forced_after_s, self._clock)
         self._resctrl = ResctrlWriter(host, cgroups, roots.resctrl)
         self._on_fault = on_fault
-        self._complained: dict[str, tuple[str, float]] = {}  # file -> the last refusal, and when
+        self._refused: dict[str, tuple[str, float]] = {}  # last error and its time, by file
 
     def apply(self, intents: Iterable[Intent], now_s: float) -> Sequence[Write]:
-        """Make the machine as the intents want it; evictions are not its affair.
+        """Apply the intents, except evictions, for which there is ``kill``.
 
-        Return what was written to cgroups, or refused.
+        Return the writes to cgroups, including failed ones.
         """
         together = list(intents)
         for intent in together:
@@ -83,7 +83,7 @@ class Executor:
             try:
                 for error in self._apply(intent, now_s):
                     self._observe(kind_of(intent), self._clock.now_s() - began_s, error)
-            except Exception as error:  # noqa: BLE001 -- told
+            except Exception as error:  # noqa: BLE001 -- reported
                 self._break(intent, error, now_s)
         self._set_cookies([each for each in together if isinstance(each, SetCoreCookie)], now_s)
         writes = self._writer.apply([it for it in together if isinstance(it, SetCgroup)], now_s)
@@ -94,16 +94,16 @@ class Executor:
         return writes
 
     def kill(self, victim: EvictPod, now_s: float) -> int:
-        """End every process of a pod's containers; return how many there were.
+        """Kill every process of a pod's containers; return their number.
 
-        Nobody else's: a container's cgroup lies directly below its pod's, and each process is asked
-        which cgroup it is in.
+        The cgroup of a container must be a direct child of the pod's, and the host checks the
+        cgroup of each process, so that no process of another pod is killed.
         """
         ended = 0
         problem = ""
         for folder in victim.folders:
             if not victim.pod_folder or folder.rpartition("/")[0] != victim.pod_folder:
-                problem = f"{folder} is no container of {victim.pod_folder or 'a pod'}"
+                problem = f"{folder} is not a container cgroup of {victim.pod_folder or 'a pod'}"
                 continue
             try:
                 for pid in self._cgroups.processes(folder):
@@ -111,7 +111,7 @@ class Executor:
                         ended += self._host.kill(pid, folder)
                     except HostError as error:
                         problem = str(error)
-            except Exception as error:  # noqa: BLE001 -- told
+            except Exception as error:  # noqa: BLE001 -- reported
                 self._break(victim, error, now_s)
         key = f"{victim.namespace}/{victim.name}"
         self._note("eviction", key, "", "", f"{ended} processes ended", victim.message, problem,
@@ -121,44 +121,44 @@ class Executor:
     def note_eviction(
         self, victim: EvictPod, error: str, now_s: float, done: str = "evicted"
     ) -> None:
-        """Keep in the audit that the API server, or the runtime, was asked to end a pod."""
+        """Audit an eviction by the API server or a stop by the runtime."""
         key = f"{victim.namespace}/{victim.name}"
         self._note("eviction", key, "", "", done, victim.message, error, now_s)
 
-    def note_release(self, asked: EndContainers, released: str, error: str, now_s: float) -> None:
-        """Keep in the audit what containers of another runtime released."""
-        self._note("eviction", "yarn", "", "", released, asked.message, error, now_s)
+    def note_release(self, request: EndContainers, released: str, error: str, now_s: float) -> None:
+        """Audit a release of containers of another runtime."""
+        self._note("eviction", "yarn", "", "", released, request.message, error, now_s)
         self.audit.flush(now_s)
 
     def note_writes(self, writes: Iterable[Write], now_s: float) -> None:
-        """Keep in the audit what somebody else wrote to files of cgroups."""
+        """Audit writes to cgroups that the caller has done."""
         for write in writes:
             self._note_write(write, now_s)
         self.audit.flush(now_s)
 
     def note_network(self, target: str, done: str, error: str, now_s: float) -> None:
-        """Keep in the audit what became of the network."""
+        """Audit a change of the network."""
         self._note("network", "node", target, "", done, "network QoS", error, now_s)
         self.audit.flush(now_s)
 
     def note_hook(self, owner: str, hook: str, stage: str, error: str, now_s: float) -> None:
-        """Keep in the audit that a hook failed when the runtime asked."""
+        """Audit a failed call of a hook."""
         self._note("hook", owner, f"{stage}/{hook}", "", "", "runtime hook", error, now_s)
         self.audit.flush(now_s)
 
-    def look_again(self, folders: Collection[str] | None = None) -> None:
-        """Trust nothing that was written to these cgroups, or to any, before."""
-        self._writer.look_again(folders)
+    def invalidate(self, folders: Collection[str] | None = None) -> None:
+        """Drop the cached values of these cgroups, or of all."""
+        self._writer.invalidate(folders)
 
     def forget(self, now_s: float) -> None:
-        """Drop what is remembered of cgroups that nobody asks for any more."""
+        """Drop state of cgroups without a recent intent."""
         self._writer.forget(now_s)
-        self._complained = {
-            file: said for file, said in self._complained.items() if now_s - said[1] < KEPT_S
+        self._refused = {
+            file: refusal for file, refusal in self._refused.items() if now_s - refusal[1] < KEPT_S
         }
 
     def _apply(self, intent: Intent, now_s: float) -> Iterator[str]:
-        """Yield after each write what was wrong with it, empty if nothing."""
+        """Apply an intent; yield the error of each write, empty on success."""
         match intent:
             case SetBlockDevice():
                 yield from self._set_block_device(intent, now_s)
@@ -191,7 +191,7 @@ class Executor:
                 "cgroup", done.owner, path, write.before, write.after, done.reason,
                 write.error, now_s,
             )  # fmt: skip
-        except Exception as error:  # noqa: BLE001 -- told
+        except Exception as error:  # noqa: BLE001 -- reported
             self._break(done, error, now_s)
 
     def _set_cookies(self, intents: Sequence[SetCoreCookie], now_s: float) -> None:
@@ -205,7 +205,7 @@ class Executor:
                 self._note(
                     "core", cause.owner, cause.folder, "", after, cause.reason, change.error, now_s
                 )
-            except Exception as error:  # noqa: BLE001 -- told
+            except Exception as error:  # noqa: BLE001 -- reported
                 self._break(cause, error, now_s)
 
     def _set_block_device(self, intent: SetBlockDevice, now_s: float) -> Iterator[str]:
@@ -228,12 +228,12 @@ class Executor:
     def _set_file(self, intent: SetFile, now_s: float) -> Iterator[str]:
         path = self._path(intent)
         try:
-            found = self._host.read(path).strip()
+            current = self._host.read(path).strip()
         except HostError:
             return  # the kernel lacks it
-        matches = found == intent.value
+        matches = current == intent.value
         if intent.matches:
-            matches = intent.matches in found.split()
+            matches = intent.matches in current.split()
         if matches:
             return
         try:
@@ -241,7 +241,7 @@ class Executor:
             error = ""
         except HostError as failure:
             error = str(failure)
-        before = "" if intent.matches else found
+        before = "" if intent.matches else current
         self._note("file", intent.owner, path, before, intent.value, intent.reason, error, now_s)
         yield error
 
@@ -272,12 +272,12 @@ class Executor:
             yield error
 
     def _break(self, intent: Intent, error: Exception, now_s: float) -> None:
-        """Tell of an exception that nobody foresaw over one intent."""
+        """Audit and report an unexpected exception for one intent."""
         fault = fault_over(intent, error)
         try:
             self._note(kind_of(intent), owner_of(intent), target_of(intent), "", "",
                        intent.reason, fault.problem, now_s)  # fmt: skip
-        except Exception as again:  # noqa: BLE001 -- told: the audit can't take such an intent
+        except Exception as again:  # noqa: BLE001 -- reported: the audit rejects this intent
             self._on_fault(fault_over(intent, again))
         self._on_fault(fault)
 
@@ -304,11 +304,11 @@ class Executor:
             error=error,
         )
         if not error:
-            self._complained.pop(target, None)
-        elif (known := self._complained.get(target)) is not None and known[0] == error:
-            self._complained[target] = (error, now_s)
-            return  # said before: once a second would drown all else
+            self._refused.pop(target, None)
+        elif (known := self._refused.get(target)) is not None and known[0] == error:
+            self._refused[target] = (error, now_s)
+            return  # once a second would flood the audit
         else:
-            self._complained[target] = (error, now_s)
+            self._refused[target] = (error, now_s)
             log.warning("not written", extra={"file": target, "value": after, "error": error})
         self.audit.add(event)

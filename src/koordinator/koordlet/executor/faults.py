@@ -1,4 +1,4 @@
-"""What is told of an intent over which an exception came up that nobody foresaw."""
+"""Faults of intents: the report of an unexpected exception."""
 
 from koordinator.foundation.faults import Fault, fault_of
 from koordinator.koordlet.intents import (
@@ -17,12 +17,12 @@ STAGE = "applying"
 
 
 def fault_over(intent: Intent, error: Exception) -> Fault:
-    """Return the fault; its source is the type that the audit gives to such an intent."""
+    """Return the fault; its source is the audit type of the intent."""
     return fault_of(STAGE, error, kind_of(intent), target_of(intent))
 
 
 def kind_of(intent: Intent) -> str:
-    """Return the type that the audit gives to what an intent changes."""
+    """Return the audit type of an intent."""
     match intent:
         case SetCgroup() | SetBlockDevice():
             return "cgroup"
@@ -39,7 +39,7 @@ def kind_of(intent: Intent) -> str:
 
 
 def target_of(intent: Intent) -> str:
-    """Return what an intent is about, from its own fields alone."""
+    """Return the target of an intent, from its own fields."""
     match intent:
         case SetCgroup(file=file, folder=folder) | SetBlockDevice(file=file, folder=folder):
             return f"{folder}/{file}"
@@ -54,7 +54,7 @@ def target_of(intent: Intent) -> str:
 
 
 def owner_of(intent: Intent) -> str:
-    """Return whose an intent is, for people."""
+    """Return the owner of an intent, for the audit."""
     match intent:
         case SetResctrl() | RemoveResctrl() | EvictPod():
             return target_of(intent)

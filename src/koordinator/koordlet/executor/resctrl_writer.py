@@ -1,4 +1,4 @@
-"""Groups of resctrl: made, set, filled with threads, removed.
+"""Writer of resctrl groups: create, configure, add tasks, remove.
 
 Source: koordinator pkg/koordlet/util/system/resctrl.go, resourceexecutor/resctrl_updater.go.
 """
@@ -14,7 +14,7 @@ from koordinator.koordlet.qos.resctrl_schemata import parse_schemata
 
 
 class ResctrlWriter:
-    """Works below ``root``; nothing happens while it is not mounted."""
+    """Writer below ``root``; without effect while resctrl is not mounted."""
 
     def __init__(self, files: Files, cgroups: CgroupTree, root: str) -> None:
         self._files = files
@@ -23,7 +23,7 @@ class ResctrlWriter:
 
     @property
     def is_mounted(self) -> bool:
-        """Whether the machine has resctrl and somebody mounted it."""
+        """Whether resctrl is mounted."""
         return self._files.exists(f"{self._root}/schemata")
 
     def has(self, group: str) -> bool:
@@ -31,7 +31,7 @@ class ResctrlWriter:
         return self._files.exists(f"{self._root}/{group}/schemata")
 
     def apply(self, intent: SetResctrl) -> Iterator[tuple[str, str, str, str]]:
-        """Yield what is changed as it is done: file, before, after, error."""
+        """Apply the intent; yield file, value before, value after and error of each change."""
         if not self.is_mounted:
             return
         folder = f"{self._root}/{intent.group}"
@@ -39,13 +39,13 @@ class ResctrlWriter:
             if not self._files.exists(folder):
                 self._files.make_folder(folder)
                 yield folder, "", "made", ""
-            held = self._files.read(f"{folder}/schemata")
+            current = self._files.read(f"{folder}/schemata")
             members = set(self._files.read(f"{folder}/tasks").split())
         except HostError as failure:
             yield folder, "", "", str(failure)
             return
-        lines = {line.strip().partition(":")[0]: line.strip() for line in held.splitlines()}
-        values = parse_schemata(held)
+        lines = {line.strip().partition(":")[0]: line.strip() for line in current.splitlines()}
+        values = parse_schemata(current)
         for line in intent.schemata:
             ((resource, wanted),) = parse_schemata(line).items()
             if not wanted.items() <= values.get(resource, {}).items():
@@ -59,7 +59,7 @@ class ResctrlWriter:
             yield f"{folder}/tasks", "", f"{moved} threads", ""
 
     def remove(self, group: str) -> str:
-        """Remove a group; return what was wrong, empty if nothing."""
+        """Remove a group; return the error, empty on success."""
         try:
             self._files.remove_folder(f"{self._root}/{group}")
         except HostError as error:
@@ -67,16 +67,16 @@ class ResctrlWriter:
         return ""
 
     def _tasks(self, intent: SetResctrl) -> list[str]:
-        found: list[str] = []
+        tasks: list[str] = []
         for folder in intent.cgroups:
-            found += self._cgroups.lines(CgroupFile.TASKS, folder)
-        return [task for task in found if task]
+            tasks += self._cgroups.lines(CgroupFile.TASKS, folder)
+        return [task for task in tasks if task]
 
     def _write(self, path: str, text: str) -> str:
         try:
             self._files.write(path, f"{text}\n")
         except MissingFileError:
-            return "vanished"  # a thread that has ended
+            return "vanished"  # the thread has ended
         except HostError as error:
             return str(error)
         return ""

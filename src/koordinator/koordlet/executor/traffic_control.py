@@ -1,7 +1,7 @@
-"""Classes of bandwidth by the tools of the machine: ip and tc, ipset, iptables.
+"""Traffic classes, set up with the tools of the machine: ip and tc, ipset, iptables.
 
-Which class a pod's packets go into is said in POSTROUTING, before they may get the address of the
-node: a chain of our own, which is replaced as a whole.
+A chain in POSTROUTING, replaced as a whole, assigns packets of pods to classes, before their source
+address may be translated to the node's.
 Source: man 8 tc-htb, tc-cgroup, ipset, iptables-restore, iptables-extensions (CLASSIFY).
 """
 
@@ -16,37 +16,37 @@ from koordinator.koordlet.qos.network_shape import AddressSet, NetworkShape
 _MAJOR: Final = 1
 _ROOT_MINOR: Final = 1
 _CHAIN: Final = "KOORDLET-NETQOS"
-_NEXT: Final = "koordlet_next"  # a set that is filled before it takes the place of another
-_LOCK: Final = ("-w", "5")  # seconds that iptables waits for others
+_NEXT: Final = "koordlet_next"  # filled first, then swapped with the set in use
+_LOCK: Final = ("-w", "5")  # seconds to wait for the lock of iptables
 _JUMP: Final = ("POSTROUTING", "-j", _CHAIN)
 _CGROUP_PRIORITY: Final = 1
 
 
 class TrafficControl:
-    """Works on the interface of the default route."""
+    """Traffic classes on the interface of the default route."""
 
     def __init__(self, tools: NetworkTools) -> None:
         self._run = tools.run
 
     def shape(self, wanted: NetworkShape) -> Sequence[str]:
-        """Make it so, whatever is there; return what of it the kernel can't do.
+        """Set up the classes from any state; return warnings about unsupported parts.
 
         Raises HostError.
         """
         device = self._device()
         self._run("tc", "-batch", "-", text="\n".join(self._classes(device, wanted)))
-        self._forget_classes(device, wanted)
-        lacks = self._let_processes_choose(device, wanted)
+        self._remove_stale_classes(device, wanted)
+        warnings = self._classify_by_cgroup(device, wanted)
         for each in wanted.sets:
             self._run("ipset", "-exist", "restore", text=_restored_set(each))
         restored = "\n".join(("*mangle", f":{_CHAIN} - [0:0]", *_rules(wanted), "COMMIT", ""))
         self._run("iptables-restore", *_LOCK, "--noflush", text=restored)
         if not self._is_fine("iptables", *_LOCK, "-t", "mangle", "-C", *_JUMP):
             self._run("iptables", *_LOCK, "-t", "mangle", "-A", *_JUMP)
-        return lacks
+        return warnings
 
     def clear(self, sets: Sequence[str]) -> None:
-        """Take everything away that ``shape`` made; nothing is touched that is not ours.
+        """Remove everything that ``shape`` set up, and nothing else.
 
         Raises HostError.
         """
@@ -66,8 +66,8 @@ class TrafficControl:
         return str(devices[0])
 
     def _has_qdisc(self, device: str) -> bool:
-        found = json.loads(self._run("tc", "-j", "qdisc", "show", "dev", device) or "[]")
-        return any(it.get("kind") == "htb" and it.get("handle") == f"{_MAJOR}:" for it in found)
+        shown = json.loads(self._run("tc", "-j", "qdisc", "show", "dev", device) or "[]")
+        return any(it.get("kind") == "htb" and it.get("handle") == f"{_MAJOR}:" for it in shown)
 
     def _classes(self, device: str, wanted: NetworkShape) -> Iterator[str]:
         if not self._has_qdisc(device):
@@ -81,8 +81,8 @@ class TrafficControl:
                 f"htb rate {each.rate_bps}bit ceil {each.ceil_bps}bit prio {each.priority}"
             )
 
-    def _forget_classes(self, device: str, wanted: NetworkShape) -> None:
-        """Remove classes of pods that have gone; one that something still points to stays."""
+    def _remove_stale_classes(self, device: str, wanted: NetworkShape) -> None:
+        """Remove classes of deleted pods; a class that is still referenced stays."""
         kept = {_id(_ROOT_MINOR), *(_id(each.minor) for each in wanted.classes)}
         for line in self._run("tc", "class", "show", "dev", device).splitlines():
             kind, _, rest = line.removeprefix("class ").partition(" ")
@@ -90,8 +90,8 @@ class TrafficControl:
             if kind == "htb" and name not in kept:
                 self._is_fine("tc", "class", "del", "dev", device, "classid", name)
 
-    def _let_processes_choose(self, device: str, wanted: NetworkShape) -> Sequence[str]:
-        """Let ``net_cls.classid`` of a process count; one filter serves all classes."""
+    def _classify_by_cgroup(self, device: str, wanted: NetworkShape) -> Sequence[str]:
+        """Make ``net_cls.classid`` of a process effective; one filter serves all classes."""
         if not wanted.cgroup_minors:
             return ()
         place = ("dev", device, "parent", f"{_MAJOR}:", "protocol", "ip")

@@ -1,5 +1,5 @@
-"""What cgroups of pods have to be, from what the scheduler and the manager promised.
+"""Cgroup settings of pods that follow from decisions of the scheduler and the manager.
 
-The original's runtime hooks change a container before it starts; here a reconciler applies the same
-rules to the containers that run.
+The original's runtime hooks change a container before it starts; here a reconciler also applies the
+same rules to running containers.
 """

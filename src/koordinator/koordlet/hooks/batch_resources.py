@@ -1,4 +1,4 @@
-"""Batch CPU and memory become shares, quota and limits: the kubelet doesn't know these resources.
+"""Batch CPU and memory as shares, quotas and limits; the kubelet ignores these resources.
 
 Source: koordinator pkg/koordlet/runtimehooks/hooks/batchresource/batch_resource.go.
 """
@@ -28,14 +28,14 @@ _REASON = "batch resources"
 
 
 def plan_batch_resources(view: NodeView) -> list[Intent]:
-    """Return the files of best-effort pods that have batch resources, and of their containers."""
+    """Return the limits of best-effort pods with batch resources, and of their containers."""
     return [intent for pod in view.active_pods for intent in pod_batch_resources(view, pod)]
 
 
 def pod_batch_resources(view: NodeView, pod: PodView) -> Iterator[Intent]:
-    """Yield the files of one pod and of its containers; none if it has no batch resources.
+    """Yield the limits of one pod and its containers; none without batch resources.
 
-    No quotas while best effort is suppressed by quota as a whole.
+    There are no quotas while the best-effort tier as a whole is suppressed by quota.
     """
     if pod.labelled_qos is not QosClass.BE or not pod.is_active:
         return
@@ -64,7 +64,7 @@ def pod_batch_resources(view: NodeView, pod: PodView) -> Iterator[Intent]:
 def _spec_of(pod: PodView, resources: BatchResources) -> PodSpec:
     """Return the containers of a pod with these resources.
 
-    A container that the spec does not have, of a pod that only the runtime knows, is a main one.
+    A container missing from the spec (of a pod known from the runtime only) is a main container.
     """
     spec = pod.pod.spec
     main = {each.name: each for each in spec.containers}
@@ -88,9 +88,9 @@ def _quota(limit_milli: int, ratio: float | None) -> int:
 
 
 def _pod_limit(spec: PodSpec, name: str) -> int:
-    """Return the limit of a pod; none if a container that runs on has none.
+    """Return the limit of a pod; unlimited if a main or sidecar container has no limit.
 
-    An init container that ends and has none of its own is held to that of the pod.
+    An init container that ends and has no limit is covered by the pod's.
     """
     sidecars = (each for each in spec.init_containers if each.restart_policy == "Always")
     containers = (*spec.containers, *sidecars)

@@ -1,6 +1,6 @@
-"""Who may share a CPU core with whom, by the cookies of the kernel; and which pods idle.
+"""Core scheduling: groups of pods that may share a CPU core, enforced by kernel cookies.
 
-In force while the NodeSLO's CPU policy is coreSched; else every cookie is taken away.
+Active while the NodeSLO's CPU policy is coreSched; otherwise all cookies are removed.
 Source: koordinator pkg/koordlet/runtimehooks/hooks/coresched.
 """
 
@@ -24,10 +24,10 @@ _SWITCHES = (("kernel/sched_group_identity_enabled", "0"), ("kernel/sched_core",
 
 
 def plan_core_scheduling(view: NodeView) -> list[Intent]:
-    """Return the group of every container, and ``cpu.idle`` of pods.
+    """Return the group of each container, and ``cpu.idle`` of pods.
 
-    Pods of class SYSTEM are left alone.  The kernel can't have group identity as well: that is
-    switched off first, where it has switches.
+    Pods of class SYSTEM keep their cookies.  The kernel does not support core scheduling together
+    with group identity, so group identity is switched off first, where the kernel has the switch.
     """
     cpu = cpu_qos_of_classes(view) if cpu_policy(view) == CORE_SCHED else None
     intents: list[Intent] = []
@@ -42,9 +42,9 @@ def plan_core_scheduling(view: NodeView) -> list[Intent]:
 
 
 def core_group(pod: PodView, cpu: CpuQosOfClasses | None) -> str | None:
-    """Return which pods this one may share cores with; None if with all that have no group.
+    """Return the group of pods that may share cores with this one; None for no cookie.
 
-    A pod without a label for it belongs to the group of no name.
+    Pods without a group label share the group with the empty name.
     """
     if cpu is None:
         return None
@@ -52,14 +52,14 @@ def core_group(pod: PodView, cpu: CpuQosOfClasses | None) -> str | None:
     settings = cpu.classes.get(pod.labelled_qos, cpu.unlabelled[pod.kube_qos])
     if not settings.enable or policy is CoreSchedPolicy.NONE:
         return None
-    is_alone = policy is CoreSchedPolicy.EXCLUSIVE
-    group = pod.uid if is_alone else pod.core_group
+    is_exclusive = policy is CoreSchedPolicy.EXCLUSIVE
+    group = pod.uid if is_exclusive else pod.core_group
     return group + EXPELLER if settings.core_expeller else group
 
 
 def _cookies(view: NodeView, pod: PodView, group: str | None) -> Iterator[Intent]:
     reason = "CPU QoS: core scheduling"
     names = {container.folder: container.name for container in pod.containers}
-    for folder in view.cgroups.below(pod.folder):  # the sandbox is none of the containers
+    for folder in view.cgroups.below(pod.folder):  # includes the sandbox
         owner = f"{pod.key}/{names[folder]}" if folder in names else pod.key
         yield SetCoreCookie(folder, group, reason, owner)

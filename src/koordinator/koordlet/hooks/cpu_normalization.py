@@ -1,7 +1,6 @@
-"""Quotas on CPUs that are worth more than others: less time for the same work.
+"""CPU normalization of new containers: smaller quotas on faster CPUs.
 
-The quotas of running containers are composed with CPU burst in ``qos.cpu_quota``; here is what a
-container gets when the runtime makes it.
+``qos.cpu_quota`` combines the quotas of running containers with CPU burst.
 Source: koordinator pkg/koordlet/runtimehooks/hooks/cpunormalization/cpu_normalization.go.
 """
 
@@ -14,7 +13,7 @@ from koordinator.koordlet.view.pods import PodView
 
 
 def pod_cpu_normalization(view: NodeView, pod: PodView) -> Iterator[Intent]:
-    """Yield the quotas of a pod's containers, of the limits that the kubelet asks for."""
+    """Yield the normalized quotas of a pod's containers, from the limits in the spec."""
     ratio = view.cpu_ratio(pod)
     if ratio is None:
         return

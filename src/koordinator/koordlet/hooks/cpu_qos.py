@@ -1,4 +1,4 @@
-"""What the NodeSLO says of CPU QoS: the policy, and the settings of each class.
+"""CPU QoS of the NodeSLO: the policy, the settings of each class, and ``cpu.idle``.
 
 Source: koordinator pkg/koordlet/runtimehooks/hooks/groupidentity/rule.go, coresched/rule.go.
 """
@@ -20,25 +20,25 @@ CORE_SCHED: Final = "coreSched"
 
 @dataclass(frozen=True, slots=True)
 class CpuQosOfClasses:
-    """By QoS class, and by kube QoS of what has no class; SYSTEM has none."""
+    """CPU QoS by QoS class, and by kube QoS of unlabelled pods; SYSTEM has none."""
 
     classes: Mapping[QosClass, CpuQos]
     unlabelled: Mapping[KubeQos, CpuQos]
 
     @property
     def is_enabled(self) -> bool:
-        """Whether any class has it."""
+        """Whether CPU QoS is enabled for any class."""
         return any(cpu.enable for cpu in self.classes.values())
 
 
 def cpu_policy(view: NodeView) -> str:
-    """Return groupIdentity or coreSched."""
+    """Return groupIdentity, coreSched, or an empty string."""
     policies = view.qos_strategy.policies
     return (policies.cpu_policy if policies is not None else None) or ""
 
 
 def cpu_qos_of_classes(view: NodeView) -> CpuQosOfClasses:
-    """Return the settings of every class; LSE has those of LSR."""
+    """Return the settings of each class; LSE uses those of LSR."""
     strategy = view.qos_strategy
     lsr, ls, be = (
         _cpu(each) for each in (strategy.lsr_class, strategy.ls_class, strategy.be_class)
@@ -54,26 +54,26 @@ def cpu_qos_of_classes(view: NodeView) -> CpuQosOfClasses:
 
 
 def plan_sched_idle(view: NodeView) -> list[Intent]:
-    """Return ``cpu.idle`` of pods: as the NodeSLO says with core scheduling, else 0."""
+    """Return ``cpu.idle`` of pods: from the NodeSLO with core scheduling, otherwise 0."""
     cpu = cpu_qos_of_classes(view) if cpu_policy(view) == CORE_SCHED else None
 
-    def goes_last(pod: PodView) -> bool:
+    def is_idle(pod: PodView) -> bool:
         if cpu is None:
             return False
         settings = cpu.classes.get(pod.labelled_qos, cpu.unlabelled[pod.kube_qos])
         return settings.sched_idle == 1
 
-    return plan_idle(view, goes_last, "CPU QoS: schedIdle")
+    return plan_idle(view, is_idle, "CPU QoS: schedIdle")
 
 
-def plan_idle(view: NodeView, goes_last: Callable[[PodView], bool], reason: str) -> list[Intent]:
-    """Return ``cpu.idle`` of the tiers, which is 0, and of the pods of the best-effort tier.
+def plan_idle(view: NodeView, is_idle: Callable[[PodView], bool], reason: str) -> list[Intent]:
+    """Return ``cpu.idle`` of the tiers, always 0, and of the pods in the best-effort tier.
 
-    The kernel refuses to change the shares of a cgroup that idles.  The kubelet writes those of
-    its tiers at its start, and ends if it can't, and of a pod when that is resized, which pods of
-    the best-effort tier are not.  Those that idle weigh all the same, whatever their shares are, so
-    they do only while somebody in their tier goes before them: towards other tiers it changes
-    nothing, since the kernel compares tiers there.
+    The kernel rejects changes of the shares of an idle cgroup.  The kubelet writes the shares of
+    its tiers at its start, and exits on failure; it writes those of a pod at a resize, which pods
+    of the best-effort tier do not support.  Idle cgroups have the same weight regardless of their
+    shares, so pods are idle only while another pod in the tier is not.  Towards other tiers
+    ``cpu.idle`` has no effect, because the kernel compares tiers there.
     Source: Linux kernel/sched/fair.c ``sched_group_set_shares``, ``find_matching_se``; kubernetes
     pkg/kubelet/cm/qos_container_manager_linux.go ``Start``.
     """
@@ -83,27 +83,27 @@ def plan_idle(view: NodeView, goes_last: Callable[[PodView], bool], reason: str)
         cgroup = _Cgroup(folder, kubelet_shares(view, tier), tier)
         intents += _set_idle(view, cgroup, 0, reason)
     pods = [pod for pod in view.active_pods if pod.kube_qos is KubeQos.BEST_EFFORT]
-    last = {pod.folder for pod in pods if goes_last(pod)}
-    if len(last) == len(pods):
-        last = set()
+    idle = {pod.folder for pod in pods if is_idle(pod)}
+    if len(idle) == len(pods):
+        idle = set()
     for pod in pods:
         cgroup = _Cgroup(pod.folder, shares_of_milli(0), pod.key)
-        intents += _set_idle(view, cgroup, int(pod.folder in last), reason)
+        intents += _set_idle(view, cgroup, int(pod.folder in idle), reason)
     return intents
 
 
 @dataclass(frozen=True, slots=True)
 class _Cgroup:
     folder: str
-    shares: int  # that the kubelet gives it
+    shares: int  # as the kubelet sets them
     owner: str
 
 
 def _set_idle(view: NodeView, cgroup: _Cgroup, value: int, reason: str) -> Iterator[Intent]:
-    """Yield ``cpu.idle`` of a cgroup, and the shares of the kubelet where it ends to idle.
+    """Yield ``cpu.idle`` of a cgroup, and the kubelet's shares when it stops being idle.
 
-    The kernel forgets the shares of a cgroup that idles, and gives it those of a new one after
-    that (kernel/sched/fair.c, ``sched_group_set_idle``).
+    The kernel discards the shares of a cgroup that becomes idle, and afterwards applies the
+    default (kernel/sched/fair.c, ``sched_group_set_idle``).
     """
     folder, owner = cgroup.folder, cgroup.owner
     yield SetCgroup(CgroupFile.CPU_IDLE, folder, str(value), reason, owner)
@@ -113,7 +113,7 @@ def _set_idle(view: NodeView, cgroup: _Cgroup, value: int, reason: str) -> Itera
 
 
 def kubelet_shares(view: NodeView, tier: KubeQos) -> int:
-    """Return the shares that the kubelet gives to a tier.
+    """Return the shares that the kubelet sets for a tier.
 
     Source: kubernetes pkg/kubelet/cm/qos_container_manager_linux.go ``setCPUCgroupConfig``,
     node_container_manager_linux.go ``enforceNodeAllocatableCgroups``.

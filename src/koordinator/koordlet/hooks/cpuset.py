@@ -1,4 +1,4 @@
-"""Which CPUs a container runs on: those the scheduler gave it, else those that pods share.
+"""CPU sets of containers: the CPUs that the scheduler allocated, or a shared pool.
 
 Source: koordinator pkg/koordlet/runtimehooks/hooks/cpuset/rule.go, ``getContainerCPUSet``,
 cpuset.go, ``UnsetPodCPUQuota``.
@@ -21,10 +21,10 @@ from koordinator.koordlet.view.pods import PodView
 def plan_cpusets(
     view: NodeView, *, best_effort_cpus: bool = False, keep_quota: bool = False
 ) -> list[Intent]:
-    """Return the CPUs of containers and sandboxes, and no quota for pods with CPUs of their own.
+    """Return the CPU sets of containers and sandboxes, and lift quotas of pods with bound CPUs.
 
-    Best effort is left to CPU suppress, unless ``best_effort_cpus`` and the scheduler chose NUMA
-    nodes.  ``keep_quota`` leaves quotas alone.
+    CPU suppress manages best-effort pods, unless ``best_effort_cpus`` is set and the scheduler
+    chose NUMA nodes.  ``keep_quota`` keeps the quotas.
     """
     pools = cpu_pools(view)
     intents: list[Intent] = []
@@ -32,7 +32,7 @@ def plan_cpusets(
         intents += pod_cpuset(
             view, pod, pools, best_effort_cpus=best_effort_cpus, keep_quota=keep_quota
         )
-        intents += _of_sandbox(view, pod, pools, best_effort_cpus=best_effort_cpus)
+        intents += _sandbox_cpuset(view, pod, pools, best_effort_cpus=best_effort_cpus)
     intents += _host_applications(view, pools)
     return intents
 
@@ -40,7 +40,7 @@ def plan_cpusets(
 def pod_cpuset(
     view: NodeView, pod: PodView, pools: CpuPools, *, best_effort_cpus: bool, keep_quota: bool
 ) -> Iterator[Intent]:
-    """Yield the CPUs of one pod's containers, and no quota if it has CPUs of its own."""
+    """Yield the CPU sets of one pod's containers, and lift the quota of bound CPUs."""
     if not pod.is_active:
         return
     mask, reason = pod_cpus(view, pod, pools, best_effort_cpus=best_effort_cpus)
@@ -52,12 +52,12 @@ def pod_cpuset(
     if keep_quota:
         return
     if pod.bound_cpus:
-        yield from _no_quota(pod)
+        yield from _lift_quota(pod)
     elif pod.stated_cpus:
-        yield from _own_quota(view, pod)
+        yield from _restore_quota(view, pod)
 
 
-def _of_sandbox(
+def _sandbox_cpuset(
     view: NodeView, pod: PodView, pools: CpuPools, *, best_effort_cpus: bool
 ) -> Iterator[Intent]:
     mask, reason = pod_cpus(view, pod, pools, best_effort_cpus=best_effort_cpus)
@@ -68,7 +68,7 @@ def _of_sandbox(
 def pod_cpus(
     view: NodeView, pod: PodView, pools: CpuPools, *, best_effort_cpus: bool = False
 ) -> tuple[int, str]:
-    """Return the CPUs of a pod's containers as a mask, and why; 0 leaves them as they are."""
+    """Return the CPUs of a pod's containers as a mask, with the reason; 0 changes nothing."""
     bound = pod.bound_cpus
     if bound:
         return bound, "cpuset: the scheduler chose these CPUs"
@@ -79,10 +79,10 @@ def pod_cpus(
         return mask, f"cpuset: the scheduler chose NUMA nodes {[*nodes]}"
     if pod.labelled_qos is QosClass.SYSTEM and view.machine.system_qos.cpuset:
         return _system_cpus(view), "cpuset: CPUs of class SYSTEM"
-    is_others = pod.kube_qos is KubeQos.BEST_EFFORT or view.machine.kubelet_policy == "static"
-    if pod.labelled_qos is not QosClass.LS and is_others:
+    is_unmanaged = pod.kube_qos is KubeQos.BEST_EFFORT or view.machine.kubelet_policy == "static"
+    if pod.labelled_qos is not QosClass.LS and is_unmanaged:
         return 0, ""
-    return pools.all_shared, "cpuset: CPUs that pods share"
+    return pools.all_shared, "cpuset: shared CPUs"
 
 
 def _system_cpus(view: NodeView) -> int:
@@ -92,20 +92,20 @@ def _system_cpus(view: NodeView) -> int:
         return 0
 
 
-def _no_quota(pod: PodView) -> Iterator[Intent]:
-    reason, value = "cpuset: CPUs of its own need no quota", str(UNLIMITED)
+def _lift_quota(pod: PodView) -> Iterator[Intent]:
+    reason, value = "cpuset: bound CPUs need no quota", str(UNLIMITED)
     yield SetCgroup(CgroupFile.CFS_QUOTA, pod.folder, value, reason, pod.key)
     for container in pod.containers:
         owner = f"{pod.key}/{container.name}"
         yield SetCgroup(CgroupFile.CFS_QUOTA, container.folder, value, reason, owner)
 
 
-def _own_quota(view: NodeView, pod: PodView) -> Iterator[Intent]:
-    """Yield the quotas of the spec where there is none: CPUs that a pod named were believed once.
+def _restore_quota(view: NodeView, pod: PodView) -> Iterator[Intent]:
+    """Yield the spec's quotas where a rejected CPU allocation had lifted them earlier.
 
-    What batch resources get of CPU is left to their hook.
+    The hook of batch resources sets their quotas.
     """
-    reason = "cpuset: not CPUs of its own"
+    reason = "cpuset: no bound CPUs"
     limits = {each.folder: each.cpu_limit_milli for each in pod.containers}
     if limits and all(limits.values()):
         limits[pod.folder] = pod_limits(pod.pod.spec).get(CPU, 0)
@@ -122,5 +122,5 @@ def _host_applications(view: NodeView, pools: CpuPools) -> Iterator[Intent]:
     for application in view.slo.host_applications:
         if application.qos == QosClass.LS:
             folder = view.layout.host_application(application)
-            reason = "cpuset: CPUs that pods share"
+            reason = "cpuset: shared CPUs"
             yield SetCgroup(CgroupFile.CPUSET, folder, text, reason, application.name)

@@ -1,7 +1,7 @@
-"""Which GPUs a container sees, and how HAMi-core holds it to its share of them.
+"""Visible GPUs of a container, and its limits in HAMi-core.
 
-HAMi-core is a library that is loaded before the program; it holds programs to limits that don't
-try to get around it, and is no boundary against those that do.
+HAMi-core is a preloaded library.  It limits cooperative programs, and is no security boundary
+against programs that circumvent it.
 Source: koordinator pkg/koordlet/runtimehooks/hooks/gpu/gpu.go; HAMi-core docs, environment.
 """
 
@@ -27,51 +27,51 @@ PRELOAD: Final = "LD_PRELOAD"
 DEFAULT_LIBRARY: Final = "/usr/local/vgpu/libvgpu.so"
 LOCK_FOLDER: Final = "/tmp/vgpulock"  # noqa: S108 -- where HAMi-core has it
 MOST_DEVICES: Final = 128  # of one pod; no machine has more
-_MOST: Final = 2**63 - 1  # more is no limit to the library
+_MOST: Final = 2**63 - 1  # the library ignores larger limits
 _READ_ONLY: Final = ("rbind", "ro")
 _OF_ONE_GPU = re.compile(rf"(?P<limit>{MEMORY_LIMIT}|{CORE_LIMIT})_[0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
 class HamiCoreSettings:
-    """Where the library is, in the container as on the node.
+    """Path of the library, the same in the container and on the node.
 
-    ``keeps_regions`` gives every container a folder of its own for its region, which the monitor of
-    slices reads.  Raises InputError for a path that is not absolute, or has ``..``.
+    ``keeps_regions`` mounts a folder per container for its shared region, which the vGPU monitor
+    reads.  Raises InputError for a path that is not absolute or contains ``..``.
     """
 
     library: str = DEFAULT_LIBRARY
     keeps_regions: bool = False
 
     def __post_init__(self) -> None:
-        """Check the path as one that is mounted."""
+        """Check the path like the path of a mount."""
         try:
             ContainerMount(self.library, self.library)
         except InputError as error:
             raise InputError(error.problem, path="hami-core-library-directory-path") from None
         if self.folder == "/":
             raise InputError(
-                f"found {self.library!r}; accepted is a library in a folder of its own",
+                f"must be a library in its own folder, got {self.library!r}",
                 path="hami-core-library-directory-path",
             )
 
     @property
     def folder(self) -> str:
-        """The folder of the library."""
+        """Folder of the library."""
         return str(PurePosixPath(self.library).parent)
 
     @property
     def regions(self) -> str:
-        """The folder that has one folder per container, on the node."""
+        """Folder on the node with one folder per container."""
         return f"{self.folder}/containers"
 
 
 def gpu_adjustment(creation: ContainerCreation, settings: HamiCoreSettings) -> ContainerAdjustment:
-    """Return the GPUs that a container sees, and the limits of one that shares them.
+    """Return the visible GPUs of a container, and its limits if it shares them.
 
-    Every container of a pod gets all GPUs of the pod, and the limits of the first of them.  One
-    that claims GPUs has them from the runtime already, and gets the limits alone.
-    Raises InputError for an allocation that can't be read, or has no amounts to hold anybody to.
+    Each container of a pod gets all GPUs of the pod, and the limits of the first one.  A container
+    with resource claims has its GPUs from the runtime already and gets the limits only.
+    Raises InputError for an invalid allocation, or one without amounts to enforce.
     """
     gpus = _gpus(creation)
     if not gpus:
@@ -82,7 +82,7 @@ def gpu_adjustment(creation: ContainerCreation, settings: HamiCoreSettings) -> C
     if not _is_shared(creation, gpus):
         return ContainerAdjustment(env=env)
     limits = _limits(gpus[0])
-    limits |= {  # those of single GPUs go before those of all: nobody sets them but us
+    limits |= {  # limits of single GPUs override the common ones, so they must not remain
         name: limits[found["limit"]]
         for name in creation.env
         if (found := _OF_ONE_GPU.fullmatch(name)) and found["limit"] in limits
@@ -103,10 +103,10 @@ def gpu_adjustment(creation: ContainerCreation, settings: HamiCoreSettings) -> C
 
 
 def region_folder(creation: ContainerCreation, settings: HamiCoreSettings) -> PathComponent | None:
-    """Return the folder below ``settings.regions`` that has to be made anew; None for none.
+    """Return the folder below ``settings.regions`` to recreate; None if there is none.
 
-    Limits are written into the region once, by the first process that finds none: a container that
-    is started again must not find the one of before.  Raises as ``gpu_adjustment``.
+    The first process that finds no limits in the region writes them, once.  A restarted container
+    must therefore not see the region of its predecessor.  Raises as ``gpu_adjustment``.
     """
     gpus = _gpus(creation)
     if not settings.keeps_regions or not gpus or not _is_shared(creation, gpus):
@@ -115,25 +115,25 @@ def region_folder(creation: ContainerCreation, settings: HamiCoreSettings) -> Pa
 
 
 def region_name(creation: ContainerCreation) -> PathComponent:
-    """Return how the folder of a container is called.  Raises InputError for what is no name."""
+    """Return the name of a container's folder.  Raises InputError for an invalid name."""
     uid = creation.pod.uid
     if "_" in uid:
-        raise InputError(f"found {uid!r}; accepted is a UID without '_'", path="metadata.uid")
+        raise InputError(f"must be a UID without '_', got {uid!r}", path="metadata.uid")
     return path_component(f"{uid}_{creation.container.name}", path="spec.containers[].name")
 
 
 def _gpus(creation: ContainerCreation) -> Sequence[DeviceAllocation]:
-    if creation.claimed_gpus:  # an annotation that anybody may write lifts no limit of a claim
+    if creation.claimed_gpus:  # clients can patch the annotation, but not the claim's allocation
         return creation.claimed_gpus
     gpus = creation.pod.devices.get(DeviceType.GPU, ())
     if len(gpus) > MOST_DEVICES:
         raise InputError(
-            f"found {len(gpus)} GPUs; accepted are {MOST_DEVICES}", path=f"{ALLOCATED.path}.gpu"
+            f"must have at most {MOST_DEVICES} GPUs, got {len(gpus)}", path=f"{ALLOCATED.path}.gpu"
         )
     for index, gpu in enumerate(gpus):
         if gpu.minor < 0:
             raise InputError(
-                f"found {gpu.minor}; accepted is the number of a GPU",
+                f"must be the minor number of a GPU, got {gpu.minor}",
                 path=f"{ALLOCATED.path}.gpu[{index}].minor",
             )
     return gpus
@@ -147,11 +147,11 @@ def _is_shared(creation: ContainerCreation, gpus: Sequence[DeviceAllocation]) ->
 
 
 def _limits(gpu: DeviceAllocation) -> dict[str, str]:
-    """Return the variables that limit; 0 would be no limit at all."""
+    """Return the variables of the limits; the library treats 0 as no limit."""
     limits = {MEMORY_LIMIT: str(_amount(gpu, GPU_MEMORY))}
     if GPU_CORE in gpu.resources and (core := gpu.resources[GPU_CORE].value()):
         if not 0 < core <= WHOLE_DEVICE:
-            raise _wrong(GPU_CORE, f"found {core}; accepted is 0 to {WHOLE_DEVICE}")
+            raise _invalid(GPU_CORE, f"must be between 0 and {WHOLE_DEVICE}, got {core}")
         limits[CORE_LIMIT] = str(core)
     return limits
 
@@ -159,10 +159,10 @@ def _limits(gpu: DeviceAllocation) -> dict[str, str]:
 def _amount(gpu: DeviceAllocation, name: str) -> int:
     quantity = gpu.resources.get(name)
     if quantity is None or not 0 < quantity.value() <= _MOST:
-        found = "nothing" if quantity is None else str(quantity)
-        raise _wrong(name, f"found {found}; accepted of a GPU that is shared is 1 to {_MOST}")
+        got = "nothing" if quantity is None else str(quantity)
+        raise _invalid(name, f"must be between 1 and {_MOST} for a shared GPU, got {got}")
     return quantity.value()
 
 
-def _wrong(name: str, problem: str) -> InputError:
+def _invalid(name: str, problem: str) -> InputError:
     return InputError(problem, path=f"{ALLOCATED.path}.gpu[0].resources[{name}]")

@@ -1,4 +1,4 @@
-"""Who goes first on a CPU: the kernel's group identity, or SCHED_IDLE where it has none.
+"""Group identity: CPU preference in the kernel, or SCHED_IDLE in a kernel without it.
 
 Source: koordinator pkg/koordlet/runtimehooks/hooks/groupidentity/rule.go, bvt.go.
 """
@@ -27,7 +27,7 @@ _REASON = "CPU QoS: group identity"
 
 @dataclass(frozen=True, slots=True)
 class GroupIdentities:
-    """``cpu.bvt_warp_ns`` by QoS class, by kube QoS of a pod without class, and of the tiers."""
+    """``cpu.bvt_warp_ns`` by QoS class, by kube QoS of unlabelled pods, and of the tiers."""
 
     is_enabled: bool
     classes: Mapping[QosClass, int]
@@ -35,7 +35,7 @@ class GroupIdentities:
     tiers: Mapping[KubeQos, int]
 
 
-_NOBODY: Final = GroupIdentities(
+_DISABLED: Final = GroupIdentities(
     False,
     dict.fromkeys((QosClass.LSE, QosClass.LSR, QosClass.LS, QosClass.BE), 0),
     dict.fromkeys(KubeQos, 0),
@@ -44,31 +44,31 @@ _NOBODY: Final = GroupIdentities(
 
 
 def plan_group_identity(view: NodeView) -> list[Intent]:
-    """Return the identity of every tier, pod and host application; 0 where it is off.
+    """Return the identity of each tier, pod and host application; 0 where it is disabled.
 
-    A kernel without group identity, as any but Alibaba's, gets SCHED_IDLE in its place:
-    ``cpu.idle`` 1 for pods of the best-effort tier whose identity is below 0.
+    Only Alibaba's kernel has group identity.  On other kernels, SCHED_IDLE replaces it:
+    ``cpu.idle`` is 1 for pods of the best-effort tier with a negative identity.
     """
     identities = identities_in_force(view)
     if identities is None:
-        stated = group_identities(view)
-        reason = "CPU QoS: the kernel has no group identity, SCHED_IDLE stands in"
-        return plan_idle(view, lambda pod: pod_identity(pod, stated) < 0, reason)
+        configured = group_identities(view)
+        reason = "CPU QoS: SCHED_IDLE, because the kernel has no group identity"
+        return plan_idle(view, lambda pod: pod_identity(pod, configured) < 0, reason)
     return [*_identities(view, identities), *plan_sched_idle(view)]
 
 
 def identities_in_force(view: NodeView) -> GroupIdentities | None:
-    """Return what is to be written; None on a kernel that has no group identity."""
+    """Return the identities to write; None on a kernel without group identity."""
     if cpu_policy(view) == CORE_SCHED:
-        # The kernel can't have both: whoever was marked is marked no more.
-        return _NOBODY
+        # The kernel does not support both: existing identities are reset to 0.
+        return _DISABLED
     if view.cgroups.number(CgroupFile.BVT_WARP, view.layout.besteffort) is None:
         return None
     return group_identities(view)
 
 
 def group_identities(view: NodeView) -> GroupIdentities:
-    """Return what the NodeSLO gives to whom."""
+    """Return the identities that the NodeSLO configures."""
     cpu = cpu_qos_of_classes(view)
     unlabelled = {tier: _value(each) for tier, each in cpu.unlabelled.items()}
     return GroupIdentities(
@@ -82,8 +82,8 @@ def group_identities(view: NodeView) -> GroupIdentities:
 def pod_identity(pod: PodView, identities: GroupIdentities) -> int:
     """Return the identity of a pod.
 
-    An LS pod may have its own, which is 0 if ``enable`` is false.  On a node where group identity
-    is off for all classes, it is off for all pods.
+    An LS pod may have its own, which is 0 if ``enable`` is false.  If group identity is disabled
+    for all classes of a node, it is 0 for all pods.
     """
     if not identities.is_enabled:
         return 0
@@ -95,7 +95,7 @@ def pod_identity(pod: PodView, identities: GroupIdentities) -> int:
 
 
 def pod_group_identity(pod: PodView, identities: GroupIdentities) -> Iterator[Intent]:
-    """Yield the identity of one pod and of its containers."""
+    """Yield the identity of one pod and its containers."""
     text = str(pod_identity(pod, identities))
     yield SetCgroup(CgroupFile.BVT_WARP, pod.folder, text, _REASON, pod.key)
     for container in pod.containers:

@@ -1,7 +1,7 @@
-"""Whom the kernel ends first when memory runs out.
+"""OOM score adjustments from annotations: the order in which the kernel kills processes.
 
-The author of a pod writes these annotations, so they can't put it before pods of a better class:
-what is allowed begins where the kubelet begins for the class.
+The author of a pod writes these annotations, so they must not protect it better than pods of a
+better class: the lowest allowed value is the kubelet's value for the class.
 Source: koordinator pkg/koordlet/runtimehooks/hooks/oomscoreadj; kubernetes
 pkg/kubelet/qos/policy.go.
 """
@@ -14,15 +14,15 @@ from koordinator.koordlet.view.node_view import NodeView
 from koordinator.koordlet.view.pods import PodView
 
 _MOST: Final = 1000
-#: What the kubelet gives to the pods of a class that it would lose last.
+#: Lowest value that the kubelet sets for a pod of the class.
 _LEAST: Final = {KubeQos.GUARANTEED: -997, KubeQos.BURSTABLE: 3, KubeQos.BEST_EFFORT: 3}
 _CRITICAL_PRIORITY: Final = 2_000_000_000  # system-cluster-critical
 
 
 def plan_oom_scores(view: NodeView) -> list[Intent]:
-    """Return the adjustment of containers that have one.
+    """Return the adjustments of containers that have one.
 
-    One that is bad, or better than the pod's class allows, is left out, not clamped.
+    An invalid value, or one below the minimum of the pod's class, is ignored, not clamped.
     """
     intents: list[Intent] = []
     for pod in view.active_pods:
@@ -37,6 +37,6 @@ def plan_oom_scores(view: NodeView) -> list[Intent]:
 
 
 def least_score(pod: PodView) -> int:
-    """Return how far a pod may be spared: a Guaranteed or critical one as the kubelet spares it."""
+    """Return the lowest allowed adjustment; critical pods are treated as Guaranteed ones."""
     is_critical = (pod.pod.spec.priority or 0) >= _CRITICAL_PRIORITY
     return _LEAST[KubeQos.GUARANTEED if is_critical else pod.kube_qos]

@@ -1,7 +1,7 @@
-"""What hooks want for one pod at a time: the same as the plans of all pods say of it.
+"""Hooks for a single pod, equivalent to the plans for all pods.
 
-The reconciler asks the plans; a container runtime asks here, about a pod that it is about to start,
-before any list of pods has it.
+The reconciler uses the plans; the container runtime uses these hooks for a pod that it is about to
+start, possibly before the watch has delivered it.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -25,16 +25,16 @@ from koordinator.koordlet.view.node_view import NodeView
 from koordinator.koordlet.view.pods import PodView
 
 PodHook = Callable[[PodView], Iterable[Intent]]
-#: What a container gets that no cgroup has: environment, mounts, devices.
+#: Changes to a container outside of cgroups: environment, mounts, devices.
 CreationHook = Callable[[ContainerCreation], ContainerAdjustment]
 
 
 @dataclass(frozen=True)
 class PodHooks:
-    """The hooks that are switched on, over one view of the node; safe to ask from any thread.
+    """Enabled hooks over one view of the node; thread-safe.
 
-    ``identities`` is None on a kernel without group identity.  ``best_effort_cpus`` and
-    ``keep_quota`` are those of ``plan_cpusets``.
+    ``identities`` is None on a kernel without group identity.  ``keep_quota`` is that argument of
+    ``plan_cpusets``.
     """
 
     view: NodeView
@@ -45,17 +45,17 @@ class PodHooks:
 
     @classmethod
     def of(cls, view: NodeView, gates: Collection[str], *, keep_quota: bool = False) -> "PodHooks":
-        """Look at the node once for all pods."""
+        """Compute what all pods share from a view."""
         return cls(view, gates, cpu_pools(view), identities_in_force(view), keep_quota)
 
     @cached_property
     def pods(self) -> dict[str, PodView]:
-        """The pods of the view by the folder of their cgroup."""
+        """Pods of the view by cgroup folder."""
         return {pod.folder: pod for pod in self.view.pods}
 
     @cached_property
     def bound_cpus(self) -> int:
-        """A mask of the CPUs that pods of the view have for themselves."""
+        """Mask of the CPUs that are bound to pods of the view."""
         mask = 0
         for pod in self.view.active_pods:
             if not pod.offers_resources:
@@ -63,9 +63,9 @@ class PodHooks:
         return mask
 
     def hooks(self, taken_cpus: int = 0) -> Iterator[tuple[str, PodHook]]:
-        """Yield the hooks by gate, in the order in which they are applied.
+        """Yield the hooks by gate, in order of application.
 
-        ``taken_cpus`` is a mask of those that pods have which the view doesn't know yet.
+        ``taken_cpus`` is a mask of the CPUs of pods that are not in the view yet.
         """
         if "GroupIdentity" in self.gates and (identities := self.identities) is not None:
             yield "GroupIdentity", lambda pod: pod_group_identity(pod, identities)
@@ -88,19 +88,19 @@ class PodHooks:
 
 
 def limits_of(intents: Iterable[Intent], folder: str) -> LinuxResources:
-    """Return what intents want of one container, as limits that the runtime sets."""
-    found: dict[CgroupFile, str] = {
+    """Return the intents for one container as limits of the runtime."""
+    values: dict[CgroupFile, str] = {
         intent.file: intent.value
         for intent in intents
         if isinstance(intent, SetCgroup) and intent.folder == folder
     }
 
     def number(file: CgroupFile) -> int | None:
-        return int(found[file]) if file in found else None
+        return int(values[file]) if file in values else None
 
     return LinuxResources(
         cpu_shares=number(CgroupFile.CPU_SHARES),
         cpu_quota_us=number(CgroupFile.CFS_QUOTA),
-        cpuset_cpus=found.get(CgroupFile.CPUSET),
+        cpuset_cpus=values.get(CgroupFile.CPUSET),
         memory_limit_bytes=number(CgroupFile.MEMORY_LIMIT),
     )

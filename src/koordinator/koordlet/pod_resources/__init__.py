@@ -1,4 +1,4 @@
-"""What those are answered who ask the kubelet which devices its pods have.
+"""PodResources proxy: the kubelet's answers, completed by the devices that Koordinator allocated.
 
-The kubelet knows of device plugins only; what Koordinator gave the pods is added to its answers.
+The kubelet itself knows devices of device plugins only.
 """

@@ -1,6 +1,6 @@
-"""Messages of the kubelet's PodResources service, as far as devices are told in them.
+"""Messages of the kubelet's PodResources service, with the fields that concern devices.
 
-What they don't declare (CPUs, memory, claims, fields of kubelets to come) is passed on as it came.
+Undeclared fields (CPUs, memory, claims, fields of future kubelets) are passed through unchanged.
 Source: k8s.io/kubelet pkg/apis/podresources/v1/api.proto.
 """
 
@@ -10,7 +10,7 @@ from typing import Annotated, Final
 from koordinator.foundation.protobuf import FieldNumber, UnknownFields
 
 SERVICES: Final = ("v1.PodResourcesLister", "v1alpha1.PodResourcesLister")
-#: Calls whose answer has devices of pods in it; the older service has the first of them, too.
+#: Calls whose response contains devices of pods; the older service has only the first.
 COMPLETED: Final = (
     "v1.PodResourcesLister/List",
     "v1.PodResourcesLister/Get",
@@ -20,7 +20,7 @@ COMPLETED: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerDevices:
-    """Devices of one resource, by their ids."""
+    """Devices of one resource, by id."""
 
     resource_name: Annotated[str, FieldNumber(1)] = ""
     device_ids: Annotated[tuple[str, ...], FieldNumber(2)] = ()
@@ -29,7 +29,7 @@ class ContainerDevices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerResources:
-    """What a container has."""
+    """Resources of a container."""
 
     name: Annotated[str, FieldNumber(1)] = ""
     devices: Annotated[tuple[ContainerDevices, ...], FieldNumber(2)] = ()
@@ -38,7 +38,7 @@ class ContainerResources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodResources:
-    """What the containers of a pod have; the service has no UIDs."""
+    """Resources of a pod's containers; the service has no UIDs."""
 
     name: Annotated[str, FieldNumber(1)] = ""
     namespace: Annotated[str, FieldNumber(2)] = ""
@@ -53,7 +53,7 @@ class PodResources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodResourcesList:
-    """The answer of List, and that of Get, which has one pod at most in the same field."""
+    """Response of List and of Get; Get returns at most one pod in the same field."""
 
     pods: Annotated[tuple[PodResources, ...], FieldNumber(1)] = ()
     rest: Annotated[bytes, UnknownFields()] = b""

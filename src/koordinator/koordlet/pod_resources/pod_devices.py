@@ -1,4 +1,4 @@
-"""The devices that the scheduler gave a pod, under the names that the kubelet would tell.
+"""Devices of a pod under the resource names that the kubelet would report.
 
 Source: koordinator pkg/koordlet/statesinformer/impl/states_pod_resources.go,
 ``fillPodDevicesAllocatedByKoord``.
@@ -13,19 +13,19 @@ from koordinator.api.device import DeviceType
 from koordinator.api.resource_names import FPGA, NVIDIA_GPU, RDMA
 
 MOST_DEVICES: Final = 1024  # of one type, virtual functions included; no machine has more
-#: Resource names by type; devices of other types are told by who gives them, if at all.
+#: Resource names by type; device plugins report devices of other types.
 NAMES: Final[Mapping[str, str]] = MappingProxyType(
     {DeviceType.GPU: NVIDIA_GPU, DeviceType.RDMA: RDMA, DeviceType.FPGA: FPGA}
 )
 
 
 def pod_devices(allocated: DeviceAllocations) -> dict[str, tuple[str, ...]]:
-    """Return ids by resource name, in the order of the names.
+    """Return ids by resource name, sorted by name.
 
-    They are virtual functions by their PCI addresses, whole RDMA cards likewise, and GPUs by UUID.
+    Virtual functions and whole RDMA cards are listed by PCI address, GPUs by UUID.
     """
-    found = {NAMES[kind]: _ids(devices) for kind, devices in allocated.items() if kind in NAMES}
-    return {name: ids for name, ids in sorted(found.items()) if ids}
+    by_name = {NAMES[kind]: _ids(devices) for kind, devices in allocated.items() if kind in NAMES}
+    return {name: ids for name, ids in sorted(by_name.items()) if ids}
 
 
 def _ids(devices: Iterable[DeviceAllocation]) -> tuple[str, ...]:

@@ -1,9 +1,9 @@
-"""Completes the kubelet's answers by what the loop published last of pods.
+"""Completion of the kubelet's PodResources answers by the devices of published pods.
 
-The service names pods without UIDs, and its askers (Multus, before a pod has its network) come
-within milliseconds of the pod's start.  So a pod counts only while its cgroup is there, which the
-kubelet makes before it asks for the network and removes before a pod of the same name may follow;
-and one that the kubelet knows earlier than we do is waited for.
+The service identifies pods by name, and its clients (Multus, before the pod has a network) call
+within milliseconds of the pod's start.  Therefore a pod counts only while its cgroup exists: the
+kubelet creates the cgroup before it sets up the network, and removes it before a pod of the same
+name can follow.  A pod that the kubelet knows first is awaited for a short time.
 """
 
 import logging
@@ -27,8 +27,8 @@ from koordinator.koordlet.view.pods import PodView
 
 log = logging.getLogger(__name__)
 
-LONGEST_WAIT_S: Final = 1.0  # for news of pods; Multus waits ten seconds
-_POLL_S: Final = 0.02  # of cgroups, which tell nobody that they are there
+LONGEST_WAIT_S: Final = 1.0  # for a pod to be published; Multus waits ten seconds
+_POLL_S: Final = 0.02  # of cgroups, whose creation causes no event here
 
 Devices = Mapping[str, tuple[str, ...]]  # ids by resource name
 
@@ -37,17 +37,18 @@ Devices = Mapping[str, tuple[str, ...]]  # ids by resource name
 class _KnownPod:
     view: PodView
     devices: Devices
-    problem: str = ""  # why they are not told; looked at again whenever pods change
+    problem: str = ""  # why the devices are withheld; checked again when pods are published
 
 
-_Waiting = tuple[str, str]  # pod and UID; no UID: of a pod of which nothing is known
+_Waiting = tuple[str, str]  # pod and UID; no UID for an unknown pod
 
 
 class PodResourcesAnswers:
-    """Safe to ask from any thread; ``publish`` is called by the loop alone.
+    """Thread-safe completion of answers; only the loop calls ``publish``.
 
-    ``cgroups`` is not the loop's; news of pods are waited for ``longest_wait_s`` at the most.
-    ``check_devices`` raises InputError for a pod whose devices are another's.
+    ``cgroups`` must not be shared with the loop.  Unpublished pods are awaited at most
+    ``longest_wait_s``.  ``check_devices`` raises InputError for a pod whose device another pod
+    owns.
     """
 
     def __init__(
@@ -63,34 +64,36 @@ class PodResourcesAnswers:
         self._cgroups = cgroups
         self._check_devices = check_devices
         self._pods: Mapping[str, _KnownPod] = MappingProxyType({})
-        self._news = threading.Condition()
-        self._given_up: frozenset[_Waiting] = frozenset()
+        self._changed = threading.Condition()
+        self._not_awaited: frozenset[_Waiting] = frozenset()  # after a wait in vain
 
     def publish(self, pods: Iterable[PodView]) -> None:
-        """Answer from these from now on."""
+        """Replace the pods from which calls are answered."""
         known = {pod.key: self._known(pod) for pod in pods}
-        with self._news:
+        with self._changed:
             self._pods = known
-            self._news.notify_all()
+            self._changed.notify_all()
 
     def complete(self, answer: bytes) -> bytes:
-        """Return an answer of List or Get with the devices of its pods.
+        """Return an answer of List or Get with the devices of its pods added.
 
-        Each pod's are told of its first container; a resource of which the kubelet itself tells
-        something for the pod is left as it is.  What can't be read is returned as it is.
+        The devices are added to the pod's first container.  A resource that the kubelet reports
+        for the pod itself is kept, and an unreadable answer is returned unchanged.
         """
         try:
-            found = decode_message(PodResourcesList, answer)
+            resources = decode_message(PodResourcesList, answer)
         except InputError as error:
-            log.warning("answer of the kubelet not read", extra={"error": error})
+            log.warning("answer of the kubelet not decodable", extra={"error": error})
             return answer
-        pods = self._settled([pod.key for pod in found.pods])
-        completed = tuple(_completed(pod, pods.get(pod.key)) for pod in found.pods)
-        return answer if completed == found.pods else encode_message(replace(found, pods=completed))
+        pods = self._wait_for([pod.key for pod in resources.pods])
+        completed = tuple(_completed(pod, pods.get(pod.key)) for pod in resources.pods)
+        if completed == resources.pods:
+            return answer
+        return encode_message(replace(resources, pods=completed))
 
     def _known(self, pod: PodView) -> _KnownPod:
         before = self._pods.get(pod.key)
-        if not pod.is_active:  # what it had may be another's
+        if not pod.is_active:  # another pod may have its devices
             return _KnownPod(pod, {})
         if before is not None and before.view is pod and not before.problem:
             return before
@@ -101,50 +104,53 @@ class PodResourcesAnswers:
         except InputError as error:
             problem = str(error)
             if before is None or before.problem != problem:
-                log.warning("devices of a pod not told", extra={"pod": pod.key, "error": problem})
+                log.warning("devices of a pod withheld", extra={"pod": pod.key, "error": problem})
             return _KnownPod(pod, {}, problem)
         return _KnownPod(pod, devices)
 
-    def _settled(self, keys: Collection[str]) -> Mapping[str, Devices]:
-        """Return devices by pod, of pods that are on the machine now.
+    def _wait_for(self, keys: Collection[str]) -> Mapping[str, Devices]:
+        """Return the devices of the pods that exist on the machine, by pod.
 
-        What is waited for in vain once is not waited for again.
+        A pod that did not appear in time is not awaited again.
         """
         deadline_s = self._clock.now_s() + self._longest_wait_s
         while True:
             pods = self._pods
-            there, waiting = self._look(keys, pods)
+            devices, waiting = self._existing(keys, pods)
             left_s = deadline_s - self._clock.now_s()
-            if waiting <= self._given_up or left_s <= 0:
-                self._given_up = waiting
-                return there
-            with self._news:
-                self._news.wait_for(lambda seen=pods: self._pods is not seen, min(left_s, _POLL_S))  # type: ignore[misc]
+            if waiting <= self._not_awaited or left_s <= 0:
+                self._not_awaited = waiting
+                return devices
+            with self._changed:
+                self._changed.wait_for(
+                    lambda seen=pods: self._pods is not seen,  # type: ignore[misc]
+                    min(left_s, _POLL_S),
+                )
 
-    def _look(
+    def _existing(
         self, keys: Collection[str], pods: Mapping[str, _KnownPod]
     ) -> tuple[Mapping[str, Devices], frozenset[_Waiting]]:
-        """Return devices by pod, and the pods, with UIDs where known, that are not there yet."""
-        there, waiting = {}, set()
+        """Return the devices by pod, and the pods (with UIDs if known) that do not exist yet."""
+        devices, waiting = {}, set()
         for key in keys:
             known = pods.get(key)
             if known is None:
                 waiting.add((key, ""))
             elif known.devices and self._cgroups.exists(known.view.folder):
-                there[key] = known.devices
+                devices[key] = known.devices
             elif known.devices:
                 waiting.add((key, str(known.view.uid)))
-        return there, frozenset(waiting)
+        return devices, frozenset(waiting)
 
 
 def _completed(pod: PodResources, devices: Devices | None) -> PodResources:
     if not devices or not pod.containers:
         return pod
-    told = {each.resource_name for container in pod.containers for each in container.devices}
+    reported = {each.resource_name for container in pod.containers for each in container.devices}
     added = [
         ContainerDevices(resource_name=name, device_ids=ids)
         for name, ids in devices.items()
-        if name not in told
+        if name not in reported
     ]
     if not added:
         return pod

@@ -1,1 +1,1 @@
-"""How much of what was asked for will hardly be used: histograms of the past, and their peaks."""
+"""Prediction of requested but unused resources: decaying histograms of usage, and their peaks."""

@@ -1,4 +1,4 @@
-"""A histogram with exponentially growing buckets in which old samples count less and less.
+"""Histogram with exponentially growing buckets and exponentially decaying samples.
 
 Source: koordinator pkg/util/histogram (which is that of the vertical pod autoscaler):
 histogram.go, decaying_histogram.go, histogram_options.go, histogram_checkpoint.go.
@@ -13,18 +13,18 @@ import numpy as np
 
 from koordinator.foundation.errors import InputError
 
-EPSILON = 1e-4  # a bucket of less weight is empty
-GROWTH = 1.05  # every bucket is wider than the one before by this factor
+EPSILON = 1e-4  # a bucket with less weight is empty
+GROWTH = 1.05  # ratio of the widths of successive buckets
 MAX_CHECKPOINT_WEIGHT = 10_000
 _MAX_EXPONENT = 100
-#: Go's time zero: half-lives are counted from there.
+#: Go's zero time, the origin of half-lives.
 _YEAR_ONE = dt.datetime(1, 1, 1, tzinfo=dt.UTC)
 _YEAR_ONE_S = -62_135_596_800.0
 
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """``first`` is the width of the first bucket, ``most`` the largest value of interest."""
+    """Bucket layout: ``first`` is the width of the first bucket, ``most`` the largest value."""
 
     first: float
     most: float
@@ -35,14 +35,14 @@ class Buckets:
         object.__setattr__(self, "count", last + 1)
 
     def index(self, value: float) -> int:
-        """Return the bucket of a value; the first or last one if it is outside."""
+        """Return the bucket of a value; values out of range count in the first or last one."""
         if value < self.first:
             return 0
-        found = int(math.log(value * (GROWTH - 1) / self.first + 1, GROWTH))
-        return min(max(found, 0), self.count - 1)
+        index = int(math.log(value * (GROWTH - 1) / self.first + 1, GROWTH))
+        return min(max(index, 0), self.count - 1)
 
     def start(self, index: int) -> float:
-        """Return the smallest value of a bucket."""
+        """Return the lower bound of a bucket."""
         return self.first * (GROWTH**index - 1) / (GROWTH - 1)
 
 
@@ -51,15 +51,15 @@ MEMORY_BUCKETS = Buckets(first=float(5 << 20), most=float(1 << 41))  # bytes
 
 
 class HistogramCheckpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A histogram as it is stored.  The largest of the weights is 10,000."""
+    """Stored histogram; the largest weight is 10,000."""
 
-    reference_timestamp: dt.datetime = _YEAR_ONE  # when a sample weighs 1
+    reference_timestamp: dt.datetime = _YEAR_ONE  # the time at which a sample has weight 1
     bucket_weights: dict[int, int] = {}
     total_weight: float = 0.0
 
 
 class DecayingHistogram:
-    """A sample of ``half_life_s`` ago counts half as much as one of now."""
+    """Histogram in which the weight of a sample halves every ``half_life_s``."""
 
     __slots__ = (
         "_buckets",
@@ -81,7 +81,7 @@ class DecayingHistogram:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no sample counts any more."""
+        """Whether no bucket has weight."""
         return bool(self._weights[self._lowest] < EPSILON)
 
     def add(self, value: float, now_s: float) -> None:
@@ -95,9 +95,9 @@ class DecayingHistogram:
             self._highest = max(self._highest, index)
 
     def percentile(self, share: float) -> float:
-        """Return the upper end of the bucket in which the share of all weight is reached.
+        """Return the upper bound of the bucket in which the share of the weight is reached.
 
-        Of the last bucket, which has no end, it is the start; 0 if nothing was added.
+        The last bucket has no upper bound: return its lower one.  Return 0 for an empty histogram.
         """
         if self.is_empty:
             return 0.0
@@ -106,7 +106,7 @@ class DecayingHistogram:
         return self._buckets.start(min(index + 1, self._buckets.count - 1))
 
     def checkpoint(self) -> HistogramCheckpoint:
-        """Return what has to be stored; weights near zero are left out."""
+        """Return the content to store; weights near zero are omitted."""
         most = float(self._weights.max())
         if most <= 0:
             return HistogramCheckpoint(reference_timestamp=self._reference)
@@ -118,20 +118,20 @@ class DecayingHistogram:
         )
 
     def restore(self, checkpoint: HistogramCheckpoint) -> None:
-        """Take the place of an empty histogram.
+        """Load a checkpoint into this empty histogram.
 
-        Raises InputError for what no histogram of these buckets stores.
+        Raises InputError for a checkpoint that does not fit the buckets.
         """
         total = sum(checkpoint.bucket_weights.values())
         indices = checkpoint.bucket_weights
         if any(not 0 <= index < self._buckets.count for index in indices):
             raise InputError(
-                f"found bucket {max(indices)}; accepted is 0..{self._buckets.count - 1}",
+                f"must be in 0..{self._buckets.count - 1}, got {max(indices)}",
                 path="bucketWeights",
             )
         if not 0 <= checkpoint.total_weight < math.inf or min(indices.values(), default=0) < 0:
             raise InputError(
-                f"found {checkpoint.total_weight}; accepted is 0 or more", path="totalWeight"
+                f"must be at least 0, got {checkpoint.total_weight}", path="totalWeight"
             )
         if not total:
             return
@@ -153,7 +153,7 @@ class DecayingHistogram:
         return float(2.0 ** ((now_s - self._reference_s) / self._half_life_s))
 
     def _shift(self, now_s: float) -> None:
-        """Make a new time the one at which a sample weighs 1."""
+        """Move the reference time, at which a sample has weight 1, to the present."""
         halves = math.floor((now_s - _YEAR_ONE_S) / self._half_life_s + 0.5)
         reference_s = _YEAR_ONE_S + halves * self._half_life_s
         exponent = math.floor((self._reference_s - reference_s) / self._half_life_s + 0.5)

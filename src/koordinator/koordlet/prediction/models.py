@@ -1,4 +1,4 @@
-"""One pair of histograms for every pod, for the node, and for its priority bands.
+"""Peak models: a pair of histograms per pod, for the node, and per priority band.
 
 Source: koordinator pkg/koordlet/prediction/predict_server.go, checkpoint.go.
 """
@@ -24,7 +24,7 @@ NODE = "__node__"
 
 
 def item(name: str) -> str:
-    """Return the id of the model of a priority band, or of ``sys``."""
+    """Return the model id of a priority band, or of ``sys``."""
     return f"__node-{name}__"
 
 
@@ -34,7 +34,7 @@ NODE_MODELS = (NODE, SYSTEM, *(item(band) for band in PriorityBand))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictionOptions:
-    """Seconds, and percent that are added to what is predicted."""
+    """Options of the prediction, in seconds and percent."""
 
     cold_start_s: float = 24 * 3600.0
     safety_margin_percent: int = 10
@@ -48,7 +48,7 @@ class PredictionOptions:
 
 @dataclass(frozen=True, slots=True)
 class UsageSample:
-    """Cores and bytes."""
+    """Usage in cores and bytes."""
 
     cpu: float
     memory: float
@@ -56,14 +56,14 @@ class UsageSample:
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """What will hardly be exceeded: milli-CPU (95 % of the time) and bytes (98 %)."""
+    """Predicted peak: milli-CPU (95th percentile) and bytes (98th percentile)."""
 
     cpu_milli: int
     memory_bytes: int
 
 
 class ModelCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """A model as it is stored.  Names are the original's."""
+    """Stored model, with the original's field names."""
 
     uid: str = msgspec.field(name="UID")
     cpu: HistogramCheckpoint = msgspec.field(name="CPU")
@@ -81,7 +81,7 @@ class _Model:
 
 
 class PeakModels:
-    """Learns what pods, bands and the rest of the system use."""
+    """Models of the usage of pods, priority bands, and the system."""
 
     def __init__(self, options: PredictionOptions) -> None:
         self.options = options
@@ -93,9 +93,9 @@ class PeakModels:
         node: UsageSample | None,
         now_s: float,
     ) -> None:
-        """Take in the use of the last interval: of pods by UID, and of the node if it is known.
+        """Add the usage of the last interval: of pods by UID, and of the node if measured.
 
-        The share of the node that is no pod's goes to ``sys``.
+        The node's usage outside of pods is added to ``sys``.
         """
         sums = {band: UsageSample(0.0, 0.0) for band in PriorityBand}
         for uid, (band, usage) in pods.items():
@@ -111,30 +111,30 @@ class PeakModels:
             self._add(SYSTEM, UsageSample(max(cpu, 0.0), max(memory, 0.0)), now_s)
 
     def peak(self, uid: str) -> Peak | None:
-        """Return the prediction of a model, None if there is none."""
+        """Return the peak of a model; None if there is no such model."""
         model = self._models.get(uid)
         if model is None:
             return None
         return Peak(int(model.cpu.percentile(0.95) * 1000), int(model.memory.percentile(0.98)))
 
     def expire(self, now_s: float) -> list[str]:
-        """Drop, and return, the models that were not updated for long."""
+        """Drop the models without recent updates, and return their ids."""
         oldest_s = now_s - self.options.expiration_s
-        gone = [uid for uid, model in self._models.items() if model.updated_s < oldest_s]
-        for uid in gone:
+        expired = [uid for uid, model in self._models.items() if model.updated_s < oldest_s]
+        for uid in expired:
             del self._models[uid]
-        return gone
+        return expired
 
     def due(self, now_s: float) -> list[ModelCheckpoint]:
-        """Return what has to be stored now, the longest unstored first."""
+        """Return the checkpoints to store now, least recently stored first."""
         options = self.options
         waiting = sorted(self._models.items(), key=lambda entry: entry[1].stored_s)
-        found = []
+        checkpoints = []
         for uid, model in waiting[: options.checkpoints_per_step]:
             if now_s - model.stored_s < options.checkpoint_interval_s:
                 break
             model.stored_s = now_s
-            found.append(
+            checkpoints.append(
                 ModelCheckpoint(
                     uid=uid,
                     cpu=model.cpu.checkpoint(),
@@ -142,10 +142,10 @@ class PeakModels:
                     last_updated=to_datetime(now_s),
                 )
             )
-        return found
+        return checkpoints
 
     def restore(self, checkpoints: Iterable[ModelCheckpoint], known: frozenset[str]) -> list[str]:
-        """Take in what was stored; return the ids of models that are unknown or unreadable."""
+        """Load checkpoints; return the ids of unknown or invalid ones."""
         refused = []
         for checkpoint in checkpoints:
             model = _Model(self.options)

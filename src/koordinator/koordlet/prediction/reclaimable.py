@@ -1,7 +1,7 @@
-"""What pods of band koord-prod asked for and will hardly use, and what they will use at most.
+"""Reclaimable resources of band koord-prod, and its predicted peak.
 
-Both are asked of two predictors: pod by pod, and band by band.  Less is given away of the two, and
-more is expected.
+Two predictors are combined, per pod and per band: the smaller reclaimable amount and the larger
+peak.
 Source: koordinator pkg/koordlet/prediction/peak_predictor.go.
 """
 
@@ -20,7 +20,7 @@ _ENDED = frozenset({"Succeeded", "Failed"})
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """Milli-CPU and bytes."""
+    """Amounts in milli-CPU and bytes."""
 
     cpu_milli: int = 0
     memory_bytes: int = 0
@@ -29,20 +29,20 @@ class Amounts:
         return Amounts(self.cpu_milli + other.cpu_milli, self.memory_bytes + other.memory_bytes)
 
     def less(self, other: "Amounts") -> "Amounts":
-        """Return the difference, but not less than nothing."""
+        """Return the difference, at least 0."""
         return Amounts(
             max(self.cpu_milli - other.cpu_milli, 0),
             max(self.memory_bytes - other.memory_bytes, 0),
         )
 
     def smaller(self, other: "Amounts") -> "Amounts":
-        """Return the smaller of each."""
+        """Return the element-wise minimum."""
         return Amounts(
             min(self.cpu_milli, other.cpu_milli), min(self.memory_bytes, other.memory_bytes)
         )
 
     def larger(self, other: "Amounts") -> "Amounts":
-        """Return the larger of each."""
+        """Return the element-wise maximum."""
         return Amounts(
             max(self.cpu_milli, other.cpu_milli), max(self.memory_bytes, other.memory_bytes)
         )
@@ -50,18 +50,18 @@ class Amounts:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What can be given away, and the peak of all that can't; by whom, for people."""
+    """Reclaimable resources and peak usage, with the predictor's name."""
 
     reclaimable: Amounts
     peak: Amounts
     predictor: str = "minPredictor"
-    parts: tuple["Prediction", ...] = ()  # of which it was made
+    parts: tuple["Prediction", ...] = ()  # combined predictions
 
 
 def predict_prod(
     models: PeakModels, pods: Sequence[PodView], machine: Machine, now_s: float
 ) -> Prediction | None:
-    """Return the prediction for band koord-prod; None until the node's own models are there."""
+    """Return the prediction for band koord-prod; None until the node's models exist."""
     by_band = _by_band(models, pods, machine, now_s)
     if by_band is None:
         return None
@@ -85,11 +85,11 @@ def _by_pod(
             continue
         if _is_ending(pod):
             continue
-        found = models.peak(pod.uid)
-        if found is None:
+        predicted = models.peak(pod.uid)
+        if predicted is None:
             unpredicted += _requested(pod)
             continue
-        peak = _with_margin(found, models)
+        peak = _with_margin(predicted, models)
         peaks += peak
         reclaimable += _requested(pod).less(peak)
     return Prediction(
@@ -102,17 +102,17 @@ def _by_band(
 ) -> Prediction | None:
     cpu_milli = memory_bytes = 0
     for uid in (SYSTEM, *(item(band) for band in PriorityBand if band in _PROTECTED)):
-        found = models.peak(uid)
-        if found is None:
+        predicted = models.peak(uid)
+        if predicted is None:
             return None
-        cpu_milli += found.cpu_milli
-        memory_bytes += found.memory_bytes
+        cpu_milli += predicted.cpu_milli
+        memory_bytes += predicted.memory_bytes
     peak = _with_margin(Peak(cpu_milli, memory_bytes), models)
     requested = Amounts()
     for pod in pods:
         if pod.band not in _PROTECTED or _is_ending(pod):
             continue
-        # A pod that is old enough to be known, and isn't, counts in neither sum.
+        # An old pod without a model is neither in the peak nor in the requests.
         if _is_young(pod, models, now_s) or models.peak(pod.uid) is not None:
             requested += _requested(pod)
     return Prediction(

@@ -1,1 +1,1 @@
-"""What the API server is told about a node: usage, topology, devices.  Samples in, objects out."""
+"""Objects that the agent reports: usage, topology, devices, slices.  Samples in, objects out."""

@@ -1,6 +1,6 @@
-"""The Device object: accelerators and RDMA cards of the node.
+"""Device object: accelerators and RDMA cards of the node.
 
-Accelerators that a device daemon describes go before those of the GPU driver.
+Accelerators described by a device daemon take precedence over those of the GPU driver.
 
 Source: koordinator pkg/koordlet/statesinformer/impl/states_device_linux.go; pkg/koordlet/
 metricsadvisor/devices/rdma.
@@ -52,13 +52,13 @@ from koordinator.koordlet.report.topology import owner_of
 #: Of conditions.  Source: apimachinery pkg/apis/meta/v1/types.go ``Condition``.
 _LONGEST_REASON = 1024
 _REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]{0,1022}[A-Za-z0-9_])?")
-#: As device daemons may call them.
+#: Short resource names of device daemons.
 _SHORT_NAMES = {"gpu-core": GPU_CORE, "gpu-memory": GPU_MEMORY}
 
 
 @dataclass(frozen=True, slots=True)
 class RdmaCard:
-    """An RDMA-capable PCI function; ``virtual_functions`` are the bus addresses of its slices."""
+    """RDMA-capable PCI function with the bus addresses of its virtual functions."""
 
     minor: int
     bus_id: str
@@ -70,9 +70,9 @@ class RdmaCard:
 
 @dataclass(frozen=True, slots=True)
 class Accelerators:
-    """What there is of accelerators, whoever found them.
+    """Accelerators of the node, from a device daemon or the GPU driver.
 
-    ``links`` are partitions: minors that are linked, and by what.
+    ``links`` are partitions: the linked minors with the type of the link.
     """
 
     vendor: str
@@ -84,7 +84,7 @@ class Accelerators:
 
 
 def device_of(node: Node, accelerators: Accelerators | None, cards: Sequence[RdmaCard]) -> Device:
-    """Return the object as it has to be."""
+    """Return the desired Device object."""
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     devices = [_card(card) for card in cards]
@@ -113,9 +113,9 @@ def device_of(node: Node, accelerators: Accelerators | None, cards: Sequence[Rdm
 
 
 def of_driver(gpus: Sequence[Gpu], driver_version: str, now_s: float) -> Accelerators | None:
-    """Return what the GPU driver found; None for nothing.
+    """Return the GPUs of the driver; None if there are none.
 
-    The model is told if all are of one, without the name of the vendor.
+    The model is set if all GPUs have the same one, without the vendor's name.
     """
     if not gpus:
         return None
@@ -126,9 +126,9 @@ def of_driver(gpus: Sequence[Gpu], driver_version: str, now_s: float) -> Acceler
 
 
 def of_daemon(xpus: Sequence[Xpu], now_s: float) -> Accelerators | None:
-    """Return what a device daemon described; None for nothing.
+    """Return the accelerators of device daemons; None if there are none.
 
-    Vendor, model and policy are those of the first one.
+    Vendor, model and partition policy are those of the first one.
     """
     if not xpus:
         return None
@@ -143,7 +143,7 @@ def of_daemon(xpus: Sequence[Xpu], now_s: float) -> Accelerators | None:
 
 
 def label_value(text: str) -> str:
-    """Return a text as the value of a label may be: without blanks, at most 63 characters."""
+    """Return a text as a valid label value: no blanks, at most 63 characters."""
     kept = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "-" for c in text)
     return kept[:63].strip("-_.")
 
@@ -197,7 +197,7 @@ def _amounts(xpu: Xpu) -> ResourceList:
         try:
             amounts[_SHORT_NAMES.get(name, name)] = Quantity.parse(text)
         except InputError:
-            continue  # the others count all the same
+            continue  # one invalid amount must not hide the others
     return amounts
 
 
@@ -225,7 +225,7 @@ def _conditions(status: XpuStatus | None, now_s: float) -> tuple[StandardConditi
 
 
 def _reason(code: str) -> str:
-    """Return a code as a word that a condition may have; the API server refuses any other."""
+    """Convert a code to a valid reason of a condition; the API server rejects other texts."""
     if _REASON.fullmatch(code):
         return code
     kept = "".join(c for c in code.title() if c.isascii() and c.isalnum())
@@ -233,7 +233,7 @@ def _reason(code: str) -> str:
 
 
 def _links(xpus: Sequence[Xpu]) -> tuple[GpuPartition, ...]:
-    found: dict[tuple[int, ...], GpuPartition] = {}
+    links: dict[tuple[int, ...], GpuPartition] = {}
     for xpu in xpus:
         for link in xpu.topology.p2p_links if xpu.topology is not None else ():
             if not link.peer_minor or not link.type:
@@ -241,8 +241,8 @@ def _links(xpus: Sequence[Xpu]) -> tuple[GpuPartition, ...]:
             texts = (*link.peer_minor.split(","), xpu.minor)
             minors = tuple(sorted({int(text) for text in texts if text.strip().isdecimal()}))
             partition = GpuPartition(minors=minors, gpu_link_type=link.type, allocation_score=1)
-            found.setdefault(minors, partition)
-    return tuple(found.values())
+            links.setdefault(minors, partition)
+    return tuple(links.values())
 
 
 def _table(links: Sequence[GpuPartition]) -> GpuPartitionTable:
@@ -255,9 +255,9 @@ def _number(text: str, default: int) -> int:
 
 
 def merged_device(existing: Device, wanted: Device) -> Device:
-    """Return the existing object brought up to date.
+    """Return the existing object with the desired content.
 
-    A condition whose status stays keeps the time since when it has it.
+    A condition with an unchanged status keeps its transition time.
     """
     since = {
         (info.id, condition.type): condition

@@ -1,8 +1,8 @@
-"""ResourceSlices: the GPUs of the node's Device object, for pods that claim devices.
+"""ResourceSlices: the GPUs of the Device object, for pods with resource claims.
 
-A GPU that is not healthy is left out.  Where GPUs are only given by partition there are none: who
-serves claims knows of no partitions.  Nor are there any of vendors whose devices the runtime is not
-known to find.
+Unhealthy GPUs are omitted.  There are no slices on nodes that allocate GPUs only by partition,
+because claims know no partitions, and none for vendors other than NVIDIA, whose devices the runtime
+may not find.
 
 Source: k8s.io/api resource/v1 types.go for the limits; kubernetes enhancement 5075 (consumable
 capacity).
@@ -53,12 +53,12 @@ _TEXT_MAX: Final = 64  # characters of an attribute
 _NAME_MAX: Final = 253
 _SHARED_NAMES = {GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO}
 _LEAST_CORE, _LEAST_MEMORY = Quantity.from_int(1), Quantity.parse("1Mi")
-PCIE_ROOT: Final = "resource.kubernetes.io/pcieRoot"  # as drivers of other cards tell theirs
+PCIE_ROOT: Final = "resource.kubernetes.io/pcieRoot"  # the attribute that other drivers use
 _ROOT = re.compile(r"pci[0-9a-f]{4}:[0-9a-f]{2}")
 
 
 def gpu_slices(node: Node, device: Device, *, shares: bool) -> tuple[ResourceSlice, ...]:
-    """Return the slices, of generation 0; ``shares``: several claims may have parts of a GPU."""
+    """Return the slices, with generation 0; ``shares`` lets several claims share a GPU."""
     labels = device.metadata.labels
     if labels.get(GPU_PARTITION_POLICY) == GpuPartitionPolicy.HONOR:
         return ()
@@ -128,7 +128,7 @@ def _device(info: DeviceInfo, minor: int, common: dict[str, str], *, shares: boo
 
 
 def _capacity(total: Quantity, least: Quantity, *, shared: bool) -> DeviceCapacity:
-    """Return a capacity; of one that is shared, who asks for no amount gets all of it."""
+    """Return a capacity; a claim of a shared one without an amount gets all of it."""
     if not shared or total < least:
         return DeviceCapacity(value=total)
     allowed = CapacityRequestPolicyRange(min=least, max=total)
@@ -137,7 +137,7 @@ def _capacity(total: Quantity, least: Quantity, *, shared: bool) -> DeviceCapaci
     )
 
 
-Content = tuple[str, bytes]  # the name of a slice, and all but its generation
+Content = tuple[str, bytes]  # name of a slice, and its encoded spec without generation
 
 
 def renewed(
@@ -145,15 +145,15 @@ def renewed(
     existing: Iterable[ResourceSlice],
     kept: Mapping[Content, Content] = MappingProxyType({}),
 ) -> tuple[ResourceSlice, ...]:
-    """Return the slices to be written, of one generation that is newer than what it replaces.
+    """Return the slices to write, with a generation above the existing ones.
 
-    Empty if what exists is what is wanted already.  ``kept`` says of what was written what the
-    server made of it: it drops fields whose gates it has not on.
+    Return none if the existing slices are the desired ones.  ``kept`` maps written content to the
+    content that the server stored: the server drops fields of disabled feature gates.
     """
     known = list(existing)
     generations = {each.spec.pool.generation for each in known}
-    is_there = {kept.get(each, each) for each in map(content, wanted)} == set(map(content, known))
-    if len(generations) <= 1 and len(known) == len(wanted) and is_there:
+    are_equal = {kept.get(each, each) for each in map(content, wanted)} == set(map(content, known))
+    if len(generations) <= 1 and len(known) == len(wanted) and are_equal:
         return ()
     generation = max(generations, default=0) + 1
     return tuple(
@@ -166,6 +166,6 @@ def renewed(
 
 
 def content(item: ResourceSlice) -> Content:
-    """Return what two versions of a slice that offer the same have in common."""
+    """Return the name and the spec of a slice without its generation."""
     spec = replace(item.spec, pool=replace(item.spec.pool, generation=0))
     return item.metadata.name, encode_part(spec)

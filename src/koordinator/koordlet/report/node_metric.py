@@ -1,4 +1,4 @@
-"""The status of the NodeMetric object.
+"""Status of the NodeMetric object.
 
 Source: koordinator pkg/koordlet/statesinformer/impl/states_nodemetric.go.
 """
@@ -42,21 +42,21 @@ MIN_REPORT_S: Final = 30
 DEFAULT_AGGREGATE_S: Final = 300
 MIN_AGGREGATE_S: Final = 60
 DEFAULT_DURATIONS: Final = (Duration(minutes=5), Duration(minutes=10), Duration(minutes=30))
-_WARM_SHARE = 0.5  # of a window that samples have to span
+_WARM_SHARE = 0.5  # minimum share of a window that its samples span
 
 _Number = Callable[[Aggregate], float]
 _AGGREGATIONS: Mapping[AggregationType, _Number] = {
     AggregationType.AVG: Aggregate.average,
-    AggregationType.P50: lambda found: found.percentile(0.5),
-    AggregationType.P90: lambda found: found.percentile(0.9),
-    AggregationType.P95: lambda found: found.percentile(0.95),
-    AggregationType.P99: lambda found: found.percentile(0.99),
+    AggregationType.P50: lambda aggregate: aggregate.percentile(0.5),
+    AggregationType.P90: lambda aggregate: aggregate.percentile(0.9),
+    AggregationType.P95: lambda aggregate: aggregate.percentile(0.95),
+    AggregationType.P99: lambda aggregate: aggregate.percentile(0.99),
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportPolicy:
-    """When and over which windows is reported; seconds."""
+    """Interval and windows of the report, in seconds."""
 
     report_s: int = DEFAULT_REPORT_S
     aggregate_s: int = DEFAULT_AGGREGATE_S
@@ -65,45 +65,46 @@ class ReportPolicy:
 
     @property
     def longest_s(self) -> float:
-        """How far back samples are needed."""
+        """Longest window for which samples are needed."""
         windows = (duration.total_seconds() for duration in self.durations)
         return max(self.aggregate_s, *windows, 0.0)
 
 
 def report_policy(spec: NodeMetricSpec) -> ReportPolicy:
-    """Return what the manager asks for; defaults for what it leaves out, and never too often."""
-    asked = spec.metric_collect_policy or MetricCollectPolicy()
-    report_s, aggregate_s = asked.report_interval_seconds, asked.aggregate_duration_seconds
-    windows = asked.node_aggregate_policy
+    """Return the policy of the NodeMetric, with defaults and lower bounds applied."""
+    stated = spec.metric_collect_policy or MetricCollectPolicy()
+    report_s, aggregate_s = stated.report_interval_seconds, stated.aggregate_duration_seconds
+    windows = stated.node_aggregate_policy
     return ReportPolicy(
         report_s=DEFAULT_REPORT_S if report_s is None else max(report_s, MIN_REPORT_S),
         aggregate_s=(
             DEFAULT_AGGREGATE_S if aggregate_s is None else max(aggregate_s, MIN_AGGREGATE_S)
         ),
         durations=DEFAULT_DURATIONS if windows is None else windows.durations,
-        memory=asked.node_memory_collect_policy or "usageWithoutPageCache",
+        memory=stated.node_memory_collect_policy or "usageWithoutPageCache",
     )
 
 
 def policy_problem(spec: NodeMetricSpec) -> str:
-    """Return which intervals of a NodeMetric are raised to the least possible; empty if none is."""
-    asked = spec.metric_collect_policy or MetricCollectPolicy()
-    least = {
-        "reportIntervalSeconds": (asked.report_interval_seconds, MIN_REPORT_S),
-        "aggregateDurationSeconds": (asked.aggregate_duration_seconds, MIN_AGGREGATE_S),
+    """Describe the intervals of a NodeMetric below the minimum; empty if there is none."""
+    stated = spec.metric_collect_policy or MetricCollectPolicy()
+    minima = {
+        "reportIntervalSeconds": (stated.report_interval_seconds, MIN_REPORT_S),
+        "aggregateDurationSeconds": (stated.aggregate_duration_seconds, MIN_AGGREGATE_S),
     }
     return "; ".join(
-        f"spec.metricCollectPolicy.{name}: must be at least {bound}, got {stated}: {bound} is used"
-        for name, (stated, bound) in least.items()
-        if stated is not None and stated < bound
+        f"spec.metricCollectPolicy.{name}: must be at least {bound}, got {value}: {bound} is used"
+        for name, (value, bound) in minima.items()
+        if value is not None and value < bound
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricReport:
-    """Everything that a status is made of.
+    """Inputs of a status.
 
-    ``knows_hot_pages`` says whether the kernel can tell them; else they count as if without cache.
+    ``knows_hot_pages`` is whether the kernel reports hot pages; otherwise usage is reported
+    without page cache.
     """
 
     store: MetricStore
@@ -115,11 +116,11 @@ class MetricReport:
     knows_hot_pages: bool = False
 
     def reported_pods(self, now_s: float) -> list[PodView]:
-        """Return the active pods with samples, which the prediction is made for."""
+        """Return the active pods with samples, for which a prediction is made."""
         return [pod for pod in self._active if self._pod_usage(pod.uid, now_s) is not None]
 
     def status(self, now_s: float, prediction: Prediction | None) -> NodeMetricStatus | None:
-        """Return the status; None while the node itself has not been measured."""
+        """Return the status; None without samples of the node itself."""
         node = self._node_usage(now_s, self.policy.aggregate_s, AggregationType.AVG)
         if node is None:
             return None
@@ -145,19 +146,19 @@ class MetricReport:
 
     @property
     def _memory(self) -> MemoryMetrics:
-        found = MEMORY_METRICS.get(self.policy.memory, WITHOUT_PAGE_CACHE)
-        has_no_samples = found is WITH_HOT_PAGES and not self.knows_hot_pages
-        return WITHOUT_PAGE_CACHE if has_no_samples else found
+        metrics = MEMORY_METRICS.get(self.policy.memory, WITHOUT_PAGE_CACHE)
+        has_no_samples = metrics is WITH_HOT_PAGES and not self.knows_hot_pages
+        return WITHOUT_PAGE_CACHE if has_no_samples else metrics
 
     def _node_usage(
         self, now_s: float, window_s: float, kind: AggregationType, *, warm: bool = False
     ) -> ResourceMap | None:
         metrics = (Metric.NODE_CPU, self._memory.node)
-        found = self._usage(metrics, "", now_s, window_s, kind, warm=warm)
-        if found is None:
+        usage = self._usage(metrics, "", now_s, window_s, kind, warm=warm)
+        if usage is None:
             return None
         return ResourceMap(
-            resources=found.resources, devices=self._gpu_usage("", now_s, window_s, kind)
+            resources=usage.resources, devices=self._gpu_usage("", now_s, window_s, kind)
         )
 
     def _system_usage(
@@ -192,11 +193,11 @@ class MetricReport:
         windows = []
         for duration in self.policy.durations:
             window_s = duration.total_seconds()
-            found = {kind: usage(now_s, window_s, kind, warm=True) for kind in _AGGREGATIONS}
+            usages = {kind: usage(now_s, window_s, kind, warm=True) for kind in _AGGREGATIONS}
             windows.append(
                 AggregatedUsage(
-                    usage={str(kind): usage or ResourceMap() for kind, usage in found.items()}
-                    if any(found.values())
+                    usage={str(kind): usage or ResourceMap() for kind, usage in usages.items()}
+                    if any(usages.values())
                     else {},
                     duration=duration,
                 )
@@ -225,8 +226,8 @@ class MetricReport:
     def _pods(self, now_s: float) -> tuple[PodUsage, ...]:
         usages = []
         for pod in self._active:
-            found = self._pod_usage(pod.uid, now_s)
-            if found is None:
+            usage = self._pod_usage(pod.uid, now_s)
+            if usage is None:
                 continue
             window_s = self.policy.aggregate_s
             devices = self._gpu_usage(f"{pod.uid}/", now_s, window_s, AggregationType.AVG)
@@ -235,7 +236,7 @@ class MetricReport:
                 PodUsage(
                     name=meta.name,
                     namespace=meta.namespace,
-                    pod_usage=ResourceMap(resources=found.resources, devices=devices),
+                    pod_usage=ResourceMap(resources=usage.resources, devices=devices),
                     priority=pod.band,
                     qos=pod.qos,
                 )
@@ -247,12 +248,12 @@ class MetricReport:
         window_s = self.policy.aggregate_s
         usages = []
         for application in sorted(self.host_applications, key=lambda each: each.name):
-            found = self._usage(metrics, application.name, now_s, window_s, AggregationType.AVG)
-            if found is not None:
+            usage = self._usage(metrics, application.name, now_s, window_s, AggregationType.AVG)
+            if usage is not None:
                 usages.append(
                     HostApplicationUsage(
                         name=application.name,
-                        usage=found,
+                        usage=usage,
                         priority=application.priority,
                         qos=application.qos,
                     )
@@ -262,7 +263,7 @@ class MetricReport:
     def _gpu_usage(
         self, owner: str, now_s: float, window_s: float, kind: AggregationType
     ) -> tuple[DeviceInfo, ...]:
-        """Return the use of GPUs by a pod (``uid/``), or by all (empty)."""
+        """Return the GPU usage of a pod (``owner`` is ``uid/``), or of the node (empty)."""
         core_metric = Metric.POD_GPU_CORE if owner else Metric.NODE_GPU_CORE
         memory_metric = Metric.POD_GPU_MEMORY if owner else Metric.NODE_GPU_MEMORY
         infos = []

@@ -1,4 +1,4 @@
-"""The NodeResourceTopology object: CPUs, who holds them, and what NUMA nodes have.
+"""NodeResourceTopology object: CPUs, their allocation, and the resources of NUMA nodes.
 
 Source: koordinator pkg/koordlet/statesinformer/impl/states_noderesourcetopology.go.
 """
@@ -45,21 +45,21 @@ HUGE_PAGES: Final = MappingProxyType({"hugepages-1Gi": 1 << 20, "hugepages-2Mi":
 
 @dataclass(frozen=True, slots=True)
 class NumaMemory:
-    """Bytes of a NUMA node; ``huge_pages`` are part of them, by name of the resource."""
+    """Memory of a NUMA node in bytes; ``total`` includes ``huge_pages``, by resource name."""
 
     total: int
     huge_pages: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def ordinary(self) -> int:
-        """What is not set aside."""
+        """Bytes outside of huge page pools."""
         return max(self.total - sum(self.huge_pages.values()), 0)
 
 
 def topology_of(
     view: NodeView, basics: CpuBasicInfo, memory: Mapping[int, NumaMemory]
 ) -> NodeResourceTopology:
-    """Return the object as it has to be; ``memory`` is by NUMA node."""
+    """Return the desired object; ``memory`` is by NUMA node."""
     machine = view.machine
     pools = cpu_pools(view)
     meta = machine.node.metadata
@@ -96,9 +96,9 @@ def topology_of(
 def merged_topology(
     existing: NodeResourceTopology, wanted: NodeResourceTopology
 ) -> NodeResourceTopology:
-    """Return the existing object with what this agent is in charge of; others' parts stay.
+    """Return the existing object with the fields of this agent updated.
 
-    Zones of the same name keep resources that this agent doesn't know.
+    Zones keep the resources of other writers.
     """
     meta = existing.metadata
     return replace(
@@ -114,7 +114,7 @@ def merged_topology(
 
 
 def owner_of(node: Node) -> OwnerReference:
-    """Return the reference that removes an object with its node."""
+    """Return an owner reference, so that the object is deleted together with its node."""
     return OwnerReference(
         api_version="v1",
         kind="Node",
@@ -146,10 +146,10 @@ def _zone(view: NodeView, node: int, memory: NumaMemory) -> Zone:
 
 
 def _reserved(view: NodeView, name: str) -> int:
-    """Return each NUMA node's part of what the kubelet reserves, if the node's label wants that."""
+    """Return one NUMA node's part of the kubelet's reservation, if the node's label enables it."""
     machine = view.machine
-    is_wanted = machine.node.metadata.labels.get(ENABLE_NUMA_RESERVATION) == "true"
-    if not is_wanted or name in HUGE_PAGES:
+    is_enabled = machine.node.metadata.labels.get(ENABLE_NUMA_RESERVATION) == "true"
+    if not is_enabled or name in HUGE_PAGES:
         return 0
     capacity = machine.capacity_milli if name == CPU else machine.memory_bytes
     reserved = max(capacity - machine.raw_allocatable.get(name, capacity), 0)

@@ -1,5 +1,5 @@
-"""What the agent answers a container runtime that is about to start a pod or a container.
+"""Runtime hooks: answers to a container runtime that is about to start a pod or a container.
 
-The answers come from what the loop published last, on threads of their own: whatever the loop does,
-no container waits for it.
+Threads of their own answer from the state that the loop published last, so that no container waits
+for the loop.
 """

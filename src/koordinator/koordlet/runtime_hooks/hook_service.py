@@ -1,6 +1,7 @@
-"""The hooks as a runtime proxy asks for them: messages of RuntimeHookService here, hooks behind.
+"""Hook service for a runtime proxy: messages of RuntimeHookService, answered by the hooks.
 
-Every answer begins as a copy of the request, since a proxy replaces what it sent by what it gets.
+Each response starts as a copy of the request, because the proxy replaces its request by the
+response.
 Source: koordinator apis/runtime/v1alpha1/api.proto, pkg/koordlet/runtimehooks/proxyserver.
 """
 
@@ -16,19 +17,19 @@ from koordinator.koordlet.runtime_hooks.runtime_hooks import RuntimeHooks
 from koordinator.koordlet.runtime_hooks.starting_containers import StartingContainer, StartingPod
 
 SERVICE: Final = "runtime.v1alpha1.RuntimeHookService"
-#: What a proxy is told to ask about: the stages that have hooks, and the end of a pod.
+#: Stages that a proxy is configured to call: those with hooks, and the end of a pod.
 STAGES: Final = (
     "PreRunPodSandbox",
     "PostStopPodSandbox",
     "PreCreateContainer",
     "PreUpdateContainerResources",
 )
-_NOT_MADE: Final = "not-made-yet"  # the proxy asks before the runtime has named the container
+_NO_ID_YET: Final = "not-made-yet"  # the proxy calls before the runtime has assigned an id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookPodMetadata:
-    """Whose sandbox it is."""
+    """Identity of the sandbox's pod."""
 
     name: Annotated[str, FieldNumber(1)] = ""
     uid: Annotated[str, FieldNumber(2)] = ""
@@ -38,7 +39,7 @@ class HookPodMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookHugePageLimit:
-    """A limit of one size of pages."""
+    """Limit of one huge page size."""
 
     page_size: Annotated[str, FieldNumber(1)] = ""
     limit: Annotated[int, FieldNumber(2)] = 0
@@ -46,7 +47,7 @@ class HookHugePageLimit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookResources:
-    """Limits, as the CRI has them."""
+    """Limits of a sandbox or container, as in the CRI."""
 
     cpu_period: Annotated[int, FieldNumber(1)] = 0
     cpu_quota: Annotated[int, FieldNumber(2)] = 0
@@ -62,7 +63,7 @@ class HookResources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSandboxHookRequest:
-    """A sandbox that starts, or has stopped."""
+    """Request about a sandbox that starts or has stopped."""
 
     pod_meta: Annotated[HookPodMetadata | None, FieldNumber(1)] = None
     runtime_handler: Annotated[str, FieldNumber(2)] = ""
@@ -75,7 +76,7 @@ class PodSandboxHookRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSandboxHookResponse:
-    """What the sandbox gets."""
+    """Changes to the sandbox."""
 
     labels: Annotated[Mapping[str, str], FieldNumber(1)] = field(default_factory=dict)
     annotations: Annotated[Mapping[str, str], FieldNumber(2)] = field(default_factory=dict)
@@ -85,7 +86,7 @@ class PodSandboxHookResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookContainerMetadata:
-    """Which container of the pod."""
+    """Identity of the container within the pod."""
 
     name: Annotated[str, FieldNumber(1)] = ""
     attempt: Annotated[int, FieldNumber(2)] = 0
@@ -94,7 +95,7 @@ class HookContainerMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerResourceHookRequest:
-    """A container that starts, is changed, or has stopped."""
+    """Request about a container that starts, is updated, or has stopped."""
 
     pod_meta: Annotated[HookPodMetadata | None, FieldNumber(1)] = None
     container_meta: Annotated[HookContainerMetadata | None, FieldNumber(2)] = None
@@ -111,7 +112,7 @@ class ContainerResourceHookRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerResourceHookResponse:
-    """What the container gets; mounts and devices have no place here."""
+    """Changes to the container; the protocol has no mounts and devices."""
 
     container_annotations: Annotated[Mapping[str, str], FieldNumber(1)] = field(
         default_factory=dict
@@ -125,9 +126,9 @@ HookMethods = Mapping[str, tuple[type[object], Callable[[Any], object]]]
 
 
 class HookService:
-    """Answers each call of ``methods``; safe to ask from any thread.
+    """Implementation of the calls in ``methods``; thread-safe.
 
-    An answer raises HookError where nothing may start.
+    A call raises HookError if the pod or container must not start.
     """
 
     def __init__(self, hooks: RuntimeHooks) -> None:
@@ -137,110 +138,110 @@ class HookService:
                 "PreRunPodSandboxHook": (PodSandboxHookRequest, self._run_sandbox),
                 "PostStopPodSandboxHook": (PodSandboxHookRequest, self._stop_sandbox),
                 "PreCreateContainerHook": (ContainerResourceHookRequest, self._create_container),
-                "PreStartContainerHook": (ContainerResourceHookRequest, _as_asked),
-                "PostStartContainerHook": (ContainerResourceHookRequest, _as_asked),
+                "PreStartContainerHook": (ContainerResourceHookRequest, _unchanged),
+                "PostStartContainerHook": (ContainerResourceHookRequest, _unchanged),
                 "PreUpdateContainerResourcesHook": (
                     ContainerResourceHookRequest,
                     self._update_container,
                 ),
-                "PostStopContainerHook": (ContainerResourceHookRequest, _as_asked),
+                "PostStopContainerHook": (ContainerResourceHookRequest, _unchanged),
             }
         )
 
-    def _run_sandbox(self, asked: PodSandboxHookRequest) -> PodSandboxHookResponse:
-        limits = self._hooks.run_sandbox(_pod_of_sandbox(asked))
-        return replace(_as_asked_of_pod(asked), resources=_merged(asked.resources, limits))
+    def _run_sandbox(self, request: PodSandboxHookRequest) -> PodSandboxHookResponse:
+        limits = self._hooks.run_sandbox(_pod_of_sandbox(request))
+        return replace(_unchanged_pod(request), resources=_merged(request.resources, limits))
 
-    def _stop_sandbox(self, asked: PodSandboxHookRequest) -> PodSandboxHookResponse:
-        self._hooks.remove_sandbox(_pod_of_sandbox(asked))
-        return _as_asked_of_pod(asked)
+    def _stop_sandbox(self, request: PodSandboxHookRequest) -> PodSandboxHookResponse:
+        self._hooks.remove_sandbox(_pod_of_sandbox(request))
+        return _unchanged_pod(request)
 
     def _create_container(
-        self, asked: ContainerResourceHookRequest
+        self, request: ContainerResourceHookRequest
     ) -> ContainerResourceHookResponse:
-        found = self._hooks.create_container(_pod(asked), _container(asked))
+        adjustment = self._hooks.create_container(_pod(request), _container(request))
         return replace(
-            _as_asked(asked),
-            container_annotations={**asked.container_annotations, **found.annotations},
-            container_resources=_merged(asked.container_resources, found.resources),
-            container_envs={**asked.container_envs, **found.env},
+            _unchanged(request),
+            container_annotations={**request.container_annotations, **adjustment.annotations},
+            container_resources=_merged(request.container_resources, adjustment.resources),
+            container_envs={**request.container_envs, **adjustment.env},
         )
 
     def _update_container(
-        self, asked: ContainerResourceHookRequest
+        self, request: ContainerResourceHookRequest
     ) -> ContainerResourceHookResponse:
-        limits = self._hooks.update_container(_pod(asked), _container(asked))
-        resources = _merged(asked.container_resources, limits)
-        return replace(_as_asked(asked), container_resources=resources)
+        limits = self._hooks.update_container(_pod(request), _container(request))
+        resources = _merged(request.container_resources, limits)
+        return replace(_unchanged(request), container_resources=resources)
 
 
-def _as_asked(asked: ContainerResourceHookRequest) -> ContainerResourceHookResponse:
+def _unchanged(request: ContainerResourceHookRequest) -> ContainerResourceHookResponse:
     return ContainerResourceHookResponse(
-        container_annotations=asked.container_annotations,
-        container_resources=asked.container_resources,
-        pod_cgroup_parent=asked.pod_cgroup_parent,
-        container_envs=asked.container_envs,
+        container_annotations=request.container_annotations,
+        container_resources=request.container_resources,
+        pod_cgroup_parent=request.pod_cgroup_parent,
+        container_envs=request.container_envs,
     )
 
 
-def _as_asked_of_pod(asked: PodSandboxHookRequest) -> PodSandboxHookResponse:
+def _unchanged_pod(request: PodSandboxHookRequest) -> PodSandboxHookResponse:
     return PodSandboxHookResponse(
-        labels=asked.labels,
-        annotations=asked.annotations,
-        cgroup_parent=asked.cgroup_parent,
-        resources=asked.resources,
+        labels=request.labels,
+        annotations=request.annotations,
+        cgroup_parent=request.cgroup_parent,
+        resources=request.resources,
     )
 
 
-def _merged(asked: HookResources | None, limits: LinuxResources) -> HookResources | None:
-    """Return the limits that were asked for, with ours; 0 stands for none in this protocol."""
+def _merged(requested: HookResources | None, limits: LinuxResources) -> HookResources | None:
+    """Return the requested limits with ours on top; 0 means no limit in this protocol."""
     if limits == LinuxResources():
-        return asked
-    found = asked or HookResources()
+        return requested
+    merged = requested or HookResources()
     if limits.cpu_shares is not None:
-        found = replace(found, cpu_shares=limits.cpu_shares)
+        merged = replace(merged, cpu_shares=limits.cpu_shares)
     if limits.cpu_quota_us is not None:
-        found = replace(found, cpu_quota=limits.cpu_quota_us, cpu_period=CFS_PERIOD_US)
+        merged = replace(merged, cpu_quota=limits.cpu_quota_us, cpu_period=CFS_PERIOD_US)
     if limits.cpuset_cpus is not None:
-        found = replace(found, cpuset_cpus=limits.cpuset_cpus)
+        merged = replace(merged, cpuset_cpus=limits.cpuset_cpus)
     if limits.memory_limit_bytes is not None and limits.memory_limit_bytes > 0:
-        found = replace(found, memory_limit_in_bytes=limits.memory_limit_bytes)
-    return found
+        merged = replace(merged, memory_limit_in_bytes=limits.memory_limit_bytes)
+    return merged
 
 
-def _pod_of_sandbox(asked: PodSandboxHookRequest) -> StartingPod:
-    meta = asked.pod_meta or HookPodMetadata()
+def _pod_of_sandbox(request: PodSandboxHookRequest) -> StartingPod:
+    meta = request.pod_meta or HookPodMetadata()
     return StartingPod(
         namespace=meta.namespace,
         name=meta.name,
         uid=meta.uid,
-        labels=asked.labels,
-        annotations=asked.annotations,
-        cgroup_parent=asked.cgroup_parent,
+        labels=request.labels,
+        annotations=request.annotations,
+        cgroup_parent=request.cgroup_parent,
     )
 
 
-def _pod(asked: ContainerResourceHookRequest) -> StartingPod:
-    meta = asked.pod_meta or HookPodMetadata()
+def _pod(request: ContainerResourceHookRequest) -> StartingPod:
+    meta = request.pod_meta or HookPodMetadata()
     return StartingPod(
         namespace=meta.namespace,
         name=meta.name,
         uid=meta.uid,
-        labels=asked.pod_labels,
-        annotations=asked.pod_annotations,
-        cgroup_parent=asked.pod_cgroup_parent,
+        labels=request.pod_labels,
+        annotations=request.pod_annotations,
+        cgroup_parent=request.pod_cgroup_parent,
     )
 
 
-def _container(asked: ContainerResourceHookRequest) -> StartingContainer:
-    meta = asked.container_meta or HookContainerMetadata()
-    found = asked.container_resources or HookResources()
-    quota = found.cpu_quota
-    if quota > 0 and found.cpu_period:
-        quota = quota * CFS_PERIOD_US // found.cpu_period
+def _container(request: ContainerResourceHookRequest) -> StartingContainer:
+    meta = request.container_meta or HookContainerMetadata()
+    requested = request.container_resources or HookResources()
+    quota = requested.cpu_quota
+    if quota > 0 and requested.cpu_period:
+        quota = quota * CFS_PERIOD_US // requested.cpu_period
     return StartingContainer(
         name=meta.name,
-        id=meta.id or _NOT_MADE,
-        env=asked.container_envs,
-        limits=LinuxResources(cpu_quota_us=quota or None, cpu_shares=found.cpu_shares or None),
+        id=meta.id or _NO_ID_YET,
+        env=request.container_envs,
+        limits=LinuxResources(cpu_quota_us=quota or None, cpu_shares=requested.cpu_shares or None),
     )

@@ -1,4 +1,4 @@
-"""What the agent says as a plugin of the runtime: NRI's messages here, hooks behind.
+"""NRI plugin of the agent: messages of NRI, answered by the hooks.
 
 Source: koordinator pkg/koordlet/runtimehooks/nri/server.go; pkg/koordlet/runtimehooks/protocol.
 """
@@ -50,11 +50,11 @@ EVENTS: Final = (
     NriEvent.CREATE_CONTAINER,
     NriEvent.UPDATE_CONTAINER,
 )
-#: As ``events`` of the plugin's configuration may name them.
+#: Spelling of events in the plugin's configuration.
 _EVENT_NAMES: Final[Mapping[str, NriEvent]] = MappingProxyType(
     {event.name.replace("_", "").lower(): event for event in NriEvent}
 )
-_EMPTY_ANSWERS: Final[Mapping[str, object]] = MappingProxyType(
+_NO_CHANGE: Final[Mapping[str, object]] = MappingProxyType(
     {
         "Configure": ConfigureResponse(events=sum(event.bit for event in EVENTS)),
         "Synchronize": SynchronizeResponse(),
@@ -69,28 +69,28 @@ _RUNNING: Final = 3  # CONTAINER_RUNNING of NRI's ContainerState
 
 
 class NriHookPlugin:
-    """Answers calls; asked by one thread at a time, or by several."""
+    """Handler of NRI calls; thread-safe."""
 
     def __init__(self, hooks: RuntimeHooks) -> None:
         self._hooks = hooks
-        self._sandboxes: dict[str, NriPod] = {}  # until all of a synchronization have come
+        self._sandboxes: dict[str, NriPod] = {}  # by id, during a synchronization in parts
 
     @property
     def is_ready(self) -> bool:
-        """Whether there is anything to answer from: only then is it worth registering."""
+        """Whether the hooks have state to answer from; registering earlier has no use."""
         return self._hooks.is_published
 
     def answer(self, call: NriCall) -> object:
-        """Return the answer to a call.  Raises NriRefusalError where nothing may start."""
+        """Return the response.  Raises NriRefusalError if the pod or container must not start."""
         try:
             return self._answer(call)
         except HookError as error:
             raise NriRefusalError(str(error)) from error
 
     def give_up(self, call: NriCall, why: str) -> object:
-        """Tell that a call can't be answered, and return an answer that changes nothing.
+        """Report a call that can't be answered, and return a response without changes.
 
-        Raises NriRefusalError where nothing may start.
+        Raises NriRefusalError if the pod or container must not start.
         """
         pod = getattr(call.request, "pod", None)
         container = getattr(call.request, "container", None)
@@ -103,18 +103,18 @@ class NriHookPlugin:
             )
         except HookError as error:
             raise NriRefusalError(str(error)) from error
-        return _nothing(call)
+        return _no_change(call)
 
-    def _look_at_running(self, request: SynchronizeRequest) -> None:
-        """Find running containers that were created while no hook could be asked.
+    def _check_running(self, request: SynchronizeRequest) -> None:
+        """Report running containers that were created while the hooks were unavailable.
 
-        Their cgroups are the reconciler's; environment and mounts can't be changed any more.
+        The reconciler sets their cgroups; their environment and mounts can no longer change.
         """
         self._sandboxes |= {pod.id: pod for pod in request.pods}
-        for made in request.containers:
-            pod = self._sandboxes.get(made.pod_sandbox_id)
-            if pod is not None and made.state == _RUNNING:
-                self._hooks.look_at_running(_pod(pod), _container(made))
+        for container in request.containers:
+            pod = self._sandboxes.get(container.pod_sandbox_id)
+            if pod is not None and container.state == _RUNNING:
+                self._hooks.check_running(_pod(pod), _container(container))
         if not request.more:
             self._sandboxes = {}
 
@@ -123,41 +123,45 @@ class NriHookPlugin:
             case ConfigureRequest() as request:
                 return ConfigureResponse(events=_mask(request))
             case SynchronizeRequest() as request:
-                self._look_at_running(request)
+                self._check_running(request)
                 return SynchronizeResponse(more=request.more)
-            case CreateContainerRequest(pod=NriPod() as pod, container=NriContainer() as made):
-                adjustment = self._hooks.create_container(_pod(pod), _container(made))
+            case CreateContainerRequest(pod=NriPod() as pod, container=NriContainer() as container):
+                adjustment = self._hooks.create_container(_pod(pod), _container(container))
                 return CreateContainerResponse(adjust=_adjustment(adjustment))
-            case UpdateContainerRequest(pod=NriPod() as pod, container=NriContainer() as made) as r:
+            case (
+                UpdateContainerRequest(
+                    pod=NriPod() as pod, container=NriContainer() as container
+                ) as request
+            ):
                 limits = self._hooks.update_container(
-                    _pod(pod), _container(made, r.linux_resources)
+                    _pod(pod), _container(container, request.linux_resources)
                 )
-                return _update(made.id, limits)
+                return _update(container.id, limits)
             case StateChangeEvent(event=event, pod=NriPod() as pod):
                 if event == NriEvent.RUN_POD_SANDBOX:
                     self._hooks.run_sandbox(_pod(pod))
                 elif event == NriEvent.REMOVE_POD_SANDBOX:
                     self._hooks.remove_sandbox(_pod(pod))
-        return _nothing(call)
+        return _no_change(call)
 
 
-def _nothing(call: NriCall) -> object:
-    """Return an answer that changes nothing."""
-    return _EMPTY_ANSWERS.get(call.method, NriEmpty())
+def _no_change(call: NriCall) -> object:
+    """Return a response that changes nothing."""
+    return _NO_CHANGE.get(call.method, NriEmpty())
 
 
 def _mask(request: ConfigureRequest) -> int:
-    """Return the events to be told of: those of the runtime's configuration of us, else ours."""
+    """Return the subscribed events: those of the runtime's plugin configuration, or ours."""
     chosen = set(EVENTS)
     try:
         stated = yaml.safe_load(request.config) if request.config else None
     except yaml.YAMLError as error:
-        log.warning("configuration of the plugin not read", extra={"error": str(error)})
+        log.warning("configuration of the plugin ignored", extra={"error": str(error)})
         stated = None
     names = stated.get("events") if isinstance(stated, dict) else None
     if isinstance(names, list):
-        found = {_EVENT_NAMES.get(str(name).replace("_", "").lower()) for name in names}
-        chosen = {event for event in found if event is not None}
+        named = {_EVENT_NAMES.get(str(name).replace("_", "").lower()) for name in names}
+        chosen = {event for event in named if event is not None}
     return sum(event.bit for event in chosen)
 
 
@@ -172,19 +176,19 @@ def _pod(pod: NriPod) -> StartingPod:
     )
 
 
-def _container(made: NriContainer, asked: NriResources | None = None) -> StartingContainer:
-    pairs = (text.partition("=") for text in made.env)
-    limits = asked or (made.linux.resources if made.linux is not None else None)
+def _container(container: NriContainer, update: NriResources | None = None) -> StartingContainer:
+    pairs = (text.partition("=") for text in container.env)
+    limits = update or (container.linux.resources if container.linux is not None else None)
     return StartingContainer(
-        name=made.name,
-        id=made.id,
+        name=container.name,
+        id=container.id,
         env={name: value for name, _, value in pairs if value},
         limits=_limits(limits),
     )
 
 
-def _limits(found: NriResources | None) -> LinuxResources:
-    cpu = found.cpu if found is not None else None
+def _limits(resources: NriResources | None) -> LinuxResources:
+    cpu = resources.cpu if resources is not None else None
     if cpu is None:
         return LinuxResources()
     quota = cpu.quota
@@ -208,23 +212,25 @@ def _resources(limits: LinuxResources, rules: tuple[NriDeviceRule, ...] = ()) ->
     )
 
 
-def _adjustment(found: ContainerAdjustment) -> NriAdjustment:
+def _adjustment(adjustment: ContainerAdjustment) -> NriAdjustment:
     devices = tuple(
         NriDevice(path=it.path, type=it.kind, major=it.major, minor=it.minor, file_mode=it.mode)
-        for it in found.devices
+        for it in adjustment.devices
     )
     rules = tuple(
         NriDeviceRule(allow=True, type=it.kind, major=it.major, minor=it.minor, access="rwm")
-        for it in found.devices
+        for it in adjustment.devices
     )
     return NriAdjustment(
-        annotations=found.annotations,
+        annotations=adjustment.annotations,
         mounts=tuple(
             NriMount(destination=it.destination, type=it.kind, source=it.source, options=it.options)
-            for it in found.mounts
+            for it in adjustment.mounts
         ),
-        env=tuple(NriVariable(key=key, value=value) for key, value in found.env.items()),
-        linux=NriAdjustmentLinux(devices=devices, resources=_resources(found.resources, rules)),
+        env=tuple(NriVariable(key=key, value=value) for key, value in adjustment.env.items()),
+        linux=NriAdjustmentLinux(
+            devices=devices, resources=_resources(adjustment.resources, rules)
+        ),
     )
 
 

@@ -1,4 +1,4 @@
-"""What became of hooks, told to the loop by the threads that ran them."""
+"""Outcomes of hooks, passed from the threads that run them to the loop."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -11,10 +11,11 @@ MOST_KEPT: Final = 4096  # while the loop is busy
 
 @dataclass(frozen=True, slots=True)
 class HookFailure:
-    """A hook that failed; the pod or container started without what it wanted.
+    """Failure of a hook.
 
-    ``container`` is empty where the hook was about the pod; ``is_fatal`` says that the runtime was
-    told, so that nothing started.
+    ``container`` is empty for a hook of a pod.  ``is_fatal``: the error was returned to the
+    runtime, which therefore started nothing; otherwise the pod or container started without the
+    hook's changes.
     """
 
     hook: str
@@ -28,29 +29,29 @@ class HookFailure:
 
     @property
     def owner(self) -> str:
-        """How messages call whom it is about."""
+        """Name of the pod or container in messages."""
         return f"{self.namespace}/{self.pod}" + (f"/{self.container}" if self.container else "")
 
     @property
     def note(self) -> str:
-        """A sentence for people."""
+        """Sentence for an event."""
         what = "container " + self.container if self.container else "pod"
-        how = "was not started" if self.is_fatal else "started without it, and is set right later"
+        how = "was not started" if self.is_fatal else "started without it; it is reconciled later"
         return f"{self.hook} at {self.stage}: {self.error}; the {what} {how}"
 
 
 @dataclass(frozen=True, slots=True)
 class HookWrites:
-    """Files of cgroups that a thread of the runtime hooks wrote."""
+    """Writes to cgroups by a thread of the runtime hooks."""
 
     writes: tuple[Write, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class UnpreparedContainer:
-    """A running container that was created without what a hook gives it.
+    """Running container that was created without a hook's changes.
 
-    ``id`` is that of the runtime; ``missing`` are the variables that it lacks.
+    ``id`` is the runtime's; ``missing`` are the environment variables that it does not have.
     """
 
     hook: str
@@ -66,17 +67,17 @@ HookOutcome = HookFailure | HookWrites | UnpreparedContainer
 
 
 class HookOutcomes:
-    """Filled by any thread, emptied by the loop; of too many the oldest are lost."""
+    """Bounded queue from any thread to the loop; on overflow the oldest outcomes are dropped."""
 
     def __init__(self) -> None:
         self._waiting: deque[HookOutcome] = deque(maxlen=MOST_KEPT)
 
     def put(self, outcome: HookOutcome) -> None:
-        """Keep an outcome for the loop."""
+        """Queue an outcome for the loop."""
         self._waiting.append(outcome)
 
     def take(self) -> list[HookOutcome]:
-        """Return what came since the last time."""
+        """Return the outcomes since the last call."""
         taken = []
         while self._waiting:
             taken.append(self._waiting.popleft())

@@ -1,4 +1,4 @@
-"""Answers a container runtime from what the loop published last.
+"""Hooks of the container runtime, answered from the state that the loop published last.
 
 Source: koordinator pkg/koordlet/runtimehooks/hooks/hooks.go (stages, policies), protocol/.
 """
@@ -47,12 +47,12 @@ ResultT = TypeVar("ResultT")
 
 RESCTRL: Final = "Resctrl"
 CPUSET: Final = "CPUSetAllocator"
-_REMEMBERED_S: Final = 300.0  # a pod that no list has by then never comes
+_REMEMBERED_S: Final = 300.0  # longest time until the watch delivers a starting pod
 _MOST_REMEMBERED: Final = 1024
 
 
 class HookStage(StrEnum):
-    """When the runtime asks."""
+    """Stage at which the runtime calls."""
 
     PRE_RUN_POD_SANDBOX = "PreRunPodSandbox"
     PRE_CREATE_CONTAINER = "PreCreateContainer"
@@ -61,20 +61,21 @@ class HookStage(StrEnum):
 
 
 class HookError(HostError):
-    """A hook failed, and the policy is that nothing starts then."""
+    """Failure of a hook under policy Fail: the pod or container must not start."""
 
 
 class HookObserver(Protocol):
-    """Sees how long hooks take."""
+    """Observer of hook durations."""
 
-    def hook_ran(self, hook: str, stage: str, status: str, seconds: float) -> None: ...
+    def observe_hook(self, hook: str, stage: str, status: str, seconds: float) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedHooks:
-    """What the threads know of the node; never changed.
+    """Immutable state of the node for the threads.
 
-    ``caches`` is None without resctrl; ``shares_classes`` says whether classes have groups of it.
+    ``caches`` is None without resctrl; ``shares_classes`` is whether QoS classes have resctrl
+    groups.
     """
 
     hooks: PodHooks
@@ -84,17 +85,17 @@ class PublishedHooks:
 
 @dataclass(slots=True)
 class _Starting:
-    """Pods that the runtime starts and no list has yet, by folder: their CPUs are taken."""
+    """Starting pods that are not published yet, by folder: their CPUs are allocated."""
 
     pods: dict[str, tuple[PodView, float]] = field(default_factory=dict)
 
 
 class RuntimeHooks:
-    """Safe to ask from any thread once ``publish`` was called; until then nothing is adjusted.
+    """Thread-safe hooks; before the first ``publish`` they change nothing.
 
-    ``files`` is not the loop's: what is open there is not shared between threads.
-    ``creation_hooks`` are asked, by name, when a container is made; ``expectations`` say the same
-    of a container that runs, and change nothing.
+    ``files`` must not be shared with the loop, because its open files belong to one thread.
+    ``creation_hooks`` are called, by name, when a container is created.  ``expectations`` return
+    the same adjustments for a running container, without side effects.
     """
 
     def __init__(
@@ -123,33 +124,33 @@ class RuntimeHooks:
 
     @property
     def is_published(self) -> bool:
-        """Whether there is anything to answer from."""
+        """Whether ``publish`` was called."""
         return self._published is not None
 
     def publish(self, published: PublishedHooks) -> None:
-        """Answer from this from now on."""
+        """Replace the state from which the hooks answer."""
         known, now_s = published.hooks.pods, self._clock.now_s()
         self._published = published
         if not self._starting.pods:
             return
         with self._lock:
             self._starting.pods = {
-                folder: found
-                for folder, found in self._starting.pods.items()
-                if folder not in known and now_s - found[1] < _REMEMBERED_S
+                folder: entry
+                for folder, entry in self._starting.pods.items()
+                if folder not in known and now_s - entry[1] < _REMEMBERED_S
             }
 
     # -- stages ------------------------------------------------------------------------------
 
     def run_sandbox(self, starting: StartingPod) -> LinuxResources:
-        """Write what a pod's own cgroup has to have; return it.  Raises HookError."""
+        """Write the settings of a pod's own cgroup, and return them.  Raises HookError."""
         stage = HookStage.PRE_RUN_POD_SANDBOX
         published = self._published
-        pod = self._look(published, starting, stage)
+        pod = self._pod_view(published, starting, stage)
         if published is None or pod is None:
             return LinuxResources()
         self._remember(published, pod)
-        intents = self._ask(published, pod, stage)
+        intents = self._plan(published, pod, stage)
         own = [each for each in intents if isinstance(each, SetCgroup)
                and each.folder == pod.folder]  # fmt: skip
         self._write(own)
@@ -161,10 +162,10 @@ class RuntimeHooks:
     def create_container(
         self, starting: StartingPod, container: StartingContainer
     ) -> ContainerAdjustment:
-        """Return what a container gets besides its spec.  Raises HookError."""
+        """Return the changes to a new container.  Raises HookError."""
         stage = HookStage.PRE_CREATE_CONTAINER
         published = self._published
-        creation = self._look_at_creation(published, starting, container, stage)
+        creation = self._creation(published, starting, container, stage)
         if published is None or creation is None:
             return ContainerAdjustment()
         limits = self._limits(published, creation, stage)
@@ -192,19 +193,19 @@ class RuntimeHooks:
     def update_container(
         self, starting: StartingPod, container: StartingContainer
     ) -> LinuxResources:
-        """Return what a container keeps when the kubelet sets its limits anew.
+        """Return the limits that stay in force when the kubelet updates a container.
 
         Raises HookError.
         """
         stage = HookStage.PRE_UPDATE_CONTAINER
         published = self._published
-        creation = self._look_at_creation(published, starting, container, stage)
+        creation = self._creation(published, starting, container, stage)
         if published is None or creation is None:
             return LinuxResources()
         return replace(self._limits(published, creation, stage), rdt_class=None)
 
-    def look_at_running(self, starting: StartingPod, container: StartingContainer) -> None:
-        """Tell the loop if a container that runs lacks variables that a hook gives it."""
+    def check_running(self, starting: StartingPod, container: StartingContainer) -> None:
+        """Report a running container that does not have the variables of a hook."""
         published = self._published
         if published is None or not self._expectations:
             return
@@ -218,20 +219,20 @@ class RuntimeHooks:
             try:
                 wanted = hook(creation).env
             except (HostError, InputError):
-                continue  # it would not have had them then, either
+                continue  # the hook would have failed at the creation as well
             env = container.env
             missing = [name for name, value in wanted.items() if not _has(env, name, value)]
             if missing:
-                found = (starting.namespace, starting.name, starting.uid, container.name)
+                names = (starting.namespace, starting.name, starting.uid, container.name)
                 self.outcomes.put(
-                    UnpreparedContainer(title, *found, container.id, tuple(sorted(missing)))
+                    UnpreparedContainer(title, *names, container.id, tuple(sorted(missing)))
                 )
 
     def remove_sandbox(self, starting: StartingPod) -> None:
-        """Forget a pod, and remove its group of resctrl."""
+        """Forget a pod, and remove its resctrl group."""
         stage = HookStage.PRE_REMOVE_POD_SANDBOX
         published = self._published
-        pod = self._look(published, starting, stage)
+        pod = self._pod_view(published, starting, stage)
         if published is None or pod is None:
             return
         with self._lock:
@@ -242,12 +243,12 @@ class RuntimeHooks:
             self._resctrl.remove(group)
 
     def fail(self, starting: StartingPod | None, container: str, stage: str, error: str) -> None:
-        """Tell that nothing could be answered in time, or at all.  Raises HookError."""
-        self._tell("all hooks", stage, starting, container, error)
+        """Report a call without a timely response.  Raises HookError."""
+        self._report("all hooks", stage, starting, container, error)
 
-    # -- inner works -------------------------------------------------------------------------
+    # -- helpers -----------------------------------------------------------------------------
 
-    def _look(
+    def _pod_view(
         self, published: PublishedHooks | None, starting: StartingPod, stage: HookStage
     ) -> PodView | None:
         if published is None:
@@ -256,34 +257,34 @@ class RuntimeHooks:
             hooks = published.hooks
             pod = pod_of(starting, hooks.pods, hooks.view.layout)
         except InputError as error:
-            self._tell("all hooks", stage, starting, "", str(error))
+            self._report("all hooks", stage, starting, "", str(error))
             return None
-        # What nobody has shown to be its own is not taken from others.
+        # An unpublished pod only claims its CPUs: CPUs of published pods are excluded.
         return pod if pod.folder in hooks.pods else replace(pod, others_cpus=hooks.bound_cpus)
 
-    def _look_at_creation(
+    def _creation(
         self,
         published: PublishedHooks | None,
         starting: StartingPod,
         container: StartingContainer,
         stage: HookStage,
     ) -> ContainerCreation | None:
-        pod = self._look(published, starting, stage)
+        pod = self._pod_view(published, starting, stage)
         if published is None or pod is None:
             return None
         try:
             return creation_of(pod, container, published.hooks.view.layout)
         except InputError as error:
-            self._tell("all hooks", stage, starting, container.name, str(error))
+            self._report("all hooks", stage, starting, container.name, str(error))
             return None
 
-    def _ask(
+    def _plan(
         self, published: PublishedHooks, pod: PodView, stage: HookStage, container: str = ""
     ) -> list[Intent]:
-        """Return what the hooks want; one that breaks wants nothing."""
+        """Return the intents of the hooks; a failing hook contributes none."""
         intents: list[Intent] = []
         for name, hook in published.hooks.hooks(self._taken_cpus(pod)):
-            wanted: Iterable[Intent] = self._attempt(
+            planned: Iterable[Intent] = self._attempt(
                 name,
                 stage,
                 pod,
@@ -291,17 +292,17 @@ class RuntimeHooks:
                 lambda hook=hook: list(hook(pod)),  # type: ignore[misc]
                 default=(),
             )
-            intents += wanted
+            intents += planned
         return intents
 
     def _limits(
         self, published: PublishedHooks, creation: ContainerCreation, stage: HookStage
     ) -> LinuxResources:
         pod, container = creation.pod, creation.container
-        intents = self._ask(published, pod, stage, container.name)
-        found = limits_of(intents, container.folder)
-        if found.cpuset_cpus is not None:
-            cpus = found.cpuset_cpus
+        intents = self._plan(published, pod, stage, container.name)
+        limits = limits_of(intents, container.folder)
+        if limits.cpuset_cpus is not None:
+            cpus = limits.cpuset_cpus
             checked = self._attempt(
                 CPUSET,
                 stage,
@@ -310,20 +311,20 @@ class RuntimeHooks:
                 lambda: self._allowed_cpus(published, pod, cpus),
                 default=None,
             )
-            found = replace(found, cpuset_cpus=checked)
+            limits = replace(limits, cpuset_cpus=checked)
         group = self._attempt(
             RESCTRL, stage, pod, container.name, lambda: self._group(published, pod), default=None
         )
-        return found if group is None else replace(found, rdt_class=group)
+        return limits if group is None else replace(limits, rdt_class=group)
 
     def _allowed_cpus(self, published: PublishedHooks, pod: PodView, cpus: str) -> str:
-        """Return the CPUs; raises InputError where the kernel would not let the container start."""
-        wanted = parse_cpu_list(cpus)
-        there = published.hooks.view.machine.all_cpus
+        """Return ``cpus``; raises InputError for a set that the kernel would reject."""
+        requested = parse_cpu_list(cpus)
+        existing = published.hooks.view.machine.all_cpus
         of_pod = self._cgroups.cpus(pod.folder)
-        allowed = there if of_pod is None else there & of_pod
-        if not wanted or wanted & ~allowed:
-            raise InputError(f"CPUs {cpus} are not all among those of the machine and the pod")
+        allowed = existing if of_pod is None else existing & of_pod
+        if not requested or requested & ~allowed:
+            raise InputError(f"CPUs {cpus} are not a subset of the machine's and the pod's CPUs")
         return cpus
 
     def _taken_cpus(self, pod: PodView) -> int:
@@ -353,15 +354,15 @@ class RuntimeHooks:
         caches = published.caches
         if RESCTRL not in published.hooks.gates or caches is None:
             return
-        alone = replace(published.hooks.view, pods=(pod,), cgroups=self._cgroups)
-        for intent in plan_pod_resctrl(alone, caches):
+        only_pod = replace(published.hooks.view, pods=(pod,), cgroups=self._cgroups)
+        for intent in plan_pod_resctrl(only_pod, caches):
             if isinstance(intent, SetResctrl):
                 for path, _, _, error in self._resctrl.apply(intent):
                     if error:
                         raise HostError(f"{path}: {error}")
 
     def _group(self, published: PublishedHooks, pod: PodView) -> str | None:
-        """Return the group of resctrl that the container is to start in; it has to exist."""
+        """Return the existing resctrl group that the container starts in; None for the root."""
         if published.caches is None:
             return None
         own = pod_group(published.hooks.view, pod)
@@ -380,31 +381,31 @@ class RuntimeHooks:
         *,
         default: ResultT,
     ) -> ResultT:
-        """Return what a hook says; what it breaks with is told, and raised by policy Fail."""
+        """Return the result of ``work``, or report its failure, which policy Fail raises."""
         began_s = self._clock.now_s()
         try:
             result = work()
-        except Exception as error:  # noqa: BLE001 -- told
+        except Exception as error:  # noqa: BLE001 -- reported
             self._observe(hook, stage, "failed", began_s)
             meta = pod.pod.metadata
             text = str(error) or type(error).__name__
-            self._note(
+            self._record(
                 HookFailure(hook, stage, meta.namespace, meta.name, meta.uid, container, text)
             )
             return default
         self._observe(hook, stage, "success", began_s)
         return result
 
-    def _tell(
+    def _report(
         self, hook: str, stage: str, starting: StartingPod | None, container: str, error: str
     ) -> None:
         if starting is None:
             names = ("", "", "")
         else:
             names = (starting.namespace, starting.name, starting.uid)
-        self._note(HookFailure(hook, stage, *names, container, error))
+        self._record(HookFailure(hook, stage, *names, container, error))
 
-    def _note(self, failure: HookFailure) -> None:
+    def _record(self, failure: HookFailure) -> None:
         is_fatal = self._policy is FailurePolicy.FAIL
         self.outcomes.put(replace(failure, is_fatal=is_fatal))
         if is_fatal:
@@ -412,9 +413,9 @@ class RuntimeHooks:
 
     def _observe(self, hook: str, stage: HookStage, status: str, began_s: float) -> None:
         if self._observer is not None:
-            self._observer.hook_ran(hook, stage, status, self._clock.now_s() - began_s)
+            self._observer.observe_hook(hook, stage, status, self._clock.now_s() - began_s)
 
 
 def _has(env: Mapping[str, str], name: str, value: str) -> bool:
-    """Return whether a variable has a value, or has it in a list such as LD_PRELOAD."""
+    """Return whether a variable has a value, or contains it as in LD_PRELOAD."""
     return value == env.get(name) or value in env.get(name, "").split(":")

@@ -1,8 +1,8 @@
-"""Pods and containers as the runtime tells of them, made into what hooks look at.
+"""Pods and containers that the runtime is about to start, converted to the hooks' input.
 
-The runtime asks within milliseconds of the kubelet's decision, often before the agent's watch has
-the pod.  Then labels, annotations and amounts are those that the kubelet gave to the runtime, which
-the scheduler and the webhooks wrote before the pod was bound.
+The runtime calls within milliseconds of the kubelet's decision, often before the agent's watch has
+delivered the pod.  In that case labels, annotations and resources are those that the kubelet passed
+to the runtime; the scheduler and the webhooks wrote them before the pod was bound.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ _SHARES_OF_A_CPU: Final = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartingPod:
-    """A pod as the runtime knows it; ``cgroup_parent`` is a path or the name of a slice."""
+    """Pod from the runtime; ``cgroup_parent`` is a path or the name of a slice."""
 
     namespace: str
     name: str
@@ -40,7 +40,7 @@ class StartingPod:
 
     @property
     def kube_qos(self) -> KubeQos:
-        """The class by the place of its cgroup."""
+        """QoS class, derived from the place of the cgroup."""
         if "besteffort" in self.cgroup_parent:
             return KubeQos.BEST_EFFORT
         return KubeQos.BURSTABLE if "burstable" in self.cgroup_parent else KubeQos.GUARANTEED
@@ -48,7 +48,7 @@ class StartingPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartingContainer:
-    """A container as the runtime knows it; ``limits`` are those that the kubelet asks for."""
+    """Container from the runtime; ``limits`` are those that the kubelet requested."""
 
     name: str
     id: str
@@ -57,14 +57,14 @@ class StartingContainer:
 
 
 def pod_of(starting: StartingPod, known: Mapping[str, PodView], layout: CgroupLayout) -> PodView:
-    """Return the pod as the API server told of it, else as the runtime does; no containers yet.
+    """Return the pod without containers: from ``known`` if published, otherwise from the runtime.
 
-    ``known`` are pods by folder.  Raises InputError for a UID that can't be the name of a folder.
+    ``known`` is by cgroup folder.  Raises InputError for a UID that is no valid folder name.
     """
     folder = layout.pod(starting.kube_qos, path_component(starting.uid, path="uid"))
-    found = known.get(folder)
-    if found is not None:
-        return replace(found, containers=())
+    published = known.get(folder)
+    if published is not None:
+        return replace(published, containers=())
     pod = Pod(
         metadata=ObjectMeta(
             namespace=starting.namespace,
@@ -82,10 +82,10 @@ def pod_of(starting: StartingPod, known: Mapping[str, PodView], layout: CgroupLa
 def creation_of(
     pod: PodView, starting: StartingContainer, layout: CgroupLayout
 ) -> ContainerCreation:
-    """Return a container of the pod as hooks look at it.
+    """Return a container of the pod as the input of hooks.
 
-    A CPU limit is that of the kubelet's request, which knows of a resize first.
-    Raises InputError for an id that can't be the name of a folder.
+    The CPU limit is that of the kubelet's request, which has a resize first.
+    Raises InputError for an id that is no valid folder name.
     """
     spec = pod.pod.spec
     stated = [each for each in (*spec.containers, *spec.init_containers)
@@ -93,20 +93,17 @@ def creation_of(
     container = stated[0] if stated else Container(name=starting.name)
     container = replace_struct(container, resources=_resources(container, starting.limits))
     identity = f"{_ANY_RUNTIME}://{starting.id}"
-    place = layout.container(pod.folder, identity)
-    view = ContainerView(starting.name, identity, place, container)
+    folder = layout.container(pod.folder, identity)
+    view = ContainerView(starting.name, identity, folder, container)
     return ContainerCreation(replace(pod, containers=(view,)), view, starting.env)
 
 
 def _resources(container: Container, limits: LinuxResources) -> ResourceRequirements:
     stated = container.resources
-    requests, most = dict(stated.requests), dict(stated.limits)
+    requests, upper = dict(stated.requests), dict(stated.limits)
     if limits.cpu_quota_us is not None and limits.cpu_quota_us > 0:
-        most["cpu"] = _milli(limits.cpu_quota_us * 1000 // CFS_PERIOD_US)
+        milli = limits.cpu_quota_us * 1000 // CFS_PERIOD_US
+        upper["cpu"] = Quantity.from_milli(milli)
     if limits.cpu_shares is not None and "cpu" not in requests:
-        requests["cpu"] = _milli(limits.cpu_shares * 1000 // _SHARES_OF_A_CPU)
-    return ResourceRequirements(requests=requests, limits=most, claims=stated.claims)
-
-
-def _milli(amount: int) -> Quantity:
-    return Quantity.from_milli(amount)
+        requests["cpu"] = Quantity.from_milli(limits.cpu_shares * 1000 // _SHARES_OF_A_CPU)
+    return ResourceRequirements(requests=requests, limits=upper, claims=stated.claims)

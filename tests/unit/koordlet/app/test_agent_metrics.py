@@ -101,7 +101,7 @@ class Scraped:
         self.world.seconds(1)
         self.world.memory(30)
         self.world.seconds(2)
-        self.gauges.predicted(
+        self.gauges.set_prediction(
             Prediction(
                 Amounts(1500, 1 << 30),
                 Amounts(2500, 2 << 30),
@@ -192,7 +192,7 @@ def test_predictions_are_shown_by_predictor(scraped: Scraped) -> None:
     status = "node_resource_priority_reclaimable_status"
     assert [each.value for each in samples(scraped.external, status)] == [0]
 
-    scraped.gauges.predicted(None)
+    scraped.gauges.set_prediction(None)
 
     assert [each.value for each in samples(scraped.external, status)] == [1]
     given = samples(scraped.external, "node_priority_resource_reclaimable")

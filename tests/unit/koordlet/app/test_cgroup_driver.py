@@ -208,7 +208,7 @@ def test_pods_without_any_cgroup_are_reported() -> None:
     world.seconds(150)
 
     (note,) = warnings(world)
-    assert note.startswith("found no cgroup of any of 1 pods, such as kubepods/")
+    assert note.startswith("none of 1 pods has a cgroup, for example kubepods/")
 
 
 @given(

@@ -103,7 +103,7 @@ def test_an_unforeseen_mistake_of_a_runtime_is_a_problem_of_that_pod() -> None:
     with pytest.raises(RuntimeError):
         started.run()
 
-    assert [done.problems for done in stops.finished()] == [["the runtime was not asked"]]
+    assert [done.problems for done in stops.finished()] == [["the runtime was not called"]]
 
 
 def hog(world: World, name: str, pid: int) -> str:
@@ -147,7 +147,7 @@ def test_the_runtime_ends_a_victim_and_nobody_is_killed() -> None:
     assert [(uid, grace_s) for uid, _, grace_s in runtime.asked] == [(goes, 7)]
     assert world.tree.host.killed == []
     done = [event.after for event in world.agent.audit.events if event.type == "eviction"]
-    assert done == ["containers are given 7 s to end", "containers have ended"]
+    assert done == ["containers are stopped with a grace period of 7 s", "containers have ended"]
 
 
 @pytest.mark.parametrize(

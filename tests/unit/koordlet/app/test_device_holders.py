@@ -83,7 +83,7 @@ def test_who_is_refused_is_told_whose_device_it_is() -> None:
     node = Node()
     node.start(node.hear("owner", VF))
     thief = node.hear("thief", VF)
-    with pytest.raises(InputError, match=r"rdma.*0000:1f:00.2.*pod default/owner has"):
+    with pytest.raises(InputError, match=r"rdma.*0000:1f:00.2.*allocated to pod default/owner"):
         node.holders.check(thief)
 
 

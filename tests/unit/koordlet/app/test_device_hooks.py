@@ -89,7 +89,7 @@ def test_without_a_place_for_regions_the_limits_stay(tmp_path: Path) -> None:
 def test_a_library_that_is_not_there_is_told(tmp_path: Path) -> None:
     """The runtime would not start a container that it is to be mounted into."""
     settings = HamiCoreSettings(f"{tmp_path}/libvgpu.so")
-    with pytest.raises(HostError, match="of HAMi-core is not on this node"):
+    with pytest.raises(HostError, match="of HAMi-core does not exist on this node"):
         hook_of(tmp_path, settings)(creation(gpus(1)))
     whole = hook_of(tmp_path, settings)(creation(gpus(1), labels={}))
     assert whole.env == {"NVIDIA_VISIBLE_DEVICES": "1"}

@@ -54,7 +54,7 @@ def test_feature_gates_are_those_of_the_original() -> None:
     assert "BECPUSuppress" in gates_of({})
     assert "BECPUSuppress" not in gates_of({"BECPUSuppress": False})
     assert gates_of({"Libpfm4": True}) == gates_of({})
-    with pytest.raises(InputError, match="found 'Typo'; accepted are"):
+    with pytest.raises(InputError, match="unknown feature gate 'Typo'; known gates:"):
         gates_of({"Typo": True})
 
 

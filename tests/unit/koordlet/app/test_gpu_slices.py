@@ -239,8 +239,9 @@ def test_claims_that_are_not_what_was_asked_for_are_refused() -> None:
     world, driver = offering()
     claims, claim = claims_of(world, driver), allocated(world)
 
-    assert prepared(claims, claim).error == "claim default/c has no devices"
-    assert prepared(claims, claim, "other").error == "claim default/c is another one by now"
+    assert prepared(claims, claim).error == "claim default/c has no allocation"
+    replaced = prepared(claims, claim, "other")
+    assert replaced.error == "claim default/c was replaced by another one of the same name"
     world.cluster.delete(ResourceClaim, "c", "default")
     assert "not found" in prepared(claims, claim).error
 

@@ -129,7 +129,7 @@ def test_a_container_that_lacks_its_variables_is_reported(
     notes = site.connect(env)
     assert site.connect(env) == notes
 
-    why = "it was created while the node agent could not be asked"
+    why = "it was created while the node agent was unavailable"
     assert notes == ([f"container c0 runs without {missing}: {why}"] if missing else [])
     assert site.runtime.stopped == []
 
@@ -153,7 +153,7 @@ def test_by_policy_restart_the_kubelet_creates_it_again(
 
     (note,) = site.connect({})
 
-    assert note.endswith("and is restarted") is is_ended
+    assert note.endswith("it is restarted") is is_ended
     (container,) = site.view.containers
     wanted = [(str(site.view.uid), container.id, 30)] if is_ended else []
     assert site.runtime.stopped == wanted

@@ -37,7 +37,7 @@ def test_a_group_has_one_cookie_and_no_other_group_has_it() -> None:
     one, two = kernel.cookies[1], kernel.cookies[4]
     assert kernel.cookies == {1: one, 2: one, 3: one, 4: two, 5: 0}
     assert 0 != one != two != 0
-    assert writer.held == {"a": ("x", one), "b": ("x", one), "c": ("", two)}
+    assert writer.assigned == {"a": ("x", one), "b": ("x", one), "c": ("", two)}
     assert sum(change.moved for change in changes) == 4
 
 
@@ -92,7 +92,7 @@ def test_cookies_are_taken_away_when_core_scheduling_ends() -> None:
 
     assert (change.cookie, change.moved) == (0, 2)
     assert kernel.cookies == {1: 0, 2: 0}
-    assert writer.held == {}
+    assert writer.assigned == {}
     assert writer.apply(wanted(a=None)) == []
 
 

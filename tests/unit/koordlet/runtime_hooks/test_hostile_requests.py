@@ -113,21 +113,21 @@ def test_an_honest_container_has_its_share() -> None:
 
 
 @pytest.mark.parametrize(
-    ("request_", "told"),
+    ("request_", "problem"),
     [
         ({"annotations": {ALLOCATED: GPU}, "name": "../../etc"}, "containers[].name"),
         ({"annotations": {ALLOCATED: GPU}, "name": "a/b"}, "containers[].name"),
         ({"annotations": {ALLOCATED: GPU}, "name": "x" * 300}, "containers[].name"),
         ({"annotations": {ALLOCATED: GPU}, "uid": "../../besteffort"}, "besteffort"),
-        ({"annotations": {ALLOCATED: GPU}, "uid": "a_b"}, "found 'a_b'"),
+        ({"annotations": {ALLOCATED: GPU}, "uid": "a_b"}, "got 'a_b'"),
         # Ten MiB of environment do not fit into a message of the runtime; what does fit is here.
         (
             {"annotations": {ALLOCATED: GPU}, "env": ("LD_PRELOAD=" + "/x" * MIB,)},
-            "LD_PRELOAD makes it",
+            "bytes per variable",
         ),
         (
             {"annotations": {ALLOCATED: GPU}, "env": (f"LD_PRELOAD={'/x' * (64 << 10)}",)},
-            "LD_PRELOAD makes it",
+            "bytes per variable",
         ),
         ({"annotations": {ALLOCATED: "[" * (3 * MIB)}}, "device-allocated"),
         ({"annotations": {ALLOCATED: '{"gpu": [' + '{"minor": 0},' * 200_000 + "{}]}"}}, "device"),
@@ -135,20 +135,20 @@ def test_an_honest_container_has_its_share() -> None:
             {"annotations": {ALLOCATED: '{"gpu": [{"minor": ' + "9" * 5000 + "}]}"}},
             "device-allocated",
         ),
-        ({"annotations": {ALLOCATED: '{"gpu": [{"minor": -1}]}'}}, "found -1"),
+        ({"annotations": {ALLOCATED: '{"gpu": [{"minor": -1}]}'}}, "got -1"),
         (
             {"annotations": {ALLOCATED: '{"gpu": [{"minor": 0, "resources": {"koordinator.sh/'
                                         'gpu-memory-ratio": "0"}}]}'}},
-            "accepted of a GPU that is shared",
+            "for a shared GPU",
         ),
     ],
 )  # fmt: skip
-def test_a_container_that_asks_for_more_starts_without(request_: Any, told: str) -> None:
+def test_a_container_that_asks_for_more_starts_without(request_: Any, problem: str) -> None:
     """Without a variable or a mount of ours, and the agent hears why."""
     adjust, failures = Node().create(**request_)
     assert adjust.mounts == ()
     assert adjust.env == ()
-    assert any(told in failure.error for failure in failures), failures
+    assert any(problem in failure.error for failure in failures), failures
 
 
 @pytest.mark.parametrize(

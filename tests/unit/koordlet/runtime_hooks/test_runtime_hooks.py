@@ -220,8 +220,8 @@ def test_cpus_that_the_kernel_would_refuse_are_left_out(cpus: str) -> None:
     assert found.resources == LinuxResources(cpu_quota_us=-1)
     (failure,) = runtime.failures()
     assert failure.note == (
-        f"CPUSetAllocator at PreCreateContainer: CPUs {cpus} are not all among those of the "
-        "machine and the pod; the container c0 started without it, and is set right later"
+        f"CPUSetAllocator at PreCreateContainer: CPUs {cpus} are not a subset of the "
+        "machine's and the pod's CPUs; the container c0 started without it; it is reconciled later"
     )
 
 
