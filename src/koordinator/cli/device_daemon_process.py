@@ -46,7 +46,7 @@ def run_device_daemon(flags: DeviceDaemonFlags) -> None:
     while not stopping.is_set():
         if hangups:
             hangups.clear()
-            daemon.look_again()
+            daemon.request_inventory()
         daemon.step()
         stopping.wait(min(max(daemon.next_s() - clock.now_s(), 0.0), _LONGEST_WAIT_S))
     host.close()

@@ -1,6 +1,6 @@
-"""Describes the accelerators of a node that are not NVIDIA's, for the node agent to report.
+"""Device daemon: describe the accelerators of a node, except NVIDIA's, for the node agent.
 
-Each vendor has a module that turns what its tool prints into descriptions; ``daemon`` asks them and
-leaves a file.  The daemon knows no cluster.
+Each vendor has a module that parses its tool's output into descriptions; ``daemon`` runs them and
+writes a file.  The daemon does not access the cluster.
 Source: koordinator cmd/koord-device-daemon, pkg/device-daemon.
 """

@@ -1,4 +1,4 @@
-"""MLUs, by ``cnmon``.
+"""Cambricon MLUs, described with ``cnmon``.
 
 Source: koordinator pkg/device-daemon/resource/mlu.go, utils.go.
 """
@@ -29,20 +29,20 @@ _MEMORY: Final = "Physical Memory Usage"
 
 
 def mlu_cards(machine: CardMachine) -> list[DescribedCard]:
-    """Return the MLUs; those of a node may be of several models."""
+    """Return the MLUs; a node may have several models."""
     listed = machine.ask(_TOOL, "-l")
     first = re.search(r"\S*MLU\S*", listed)
     lines = [line for line in listed.splitlines() if "UUID" in line]
     if lines and first is None:
-        raise InputError("found no name with 'MLU' in it", source=f"{_TOOL} -l")
+        raise InputError("the output has no model name with 'MLU'", source=f"{_TOOL} -l")
     models = (re.search(r"\S*MLU\S*", line.partition("UUID")[0]) or first for line in lines)
     return [_card(machine, at, model[0]) for at, model in enumerate(models) if model]
 
 
 def mlu_status(machine: CardMachine, card: DescribedCard) -> XpuStatus:
-    """Return what the tool says of a card; one of which it says nothing is not broken."""
-    found = values_of(_info(machine, card.key), "Device")
-    words = [value for value in found if value and not _NUMBER.fullmatch(value)]
+    """Return the state that the tool reports; a card without a reported state is healthy."""
+    values = values_of(_info(machine, card.key), "Device")
+    words = [value for value in values if value and not _NUMBER.fullmatch(value)]
     if not words or words[-1] == _GOOD:
         return HEALTHY
     return XpuStatus(False, "DeviceError", f"MLU {card.key} is {words[-1]}")
@@ -75,7 +75,7 @@ def _info(machine: CardMachine, key: str) -> str:
 
 
 def _memory(text: str, tool: str) -> int:
-    """Return MiB of the line ``Total`` after the heading."""
+    """Return the MiB of the line ``Total`` below the heading."""
     _, _, after = text.partition(_MEMORY)
     total = value_of(after, "Total", tool)
     return number_of(total.split()[0], "Total", tool)

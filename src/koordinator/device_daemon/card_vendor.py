@@ -1,4 +1,4 @@
-"""What the daemon has to know about a vendor, and what vendors' modules may ask of the machine."""
+"""Description of a vendor, and the machine's interface for the vendors' modules."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,36 +13,37 @@ HEALTHY: Final = XpuStatus(healthy=True)
 
 
 class CardMachine(Protocol):
-    """The machine, as the modules of vendors see it."""
+    """Machine of the accelerators."""
 
     def ask(self, *words: str) -> str:
-        """Run a tool; return what it prints.  Raises ToolError."""
+        """Run a tool; return its output.  Raises ToolError."""
 
     def device_numbers(self, name: str) -> Sequence[int]:
-        """Return the numbers of ``/dev/<name><number>``, ascending."""
+        """Return the numbers of the nodes ``/dev/<name><number>``, ascending."""
 
     def topology(self, bus_id: str) -> XpuTopology:
-        """Return where a PCI device is; the address alone where sysfs does not know it."""
+        """Return the place of a PCI device; only its address if sysfs does not list it."""
 
 
 @dataclass(frozen=True, slots=True)
 class DescribedCard:
-    """``key`` is what the vendor's tool calls it."""
+    """Card with its description; ``key`` is its id in the vendor's tool."""
 
     key: str
     xpu: Xpu
 
     def with_status(self, status: XpuStatus) -> "DescribedCard":
-        """Return the same card in another state."""
+        """Return the card with another status."""
         return DescribedCard(self.key, replace(self.xpu, status=status))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardVendor:
-    """``pci_vendor`` is its id on the bus, without the products that are no accelerators.
+    """Vendor of accelerators.
 
-    ``cards`` takes the inventory, ``status`` asks for one card.  Both raise ToolError, and
-    InputError for an answer that is not understood.
+    ``pci_vendor`` is its PCI id; ``other_products`` are its products that are no accelerators.
+    ``cards`` returns the inventory, ``status`` the status of one card.  Both raise ToolError, and
+    InputError for unexpected output.
     """
 
     name: str
@@ -53,7 +54,7 @@ class CardVendor:
 
 
 def values_of(text: str, name: str) -> list[str]:
-    """Return what stands behind ``name … :`` in every line that has it; trimmed."""
+    """Return the trimmed values of all lines ``name … : value``."""
     return [
         value.strip()
         for line in text.splitlines()
@@ -63,15 +64,15 @@ def values_of(text: str, name: str) -> list[str]:
 
 
 def value_of(text: str, name: str, tool: str) -> str:
-    """Return the first of ``values_of``.  Raises InputError if there is none."""
-    found = values_of(text, name)
-    if not found or not found[0]:
-        raise InputError(f"found no {name!r}; accepted is a line with it", source=tool)
-    return found[0]
+    """Return the first value of ``values_of``.  Raises InputError if there is none."""
+    values = values_of(text, name)
+    if not values or not values[0]:
+        raise InputError(f"the output has no line with {name!r}", source=tool)
+    return values[0]
 
 
 def number_of(text: str, what: str, tool: str) -> int:
-    """Return a whole number.  Raises InputError for anything else, and for one below 0."""
+    """Return a non-negative integer.  Raises InputError for any other text."""
     if not text.isascii() or not text.isdigit():
-        raise InputError(f"found {text[:80]!r}; accepted is a number", source=tool, path=what)
+        raise InputError(f"must be a number, got {text[:80]!r}", source=tool, path=what)
     return int(text)

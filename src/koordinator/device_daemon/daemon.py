@@ -1,7 +1,7 @@
-"""The loop of the daemon: inventory now and then, health often, a file when something is new.
+"""Loop of the device daemon: take inventory, check health, and write a file on changes.
 
-A tool that fails costs nothing that is known: the cards stay as they were described last.  A card
-that does not answer while others of its vendor do is broken.
+If a tool fails, the last descriptions are kept.  A card that does not respond while others of its
+vendor do is unhealthy.
 """
 
 import logging
@@ -32,14 +32,14 @@ _INDENT: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonIntervals:
-    """Seconds between two inventories, and between two questions after health."""
+    """Intervals between inventories and between health checks, in seconds."""
 
     inventory_s: float = 900.0
     health_s: float = 10.0
 
 
 class LinuxCardMachine:
-    """Implements ``card_vendor.CardMachine`` over the ports of the machine."""
+    """Implementation of ``card_vendor.CardMachine`` over the ports of the machine."""
 
     def __init__(self, tools: VendorTools, files: Files, sys_root: str) -> None:
         self._tools, self._files, self._sys = tools, files, sys_root
@@ -66,22 +66,22 @@ class LinuxCardMachine:
         )
 
     def vendors(self) -> list[CardVendor]:
-        """Return the vendors of which the bus has a card.  Raises HostError if there is no bus."""
-        found = list(pci_functions(self._files, self._sys))
-        if not found:
+        """Return the vendors with a card on the bus.  Raises HostError without a bus."""
+        functions = list(pci_functions(self._files, self._sys))
+        if not functions:
             raise HostError(f"no PCI devices below {self._sys}")
         return [
             vendor
             for vendor in CARD_VENDORS
             if any(
                 each.vendor == vendor.pci_vendor and each.device not in vendor.other_products
-                for each in found
+                for each in functions
             )
         ]
 
 
 class DeviceDaemon:
-    """``step`` does what is due; ``output`` is the file, ``files`` writes it."""
+    """Device daemon; ``output`` is the path of its file, which ``files`` writes."""
 
     def __init__(
         self,
@@ -100,23 +100,23 @@ class DeviceDaemon:
         self._cards: dict[str, tuple[CardVendor, list[DescribedCard]]] = {}
         self._written: str | None = None
         self._inventory_s = self._health_s = clock.now_s()
-        self.has_failed = False  # some tool, the last time that it was asked
+        self.has_failed = False  # whether a tool failed in the last inventory
 
     @property
     def described(self) -> tuple[Xpu, ...]:
-        """The cards as they are known."""
+        """Descriptions of the known cards."""
         return tuple(card.xpu for _, cards in self._cards.values() for card in cards)
 
-    def look_again(self) -> None:
-        """Take the inventory with the next step."""
+    def request_inventory(self) -> None:
+        """Take inventory in the next step."""
         self._inventory_s = self._clock.now_s()
 
     def next_s(self) -> float:
-        """Return when something is due."""
+        """Return the time of the next inventory or health check."""
         return min(self._inventory_s, self._health_s)
 
     def step(self) -> None:
-        """Do what is due, and write what is new.  Raises nothing of tools and files."""
+        """Run what is due, and write changes.  Errors of tools and files are logged."""
         now_s = self._clock.now_s()
         if now_s < self.next_s():
             return
@@ -136,17 +136,17 @@ class DeviceDaemon:
             vendors = self._machine.vendors()
         except HostError as error:
             self.has_failed = True
-            log.warning("bus not looked at, cards known stay", extra={"error": str(error)})
+            log.warning("PCI bus not readable; known cards are kept", extra={"error": str(error)})
             return
         names = {vendor.name for vendor in vendors}
-        self._cards = {name: found for name, found in self._cards.items() if name in names}
+        self._cards = {name: entry for name, entry in self._cards.items() if name in names}
         for vendor in vendors:
             try:
                 cards = vendor.cards(self._machine)
             except (HostError, InputError) as error:
                 self.has_failed = True
                 log.warning(
-                    "cards not described, those known stay",
+                    "cards not described; known cards are kept",
                     extra={"vendor": vendor.name, "error": str(error)},
                 )
                 continue
@@ -155,14 +155,14 @@ class DeviceDaemon:
     def _with_status(
         self, vendor: CardVendor, cards: Iterable[DescribedCard]
     ) -> list[DescribedCard]:
-        found: list[tuple[DescribedCard, XpuStatus | str]] = []
+        results: list[tuple[DescribedCard, XpuStatus | str]] = []
         for card in cards:
             try:
-                found.append((card, vendor.status(self._machine, card)))
+                results.append((card, vendor.status(self._machine, card)))
             except (HostError, InputError) as error:
-                found.append((card, str(error)))
-        answers = any(isinstance(answer, XpuStatus) for _, answer in found)
-        return [_judged(card, answer, others_answer=answers) for card, answer in found]
+                results.append((card, str(error)))
+        others_respond = any(isinstance(result, XpuStatus) for _, result in results)
+        return [_updated(card, result, others_respond=others_respond) for card, result in results]
 
     def _write(self) -> None:
         text = format_xpus(self.described)
@@ -179,16 +179,19 @@ class DeviceDaemon:
 
 
 def format_xpus(xpus: Sequence[Xpu]) -> str:
-    """Return the content of the file: a list, indented by two."""
+    """Return the content of the file: a JSON list, indented by two spaces."""
     return msgspec.json.format(msgspec.json.encode(xpus), indent=_INDENT).decode() + "\n"
 
 
-def _judged(card: DescribedCard, answer: XpuStatus | str, *, others_answer: bool) -> DescribedCard:
-    if isinstance(answer, XpuStatus):
-        return card.with_status(answer)
-    if others_answer:
-        return card.with_status(XpuStatus(False, SILENT, answer))
+def _updated(
+    card: DescribedCard, result: XpuStatus | str, *, others_respond: bool
+) -> DescribedCard:
+    """Return the card with its status, or with the error of a failed status query."""
+    if isinstance(result, XpuStatus):
+        return card.with_status(result)
+    if others_respond:
+        return card.with_status(XpuStatus(False, SILENT, result))
     before = card.xpu.status or XpuStatus()
     return card.with_status(
-        XpuStatus(before.healthy, before.err_code, f"as known before: {answer}")
+        XpuStatus(before.healthy, before.err_code, f"last known status: {result}")
     )

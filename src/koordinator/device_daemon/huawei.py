@@ -1,4 +1,4 @@
-"""Ascend NPUs, by ``npu-smi``.
+"""Huawei Ascend NPUs, described with ``npu-smi``.
 
 Source: koordinator pkg/device-daemon/resource/npu.go, utils.go; Huawei "npu-smi Command
 Reference".
@@ -25,24 +25,24 @@ from koordinator.host.vendor_tools import ToolError
 
 _TOOL: Final = "npu-smi"
 _NODES: Final = "davinci"
-_CONTROLLER: Final = "Mcu"  # a row of the table of chips that is no NPU
+_CONTROLLER: Final = "Mcu"  # row of the chip table that is no NPU
 _SINGLE_CHIP_WORDS: Final = 4  # card, chip, logical id, and a name of at least one word
-#: Amounts that the tool doesn't tell of these models.
+#: Amounts of models for which the tool does not report them.
 _CORES: Final[Mapping[str, int]] = MappingProxyType({"Ascend-310P3": 8})
 _CPUS: Final[Mapping[str, int]] = MappingProxyType(
     {"Ascend-910B": 0, "Ascend-910B2": 6, "Ascend-910B3": 7, "Ascend-910B4": 7}
 )
-_UNTOLD_MEMORY: Final = 21527  # MiB, of a 310P3
+_UNREPORTED_MEMORY: Final = 21527  # MiB, of a 310P3
 _NO_SUCH_OPTION: Final = "Command or option is not found"
 
 
 def npu_cards(machine: CardMachine) -> list[DescribedCard]:
-    """Return the NPUs; the n-th card has the n-th device node, counted by number."""
+    """Return the NPUs; the n-th card has the n-th device node in order of number."""
     keys = values_of(machine.ask(_TOOL, "info", "-l"), "NPU ID")
     minors = machine.device_numbers(_NODES)
     if len(minors) < len(keys):
         raise InputError(
-            f"found {len(minors)} device nodes for {len(keys)} NPUs; accepted is one for each",
+            f"must have a device node per NPU, got {len(minors)} for {len(keys)} NPUs",
             source=f"/dev/{_NODES}*",
         )
     models = _models(machine.ask(_TOOL, "info", "-m"))
@@ -50,7 +50,7 @@ def npu_cards(machine: CardMachine) -> list[DescribedCard]:
 
 
 def npu_status(machine: CardMachine, card: DescribedCard) -> XpuStatus:
-    """Return whether any chip of a card has faults."""
+    """Return an unhealthy status if a chip of the card has faults."""
     text = machine.ask(_TOOL, "info", "-t", "board", "-i", card.key)
     faults = sum(
         number_of(value, "Chip Fault", f"{_TOOL} info -t board -i {card.key}")
@@ -64,7 +64,7 @@ def npu_status(machine: CardMachine, card: DescribedCard) -> XpuStatus:
 def _card(machine: CardMachine, key: str, minor: int, models: Mapping[str, str]) -> DescribedCard:
     model = models.get(key)
     if model is None:
-        raise InputError(f"found no chip of NPU {key}", source=f"{_TOOL} info -m")
+        raise InputError(f"the output has no chip of NPU {key}", source=f"{_TOOL} info -m")
     board = machine.ask(_TOOL, "info", "-t", "board", "-i", key)
     bus_id = value_of(board, "PCIe Bus Info", f"{_TOOL} info -t board -i {key}")
     xpu = Xpu(
@@ -84,7 +84,7 @@ def _card(machine: CardMachine, key: str, minor: int, models: Mapping[str, str])
 
 
 def _models(text: str) -> dict[str, str]:
-    """Return the name of the first chip of every card: its last two words, joined."""
+    """Return the name of each card's first chip: its last two words, joined."""
     models: dict[str, str] = {}
     for line in text.splitlines()[1:]:
         words = line.split()
@@ -99,12 +99,12 @@ def _memory(machine: CardMachine, key: str) -> int:
         text = machine.ask(*words)
     except ToolError as error:
         if _NO_SUCH_OPTION in error.output:
-            return _UNTOLD_MEMORY
+            return _UNREPORTED_MEMORY
         raise
-    found = [*values_of(text, "DDR Capacity"), *values_of(text, "HBM Capacity")]
-    mebi = sum(number_of(value, "Capacity", " ".join(words)) for value in found)
+    capacities = [*values_of(text, "DDR Capacity"), *values_of(text, "HBM Capacity")]
+    mebi = sum(number_of(value, "Capacity", " ".join(words)) for value in capacities)
     if not mebi:
-        raise InputError("found no memory; accepted are DDR and HBM", source=" ".join(words))
+        raise InputError("the output has neither DDR nor HBM capacity", source=" ".join(words))
     return mebi
 
 
@@ -116,8 +116,8 @@ def _cores(machine: CardMachine, key: str) -> int:
 
 def _cpus(machine: CardMachine, key: str) -> int:
     words = (_TOOL, "info", "-t", "cpu-num-cfg", "-i", key)
-    found = values_of(machine.ask(*words), "AI")
-    return sum(number_of(value, "AI CPU", " ".join(words)) for value in found)
+    counts = values_of(machine.ask(*words), "AI")
+    return sum(number_of(value, "AI CPU", " ".join(words)) for value in counts)
 
 
 HUAWEI_CARDS: Final = CardVendor(

@@ -1,4 +1,4 @@
-"""Kunlun XPUs of Baidu, by ``xpu_smi``: one line of words per card.
+"""Kunlun XPUs of Baidu, described with ``xpu_smi``, which prints one line per card.
 
 Source: koordinator pkg/device-daemon/resource/xpu.go, utils.go.
 """
@@ -18,19 +18,19 @@ from koordinator.domain.devices.xpu import Xpu, XpuStatus
 from koordinator.foundation.errors import InputError
 
 _TOOL: Final = "xpu_smi"
-_BUS_ID, _MEMORY, _MODEL = 0, 18, 21  # places of words in a line
+_BUS_ID, _MEMORY, _MODEL = 0, 18, 21  # indices of words in a line
 
 
 def xpu_cards(machine: CardMachine) -> list[DescribedCard]:
-    """Return the XPUs, each with the figures of its own line."""
+    """Return the XPUs, each with the values of its own line."""
     lines = [line for line in machine.ask(_TOOL, "-m").splitlines() if line.strip()]
     return [_card(machine, index, line.split()) for index, line in enumerate(lines)]
 
 
 def xpu_status(machine: CardMachine, card: DescribedCard) -> XpuStatus:
-    """Return that a card answers; the tool tells nothing else."""
+    """Return a healthy status if the card responds; the tool reports no other state."""
     if not machine.ask(_TOOL, "-m", "-d", f"/dev/xpu{card.key}").strip():
-        raise InputError("found nothing", source=f"{_TOOL} -m -d /dev/xpu{card.key}")
+        raise InputError("the output is empty", source=f"{_TOOL} -m -d /dev/xpu{card.key}")
     return HEALTHY
 
 
@@ -38,7 +38,7 @@ def _card(machine: CardMachine, index: int, words: list[str]) -> DescribedCard:
     tool = f"{_TOOL} -m"
     if len(words) <= _MODEL:
         raise InputError(
-            f"found {len(words)} words; accepted are {_MODEL + 1} and more",
+            f"must have at least {_MODEL + 1} words, got {len(words)}",
             source=tool,
             path=f"[{index}]",
         )

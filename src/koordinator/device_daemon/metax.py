@@ -1,4 +1,4 @@
-"""GPUs of MetaX, by ``mx-smi``.
+"""MetaX GPUs, described with ``mx-smi``.
 
 Source: koordinator pkg/device-daemon/resource/mx.go, utils.go.
 """
@@ -27,14 +27,14 @@ _CAPACITY = re.compile(r"(?P<number>[0-9]+)\s*(?P<unit>GB|GiB|MB|MiB)")
 
 
 def metax_cards(machine: CardMachine) -> list[DescribedCard]:
-    """Return the GPUs, without slices of them."""
+    """Return the GPUs, without their virtual GPUs."""
     models = values_of(machine.ask(_TOOL, "--show-hwinfo"), "Model Name")
     listed = machine.ask(_TOOL, "--list")
     return [_card(machine, index, model, listed) for index, model in enumerate(models)]
 
 
 def metax_status(machine: CardMachine, card: DescribedCard) -> XpuStatus:
-    """Return whether there are errors that could not be corrected, of any kind."""
+    """Return an unhealthy status if any kind of uncorrectable error occurred."""
     tool = f"{_TOOL} --count-ecc -i {card.key}"
     lines = machine.ask(_TOOL, "--count-ecc", "-i", card.key).splitlines()
     errors = sum(
@@ -45,7 +45,7 @@ def metax_status(machine: CardMachine, card: DescribedCard) -> XpuStatus:
     )
     if not errors:
         return HEALTHY
-    message = f"GPU {card.key} has {errors} errors of memory that could not be corrected"
+    message = f"GPU {card.key} has {errors} uncorrectable memory errors"
     return XpuStatus(False, "EccError", message)
 
 
@@ -64,21 +64,21 @@ def _card(machine: CardMachine, index: int, model: str, listed: str) -> Describe
 
 
 def _word(text: str, key: str, place: int, tool: str) -> str:
-    """Return a word of the line of a GPU; ``GPU#1`` is not ``GPU#10``."""
+    """Return a word from the line of a GPU; ``GPU#1`` does not match ``GPU#10``."""
     gpu = re.compile(rf"GPU#{key}(?![0-9])")
     for line in text.splitlines():
         words = line.split()
         if _SLICE not in line and gpu.search(line) and len(words) > place:
             return words[place]
-    raise InputError(f"found no line of GPU#{key} with {place + 1} words", source=tool)
+    raise InputError(f"the output has no line of GPU#{key} with {place + 1} words", source=tool)
 
 
 def _memory(text: str, tool: str) -> str:
     stated = value_of(text, "Memory Capacity", tool)
-    found = _CAPACITY.search(stated)
-    if found is None:
-        raise InputError(f"found {stated[:80]!r}; accepted is such as 64 GB", source=tool)
-    return found["number"] + ("Gi" if found["unit"].startswith("G") else "Mi")
+    capacity = _CAPACITY.search(stated)
+    if capacity is None:
+        raise InputError(f"must be a capacity such as 64 GB, got {stated[:80]!r}", source=tool)
+    return capacity["number"] + ("Gi" if capacity["unit"].startswith("G") else "Mi")
 
 
 METAX_CARDS: Final = CardVendor(

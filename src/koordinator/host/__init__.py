@@ -1,4 +1,4 @@
-"""The machine that a node agent runs on, behind a port: files, processes, accelerators.
+"""Ports to the machine of a node agent: files, processes, accelerators.
 
-``port`` says what can be asked; ``linux`` is this machine, ``memory`` one made up.
+``port`` declares the ports; ``linux`` implements them for this machine, ``memory`` for tests.
 """

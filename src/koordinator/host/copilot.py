@@ -1,6 +1,6 @@
-"""The port to the agent of another runtime on the node, whose containers are no pods.
+"""Port to the agent of another container runtime on the node.
 
-Only that runtime's own agent knows its containers, and which of them may end.
+Only that agent knows the runtime's containers, and which of them may be stopped.
 """
 
 from collections.abc import Mapping
@@ -10,13 +10,13 @@ Released = Mapping[str, float]  # batch-cpu in milli-CPU, batch-memory in bytes
 
 
 class Copilot(Protocol):
-    """An agent; may take seconds to answer, so that no loop waits for it."""
+    """Agent of another runtime; a call may take seconds, so no loop may wait for it."""
 
     def release(
         self, amounts: Mapping[str, float], *, node_cpu_ratio: float, node_memory_ratio: float
     ) -> Released:
-        """Have containers ended until so much is released; return how much was.
+        """Stop containers until the amounts are released; return the released amounts.
 
-        The ratios say how busy the node is, 0..1; -1 says nothing.
-        Raises HostError if nobody answers.
+        The ratios are the utilization of the node, 0..1; -1 if unknown.
+        Raises HostError if the agent does not respond.
         """

@@ -1,7 +1,7 @@
-"""Which processes may share a CPU core with which: the cookies of the kernel's core scheduling.
+"""Port to the kernel's core scheduling: cookies that determine which threads may share a core.
 
-Threads with different cookies never run on one core at the same time; 0 is the cookie of all that
-have none.  The kernel chooses the numbers.
+Threads with different cookies never run on one core at the same time; 0 is the cookie of threads
+without one.  The kernel chooses the numbers.
 Source: Linux Documentation/admin-guide/hw-vuln/core-scheduling.rst.
 """
 
@@ -12,30 +12,30 @@ from koordinator.foundation.errors import HostError
 
 
 class CoreScheduling(Protocol):
-    """Cookies of processes; every method but the first raises HostError where it is refused.
+    """Cookies of processes.  Methods except the first raise HostError for errors of the kernel.
 
-    MissingFileError stands for a process that has ended, and for the one that asks: who takes
-    cookies away must have none.
+    They raise MissingFileError for a process that has ended, and for the calling process, which
+    must have no cookie in order to remove cookies.
     """
 
     def is_available(self) -> bool:
-        """Whether the kernel schedules cores, and these have threads to be kept apart."""
+        """Whether the kernel supports core scheduling, and the cores have several threads."""
 
     def cookie(self, pid: int) -> int:
         """Return the cookie of the first thread of a process."""
 
     def create(self, pid: int) -> None:
-        """Give all threads of a process a cookie that nobody has."""
+        """Assign a new cookie to all threads of a process."""
 
     def share(self, source: int, pids: Sequence[int]) -> None:
-        """Give all threads of processes the cookie of another process."""
+        """Assign the cookie of ``source`` to all threads of processes."""
 
     def clear(self, pids: Sequence[int]) -> None:
-        """Take the cookie from all threads of processes."""
+        """Remove the cookie from all threads of processes."""
 
 
 class NoCoreScheduling:
-    """A kernel without it."""
+    """Kernel without core scheduling."""
 
     def is_available(self) -> bool:
         return False

@@ -1,4 +1,4 @@
-"""What a node agent asks about accelerators.
+"""Port to the accelerators of the machine.
 
 Source: NVML API reference; koordinator pkg/koordlet/metricsadvisor/devices/gpu.
 """
@@ -10,7 +10,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class GpuProblem:
-    """Why a GPU is not to be used: a word for programs, a sentence for people."""
+    """Error of a GPU: a code for programs and a message for people."""
 
     code: str
     message: str
@@ -18,7 +18,7 @@ class GpuProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """An accelerator.  ``memory_bytes`` is all of its memory; ids that are unknown are -1."""
+    """Accelerator; ``memory_bytes`` is its total memory, and unknown numbers are -1."""
 
     minor: int
     uuid: str
@@ -32,7 +32,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuUsage:
-    """What a process, or all of them (pid 0), use of a GPU: percent of its cores, and bytes."""
+    """GPU usage of a process, or of all processes (pid 0): percent of its cores, and bytes."""
 
     minor: int
     core_percent: int
@@ -42,24 +42,24 @@ class GpuUsage:
 
 
 class Gpus(Protocol):
-    """The accelerators of the machine.  Both methods return nothing where there are none."""
+    """Accelerators of the machine; both methods return an empty list if there are none."""
 
     @property
     def driver_version(self) -> str:
-        """Empty if there is no driver."""
+        """Version of the driver; empty without a driver."""
 
     def devices(self) -> Sequence[Gpu]:
         """Return the accelerators by minor.  Raises HostError if the driver fails."""
 
     def usage(self) -> Sequence[GpuUsage]:
-        """Return the use of every GPU (pid 0), and of every process on it.
+        """Return the usage of each GPU (pid 0), and of each process on it.
 
         Raises HostError if the driver fails.
         """
 
 
 class NoGpus:
-    """A machine without accelerators."""
+    """Machine without accelerators."""
 
     driver_version = ""
 

@@ -1,13 +1,13 @@
-"""The port to the programs that shape the network of this machine: ip, tc, ipset, iptables."""
+"""Port to the programs that configure the network: ip, tc, ipset, iptables."""
 
 from typing import Protocol
 
 
 class NetworkTools(Protocol):
-    """Run in the network of the machine; each takes some milliseconds, or waits for a lock."""
+    """Programs in the network namespace of the machine; each may take milliseconds or block."""
 
     def run(self, *words: str, text: str = "") -> str:
-        """Run a program with a text as its input; return what it printed.
+        """Run a program with ``text`` as its input; return its output.
 
-        Raises HostError with what it complained of, and if it is missing or hangs.
+        Raises HostError with the program's error output, and if it is missing or hangs.
         """

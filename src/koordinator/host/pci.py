@@ -15,7 +15,7 @@ BUS_ID = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 @dataclass(frozen=True, slots=True)
 class PciFunction:
-    """A function of a PCI device; ids are four hexadecimal digits."""
+    """Function of a PCI device; ids are four hexadecimal digits."""
 
     bus_id: str
     vendor: str
@@ -23,7 +23,7 @@ class PciFunction:
 
 
 def pci_functions(files: Files, sys_root: str) -> Iterator[PciFunction]:
-    """Yield what is on the bus, by address; what can't be read is left out."""
+    """Yield the functions on the bus by address; unreadable ones are skipped."""
     for bus_id in files.names(f"{sys_root}/bus/pci/devices"):
         folder = f"{sys_root}/bus/pci/devices/{bus_id}"
         try:
@@ -34,7 +34,7 @@ def pci_functions(files: Files, sys_root: str) -> Iterator[PciFunction]:
 
 
 def numa_node_of(files: Files, folder: str) -> int:
-    """Return the NUMA node of a PCI device; 0 where the machine has no NUMA, -1 if unknown."""
+    """Return the NUMA node of a PCI device; 0 on a machine without NUMA, -1 if unknown."""
     try:
         return max(int(files.read(f"{folder}/numa_node")), 0)
     except (HostError, ValueError):

@@ -1,4 +1,4 @@
-"""What a node agent asks of the performance counters of its CPUs.
+"""Port to the performance counters of the CPUs.
 
 Source: koordinator pkg/koordlet/util/perf; Linux man 2 perf_event_open.
 """
@@ -12,32 +12,32 @@ from koordinator.foundation.errors import HostError
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What the tasks of a cgroup took, all CPUs together, while they were counted."""
+    """Counters of a cgroup's tasks, summed over all CPUs, for the time of counting."""
 
     cycles: float
     instructions: float
 
 
 class Counting(Protocol):
-    """Goes on until ``stop``, which has to be called."""
+    """Counting in progress; ``stop`` must be called."""
 
     def stop(self) -> Counts:
-        """End it, and return what was counted.  Raises HostError."""
+        """Stop counting and return the counts.  Raises HostError."""
 
 
 class PerfEvents(Protocol):
-    """The counters of this machine."""
+    """Performance counters of this machine."""
 
     def start(self, folder: str, cpus: Sequence[int]) -> Counting:
-        """Count for a cgroup from now on; ``folder`` is its absolute path.
+        """Start counting for a cgroup; ``folder`` is its absolute path.
 
-        Raises MissingFileError for a cgroup that has vanished, and HostError where there are no
-        counters, or none for this process.
+        Raises MissingFileError for a vanished cgroup, and HostError if counters are missing or not
+        permitted.
         """
 
 
 class NoPerfEvents:
-    """A machine without counters."""
+    """Machine without performance counters."""
 
     def start(self, folder: str, cpus: Sequence[int]) -> Counting:
         raise HostError(f"can't count for {folder} on {len(cpus)} CPUs: no performance counters")

@@ -1,14 +1,14 @@
-"""The one port through which the node agent sees its machine.
+"""Port through which the node agent accesses its machine.
 
-Everything that Linux tells and takes is a small text file, so the port is about files: cgroups,
-/proc, /sys, resctrl.  Paths are absolute and as this process sees them; ``roots`` says where the
-trees of the machine are mounted.
+Linux exposes its state and its settings as small text files, so the port is about files: cgroups,
+/proc, /sys, resctrl.  Paths are absolute and as this process sees them; ``roots`` has the mount
+points of the machine's trees.
 
-Nothing outside of these trees is opened, whatever a path says: no ``..``, no link but the kernel's
-own, no FIFO or device.
+No file outside of these trees is opened: paths with ``..``, links other than the kernel's, FIFOs
+and devices are rejected.
 
-Failures are ``HostError``s: MissingFileError for what has vanished, or never was there, and the
-base class for what the kernel refused.  ``tests/contract/host`` is what every adapter must pass.
+Errors are ``HostError``s: MissingFileError for missing files, the base class for other errors of
+the kernel.  Each adapter must pass ``tests/contract/host``.
 """
 
 from collections.abc import Sequence
@@ -21,61 +21,64 @@ class Files(Protocol):
     def read(self, path: str) -> str:
         """Return the text of a file.
 
-        Raises MissingFileError, also for a file of a cgroup that was removed, and HostError.
+        Raises MissingFileError, including for a file of a removed cgroup, and HostError.
         """
 
     def write(self, path: str, text: str) -> None:
-        """Write an existing file in one piece, as the kernel's files want it.
+        """Write an existing file in one write, as files of the kernel require.
 
-        Raises MissingFileError, and HostError for what the kernel refuses.
+        Raises MissingFileError, and HostError for errors of the kernel.
         """
 
     def replace(self, path: str, text: str) -> None:
-        """Store a file of our own whole or not at all, making its folder if needed.
+        """Replace a file of the agent atomically, creating its folder if needed.
 
         Raises HostError.
         """
 
     def append(self, path: str, text: str) -> None:
-        """Add text to a file of our own, making it and its folder if needed.  Raises HostError."""
+        """Append to a file of the agent; create it and its folder if needed.
+
+        Raises HostError.
+        """
 
     def exists(self, path: str) -> bool:
-        """Return whether there is a file or folder."""
+        """Return whether a file or folder exists."""
 
     def folders(self, path: str) -> Sequence[str]:
-        """Return the names of the folders in a folder, sorted; none if it is missing."""
+        """Return the names of subfolders, sorted; empty if the folder is missing."""
 
     def names(self, path: str) -> Sequence[str]:
-        """Return the names of all that is in a folder, sorted; none if it is missing."""
+        """Return the names of all entries of a folder, sorted; empty if it is missing."""
 
     def target(self, path: str) -> str:
-        """Return the real path behind a chain of links.  Raises MissingFileError."""
+        """Return the real path behind all links.  Raises MissingFileError."""
 
     def make_folder(self, path: str) -> None:
-        """Make a folder in an existing one; one that exists is left alone.  Raises HostError."""
+        """Create a folder in an existing one, unless it exists.  Raises HostError."""
 
     def remove_folder(self, path: str) -> None:
-        """Remove a folder of the kernel's, such as a resctrl group; a missing one is no error.
+        """Remove a folder of the kernel, such as a resctrl group, if it exists.
 
         Raises HostError.
         """
 
     def remove(self, path: str) -> None:
-        """Remove a file; a missing one is no error.  Raises HostError."""
+        """Remove a file if it exists.  Raises HostError."""
 
 
 class Host(Files, Protocol):
-    """A machine."""
+    """Machine of the agent."""
 
     def mount(self, kind: str, folder: str) -> None:
         """Mount a file system of the kernel, such as resctrl, on an existing folder.
 
-        Raises HostError if the kernel has none of that kind, or this process may not.
+        Raises HostError if the kernel does not support it, or this process may not mount it.
         """
 
     def kill(self, pid: int, cgroup: str) -> bool:
-        """End a process of a container's cgroup at once (SIGKILL); return whether it existed.
+        """Send SIGKILL to a process of a container's cgroup; return whether it existed.
 
         ``cgroup`` is the folder in its hierarchy.  Raises HostError if the process is in another
-        one, or may not be ended.
+        cgroup, or the signal is not permitted.
         """

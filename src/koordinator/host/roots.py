@@ -1,4 +1,4 @@
-"""Where the trees of the machine are, as this process sees them.
+"""Mount points of the machine's trees, as this process sees them.
 
 Source: koordinator pkg/koordlet/util/system/config.go, ``NewHostModeConfig``, ``NewDsModeConfig``.
 """
@@ -6,13 +6,13 @@ Source: koordinator pkg/koordlet/util/system/config.go, ``NewHostModeConfig``, `
 from dataclasses import dataclass
 from typing import Final
 
-#: Where version 1 of cgroups has hierarchies of their own that the agent uses.
+#: Hierarchies of cgroup v1 that the agent uses.
 HIERARCHIES: Final = ("blkio", "cpu", "cpuacct", "cpuset", "memory", "net_cls", "perf_event")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roots:
-    """Folders without a slash at the end."""
+    """Folders without a trailing slash."""
 
     cgroup: str = "/sys/fs/cgroup"
     sys: str = "/sys"
@@ -29,16 +29,16 @@ class Roots:
 
     @property
     def hierarchies(self) -> tuple[str, ...]:
-        """The roots of the hierarchies of cgroup v1; some distributions make links of them."""
+        """Roots of the cgroup v1 hierarchies; some distributions link them."""
         return tuple(f"{self.cgroup}/{name}" for name in HIERARCHIES)
 
     @property
     def resctrl(self) -> str:
-        """The file system of cache and memory-bandwidth allocation."""
+        """Root of resctrl, for the allocation of caches and memory bandwidth."""
         return f"{self.sys_fs}/resctrl"
 
 
-#: In a pod that has the machine's folders mounted, as the original's DaemonSet has them.
+#: Mount points in a pod, as in the original's DaemonSet.
 CONTAINER: Final = Roots(
     cgroup="/host-cgroup",
     sys="/host-sys",

@@ -1,4 +1,4 @@
-"""What a device daemon asks of the machine: the tools of vendors, and device nodes."""
+"""Port to the tools of device vendors, and to device nodes."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -7,9 +7,9 @@ from koordinator.foundation.errors import HostError
 
 
 class ToolError(HostError):
-    """A vendor's tool is missing, failed, or did not answer in time.
+    """A vendor's tool is missing, failed, or timed out.
 
-    ``output`` is what it printed all the same.
+    ``output`` is what it printed before it failed.
     """
 
     def __init__(self, problem: str, output: str = "") -> None:
@@ -18,10 +18,10 @@ class ToolError(HostError):
 
 
 class VendorTools(Protocol):
-    """Programs that vendors of accelerators install, and the device nodes of their drivers."""
+    """Programs installed by vendors of accelerators, and device nodes of their drivers."""
 
     def ask(self, *words: str) -> str:
-        """Run a program of the machine; return what it prints.  Raises ToolError."""
+        """Run a program of the machine; return its output.  Raises ToolError."""
 
     def device_numbers(self, name: str) -> Sequence[int]:
-        """Return the numbers of ``/dev/<name><number>``, ascending."""
+        """Return the numbers of the nodes ``/dev/<name><number>``, ascending."""

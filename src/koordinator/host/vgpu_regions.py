@@ -1,9 +1,8 @@
-"""What a monitor of GPU slices asks of the files that HAMi-core keeps, one per container.
+"""Port to the shared regions that HAMi-core keeps in one folder per container.
 
-Every folder is writable by the container that it belongs to, so anything may be in it, and may
-change between two calls: links, FIFOs, devices, holes, a file that is cut off while it is read.
-An implementation follows no link, opens nothing but regular files, never waits, and answers with
-HostError instead of failing otherwise.
+The container can write to its folder, so the folder may contain anything and change between two
+calls: links, FIFOs, devices, sparse files, a file truncated while it is read.  An implementation
+follows no links, opens regular files only, never blocks, and raises only HostError.
 """
 
 from collections.abc import Sequence
@@ -11,52 +10,52 @@ from typing import Protocol
 
 
 class RegionFile(Protocol):
-    """An open region; it stays the same file when another takes its name."""
+    """Open region; it refers to the same file even if another one is renamed over it."""
 
     @property
     def size(self) -> int:
-        """Bytes, as of the last look.  Raises HostError."""
+        """Current size in bytes.  Raises HostError."""
 
     def read(self, offset: int, size: int) -> bytes:
-        """Return a copy; shorter than asked for where the file ends.  Raises HostError."""
+        """Return a copy of the bytes, fewer at the end of the file.  Raises HostError."""
 
     def write_int(self, offset: int, value: int) -> None:
-        """Write 32 bits, little-endian, in one piece; nothing beyond the end of the file.
+        """Write 32 bits, little-endian, in one write; never extend the file.
 
         Raises HostError.
         """
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
 
 
 class RegionFolders(Protocol):
-    """The folder that has one folder per container."""
+    """Folder with one folder per container."""
 
     def names(self, most: int) -> Sequence[str]:
-        """Return the names of the folders, sorted, ``most`` of them; none where there is none."""
+        """Return up to ``most`` names of folders, sorted; empty if the folder is missing."""
 
     def files(self, name: str, most: int) -> Sequence[str]:
-        """Return what is in the folder of a container, sorted, ``most`` names of all.
+        """Return up to ``most`` names in a container's folder, sorted.
 
         Raises HostError.
         """
 
     def open(self, name: str, file: str) -> RegionFile:
-        """Open a regular file in the folder of a container.
+        """Open a regular file in a container's folder.
 
-        Raises MissingFileError if there is none, HostError for what is none.
+        Raises MissingFileError if it is missing, HostError if it is not a regular file.
         """
 
     def renew(self, name: str) -> None:
-        """Make the folder of a container, which everybody may write; one of before is put away.
+        """Create a container's folder with mode 0777, and move an existing one aside.
 
-        However much there is in the folder of before, this takes no time: it gets the name of a
-        container that nobody has, and is left to who removes those.  Raises HostError.
+        The time does not depend on the size of the existing folder: it is renamed to a name that
+        no container has, and removed later by the monitor.  Raises HostError.
         """
 
     def remove(self, name: str, most: int) -> bool:
-        """Remove a folder with all that is in it; return whether it is gone.
+        """Remove a folder and its content; return whether it is removed completely.
 
-        At most ``most`` entries are taken away in one call.  Raises HostError.
+        One call removes at most ``most`` entries.  Raises HostError.
         """

@@ -92,7 +92,7 @@ class SetOomScore:
 
 @dataclass(frozen=True, slots=True)
 class SetCoreCookie:
-    """Let processes of a cgroup share a CPU core only with processes of the same group.
+    """Restrict the processes of a cgroup to sharing CPU cores with processes of the same group.
 
     ``group`` None removes the cookie; an empty string is a group like any other.
     """

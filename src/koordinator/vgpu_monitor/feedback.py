@@ -1,8 +1,8 @@
-"""Who waits for whom on a shared GPU, and whose limit of cores is in force.
+"""Precedence of containers on a shared GPU, and enforcement of core limits.
 
-A pure function of what all containers did in the last round.  A library whose limit is switched
-off leaves no trace of its kernels in HAMi-core's main line, but goes on noting their time: so
-either of them makes a container active.
+The decision is a pure function of the containers' activity in the last round.  If the core limit is
+not enforced, the main line of HAMi-core does not record kernels in ``recent_kernel``, but still
+records the time of the last kernel; therefore either of them makes a container active.
 Source: HAMi cmd/vGPUmonitor/feedback.go, ``Observe``, ``CheckBlocking``, ``CheckPriority``;
 HAMi-core src/multiprocess/multiprocess_utilization_watcher.c, ``rate_limiter``.
 """
@@ -12,19 +12,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-#: What HAMi-core writes with every kernel: a container counts as active for one round more.
+#: Value that HAMi-core writes with each kernel: the container is active for one more round.
 JUST_LAUNCHED: Final = 2
 WAITING: Final = -1
-ACTIVE_S: Final = 10.0  # since the last kernel: two rounds, as long as a trace lasts
+ACTIVE_S: Final = 10.0  # after the last kernel: two rounds, as long as ``recent_kernel`` lasts
 
 
 @dataclass(frozen=True, slots=True)
 class GpuSharer:
-    """A container on its GPUs, by minor.
+    """Container with its GPUs by minor.
 
-    The smaller ``priority`` goes first; a negative one neither waits nor makes others wait.
-    ``recent_kernel`` is as found in its region, where it may be any number, and so is ``idle_s``,
-    the time since its last kernel; None if there was none, or it is not known.
+    A smaller ``priority`` has precedence; containers with a negative one neither wait nor make
+    others wait.  ``recent_kernel`` and ``idle_s``, the time since the last kernel, come from the
+    container's region and may have any value; ``idle_s`` is None without a recorded kernel.
     """
 
     gpus: frozenset[int]
@@ -35,17 +35,17 @@ class GpuSharer:
 
 @dataclass(frozen=True, slots=True)
 class SharerOrder:
-    """What a container's region is to say: ``recent_kernel`` -1 is to wait."""
+    """Numbers to write into a region; ``recent_kernel`` -1 makes the container wait."""
 
     recent_kernel: int
     switch: int
 
 
 def orders(sharers: Sequence[GpuSharer]) -> list[SharerOrder]:
-    """Return the order for each container, in their order.
+    """Return the order for each container, in the order of ``sharers``.
 
-    It waits while one that goes before it is active on one of its GPUs.  Its limit of cores is in
-    force while it waits, or while another of its own priority is active there.
+    A container waits while one with precedence is active on one of its GPUs.  Its core limit is
+    enforced while it waits, or while another one of equal priority is active there.
     """
     recent = [_aged(each.recent_kernel) for each in sharers]
     active: defaultdict[int, Counter[int]] = defaultdict(Counter)  # by GPU and priority
@@ -54,21 +54,21 @@ def orders(sharers: Sequence[GpuSharer]) -> list[SharerOrder]:
             for gpu in sharer.gpus:
                 active[gpu][sharer.priority] += 1
     first = {gpu: min(priorities) for gpu, priorities in active.items()}
-    found = []
+    result = []
     for sharer, left in zip(sharers, recent, strict=True):
         own = sharer.priority
         shared = [gpu for gpu in sharer.gpus if gpu in active and own >= 0]
         waits = any(first[gpu] < own for gpu in shared)
         competes = waits or any(active[gpu][own] > 1 for gpu in shared)
-        found.append(SharerOrder(WAITING if waits else max(left, 0), int(competes)))
-    return found
+        result.append(SharerOrder(WAITING if waits else max(left, 0), int(competes)))
+    return result
 
 
 def _is_busy(sharer: GpuSharer) -> bool:
-    """Return whether a kernel was launched of late; not one that will be launched some day."""
+    """Return whether a kernel was launched recently; times in the future do not count."""
     return sharer.idle_s is not None and abs(sharer.idle_s) < ACTIVE_S
 
 
 def _aged(recent_kernel: int) -> int:
-    """Return a trace one round later; more than a kernel leaves is not believed."""
+    """Return the value after one round; values above the one of a kernel are capped."""
     return min(recent_kernel, JUST_LAUNCHED) - 1 if recent_kernel > 0 else recent_kernel

@@ -1,8 +1,8 @@
-"""What the metrics server shows of slices of GPUs, under HAMi's names of both generations.
+"""Metrics of GPU shares, under HAMi's names of both generations.
 
-Host figures are asked of the driver at the scrape, those of containers are of the last round.
+GPU metrics are read from the driver at the scrape; container metrics are from the last round.
 Source: HAMi cmd/vGPUmonitor/metrics.go (v2.6.0 for the older names, which Koordinator's dashboards
-have, and 2.10).
+use, and 2.10).
 """
 
 import logging
@@ -32,7 +32,7 @@ _PARTS = ("context", "module", "data", "offset")
 
 
 class _Row(NamedTuple):
-    """What a container uses of one GPU; ``last_kernel_s`` is since the epoch, 0 if never."""
+    """Usage of one GPU by a container; ``last_kernel_s`` is since the epoch, 0 for never."""
 
     owner: RegionOwner
     use: DeviceUse
@@ -60,39 +60,41 @@ class _ContainerFamily:
 _HOST_FAMILIES: Final = (
     _HostFamily(
         "hami_host_gpu_memory_used_bytes",
-        "Memory of a GPU in use.",
+        "Used memory of a GPU in bytes.",
         _HOST,
         lambda use: use.memory_bytes,
     ),
     _HostFamily(
         "hami_host_gpu_utilization_ratio",
-        "Cores of a GPU in use, 0 to 100.",
+        "Utilization of a GPU's cores, 0 to 100.",
         _HOST,
         lambda use: use.core_percent,
     ),
     _HostFamily(
         "hami_host_gpu_memory_controller_utilization_ratio",
-        "How busy the memory of a GPU is, 0 to 100.",
+        "Utilization of a GPU's memory controller, 0 to 100.",
         _HOST[1:],
         lambda use: use.memory_controller_percent,
     ),
     _HostFamily(
         "HostGPUMemoryUsage",
-        "Memory of a GPU in use.",
+        "Used memory of a GPU in bytes.",
         _OLD_HOST,
         lambda use: use.memory_bytes,
         is_old=True,
     ),
     _HostFamily(
         "HostCoreUtilization",
-        "Cores of a GPU in use, 0 to 100.",
+        "Utilization of a GPU's cores, 0 to 100.",
         _OLD_HOST,
         lambda use: use.core_percent,
         is_old=True,
     ),
 )
-_USED, _LIMIT = "Memory that a container has taken.", "Memory that a container may take; 0: all."
-_CORES, _LAST = "Cores that a container uses.", "Seconds since the last kernel of a container."
+_USED = "GPU memory used by a container in bytes."
+_LIMIT = "GPU memory limit of a container in bytes; 0 for none."
+_CORES = "Utilization of a GPU's cores by a container."
+_LAST = "Seconds since the last kernel of a container."
 _CONTAINER_FAMILIES: Final = (
     _ContainerFamily("hami_vgpu_memory_used_bytes", _USED, lambda use: use.total),
     _ContainerFamily("hami_vgpu_memory_limit_bytes", _LIMIT, lambda use: use.memory_limit),
@@ -100,9 +102,21 @@ _CONTAINER_FAMILIES: Final = (
     _ContainerFamily(
         "hami_container_device_utilization_ratio", _CORES, lambda use: use.core_percent
     ),
-    _ContainerFamily("hami_vgpu_memory_context_bytes", "Of contexts.", lambda use: use.context),
-    _ContainerFamily("hami_vgpu_memory_module_bytes", "Of modules.", lambda use: use.module),
-    _ContainerFamily("hami_vgpu_memory_buffer_bytes", "Of buffers.", lambda use: use.data),
+    _ContainerFamily(
+        "hami_vgpu_memory_context_bytes",
+        "GPU memory of CUDA contexts in bytes.",
+        lambda use: use.context,
+    ),
+    _ContainerFamily(
+        "hami_vgpu_memory_module_bytes",
+        "GPU memory of CUDA modules in bytes.",
+        lambda use: use.module,
+    ),
+    _ContainerFamily(
+        "hami_vgpu_memory_buffer_bytes",
+        "GPU memory of buffers in bytes.",
+        lambda use: use.data,
+    ),
     _ContainerFamily(
         "vGPU_device_memory_usage_in_bytes", _USED, lambda use: use.total, is_old=True
     ),
@@ -123,7 +137,7 @@ _CONTAINER_FAMILIES: Final = (
 
 
 class VgpuCollector(Collector):
-    """Asked by the threads of the server.  ``with_old_names`` shows those of HAMi v2.6 as well."""
+    """Collector, called by the server's threads; ``with_old_names`` adds the names of HAMi v2.6."""
 
     def __init__(
         self,
@@ -139,7 +153,7 @@ class VgpuCollector(Collector):
         self._gpus = gpus
         self._clock = clock
         self._with_old_names = with_old_names
-        self._asking = Lock()  # the driver, one scrape at a time
+        self._driver_lock = Lock()  # one scrape at a time
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
         snapshot = self._snapshot()
@@ -149,33 +163,33 @@ class VgpuCollector(Collector):
             if family.is_old and not self._with_old_names:
                 continue
             names = _OLD_CONTAINER if family.is_old else _CONTAINER
-            found = _family(family.name, family.text, (*names, *_PARTS * family.has_parts))
+            metric = _family(family.name, family.text, (*names, *_PARTS * family.has_parts))
             for owner, use, _ in rows:
                 parts = _parts(use) if family.has_parts else ()
-                found.add_metric((*_labels(owner, use), *parts, _ZONE), family.value(use))
-            yield found
+                metric.add_metric((*_labels(owner, use), *parts, _ZONE), family.value(use))
+            yield metric
         yield from self._last_kernels(rows)
         yield from _own(snapshot)
 
     def _host(self, snapshot: VgpuPicture) -> Iterator[GaugeMetricFamily]:
         try:
-            with self._asking:
+            with self._driver_lock:
                 usage = [use for use in self._gpus.usage() if not use.pid]
         except HostError as error:
-            log.warning("GPUs not asked", extra={"error": str(error)})
+            log.warning("GPUs not readable", extra={"error": str(error)})
             return
         known = {gpu.minor: gpu for gpu in snapshot.gpus}
         for family in _HOST_FAMILIES:
             if family.is_old and not self._with_old_names:
                 continue
-            found = _family(family.name, family.text, family.labels)
+            metric = _family(family.name, family.text, family.labels)
             for index, use in enumerate(usage):
                 gpu = known.get(use.minor)
                 if gpu is not None:
                     labels = (self._node, str(index), gpu.uuid, f"NVIDIA-{gpu.model}")
                     own = labels[len(labels) - len(family.labels) :]
-                    found.add_metric((*own, _ZONE), family.value(use))
-            yield found
+                    metric.add_metric((*own, _ZONE), family.value(use))
+            yield metric
 
     def _last_kernels(self, rows: list[_Row]) -> Iterator[GaugeMetricFamily]:
         now_s = self._clock.now_s()
@@ -183,24 +197,24 @@ class VgpuCollector(Collector):
         if self._with_old_names:
             names["Device_last_kernel_of_container"] = _OLD_CONTAINER
         for name, labels in names.items():
-            found = _family(name, _LAST, labels)
+            metric = _family(name, _LAST, labels)
             for owner, use, last_kernel_s in rows:
                 if last_kernel_s > 0:
                     elapsed_s = max(int(now_s) - last_kernel_s, 0)
-                    found.add_metric((*_labels(owner, use), _ZONE), elapsed_s)
-            yield found
+                    metric.add_metric((*_labels(owner, use), _ZONE), elapsed_s)
+            yield metric
 
 
 def _rows(snapshot: VgpuPicture) -> Iterator[_Row]:
-    """Yield what is shown: only GPUs that the pod was given, one row for each index.
+    """Yield a row per GPU of a container, limited to GPUs that are allocated to its pod.
 
-    A container that has not used its GPUs yet has its limits, and uses nothing.
+    A container that has not used its GPUs yet has its limits and no usage.
     """
     known = {gpu.minor: gpu.uuid for gpu in snapshot.gpus}
     for region in snapshot.regions:
-        given = set(_uuids(region.owner, known).values())
+        allocated = set(_uuids(region.owner, known).values())
         for use in region.reading.devices:
-            if use.uuid in given:
+            if use.uuid in allocated:
                 yield _Row(region.owner, use, region.reading.last_kernel_s)
         if not region.reading.devices:
             yield from _idle_rows(region.owner, known)
@@ -209,14 +223,14 @@ def _rows(snapshot: VgpuPicture) -> Iterator[_Row]:
 
 
 def _idle_rows(owner: RegionOwner, known: Mapping[int, str]) -> Iterator[_Row]:
-    """Yield the limits that the agent set; none without a limit, or of a GPU of unknown UUID."""
+    """Yield the limits set by the agent; no row without a limit or with an unknown UUID."""
     for index, uuid in _uuids(owner, known).items():
         if uuid and owner.memory_limit > 0:
             yield _Row(owner, DeviceUse.unused(index, uuid, owner.memory_limit), 0)
 
 
 def _uuids(owner: RegionOwner, known: Mapping[int, str]) -> dict[int, str]:
-    """Return the UUIDs of the GPUs of a container as they are shown, by index in it."""
+    """Return the UUIDs of a container's GPUs as shown, by index in the container."""
     return {
         index: (uuid or known.get(minor, ""))[:UUID_SHOWN]
         for index, (minor, uuid) in enumerate(sorted(owner.gpus.items()))
@@ -224,8 +238,8 @@ def _uuids(owner: RegionOwner, known: Mapping[int, str]) -> dict[int, str]:
 
 
 def _own(snapshot: VgpuPicture) -> Iterator[GaugeMetricFamily]:
-    found = GaugeMetricFamily(
-        "koord_vgpu_monitor_regions", "Regions by what became of them.", labels=["state"]
+    metric = GaugeMetricFamily(
+        "koord_vgpu_monitor_regions", "Number of regions by state.", labels=["state"]
     )
     waiting = sum(region.is_waiting for region in snapshot.regions)
     for state, count in (
@@ -233,8 +247,8 @@ def _own(snapshot: VgpuPicture) -> Iterator[GaugeMetricFamily]:
         ("waiting", waiting),
         ("refused", len(snapshot.refused)),
     ):
-        found.add_metric([state], count)
-    yield found
+        metric.add_metric([state], count)
+    yield metric
 
 
 def _labels(owner: RegionOwner, use: DeviceUse) -> tuple[str, ...]:

@@ -1,8 +1,7 @@
-"""The loop of the monitor: every five seconds it looks at all regions and says who waits.
+"""Loop of the monitor: read all regions every five seconds, and write who waits.
 
-A region that can't be read, or is not what its folder says, costs only its own container.  Nothing
-is kept of a region between two rounds, so a container that was started again, with a file of the
-same name, is seen at once.
+An invalid region affects only its own container.  No state of a region is kept between rounds, so a
+restarted container with a file of the same name is recognized immediately.
 Source: HAMi cmd/vGPUmonitor/main.go, pkg/monitor/nvidia/cudevshr.go, ``Update``.
 """
 
@@ -33,15 +32,15 @@ log = logging.getLogger(__name__)
 
 ROUND_S: Final = 5.0
 RETENTION_S: Final = 300.0
-MOST_REGIONS: Final = 1024  # of a node: eight GPUs in a hundred parts are no more
-_MOST_FILES: Final = 64  # looked at in the folder of one container
-_REMOVED_AT_ONCE: Final = 1024  # entries of folders, in one round
+MOST_REGIONS: Final = 1024  # per node; eight GPUs in a hundred shares each are fewer
+_MOST_FILES: Final = 64  # listed in the folder of one container
+_REMOVED_AT_ONCE: Final = 1024  # entries per round
 _GPUS_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class OwnedRegion:
-    """What a container uses; only GPUs that were given to its pod are in it."""
+    """Usage of a container, limited to GPUs that are allocated to its pod."""
 
     owner: RegionOwner
     reading: RegionReading
@@ -50,10 +49,10 @@ class OwnedRegion:
 
 @dataclass(frozen=True, slots=True)
 class VgpuPicture:
-    """What the last round found.  ``refused`` says why, by folder.
+    """Result of the last round; ``refused`` has the reasons by folder.
 
-    ``idle`` are containers that have a folder and no region yet: the library makes one with the
-    first call of CUDA.
+    ``idle`` are containers with a folder but without a region, which the library creates with the
+    first CUDA call.
     """
 
     regions: Sequence[OwnedRegion] = ()
@@ -71,9 +70,9 @@ class _Opened:
 
 
 class VgpuMonitor:
-    """``step`` is called by one thread; ``snapshot`` may be read by any.
+    """Monitor.  One thread calls ``step``; any thread may read ``snapshot``.
 
-    ``wall_clock`` is that of the containers, which note the time of their kernels.
+    ``wall_clock`` is the clock of the containers, which record the time of their kernels.
     """
 
     def __init__(
@@ -97,24 +96,24 @@ class VgpuMonitor:
         self._cluster = cluster
         self._is_synced = False
         self._claims: dict[str, Mapping[str, ResourceClaim]] = {}  # by UID, by entry of the pod
-        self._claiming: dict[str, GpuPod] = {}  # by UID: pods whose claims are still to be read
+        self._claiming: dict[str, GpuPod] = {}  # by UID: pods with claims that are not read yet
         self._owners: dict[str, dict[str, RegionOwner]] = {}  # by UID and container
-        self._unknown_since: dict[str, float] = {}  # folders of pods that are not here
+        self._unknown_since: dict[str, float] = {}  # by folder: pods that are not on this node
         self._devices: tuple[float, Sequence[Gpu]] = (float("-inf"), ())
         self._next_s = clock.now_s()
 
     @property
     def is_ready(self) -> bool:
-        """Whether the pods of the node are known."""
+        """Whether the first list of the node's pods is complete."""
         return self._is_synced
 
     def next_s(self) -> float:
-        """Return when the next round is due."""
+        """Return the time of the next round."""
         return self._next_s
 
     def step(self) -> None:
-        """Take in events of pods; look at the regions when it is time."""
-        self._take_in()
+        """Apply events of pods, and run a round if one is due."""
+        self._apply_events()
         now_s = self._clock.now_s()
         if now_s < self._next_s or not self._is_synced:
             return
@@ -123,7 +122,7 @@ class VgpuMonitor:
         self._round(now_s)
 
     def close(self) -> None:
-        """Let everybody go on who was made to wait: nobody else would."""
+        """Release all waiting containers, because no other component does."""
         self._watch.close()
         opened, _ = self._open_all(self._regions.names(MOST_REGIONS))
         for each in opened:
@@ -131,7 +130,7 @@ class VgpuMonitor:
                 self._write(each, each.reading.layout.recent_kernel, 0)
             each.file.close()
 
-    def _take_in(self) -> None:
+    def _apply_events(self) -> None:
         for event in self._watch.poll():
             if event.type is EventType.BOOKMARK:
                 self._is_synced = True
@@ -147,18 +146,18 @@ class VgpuMonitor:
                 continue
             if pod.claims and uid not in self._claims:
                 self._claiming[uid] = pod
-            self._take_pod(pod)
+            self._set_owners(pod)
 
-    def _take_pod(self, pod: GpuPod) -> None:
+    def _set_owners(self, pod: GpuPod) -> None:
         uid = pod.metadata.uid
         try:
             self._owners[uid] = owners_of(pod, self._claims.get(uid, {}))
         except InputError as error:
             self._owners[uid] = {}
-            log.warning("pod left alone", extra={"pod": pod.key, "error": str(error)})
+            log.warning("pod ignored", extra={"pod": pod.key, "error": str(error)})
 
     def _read_claims(self) -> None:
-        """Read what pods have claimed, once: a pod that is on its node keeps what it has."""
+        """Read the claims of pods, once: the claims of a bound pod do not change."""
         for uid, pod in list(self._claiming.items()):
             namespace = pod.metadata.namespace
             try:
@@ -166,18 +165,18 @@ class VgpuMonitor:
                     entry: self._cluster.get(ResourceClaim, name, namespace)
                     for entry, name in pod.claims.items()
                 }
-            except ClusterError as error:  # the next round asks again
+            except ClusterError as error:  # retried in the next round
                 log.warning("claims not read", extra={"pod": pod.key, "error": str(error)})
                 continue
             del self._claiming[uid]
-            self._take_pod(pod)
+            self._set_owners(pod)
 
     def _round(self, now_s: float) -> None:
         names = self._regions.names(MOST_REGIONS)
         opened, refused = self._open_all(names)
         read = {each.name for each in opened}
         try:
-            waiting = self._order(opened)
+            waiting = self._write_orders(opened)
         finally:
             for each in opened:
                 each.file.close()
@@ -196,31 +195,31 @@ class VgpuMonitor:
             self._known_gpus(now_s),
             refused,
         )
-        self._tidy(names, now_s)
+        self._remove_unknown(names, now_s)
 
     def _open_all(self, names: Sequence[str]) -> tuple[list[_Opened], dict[str, str]]:
         opened, refused = [], {}
         for name in names:
             try:
-                found = self._open(name)
+                region = self._open(name)
             except MissingFileError:
-                continue  # the container is being started anew
+                continue  # the container is restarting
             except (HostError, InputError) as error:
                 refused[name] = str(error)
                 continue
-            if found is not None:
-                opened.append(found)
+            if region is not None:
+                opened.append(region)
         return opened, refused
 
     def _open(self, name: str) -> _Opened | None:
-        """Return the region in a folder; None where there is none, or of one that has ended."""
+        """Return the region in a folder; None without one, or if the container has ended."""
         parts = folder_parts(name)
         containers = self._owners.get(parts[0]) if parts else None
         if parts is None or containers is None:
             return None
         owner = containers.get(parts[1])
         if owner is None:
-            raise InputError("found no container of that name that has GPUs", source=name)
+            raise InputError("the pod has no container of that name with GPUs", source=name)
         if owner.has_ended:
             return None
         file = self._open_file(name)
@@ -233,7 +232,7 @@ class VgpuMonitor:
             raise
 
     def _owner(self, name: str) -> RegionOwner | None:
-        """Return the container of a folder; None if it is of no pod with GPUs that is here."""
+        """Return the container of a folder; None unless a pod with GPUs on this node has it."""
         parts = folder_parts(name)
         return self._owners.get(parts[0], {}).get(parts[1]) if parts else None
 
@@ -243,8 +242,8 @@ class VgpuMonitor:
         other = region_file(name, self._regions.files(name, _MOST_FILES))
         return self._regions.open(name, other) if other else None
 
-    def _order(self, opened: Sequence[_Opened]) -> set[str]:
-        """Write who waits and whose limit is in force; return the folders of those who wait."""
+    def _write_orders(self, opened: Sequence[_Opened]) -> set[str]:
+        """Write the orders into the regions; return the folders of waiting containers."""
         waiting = set()
         now_s = self._wall_clock.now_s()
         sharers = [
@@ -276,17 +275,17 @@ class VgpuMonitor:
             log.warning("region not written", extra={"folder": each.name, "why": str(error)})
 
     def _known_gpus(self, now_s: float) -> Sequence[Gpu]:
-        asked_s, found = self._devices
-        if now_s - asked_s >= _GPUS_S:
-            with suppress(HostError):  # those of the last time are there still
-                found = self._gpus.devices()
-            self._devices = (now_s, found)
-        return found
+        read_s, gpus = self._devices
+        if now_s - read_s >= _GPUS_S:
+            with suppress(HostError):  # keep the last known ones
+                gpus = self._gpus.devices()
+            self._devices = (now_s, gpus)
+        return gpus
 
-    def _tidy(self, names: Sequence[str], now_s: float) -> None:
-        """Remove the folders of pods that have been gone for a while.
+    def _remove_unknown(self, names: Sequence[str], now_s: float) -> None:
+        """Remove the folders of pods that are unknown for longer than the retention time.
 
-        By what was seen here: a container may set the time of its folder to anything.
+        The time is measured here, because a container may set any time on its folder.
         """
         unknown = {
             name
@@ -300,10 +299,10 @@ class VgpuMonitor:
             if now_s - since_s < self._retention_s:
                 continue
             try:
-                is_gone = self._regions.remove(name, _REMOVED_AT_ONCE)
+                is_complete = self._regions.remove(name, _REMOVED_AT_ONCE)
             except HostError as error:
                 log.warning("folder not removed", extra={"folder": name, "why": str(error)})
                 continue
-            log.info("folder removed", extra={"folder": name, "whole": is_gone})
-            if not is_gone:
+            log.info("folder removed", extra={"folder": name, "whole": is_complete})
+            if not is_complete:
                 return

@@ -1,8 +1,7 @@
-"""Whose a region is: by the name of its folder, which the agent made, and by what the pod is.
+"""Owner of a region, from the name of its folder, which the agent created, and from the pod.
 
-What a region itself says of GPUs and priority could be about somebody else, so both come from the
-pod: its GPUs from its claims or the scheduler's annotation, its priority from the environment in
-its spec.
+A region could name GPUs and a priority of other containers, so both come from the pod: the GPUs
+from its claims or the scheduler's annotation, the priority from the environment in its spec.
 Source: HAMi pkg/monitor/nvidia/cudevshr.go; koordinator pkg/koordlet/runtimehooks/hooks/gpu.
 """
 
@@ -29,7 +28,7 @@ _LIBRARY: Final = "libvgpu.so"
 
 
 class EnvironmentVariable(ApiStruct, frozen=True, kw_only=True):
-    """One whose value comes from elsewhere has none here."""
+    """Environment variable; ``value`` is None for a value from another source."""
 
     name: str = ""
     value: str | None = None
@@ -72,7 +71,7 @@ class _Status(ApiStruct, frozen=True, kw_only=True):
 
 
 class GpuPod(KubeObject, frozen=True, kw_only=True):
-    """A pod as far as sharing a GPU goes: with the environment, which no other component reads."""
+    """Pod with the fields for sharing a GPU, including the environment of its containers."""
 
     API_VERSION: ClassVar[str] = "v1"
     KIND: ClassVar[str] = "Pod"
@@ -83,18 +82,18 @@ class GpuPod(KubeObject, frozen=True, kw_only=True):
 
     @property
     def claims(self) -> Mapping[str, str]:
-        """The claims of a pod that is to be held to its shares: names by entry of its spec."""
+        """Names of the pod's claims by entry of its spec, if HAMi-core limits the pod."""
         if gpu_isolation_provider(self.metadata.labels) != HAMI_CORE:
             return {}
-        found = claim_names(self.spec.resource_claims, self.status.resource_claim_statuses)
-        return {entry.name: name for entry, name in found if name is not None}
+        names = claim_names(self.spec.resource_claims, self.status.resource_claim_statuses)
+        return {entry.name: name for entry, name in names if name is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class RegionOwner:
-    """A container that has GPUs; ``gpus`` are their ids by minor, empty where nobody wrote them.
+    """Container with GPUs; ``gpus`` are their ids by minor, empty if unknown.
 
-    ``memory_limit`` is that of each of them in bytes, as the agent sets it; 0 if there is none.
+    ``memory_limit`` is the limit per GPU in bytes, as set by the agent; 0 for none.
     """
 
     namespace: str
@@ -107,10 +106,10 @@ class RegionOwner:
 
 
 def owners_of(pod: GpuPod, claims: Mapping[str, ResourceClaim]) -> dict[str, RegionOwner]:
-    """Return the containers of a pod that have GPUs, by name.
+    """Return the containers of a pod with GPUs, by name.
 
-    ``claims`` are those of ``pod.claims``, by entry; GPUs of a claim go before those of the
-    annotation, as for the agent.  Raises InputError for an allocation that can't be read.
+    ``claims`` are the objects of ``pod.claims``, by entry; as in the agent, GPUs of claims take
+    precedence over the annotation.  Raises InputError for an invalid allocation.
     """
     allocated = (ALLOCATED.read(pod.metadata) or {}).get(DeviceType.GPU, ())
     requested = _Gpus({device.minor: device.id for device in allocated}, _memory_limit(allocated))
@@ -138,54 +137,54 @@ class _Gpus:
 
 
 def _claimed(container: _Container, claims: Mapping[str, ResourceClaim], node: str) -> _Gpus | None:
-    """Return the GPUs that a container has by its claims; the limit is that of the first one."""
-    found = [
+    """Return the GPUs of a container's claims; the first one determines the limit."""
+    gpus = [
         gpu
         for used in container.resources.claims
         if used.name in claims
         for gpu in claimed_gpus(claims[used.name], used.request).get(node, ())
     ]
-    if not found:
+    if not gpus:
         return None
-    return _Gpus(dict.fromkeys((gpu.minor for gpu in found), ""), found[0].memory_bytes)
+    return _Gpus(dict.fromkeys((gpu.minor for gpu in gpus), ""), gpus[0].memory_bytes)
 
 
 def _memory_limit(allocated: Sequence[DeviceAllocation]) -> int:
-    """Return the memory of the first GPU, which the agent makes the limit of all of them."""
+    """Return the memory of the first GPU, which the agent applies as the limit of all GPUs."""
     memory = allocated[0].resources.get(GPU_MEMORY) if allocated else None
     return memory.value() if memory is not None else 0
 
 
 def folder_parts(name: str) -> tuple[str, str] | None:
-    """Return UID of the pod and name of the container; None for a folder of nobody."""
+    """Return the pod's UID and the container's name; None for the folder of no container."""
     uid, _, container = name.partition("_")
     return (uid, container) if uid and container else None
 
 
 def region_file(folder: str, files: Sequence[str]) -> str:
-    """Return the region in the folder of a container; empty if there is none yet.
+    """Return the name of the region in a container's folder; empty if there is none yet.
 
-    The agent names it as the folder, HAMi's own device plugin by a random UUID.
-    Raises InputError for several of them, and for one that has the name of another container.
+    The agent names it like the folder; HAMi's own device plugin uses a random UUID.
+    Raises InputError for several regions, or one with the name of another container.
     """
     own = f"{folder}{CACHE}"
     if own in files:
         return own
-    found = [name for name in files if name.endswith(CACHE) and _LIBRARY not in name]
-    if not found:
+    regions = [name for name in files if name.endswith(CACHE) and _LIBRARY not in name]
+    if not regions:
         return ""
-    if len(found) > 1:
-        raise InputError(f"found {len(found)} regions; accepted is one", source=folder)
-    if "_" in found[0]:
+    if len(regions) > 1:
+        raise InputError(f"must have one region, got {len(regions)}", source=folder)
+    if "_" in regions[0]:
         raise InputError(
-            f"found {found[0][:80]!r}, which is the name of another container; accepted is {own!r}",
+            f"must have the region {own!r}, got {regions[0][:80]!r} of another container",
             source=folder,
         )
-    return found[0]
+    return regions[0]
 
 
 def _priority(env: Sequence[EnvironmentVariable]) -> int:
-    """Return what the last variable of that name says, else what HAMi-core takes without one."""
+    """Return the value of the last such variable, or the default of HAMi-core."""
     stated = [each.value for each in env if each.name == PRIORITY]
     number = parse_int32((stated[-1] or "").strip()) if stated else None
     return DEFAULT_PRIORITY if number is None else number

@@ -1,4 +1,4 @@
-"""The shared region of HAMi-core, versions 0 and 1: where what stands, and a bounded reading of it.
+"""Shared region of HAMi-core, versions 0 and 1: layout, and a bounded reader.
 
 Source: HAMi-core src/multiprocess/multiprocess_memory_limit.h (``shared_region_t``); HAMi
 pkg/monitor/nvidia/cudevshr.go, v0/spec.go, v1/spec.go.
@@ -17,8 +17,8 @@ MAGIC: Final = 19920718
 DEVICES: Final = 16
 SLOTS: Final = 1024
 UUID_BYTES: Final = 96
-UUID_SHOWN: Final = 40  # characters of the UUID of a GPU
-_TIMES_WHILE_WRITTEN: Final = 3
+UUID_SHOWN: Final = 40  # characters of a GPU's UUID
+_ATTEMPTS: Final = 3  # to read slots while they are being written
 
 
 def _slot(kinds: dict[str, tuple[Any, int]], size: int) -> "np.dtype[np.void]":
@@ -33,7 +33,7 @@ def _slot(kinds: dict[str, tuple[Any, int]], size: int) -> "np.dtype[np.void]":
 
 
 def _per_device(names: tuple[str, ...], size: int) -> tuple["np.dtype[np.void]", tuple[int]]:
-    """Return 16 records of 64-bit numbers that take ``size`` bytes each."""
+    """Return the type of 16 records of 64-bit numbers, of ``size`` bytes each."""
     one = _slot({name: ("<u8", 8 * at) for at, name in enumerate(names)}, size)
     return one, (DEVICES,)
 
@@ -44,7 +44,7 @@ _USE = ("decoder", "encoder", "sm")
 
 @dataclass(frozen=True, slots=True)
 class RegionLayout:
-    """Offsets in bytes.  ``size`` is that of the structure; the file has one byte more."""
+    """Offsets in bytes.  ``size`` is the size of the structure; the file has one more byte."""
 
     version: int
     size: int
@@ -58,12 +58,12 @@ class RegionLayout:
 
     @property
     def switch(self) -> int:
-        """Where it says whether the limit of cores is in force."""
+        """Offset of the switch of the core limit."""
         return self.tail + 4
 
     @property
     def recent_kernel(self) -> int:
-        """Where kernels leave their trace, and waiting is ordered."""
+        """Offset of the number that kernels set, and that orders to wait."""
         return self.tail + 8
 
 
@@ -79,7 +79,7 @@ V1: Final = RegionLayout(
             "memory": (_per_device(_MEMORY, 64), 8),
             "use": (_per_device(_USE, 48), 1160),
             "status": ("<i4", 1928),
-            "sequence": ("<u8", 1936),  # since 1.2; odd while a writer is at it
+            "sequence": ("<u8", 1936),  # since 1.2; odd while it is being written
         },
         1960,
     ),
@@ -108,10 +108,10 @@ V0: Final = RegionLayout(
 
 @dataclass(frozen=True, slots=True)
 class DeviceUse:
-    """What the processes of a container use of one GPU, as they say themselves, in bytes.
+    """Usage of one GPU by the processes of a container in bytes, as recorded by the processes.
 
-    ``index`` counts within the container.  ``memory_limit`` 0 is none; ``core_percent`` is a sum
-    over processes.
+    ``index`` is within the container.  ``memory_limit`` 0 is none; ``core_percent`` is a sum over
+    processes.
     """
 
     index: int
@@ -125,13 +125,13 @@ class DeviceUse:
 
     @staticmethod
     def unused(index: int, uuid: str, memory_limit: int) -> "DeviceUse":
-        """Return what a container without processes uses."""
+        """Return the usage of a container without processes."""
         return DeviceUse(index, uuid, memory_limit, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class RegionReading:
-    """A copy of what counts in a region.  ``last_kernel_s`` is since the epoch, 0 if never."""
+    """Copy of a region's numbers.  ``last_kernel_s`` is since the epoch, 0 for never."""
 
     layout: RegionLayout
     devices: tuple[DeviceUse, ...]
@@ -141,11 +141,10 @@ class RegionReading:
 
 
 def read_region(file: RegionFile) -> RegionReading:
-    """Return what a region says, at most two megabytes of it.
+    """Read a region, at most two megabytes of it.
 
-    Devices without UUID are left out, and numbers of devices and slots that can't be are held to
-    what there is room for.  Raises InputError for what is no region, or none yet, HostError where
-    the file can't be read.
+    Devices without UUID are omitted, and invalid numbers of devices and slots are capped.  Raises
+    InputError for a file that is no initialized region, HostError if it can't be read.
     """
     layout = _layout(file)
     head = _whole(file, 0, layout.slots)
@@ -167,21 +166,21 @@ def read_region(file: RegionFile) -> RegionReading:
 def _layout(file: RegionFile) -> RegionLayout:
     start = np.frombuffer(_whole(file, 0, 12), "<i4")
     if start[0] != MAGIC:
-        raise InputError("found no magic number; accepted is a region that is initialised")
+        raise InputError(f"must start with the magic number {MAGIC}, got {start[0]}")
     size = file.size
     if size in {V0.size, V0.size + 1}:
         return V0
     if size >= V1.size and start[1] == V1.version:
         return V1
     raise InputError(
-        f"found {size} bytes of version {start[1]}; accepted are {V0.size} of version 0 and "
-        f"{V1.size} of version 1"
+        f"must have {V0.size} bytes in version 0 or {V1.size} in version 1, "
+        f"got {size} bytes in version {start[1]}"
     )
 
 
 def _used_slots(file: RegionFile, layout: RegionLayout, count: int) -> npt.NDArray[np.void]:
-    """Return the slots that have a process; as whole as writers let them be."""
-    for _ in range(_TIMES_WHILE_WRITTEN):
+    """Return the slots in use; retry while a slot is being written."""
+    for _ in range(_ATTEMPTS):
         data = _whole(file, layout.slots, count * layout.slot.itemsize)
         slots = np.frombuffer(data, layout.slot)
         used: npt.NDArray[np.void] = slots[slots["status"] != 0]
@@ -196,13 +195,13 @@ def _devices(layout: RegionLayout, head: bytes, used: npt.NDArray[np.void]) -> l
     memory, use = used["memory"], used["use"]
     sums = {name: memory[name].sum(axis=0, dtype=np.float64) for name in _MEMORY}
     percent = use["sm"].sum(axis=0, dtype=np.float64)
-    found = []
+    result = []
     for index in range(min(count, DEVICES)):
         at = layout.uuids + UUID_BYTES * index
         uuid = head[at : at + UUID_BYTES].split(b"\0", 1)[0][:UUID_SHOWN]
         if not uuid:
-            continue  # not initialised yet
-        found.append(
+            continue  # not initialized yet
+        result.append(
             DeviceUse(
                 index=index,
                 uuid=uuid.decode("ascii", errors="replace"),
@@ -214,12 +213,12 @@ def _devices(layout: RegionLayout, head: bytes, used: npt.NDArray[np.void]) -> l
                 core_percent=float(percent[index]),
             )
         )
-    return found
+    return result
 
 
 def _whole(file: RegionFile, offset: int, size: int) -> bytes:
-    """Return so many bytes.  Raises InputError where the file ends before."""
+    """Return ``size`` bytes.  Raises InputError if the file ends earlier."""
     data = file.read(offset, size)
     if len(data) < size:
-        raise InputError(f"found the end of the file before {offset + size} bytes")
+        raise InputError(f"must have at least {offset + size} bytes, got fewer")
     return data

@@ -221,7 +221,7 @@ def test_a_tool_that_fails_takes_no_card_away() -> None:
     assert [card["uuid"] for card in cards] == ["npu-4-0", "npu-5-1"]
     assert [card["status"]["healthy"] for card in cards] == [True, False]
     assert cards[1]["status"]["errCode"] == "ChipError"
-    assert cards[0]["status"]["errMessage"].startswith("as known before: npu-smi")
+    assert cards[0]["status"]["errMessage"].startswith("last known status: npu-smi")
     assert machine.daemon.has_failed
 
 

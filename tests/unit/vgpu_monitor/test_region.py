@@ -87,10 +87,10 @@ def test_a_gpu_without_uuid_is_not_initialised_yet() -> None:
 @pytest.mark.parametrize(
     ("spoil", "problem"),
     [
-        (lambda data: data[:3], "end of the file"),
-        (lambda data: data[:1000], "1000 bytes of version 1"),
-        (lambda data: data[:1_500_000], "1500000 bytes of version 1"),
-        (lambda data: data[:-2], "2008951 bytes of version 1"),
+        (lambda data: data[:3], "at least 12 bytes"),
+        (lambda data: data[:1000], "1000 bytes in version 1"),
+        (lambda data: data[:1_500_000], "1500000 bytes in version 1"),
+        (lambda data: data[:-2], "2008951 bytes in version 1"),
         (lambda data: b"\0" * len(data), "magic number"),
         (lambda data: data[:4] + b"\x07" + data[5:], "version 7"),
     ],

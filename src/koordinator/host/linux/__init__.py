@@ -1,1 +1,1 @@
-"""The machine that this process runs on."""
+"""Implementation of the ports for the Linux machine of this process."""

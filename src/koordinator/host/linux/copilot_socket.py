@@ -1,4 +1,4 @@
-"""A copilot behind a Unix socket.
+"""Client of a copilot on a Unix socket.
 
 Source: ``CopilotAgent.KillContainerByResource`` of koordlet.
 """
@@ -16,12 +16,12 @@ from koordinator.foundation.errors import HostError, InputError
 from koordinator.foundation.quantity import Quantity
 from koordinator.host.copilot import Released
 
-_TIMEOUT_S: Final = 30.0  # the original's
+_TIMEOUT_S: Final = 30.0  # as in the original
 _LARGEST_ANSWER: Final = 1 << 20
 
 
 class SocketCopilot:
-    """``host.copilot.Copilot``; one connection per request."""
+    """Implementation of ``Copilot`` with a connection per request."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -41,7 +41,7 @@ class SocketCopilot:
         try:
             released = decode(text, ResourceList)
         except InputError as error:
-            raise HostError(f"{self._path}: answer not understood: {error}") from None
+            raise HostError(f"{self._path}: undecodable answer: {error}") from None
         nothing = Quantity(0)
         return {
             BATCH_CPU: float(released.get(BATCH_CPU, nothing).milli()),
@@ -59,8 +59,8 @@ class SocketCopilot:
         finally:
             connection.close()
         if answer.status != http.client.OK:
-            said = text.decode(errors="replace")
-            raise HostError(f"{self._path}: {answer.status} {said}")
+            reason = text.decode(errors="replace")
+            raise HostError(f"{self._path}: {answer.status} {reason}")
         return text
 
 
@@ -70,7 +70,7 @@ class _UnixConnection(http.client.HTTPConnection):
         self._path = path
 
     def connect(self) -> None:
-        """Connect to the socket instead of a host."""
+        """Connect to the unix socket."""
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
         self.sock.connect(self._path)

@@ -1,7 +1,7 @@
 """Core scheduling of this machine, through prctl(PR_SCHED_CORE).
 
-The kernel hands a cookie on from the thread that asks.  So a cookie is taken and handed on by a
-thread that lives no longer than that, and the threads of this process never have one.
+The kernel copies a cookie from or to the calling thread.  Therefore a short-lived thread copies
+cookies, so that the other threads of this process never have one.
 Source: Linux Documentation/admin-guide/hw-vuln/core-scheduling.rst, kernel/sched/core_sched.c.
 """
 
@@ -18,7 +18,7 @@ SCHED_CORE: Final = 62  # PR_SCHED_CORE
 GET, CREATE, SHARE_TO, SHARE_FROM = range(4)
 THREAD, THREAD_GROUP = range(2)
 
-#: Takes operation, pid, scope and where to put a cookie; returns 0 or the number of an error.
+#: Arguments: operation, pid, scope, destination of a cookie.  Returns 0 or an errno.
 Call = Callable[[int, int, int, ctypes.c_uint64 | None], int]
 
 
@@ -32,7 +32,7 @@ def _prctl(operation: int, pid: int, scope: int, cookie: ctypes.c_uint64 | None)
 
 
 class LinuxCoreScheduling:
-    """Implements ``core_scheduling.CoreScheduling``.  ``call`` is the system call."""
+    """Implementation of ``CoreScheduling``; ``call`` is the system call."""
 
     def __init__(self, call: Call = _prctl) -> None:
         self._call = call
@@ -41,21 +41,21 @@ class LinuxCoreScheduling:
         return self._call(GET, 0, THREAD, ctypes.c_uint64()) == 0
 
     def cookie(self, pid: int) -> int:
-        found = ctypes.c_uint64()
-        self._do(GET, pid, THREAD, found)
-        return found.value
+        cookie = ctypes.c_uint64()
+        self._do(GET, pid, THREAD, cookie)
+        return cookie.value
 
     def create(self, pid: int) -> None:
         self._do(CREATE, pid, THREAD_GROUP)
 
     def share(self, source: int, pids: Sequence[int]) -> None:
-        self._hand_on(source, pids)
+        self._assign(source, pids)
 
     def clear(self, pids: Sequence[int]) -> None:
-        self._hand_on(None, pids)
+        self._assign(None, pids)
 
-    def _hand_on(self, source: int | None, pids: Sequence[int]) -> None:
-        """Hand on the cookie of a process, or none, to those that still run."""
+    def _assign(self, source: int | None, pids: Sequence[int]) -> None:
+        """Assign the cookie of ``source``, or none, to the processes that still run."""
         failures: list[HostError] = []
 
         def work() -> None:

@@ -1,6 +1,6 @@
-"""A container runtime behind the socket on which the kubelet asks it: CRI, gRPC without TLS.
+"""Client of the container runtime's CRI socket: gRPC without TLS.
 
-Needs grpcio, which the extra ``cri`` installs.
+Requires grpcio, from the extra ``cri``.
 Source: k8s.io/cri-api pkg/apis/runtime/v1/api.proto.
 """
 
@@ -15,7 +15,7 @@ from koordinator.foundation.protobuf import FieldNumber, decode_message, encode_
 from koordinator.host.roots import Roots
 
 _SERVICE: Final = "/runtime.v1.RuntimeService"
-_ANSWER_S: Final = 5.0  # beyond what the container is given
+_ANSWER_S: Final = 5.0  # in addition to the grace period
 _POD_UID: Final = "io.kubernetes.pod.uid"
 _EXITED: Final = 2  # CONTAINER_EXITED
 _SOCKETS: Final[Mapping[str, Sequence[str]]] = {
@@ -27,14 +27,14 @@ _SOCKETS: Final[Mapping[str, Sequence[str]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerStatusRequest:
-    """Which container is asked about."""
+    """Request for the status of a container."""
 
     container_id: Annotated[str, FieldNumber(1)] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CriContainerStatus:
-    """What the runtime knows of a container; ``labels`` are those that the kubelet gave it."""
+    """Status of a container; the kubelet sets ``labels``."""
 
     state: Annotated[int, FieldNumber(3)] = 0
     labels: Annotated[Mapping[str, str], FieldNumber(12)] = field(default_factory=dict)
@@ -42,14 +42,14 @@ class CriContainerStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerStatusResponse:
-    """The answer."""
+    """Response to a status request."""
 
     status: Annotated[CriContainerStatus | None, FieldNumber(1)] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopContainerRequest:
-    """``timeout`` is in seconds; 0 is SIGKILL at once."""
+    """Request to stop a container; ``timeout`` is in seconds, 0 sends SIGKILL immediately."""
 
     container_id: Annotated[str, FieldNumber(1)] = ""
     timeout: Annotated[int, FieldNumber(2)] = 0
@@ -57,26 +57,26 @@ class StopContainerRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopContainerResponse:
-    """Nothing."""
+    """Response to a stop request."""
 
 
 class CriSocket:
-    """``host.container_runtime.ContainerRuntime``; a connection per call.
+    """Implementation of ``ContainerRuntime`` with a connection per call.
 
-    ``endpoint`` is the socket of whatever runtime; empty: looked for where runtimes have theirs,
-    below ``roots.var_run`` and ``roots.run``.  Raises InputError without grpcio.
+    ``endpoint`` is the socket of the runtime; if empty, the default places below ``roots.var_run``
+    and ``roots.run`` are searched.  Raises InputError without grpcio.
     """
 
     def __init__(self, roots: Roots, endpoint: str = "") -> None:
         if find_spec("grpc") is None:
             raise InputError(
-                "needs grpcio; install koordinator[cri]", source="--containerd-endpoint"
+                "requires grpcio; install koordinator[cri]", source="--containerd-endpoint"
             )
         self._roots = roots
         self._endpoint = endpoint.removeprefix("unix://")
 
     def find(self, runtime: str) -> str:
-        """Return the socket of a runtime, by its name in ids of containers; empty if none is."""
+        """Return the socket of a runtime named as in container ids; empty if there is none."""
         if self._endpoint:
             return self._endpoint if Path(self._endpoint).is_socket() else ""
         for root in (self._roots.var_run, self._roots.run):
@@ -86,27 +86,27 @@ class CriSocket:
         return ""
 
     def reaches(self, container_id: str) -> bool:
-        """Return whether the socket of its runtime is there."""
+        """Return whether the socket of the container's runtime exists."""
         return bool(self.find(container_id.partition("://")[0]))
 
     def stop(self, pod_uid: str, container_id: str, grace_s: int) -> None:
-        """Ask the runtime, after it has said whose container it is."""
+        """Stop a container after checking that the pod owns it."""
         import grpc  # noqa: PLC0415 -- takes 15 MiB, and most nodes never evict
 
         runtime, _, identity = container_id.partition("://")
         path = self.find(runtime)
         if not path or not identity:
-            raise HostError(f"no socket of a runtime for {container_id!r}")
+            raise HostError(f"no runtime socket found for container {container_id!r}")
         with grpc.insecure_channel(f"unix:{path}") as channel:
-            asked = ContainerStatusRequest(container_id=identity)
-            answer = _call(channel, "ContainerStatus", asked, _ANSWER_S)
+            query = ContainerStatusRequest(container_id=identity)
+            answer = _call(channel, "ContainerStatus", query, _ANSWER_S)
             status = decode_message(ContainerStatusResponse, answer).status or CriContainerStatus()
             if status.labels.get(_POD_UID) != pod_uid:
-                raise HostError(f"{container_id} is no container of pod {pod_uid}")
+                raise HostError(f"{container_id} is not a container of pod {pod_uid}")
             if status.state == _EXITED:
                 return
-            wanted = StopContainerRequest(container_id=identity, timeout=grace_s)
-            _call(channel, "StopContainer", wanted, grace_s + _ANSWER_S)
+            stop = StopContainerRequest(container_id=identity, timeout=grace_s)
+            _call(channel, "StopContainer", stop, grace_s + _ANSWER_S)
 
 
 def _call(channel: Any, name: str, request: object, timeout_s: float) -> bytes:

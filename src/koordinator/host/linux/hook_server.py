@@ -1,6 +1,6 @@
-"""The server that a runtime proxy asks: gRPC on a unix socket, without TLS.
+"""Server for a runtime proxy: gRPC on a unix socket, without TLS.
 
-Needs grpcio, which the extra ``hook-server`` installs: few nodes have a proxy.
+Requires grpcio, from the extra ``hook-server``; few nodes have a proxy.
 """
 
 import json
@@ -17,16 +17,17 @@ from koordinator.foundation.protobuf import decode_message, encode_message
 log = logging.getLogger(__name__)
 
 _THREADS = 4
-_MOST_CALLS = 64  # begun and not answered; others are refused with RESOURCE_EXHAUSTED
+_MOST_CALLS = 64  # in progress; further calls are rejected with RESOURCE_EXHAUSTED
 _STOP_S = 1.0
 _FILE = "koordlet.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookServerSettings:
-    """``address`` is a path; ``host_endpoint`` is the same path as the proxy sees it.
+    """``address`` is the path of the socket, ``host_endpoint`` the same path for the proxy.
 
-    ``config_folder`` is where the proxy looks for servers; ``stages`` is what it may ask for.
+    The proxy reads the configurations of its servers from ``config_folder``; ``stages`` are those
+    that it may call.
     """
 
     address: str
@@ -37,7 +38,7 @@ class HookServerSettings:
 
 
 class HookServer:
-    """Serves ``methods``: the type of a request and who answers it, by name of the call."""
+    """Server of ``methods``: request type and handler by method name."""
 
     def __init__(
         self,
@@ -49,7 +50,7 @@ class HookServer:
             import grpc  # noqa: PLC0415 -- an extra
         except ImportError:
             raise InputError(
-                "needs grpcio; install koordinator[hook-server]", source="--runtime-hooks-addr"
+                "requires grpcio; install koordinator[hook-server]", source="--runtime-hooks-addr"
             ) from None
         self._settings = settings
         # A socket path is the name of a running server: of one that was killed it is in the way.
@@ -69,7 +70,7 @@ class HookServer:
         )
 
     def start(self) -> None:
-        """Listen, and tell the proxy.  Raises HostError."""
+        """Listen, and write the configuration of the proxy.  Raises HostError."""
         settings = self._settings
         path = Path(settings.address)
         try:
@@ -91,7 +92,7 @@ class HookServer:
             raise HostError(f"can't serve hooks at {path}: {error}") from None
 
     def stop(self) -> None:
-        """End the server."""
+        """Stop the server."""
         self._server.stop(_STOP_S).wait(_STOP_S)
 
 

@@ -1,9 +1,9 @@
 """Files and processes of this machine.
 
-The kernel makes the text of its files anew with every read at offset 0, so the files of cgroups
-and /proc are opened once and kept: that is a third of the cost of reading a thousand of them each
-second.  A kept file of a cgroup that was removed says ENODEV, and is then looked for again.
-``trees`` decides what may be opened at all.
+The kernel generates the text of its files with each read at offset 0, so files of cgroups and /proc
+are opened once and kept open: that saves two thirds of the cost of reading a thousand of them per
+second.  Reading a kept file of a removed cgroup fails with ENODEV; the file is then opened again.
+``trees`` determines what may be opened at all.
 """
 
 import ctypes
@@ -17,23 +17,23 @@ from contextlib import suppress
 from koordinator.foundation.errors import HostError, MissingFileError
 from koordinator.host.linux.trees import Tree, Trees
 
-KEPT_OPEN = 4096  # files; far below the limit of a service
-_CHUNK = 1 << 14  # bytes; all but a few files fit
+KEPT_OPEN = 4096  # files, well below the limit of a service
+_CHUNK = 1 << 14  # bytes; larger than almost all files
 _GONE = {errno.ENOENT, errno.ENODEV, errno.ESRCH, errno.ENOTDIR}
-_LINKS = {  # where the C library's words mislead
+_LINKS = {  # errors whose standard text misleads
     errno.ELOOP: "it leads through a link",
     errno.EXDEV: "it leads out of its folder",
 }
-_TELLING = 2  # names at the end of a cgroup's path
-_OWN_MODE = 0o600  # of files of our own: they name pods, and say what was done to them
+_COMPARED = 2  # names at the end of a cgroup's path
+_OWN_MODE = 0o600  # of the agent's files, which name pods and the actions on them
 
 
 class LinuxHost:
-    """Implements ``port.Host``.
+    """Implementation of ``port.Host``.
 
-    ``kept_open`` bounds the files that stay open between reads; with 0 none does, and several
-    threads may use the same host.  Nothing outside of ``trees`` is
-    ever opened; without them no link is followed but the kernel's own.
+    ``kept_open`` bounds the files that stay open between reads; with 0, several threads may share
+    the host.  Only files below ``trees`` are opened; by default that is the whole machine, without
+    following links except the kernel's.
     """
 
     def __init__(self, kept_open: int = KEPT_OPEN, trees: Trees | None = None) -> None:
@@ -43,7 +43,7 @@ class LinuxHost:
         self._open: OrderedDict[str, int] = OrderedDict()
 
     def close(self) -> None:
-        """Close what was kept open."""
+        """Close the files that were kept open."""
         for descriptor in self._open.values():
             os.close(descriptor)
         self._open.clear()
@@ -62,7 +62,7 @@ class LinuxHost:
             is_kept = False
             try:
                 text = _content(descriptor)
-                # The kernel's files have no size.  One on a disk may be replaced by another.
+                # Files of the kernel have size 0.  A file on a disk may be replaced by another.
                 is_kept = bool(text) and self._kept_open > 0 and not os.fstat(descriptor).st_size
             finally:
                 if not is_kept:
@@ -89,7 +89,7 @@ class LinuxHost:
             with self._trees.parent(path, make=True) as (folder, name):
                 temporary = f"{name}.tmp"
                 with suppress(FileNotFoundError):
-                    os.unlink(temporary, dir_fd=folder)  # of one who was killed
+                    os.unlink(temporary, dir_fd=folder)  # left by a killed process
                 _store(folder, temporary, os.O_CREAT | os.O_EXCL, text, synced=True)
                 os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
         except OSError as error:
@@ -182,7 +182,7 @@ class LinuxHost:
 
     def kill(self, pid: int, cgroup: str) -> bool:
         try:
-            process = os.pidfd_open(pid)  # whoever gets the number later is not meant
+            process = os.pidfd_open(pid)  # the number may be reused later
         except ProcessLookupError:
             return False
         except OSError as error:
@@ -228,7 +228,7 @@ def _content(descriptor: int) -> str:
 
 
 def _store(folder: int, name: str, flags: int, text: str, *, synced: bool = False) -> None:
-    """Write a file that is made for it."""
+    """Write a file that must not exist yet, unless ``flags`` say otherwise."""
     flags |= os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = os.open(name, flags, _OWN_MODE, dir_fd=folder)
     with open(descriptor, "w", encoding="utf-8") as file:  # noqa: PTH123 -- a descriptor
@@ -239,14 +239,14 @@ def _store(folder: int, name: str, flags: int, text: str, *, synced: bool = Fals
 
 
 def _is_in_cgroup(text: str, cgroup: str) -> bool:
-    """Return whether /proc/PID/cgroup names a cgroup of a pod.
+    """Return whether the text of /proc/PID/cgroup names a cgroup of a pod.
 
-    An agent with a cgroup namespace of its own sees a path from where it is itself, so only the
-    last two names count: the container's, and the pod's, which has its UID in it.
+    In a cgroup namespace the agent sees paths relative to its own cgroup, so only the last two
+    names are compared: the container's, and the pod's, which contains its UID.
     """
-    wanted = cgroup.split("/")[-_TELLING:]
+    wanted = cgroup.split("/")[-_COMPARED:]
     return any(
-        line.split(":", 2)[-1].split("/")[-_TELLING:] == wanted for line in text.splitlines()
+        line.split(":", 2)[-1].split("/")[-_COMPARED:] == wanted for line in text.splitlines()
     )
 
 

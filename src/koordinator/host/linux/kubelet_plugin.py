@@ -1,4 +1,4 @@
-"""A plugin of the kubelet: found by the socket on which it is called, too."""
+"""Plugin of the kubelet, which finds and calls it by its socket."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -7,9 +7,9 @@ from koordinator.host.linux.unix_grpc_server import Call, UnixGrpcServer, grpc_l
 
 
 class KubeletPlugin:
-    """Serves ``methods``, who answers a call by its name, on a socket of the watched folder.
+    """Server of ``methods``, by method name, on a socket in the kubelet's plugin folder.
 
-    ``gate`` is what it is for.  Raises InputError without grpcio.
+    ``gate`` is the feature in error messages.  Raises InputError without grpcio.
     """
 
     def __init__(
@@ -19,11 +19,11 @@ class KubeletPlugin:
         self._server = UnixGrpcServer(grpc_library(gate), Path(socket), self._find)
 
     def start(self) -> None:
-        """Listen; the kubelet finds out by itself.  Raises HostError."""
+        """Start listening; the kubelet watches the folder.  Raises HostError."""
         self._server.start()
 
     def stop(self) -> None:
-        """End."""
+        """Stop the server."""
         self._server.stop()
 
     def _find(self, method: str) -> Call | None:

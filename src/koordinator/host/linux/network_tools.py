@@ -1,4 +1,4 @@
-"""Programs that shape the network, found in PATH."""
+"""Programs that configure the network, found in PATH."""
 
 import subprocess
 from collections.abc import Sequence
@@ -11,15 +11,15 @@ _SHOWN: Final = 300
 
 
 class LinuxNetworkTools:
-    """Implements ``network_tools.NetworkTools``; ``prefix`` runs them somewhere else."""
+    """Implementation of ``NetworkTools``; ``prefix`` runs the programs elsewhere."""
 
     def __init__(self, prefix: Sequence[str] = ()) -> None:
         self._prefix = tuple(prefix)
 
     def run(self, *words: str, text: str = "") -> str:
-        told = " ".join(words)
+        command = " ".join(words)
         try:
-            done = subprocess.run(  # noqa: S603 -- words of our own, numbers and addresses
+            done = subprocess.run(  # noqa: S603 -- constant words, numbers and addresses
                 [*self._prefix, *words],
                 input=text.encode(),
                 capture_output=True,
@@ -27,10 +27,10 @@ class LinuxNetworkTools:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise HostError(f"{told}: no answer in {_TIMEOUT_S:g} s") from None
+            raise HostError(f"{command}: no answer in {_TIMEOUT_S:g} s") from None
         except OSError as error:
-            raise HostError(f"{told}: {error.strerror}") from None
+            raise HostError(f"{command}: {error.strerror}") from None
         if done.returncode:
-            said = done.stderr.decode(errors="replace").strip()[:_SHOWN]
-            raise HostError(f"{told}: exit code {done.returncode}: {said}")
+            error_output = done.stderr.decode(errors="replace").strip()[:_SHOWN]
+            raise HostError(f"{command}: exit code {done.returncode}: {error_output}")
         return done.stdout.decode(errors="replace")

@@ -1,10 +1,10 @@
-"""The plugin's connection to the runtime: kept up for ever, each call answered in time.
+"""Connection of the NRI plugin to the runtime: reconnects, and answers each call in time.
 
-Who reads a call from the socket works out the answer and sends it, without a hand-over to another
-thread, which the loop of the agent might delay.  A watchdog looks whether that takes too long: it
-answers then, and another thread goes on reading, so that a hook that hangs costs its container no
-more than a fraction of what the runtime waits.  A plugin that is late or answers nonsense is
-dropped by the runtime, and the container starts without it.
+The thread that reads a call also computes and sends the response, because a hand-over to another
+thread could be delayed by the agent's loop.  If that takes too long, a watchdog sends a response
+instead and starts another reader, so that a hanging hook costs its container only a fraction of the
+runtime's timeout.  The runtime drops a plugin that is late or sends invalid responses, and starts
+the container without it.
 """
 
 import logging
@@ -23,14 +23,14 @@ from koordinator.host.nri.session import NriCall, NriRefusalError, NriSession
 log = logging.getLogger(__name__)
 
 _CHUNK: Final = 1 << 16
-_MOST_HUNG: Final = 4  # threads that wait for a hook and are answered for
-_LOOKS: Final = 5  # of the watchdog, in the time that an answer may take
+_MOST_HUNG: Final = 4  # threads in a hook whose call the watchdog has answered
+_CHECKS: Final = 5  # of the watchdog, within the timeout of a response
 _READY_POLL_S: Final = 0.1
 _LONGEST_ANSWER_S: Final = 0.5
 
 
 class NriPlugin(Protocol):
-    """What is asked."""
+    """Plugin that answers the calls."""
 
     @property
     def is_ready(self) -> bool: ...
@@ -42,10 +42,10 @@ class NriPlugin(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NriSettings:
-    """Where the runtime listens, who we are, and how long is waited between attempts, in seconds.
+    """Socket, identity of the plugin, and backoff of the connection attempts in seconds.
 
-    The wait grows by ``backoff_factor`` up to ``backoff_cap_s``; ``backoff_steps`` bounds how often
-    it grows.
+    The backoff grows by ``backoff_factor``, at most ``backoff_steps`` times, up to
+    ``backoff_cap_s``.
     """
 
     socket_path: str
@@ -61,17 +61,17 @@ class NriSettings:
 
 @dataclass(slots=True, eq=False)
 class _Conversation:
-    """One connection; whoever leads reads from it and answers."""
+    """Connection; its leader is the thread that reads calls and answers them."""
 
     connection: socket.socket
     session: NriSession
-    calls: deque[NriCall] = field(default_factory=deque)  # received, and not yet begun
-    is_told: bool = False
+    calls: deque[NriCall] = field(default_factory=deque)  # received, not started
+    is_reported: bool = False  # ``on_state`` was called with True
 
 
 @dataclass(slots=True, eq=False)
-class _Question:
-    """A call that is being answered; ``is_over`` for whoever took it up or gave it up."""
+class _PendingCall:
+    """Call in progress; the leader or the watchdog sets ``is_over`` when it takes the response."""
 
     call: NriCall
     conversation: _Conversation
@@ -81,7 +81,7 @@ class _Question:
 
 @dataclass(slots=True)
 class _Waiting:
-    """How long is waited before the next attempt to connect."""
+    """Backoff before the next attempt to connect."""
 
     wait_s: float
     grown: int = 0
@@ -89,13 +89,14 @@ class _Waiting:
 
 
 class _LostLeadError(Exception):
-    """Another thread goes on with the conversation."""
+    """Another thread has become the leader of the conversation."""
 
 
 class NriConnection:
-    """Connects when the plugin is ready, and again whenever the runtime has gone.
+    """Connection that is established when the plugin is ready, and restored after each loss.
 
-    ``on_state`` is told True when the runtime has taken the plugin, False when it is lost.
+    ``on_state`` is called with True when the runtime has registered the plugin, and with False
+    when the connection is lost.
     """
 
     def __init__(
@@ -111,19 +112,19 @@ class NriConnection:
         self._stopping = threading.Event()
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
-        self._question: _Question | None = None
-        self._hung = 0  # questions that were answered by the watchdog, and whose thread is not back
+        self._pending: _PendingCall | None = None
+        self._hung = 0  # threads in a hook whose call the watchdog has answered
         self._waiting = _Waiting(settings.backoff_s)
         self._leader = self._new_leader(None)
         self._watchdog = threading.Thread(target=self._watch, name="nri-watchdog", daemon=True)
 
     def start(self) -> None:
-        """Begin to connect."""
+        """Start connecting."""
         self._leader.start()
         self._watchdog.start()
 
     def stop(self) -> None:
-        """Hang up.  What hangs in a hook is left behind."""
+        """Close the connection.  Threads that hang in a hook are abandoned."""
         self._stopping.set()
         with self._lock:
             if self._socket is not None:
@@ -137,7 +138,7 @@ class NriConnection:
         return threading.Thread(target=self._lead, args=(conversation,), name="nri", daemon=True)
 
     def _lead(self, conversation: _Conversation | None) -> None:
-        """Connect and converse until told to stop, or another thread does."""
+        """Connect and converse until stopped, or until another thread becomes the leader."""
         while not self._plugin.is_ready:
             if self._stopping.wait(_READY_POLL_S):
                 return
@@ -150,7 +151,7 @@ class NriConnection:
             self._wait(was_registered=was_registered, problem=problem)
 
     def _wait(self, *, was_registered: bool, problem: str) -> None:
-        """Wait before the next attempt, the longer the more attempts there were."""
+        """Wait before the next attempt, with growing backoff."""
         settings = self._settings
         if was_registered:
             self._waiting = _Waiting(settings.backoff_s)
@@ -166,7 +167,7 @@ class NriConnection:
             waiting.grown += 1
 
     def _converse(self, conversation: _Conversation | None) -> tuple[bool, str]:
-        """Return whether the runtime took the plugin, and why it is over.
+        """Return whether the runtime registered the plugin, and why the connection ended.
 
         ``conversation`` is one to go on with.  Raises _LostLeadError.
         """
@@ -181,9 +182,9 @@ class NriConnection:
         with self._lock:
             self._socket = None
         conversation.connection.close()
-        if conversation.is_told:
-            self._tell(False)
-        return conversation.is_told, problem
+        if conversation.is_reported:
+            self._report_state(False)
+        return conversation.is_reported, problem
 
     def _connect(self) -> _Conversation:
         settings = self._settings
@@ -201,7 +202,7 @@ class NriConnection:
         return _Conversation(connection, session)
 
     def _talk(self, conversation: _Conversation) -> str:
-        """Answer what the runtime asks; return why it is over."""
+        """Answer the calls of the runtime; return why the connection ended."""
         connection, session, calls = (
             conversation.connection,
             conversation.session,
@@ -213,47 +214,47 @@ class NriConnection:
             refusals = session.refusals()
             if refusals:
                 connection.sendall(refusals)
-            if session.is_registered and not conversation.is_told:
-                conversation.is_told = True
+            if session.is_registered and not conversation.is_reported:
+                conversation.is_reported = True
                 connection.settimeout(None)
-                self._tell(True)
+                self._report_state(True)
             data = connection.recv(_CHUNK)
             if not data:
                 return "the runtime hung up"
             calls.extend(session.receive(data))
-        return "told to stop"
+        return "stopped"
 
-    def _tell(self, is_connected: bool) -> None:
+    def _report_state(self, is_connected: bool) -> None:
         if self._on_state is not None:
             self._on_state(is_connected)
 
     # -- answers -----------------------------------------------------------------------------
 
     def _answer(self, conversation: _Conversation, call: NriCall) -> bytes:
-        """Return the answer to a call.  Raises _LostLeadError if it comes too late."""
+        """Return the response to a call.  Raises _LostLeadError if the watchdog was faster."""
         session = conversation.session
         if call.request is None:
             return self._give_up(session, call, call.problem)
         if self._hung >= _MOST_HUNG:
             return self._give_up(session, call, self._too_late())
         due_s = time.monotonic() + self._settings.answer_timeout_s
-        question = self._question = _Question(call, conversation, due_s)
+        pending = self._pending = _PendingCall(call, conversation, due_s)
         answer: object = None
         problem: Exception | None = None
         try:
             answer = self._plugin.answer(call)
-        except Exception as error:  # noqa: BLE001 -- told below
+        except Exception as error:  # noqa: BLE001 -- reported below
             problem = error
         with self._lock:
-            if question.is_over:
+            if pending.is_over:
                 self._hung -= 1
                 raise _LostLeadError
-            question.is_over = True
+            pending.is_over = True
         if problem is None:
             return session.answer(call.number, answer)
         if isinstance(problem, NriRefusalError):
             return session.failure(call.number, str(problem))
-        # A mistake of ours stops no container.
+        # An error of ours must not block a container.
         log.error("call not answered", extra={"method": call.method}, exc_info=problem)
         return self._give_up(session, call, f"{type(problem).__name__}: {problem}")
 
@@ -267,19 +268,19 @@ class NriConnection:
         return f"no answer within {self._settings.answer_timeout_s:g} s"
 
     def _watch(self) -> None:
-        """Answer for who takes too long, and let another thread go on."""
-        while not self._stopping.wait(self._settings.answer_timeout_s / _LOOKS):
-            question = self._question
-            if question is None or question.is_over or time.monotonic() < question.due_s:
+        """Answer calls that take too long, and start another leader."""
+        while not self._stopping.wait(self._settings.answer_timeout_s / _CHECKS):
+            pending = self._pending
+            if pending is None or pending.is_over or time.monotonic() < pending.due_s:
                 continue
             with self._lock:
-                if question.is_over:
+                if pending.is_over:
                     continue
-                question.is_over = True
+                pending.is_over = True
                 self._hung += 1
-            conversation = question.conversation
-            answer = self._give_up(conversation.session, question.call, self._too_late())
-            with suppress(OSError):  # whoever leads then finds it out
+            conversation = pending.conversation
+            answer = self._give_up(conversation.session, pending.call, self._too_late())
+            with suppress(OSError):  # the new leader detects a broken connection
                 conversation.connection.sendall(answer)
             self._leader = self._new_leader(conversation)
             self._leader.start()

@@ -17,17 +17,17 @@ from koordinator.host.port import Files
 
 log = logging.getLogger(__name__)
 
-_SAMPLED_US = 0  # since the driver remembers: the newest sample of each process counts
+_SAMPLED_US = 0  # all samples of the driver; the newest one of each process counts
 
 
 class NvmlGpus:
-    """Implements ``gpus.Gpus``; made by ``find_gpus``."""
+    """Implementation of ``gpus.Gpus``; created by ``find_gpus``."""
 
     def __init__(self, files: Files, sys_root: str) -> None:
         self._files = files
         self._sys = sys_root
         self.driver_version = str(pynvml.nvmlSystemGetDriverVersion())
-        self._known: dict[int, Gpu] = {}  # by index, as they were when they could be asked
+        self._known: dict[int, Gpu] = {}  # by index, when they last responded
         self._health: HealthWatch | None = None
 
     def devices(self) -> Sequence[Gpu]:
@@ -35,33 +35,33 @@ class NvmlGpus:
             count = pynvml.nvmlDeviceGetCount()
         except pynvml.NVMLError as error:
             raise HostError(f"NVML: {error}") from None
-        found = [gpu for index in range(count) if (gpu := self._device(index)) is not None]
+        gpus = [gpu for index in range(count) if (gpu := self._device(index)) is not None]
         if self._health is None:
             self._health = HealthWatch(
-                {gpu.uuid: pynvml.nvmlDeviceGetHandleByUUID(gpu.uuid) for gpu in found}
+                {gpu.uuid: pynvml.nvmlDeviceGetHandleByUUID(gpu.uuid) for gpu in gpus}
             )
         problems = self._health.problems()
-        return [replace(gpu, problem=problems.get(gpu.uuid, gpu.problem)) for gpu in found]
+        return [replace(gpu, problem=problems.get(gpu.uuid, gpu.problem)) for gpu in gpus]
 
     def usage(self) -> Sequence[GpuUsage]:
         try:
             count = pynvml.nvmlDeviceGetCount()
         except pynvml.NVMLError as error:
             raise HostError(f"NVML: {error}") from None
-        found: list[GpuUsage] = []
+        usage: list[GpuUsage] = []
         for index in range(count):
-            with suppress(pynvml.NVMLError):  # of a broken GPU nothing is known
-                found += self._usage(pynvml.nvmlDeviceGetHandleByIndex(index))
-        return found
+            with suppress(pynvml.NVMLError):  # a broken GPU has no usage
+                usage += self._usage(pynvml.nvmlDeviceGetHandleByIndex(index))
+        return usage
 
     def _device(self, index: int) -> Gpu | None:
-        """Return a GPU; one that was there and can't be asked any more is broken."""
+        """Return a GPU; one that no longer responds is broken."""
         try:
             self._known[index] = self._gpu(index)
         except pynvml.NVMLError as error:
             known = self._known.get(index)
             if known is None:
-                log.warning("GPU not found", extra={"index": index, "why": str(error)})
+                log.warning("GPU not readable", extra={"index": index, "why": str(error)})
                 return None
             return replace(
                 known, problem=GpuProblem("DeviceLost", f"failed to get device: {error}")
@@ -96,7 +96,7 @@ class NvmlGpus:
             for sample in pynvml.nvmlDeviceGetProcessUtilization(handle, _SAMPLED_US):
                 core[int(sample.pid)] = int(sample.smUtil)
         except pynvml.NVMLError:
-            core = {}  # nobody has used it lately
+            core = {}  # no process has used it recently
         memory = {
             int(process.pid): int(process.usedGpuMemory or 0)
             for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
@@ -123,7 +123,7 @@ class NvmlGpus:
 
 
 def find_gpus(files: Files, sys_root: str) -> Gpus:
-    """Return the GPUs of this machine; none where there is no driver."""
+    """Return the GPUs of this machine; none without a driver."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
@@ -132,7 +132,7 @@ def find_gpus(files: Files, sys_root: str) -> Gpus:
 
 
 def _bus_id(text: str | bytes) -> str:
-    """Return the address as sysfs spells it: a domain of four digits, small letters."""
+    """Return the address as in sysfs: a domain of four digits, lower case."""
     plain = text.decode() if isinstance(text, bytes) else text
     domain, _, rest = plain.lower().partition(":")
     return f"{domain[-4:]}:{rest}"

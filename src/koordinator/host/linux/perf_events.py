@@ -1,6 +1,6 @@
 """Performance counters of this machine's CPUs, through perf_event_open.
 
-There is no wrapper in the C library and none in Python's, so the call is made by its number.
+Neither the C library nor Python has a wrapper, so the system call is made by its number.
 Source: Linux man 2 perf_event_open, include/uapi/linux/perf_event.h.
 """
 
@@ -21,10 +21,10 @@ _NUMBERS = {"x86_64": 298, "aarch64": 241}
 _PID_IS_CGROUP, _CLOEXEC = 1 << 2, 1 << 3  # PERF_FLAG_PID_CGROUP, PERF_FLAG_FD_CLOEXEC
 _FORMAT = 1 << 0 | 1 << 1 | 1 << 3  # time enabled, time running, group
 _EXCLUDE_HYPERVISOR = 1 << 6
-_ATTRIBUTES = struct.Struct("=IIQQQQQIIQ")  # PERF_ATTR_SIZE_VER0, which every kernel takes
-_READ = struct.Struct("=QQQQQ")  # how many, time enabled, time running, then the two counters
+_ATTRIBUTES = struct.Struct("=IIQQQQQIIQ")  # PERF_ATTR_SIZE_VER0, supported by all kernels
+_READ = struct.Struct("=QQQQQ")  # count, time enabled, time running, and the two counters
 _NO_LEADER = -1
-_REFUSALS = {  # where the C library's words mislead
+_REFUSALS = {  # errors whose standard text misleads
     errno.ENOENT: "the CPU has no such counter, or a virtual machine hides it",
     errno.EACCES: "not permitted; see /proc/sys/kernel/perf_event_paranoid",
     errno.EMFILE: "too many open files; raise the limit of the agent",
@@ -32,7 +32,7 @@ _REFUSALS = {  # where the C library's words mislead
 
 
 class PerfEvent(NamedTuple):
-    """A type and number of perf_event.h."""
+    """Type and number of an event in perf_event.h."""
 
     type: int
     config: int
@@ -43,11 +43,11 @@ INSTRUCTIONS: Final = PerfEvent(0, 1)
 
 
 class LinuxPerfEvents:
-    """Implements ``perf_events.PerfEvents``.
+    """Implementation of ``PerfEvents``.
 
-    ``events`` are the two that are counted; each pair is on a CPU's counters at the same time, so
-    that their ratio holds when other users of the counters make the kernel take turns.  Cgroups
-    are looked for in ``trees`` only.
+    The two ``events`` form a group per CPU, so that the kernel schedules both counters at the same
+    time; their ratio is correct even when it multiplexes counters.  Cgroups are opened below
+    ``trees`` only.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class LinuxPerfEvents:
 
 
 class _Counting:
-    """Implements ``perf_events.Counting``: open descriptors, two per CPU."""
+    """Implementation of ``Counting``: open descriptors, two per CPU."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -119,7 +119,7 @@ class _Counting:
             self.close()
         cycles = instructions = 0.0
         for _, enabled, running, first, second in read:
-            if running:  # else nothing of the cgroup ran there, or others had the counters
+            if running:  # 0 if no task ran there, or the counters were not scheduled
                 cycles += first * enabled / running
                 instructions += second * enabled / running
         return Counts(cycles, instructions)

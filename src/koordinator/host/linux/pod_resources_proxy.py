@@ -1,7 +1,7 @@
-"""Stands before the kubelet's PodResources service: gRPC on a unix socket, without TLS.
+"""Proxy of the kubelet's PodResources service: gRPC on a unix socket, without TLS.
 
-Every call is passed on as it came; of some the answer is completed.  Needs grpcio, which the extra
-``pod-resources`` installs.
+Calls are forwarded unchanged; the answers of some are completed.  Requires grpcio, from the extra
+``pod-resources``.
 """
 
 from collections.abc import Callable, Collection
@@ -12,11 +12,11 @@ from typing import Any, Final
 from koordinator.host.linux.unix_grpc_server import Call, UnixGrpcServer, grpc_library
 
 _SOCKET: Final = "kubelet.sock"
-_MOST_BYTES: Final = 16 << 20  # as the kubelet's own clients
+_MOST_BYTES: Final = 16 << 20  # the limit of the kubelet's clients
 _LONGEST_CALL_S: Final = 10.0
 _CLIENT_OPTIONS: Final = (
     ("grpc.max_receive_message_length", _MOST_BYTES),
-    # A kubelet that comes back is there again within half a second.
+    # A restarted kubelet is available again within half a second.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 500),
@@ -26,9 +26,9 @@ _CLIENT_OPTIONS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodResourcesSettings:
-    """Folders, each with a ``kubelet.sock``: ours and the kubelet's.
+    """Folders of our and of the kubelet's ``kubelet.sock``.
 
-    ``services`` are passed on; ``completed`` are those of their methods whose answers change, as
+    ``services`` are forwarded; ``completed`` are the methods with completed answers, as
     ``service/method``.
     """
 
@@ -39,9 +39,9 @@ class PodResourcesSettings:
 
 
 class PodResourcesProxy:
-    """Serves until it is stopped; a kubelet that is not there is waited for at each call.
+    """Proxy; each call waits for a kubelet that is not available.
 
-    ``complete`` gets the kubelet's answer and returns ours; it is called by several threads.
+    ``complete`` receives the kubelet's answer and returns ours; several threads call it.
     """
 
     def __init__(self, complete: Callable[[bytes], bytes], settings: PodResourcesSettings) -> None:
@@ -54,11 +54,11 @@ class PodResourcesProxy:
         )
 
     def start(self) -> None:
-        """Listen.  Raises HostError."""
+        """Start listening.  Raises HostError."""
         self._server.start()
 
     def stop(self) -> None:
-        """End the server."""
+        """Stop the server."""
         self._server.stop()
         self._kubelet.close()
 
@@ -67,19 +67,19 @@ class PodResourcesProxy:
         if name.rpartition("/")[0] not in self._settings.services:
             return None
         is_completed = name in self._settings.completed
-        ask = self._kubelet.unary_unary(method)
+        forward = self._kubelet.unary_unary(method)
 
         def handle(request: bytes, context: Any) -> bytes:
-            answer = self._ask(ask, request, context)
+            answer = self._forward(forward, request, context)
             return self._complete(answer) if is_completed else answer
 
         return handle
 
-    def _ask(self, ask: Any, request: bytes, context: Any) -> bytes:
+    def _forward(self, forward: Any, request: bytes, context: Any) -> bytes:
         left_s = context.time_remaining()
         timeout_s = _LONGEST_CALL_S if left_s is None else min(left_s, _LONGEST_CALL_S)
         try:
-            answer: bytes = ask(request, timeout=timeout_s, wait_for_ready=True)
+            answer: bytes = forward(request, timeout=timeout_s, wait_for_ready=True)
         except self._grpc.RpcError as error:
             context.abort(error.code(), error.details())
             raise

@@ -1,10 +1,10 @@
-"""Opens what lies below the folders that the agent was given, and nothing else.
+"""Files below the configured folders, and no others.
 
-Names of pods, containers and disks end up in paths, and whoever made the pod chose some of them.
-So no path may lead out of its folder, through a link that somebody made or to anything but a
-regular file, and opening one never waits: not for a writer of a FIFO, not for a device.
-Source: Linux man 2 openat2 (since 5.6; where it is missing or forbidden every component is opened
-on its own), man 5 proc_pid_fd.
+Names of pods, containers and disks are parts of paths, and the author of a pod chooses some of
+them.  Therefore no path may leave its folder, follow a link that a user created, or lead to
+anything but a regular file; and opening must not block, neither on a FIFO nor on a device.
+Source: Linux man 2 openat2 (since 5.6; if it is missing or forbidden, each component is opened
+separately), man 5 proc_pid_fd.
 """
 
 import ctypes
@@ -20,8 +20,8 @@ from typing import Final
 from koordinator.foundation.errors import HostError
 from koordinator.host.roots import Roots
 
-#: Takes an open folder, a path below it, whether links are followed, and flags of open(2): those
-#: that pin what is there, or those that open a folder.  Raises OSError.
+#: Arguments: an open folder, a path below it, whether to follow links, and flags of open(2) that
+#: pin the file or open a folder.  Raises OSError.
 Resolver = Callable[[int, str, bool, int], int]
 
 PIN: Final = os.O_PATH | os.O_CLOEXEC
@@ -29,29 +29,29 @@ FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _ROOT = PIN | os.O_DIRECTORY
 _OPENAT2 = 437  # on every architecture
 _NO_MAGIC_LINKS, _NO_LINKS, _BENEATH = 0x02, 0x04, 0x08  # RESOLVE_…
-_MOST_LINKS = 40  # as the kernel
-_ATTEMPTS = 8  # while others rename folders the kernel says EAGAIN
+_MOST_LINKS = 40  # the limit of the kernel
+_ATTEMPTS = 8  # the kernel returns EAGAIN while folders are being renamed
 _MISSING_CALL = frozenset({errno.ENOSYS, errno.EPERM, errno.EINVAL, errno.E2BIG})
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A folder that the operator named; it may be a link itself.
+    """Folder configured by the operator; it may be a link itself.
 
-    ``has_kernel_links`` says that only the kernel makes links there, as in /proc and sysfs: those
-    that stay below the folder are followed.  Everywhere else none is.
+    ``has_kernel_links`` means that only the kernel creates links there, as in /proc and sysfs:
+    links that stay below the folder are followed.  Elsewhere no link is followed.
     """
 
     folder: str
     has_kernel_links: bool = False
 
 
-#: The whole machine, for who has no folders to name.
+#: The whole machine, for callers without configured folders.
 EVERYWHERE: Final = (Tree("/"), Tree("/proc", has_kernel_links=True), Tree("/sys", True))
 
 
 def trees_of(roots: Roots, *own: str) -> tuple[Tree, ...]:
-    """Return the folders of an agent: the machine's, and those it keeps files of its own in."""
+    """Return the folders of an agent: the machine's trees, and the folders of its own files."""
     return (
         Tree(roots.cgroup),
         *(Tree(folder) for folder in roots.hierarchies),
@@ -64,41 +64,41 @@ def trees_of(roots: Roots, *own: str) -> tuple[Tree, ...]:
 
 
 class Trees:
-    """Opens by absolute path, below the innermost of its trees that contains it.
+    """Access by absolute path, below the innermost tree that contains it.
 
-    Every method raises OSError for what the kernel refuses, and HostError for a path that is in
-    none of the trees, has ``..`` in it, or leads to what is no regular file.
+    All methods raise OSError for errors of the kernel, and HostError for a path that is in no
+    tree, contains ``..``, or is not a regular file.
     """
 
     def __init__(
         self, trees: Sequence[Tree] = EVERYWHERE, resolver: Resolver | None = None
     ) -> None:
-        inmost_first = sorted(trees, key=lambda tree: -len(tree.folder))
-        self._trees = [(f"{tree.folder.rstrip('/')}/", tree) for tree in inmost_first]
+        innermost_first = sorted(trees, key=lambda tree: -len(tree.folder))
+        self._trees = [(f"{tree.folder.rstrip('/')}/", tree) for tree in innermost_first]
         self._resolve = resolver or find_resolver()
 
     def open(self, path: str, flags: int) -> int:
-        """Open an existing regular file; a file of the kernel is one, too."""
-        pin = self._find(path, PIN)  # to open a device may have done something already
+        """Open an existing regular file; files of the kernel count as regular."""
+        pin = self._find(path, PIN)  # opening a device directly could have side effects
         try:
             if not stat.S_ISREG(os.fstat(pin).st_mode):
-                raise HostError(f"can't open {path}: it is no regular file")
+                raise HostError(f"can't open {path}: it is not a regular file")
             return os.open(f"/proc/self/fd/{pin}", flags | os.O_NONBLOCK | os.O_CLOEXEC)
         finally:
             os.close(pin)
 
     def open_folder(self, path: str) -> int:
-        """Open an existing folder, to list it or to look into it."""
+        """Open an existing folder for listing or lookups."""
         return self._find(path, FOLDER)
 
     def real_path(self, path: str) -> str:
-        """Return where something is, behind all links."""
+        """Return the real path behind all links."""
         with self.pinned(path) as pin:
             return str(Path(f"/proc/self/fd/{pin}").readlink())
 
     @contextmanager
     def pinned(self, path: str) -> Iterator[int]:
-        """Hold on to what is at a path, whatever it is; it can't be read or written so."""
+        """Pin a file or folder of any type; a pin can't be read or written."""
         pin = self._find(path, PIN)
         try:
             yield pin
@@ -107,9 +107,9 @@ class Trees:
 
     @contextmanager
     def parent(self, path: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
-        """Hold on to the folder of a file that may be missing; also return the file's name.
+        """Pin the folder of a file that may be missing; also yield the file's name.
 
-        ``make`` makes the folders above it that are missing.
+        ``make`` creates missing folders above it.
         """
         tree, below = self._locate(path)
         above, _, name = below.rpartition("/")
@@ -123,11 +123,11 @@ class Trees:
             yield pin, name
 
     def _make_folders(self, root: str, below: str) -> None:
-        made = root.rstrip("/")
+        current = root.rstrip("/")
         for name in filter(None, below.split("/")):
-            with self.pinned(made or "/") as pin, suppress(FileExistsError):
+            with self.pinned(current or "/") as pin, suppress(FileExistsError):
                 os.mkdir(name, dir_fd=pin)
-            made = f"{made}/{name}"
+            current = f"{current}/{name}"
 
     def _find(self, path: str, flags: int) -> int:
         tree, below = self._locate(path)
@@ -141,27 +141,27 @@ class Trees:
 
     def _locate(self, path: str) -> tuple[Tree, str]:
         if "\0" in path or ("/." in path and not {".", ".."}.isdisjoint(path.split("/"))):
-            raise HostError(f"can't open {path!r}: it is no plain path")
+            raise HostError(f"can't open {path!r}: '.', '..' and zero bytes are not allowed")
         for above, tree in self._trees:
             if path.startswith(above):
                 below = path[len(above) :]
                 return tree, _joined(below) if "//" in path or below.endswith("/") else below
             if path == tree.folder:
                 return tree, ""
-        raise HostError(f"can't open {path}: it is in none of the agent's folders")
+        raise HostError(f"can't open {path}: it is not below a folder of the agent")
 
 
 def find_resolver() -> Resolver:
-    """Return ``resolve_at_once`` where the kernel has it and lets us, else ``resolve_stepwise``."""
+    """Return ``resolve_in_kernel`` if openat2 is available, otherwise ``resolve_stepwise``."""
     root = os.open("/", _ROOT)
     try:
-        os.close(resolve_at_once(root, "proc", False, PIN))
+        os.close(resolve_in_kernel(root, "proc", False, PIN))
     except OSError as error:
         if error.errno in _MISSING_CALL:
             return resolve_stepwise
     finally:
         os.close(root)
-    return resolve_at_once
+    return resolve_in_kernel
 
 
 class _OpenHow(ctypes.Structure):
@@ -183,13 +183,13 @@ _HOW: Final = {
 }
 
 
-def resolve_at_once(root: int, below: str, has_kernel_links: bool, flags: int) -> int:
-    """Resolve a path in the kernel, by openat2."""
+def resolve_in_kernel(root: int, below: str, has_kernel_links: bool, flags: int) -> int:
+    """Resolve a path with openat2."""
     name, how = os.fsencode(below), _HOW[has_kernel_links, flags]
     for _ in range(_ATTEMPTS):
-        found: int = _LIBC.syscall(_NUMBER, root, name, how, _HOW_SIZE)
-        if found >= 0:
-            return found
+        descriptor: int = _LIBC.syscall(_NUMBER, root, name, how, _HOW_SIZE)
+        if descriptor >= 0:
+            return descriptor
         number = ctypes.get_errno()
         if number not in {errno.EAGAIN, errno.EINTR}:
             break
@@ -198,7 +198,7 @@ def resolve_at_once(root: int, below: str, has_kernel_links: bool, flags: int) -
 
 def resolve_stepwise(root: int, below: str, has_kernel_links: bool, flags: int) -> int:
     """Resolve a path component by component, for kernels without openat2."""
-    chain = [os.dup(root)]  # the folders from the root to where we are
+    chain = [os.dup(root)]  # folders from the root to the current one
     rest = below.split("/")[::-1]
     links = 0
     try:
@@ -217,7 +217,7 @@ def resolve_stepwise(root: int, below: str, has_kernel_links: bool, flags: int) 
                 if not has_kernel_links or links > _MOST_LINKS:
                     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
                 target = os.readlink("", dir_fd=chain[-1])
-                if target.startswith("/"):  # also every magic link that leads anywhere
+                if target.startswith("/"):  # includes magic links
                     raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
                 os.close(chain.pop())
                 rest += target.split("/")[::-1]

@@ -1,8 +1,6 @@
-"""A gRPC server on a unix socket, without TLS.
+"""gRPC server on a unix socket, without TLS, which restores a removed socket.
 
-A socket that somebody removes is there again soon.
-
-Needs grpcio, which the extra ``pod-resources`` installs.
+Requires grpcio, from the extra ``pod-resources``.
 """
 
 import logging
@@ -17,45 +15,45 @@ from koordinator.foundation.errors import HostError, InputError
 log = logging.getLogger(__name__)
 
 _THREADS: Final = 8
-_MOST_CALLS: Final = 64  # begun and not answered; others are refused with RESOURCE_EXHAUSTED
+_MOST_CALLS: Final = 64  # in progress; further calls are rejected with RESOURCE_EXHAUSTED
 _STOP_S: Final = 1.0
-_LOOK_S: Final = 1.0
-_MOST_BYTES: Final = 16 << 20  # as the kubelet's own clients
-_FOLDER_MODE: Final = 0o750  # as the kubelet's
+_CHECK_S: Final = 1.0
+_MOST_BYTES: Final = 16 << 20  # the limit of the kubelet's clients
+_FOLDER_MODE: Final = 0o750  # as the kubelet's folder
 _OPTIONS: Final = (("grpc.max_send_message_length", _MOST_BYTES),)
 
-Call = Callable[[bytes, Any], bytes]  # a request and the context of grpc
+Call = Callable[[bytes, Any], bytes]  # request and gRPC context to response
 
 
 def grpc_library(gate: str) -> Any:
-    """Return grpcio.  Raises InputError where it is not installed."""
+    """Return grpcio.  Raises InputError if it is not installed."""
     try:
         import grpc  # noqa: PLC0415 -- an extra
     except ImportError:
         raise InputError(
-            f"{gate} needs grpcio; install koordinator[pod-resources]", path="feature-gates"
+            f"{gate} requires grpcio; install koordinator[pod-resources]", path="feature-gates"
         ) from None
     return grpc
 
 
 class UnixGrpcServer:
-    """Serves until it is stopped; ``find`` returns who answers a call, by ``/service/method``."""
+    """Server; ``find`` returns the handler of a call by ``/service/method``."""
 
     def __init__(self, grpc: Any, path: Path, find: Callable[[str], Call | None]) -> None:
         self._grpc, self._path, self._find = grpc, path, find
         self._server: Any = None
         self._stopping = threading.Event()
-        self._keeper = threading.Thread(target=self._keep, name=f"keep {path.name}", daemon=True)
+        self._monitor = threading.Thread(target=self._watch, name=f"watch {path.name}", daemon=True)
 
     def start(self) -> None:
-        """Listen.  Raises HostError."""
+        """Start listening.  Raises HostError."""
         self._listen()
-        self._keeper.start()
+        self._monitor.start()
 
     def stop(self) -> None:
-        """End the server."""
+        """Stop the server."""
         self._stopping.set()
-        self._keeper.join(_STOP_S)
+        self._monitor.join(_STOP_S)
         self._end()
 
     def _listen(self) -> None:
@@ -67,23 +65,23 @@ class UnixGrpcServer:
         self._server.add_generic_rpc_handlers((self,))
         try:
             self._path.parent.mkdir(_FOLDER_MODE, parents=True, exist_ok=True)
-            self._path.unlink(missing_ok=True)  # of an agent that was killed
+            self._path.unlink(missing_ok=True)  # left by a killed agent
             self._server.add_insecure_port(f"unix:{self._path}")
             self._server.start()
         except (OSError, RuntimeError) as error:
             raise HostError(f"can't serve at {self._path}: {error}") from None
 
-    def _keep(self) -> None:
-        """Listen anew when the socket is gone: an agent that ends late removes its successor's."""
-        while not self._stopping.wait(_LOOK_S):
+    def _watch(self) -> None:
+        """Restore a removed socket: an agent that ends late removes its successor's socket."""
+        while not self._stopping.wait(_CHECK_S):
             try:
-                if self._path.exists():  # a successor's is left alone
+                if self._path.exists():  # ours, or a successor's
                     continue
-                log.warning("socket gone, listening anew", extra={"path": str(self._path)})
+                log.warning("socket removed; listening again", extra={"path": str(self._path)})
                 self._end()
                 self._listen()
             except (OSError, HostError) as error:
-                log.warning("not served", extra={"path": str(self._path), "error": error})
+                log.warning("not listening", extra={"path": str(self._path), "error": error})
 
     def _end(self) -> None:
         if self._server is not None:
@@ -91,7 +89,7 @@ class UnixGrpcServer:
             self._server = None
 
     def service(self, details: Any) -> Any:
-        """Return the handler of a call; None if nobody answers it.  For grpc."""
+        """Return the handler of a call for grpc; None if the method is unknown."""
         answer = self._find(details.method)
         if answer is None:
             return None

@@ -1,4 +1,4 @@
-"""Tools of vendors, run in the file system of the machine, which may be mounted somewhere else.
+"""Tools of vendors, run in the machine's file system, which may be mounted elsewhere.
 
 Source: Linux man 1 chroot.
 """
@@ -11,14 +11,14 @@ from typing import Final
 
 from koordinator.host.vendor_tools import ToolError
 
-_TIMEOUT_S: Final = 30.0  # npu-smi takes seconds, and hangs for ever with some broken cards
+_TIMEOUT_S: Final = 30.0  # npu-smi takes seconds, and hangs with some broken cards
 _MOST_CHARACTERS: Final = 1 << 20
 _SHOWN: Final = 200
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class LinuxVendorTools:
-    """Implements ``vendor_tools.VendorTools``; ``root`` is where the machine's ``/`` is."""
+    """Implementation of ``VendorTools``; ``root`` is the mount point of the machine's ``/``."""
 
     def __init__(self, root: str, device_folder: str = "/dev", timeout_s: float = _TIMEOUT_S):
         self._root = root.rstrip("/")
@@ -27,9 +27,9 @@ class LinuxVendorTools:
 
     def ask(self, *words: str) -> str:
         command = ["/usr/sbin/chroot", self._root, *words] if self._root else [*words]
-        told = " ".join(words)
+        text = " ".join(words)
         try:
-            done = subprocess.run(  # noqa: S603 -- words of our own
+            done = subprocess.run(  # noqa: S603 -- constant words
                 command,
                 env={"PATH": _PATH, "LC_ALL": "C"},
                 stdin=subprocess.DEVNULL,
@@ -39,19 +39,19 @@ class LinuxVendorTools:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise ToolError(f"{told}: no answer in {self._timeout_s:g} s") from None
+            raise ToolError(f"{text}: no answer in {self._timeout_s:g} s") from None
         except OSError as error:
-            raise ToolError(f"{told}: {error.strerror}") from None
+            raise ToolError(f"{text}: {error.strerror}") from None
         output = done.stdout[:_MOST_CHARACTERS].decode(errors="replace")
         if done.returncode:
-            problem = f"{told}: exit code {done.returncode}: {output.strip()[:_SHOWN]}"
+            problem = f"{text}: exit code {done.returncode}: {output.strip()[:_SHOWN]}"
             raise ToolError(problem, output)
         return output
 
     def device_numbers(self, name: str) -> Sequence[int]:
         pattern = re.compile(rf"{re.escape(name)}([0-9]+)")
         try:
-            found = (pattern.fullmatch(path.name) for path in self._devices.iterdir())
-            return sorted(int(match[1]) for match in found if match)
+            matches = (pattern.fullmatch(path.name) for path in self._devices.iterdir())
+            return sorted(int(match[1]) for match in matches if match)
         except OSError:
             return ()

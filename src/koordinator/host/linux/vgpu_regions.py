@@ -1,7 +1,8 @@
 """Regions of HAMi-core on this machine, read and written without mapping them.
 
-A mapped file that its container cuts off kills whoever touches the pages that are gone (SIGBUS);
-``pread`` returns fewer bytes.  Page cache and mapping are one, so both sides see each other.
+If a container truncates a mapped file, access to the missing pages kills the process (SIGBUS);
+``pread`` returns fewer bytes instead.  File I/O and mappings share the page cache, so each side
+sees the writes of the other.
 Source: Linux man 2 mmap, 2 pread, 2 fcntl (leases), 2 rename.
 """
 
@@ -15,14 +16,14 @@ from itertools import islice
 from koordinator.foundation.errors import HostError, MissingFileError
 from koordinator.host.linux.trees import FOLDER, Tree, Trees
 
-_EVERYBODY = 0o777  # programs in containers are seldom root
-_BATCH = 256  # entries of a folder that are looked at together
+_WORLD_WRITABLE = 0o777  # programs in containers often run as other users
+_BATCH = 256  # entries of a folder per listing
 _INT = struct.Struct("<i")
 _GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESTALE})
 
 
 class LinuxRegionFile:
-    """Implements ``vgpu_regions.RegionFile``."""
+    """Implementation of ``RegionFile``."""
 
     def __init__(self, descriptor: int, path: str) -> None:
         self._descriptor = descriptor
@@ -30,15 +31,15 @@ class LinuxRegionFile:
 
     @property
     def size(self) -> int:
-        with _telling(self._path):
+        with _host_errors(self._path):
             return os.fstat(self._descriptor).st_size
 
     def read(self, offset: int, size: int) -> bytes:
-        with _telling(self._path):
+        with _host_errors(self._path):
             return os.pread(self._descriptor, size, offset)
 
     def write_int(self, offset: int, value: int) -> None:
-        with _telling(self._path):
+        with _host_errors(self._path):
             if os.fstat(self._descriptor).st_size < offset + _INT.size:
                 raise HostError(f"can't write {self._path}: it ends before {offset}")
             os.pwrite(self._descriptor, _INT.pack(value), offset)
@@ -48,7 +49,7 @@ class LinuxRegionFile:
 
 
 class LinuxRegionFolders:
-    """Implements ``vgpu_regions.RegionFolders``; ``folder`` is the operator's."""
+    """Implementation of ``RegionFolders``; ``folder`` is configured by the operator."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder.rstrip("/")
@@ -61,14 +62,14 @@ class LinuxRegionFolders:
             return ()
         try:
             with os.scandir(descriptor) as entries:
-                found = (each.name for each in entries if each.is_dir(follow_symlinks=False))
-                return sorted(islice(found, most))
+                names = (each.name for each in entries if each.is_dir(follow_symlinks=False))
+                return sorted(islice(names, most))
         finally:
             os.close(descriptor)
 
     def files(self, name: str, most: int) -> Sequence[str]:
         path = f"{self._folder}/{name}"
-        with _telling(path):
+        with _host_errors(path):
             descriptor = self._trees.open_folder(path)
             try:
                 with os.scandir(descriptor) as entries:
@@ -78,28 +79,28 @@ class LinuxRegionFolders:
 
     def open(self, name: str, file: str) -> LinuxRegionFile:
         path = f"{self._folder}/{name}/{file}"
-        with _telling(path):
+        with _host_errors(path):
             return LinuxRegionFile(self._trees.open(path, os.O_RDWR), path)
 
     def renew(self, name: str) -> None:
         path = f"{self._folder}/{name}"
-        with _telling(path), self._trees.parent(path, make=True) as (parent, last):
+        with _host_errors(path), self._trees.parent(path, make=True) as (parent, last):
             old = f"before-{os.urandom(8).hex()}_removed"
             with suppress(FileNotFoundError):
                 os.rename(last, old, src_dir_fd=parent, dst_dir_fd=parent)
             os.mkdir(last, dir_fd=parent)
-            made = os.open(last, FOLDER | os.O_NOFOLLOW, dir_fd=parent)
+            created = os.open(last, FOLDER | os.O_NOFOLLOW, dir_fd=parent)
             try:
-                os.fchmod(made, _EVERYBODY)  # mkdir would leave out what the umask says
+                os.fchmod(created, _WORLD_WRITABLE)  # the umask restricts the mode of mkdir
             finally:
-                os.close(made)
-        with suppress(HostError):  # what is left is found by who looks for folders of nobody
+                os.close(created)
+        with suppress(HostError):  # the monitor removes the rest
             self.remove(old, _BATCH)
 
     def remove(self, name: str, most: int) -> bool:
         path = f"{self._folder}/{name}"
         try:
-            with _telling(path), self._trees.parent(path) as (parent, last):
+            with _host_errors(path), self._trees.parent(path) as (parent, last):
                 descriptor = self._trees.open_folder(path)
                 try:
                     if not _is_emptied(descriptor, most):
@@ -113,9 +114,10 @@ class LinuxRegionFolders:
 
 
 def _is_emptied(folder: int, most: int) -> bool:
-    """Take entries out of a folder; return whether none is left.
+    """Remove entries of a folder; return whether it is empty now.
 
-    Folders in it are not walked down, however deep they are: what is in one is moved up first.
+    There is no recursion, however deep the folder is: the content of a subfolder is moved up
+    first.
     """
     while most > 0:
         batch = _some(folder)
@@ -131,7 +133,7 @@ def _is_emptied(folder: int, most: int) -> bool:
 
 
 def _move_up(folder: int, name: str) -> int:
-    """Remove a folder in a folder if it is empty, else empty it a little; return by how much."""
+    """Remove an empty subfolder, or move a batch of its entries up; return their number."""
     below = os.open(name, FOLDER | os.O_NOFOLLOW, dir_fd=folder)
     try:
         batch = _some(below)
@@ -154,7 +156,7 @@ def _some(folder: int) -> list[os.DirEntry[str]]:
 
 
 @contextmanager
-def _telling(path: str) -> Iterator[None]:
+def _host_errors(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -1,1 +1,1 @@
-"""A machine that is a dictionary, for tests and simulation."""
+"""In-memory machine for tests and simulations."""

@@ -1,4 +1,4 @@
-"""Lists of CPUs as the kernel of the memory host reads them; a mask, bit i is CPU i."""
+"""Lists of CPUs for the in-memory kernel; in a mask, bit i is CPU i."""
 
 from koordinator.foundation.errors import InputError
 
@@ -9,6 +9,6 @@ def parse_cpus(text: str) -> int:
     for part in filter(None, text.strip().split(",")):
         first, dash, last = part.partition("-")
         if not first.isdigit() or (dash and not last.isdigit()):
-            raise InputError(f"found {text!r}; accepted is a list such as 0-3,8")
+            raise InputError(f"must be a list such as 0-3,8, got {text!r}")
         mask |= (2 << int(last or first)) - (1 << int(first))
     return mask

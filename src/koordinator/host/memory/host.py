@@ -1,8 +1,8 @@
-"""A machine that is a dictionary of paths and texts.
+"""In-memory machine: a dictionary of paths and texts.
 
-It refuses what Linux refuses where the order of writes matters: a CPU set or a quota of a cgroup
-that does not fit into that of its parent, or of which a child has more; shares while it idles,
-which are forgotten.  So what an executor does in a wrong order fails here as well.
+It reproduces the errors of Linux that depend on the order of writes: a CPU set or quota of a cgroup
+outside of its parent's, or below a child's; and shares of an idle cgroup, which are also reset.  So
+an executor that writes in a wrong order fails here, too.
 Source: Linux kernel/cgroup/cpuset-v1.c ``validate_change_legacy``, kernel/sched/core.c
 ``tg_cfs_schedulable_down``, kernel/sched/fair.c ``sched_group_set_idle``.
 """
@@ -14,16 +14,16 @@ from koordinator.host.memory.cpu_sets import parse_cpus
 
 _CPUSET, _EFFECTIVE = "cpuset.cpus", "cpuset.cpus.effective"
 _IDLE = "cpu.idle"
-_WEIGHTS = {"cpu.shares": ("3\n", "1024\n"), "cpu.weight": ("0\n", "100\n")}  # idle, and after
+_WEIGHTS = {"cpu.shares": ("3\n", "1024\n"), "cpu.weight": ("0\n", "100\n")}  # idle, afterwards
 _QUOTA, _PERIOD = "cpu.cfs_quota_us", "cpu.cfs_period_us"
 
 
 class MemoryHost:
-    """Implements ``port.Host``.
+    """Implementation of ``port.Host``.
 
-    ``written`` has every write in order, ``killed`` every process that was ended.  Paths in
-    ``read_only`` refuse to be written; a process exists if some ``cgroup.procs`` has it.
-    ``mountable`` has, by kind, the files of file systems that can be mounted.
+    ``written`` has all writes in order, ``killed`` all killed processes.  Writes to ``read_only``
+    paths fail; a process exists if a ``cgroup.procs`` lists it.  ``mountable`` has the files of
+    mountable file systems by kind.
     """
 
     def __init__(self, files: dict[str, str] | None = None) -> None:
@@ -38,17 +38,17 @@ class MemoryHost:
             self.put(path, text)
 
     def put(self, path: str, text: str) -> None:
-        """Make a file, and the folders above it, as the kernel would; no rule is checked."""
+        """Create a file and the folders above it, without checks."""
         self._files[path] = text
         self._add_folder(_parent(path))
 
     def link(self, path: str, target: str) -> None:
-        """Make a link to a path that exists or not."""
+        """Create a link; its target may be missing."""
         self._links[path] = target
         self._add_folder(_parent(path))
 
     def vanish(self, path: str) -> None:
-        """Take away a folder and all below, or a file, as when a cgroup is removed."""
+        """Remove a file, or a folder with its content, as when a cgroup is removed."""
         below = f"{path}/"
         self._files = {p: t for p, t in self._files.items() if p != path and below not in f"{p}/"}
         self._folders = {p for p in self._folders if p != path and not p.startswith(below)}
@@ -68,15 +68,15 @@ class MemoryHost:
         self.written.append((path, text))
         folder, _, name = path.rpartition("/")
         if name == "cpu.max" and len(text.split()) == 1:
-            text = f"{text.strip()} {self._files[path].split()[-1]}"  # the period stays
+            text = f"{text.strip()} {self._files[path].split()[-1]}"  # keep the period
         if name == _IDLE and text.strip() != self._files[path].strip():
-            for file, (idle, anew) in _WEIGHTS.items():
+            for file, (idle, default) in _WEIGHTS.items():
                 if f"{folder}/{file}" in self._files:
-                    self.put(f"{folder}/{file}", idle if text.strip() == "1" else anew)
+                    self.put(f"{folder}/{file}", idle if text.strip() == "1" else default)
         if name == _CPUSET and f"{folder}/{_EFFECTIVE}" in self._files:
             self._files[f"{folder}/{_EFFECTIVE}"] = f"{text.strip()}\n"
         if path.endswith(("/tasks", "/cgroup.procs")):
-            self._files[path] += f"{text.strip()}\n"  # a process moves, nothing is overwritten
+            self._files[path] += f"{text.strip()}\n"  # adds a process
         else:
             self._files[path] = text if text.endswith("\n") else f"{text}\n"
 
@@ -102,10 +102,10 @@ class MemoryHost:
         return sorted(p[len(path) + 1 :] for p in everything if _parent(p) == path)
 
     def target(self, path: str) -> str:
-        found = self._links.get(path, path)
-        if found not in self._files and found not in self._folders:
+        resolved = self._links.get(path, path)
+        if resolved not in self._files and resolved not in self._folders:
             raise MissingFileError(f"can't resolve {path}: No such file or directory")
-        return found
+        return resolved
 
     def make_folder(self, path: str) -> None:
         if _parent(path) not in self._folders:
@@ -193,7 +193,7 @@ class MemoryHost:
         return most
 
     def _share(self, folder: str, text: str) -> float | None:
-        """Return quota by period; None is no limit."""
+        """Return the quota divided by the period; None without a limit."""
         quota = int(text)
         return None if quota < 0 else quota / int(self._files.get(f"{folder}/{_PERIOD}", "100000"))
 

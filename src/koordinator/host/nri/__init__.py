@@ -1,5 +1,5 @@
-"""The Node Resource Interface: how a container runtime asks plugins before it makes a container.
+"""Node Resource Interface (NRI): calls of the container runtime to plugins, without I/O.
 
-Everything here is bytes and messages; ``host.linux.nri_connection`` has the socket.
+``host.linux.nri_connection`` has the socket.
 Source: github.com/containerd/nri 0.11 pkg/net/multiplex, pkg/api/api.proto; containerd/ttrpc 1.2.
 """

@@ -1,4 +1,4 @@
-"""The messages of NRI, as far as a plugin reads and writes them.
+"""Messages of NRI, with the fields that a plugin reads and writes.
 
 Source: github.com/containerd/nri pkg/api/api.proto.
 """
@@ -14,7 +14,7 @@ PACKAGE: Final = "nri.pkg.api.v1alpha1"
 
 
 class NriEvent(IntEnum):
-    """What a plugin may be told of."""
+    """Events that a plugin can subscribe to."""
 
     RUN_POD_SANDBOX = 1
     STOP_POD_SANDBOX = 2
@@ -30,20 +30,20 @@ class NriEvent(IntEnum):
 
     @property
     def bit(self) -> int:
-        """Its place in the mask with which a plugin says what it wants to be told of."""
+        """Bit of the event in the mask of subscriptions."""
         return 1 << (self - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NriMemory:
-    """Bytes."""
+    """Memory limit in bytes."""
 
     limit: Annotated[int | None, FieldNumber(1)] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NriCpu:
-    """Shares, quota and period in microseconds, sets of CPUs and memory nodes."""
+    """CPU shares; quota and period in microseconds; sets of CPUs and memory nodes."""
 
     shares: Annotated[int | None, FieldNumber(1)] = None
     quota: Annotated[int | None, FieldNumber(2)] = None
@@ -54,7 +54,7 @@ class NriCpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NriDeviceRule:
-    """Which device a container may open."""
+    """Access rule for a device."""
 
     allow: Annotated[bool, FieldNumber(1)] = False
     type: Annotated[str, FieldNumber(2)] = ""
@@ -65,7 +65,7 @@ class NriDeviceRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NriResources:
-    """Limits."""
+    """Limits of a container."""
 
     memory: Annotated[NriMemory | None, FieldNumber(1)] = None
     cpu: Annotated[NriCpu | None, FieldNumber(2)] = None
@@ -75,14 +75,14 @@ class NriResources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NriPodLinux:
-    """Where the pod's cgroup is: a path, or with systemd the name of a slice."""
+    """Parent cgroup of the pod: a path, or with systemd the name of a slice."""
 
     cgroup_parent: Annotated[str, FieldNumber(3)] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NriPod:
-    """A sandbox, and so a pod."""
+    """Pod sandbox."""
 
     id: Annotated[str, FieldNumber(1)] = ""
     name: Annotated[str, FieldNumber(2)] = ""
@@ -96,14 +96,14 @@ class NriPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NriContainerLinux:
-    """The limits that the kubelet asked for."""
+    """Limits that the kubelet requested."""
 
     resources: Annotated[NriResources | None, FieldNumber(3)] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NriContainer:
-    """A container; ``env`` has NAME=value, ``state`` is 3 for one that runs."""
+    """Container; ``env`` has NAME=value, and ``state`` is 3 while it runs."""
 
     id: Annotated[str, FieldNumber(1)] = ""
     pod_sandbox_id: Annotated[str, FieldNumber(2)] = ""
@@ -113,12 +113,12 @@ class NriContainer:
     linux: Annotated[NriContainerLinux | None, FieldNumber(11)] = None
 
 
-# -- what a plugin answers -------------------------------------------------------------------
+# -- adjustments -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NriMount:
-    """A mount besides those of the spec."""
+    """Mount in addition to the spec's."""
 
     destination: Annotated[str, FieldNumber(1)] = ""
     type: Annotated[str, FieldNumber(2)] = ""
@@ -128,7 +128,7 @@ class NriMount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NriVariable:
-    """A variable of the environment."""
+    """Environment variable."""
 
     key: Annotated[str, FieldNumber(1)] = ""
     value: Annotated[str, FieldNumber(2)] = ""
@@ -136,7 +136,7 @@ class NriVariable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NriDevice:
-    """A device node."""
+    """Device node."""
 
     path: Annotated[str, FieldNumber(1)] = ""
     type: Annotated[str, FieldNumber(2)] = ""
@@ -147,7 +147,7 @@ class NriDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NriAdjustmentLinux:
-    """Devices and limits."""
+    """Devices and limits of an adjustment."""
 
     devices: Annotated[tuple[NriDevice, ...], FieldNumber(1)] = ()
     resources: Annotated[NriResources | None, FieldNumber(2)] = None
@@ -155,7 +155,7 @@ class NriAdjustmentLinux:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NriAdjustment:
-    """What a container gets besides its spec."""
+    """Changes to a container at its creation."""
 
     annotations: Annotated[Mapping[str, str], FieldNumber(2)] = field(default_factory=dict)
     mounts: Annotated[tuple[NriMount, ...], FieldNumber(3)] = ()
@@ -165,31 +165,31 @@ class NriAdjustment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NriUpdateLinux:
-    """Limits."""
+    """Limits of an update."""
 
     resources: Annotated[NriResources | None, FieldNumber(1)] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NriUpdate:
-    """New limits of a container that exists."""
+    """Update of an existing container's limits."""
 
     container_id: Annotated[str, FieldNumber(1)] = ""
     linux: Annotated[NriUpdateLinux | None, FieldNumber(2)] = None
     ignore_failure: Annotated[bool, FieldNumber(3)] = False
 
 
-# -- requests and answers --------------------------------------------------------------------
+# -- requests and responses ------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NriEmpty:
-    """Nothing."""
+    """Message without fields."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterPluginRequest:
-    """``plugin_idx`` has two digits: the order of plugins."""
+    """Registration of a plugin; ``plugin_idx`` has two digits, which order the plugins."""
 
     plugin_name: Annotated[str, FieldNumber(1)] = ""
     plugin_idx: Annotated[str, FieldNumber(2)] = ""
@@ -197,7 +197,7 @@ class RegisterPluginRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigureRequest:
-    """Times are milliseconds."""
+    """Configuration of a plugin; timeouts are milliseconds."""
 
     config: Annotated[str, FieldNumber(1)] = ""
     runtime_name: Annotated[str, FieldNumber(2)] = ""
@@ -208,14 +208,14 @@ class ConfigureRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigureResponse:
-    """``events`` is a mask."""
+    """Subscribed events, as a mask."""
 
     events: Annotated[int, FieldNumber(2)] = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SynchronizeRequest:
-    """What exists; ``more`` of it follows in another request."""
+    """Existing pods and containers; if ``more``, another request follows."""
 
     pods: Annotated[tuple[NriPod, ...], FieldNumber(1)] = ()
     containers: Annotated[tuple[NriContainer, ...], FieldNumber(2)] = ()
@@ -224,7 +224,7 @@ class SynchronizeRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SynchronizeResponse:
-    """``more`` as in the request."""
+    """Response to a synchronization; ``more`` echoes the request."""
 
     update: Annotated[tuple[NriUpdate, ...], FieldNumber(1)] = ()
     more: Annotated[bool, FieldNumber(2)] = False
@@ -232,7 +232,7 @@ class SynchronizeResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateContainerRequest:
-    """A container that is about to be made."""
+    """Request about a container that is about to be created."""
 
     pod: Annotated[NriPod | None, FieldNumber(1)] = None
     container: Annotated[NriContainer | None, FieldNumber(2)] = None
@@ -240,7 +240,7 @@ class CreateContainerRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateContainerResponse:
-    """What it gets, and what other containers get because of it."""
+    """Adjustment of the container, and updates of others."""
 
     adjust: Annotated[NriAdjustment | None, FieldNumber(1)] = None
     update: Annotated[tuple[NriUpdate, ...], FieldNumber(2)] = ()
@@ -248,7 +248,7 @@ class CreateContainerResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateContainerRequest:
-    """New limits that the kubelet asks for."""
+    """Request about an update of limits by the kubelet."""
 
     pod: Annotated[NriPod | None, FieldNumber(1)] = None
     container: Annotated[NriContainer | None, FieldNumber(2)] = None
@@ -257,14 +257,14 @@ class UpdateContainerRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateContainerResponse:
-    """Limits of this and other containers."""
+    """Updates of this and other containers."""
 
     update: Annotated[tuple[NriUpdate, ...], FieldNumber(1)] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateChangeEvent:
-    """Any other event."""
+    """Any other event of a pod or container."""
 
     event: Annotated[int, FieldNumber(1)] = 0
     pod: Annotated[NriPod | None, FieldNumber(2)] = None

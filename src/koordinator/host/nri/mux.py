@@ -1,8 +1,8 @@
-"""Several byte streams over one socket.
+"""Multiplexing of several byte streams over one socket.
 
-A frame is the number of its stream and the length of its payload, four bytes each, and the payload.
-What is sent is cut to frames of at most 4,096 bytes: a larger one does not fit into the runtime's
-buffer, and it hangs up.
+A frame has the number of its stream and the length of its payload, four bytes each, and the
+payload.  Sent frames have at most 4,096 bytes: a larger one does not fit into the runtime's buffer,
+and the runtime closes the connection.
 Source: containerd/nri pkg/net/multiplex/mux.go.
 """
 
@@ -19,7 +19,7 @@ _MOST_PAYLOAD: Final = MOST_SENT - _HEADER.size
 
 
 def frames_of(stream: int, data: bytes) -> bytes:
-    """Return data of one stream as frames."""
+    """Split data of one stream into frames."""
     pieces = []
     for at in range(0, len(data), _MOST_PAYLOAD):
         piece = data[at : at + _MOST_PAYLOAD]
@@ -28,18 +28,15 @@ def frames_of(stream: int, data: bytes) -> bytes:
 
 
 class FrameReader:
-    """Puts frames together from bytes that come in any pieces.
-
-    It keeps no more than one frame.
-    """
+    """Incremental parser of frames, which buffers at most one frame."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
-        """Yield stream and payload of each frame that is whole.
+        """Yield stream and payload of each complete frame.
 
-        Raises HostError for a length that no runtime sends: the connection is of no use then.
+        Raises HostError for an invalid length; the connection must then be closed.
         """
         self._buffer += data
         while len(self._buffer) >= _HEADER.size:

@@ -1,7 +1,7 @@
-"""One plugin's conversation with the runtime, without a socket: bytes in, calls and bytes out.
+"""Session of one plugin with the runtime, without a socket: bytes in, calls and bytes out.
 
-The plugin registers; the runtime then configures it, tells it what exists, and calls it.
-Two streams: on one the runtime calls the plugin, on the other the plugin calls the runtime.
+The plugin registers; the runtime then configures it, sends the existing pods, and calls it.  There
+are two streams, one for calls of the runtime and one for calls of the plugin.
 Source: containerd/nri pkg/stub/stub.go, pkg/adaptation/plugin.go.
 """
 
@@ -35,7 +35,7 @@ from koordinator.host.nri.ttrpc import (
 )
 
 PLUGIN_STREAM, RUNTIME_STREAM = 1, 2
-_REGISTRATION = 1  # the number of the only call that is made
+_REGISTRATION = 1  # number of the plugin's only call
 _REQUESTS: Final[Mapping[str, type[object]]] = MappingProxyType(
     {
         "Configure": ConfigureRequest,
@@ -49,14 +49,14 @@ _REQUESTS: Final[Mapping[str, type[object]]] = MappingProxyType(
 
 
 class NriRefusalError(HostError):
-    """The plugin wants the runtime to give up what it asked about; raised by an answer."""
+    """The plugin rejects the pod or container of a call; raised by ``answer``."""
 
 
 @dataclass(frozen=True, slots=True)
 class NriCall:
-    """What the runtime wants to know; ``number`` goes into the answer.
+    """Call of the runtime; ``number`` identifies its response.
 
-    ``request`` is None, and ``problem`` says why, where it can't be read.
+    ``request`` is None for an undecodable call, with the reason in ``problem``.
     """
 
     number: int
@@ -66,7 +66,7 @@ class NriCall:
 
 
 class NriSession:
-    """A plugin that is connected; made anew for every connection."""
+    """Session of a connected plugin; each connection has its own."""
 
     def __init__(self, name: str, index: str) -> None:
         self.is_registered = False
@@ -77,7 +77,7 @@ class NriSession:
         self._unanswered: list[bytes] = []
 
     def opening(self) -> bytes:
-        """Return what the plugin says first."""
+        """Return the registration, which the plugin sends first."""
         register = RegisterPluginRequest(plugin_name=self._name, plugin_idx=self._index)
         request = TtrpcRequest(
             service=f"{PACKAGE}.Runtime",
@@ -88,45 +88,47 @@ class NriSession:
         return frames_of(RUNTIME_STREAM, pack_message(message))
 
     def receive(self, data: bytes) -> Iterator[NriCall]:
-        """Yield the calls that are in what the runtime sent.
+        """Yield the calls in received bytes.
 
-        Whatever can't be a call gets its answer from ``refusals``.  Raises HostError where nothing
-        can be made of the bytes, and if the runtime refuses the plugin.
+        ``refusals`` has the responses to invalid calls.  Raises HostError for undecodable bytes,
+        and if the runtime rejects the plugin.
         """
         for stream, payload in self._frames.feed(data):
             reader = self._streams.get(stream)
             if reader is None:
-                continue  # of another plugin's making; nobody here listens
+                continue  # a stream of an unknown service
             for message in reader.feed(payload):
                 if stream == RUNTIME_STREAM:
-                    self._note_answer(message)
+                    self._process_response(message)
                 elif message.kind == TtrpcKind.REQUEST:
                     call = self._call_of(message)
                     if call is not None:
                         yield call
 
     def refusals(self) -> bytes:
-        """Return answers to what was no call that is known."""
+        """Return the responses to invalid and unknown calls."""
         sent, self._unanswered = b"".join(self._unanswered), []
         return sent
 
     def answer(self, number: int, payload: object) -> bytes:
-        """Return the answer to a call."""
+        """Return the response to a call."""
         return _response(number, TtrpcResponse(payload=encode_message(payload)))
 
     def failure(self, number: int, text: str, code: TtrpcCode = TtrpcCode.UNKNOWN) -> bytes:
-        """Return the answer to a call that failed: the runtime gives up what it was about."""
+        """Return an error response; the runtime then abandons the pod or container."""
         return _response(number, TtrpcResponse(status=TtrpcStatus(code=code, message=text)))
 
-    def _note_answer(self, message: TtrpcMessage) -> None:
+    def _process_response(self, message: TtrpcMessage) -> None:
         if message.kind != TtrpcKind.RESPONSE or message.call != _REGISTRATION:
             return
         try:
             response = decode_message(TtrpcResponse, message.data)
         except InputError as error:
-            raise HostError(f"the runtime's answer to the registration: {error}") from None
+            raise HostError(
+                f"invalid response of the runtime to the registration: {error}"
+            ) from None
         if response.status is not None and response.status.code:
-            raise HostError(f"the runtime refused the plugin: {response.status.message[:200]}")
+            raise HostError(f"the runtime rejected the plugin: {response.status.message[:200]}")
         self.is_registered = True
 
     def _call_of(self, message: TtrpcMessage) -> NriCall | None:

@@ -1,7 +1,7 @@
-"""Remote calls over a byte stream: gRPC's little brother, without HTTP.
+"""ttRPC: remote calls over a byte stream, like gRPC without HTTP.
 
-A message is the length of its data, the number of its call (four bytes each), its kind, flags (a
-byte each), and data.  The side that calls numbers its calls 1, 3, 5, ...
+A message has the length of its data and the number of its call (four bytes each), its kind and
+flags (a byte each), and data.  The calling side numbers its calls 1, 3, 5, ...
 Source: containerd/ttrpc channel.go, PROTOCOL.md, request.proto.
 """
 
@@ -19,14 +19,14 @@ _HEADER = struct.Struct(">IIBB")
 
 
 class TtrpcKind(IntEnum):
-    """What a message is; others are of streaming calls, which NRI has not."""
+    """Kind of a message; the kinds of streaming calls are not used by NRI."""
 
     REQUEST = 1
     RESPONSE = 2
 
 
 class TtrpcCode(IntEnum):
-    """How a call ended, in gRPC's numbers."""
+    """Status of a call, with gRPC's numbers."""
 
     OK = 0
     UNKNOWN = 2
@@ -36,7 +36,7 @@ class TtrpcCode(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class TtrpcMessage:
-    """A whole message."""
+    """Complete message."""
 
     call: int
     kind: int
@@ -45,7 +45,7 @@ class TtrpcMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TtrpcRequest:
-    """The data of a request."""
+    """Data of a request."""
 
     service: Annotated[str, FieldNumber(1)] = ""
     method: Annotated[str, FieldNumber(2)] = ""
@@ -55,7 +55,7 @@ class TtrpcRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TtrpcStatus:
-    """Why a call failed."""
+    """Status of a failed call."""
 
     code: Annotated[int, FieldNumber(1)] = 0
     message: Annotated[str, FieldNumber(2)] = ""
@@ -63,29 +63,29 @@ class TtrpcStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TtrpcResponse:
-    """The data of a response."""
+    """Data of a response."""
 
     status: Annotated[TtrpcStatus | None, FieldNumber(1)] = None
     payload: Annotated[bytes, FieldNumber(2)] = b""
 
 
 def pack_message(message: TtrpcMessage) -> bytes:
-    """Return the bytes of a message.  Raises HostError for one that the other side would refuse."""
+    """Return the bytes of a message.  Raises HostError for one above the size limit."""
     if len(message.data) > MOST_DATA:
-        raise HostError(f"a message of {len(message.data)} bytes; at most {MOST_DATA} are taken")
+        raise HostError(f"message has {len(message.data)} bytes; the limit is {MOST_DATA}")
     return _HEADER.pack(len(message.data), message.call, message.kind, 0) + message.data
 
 
 class TtrpcReader:
-    """Puts messages together from bytes that come in any pieces; it keeps no more than one."""
+    """Incremental parser of messages, which buffers at most one message."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[TtrpcMessage]:
-        """Yield each message that is whole.
+        """Yield each complete message.
 
-        Raises HostError for a length that is not allowed: nothing after it can be made out.
+        Raises HostError for an invalid length; the rest of the stream is then undecodable.
         """
         self._buffer += data
         while len(self._buffer) >= _HEADER.size:
@@ -95,6 +95,6 @@ class TtrpcReader:
             end = _HEADER.size + length
             if len(self._buffer) < end:
                 return
-            found = bytes(self._buffer[_HEADER.size : end])
+            body = bytes(self._buffer[_HEADER.size : end])
             del self._buffer[:end]
-            yield TtrpcMessage(call, kind, found)
+            yield TtrpcMessage(call, kind, body)

@@ -39,7 +39,7 @@ class Forecasts:
         self.is_restored = False
 
     def restore(self, pods: Sequence[PodView]) -> None:
-        """Restore the checkpoints; delete those of pods that no longer exist."""
+        """Restore the checkpoints; delete the checkpoints of pods that no longer exist."""
         self.is_restored = True
         if not self._folder:
             return

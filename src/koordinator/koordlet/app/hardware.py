@@ -83,7 +83,7 @@ def refresh_accelerators(
 ) -> Hardware:
     """Return ``before`` with the current accelerators, RDMA cards, and their health.
 
-    The arguments are those of ``read_hardware``.
+    See ``read_hardware`` for the arguments.
     """
     return replace(
         before,

@@ -1,5 +1,5 @@
-"""Readings of the host become samples.
+"""Collectors: readings of the host, converted to samples.
 
-Each collector does one thing at one interval.  A source that is missing, half-written or absurd
-costs the samples of that round, never more.
+Each collector runs at an interval of its own.  If a source is missing, truncated or implausible,
+only the samples of that round are lost.
 """

@@ -1,4 +1,4 @@
-"""What the best-effort tier uses, asked for, and could use at most.
+"""CPU usage, requests and limit of the best-effort tier.
 
 Source: koordinator pkg/koordlet/metricsadvisor/collectors/beresource.
 """
@@ -16,7 +16,7 @@ _MILLI = 1000
 
 
 class BestEffortCollector:
-    """Reads the cgroup of all best-effort pods, and those of their containers."""
+    """Collector over the cgroups of the best-effort tier and of its containers."""
 
     def __init__(self, interval_s: float) -> None:
         self._counters = Counters(interval_s)
@@ -39,7 +39,7 @@ class BestEffortCollector:
 
     @staticmethod
     def _limit_milli(context: CollectionContext) -> int | None:
-        """Return the smaller of the smallest CPU set and the quota, None if there is no set."""
+        """Return the smaller of the smallest CPU set and the quota; None without a CPU set."""
         cgroups, tier = context.cgroups, context.layout.besteffort
         folders = [tier]
         for pod in cgroups.below(tier):

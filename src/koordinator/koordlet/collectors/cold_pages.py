@@ -1,4 +1,4 @@
-"""Memory that nobody touched for a minute, where the kernel has kidled (cgroup v1 only).
+"""Cold pages: memory not accessed for a minute, on kernels with kidled (cgroup v1 only).
 
 Source: koordinator pkg/koordlet/metricsadvisor/collectors/coldmemoryresource; pkg/koordlet/util/
 system/kidled_util.go.
@@ -17,7 +17,7 @@ SCAN_PERIOD_S = 5
 
 
 class ColdPageCollector:
-    """``is_started`` once the kernel scans; only then hot page cache can be told from cold."""
+    """Collector of cold pages; ``is_started`` once the kernel scans, and hot pages are known."""
 
     def __init__(self) -> None:
         self.is_started = False

@@ -1,4 +1,4 @@
-"""What every collector works with."""
+"""Input of the collectors, and rates of counters."""
 
 import math
 from collections.abc import Sequence
@@ -14,13 +14,13 @@ from koordinator.koordlet.metrics import MetricStore
 from koordinator.koordlet.view.machine import Machine
 from koordinator.koordlet.view.pods import PodView
 
-_FORGOTTEN_AFTER = 20  # intervals: an older reading says nothing about now
-_TOLERANCE = 1.5  # times all CPUs: more than that no clock skew explains
+_FORGOTTEN_AFTER = 20  # intervals, after which a reading is too old for a rate
+_TOLERANCE = 1.5  # times all CPUs, more than clock skew can explain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectionContext:
-    """The machine, and what is known of it in this round."""
+    """Machine and node state in this round."""
 
     files: Files
     roots: Roots
@@ -29,17 +29,17 @@ class CollectionContext:
     layout: CgroupLayout
     machine: Machine
     slo: NodeSloSpec
-    pods: Sequence[PodView]  # all that are bound to the node, including pods that have ended
+    pods: Sequence[PodView]  # bound to the node, including ended ones
 
     @property
     def active_pods(self) -> Sequence[PodView]:
-        """The pods that run or may start."""
+        """Pods that run or may start."""
         return [pod for pod in self.pods if pod.is_active]
 
     def add_rate(
         self, counters: "Counters", metric_key: tuple[str, str], now_s: float, value: float
     ) -> float | None:
-        """Return the growth per second of a counter of CPU seconds; None if it can't be true."""
+        """Return the rate of a counter of CPU seconds; None if it is implausible."""
         rate = counters.rate(metric_key, now_s, value)
         if rate is None or rate > _TOLERANCE * max(len(self.machine.cpus), 1):
             return None
@@ -47,14 +47,14 @@ class CollectionContext:
 
 
 class Collector(Protocol):
-    """Takes samples."""
+    """Collector of samples."""
 
     def collect(self, context: CollectionContext, now_s: float) -> None:
-        """Read, and add samples to the store.  Never raises for what a host may do."""
+        """Read the host and add samples to the store; errors of the host are not raised."""
 
 
 class Counters:
-    """The last reading of counters, to tell how fast they grow."""
+    """Last readings of counters, to compute rates."""
 
     def __init__(self, interval_s: float) -> None:
         self._oldest_s = _FORGOTTEN_AFTER * interval_s
@@ -63,8 +63,8 @@ class Counters:
     def rate(self, key: tuple[str, str], now_s: float, value: float) -> float | None:
         """Return the growth per second since the last reading.
 
-        None for the first reading, after a reset (the counter is lower than before), after a long
-        pause, and when no time has passed.
+        Return None for the first reading, after a reset of the counter, after a long pause, and if
+        no time has passed.
         """
         before = self._last.get(key)
         self._last[key] = (now_s, value)
@@ -76,6 +76,6 @@ class Counters:
         return growth / elapsed_s
 
     def forget(self, now_s: float) -> None:
-        """Drop the readings that are too old to be of use."""
+        """Drop the readings that are too old for a rate."""
         oldest_s = now_s - self._oldest_s
         self._last = {key: last for key, last in self._last.items() if last[0] >= oldest_s}

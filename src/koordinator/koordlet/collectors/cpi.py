@@ -1,7 +1,7 @@
-"""Cycles per instruction of containers: how much their CPUs wait for memory and for each other.
+"""Cycles per instruction (CPI) of containers.
 
-Source: koordinator pkg/koordlet/metricsadvisor/collectors/performance, CPI part; it counts all
-containers in the same seconds, while here they take turns, so that fewer counters are open at once.
+Source: koordinator pkg/koordlet/metricsadvisor/collectors/performance, CPI part.  The original
+counts all containers at the same time; here they take turns, so that fewer counters are open.
 """
 
 import logging
@@ -18,7 +18,7 @@ from koordinator.koordlet.view.pods import ContainerView
 log = logging.getLogger(__name__)
 
 CYCLE, INSTRUCTION = "cycle", "instruction"
-_BREAK_S: Final = 300.0  # where counters are refused
+_PAUSE_S: Final = 300.0  # after the kernel has refused a counter
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,10 @@ class _Measurement:
 
 
 class CpiCollector:
-    """Counts ``window_s`` for each container once per ``interval_s``; asked every ``step_s``."""
+    """Collector that counts each container for ``window_s`` per ``interval_s``.
+
+    ``step_s`` is the interval of the calls.
+    """
 
     def __init__(
         self, events: PerfEvents, *, interval_s: float, window_s: float, step_s: float
@@ -37,7 +40,7 @@ class CpiCollector:
         self._interval_s = interval_s
         self._window_s = window_s
         self._step_s = step_s
-        self._measurements: dict[str, _Measurement] = {}  # of container ids
+        self._measurements: dict[str, _Measurement] = {}  # by container id
         self._began_s: dict[str, float] = {}
         self._refused_s = -math.inf
 
@@ -50,22 +53,22 @@ class CpiCollector:
                 del self._measurements[id_]
                 self._finish(context, id_, measurement, now_s)
         self._began_s = {i: s for i, s in self._began_s.items() if i in containers}
-        if now_s - self._refused_s >= _BREAK_S:
+        if now_s - self._refused_s >= _PAUSE_S:
             self._begin(context, containers, now_s)
 
     def close(self) -> None:
-        """Leave no counter open."""
+        """Close all counters."""
         for measurement in self._measurements.values():
             try:
                 measurement.counting.stop()
             except HostError:
-                continue  # it is closed all the same
+                continue  # the counter is closed nevertheless
         self._measurements.clear()
 
     def _begin(
         self, context: CollectionContext, containers: dict[str, ContainerView], now_s: float
     ) -> None:
-        """Begin with those whose last turn is longest ago."""
+        """Start with the containers whose last measurement is oldest."""
         began_s = {id_: self._began_s.get(id_, -math.inf) for id_ in containers}
         due = [i for i in containers if now_s - began_s[i] >= self._interval_s]
         due.sort(key=began_s.__getitem__)
@@ -78,7 +81,7 @@ class CpiCollector:
                 counting = self._events.start(folder, cpus)
             except MissingFileError as error:
                 if context.files.exists(context.cgroups.perf_folder(context.layout.kubepods)):
-                    continue  # it has just ended
+                    continue  # the container has just ended
                 self._pause(error, now_s)
                 return
             except HostError as error:

@@ -1,4 +1,6 @@
-"""Which CPUs the machine has, and where they sit.
+"""Topology of the machine's CPUs.
+
+Source: koordinator pkg/koordlet/util/cpuinfo.go (with lscpu); Linux
 
 Source: koordinator pkg/koordlet/util/cpuinfo.go (which asks lscpu); Linux
 Documentation/admin-guide/cputopology.rst.
@@ -11,16 +13,16 @@ from koordinator.host.port import Files
 
 
 def read_cpus(files: Files, sys_root: str) -> tuple[CpuInfo, ...]:
-    """Return the CPUs that are online, ascending by id; cores are numbered over all sockets.
+    """Return the online CPUs, ascending by id; cores are numbered across all sockets.
 
-    Raises HostError if the kernel doesn't say which there are.
+    Raises HostError if the kernel does not list them.
     """
     folder = f"{sys_root}/devices/system/cpu"
     try:
         online = parse_cpu_list(files.read(f"{folder}/online").strip())
     except InputError as error:
-        raise HostError(f"can't understand {folder}/online: {error}") from None
-    found, cores = [], dict[tuple[int, int, int], int]()
+        raise HostError(f"invalid CPU list in {folder}/online: {error}") from None
+    cpus, cores = [], dict[tuple[int, int, int], int]()
     for cpu in cpu_ids(online):
         topology = f"{folder}/cpu{cpu}/topology"
         socket = max(_number(files, f"{topology}/physical_package_id", 0), 0)
@@ -28,8 +30,8 @@ def read_cpus(files: Files, sys_root: str) -> tuple[CpuInfo, ...]:
         core = (socket, die, _number(files, f"{topology}/core_id", cpu))
         number = cores.setdefault(core, len(cores))
         node = _numa_node(files, f"{folder}/cpu{cpu}")
-        found.append(CpuInfo(id=cpu, core=number, socket=socket, node=node))
-    return tuple(found)
+        cpus.append(CpuInfo(id=cpu, core=number, socket=socket, node=node))
+    return tuple(cpus)
 
 
 def _numa_node(files: Files, folder: str) -> int:

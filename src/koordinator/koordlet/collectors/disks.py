@@ -1,8 +1,8 @@
-"""Which block device is behind a disk, a volume group, a mount point.
+"""Block devices of disks, volume groups and mount points.
 
-The numbers are those of whole disks, as blkio wants them, not of partitions.
-Source: koordinator pkg/koordlet/metricsadvisor/collectors/nodestorageinfo (which asks lsblk, vgs,
-lvs and findmnt); man 5 proc_pid_mountinfo; Linux Documentation/ABI/testing/sysfs-block.
+Numbers identify whole disks, as blkio requires, not partitions.
+Source: koordinator pkg/koordlet/metricsadvisor/collectors/nodestorageinfo (with lsblk, vgs, lvs and
+findmnt); man 5 proc_pid_mountinfo; Linux Documentation/ABI/testing/sysfs-block.
 """
 
 import re
@@ -16,14 +16,14 @@ _MAPPER_PREFIX = "LVM-"
 
 
 class Disks:
-    """Answers from /sys and /proc, asked anew each time: disks come and go."""
+    """Lookup in /sys and /proc, without a cache because disks appear and disappear."""
 
     def __init__(self, files: Files, sys_root: str, proc_root: str) -> None:
         self._files = files
         self._sys, self._proc = sys_root, proc_root
 
     def of_device(self, name: str) -> str | None:
-        """Return ``major:minor`` of a disk such as /dev/vda; None if there is none."""
+        """Return ``major:minor`` of a disk such as /dev/vda; None if it does not exist."""
         try:
             disk = path_component(name.removeprefix("/dev/"))
         except InputError:
@@ -31,9 +31,9 @@ class Disks:
         return self._number(f"{self._sys}/block/{disk}")
 
     def of_volume_group(self, group: str) -> str | None:
-        """Return the disk below the logical volumes of an LVM volume group; None if there is none.
+        """Return the disk below an LVM volume group; None if there is none.
 
-        Of several disks it is the first by name.
+        Of several disks return the first by name.
         """
         for name in self._files.names(f"{self._sys}/block"):
             mapped = self._text(f"{self._sys}/block/{name}/dm/name")
@@ -44,13 +44,13 @@ class Disks:
         return None
 
     def of_mount(self, path: str) -> str | None:
-        """Return the disk that is mounted at a path; None if nothing is, or no disk."""
+        """Return the disk mounted at a path; None if no disk is mounted there."""
         try:
-            # Of the machine's first process: in a container ours has other mounts.
+            # Of process 1 of the machine: the agent's own mount namespace differs.
             text = self._files.read(f"{self._proc}/1/mountinfo")
         except HostError:
             return None
-        for line in reversed(text.splitlines()):  # the last mount covers those before
+        for line in reversed(text.splitlines()):  # a later mount hides earlier ones
             columns = line.split()
             if len(columns) > _MOUNT_POINT and columns[_MOUNT_POINT] == path:
                 return self._of_number(columns[_DEVICE])
@@ -64,7 +64,7 @@ class Disks:
         return self._whole(target.rpartition("/")[2], target)
 
     def _whole(self, name: str, folder: str = "") -> str | None:
-        """Return the number of the disk that a partition, or a mapped volume, is on."""
+        """Return the number of the disk that a partition or a mapped volume is on."""
         direct = f"{self._sys}/block/{name}"
         if self._files.exists(direct):
             below = self._files.names(f"{direct}/slaves")
@@ -77,8 +77,8 @@ class Disks:
         return None
 
     def _number(self, folder: str) -> str | None:
-        found = self._text(f"{folder}/dev")
-        return found if _NUMBER.fullmatch(found) else None
+        number = self._text(f"{folder}/dev")
+        return number if _NUMBER.fullmatch(number) else None
 
     def _text(self, path: str) -> str:
         try:

@@ -1,4 +1,4 @@
-"""What accelerators, and pods on them, use.
+"""Usage of accelerators, by device and by pod.
 
 Source: koordinator pkg/koordlet/metricsadvisor/devices/gpu/collector_gpu_linux.go.
 """
@@ -12,7 +12,7 @@ from koordinator.koordlet.metrics import Metric
 
 
 class GpuCollector:
-    """A pod uses what the processes in its containers use."""
+    """Collector of GPU usage; the usage of a pod is the sum over its processes."""
 
     def __init__(self, gpus: Gpus) -> None:
         self._gpus = gpus
@@ -42,7 +42,7 @@ class GpuCollector:
 
     @staticmethod
     def _owners(context: CollectionContext) -> dict[int, str]:
-        """Return the UID of the pod of every process in a container."""
+        """Return the pod's UID by process in its containers."""
         return {
             pid: pod.uid
             for pod in context.active_pods

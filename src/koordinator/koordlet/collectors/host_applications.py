@@ -1,4 +1,4 @@
-"""CPU and memory of programs that run outside of pods.
+"""CPU and memory usage of host applications, which run outside of pods.
 
 Source: koordinator pkg/koordlet/metricsadvisor/collectors/hostapplication.
 """
@@ -13,7 +13,7 @@ _NANOS = 1e9
 
 
 class HostApplicationCollector:
-    """Reads the cgroups that the NodeSLO names."""
+    """Collector over the cgroups of the applications in the NodeSLO."""
 
     def __init__(self, interval_s: float) -> None:
         self._counters = Counters(interval_s)

@@ -1,4 +1,4 @@
-"""The configuration of the kubelet, as far as its cgroups depend on it.
+"""Configuration of the kubelet that concerns its cgroups.
 
 Source: k8s.io/kubelet config/v1beta1/types.go; kubernetes cmd/kubelet/app/options.
 """
@@ -15,7 +15,7 @@ from koordinator.host.port import Files
 from koordinator.host.roots import Roots
 
 _FLAG = "--cgroup-root"
-_RIVAL = "the kubelet writes files of koordlet's memory QoS,"
+_CONFLICT = "the kubelet writes files of koordlet's memory QoS,"
 
 
 class _File(msgspec.Struct, rename="camel"):
@@ -27,10 +27,10 @@ class _File(msgspec.Struct, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class KubeletConfig:
-    """What is known of the configuration.
+    """Known part of the configuration.
 
-    ``cgroup_root`` are the parts of the folder above that of all pods; None if it is not stated.
-    ``started`` identifies the process, empty if none was found.
+    ``cgroup_root`` are the parts of the folder above kubepods; None if it is not configured.
+    ``started`` identifies the process; empty if it was not found.
     """
 
     cgroup_root: tuple[str, ...] | None = None
@@ -41,36 +41,37 @@ class KubeletConfig:
 
     @property
     def memory_problem(self) -> str:
-        """What of its memory QoS writes files that koordlet writes; empty for nothing."""
+        """Conflict between the kubelet's and koordlet's memory QoS; empty without one."""
         if self.memory_qos is False:
             return ""
         if self.memory_reservation_policy == "TieredReservation":
-            return f"{_RIVAL} memoryReservationPolicy TieredReservation: memory.min, memory.low"
+            return f"{_CONFLICT} memoryReservationPolicy TieredReservation: memory.min, memory.low"
         if self.memory_throttling_factor is not None:
-            return f"{_RIVAL} memoryThrottlingFactor {self.memory_throttling_factor:g}: memory.high"
+            factor = self.memory_throttling_factor
+            return f"{_CONFLICT} memoryThrottlingFactor {factor:g}: memory.high"
         return ""
 
 
 def read_kubelet_config(files: Files, roots: Roots) -> KubeletConfig:
-    """Return the configuration of ``config.yaml``, and of the command line of the process."""
-    found = _read_file(files, f"{roots.kubelet}/config.yaml")
+    """Read the configuration from ``config.yaml`` and the command line of the process."""
+    file = _read_file(files, f"{roots.kubelet}/config.yaml")
     process = _find_process(files, roots.proc)
-    stated = found.cgroup_root
+    stated = file.cgroup_root
     started = ""
     if process is not None:
         stated = _flag(_text(files, f"{process}/cmdline").split("\0")) or stated
         started = _start_time(files, process)
     return KubeletConfig(
         cgroup_root=_parts(stated),
-        memory_throttling_factor=found.memory_throttling_factor,
-        memory_reservation_policy=found.memory_reservation_policy or "",
-        memory_qos=found.feature_gates.get("MemoryQoS"),
+        memory_throttling_factor=file.memory_throttling_factor,
+        memory_reservation_policy=file.memory_reservation_policy or "",
+        memory_qos=file.feature_gates.get("MemoryQoS"),
         started=started,
     )
 
 
 def has_ended(files: Files, config: KubeletConfig) -> bool:
-    """Return whether the process of a configuration has ended; False if it was not found."""
+    """Return whether the kubelet's process has ended; False if it was not found before."""
     process = config.started.partition("@")[0]
     return bool(process) and _start_time(files, process) != config.started
 
@@ -83,7 +84,7 @@ def _read_file(files: Files, path: str) -> _File:
 
 
 def _find_process(files: Files, proc: str) -> str | None:
-    """Return the folder of the kubelet's process."""
+    """Return the /proc folder of the kubelet's process."""
     for name in files.folders(proc):
         if name.isdigit() and _text(files, f"{proc}/{name}/comm").strip() == "kubelet":
             return f"{proc}/{name}"
@@ -91,7 +92,7 @@ def _find_process(files: Files, proc: str) -> str | None:
 
 
 def _start_time(files: Files, process: str) -> str:
-    """Return the process and its start, in clock ticks since boot."""
+    """Return the process with its start time in clock ticks since boot."""
     fields = _text(files, f"{process}/stat").rpartition(")")[2].split()
     return f"{process}@{fields[19]}" if len(fields) > 19 else process  # noqa: PLR2004 -- proc(5)
 

@@ -1,4 +1,4 @@
-"""Which CPUs the kubelet's own CPU manager has given away.
+"""CPUs that the kubelet's CPU manager has allocated.
 
 Source: kubernetes pkg/kubelet/cm/cpumanager/state/checkpoint.go; koordinator
 states_noderesourcetopology.go, ``calGuaranteedCpu``.
@@ -20,7 +20,7 @@ class _PodEntry(msgspec.Struct):
 
 
 class _Checkpoint(msgspec.Struct, rename="camel"):
-    """State of the CPU manager; from version 4 on ``data`` has all of it as text."""
+    """State file of the CPU manager; from version 4 on ``data`` contains all of it as text."""
 
     policy_name: str = "none"
     entries: dict[str, dict[str, str]] = {}
@@ -30,25 +30,25 @@ class _Checkpoint(msgspec.Struct, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class KubeletState:
-    """``policy`` is none or static; ``cpus`` are masks by UID of the pod."""
+    """Allocations of the CPU manager: policy none or static, and masks by pod UID."""
 
     policy: str = "none"
     cpus: Mapping[str, int] = field(default_factory=dict)
 
 
 def read_kubelet_state(files: Files, kubelet_root: str) -> KubeletState:
-    """Return the state of the CPU manager; the policy none if there is no readable one."""
+    """Read the state of the CPU manager; policy none if it is missing or invalid."""
     try:
         text = files.read(f"{kubelet_root}/cpu_manager_state")
-        found = decode_json(text, _Checkpoint)
-        if found.data:
-            found = decode_json(found.data, _Checkpoint)
-        masks = {uid: _union(containers.values()) for uid, containers in found.entries.items()}
-        for uid, entry in found.pod_entries.items():
+        checkpoint = decode_json(text, _Checkpoint)
+        if checkpoint.data:
+            checkpoint = decode_json(checkpoint.data, _Checkpoint)
+        masks = {uid: _union(sets.values()) for uid, sets in checkpoint.entries.items()}
+        for uid, entry in checkpoint.pod_entries.items():
             masks[uid] = masks.get(uid, 0) | parse_cpu_list(entry.cpu_set)
     except (HostError, InputError, msgspec.DecodeError, msgspec.ValidationError):
         return KubeletState()
-    return KubeletState(found.policy_name, {uid: mask for uid, mask in masks.items() if mask})
+    return KubeletState(checkpoint.policy_name, {uid: mask for uid, mask in masks.items() if mask})
 
 
 def _union(lists: Iterable[str]) -> int:

@@ -1,4 +1,4 @@
-"""CPU and memory of the whole machine and of its NUMA nodes.
+"""CPU and memory usage of the machine and its NUMA nodes.
 
 Source: koordinator pkg/koordlet/metricsadvisor/collectors/noderesource, nodeinfo.
 """
@@ -13,7 +13,7 @@ from koordinator.koordlet.metrics import Metric
 
 
 class NodeCollector:
-    """``ticks_per_s`` is what /proc/stat counts in."""
+    """Collector of node usage; ``ticks_per_s`` is the unit of /proc/stat."""
 
     def __init__(self, interval_s: float, ticks_per_s: float) -> None:
         self._counters = Counters(interval_s)
@@ -42,8 +42,8 @@ class NodeCollector:
 
     @staticmethod
     def _sum_of(ticks: Mapping[str, int], mask: int) -> int | None:
-        found = [ticks.get(f"cpu{cpu}") for cpu in cpu_ids(mask)]
-        return None if None in found else sum(number for number in found if number is not None)
+        numbers = [ticks.get(f"cpu{cpu}") for cpu in cpu_ids(mask)]
+        return None if None in numbers else sum(number for number in numbers if number is not None)
 
     def _rate(
         self, context: CollectionContext, name: str, ticks: int, now_s: float

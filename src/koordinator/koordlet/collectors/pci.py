@@ -14,7 +14,7 @@ from koordinator.koordlet.adjustments import ContainerDevice
 
 @dataclass(frozen=True, slots=True)
 class RdmaFunction:
-    """``pcie_id`` is the root port above it; a virtual function is listed with its card only."""
+    """RDMA card with its virtual functions; ``pcie_id`` is the root port above it."""
 
     bus_id: str
     numa_node: int
@@ -24,8 +24,8 @@ class RdmaFunction:
 
 
 def rdma_functions(files: Files, sys_root: str) -> list[RdmaFunction]:
-    """Return the RDMA cards, by bus address."""
-    found = []
+    """Return the RDMA cards by bus address."""
+    cards = []
     for name in files.names(f"{sys_root}/class/infiniband"):
         link = f"{sys_root}/class/infiniband/{name}"
         try:
@@ -33,9 +33,9 @@ def rdma_functions(files: Files, sys_root: str) -> list[RdmaFunction]:
         except HostError:
             continue
         if files.exists(f"{folder}/physfn"):
-            continue  # a slice of another card
+            continue  # a virtual function of another card
         bus_id = folder.rpartition("/")[2]
-        found.append(
+        cards.append(
             RdmaFunction(
                 bus_id,
                 numa_node_of(files, folder),
@@ -44,7 +44,7 @@ def rdma_functions(files: Files, sys_root: str) -> list[RdmaFunction]:
                 _virtual_functions(files, folder),
             )
         )
-    return sorted(found, key=lambda card: card.bus_id)
+    return sorted(cards, key=lambda card: card.bus_id)
 
 
 def _is_active(files: Files, link: str) -> bool:
@@ -58,18 +58,18 @@ def _is_active(files: Files, link: str) -> bool:
 
 
 def _virtual_functions(files: Files, folder: str) -> tuple[str, ...]:
-    found = []
+    addresses = []
     for name in files.names(folder):
         if name.startswith("virtfn"):
             try:
-                found.append(files.target(f"{folder}/{name}").rpartition("/")[2])
+                addresses.append(files.target(f"{folder}/{name}").rpartition("/")[2])
             except HostError:
                 continue
-    return tuple(sorted(found))
+    return tuple(sorted(addresses))
 
 
 class SysfsVerbs:
-    """Implements ``hooks.rdma_devices.VerbsLookup`` over sysfs, as it is at the moment."""
+    """Implementation of ``hooks.rdma_devices.VerbsLookup`` over the current sysfs."""
 
     def __init__(self, files: Files, sys_root: str) -> None:
         self._files = files
@@ -80,8 +80,8 @@ class SysfsVerbs:
 
     def of_function(self, bus_id: str) -> Sequence[ContainerDevice]:
         folder = f"{self._sys}/bus/pci/devices/{bus_id}/infiniband_verbs"
-        found = (self._node(f"{folder}/{name}", name) for name in self._files.names(folder))
-        return [device for device in found if device is not None]
+        nodes = (self._node(f"{folder}/{name}", name) for name in self._files.names(folder))
+        return [device for device in nodes if device is not None]
 
     def _node(self, folder: str, name: str) -> ContainerDevice | None:
         try:

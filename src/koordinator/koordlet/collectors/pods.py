@@ -19,7 +19,7 @@ _NANOS = 1e9
 
 
 class PodCollector:
-    """``with_numa`` adds the memory of pods by NUMA node where a machine has several."""
+    """Collector of pod usage, with memory by NUMA node on machines with several nodes."""
 
     def __init__(self, interval_s: float) -> None:
         self._counters = Counters(interval_s)
@@ -67,14 +67,14 @@ class PodCollector:
 
     @staticmethod
     def _used(context: CollectionContext, folder: str) -> tuple[int, int] | None:
-        """Return bytes without and with page cache; None if unknown, or more than there is."""
+        """Return bytes without and with page cache; None if unreadable or above the capacity."""
         cgroups = context.cgroups
         try:
             stat = memory_stat(cgroups.read(CgroupFile.MEMORY_STAT, folder), cgroups.version)
         except (HostError, InputError):
             return None
-        most = context.machine.memory_bytes
-        if most and stat.used_with_page_cache > most:
+        capacity = context.machine.memory_bytes
+        if capacity and stat.used_with_page_cache > capacity:
             return None
         return stat.used, stat.used_with_page_cache
 
@@ -83,16 +83,16 @@ class PodCollector:
     ) -> None:
         cgroups = context.cgroups
         try:
-            found = throttling(cgroups.read(CgroupFile.CPU_STAT, folder), cgroups.version)
+            current = throttling(cgroups.read(CgroupFile.CPU_STAT, folder), cgroups.version)
         except (HostError, InputError):
             return
         before = self._throttled.get(owner)
-        self._throttled[owner] = (found.periods, found.throttled)
+        self._throttled[owner] = (current.periods, current.throttled)
         if before is None:
             return
-        periods, throttled = found.periods - before[0], found.throttled - before[1]
+        periods, throttled = current.periods - before[0], current.throttled - before[1]
         if periods < 0 or not 0 <= throttled <= periods:
-            return  # made anew under the same name
+            return  # the cgroup was recreated under the same name
         context.store.add(metric, owner, now_s, throttled / periods if periods else 0.0)
 
     @staticmethod

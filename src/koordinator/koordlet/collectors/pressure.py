@@ -1,4 +1,4 @@
-"""For how much of the time pods and containers wait for CPU, memory and disks.
+"""Pressure stall information (PSI) of pods and containers: waiting for CPU, memory and disks.
 
 Source: koordinator pkg/koordlet/metricsadvisor/collectors/performance, PSI part.
 """
@@ -22,9 +22,9 @@ _FILES = {
 
 
 class PressureCollector:
-    """Keeps the averages over 10 s; a kernel without PSI gives nothing.
+    """Collector of the 10 s averages; without effect on a kernel without PSI.
 
-    ``last`` is all that was read in the last round, with the longer averages.
+    ``last`` has all averages of the last round, by UID or container id.
     """
 
     def __init__(self) -> None:
@@ -47,11 +47,11 @@ class PressureCollector:
         read = {}
         for resource, file in _FILES.items():
             try:
-                found = pressure(context.cgroups.read(file, folder))
+                stall = pressure(context.cgroups.read(file, folder))
             except (HostError, InputError):
                 continue
-            read[resource] = found
-            context.store.add(metric, f"{owner}/{resource}/some", now_s, found.some[0])
-            if found.full is not None:
-                context.store.add(metric, f"{owner}/{resource}/full", now_s, found.full[0])
+            read[resource] = stall
+            context.store.add(metric, f"{owner}/{resource}/some", now_s, stall.some[0])
+            if stall.full is not None:
+                context.store.add(metric, f"{owner}/{resource}/full", now_s, stall.full[0])
         return read

@@ -1,4 +1,4 @@
-"""How much of the last-level cache and of the memory bandwidth each class takes.
+"""Usage of the last-level cache and of the memory bandwidth by QoS class.
 
 Source: koordinator pkg/koordlet/metricsadvisor/collectors/resctrl, pkg/koordlet/resourceexecutor/
 resctrl.go; Linux Documentation/filesystems/resctrl.rst, "Resource monitoring".
@@ -16,10 +16,10 @@ _L3 = "mon_L3_"
 
 
 class ResctrlCollector:
-    """Reads the groups of the classes, each L3 cache on its own.
+    """Collector over the resctrl groups of the classes, per L3 cache.
 
-    A processor without monitoring has no such files, and gives nothing; a counter that the
-    hardware has no room for reads Unavailable, and costs this sample.
+    Processors without monitoring have no such files.  A counter that the hardware can't allocate
+    reads Unavailable; that sample is skipped.
     """
 
     def collect(self, context: CollectionContext, now_s: float) -> None:

@@ -1,6 +1,6 @@
-"""What neither pods nor known programs use: the rest of the node.
+"""System usage: the usage of the node outside of pods and host applications.
 
-Derived from samples of the same round; none are made while one of the inputs is missing.
+It is derived from samples of the same round, and omitted while one of them is missing.
 Source: koordinator pkg/koordlet/metricsadvisor/collectors/sysresource.
 """
 
@@ -12,7 +12,7 @@ from koordinator.koordlet.metrics.names import MEMORY_METRICS
 
 
 class SystemCollector:
-    """``outdated_s`` is how old an input may be."""
+    """Collector of system usage; ``outdated_s`` is the maximum age of an input."""
 
     def __init__(self, outdated_s: float) -> None:
         self._outdated_s = outdated_s
@@ -52,11 +52,11 @@ class SystemCollector:
         self, context: CollectionContext, metric: Metric, owners: Iterable[str], now_s: float
     ) -> float:
         oldest_s = now_s - self._outdated_s
-        found = (context.store.last(metric, owner, oldest_s) for owner in owners)
-        return sum(value for value in found if value is not None)
+        values = (context.store.last(metric, owner, oldest_s) for owner in owners)
+        return sum(value for value in values if value is not None)
 
     def _numa(self, context: CollectionContext, system_cpu: float, now_s: float) -> None:
-        """Spread the CPU by how busy the NUMA nodes are; of memory the kernel knows more."""
+        """Distribute the system's CPU usage over NUMA nodes by their usage; measure memory."""
         store, oldest_s = context.store, now_s - self._outdated_s
         nodes = [str(node) for node in context.machine.numa_nodes]
         busy = {node: store.last(Metric.NUMA_CPU, node, oldest_s) for node in nodes}

@@ -1,4 +1,4 @@
-"""Accelerators that somebody else describes: JSON files which a device daemon leaves on the node.
+"""Accelerators described by device daemons, in JSON files on the node.
 
 Source: koordinator pkg/koordlet/metricsadvisor/devices/xpu/collector_xpu.go; pkg/koordlet/util/
 device.go, ``XPUDeviceInfo``.
@@ -20,13 +20,13 @@ _UNFINISHED = ".tmp"
 
 
 def read_xpus(files: Files, folder: str, before: Sequence[Xpu] = ()) -> Sequence[Xpu]:
-    """Return what all files of a folder describe, by UUID; of one described twice the last.
+    """Return the devices in all files of a folder, by UUID; a later file overrides earlier ones.
 
-    A file that can't be read is left out and told; then those stay that were there ``before``.
-    Files that are being written (hidden, or named ``.tmp``) are none yet.
+    An unreadable file is logged; in that case devices of ``before`` are kept.  Files that are
+    being written (hidden, or named ``.tmp``) are skipped.
     """
-    found: dict[str, Xpu] = {}
-    lost = False
+    xpus: dict[str, Xpu] = {}
+    is_incomplete = False
     for name in files.names(folder):
         if name.startswith(".") or name.endswith(_UNFINISHED):
             continue
@@ -34,12 +34,12 @@ def read_xpus(files: Files, folder: str, before: Sequence[Xpu] = ()) -> Sequence
         try:
             described = decode_json(files.read(path), list[Xpu])
         except MissingFileError:
-            continue  # a folder, or gone since
+            continue  # a folder, or deleted meanwhile
         except (HostError, msgspec.DecodeError, msgspec.ValidationError) as error:
-            log.warning("accelerators not read", extra={"file": path, "error": str(error)})
-            lost = True
+            log.warning("accelerators not readable", extra={"file": path, "error": str(error)})
+            is_incomplete = True
             continue
-        found |= {xpu.uuid: xpu for xpu in described}
-    if lost:
-        found = {xpu.uuid: xpu for xpu in before} | found
-    return sorted(found.values(), key=lambda xpu: xpu.uuid)
+        xpus |= {xpu.uuid: xpu for xpu in described}
+    if is_incomplete:
+        xpus = {xpu.uuid: xpu for xpu in before} | xpus
+    return sorted(xpus.values(), key=lambda xpu: xpu.uuid)

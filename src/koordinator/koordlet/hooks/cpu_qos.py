@@ -38,7 +38,7 @@ def cpu_policy(view: NodeView) -> str:
 
 
 def cpu_qos_of_classes(view: NodeView) -> CpuQosOfClasses:
-    """Return the settings of each class; LSE uses those of LSR."""
+    """Return the settings of each class; LSE has the settings of LSR."""
     strategy = view.qos_strategy
     lsr, ls, be = (
         _cpu(each) for each in (strategy.lsr_class, strategy.ls_class, strategy.be_class)
@@ -70,7 +70,7 @@ def plan_idle(view: NodeView, is_idle: Callable[[PodView], bool], reason: str) -
     """Return ``cpu.idle`` of the tiers, always 0, and of the pods in the best-effort tier.
 
     The kernel rejects changes of the shares of an idle cgroup.  The kubelet writes the shares of
-    its tiers at its start, and exits on failure; it writes those of a pod at a resize, which pods
+    its tiers at its start, and exits on failure; it writes a pod's shares at a resize, which pods
     of the best-effort tier do not support.  Idle cgroups have the same weight regardless of their
     shares, so pods are idle only while another pod in the tier is not.  Towards other tiers
     ``cpu.idle`` has no effect, because the kernel compares tiers there.

@@ -30,7 +30,7 @@ class VerbsLookup(Protocol):
 
 
 def rdma_adjustment(creation: ContainerCreation, verbs: VerbsLookup) -> ContainerAdjustment:
-    """Return the device nodes of a container; each container gets those of its pod.
+    """Return the device nodes of a container; each container gets all of its pod's.
 
     Raises InputError for an invalid allocation, and for a card that this node does not have.
     """

@@ -1,7 +1,7 @@
-"""What was measured, in memory and bounded.
+"""Metrics of the node, in memory and bounded.
 
-``names`` says what is measured and in which units, ``series`` keeps one of it over time, ``store``
-all of it, ``aggregate`` makes one number of many.
+``names`` lists the metrics and their units; ``store`` keeps a series of samples per metric and
+owner, and aggregates them.
 """
 
 from koordinator.koordlet.metrics.aggregate import Aggregate

@@ -1,4 +1,4 @@
-"""What is measured.  CPU is in cores, memory in bytes, shares in 0..1 unless said.
+"""Names of the metrics.  CPU is in cores, memory in bytes, shares are in 0..1 unless noted.
 
 Source: koordinator pkg/koordlet/metriccache/metric_resources.go.
 """
@@ -11,7 +11,7 @@ from typing import Final
 
 
 class Metric(StrEnum):
-    """A kind of series; the comment says whose it is."""
+    """Kind of series; the comment names its owner."""
 
     NODE_CPU = "node_cpu_usage"
     NODE_MEMORY = "node_memory_usage"
@@ -53,7 +53,7 @@ class Metric(StrEnum):
     HOST_APP_MEMORY_WITH_HOT_PAGES = "host_application_memory_with_hot_page_usage"  # name
 
 
-#: Kinds of which there is a series per pod or container.
+#: Metrics with a series per pod or container.
 PER_POD: Final = frozenset(
     metric for metric in Metric if metric.value.startswith(("pod_", "container_"))
 )
@@ -61,7 +61,7 @@ PER_POD: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class MemoryMetrics:
-    """The series of used memory that count the page cache in the same way."""
+    """Series of used memory that treat the page cache in the same way."""
 
     node: Metric
     pod: Metric

@@ -1,4 +1,4 @@
-"""One measured thing over time: a ring of the newest samples."""
+"""Series of samples in a ring buffer."""
 
 import numpy as np
 
@@ -6,9 +6,9 @@ from koordinator.koordlet.metrics.aggregate import Aggregate
 
 
 class MetricSeries:
-    """Up to ``capacity`` samples; when full, the oldest makes room.
+    """Ring of up to ``capacity`` samples; when full, the newest replaces the oldest.
 
-    The ring grows by doubling, so that what lives for seconds takes the room of seconds.
+    The ring grows by doubling, so that the series of a short-lived pod stays small.
     """
 
     __slots__ = ("_capacity", "_count", "_next", "_times_s", "_values")
@@ -25,11 +25,11 @@ class MetricSeries:
 
     @property
     def last_s(self) -> float:
-        """When the newest sample was taken; minus infinity without samples."""
+        """Time of the newest sample; minus infinity without samples."""
         return float(self._times_s[self._next - 1]) if self._count else -np.inf
 
     def append(self, time_s: float, value: float) -> None:
-        """Add a sample; one that is not newer than the last is dropped."""
+        """Add a sample; drop it unless it is newer than the last one."""
         if time_s <= self.last_s:
             return
         if self._count == len(self._values) < self._capacity:
@@ -40,7 +40,7 @@ class MetricSeries:
         self._count = min(self._count + 1, len(self._values))
 
     def between(self, start_s: float, end_s: float) -> Aggregate:
-        """Return the samples of ``start_s`` <= time <= ``end_s``."""
+        """Return the samples with ``start_s`` <= time <= ``end_s``."""
         times_s, values = self._in_order()
         low = int(np.searchsorted(times_s, start_s, side="left"))
         high = int(np.searchsorted(times_s, end_s, side="right"))

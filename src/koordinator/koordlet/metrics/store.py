@@ -1,4 +1,4 @@
-"""All series of a node, by what is measured and whose it is.
+"""Store of all series of a node, by metric and owner.
 
 Source: koordinator pkg/koordlet/metriccache; the rings take the place of its TSDB.
 """
@@ -14,10 +14,10 @@ MAX_SAMPLES = 12 * 3600  # half a day of seconds: the original keeps no more
 
 
 class MetricStore:
-    """Samples of the last ``retention_s`` seconds, taken no more often than ``interval_s``.
+    """Samples of the last ``retention_s`` seconds, with at most one per ``interval_s``.
 
-    Of pods and containers, of which there are many, ``pod_retention_s``.  A series that got nothing
-    for so long is dropped: its pod is gone.
+    Series of pods and containers keep ``pod_retention_s`` seconds.  A series without a sample for
+    that time is dropped.
     """
 
     def __init__(
@@ -27,10 +27,10 @@ class MetricStore:
         self._retention_s = retention_s
         self._pod_retention_s = retention_s if pod_retention_s is None else pod_retention_s
         self._series: dict[tuple[Metric, str], MetricSeries] = {}
-        self.refused = 0  #: absurd samples so far
+        self.refused = 0  #: number of implausible samples so far
 
     def add(self, metric: Metric, owner: str, time_s: float, value: float) -> None:
-        """Keep a sample; what no quantity can be, below 0 or not finite, is refused."""
+        """Add a sample; refuse a value that is negative or not finite."""
         if not 0 <= value < math.inf:
             self.refused += 1
             return
@@ -46,22 +46,22 @@ class MetricStore:
         series = self._series.get((metric, owner))
         if series is None:
             return None
-        found = series.between(start_s, end_s)
-        return found if found.count else None
+        aggregate = series.between(start_s, end_s)
+        return aggregate if aggregate.count else None
 
     def last(self, metric: Metric, owner: str, since_s: float) -> float | None:
-        """Return the newest sample unless it is older than ``since_s``."""
+        """Return the newest sample; None if it is older than ``since_s``."""
         series = self._series.get((metric, owner))
         if series is None or series.last_s < since_s:
             return None
         return series.last()
 
     def owners(self, metric: Metric) -> Iterator[str]:
-        """Yield whose series of a kind there are; another thread may add some meanwhile."""
+        """Yield the owners with a series of a metric; safe while another thread adds some."""
         return (owner for kind, owner in tuple(self._series) if kind is metric)
 
     def expire(self, now_s: float) -> None:
-        """Drop the series all of whose samples are too old."""
+        """Drop the series whose samples are all too old."""
         idle = [
             key
             for key, series in self._series.items()

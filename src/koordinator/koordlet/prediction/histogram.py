@@ -1,6 +1,6 @@
 """Histogram with exponentially growing buckets and exponentially decaying samples.
 
-Source: koordinator pkg/util/histogram (which is that of the vertical pod autoscaler):
+Source: koordinator pkg/util/histogram (from the vertical pod autoscaler):
 histogram.go, decaying_histogram.go, histogram_options.go, histogram_checkpoint.go.
 """
 

@@ -1,1 +1,1 @@
-"""Strategies: the node as it is in, intents with their reasons out.  They write nothing."""
+"""QoS strategies: state of the node in, intents with reasons out.  They write nothing."""

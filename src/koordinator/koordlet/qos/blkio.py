@@ -1,10 +1,10 @@
-"""How much of a disk best effort, and pods that ask for it, may use (cgroup v1 only).
+"""Block I/O limits of the best-effort tier, the node and pods (cgroup v1 only).
 
 Source: koordinator pkg/koordlet/qosmanager/plugins/blkio/blkio_reconcile.go.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, Protocol
 
@@ -32,7 +32,7 @@ Values = dict[CgroupFile, str]
 
 
 class DiskLookup(Protocol):
-    """Which disk is meant; ``major:minor``, None for none."""
+    """Lookup of disks; methods return ``major:minor``, or None if there is no such disk."""
 
     def of_device(self, name: str) -> str | None: ...
 
@@ -42,9 +42,9 @@ class DiskLookup(Protocol):
 
 
 def plan_blkio(view: NodeView, disks: DiskLookup) -> list[Intent]:
-    """Return the limits of best effort, of the whole machine and of pods; what is left is undone.
+    """Return the limits of the best-effort tier, of the node and of pods; reset obsolete ones.
 
-    A disk that isn't found is left out.
+    Unknown disks are skipped.
     """
     strategy, layout = view.qos_strategy, view.layout
     intents = list(_plan(view, layout.besteffort, _blocks(strategy.be_class), disks, None))
@@ -59,12 +59,12 @@ def plan_blkio(view: NodeView, disks: DiskLookup) -> list[Intent]:
 
 
 def limit_values(limits: BlockIoLimits) -> Values:
-    """Return what each file says of a disk."""
-    found: Values = {}
+    """Return the value of each file for a disk."""
+    values: Values = {}
     for file, (name, default) in _LIMITS.items():
         stated = getattr(limits, name)
-        found[file] = str(default if stated is None else stated)
-    return found
+        values[file] = str(default if stated is None else stated)
+    return values
 
 
 def root_values(limits: BlockIoLimits) -> Values:
@@ -110,8 +110,8 @@ def _plan(
         number = _number_of(block, disks, pod)
         if number is not None:
             wanted[number] = limit_values(block.io_cfg)
-    nothing = limit_values(BlockIoLimits())
-    yield from _writes(view, folder, wanted, lambda _: nothing, owner)
+    no_limits = limit_values(BlockIoLimits())
+    yield from _writes(view, folder, wanted, no_limits, owner)
 
 
 def _plan_root(
@@ -122,28 +122,23 @@ def _plan_root(
         for block in blocks
         if (number := _number_of(block, disks, None)) is not None
     }
-    off = {CgroupFile.IO_QOS: "enable=0"}
-    yield from _writes(view, "", wanted, lambda _: off, "node")
+    yield from _writes(view, "", wanted, {CgroupFile.IO_QOS: "enable=0"}, "node")
 
 
 def _writes(
-    view: NodeView,
-    folder: str,
-    wanted: Mapping[str, Values],
-    undone: Callable[[str], Values],
-    owner: str,
+    view: NodeView, folder: str, wanted: Mapping[str, Values], defaults: Values, owner: str
 ) -> Iterator[Intent]:
-    files = next(iter(wanted.values()), undone("")).keys()
-    known = {
+    files = next(iter(wanted.values()), defaults).keys()
+    obsolete = {
         number for file in files for number in _devices(view.cgroups.lines(file, folder))
     } - wanted.keys()
     for number, values in wanted.items():
         for file, value in values.items():
-            is_reset = value == undone(number).get(file)
+            is_reset = value == defaults.get(file)
             yield SetBlockDevice(file, folder, number, value, "blkio QoS", owner, is_reset)
-    for number in sorted(known):
-        for file, value in undone(number).items():
-            reason = "blkio QoS: no longer wanted"
+    for number in sorted(obsolete):
+        for file, value in defaults.items():
+            reason = "blkio QoS: no longer configured"
             yield SetBlockDevice(file, folder, number, value, reason, owner, reset=True)
 
 

@@ -1,4 +1,4 @@
-"""How long a container may stay beyond its limit: a bucket of percent times seconds.
+"""Limit on the time that a container exceeds its CPU limit, as a token bucket.
 
 Source: koordinator pkg/koordlet/qosmanager/plugins/cpuburst/cpu_burst.go, ``burstLimiter``.
 """
@@ -9,9 +9,10 @@ _INITIAL_SHARE = 0.5
 
 
 class BurstLimiter:
-    """``percent`` is how far the quota may go; ``chance`` in [0, 1) says how full it begins.
+    """Bucket of percent times seconds; ``chance`` in [0, 1) determines the initial tokens.
 
-    Full after ``period_s`` of doing nothing, empty after ``period_s`` of ``percent``.
+    The bucket fills in ``period_s`` without usage, and is empty after ``period_s`` of usage at
+    ``percent`` of the limit.
     """
 
     def __init__(self, period_s: int, percent: int, now_s: float, chance: float) -> None:
@@ -21,7 +22,7 @@ class BurstLimiter:
         self._updated_s = now_s
 
     def allows(self, usage_percent: int, now_s: float) -> bool:
-        """Count the use, in percent of the limit, since the last call; return if any is left."""
+        """Account the usage since the last call, in percent; return whether tokens remain."""
         elapsed_s = int(now_s - self._updated_s)
         if usage_percent >= _CONSUMING_PERCENT:
             self.tokens -= (usage_percent - 100) * elapsed_s
@@ -32,5 +33,5 @@ class BurstLimiter:
         return self.tokens > 0
 
     def is_expired(self, now_s: float) -> bool:
-        """Return whether nobody has asked for two periods."""
+        """Return whether the bucket was not used for two periods."""
         return now_s - self._updated_s > 2 * self._period_s

@@ -1,7 +1,7 @@
-"""Latency-sensitive pods may go beyond their CPU limit while the node has CPUs to spare.
+"""CPU burst: latency-sensitive pods may exceed their CPU limit while the node has idle CPUs.
 
-``cpu.cfs_burst_us`` lets a container use later what it did not use before; its quota is raised
-while it is throttled and lowered again when the node gets busy.
+With ``cpu.cfs_burst_us`` a container can use CPU time later that it did not use before.  The quota
+of a throttled container is raised, and lowered again when the node becomes busy.
 Source: koordinator pkg/koordlet/qosmanager/plugins/cpuburst/cpu_burst.go.
 """
 
@@ -17,7 +17,7 @@ from koordinator.domain.cgroups.files import CFS_PERIOD_US, CgroupFile
 from koordinator.koordlet.intents import Intent, SetCgroup
 from koordinator.koordlet.metrics import Metric
 from koordinator.koordlet.qos.burst_limiter import BurstLimiter
-from koordinator.koordlet.qos.cpu_quota import CpuQuotas, QuotaWish, Wisher
+from koordinator.koordlet.qos.cpu_quota import CpuQuotas, QuotaRequest, QuotaRequester
 from koordinator.koordlet.qos.inputs import StrategyInputs
 from koordinator.koordlet.view.cpu_limits import CpuLimits
 from koordinator.koordlet.view.node_view import NodeView
@@ -33,7 +33,7 @@ _OWN_CPUS: Final = frozenset({QosClass.LSE, QosClass.LSR})
 
 
 class SharePoolState(StrEnum):
-    """How busy the CPUs are that pods share."""
+    """Load of the shared CPUs."""
 
     OVERLOAD = "overload"
     COOLING = "cooling"
@@ -42,7 +42,7 @@ class SharePoolState(StrEnum):
 
 
 class CfsQuotaOperation(StrEnum):
-    """What happens to the quota of a container."""
+    """Change of a container's quota."""
 
     UP = "up"
     DOWN = "down"
@@ -50,7 +50,7 @@ class CfsQuotaOperation(StrEnum):
     RESET = "reset"
 
 
-#: What the state of the node makes of an operation; what is not here stays as it is.
+#: Operation that replaces another one in a state of the node; other combinations are kept.
 OVERRIDES: Final[Mapping[tuple[SharePoolState, CfsQuotaOperation], CfsQuotaOperation]] = {
     (SharePoolState.OVERLOAD, CfsQuotaOperation.UP): CfsQuotaOperation.DOWN,
     (SharePoolState.OVERLOAD, CfsQuotaOperation.REMAIN): CfsQuotaOperation.DOWN,
@@ -60,11 +60,11 @@ OVERRIDES: Final[Mapping[tuple[SharePoolState, CfsQuotaOperation], CfsQuotaOpera
 
 
 class CpuBurst:
-    """Plans the CPU quotas and bursts of all pods that share CPUs.
+    """Planner of CPU quotas and bursts of all pods on shared CPUs.
 
-    It remembers, by container, how much burst is left, and what quotas were written.  ``chance``
-    fills new limiters.  ``bursts`` and ``normalizes`` are the feature gates; ``frees_bound`` says
-    that pods with CPUs of their own have no quota, which the CPU set hook writes.
+    It remembers the remaining burst by container, and the written quotas.  ``chance`` fills new
+    limiters.  ``bursts`` and ``normalizes`` are the feature gates; ``frees_bound`` means that the
+    CPU set hook lifts the quotas of pods with bound CPUs.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class CpuBurst:
         self._quotas = CpuQuotas()
 
     def plan(self, inputs: StrategyInputs) -> list[Intent]:
-        """Return the quotas and bursts to be set, for all pods that may have any."""
+        """Return the quotas and bursts of all pods that the features apply to."""
         view = inputs.view
         strategy = view.slo.cpu_burst_strategy or CpuBurstStrategy()
         state = node_state(inputs, strategy.share_pool_threshold_percent or 0)
@@ -96,42 +96,42 @@ class CpuBurst:
             if not bursts and ratio is None and not self._quotas.knows(pod):
                 continue
             settings = pod.burst_settings(strategy) if bursts else CpuBurstSettings(policy="none")
-            limits, is_changing = self._quotas.look(view, pod)
+            limits, is_changing = self._quotas.observe(view, pod)
             if bursts:
                 intents += _fixed_burst(pod, settings, _NO_LIMITS if is_changing else limits)
             if is_changing:
-                intents += self._quotas.give_way(view, pod)
+                intents += self._quotas.make_room(view, pod)
             else:
-                wish = self._wish(inputs, settings, state, limits, ratio)
-                intents += self._quotas.plan(view, pod, ratio, wish)
+                requester = self._requester(inputs, settings, state, limits, ratio)
+                intents += self._quotas.plan(view, pod, ratio, requester)
         self._forget(view)
         return intents
 
-    def _wish(
+    def _requester(
         self,
         inputs: StrategyInputs,
         settings: CpuBurstSettings,
         state: SharePoolState,
         limits: CpuLimits,
         ratio: float | None,
-    ) -> Wisher:
-        """Return what the containers of one pod wish."""
+    ) -> QuotaRequester:
+        """Return the function that computes the quota requests of one pod's containers."""
         percent = settings.cfs_quota_burst_percent
         is_normalized = ratio is not None and ratio > 1
         normal = f"CPU normalization: ratio {ratio:g}" if is_normalized else ""
 
-        def wish(container: ContainerView, base: int, present: int) -> QuotaWish:
+        def request(container: ContainerView, base: int, present: int) -> QuotaRequest:
             limit = limits.of(container.name) / 1000
-            asked = self._operation(inputs, container, limit, settings)
-            operation = OVERRIDES.get((state, asked), asked)
+            requested = self._operation(inputs, container, limit, settings)
+            operation = OVERRIDES.get((state, requested), requested)
             quota = target_quota(present, base, operation, percent)
-            burst = f"CPU burst: {asked}, node is {state}: quota goes {operation}"
+            burst = f"CPU burst: {requested}, node is {state}: quota operation {operation}"
             is_plain = operation is CfsQuotaOperation.RESET and is_normalized
             reason = normal if is_plain else ", ".join(filter(None, (normal, burst)))
             ceiling = target_quota(_LARGEST_US, base, CfsQuotaOperation.REMAIN, percent)
-            return QuotaWish(quota, ceiling, reason)
+            return QuotaRequest(quota, ceiling, reason)
 
-        return wish
+        return request
 
     def _operation(
         self,
@@ -140,7 +140,7 @@ class CpuBurst:
         limit: float,
         settings: CpuBurstSettings,
     ) -> CfsQuotaOperation:
-        """Return what a container with a limit, in cores, wishes."""
+        """Return the operation for a container with a limit in cores."""
         allowed = self._is_allowed(inputs, container, limit, settings)
         if settings.policy not in {"auto", "cfsQuotaBurstOnly"}:
             return CfsQuotaOperation.RESET
@@ -178,12 +178,13 @@ class CpuBurst:
 
     def _forget(self, view: NodeView) -> None:
         self._quotas.forget([pod.uid for pod in view.active_pods])
-        for key in [key for key, found in self._limiters.items() if found.is_expired(view.now_s)]:
+        expired = [key for key, each in self._limiters.items() if each.is_expired(view.now_s)]
+        for key in expired:
             del self._limiters[key]
 
 
 def node_state(inputs: StrategyInputs, threshold_percent: int) -> SharePoolState:
-    """Return how busy the shared CPUs were on average in the last five intervals."""
+    """Return the state from the average usage of the shared CPUs in the last five intervals."""
     view = inputs.view
     window_s = min(5 * inputs.interval_s, _LONGEST_WINDOW_S)
     node = inputs.window(Metric.NODE_CPU, window_s)
@@ -204,7 +205,7 @@ def node_state(inputs: StrategyInputs, threshold_percent: int) -> SharePoolState
 
 
 def target_quota(current: int, base: int, operation: CfsQuotaOperation, percent: int | None) -> int:
-    """Return the quota after an operation, from ``base`` to ``percent`` of it."""
+    """Return the quota after an operation, between ``base`` and ``percent`` of it."""
     ceiling = base
     if percent is not None and percent > 100:  # noqa: PLR2004 -- percent
         ceiling = int(base * float(percent) / 100)
@@ -221,7 +222,7 @@ def target_quota(current: int, base: int, operation: CfsQuotaOperation, percent:
 
 
 def burst_us(limit_milli: int, settings: CpuBurstSettings) -> int:
-    """Return ``cpu.cfs_burst_us`` of a container; 0 if its policy has none, or it has no limit.
+    """Return ``cpu.cfs_burst_us`` of a container; 0 without burst policy or without a limit.
 
     Source: ``calcStaticCPUBurstVal``.
     """
@@ -234,7 +235,7 @@ def burst_us(limit_milli: int, settings: CpuBurstSettings) -> int:
 def _fixed_burst(pod: PodView, settings: CpuBurstSettings, limits: CpuLimits) -> list[Intent]:
     """Return the bursts of a pod and its containers.
 
-    The kernel refuses a quota below the burst, so there is none without limits: while they change.
+    The kernel rejects a quota below the burst, so the burst is 0 while limits change.
     """
     reason = f"CPU burst: policy {settings.policy}, {settings.cpu_burst_percent} % of the limit"
     intents: list[Intent] = []

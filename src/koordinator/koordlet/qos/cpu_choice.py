@@ -1,4 +1,4 @@
-"""Which CPUs best-effort pods get: whole cores, spread over NUMA nodes.
+"""Choice of CPUs for best-effort pods: whole cores, distributed over NUMA nodes.
 
 Source: koordinator pkg/koordlet/qosmanager/plugins/cpusuppress/cpu_suppress.go,
 ``calculateBESuppressCPUSetPolicy``.
@@ -12,11 +12,11 @@ from koordinator.api.annotations.numa import CpuInfo
 
 
 def choose_cpus(count: int, among: Sequence[CpuInfo]) -> list[int]:
-    """Return ``count`` CPU ids in the order of choice; none if there are too few.
+    """Return ``count`` CPU ids in order of choice; none if there are too few CPUs.
 
-    CPUs are grouped by NUMA node and socket, the largest group first (of equals that with the
-    lowest CPU).  Going round, each group gives two threads of one core while two are needed, then
-    single CPUs from where that ended.
+    CPUs are grouped by NUMA node and socket, the largest group first, then the group with the
+    lowest CPU.  In round-robin order, each group contributes two threads of one core while two
+    are needed; then single CPUs follow from the group at which that ended.
     """
     if count <= 0 or len(among) < count:
         return []
@@ -33,7 +33,7 @@ def choose_cpus(count: int, among: Sequence[CpuInfo]) -> list[int]:
 
 
 def _take_pairs(groups: list[list[CpuInfo]], count: int, chosen: list[int]) -> int:
-    """Take threads of one core two by two; return the group at which that ended."""
+    """Take pairs of threads of one core; return the group at which that ended."""
     place = idle = 0
     while count - len(chosen) > 1 and idle < len(groups):
         pair = _pair(groups[place])
@@ -45,7 +45,7 @@ def _take_pairs(groups: list[list[CpuInfo]], count: int, chosen: list[int]) -> i
             for cpu in pair:
                 groups[place].remove(cpu)
         place = (place + 1) % len(groups)
-    # Where every group was asked in vain, the original ends at its first one.
+    # If no group has a pair left, the original starts again at its first group.
     return 0 if idle == len(groups) else place
 
 

@@ -1,4 +1,4 @@
-"""Pods that get far less CPU than they asked for, or that overload the node, are evicted.
+"""CPU eviction: pods whose CPU requests are not satisfied, or on an overloaded node.
 
 Source: koordinator pkg/koordlet/qosmanager/plugins/cpuevict/cpu_evict.go.
 """
@@ -24,14 +24,14 @@ ALLOCATABLE = "CPUAllocatableEvict"
 USAGE = "CPUEvict"
 
 _MILLI = 1000
-_BUSY_PERCENT = 90  # of its limit that best effort uses, if nothing is said
-_BUFFER_PERCENT = 2  # below the threshold, if nothing is said
-_ENOUGH_SAMPLES = 3  # one of so many parts of the window has to be sampled
+_BUSY_PERCENT = 90  # usage of the limit at which best effort counts as busy, by default
+_BUFFER_PERCENT = 2  # below the threshold, by default
+_ENOUGH_SAMPLES = 3  # the reciprocal share of a window that must be sampled
 _MAX_LOWER, _MAX_UPPER = 60, 100
 
 
 def cpu_tasks(inputs: StrategyInputs, features: Collection[str]) -> list[Task]:
-    """Return what has to be released now; ``features`` are those that are switched on."""
+    """Return the eviction tasks; ``features`` are the enabled ones."""
     if not inputs.view.threshold.enable or inputs.view.machine.capacity_milli <= 0:
         return []
     builders = {SATISFACTION: _satisfaction, ALLOCATABLE: _allocatable, USAGE: _usage}
@@ -42,9 +42,9 @@ def cpu_tasks(inputs: StrategyInputs, features: Collection[str]) -> list[Task]:
 def satisfaction_release(
     request_milli: float, limit_milli: float, lower_percent: int, upper_percent: int
 ) -> int:
-    """Return the milli-CPU of requests that have to go so that the others get ``upper`` percent.
+    """Return the milli-CPU of requests to evict, so that the others get ``upper`` percent.
 
-    0 while what is granted is above ``lower`` percent of what is requested.
+    Return 0 while the granted share is above ``lower`` percent of the requests.
     """
     if request_milli <= 0:
         return 0
@@ -77,10 +77,10 @@ def _satisfaction(inputs: StrategyInputs) -> Task | None:
             return None
         if release is not None and (request, limit) == average[:2]:
             break
-        found = satisfaction_release(request, limit, lower, upper)
-        if found <= 0:
+        candidate = satisfaction_release(request, limit, lower, upper)
+        if candidate <= 0:
             return None
-        release = found if release is None else min(release, found)
+        release = candidate if release is None else min(release, candidate)
     request, limit, _ = average
     return Task(
         SATISFACTION,
@@ -88,7 +88,7 @@ def _satisfaction(inputs: StrategyInputs) -> Task | None:
         {BATCH_CPU: float(release or 0)},
         _by_priority_and_share(inputs),
         lambda candidate: {BATCH_CPU: candidate.requested},
-        f"best effort has {limit:.0f}m of {request:.0f}m requested, below {lower} %",
+        f"best-effort pods have {limit:.0f}m of {request:.0f}m requested, below {lower} %",
     )
 
 
@@ -137,9 +137,9 @@ def _usage(inputs: StrategyInputs) -> Task | None:
 
 
 def usage_release(used: int, capacity: int, threshold_percent: int, lower: int) -> int | None:
-    """Return what has to go so that the use falls to ``lower`` percent; None below the threshold.
+    """Return the amount to evict for usage of ``lower`` percent; None below the threshold.
 
-    Percentages are whole; ``used`` and ``capacity`` are in one unit.
+    Percentages are whole; ``used`` and ``capacity`` have the same unit.
     """
     percent = used * 100 // capacity
     if percent < threshold_percent:
@@ -161,10 +161,10 @@ def _candidates(
 
 
 def _by_priority_and_share(inputs: StrategyInputs) -> list[EvictionCandidate]:
-    """Return best-effort pods, lowest priority first, then those that use most of their request."""
-    found = best_effort_pods(inputs.view, lambda pod: _used_milli(inputs, pod), BATCH_CPU)
+    """Return best-effort pods, lowest priority first, then highest share of their request."""
+    pods = best_effort_pods(inputs.view, lambda pod: _used_milli(inputs, pod), BATCH_CPU)
     return sorted(
-        found,
+        pods,
         key=lambda each: (
             each.pod.pod.spec.priority or 0,
             -(each.used / each.requested if each.requested > 0 else 0.0),
@@ -185,13 +185,13 @@ def _window_s(inputs: StrategyInputs) -> float:
 def _best_effort_numbers(
     inputs: StrategyInputs, window_s: float, number: Callable[[Aggregate], float]
 ) -> tuple[float, float, float] | None:
-    """Return request, limit and use of best effort in milli-CPU, each one number of a window.
+    """Return request, limit and usage of best effort in milli-CPU, aggregated over a window.
 
-    None if something is unknown, or there are too few samples.
+    Return None if one is unknown, or has too few samples.
     """
     kinds = (Metric.BE_CPU_REQUEST, Metric.BE_CPU_LIMIT, Metric.BE_CPU)
-    found = [inputs.window(kind, window_s) for kind in kinds]
-    parts = [part for part in found if part is not None]
+    windows = [inputs.window(kind, window_s) for kind in kinds]
+    parts = [part for part in windows if part is not None]
     if len(parts) < len(kinds):
         return None
     if any(_is_sparse(part, window_s, inputs.interval_s) for part in parts):
@@ -211,7 +211,7 @@ def _is_sparse(samples: Aggregate, window_s: float, interval_s: float) -> bool:
 
 
 def _is_busy(used_milli: float, limit_milli: float, percent: int | None) -> bool:
-    """Return whether best effort uses what it gets; with less than a core it always does."""
+    """Return whether best effort uses its limit; below one core this is assumed."""
     if limit_milli <= 0:
         return False
     if limit_milli < _MILLI:

@@ -1,9 +1,9 @@
-"""The CPU quotas of pods: one owner for what CPU normalization and CPU burst want together.
+"""CPU quotas of pods: the combination of CPU normalization and CPU burst.
 
-The base of a quota is what the kubelet gives, divided by the node's CPU ratio; burst comes on top.
-The kernel (cgroup v1) refuses a parent with less than one of its children has, so the writes of the
-kubelet, which knows nothing of burst, must find room: while limits change, quotas are only moved
-out of its way.
+The base of a quota is the kubelet's quota, divided by the node's CPU ratio; burst is added to it.
+The kernel (cgroup v1) rejects a quota of a parent below that of a child.  The kubelet does not know
+the burst, so its writes must succeed in any order: while limits change, quotas only make room for
+them.
 Source: koordinator pkg/koordlet/qosmanager/plugins/cpuburst, runtimehooks/hooks/cpunormalization;
 Linux kernel/sched/core.c ``tg_set_cfs_bandwidth``.
 """
@@ -33,28 +33,28 @@ from koordinator.koordlet.view.cpu_limits import (
 from koordinator.koordlet.view.node_view import NodeView
 from koordinator.koordlet.view.pods import ContainerView, PodView
 
-#: How long the kubelet has to write all quotas of a pod after its limits have changed.
+#: Time in which the kubelet writes all quotas of a pod after its limits have changed.
 SETTLE_S: Final = 10.0
 _NEVER: Final = float("-inf")
-_YIELDS: Final = "CPU quota: makes room for the kubelet's change of the limits"
+_ROOM: Final = "CPU quota: makes room for the kubelet's change of the limits"
 
 
 @dataclass(frozen=True, slots=True)
-class QuotaWish:
-    """The quota that a container is to have, from its base upwards, and why."""
+class QuotaRequest:
+    """Requested quota of a container, at least its base, and the reason."""
 
     quota_us: int
     ceiling_us: int
     reason: str
 
 
-#: Returns the wish for a container, its base and its present quota, in microseconds.
-Wisher = Callable[[ContainerView, int, int], QuotaWish]
+#: Returns the request for a container, its base and its present quota, in microseconds.
+QuotaRequester = Callable[[ContainerView, int, int], QuotaRequest]
 
 
 @dataclass(slots=True)
 class _Written:
-    """The last quota that was written to a cgroup, with its base and what was there before."""
+    """Last quota written to a cgroup, with its base and the quota before."""
 
     base: int
     quota: int
@@ -65,7 +65,7 @@ class _Written:
 class _PodQuotas:
     """Limits of one pod, and the quotas of its cgroups.
 
-    ``foreign`` are quotas that another writer, such as the kubelet, set since the limits changed.
+    ``foreign`` are quotas that another writer, such as the kubelet, set after the limits changed.
     """
 
     old: CpuLimits
@@ -76,33 +76,33 @@ class _PodQuotas:
 
 
 class CpuQuotas:
-    """Remembers limits and quotas of pods by UID, to notice a change of either."""
+    """Limits and quotas of pods by UID, to detect a change of either."""
 
     def __init__(self) -> None:
         self._pods: dict[str, _PodQuotas] = {}
 
     def knows(self, pod: PodView) -> bool:
-        """Return whether quotas of the pod have been planned before."""
+        """Return whether quotas of the pod were planned before."""
         return pod.uid in self._pods
 
     def forget(self, uids: Collection[str]) -> None:
-        """Drop all pods but these."""
+        """Drop all pods except these."""
         for uid in self._pods.keys() - set(uids):
             del self._pods[uid]
 
-    def look(self, view: NodeView, pod: PodView) -> tuple[CpuLimits, bool]:
-        """Return the limits in force, and whether the kubelet may be changing them."""
+    def observe(self, view: NodeView, pod: PodView) -> tuple[CpuLimits, bool]:
+        """Return the limits in force, and whether the kubelet may be writing others."""
         known = self._pods.get(pod.uid)
         if known is None:
             limits = applied_cpu_limits(pod.pod)
             known = self._pods[pod.uid] = _PodQuotas(limits, limits)
-        self._take_in(known, pod, view.now_s)
-        self._find_foreign(known, view, pod)
+        self._update_limits(known, pod, view.now_s)
+        self._detect_foreign(known, view, pod)
         is_changing = view.now_s - known.changed_s < SETTLE_S or is_resize_in_progress(pod.pod)
         return known.new, is_changing
 
-    def give_way(self, view: NodeView, pod: PodView) -> Iterator[Intent]:
-        """Yield what lets the kubelet write its quotas, old limits or new, in any order."""
+    def make_room(self, view: NodeView, pod: PodView) -> Iterator[Intent]:
+        """Yield quotas with which the kubelet can write old or new limits in any order."""
         known = self._pods[pod.uid]
         for container in pod.containers:
             current = view.cgroups.number(CgroupFile.CFS_QUOTA, container.folder)
@@ -111,7 +111,7 @@ class CpuQuotas:
                 continue
             most = _quota(view, container.folder, min(limits))
             if current > most:
-                yield self._set(known, pod, container.folder, (most, most, current), _YIELDS)
+                yield self._set(known, pod, container.folder, (most, most, current), _ROOM)
         current = view.cgroups.number(CgroupFile.CFS_QUOTA, pod.folder)
         if current is None or current <= 0 or pod.folder in known.foreign:
             return
@@ -121,16 +121,16 @@ class CpuQuotas:
             most = _quota(view, pod.folder, max(known.old.pod, known.new.pod))
             wanted = min(wanted, max(most, least))
         if wanted != current:
-            yield self._set(known, pod, pod.folder, (wanted, wanted, current), _YIELDS)
+            yield self._set(known, pod, pod.folder, (wanted, wanted, current), _ROOM)
 
     def plan(
-        self, view: NodeView, pod: PodView, ratio: float | None, wish: Wisher
+        self, view: NodeView, pod: PodView, ratio: float | None, requester: QuotaRequester
     ) -> Iterator[Intent]:
-        """Yield the quotas of a pod and its containers whose limits do not change."""
+        """Yield the quotas of a pod and its containers while the limits do not change."""
         known = self._pods[pod.uid]
         cgroups = view.cgroups
         extra = highest = 0
-        most = 1.0  # times its base
+        most = 1.0  # largest ratio of a ceiling to its base
         reason = ""
         intents = []
         for container in pod.containers:
@@ -144,22 +144,22 @@ class CpuQuotas:
             if base <= 0:
                 continue
             present = _present(known.written.get(container.folder), current, base, granted)
-            wanted = wish(container, base, present)
-            extra += wanted.quota_us - base
-            most = max(most, wanted.ceiling_us / base)
-            highest = max(highest, wanted.quota_us)
-            quotas = (base, wanted.quota_us, current)
-            intent = self._set(known, pod, container.folder, quotas, wanted.reason)
-            if wanted.quota_us != current:
+            requested = requester(container, base, present)
+            extra += requested.quota_us - base
+            most = max(most, requested.ceiling_us / base)
+            highest = max(highest, requested.quota_us)
+            quotas = (base, requested.quota_us, current)
+            intent = self._set(known, pod, container.folder, quotas, requested.reason)
+            if requested.quota_us != current:
                 intents.append(intent)
-                reason = wanted.reason
+                reason = requested.reason
         current = cgroups.number(CgroupFile.CFS_QUOTA, pod.folder)
         if current is None:
             return  # the pod has vanished
         base, quota = self._of_pod(view, pod, ratio, current, highest)
         if base > 0:
             quota = max(min(base + extra, math.ceil(base * most)), quota)
-        why = reason or "CPU quota: as the kubelet gives it"
+        why = reason or "CPU quota: the kubelet's value"
         intent = self._set(known, pod, pod.folder, (base, quota, current), why)
         yield from intents
         if quota != current:
@@ -168,7 +168,7 @@ class CpuQuotas:
     def _of_pod(
         self, view: NodeView, pod: PodView, ratio: float | None, current: int, highest: int
     ) -> tuple[int, int]:
-        """Return the base of a pod's quota, and the least that its containers need."""
+        """Return the base of a pod's quota, and the minimum that its containers need."""
         known = self._pods[pod.uid]
         if not known.new.pod:
             return UNLIMITED, UNLIMITED
@@ -180,11 +180,11 @@ class CpuQuotas:
         return normalized_quota(granted, ratio), max(highest, least)
 
     @staticmethod
-    def _take_in(known: _PodQuotas, pod: PodView, now_s: float) -> None:
+    def _update_limits(known: _PodQuotas, pod: PodView, now_s: float) -> None:
         stated = stated_cpu_limits(pod.pod)
         if not is_resize_pending(pod.pod):
             new = stated
-        elif stated == known.new:  # taken for accepted before the kubelet decided
+        elif stated == known.new:  # assumed to be accepted before the kubelet decided
             new = known.old
         else:
             new = known.new
@@ -193,23 +193,23 @@ class CpuQuotas:
             known.foreign.clear()
 
     @staticmethod
-    def _find_foreign(known: _PodQuotas, view: NodeView, pod: PodView) -> None:
-        """Note the quotas that are not those of the last round."""
+    def _detect_foreign(known: _PodQuotas, view: NodeView, pod: PodView) -> None:
+        """Record the quotas that differ from the last round's."""
         limits = {each.folder: known.new.of(each.name) for each in pod.containers}
         limits[pod.folder] = known.new.pod
         known.written = {f: last for f, last in known.written.items() if f in limits}
         known.foreign = {f: quota for f, quota in known.foreign.items() if f in limits}
-        found = {}
+        foreign = {}
         for folder, last in known.written.items():
             current = view.cgroups.number(CgroupFile.CFS_QUOTA, folder)
             if current is None or current in {last.quota, last.before}:
                 continue
             if current != _quota(view, folder, limits[folder]):
-                found[folder] = current
-        if found:
+                foreign[folder] = current
+        if foreign:
             known.changed_s = view.now_s
-            known.foreign |= found
-            known.written = {f: last for f, last in known.written.items() if f not in found}
+            known.foreign |= foreign
+            known.written = {f: last for f, last in known.written.items() if f not in foreign}
 
     @staticmethod
     def _set(
@@ -224,7 +224,7 @@ class CpuQuotas:
 
 
 def _quota(view: NodeView, folder: str, limit_milli: int) -> int:
-    """Return the quota of a limit in the period of a cgroup; none for no limit."""
+    """Return the quota of a limit in the cgroup's period; unlimited without a limit."""
     quota = quota_of_milli(limit_milli)
     period = view.cgroups.number(CgroupFile.CFS_PERIOD, folder) or CFS_PERIOD_US
     if period == CFS_PERIOD_US or quota <= 0:
@@ -237,8 +237,8 @@ def _is_limited(
 ) -> bool:
     """Return whether the kubelet sets a quota for a container.
 
-    Its CPU manager sets none for CPUs of their own; kubelets up to 1.33 none for a container that
-    is limited by its pod alone.
+    Its CPU manager sets none for exclusive CPUs; kubelets up to 1.33 set none for a container
+    that is only limited by its pod.
     """
     if not limits.of(container.name):
         return False
@@ -248,10 +248,10 @@ def _is_limited(
 
 
 def _present(last: _Written | None, current_us: int, base_us: int, granted_us: int) -> int:
-    """Return the present quota in terms of the base; what is above it is burst.
+    """Return the present quota relative to the base; the part above the base is burst.
 
-    A quota that was not written here is the kubelet's, unless it is more than the kubelet gives: an
-    agent that was restarted had raised it.
+    A quota that was not written here is the kubelet's, unless it exceeds the kubelet's value: in
+    that case the agent raised it before a restart.
     """
     if last is None or current_us not in {last.quota, last.before}:
         return current_us if current_us > granted_us else base_us

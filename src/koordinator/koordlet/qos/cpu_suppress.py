@@ -1,4 +1,4 @@
-"""Best-effort pods get the CPU that nobody else needs: fewer CPUs, or less quota, under load.
+"""CPU suppress: limit best-effort pods to the CPU that others leave, by CPU set or by quota.
 
 Source: koordinator pkg/koordlet/qosmanager/plugins/cpusuppress/cpu_suppress.go;
 pkg/koordlet/qosmanager/helpers/calculator.go, ``CalculateFilterPodsUsed``.
@@ -22,8 +22,8 @@ from koordinator.koordlet.view.node_view import NodeView
 
 MIN_CPUS: Final = 2
 MIN_QUOTA_US: Final = 2000
-MAX_GROWTH: Final = 0.1  # of all CPUs, in one round
-MIN_CHANGE: Final = 0.01  # of all CPUs: a smaller change of the quota isn't worth a write
+MAX_GROWTH: Final = 0.1  # share of all CPUs, per round
+MIN_CHANGE: Final = 0.01  # share of all CPUs; smaller changes of the quota are not written
 CFS_QUOTA_POLICY: Final = "cfsQuota"
 _OWNER = "besteffort"
 _MILLI = 1000
@@ -31,7 +31,7 @@ _MILLI = 1000
 
 @dataclass(frozen=True, slots=True)
 class Suppression:
-    """What is to be written, and the figures behind it in cores (None: not suppressed)."""
+    """Intents, and the figures behind them in cores (None: not suppressed)."""
 
     intents: tuple[Intent, ...] = ()
     policy: str = ""
@@ -41,9 +41,9 @@ class Suppression:
 
 @dataclass(frozen=True, slots=True)
 class CpuDemand:
-    """Milli-CPU: what may be used, and what pods and programs that are not best effort use.
+    """CPU in milli-CPU: capacity, and usage of pods and host applications above best effort.
 
-    ``system`` is the rest of the node, at least what is reserved for it.
+    ``system`` is the usage of the rest of the node, at least its reservation.
     """
 
     capacity: int
@@ -52,7 +52,7 @@ class CpuDemand:
     system: int
 
     def headroom_milli(self, threshold_percent: int, min_percent: int | None) -> int:
-        """Return what is left for best effort below the threshold; may be below 0."""
+        """Return what the threshold leaves for best effort; may be negative."""
         headroom = self.capacity * threshold_percent // 100
         headroom -= self.pods + self.host_applications + self.system
         if min_percent is not None:
@@ -61,10 +61,10 @@ class CpuDemand:
 
 
 def suppress(inputs: StrategyInputs, *, cpus_are_managed: bool = False) -> Suppression:
-    """Return how best effort is to be held back now; whatever was held back before is undone.
+    """Return the suppression of best effort, and undo the policy that is not in use.
 
-    Nothing is changed while the node or its pods have not been measured.  ``cpus_are_managed``
-    leaves CPU sets to those whom the scheduler gives CPUs of their own.
+    Change nothing without samples of the node or without pods.  With ``cpus_are_managed`` the CPU
+    sets of containers belong to the CPU set hook.
     """
     view = inputs.view
     threshold = view.threshold
@@ -92,7 +92,7 @@ def suppress(inputs: StrategyInputs, *, cpus_are_managed: bool = False) -> Suppr
 
 
 def measure_demand(inputs: StrategyInputs) -> CpuDemand | None:
-    """Return who uses how much CPU now; None while that is not known."""
+    """Return the current CPU usage; None while it is unknown."""
     view = inputs.view
     node = inputs.last(Metric.NODE_CPU)
     if node is None or not view.active_pods:
@@ -104,7 +104,7 @@ def measure_demand(inputs: StrategyInputs) -> CpuDemand | None:
         if used is None:
             continue
         all_pods += used
-        if uid not in best_effort:  # also of a pod that has ended or was deleted
+        if uid not in best_effort:  # includes pods that have ended or were deleted
             other_pods += used
     all_apps = other_apps = 0.0
     for application in view.slo.host_applications:
@@ -124,9 +124,9 @@ def measure_demand(inputs: StrategyInputs) -> CpuDemand | None:
 
 
 def wanted_cpus(view: NodeView, headroom_milli: int, current: int) -> list[int]:
-    """Return the CPUs that best effort is to have, where it has ``current`` many; none if it can't.
+    """Return the CPUs for best effort, which has ``current`` many; none if there are none.
 
-    Those of LSR pods give their share, those of LSE pods and reserved ones are never used.
+    CPUs of LSR pods contribute in proportion; CPUs of LSE pods and reserved ones are excluded.
     """
     machine = view.machine
     lsr = lse = 0
@@ -148,7 +148,7 @@ def wanted_cpus(view: NodeView, headroom_milli: int, current: int) -> list[int]:
 
 
 def wanted_quota_us(capacity_milli: int, headroom_milli: int, current_us: int) -> int | None:
-    """Return the quota that best effort is to have, None if it may stay as it is."""
+    """Return the quota for best effort; None to keep the present one."""
     quota = max(headroom_milli * CFS_PERIOD_US // _MILLI, MIN_QUOTA_US)
     all_cpus = -(-capacity_milli // _MILLI) * CFS_PERIOD_US
     if current_us == UNLIMITED:
@@ -192,8 +192,8 @@ def _free_quota(view: NodeView) -> list[Intent]:
 
 
 def _free_quotas_below(view: NodeView) -> list[Intent]:
-    """Return that pods and containers have no quotas: cgroup v1 refuses a lower one above them."""
-    reason = "CPU suppress by quota holds best effort as a whole"
+    """Lift the quotas of pods and containers: cgroup v1 rejects a lower quota above them."""
+    reason = "CPU suppress by quota limits the tier as a whole"
     return [
         SetCgroup(CgroupFile.CFS_QUOTA, folder, str(UNLIMITED), reason, _OWNER)
         for folder in _tree(view, depth=2)[1:]
@@ -219,7 +219,7 @@ def _cpu_sets(folders: list[str], mask: int, reason: str) -> list[Intent]:
 
 
 def _tree(view: NodeView, depth: int) -> list[str]:
-    """Return the best-effort folder and what is below it, down to pods (1) or containers (2)."""
+    """Return the best-effort folder and its descendants, to pods (1) or containers (2)."""
     folders = level = [view.layout.besteffort]
     for _ in range(depth):
         level = [child for folder in level for child in view.cgroups.below(folder)]

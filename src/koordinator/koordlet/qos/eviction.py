@@ -1,7 +1,7 @@
-"""Whom to evict: the least important pods, and no more of them than needed.
+"""Choice of eviction victims: the least important pods, and no more than needed.
 
-A strategy states *tasks*: how much is to be released, of what, and who may go in which order.  One
-victim can serve several tasks.
+A strategy returns *tasks*: the amounts to release, and the candidates in order.  One victim can
+count for several tasks.
 Source: koordinator pkg/koordlet/qosmanager/plugins/util/evict.go, ``KillAndEvictPods``.
 """
 
@@ -16,13 +16,13 @@ from koordinator.koordlet.intents import EndContainers, EvictPod
 from koordinator.koordlet.view.node_view import NodeView
 from koordinator.koordlet.view.pods import PodView
 
-Amounts = Mapping[str, float]  # resource name -> milli-CPU of cpu, else whole units
+Amounts = Mapping[str, float]  # by resource name: milli-CPU of cpu, whole units otherwise
 _BATCH_NAMES: Mapping[str, str] = BAND_RESOURCES[PriorityBand.BATCH]
-_HIGHEST_EVICTABLE = 7999  # prod pods are never evicted for what others asked
+_HIGHEST_EVICTABLE = 7999  # prod pods are not evicted because of requests
 
 
 class Target(StrEnum):
-    """What is added up: what pods use, or what they asked for."""
+    """Quantity that a task releases: usage or requests of pods."""
 
     USED = "podUsed"
     REQUESTED = "podResourceRequest"
@@ -30,7 +30,7 @@ class Target(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EvictionCandidate:
-    """A pod that may go; amounts are milli-CPU or bytes, of one resource."""
+    """Eviction candidate, with its usage and request of one resource in milli-CPU or bytes."""
 
     pod: PodView
     used: float
@@ -39,9 +39,9 @@ class EvictionCandidate:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """``release`` of ``target`` is to be gained; candidates are in the order in which they go.
+    """Release ``release`` of ``target``, from candidates in order of eviction.
 
-    ``gain`` returns what a pod contributes; ``why`` completes the message.
+    ``gain`` returns the contribution of a pod; ``why`` completes the message.
     """
 
     feature: str
@@ -53,10 +53,10 @@ class Task:
 
 
 def choose_victims(tasks: Sequence[Task], leaving: Collection[str]) -> list[EvictPod]:
-    """Return whom to evict.
+    """Return the victims.
 
-    ``leaving`` are UIDs of pods that were evicted before and are still there: what they release
-    counts, so that nobody else goes for the same pressure.
+    ``leaving`` are UIDs of pods that are being evicted: their release counts, so that no further
+    pod is evicted for the same pressure.
     """
     return choose_with_copilot(tasks, leaving, ())[0]
 
@@ -64,26 +64,26 @@ def choose_victims(tasks: Sequence[Task], leaving: Collection[str]) -> list[Evic
 def choose_with_copilot(
     tasks: Sequence[Task], leaving: Collection[str], runtimes: Collection[str]
 ) -> tuple[list[EvictPod], EndContainers | None]:
-    """Return whom to evict, and what containers of another runtime are to release.
+    """Return the victims, and the amounts that containers of another runtime release.
 
-    ``runtimes`` are UIDs of pods that are runtimes themselves, such as NodeManagers of YARN: when
-    it is their turn, they stay, and their containers release what is still missing.
+    ``runtimes`` are UIDs of pods that run other containers, such as NodeManagers of YARN: instead
+    of evicting them, their containers release the rest of the task.
     """
     released: dict[Target, dict[str, float]] = {target: {} for target in Target}
-    gone: set[str] = set()
+    considered: set[str] = set()
     victims = []
-    asked: EndContainers | None = None
+    request: EndContainers | None = None
     counting = [task for task in tasks if any(amount > 0 for amount in task.release.values())]
     for task in tasks:
         for candidate in task.candidates:
             if not _is_missing(task, released[task.target]):
                 break
             pod = candidate.pod
-            if pod.uid in gone:
+            if pod.uid in considered:
                 continue
-            gone.add(pod.uid)
+            considered.add(pod.uid)
             if pod.uid in runtimes:
-                asked = _more_asked(asked, task, released[task.target])
+                request = _extended(request, task, released[task.target])
                 break
             if pod.uid not in leaving:
                 victims.append(_eviction(task, pod))
@@ -91,24 +91,24 @@ def choose_with_copilot(
                 for resource, amount in amounts.items():
                     sums = released[target]
                     sums[resource] = sums.get(resource, 0.0) + amount
-    return victims, asked
+    return victims, request
 
 
 def is_runtime(pod: PodView) -> bool:
-    """Return whether a pod runs containers that are no pods: a NodeManager of YARN."""
+    """Return whether a pod runs containers of another runtime: a NodeManager of YARN."""
     return pod.is_node_manager
 
 
-def _more_asked(
-    asked: EndContainers | None, task: Task, released: Mapping[str, float]
+def _extended(
+    request: EndContainers | None, task: Task, released: Mapping[str, float]
 ) -> EndContainers:
-    """Return what containers release with what a task still misses; of each resource the most."""
-    amounts = dict(asked.amounts) if asked is not None else {}
+    """Return the request with the shortfall of a task; the larger amount of each resource."""
+    amounts = dict(request.amounts) if request is not None else {}
     for name, amount in task.release.items():
-        missing = amount - released.get(name, 0.0)
+        shortfall = amount - released.get(name, 0.0)
         resource = _BATCH_NAMES.get(name, name)
-        if missing > 0 and resource in _BATCH_NAMES.values():
-            amounts[resource] = max(amounts.get(resource, 0.0), missing)
+        if shortfall > 0 and resource in _BATCH_NAMES.values():
+            amounts[resource] = max(amounts.get(resource, 0.0), shortfall)
     message = f"trigger by koordlet feature {task.feature}, end containers of YARN: {task.why}"
     return EndContainers(amounts, task.feature, message)
 
@@ -122,11 +122,11 @@ def by_priority(
     used: Callable[[PodView], float | None],
     weight: Callable[[EvictionCandidate], float],
 ) -> list[EvictionCandidate]:
-    """Return the active pods that agreed to be evicted: least important first, then heaviest.
+    """Return the active pods that allow eviction: least important first, then heaviest.
 
-    ``used`` is None for a pod that has not been measured; it stays.
+    A pod without samples (``used`` is None) is no candidate.
     """
-    found = []
+    candidates = []
     for pod in view.active_pods:
         amount = used(pod)
         if (
@@ -135,8 +135,9 @@ def by_priority(
             and pod.may_be_evicted(feature)
             and priority_of(pod.pod) <= highest_priority
         ):
-            found.append(EvictionCandidate(pod, amount, float(band_request(pod, resource)[1])))
-    return sorted(found, key=lambda each: (*each.pod.eviction_order, -weight(each)))
+            requested = float(band_request(pod, resource)[1])
+            candidates.append(EvictionCandidate(pod, amount, requested))
+    return sorted(candidates, key=lambda each: (*each.pod.eviction_order, -weight(each)))
 
 
 def best_effort_pods(
@@ -144,7 +145,7 @@ def best_effort_pods(
 ) -> list[EvictionCandidate]:
     """Return the active BE pods, in the order of the node.
 
-    They live on what others leave, so their own lists of features do not keep them.
+    Lists of features in their annotations do not protect best-effort pods.
     """
     return [
         EvictionCandidate(pod, used(pod) or 0.0, float(pod.requests.get(resource, 0)))
@@ -154,7 +155,7 @@ def best_effort_pods(
 
 
 def band_request(pod: PodView, resource: str) -> tuple[str, int]:
-    """Return which resource stands for cpu or memory in the pod's band, and how much it asks."""
+    """Return the resource of the pod's band for cpu or memory, and the requested amount."""
     names = BAND_RESOURCES.get(pod.band, {})
     name = names.get(resource, resource)
     return name, pod.requests.get(name, 0)
@@ -163,10 +164,10 @@ def band_request(pod: PodView, resource: str) -> tuple[str, int]:
 def overcommitted(
     view: NodeView, resource: str, highest_priority: int, threshold: int, lower: int
 ) -> dict[str, float]:
-    """Return what active pods requested beyond ``threshold`` percent of the allocatable.
+    """Return the requests of active pods beyond ``threshold`` percent of the allocatable.
 
-    The amounts, by the resources of the bands, lead down to ``lower`` percent.  Of a resource that
-    the node lacks, all that was requested.
+    The amounts, by the resources of the bands, are measured from ``lower`` percent.  For a
+    resource that the node does not offer, return the whole request.
     """
     sums: dict[str, int] = {}
     for pod in view.active_pods:
@@ -179,7 +180,7 @@ def overcommitted(
         if not allocatable:
             release[name] = float(requested)
         elif requested / allocatable > threshold / 100:
-            # The two spellings of one formula round differently; each is that of the original.
+            # The two forms of the formula round differently; both are as in the original.
             beyond = requested - lower / 100 * allocatable
             if resource == MEMORY:
                 beyond = (requested / allocatable - lower / 100) * allocatable
@@ -194,10 +195,10 @@ def requested_task(
     percents: tuple[int | None, int | None],
     candidates: Callable[[int], list[EvictionCandidate]],
 ) -> Task | None:
-    """Return what of cpu or memory was requested beyond the first percentage, down to the second.
+    """Return the task for requests of cpu or memory beyond a percentage of the allocatable.
 
-    ``candidates`` returns who may go up to a priority.  None if nothing is said or it makes no
-    sense.
+    ``percents`` are the threshold and the lower target.  ``candidates`` returns the candidates up
+    to a priority.  Return None if the thresholds are missing or inconsistent.
     """
     percent, lower = percents
     highest = view.threshold.allocatable_evict_priority_threshold
@@ -214,12 +215,12 @@ def requested_task(
         name, amount = band_request(candidate.pod, resource)
         return {name: float(amount)}
 
-    why = f"requests above {percent} % of what is allocatable"
+    why = f"requests above {percent} % of the allocatable"
     return Task(feature, Target.REQUESTED, release, candidates(highest), gain, why)
 
 
 def _bands_of(release: Amounts) -> set[PriorityBand]:
-    """Return the bands whose own resources are among what is to be released."""
+    """Return the bands with resources in ``release``."""
     return {
         band for band, names in BAND_RESOURCES.items() if any(n in release for n in names.values())
     }
@@ -230,7 +231,7 @@ def _is_missing(task: Task, released: Amounts) -> bool:
 
 
 def _gains(tasks: Sequence[Task], candidate: EvictionCandidate) -> dict[Target, dict[str, float]]:
-    """Return what a victim contributes: what two tasks count is counted once."""
+    """Return the contribution of a victim; an amount that two tasks count is counted once."""
     gains: dict[Target, dict[str, float]] = {}
     for task in tasks:
         sums = gains.setdefault(task.target, {})

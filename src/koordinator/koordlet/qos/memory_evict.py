@@ -1,7 +1,8 @@
-"""Before the node runs out of memory, the least important pods go.
+"""Memory eviction: evict the least important pods before the node runs out of memory.
 
-Source: koordinator pkg/koordlet/qosmanager/plugins/memoryevict/memory_evict.go.  There, what other
-than best-effort pods use counts a thousandfold, which ends the eviction early; here it does not.
+Source: koordinator pkg/koordlet/qosmanager/plugins/memoryevict/memory_evict.go.  The original
+counts the usage of pods above best effort a thousandfold, which ends the eviction early; this
+module does not.
 """
 
 from collections.abc import Callable, Collection
@@ -28,7 +29,7 @@ _BUFFER_PERCENT = 2
 
 
 def memory_tasks(inputs: StrategyInputs, features: Collection[str]) -> list[Task]:
-    """Return what has to be released now; ``features`` are those that are switched on."""
+    """Return the eviction tasks; ``features`` are the enabled ones."""
     if not inputs.view.threshold.enable or inputs.view.machine.memory_bytes <= 0:
         return []
     tasks = []
@@ -48,7 +49,7 @@ def memory_tasks(inputs: StrategyInputs, features: Collection[str]) -> list[Task
 
 
 def _usage_release(inputs: StrategyInputs) -> tuple[int, str] | None:
-    """Return the bytes that have to go, and why; None if all is well, unknown or misconfigured."""
+    """Return the bytes to release and the reason; None below the threshold or if unknown."""
     threshold = inputs.view.threshold
     percent = threshold.memory_evict_threshold_percent
     if percent is None:
@@ -92,9 +93,9 @@ def _allocatable(inputs: StrategyInputs) -> Task | None:
 
 
 def _best_effort(inputs: StrategyInputs) -> list[EvictionCandidate]:
-    """Return best-effort pods: lowest priority first, then by memory, then by name, backwards."""
-    found = best_effort_pods(inputs.view, lambda pod: _used(inputs, pod), BATCH_MEMORY)
-    by_name = sorted(found, key=lambda each: each.pod.pod.metadata.name, reverse=True)
+    """Return best-effort pods by priority, then by memory and name in descending order."""
+    pods = best_effort_pods(inputs.view, lambda pod: _used(inputs, pod), BATCH_MEMORY)
+    by_name = sorted(pods, key=lambda each: each.pod.pod.metadata.name, reverse=True)
     return sorted(by_name, key=lambda each: (each.pod.pod.spec.priority or 0, -each.used))
 
 

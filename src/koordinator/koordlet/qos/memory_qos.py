@@ -1,4 +1,4 @@
-"""Which memory of pods the kernel protects, throttles and reclaims first.
+"""Memory QoS: protection, throttling and reclaim priority of pods' memory.
 
 Source: koordinator pkg/koordlet/qosmanager/plugins/cgreconcile/cgroup_reconcile.go.
 """
@@ -38,7 +38,7 @@ class _Tier:
 
 
 def plan_memory_qos(view: NodeView) -> list[Intent]:
-    """Return what every tier, pod and container is to have."""
+    """Return the settings of each tier, pod and container."""
     tiers = {qos: _Tier() for qos in KubeQos}
     allocatable = view.machine.allocatable.get(MEMORY, 0)
     intents: list[Intent] = []
@@ -73,7 +73,7 @@ def _settings(view: NodeView, pod: PodView) -> MemorySettings:
 def container_values(
     container: ContainerView, pod: PodView, settings: MemorySettings, allocatable_bytes: int
 ) -> Values:
-    """Return the files of a container; ``allocatable_bytes`` bounds one without limit."""
+    """Return the values of a container; ``allocatable_bytes`` bounds one without limit."""
     values = _direct(settings)
     name = BATCH_MEMORY if pod.labelled_qos is QosClass.BE else MEMORY
     request = _amount(container.requests, name)
@@ -89,7 +89,7 @@ def container_values(
 
 
 def pod_values(pod: PodView, settings: MemorySettings) -> Values:
-    """Return the files of a pod: the sums of its containers, and its page-cache limit."""
+    """Return the values of a pod: the sums of its containers, and its page cache limit."""
     values = _direct(settings)
     _protect(values, _pod_request(pod), settings)
     limit = _pod_limit(pod)
@@ -150,7 +150,7 @@ def _pod_request(pod: PodView) -> int:
 
 
 def _pod_limit(pod: PodView) -> int:
-    """Return the limit of the whole pod, as the kubelet finds it; none if a container has none."""
+    """Return the limit of the pod as the kubelet computes it; unlimited if a container has none."""
     name = BATCH_MEMORY if pod.labelled_qos is QosClass.BE else MEMORY
     spec = pod.pod.spec
     parts = [each.resources for each in (*spec.containers, *spec.init_containers)]

@@ -1,6 +1,6 @@
-"""How the machine is to share out what it sends: classes of bandwidth, and who is in which.
+"""Bandwidth classes of the machine's egress, and their members.
 
-All amounts are bits per second.  A class is called by its minor number; the major one is 1.
+All amounts are bits per second.  Classes are identified by their minor number; the major is 1.
 """
 
 from dataclasses import dataclass
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BandwidthClass:
-    """``rate`` is what it has for certain, ``ceil`` what it may borrow up to.
+    """Class with a guaranteed ``rate``, which may borrow up to ``ceil``.
 
-    Of several that could borrow, the lower ``priority`` is tried first.
+    Classes with a lower ``priority`` borrow first.
     """
 
     minor: int
@@ -21,7 +21,7 @@ class BandwidthClass:
 
 @dataclass(frozen=True, slots=True)
 class AddressSet:
-    """IPv4 addresses of pods whose packets go into one class."""
+    """IPv4 addresses of pods whose packets belong to one class."""
 
     name: str
     minor: int
@@ -30,10 +30,10 @@ class AddressSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkShape:
-    """Classes below a root of ``total_bps``; what belongs to none goes into ``default_minor``.
+    """Classes below a root of ``total_bps``; other packets belong to ``default_minor``.
 
-    ``addresses`` are single ones with the minor of their class; ``cgroup_minors`` are classes that
-    processes get into by ``net_cls.classid``.
+    ``addresses`` are single addresses with the minor of their class; ``cgroup_minors`` are classes
+    of processes by ``net_cls.classid``.
     """
 
     total_bps: int

@@ -1,4 +1,4 @@
-"""Classes of pods share the last-level cache and the memory bandwidth as the NodeSLO says.
+"""Shares of the last-level cache and the memory bandwidth, by QoS class and by pod.
 
 Source: koordinator pkg/koordlet/qosmanager/plugins/resctrl/resctrl_reconcile.go;
 pkg/koordlet/runtimehooks/hooks/resctrl.
@@ -25,9 +25,9 @@ _RUNNING = "Running"
 
 @dataclass(frozen=True, slots=True)
 class ResctrlFacts:
-    """The caches of this machine: their ids, the full mask, the vendor, the groups there are.
+    """Caches of this machine: ids, full mask, vendor, existing groups.
 
-    ``has_bandwidth`` says whether memory bandwidth can be shared out as well.
+    ``has_bandwidth`` is whether memory bandwidth can be allocated, too.
     """
 
     cache_ids: tuple[int, ...]
@@ -38,13 +38,13 @@ class ResctrlFacts:
 
 
 def wants_resctrl(view: NodeView) -> bool:
-    """Return whether a class or a pod shares caches out at all."""
+    """Return whether any class or pod has a share of caches."""
     is_wanted = any(_settings(view, qos).enable for qos in CLASS_GROUPS)
     return is_wanted or any(_own(view, pod) is not None for pod in view.active_pods)
 
 
 def plan_class_resctrl(view: NodeView, facts: ResctrlFacts) -> list[Intent]:
-    """Return a group per class; a pod that has shares of its own is in none of them."""
+    """Return a group per class; pods with shares of their own are in no class."""
     intents: list[Intent] = []
     for qos in CLASS_GROUPS:
         settings = _settings(view, qos)
@@ -54,14 +54,14 @@ def plan_class_resctrl(view: NodeView, facts: ResctrlFacts) -> list[Intent]:
         try:
             schemata = _class_schemata(settings, facts)
         except InputError:
-            continue  # a NodeSLO is checked before; only a machine of unusual caches gets here
+            continue  # the NodeSLO was validated, so the caches of the machine are unusual
         reason = f"resctrl: class {qos}"
         intents.append(SetResctrl(qos, schemata, tuple(_folders(view, pods)), reason))
     return intents
 
 
 def plan_pod_resctrl(view: NodeView, facts: ResctrlFacts) -> list[Intent]:
-    """Return a group per pod that has shares of its own, and no others."""
+    """Return a group per pod with shares of its own, and remove obsolete groups."""
     intents: list[Intent] = []
     keep = set()
     for pod in view.active_pods:
@@ -77,7 +77,7 @@ def plan_pod_resctrl(view: NodeView, facts: ResctrlFacts) -> list[Intent]:
         reason = f"resctrl: annotation of {pod.key}"
         intents.append(SetResctrl(group, schemata, tuple(_folders(view, [pod])), reason))
     intents += [
-        RemoveResctrl(group, "resctrl: the pod is gone")
+        RemoveResctrl(group, "resctrl: the pod has ended or has no share")
         for group in facts.groups
         if group.startswith(POD_GROUP_PREFIX) and group not in keep
     ]
@@ -85,15 +85,15 @@ def plan_pod_resctrl(view: NodeView, facts: ResctrlFacts) -> list[Intent]:
 
 
 def _settings(view: NodeView, qos: QosClass) -> ResctrlQos:
-    """Return the share of a class; one that has no group is not held to any."""
+    """Return the share of a class; classes without a group have no limit."""
     strategy = view.qos_strategy
     classes = {
         QosClass.LSR: strategy.lsr_class,
         QosClass.LS: strategy.ls_class,
         QosClass.BE: strategy.be_class,
     }
-    found = classes.get(qos)
-    return (found.resctrl_qos if found is not None else None) or ResctrlQos()
+    section = classes.get(qos)
+    return (section.resctrl_qos if section is not None else None) or ResctrlQos()
 
 
 def _class_schemata(settings: ResctrlQos, facts: ResctrlFacts) -> tuple[str, ...]:
@@ -122,33 +122,33 @@ def _pod_schemata(config: ResctrlConfig, facts: ResctrlFacts) -> tuple[str, ...]
 
 
 def _ranges(resource: ResctrlResource, facts: ResctrlFacts) -> dict[int, tuple[int, int]]:
-    found = {}
+    ranges = {}
     if resource.schemata.range:
-        found = dict.fromkeys(facts.cache_ids, _range(resource.schemata.range))
+        ranges = dict.fromkeys(facts.cache_ids, _range(resource.schemata.range))
     for each in resource.schemata_per_cache:
         if each.range and each.cache_id in facts.cache_ids:
-            found[each.cache_id] = _range(each.range)
-    return found
+            ranges[each.cache_id] = _range(each.range)
+    return ranges
 
 
 def _range(limits: tuple[int, ...]) -> tuple[int, int]:
     if len(limits) != 2:  # noqa: PLR2004 -- from, to
-        raise InputError(f"found {list(limits)}; accepted is a start and an end", path="range")
+        raise InputError(f"must have a start and an end, got {list(limits)}", path="range")
     return limits[0], limits[1]
 
 
 def _percentages(resource: ResctrlResource, facts: ResctrlFacts) -> dict[int, int]:
-    found = {}
+    percentages = {}
     if resource.schemata.percent:
-        found = dict.fromkeys(facts.cache_ids, resource.schemata.percent)
+        percentages = dict.fromkeys(facts.cache_ids, resource.schemata.percent)
     for each in resource.schemata_per_cache:
         if each.percent and each.cache_id in facts.cache_ids:
-            found[each.cache_id] = each.percent
-    return found
+            percentages[each.cache_id] = each.percent
+    return percentages
 
 
 def pod_group(view: NodeView, pod: PodView) -> str | None:
-    """Return the group that a pod has for itself; None if it asks for none."""
+    """Return the group of a pod with shares of its own; None without."""
     try:
         return path_component(POD_GROUP_PREFIX + pod.uid) if _own(view, pod) is not None else None
     except InputError:

@@ -1,4 +1,4 @@
-"""Settings of the kernel that a NodeSLO changes.
+"""Kernel settings of the NodeSLO's system strategy.
 
 Source: koordinator pkg/koordlet/qosmanager/plugins/sysreconcile/system_config.go.
 """
@@ -22,7 +22,7 @@ _FILES: Final = (
 
 
 def plan_system_config(view: NodeView) -> list[Intent]:
-    """Return what is to be set; a value out of its range is left out, and the old one stays."""
+    """Return the settings; an out-of-range value is skipped, and the present one stays."""
     strategy, accepted = view.slo.system_strategy or SystemStrategy(), accepted_by(SystemStrategy)
     wanted: list[tuple[str, str, int | None, Bounds]] = [
         ("sysctl", "vm/min_free_kbytes", _min_free_kb(view, strategy), _MIN_FREE_KB),

@@ -1,6 +1,6 @@
-"""What of the network pods of each class may send: classes of tc, and which pod is in which.
+"""Egress bandwidth of pods: classes of tc per QoS class, and their members.
 
-Only what leaves the node is shaped.  A pod with a limit of its own gets a class of its own.
+Only egress of the node is shaped.  A pod with a limit of its own has a class of its own.
 Source: koordinator pkg/koordlet/runtimehooks/hooks/tc: rule.go, netqos_tc.go, tc_linux.go,
 helper.go.
 """
@@ -34,14 +34,14 @@ _CLASSES: Final[Mapping[QosClass, int]] = {
     QosClass.BE: BE_MINOR,
 }
 _FIRST_POD_MINOR, _LAST_MINOR = 0x100, 0xFFFE
-_LEAST_BPS: Final = 8_000  # the kernel takes no class without a rate
-_ROOT_CLASS: Final = 1 << 16  # the major number, as net_cls.classid has it
+_LEAST_BPS: Final = 8_000  # the kernel rejects a class without a rate
+_ROOT_CLASS: Final = 1 << 16  # major number in the format of net_cls.classid
 _REASON: Final = "network QoS"
 
 
 @dataclass(frozen=True, slots=True)
 class PodLimit:
-    """A pod that has a class of its own."""
+    """Egress limit of a pod, with the minor of its class."""
 
     pod: PodView
     minor: int
@@ -49,9 +49,9 @@ class PodLimit:
 
 
 def plan_network_shape(view: NodeView) -> NetworkShape | None:
-    """Return what is to be; None if nothing is to be shaped: another policy, or no bandwidth.
+    """Return the desired shape; None without a total bandwidth, or under another policy.
 
-    Raises InputError for bandwidths that the node has not.
+    Raises InputError if the guaranteed rates exceed the node's bandwidth.
     """
     policies = view.qos_strategy.policies
     system = view.slo.system_strategy
@@ -67,8 +67,8 @@ def plan_network_shape(view: NodeView) -> NetworkShape | None:
     left_bps = total_bps - latency.rate_bps - batch.rate_bps
     if left_bps < 0:
         raise InputError(
-            f"found {latency.rate_bps} and {batch.rate_bps} bit/s; accepted is up to "
-            f"{total_bps} together, systemStrategy.totalNetworkBandwidth",
+            f"must be at most {total_bps} bit/s together (systemStrategy.totalNetworkBandwidth), "
+            f"got {latency.rate_bps} and {batch.rate_bps}",
             path="resourceQOSStrategy.{lsClass,beClass}.networkQOS.egressRequest",
         )
     others = BandwidthClass(
@@ -94,7 +94,7 @@ def plan_network_shape(view: NodeView) -> NetworkShape | None:
 
 
 def plan_network_classes(view: NodeView) -> list[Intent]:
-    """Return ``net_cls.classid`` of pods with a class; a node without such cgroups has none."""
+    """Return ``net_cls.classid`` of pods in a class; nodes without net_cls ignore it."""
     own = {limit.pod.uid: limit.minor for limit in pod_limits(view.active_pods)}
     return [
         SetCgroup(
@@ -112,10 +112,10 @@ def plan_network_classes(view: NodeView) -> list[Intent]:
 def pod_limits(pods: Iterable[PodView]) -> list[PodLimit]:
     """Return the limits of the active ``pods`` that have one, each with its own minor number.
 
-    It follows from the UID, so that it is the same after a restart; of two that want the same one,
-    the later by UID takes the next free one.
+    The number is derived from the UID, so that it survives a restart; on a collision, the pod
+    with the later UID gets the next free number.
     """
-    found = [
+    limited = [
         (pod, bits)
         for pod in sorted(pods, key=lambda pod: pod.uid)
         if pod.labelled_qos in _CLASSES and (bits := _egress_bps(pod)) > 0
@@ -123,7 +123,7 @@ def pod_limits(pods: Iterable[PodView]) -> list[PodLimit]:
     taken: set[int] = set()
     limits = []
     span = _LAST_MINOR - _FIRST_POD_MINOR + 1
-    for pod, bits in found[:span]:
+    for pod, bits in limited[:span]:
         offset = zlib.crc32(pod.uid.encode()) % span
         while offset in taken:
             offset = (offset + 1) % span
@@ -135,7 +135,7 @@ def pod_limits(pods: Iterable[PodView]) -> list[PodLimit]:
 def bandwidth_bps(stated: int | str | None, total_bps: int) -> int:
     """Return a bandwidth of a NodeSLO: a number is a percentage, a text an amount.
 
-    What is neither counts as 0, as in the original.
+    Invalid values count as 0, as in the original.
     """
     if stated is None:
         return 0
@@ -148,7 +148,7 @@ def bandwidth_bps(stated: int | str | None, total_bps: int) -> int:
 
 
 def _class(qos: ResourceQos | None, minor: int, total_bps: int) -> BandwidthClass:
-    """Return the class of a QoS class; one that is switched off may use what nobody else does."""
+    """Return the class of a QoS class; a disabled one may use idle bandwidth."""
     stated = (qos.network_qos if qos is not None else None) or NetworkQos()
     request = limit = 0
     if stated.enable:
@@ -164,7 +164,7 @@ def _class(qos: ResourceQos | None, minor: int, total_bps: int) -> BandwidthClas
 def _own_classes(
     limits: Iterable[PodLimit], classes: Iterable[BandwidthClass]
 ) -> Iterator[BandwidthClass]:
-    """Yield a class per limit, which has no more, and is sure of no more, than its QoS class."""
+    """Yield a class per limit; rate and ceiling are bounded by its QoS class."""
     by_minor = {each.minor: each for each in classes}
     for limit in limits:
         whole = by_minor[_CLASSES[limit.pod.labelled_qos]]
@@ -182,13 +182,13 @@ def _sets(pods: Iterable[PodView], own: set[str]) -> Iterator[AddressSet]:
     for pod in pods:
         minor = _CLASSES.get(pod.labelled_qos)
         if minor is not None and pod.uid not in own:
-            addresses[minor] |= {found for found in (_address(pod),) if found}
+            addresses[minor] |= {each for each in (_address(pod),) if each}
     for minor, name in SETS.items():
         yield AddressSet(name, minor, frozenset(addresses[minor]))
 
 
 def _address(pod: PodView) -> str:
-    """Return the IPv4 address that only this pod has; empty if it has none."""
+    """Return the IPv4 address of the pod; empty if it has none of its own."""
     if pod.pod.spec.host_network:
         return ""
     try:

@@ -1,4 +1,4 @@
-"""What Terway, Alibaba's network plugin, is told of bandwidths: two files, which it follows.
+"""Configuration files of Terway, Alibaba's network plugin, with bandwidths of node and pods.
 
 Source: koordinator pkg/koordlet/runtimehooks/hooks/terwayqos: terwayqos.go, types.go.
 """
@@ -31,7 +31,7 @@ _BITS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class TerwayFiles:
-    """The text of both."""
+    """Content of the two files."""
 
     node: str
     pods: str
@@ -39,7 +39,7 @@ class TerwayFiles:
 
 @dataclass(frozen=True, slots=True)
 class _Bandwidths:
-    """Bytes per second; a share of the node is counted in bits by the original, and so here."""
+    """Bytes per second, except percentages: the original counts those in bits, and so here."""
 
     ingress_least: int = 0
     ingress_most: int = 0
@@ -48,10 +48,10 @@ class _Bandwidths:
 
 
 def plan_terway(view: NodeView) -> TerwayFiles | None:
-    """Return what Terway is to read; None under another policy.
+    """Return the files; None under another policy.
 
-    A pod with an annotation that can't be read is left out.  Raises InputError for a bandwidth of
-    the NodeSLO that is none, or more than the node has.
+    Pods with an invalid annotation are omitted.  Raises InputError for a bandwidth of the NodeSLO
+    that is invalid, or exceeds the node's.
     """
     policies = view.qos_strategy.policies
     if policies is None or policies.net_qos_policy != TERWAY:
@@ -65,7 +65,7 @@ def _node_text(view: NodeView) -> str:
     total = stated.value() if stated is not None else 0
     if total < 0:
         path = "systemStrategy.totalNetworkBandwidth"
-        raise InputError(f"found {total}; accepted is 0 or more", path=path)
+        raise InputError(f"must be at least 0, got {total}", path=path)
     strategy = view.qos_strategy
     latency = _bandwidths(strategy.ls_class, total, "lsClass")
     batch = _bandwidths(strategy.be_class, total, "beClass")
@@ -90,12 +90,12 @@ def _bandwidths(qos: ResourceQos | None, total: int, name: str) -> _Bandwidths:
         if value is None or isinstance(value, int):
             return (value or 0) * total // 100
         try:
-            found = Quantity.parse(value).value() // _BITS
+            bytes_per_s = Quantity.parse(value).value() // _BITS
         except InputError as error:
             raise error.within(path=path) from None
-        if not 0 <= found <= total:
-            raise InputError(f"found {value}; accepted is up to {total} bytes/s", path=path)
-        return found
+        if not 0 <= bytes_per_s <= total:
+            raise InputError(f"must be at most {total} bytes/s, got {value}", path=path)
+        return bytes_per_s
 
     return _Bandwidths(
         amount(stated.ingress_request, "ingressRequest"),
@@ -106,14 +106,14 @@ def _bandwidths(qos: ResourceQos | None, total: int, name: str) -> _Bandwidths:
 
 
 def _pods_text(view: NodeView) -> str:
-    told = {}
+    entries = {}
     for pod in view.active_pods:
         limits = _limits(pod)
         if limits is None:
             continue
         ingress, egress = limits
         meta = pod.pod.metadata
-        told[meta.uid] = {
+        entries[meta.uid] = {
             "podName": meta.name,
             "podNamespace": meta.namespace,
             "podUID": meta.uid,
@@ -121,11 +121,11 @@ def _pods_text(view: NodeView) -> str:
             "cgroupDir": f"{_CGROUPS}/{pod.folder}",
             "qosConfig": {"ingressBandwidth": ingress, "egressBandwidth": egress},
         }
-    return msgspec.json.encode(told, order="sorted").decode()
+    return msgspec.json.encode(entries, order="sorted").decode()
 
 
 def _limits(pod: PodView) -> tuple[int, int] | None:
-    """Return what a pod may receive and send, in bytes per second; None if that can't be read."""
+    """Return ingress and egress limits in bytes per second; None for an invalid annotation."""
     try:
         stated = pod.network_qos
         if stated is None:

@@ -1,6 +1,6 @@
 """Device object: accelerators and RDMA cards of the node.
 
-Accelerators described by a device daemon take precedence over those of the GPU driver.
+Accelerators described by a device daemon take precedence over GPUs found by the driver.
 
 Source: koordinator pkg/koordlet/statesinformer/impl/states_device_linux.go; pkg/koordlet/
 metricsadvisor/devices/rdma.
@@ -128,7 +128,7 @@ def of_driver(gpus: Sequence[Gpu], driver_version: str, now_s: float) -> Acceler
 def of_daemon(xpus: Sequence[Xpu], now_s: float) -> Accelerators | None:
     """Return the accelerators of device daemons; None if there are none.
 
-    Vendor, model and partition policy are those of the first one.
+    The first one determines vendor, model and partition policy.
     """
     if not xpus:
         return None

@@ -58,7 +58,7 @@ _ROOT = re.compile(r"pci[0-9a-f]{4}:[0-9a-f]{2}")
 
 
 def gpu_slices(node: Node, device: Device, *, shares: bool) -> tuple[ResourceSlice, ...]:
-    """Return the slices, with generation 0; ``shares`` lets several claims share a GPU."""
+    """Return the slices, with generation 0; with ``shares``, claims can share a GPU."""
     labels = device.metadata.labels
     if labels.get(GPU_PARTITION_POLICY) == GpuPartitionPolicy.HONOR:
         return ()

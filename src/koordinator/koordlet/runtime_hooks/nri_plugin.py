@@ -151,7 +151,7 @@ def _no_change(call: NriCall) -> object:
 
 
 def _mask(request: ConfigureRequest) -> int:
-    """Return the subscribed events: those of the runtime's plugin configuration, or ours."""
+    """Return the subscribed events: from the runtime's plugin configuration, or the default."""
     chosen = set(EVENTS)
     try:
         stated = yaml.safe_load(request.config) if request.config else None

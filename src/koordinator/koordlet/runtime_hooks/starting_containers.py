@@ -84,7 +84,7 @@ def creation_of(
 ) -> ContainerCreation:
     """Return a container of the pod as the input of hooks.
 
-    The CPU limit is that of the kubelet's request, which has a resize first.
+    The CPU limit comes from the kubelet's request, which has a resize first.
     Raises InputError for an id that is no valid folder name.
     """
     spec = pod.pod.spec

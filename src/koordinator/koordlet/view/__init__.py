@@ -1,1 +1,1 @@
-"""The node as decisions see it: frozen, put together anew for every round."""
+"""View of the node for decisions: frozen, and rebuilt in each round."""

@@ -1,9 +1,9 @@
-"""What annotations and labels of a pod say, bounded by its spec and by what its node grants.
+"""Annotations and labels of a pod, bounded by its spec and by the node's settings.
 
-All of them can be written by whoever may change the pod, so this module is the only one of the
-agent that reads them.  What the author of a pod writes may only lower what the spec says; what the
-scheduler and the manager write counts only where it fits the spec.  A pod that the runtime starts
-before the API server has shown it has no spec yet: until then the runtime's word counts.
+Every client that may patch the pod can write them, so no other module of the agent reads them.
+Settings of the pod's author may only lower what the spec requests; allocations of the scheduler and
+the manager are bounded by the spec.  A pod that the runtime starts before the watch has delivered
+it has no spec yet: until then the annotations that the runtime passes apply unbounded.
 """
 
 from collections.abc import Iterator, Mapping
@@ -61,7 +61,7 @@ BatchResources = Mapping[str, ExtendedContainerResources]  # by name of the cont
 _MILLI: Final = 1000
 _BATCH: Final = (BATCH_CPU, BATCH_MEMORY)
 _NO_BATCH: Final = ExtendedContainerResources()
-#: What each policy of CPU burst lets a container exceed.
+#: Limits that a container may exceed under each policy of CPU burst.
 _BURSTS: Final[Mapping[str, frozenset[str]]] = {
     "none": frozenset(),
     "cpuBurstOnly": frozenset({"burst"}),
@@ -72,12 +72,12 @@ _POLICY_OF: Final = {bursts: policy for policy, bursts in _BURSTS.items()}
 
 
 def is_spec_known(pod: Pod) -> bool:
-    """Return whether the API server has shown the pod; one from the runtime has no containers."""
+    """Return whether the pod is from the API server; a pod from the runtime has no containers."""
     return bool(pod.spec.containers)
 
 
 def stated_cpus(meta: ObjectMeta) -> int:
-    """Return the CPUs of its own that a pod names, as a mask; 0 if they can't be read."""
+    """Return the CPUs in a pod's annotation as a mask; 0 if it is invalid."""
     try:
         allocation = RESOURCE_STATUS.read(meta)
         return parse_cpu_list(allocation.cpuset) if allocation is not None else 0
@@ -86,16 +86,16 @@ def stated_cpus(meta: ObjectMeta) -> int:
 
 
 def granted_cpus(pod: Pod, mask: int) -> int:
-    """Return the lowest CPUs of a mask, no more than the pod requests whole ones."""
+    """Return the lowest CPUs of a mask, as many as the pod requests whole ones."""
     if not mask or not is_spec_known(pod):
         return mask
     return lowest(mask, least_requests(pod).get(CPU, 0) // _MILLI)
 
 
 def allocated_numa_nodes(pod: Pod) -> tuple[int, ...]:
-    """Return the NUMA nodes from which a pod got CPU, in the order of the annotation.
+    """Return the NUMA nodes from which a pod was allocated CPU, in the order of the annotation.
 
-    None for a pod that requests none: it would leave the CPUs to which its tier is held.
+    Return none for a pod without a CPU request: it must stay on the CPUs of its tier.
     """
     try:
         allocation = RESOURCE_STATUS.read(pod.metadata)
@@ -107,19 +107,19 @@ def allocated_numa_nodes(pod: Pod) -> tuple[int, ...]:
     if is_spec_known(pod):
         requests = pod_requests(pod.spec)
         names = {name for name in names if requests.get(name, 0)}
-    found = [
+    nodes = [
         part.node
         for part in allocation.numa_node_resources
         if any(name in part.resources and part.resources[name].nanos > 0 for name in names)
     ]
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(nodes))
 
 
 def batch_resources(pod: Pod) -> BatchResources:
-    """Return the batch resources by container: the annotation's, none above those of the spec.
+    """Return the batch resources by container: the annotation's, bounded by the spec's.
 
-    No limit in the annotation is the limit of the spec.  An annotation that can't be read counts
-    for none.  Empty for a pod without batch resources.
+    Without a limit in the annotation the limit of the spec applies.  An invalid annotation is
+    ignored.  Empty for a pod without batch resources.
     """
     try:
         stated = EXTENDED_RESOURCE_SPEC.read(pod.metadata)
@@ -184,12 +184,12 @@ def memory_settings(
     *,
     protects: bool,
 ) -> MemorySettings:
-    """Return the memory QoS of a pod: its own, over those that its policy begins with.
+    """Return the memory QoS of a pod: its own settings over its policy's.
 
-    ``of_class`` is what the node gives to its class, ``auto`` and ``none`` what these policies
-    begin with.  Own settings protect no more than the request, and only where ``protects``; they
-    put a pod before no other one of its class.  A number out of its bounds, and an annotation that
-    can't be read, count for none.
+    ``of_class`` are the node's settings for the pod's class; ``auto`` and ``none`` are the base of
+    these policies.  Own settings protect at most the request, and only if ``protects``; they give
+    no precedence over other pods of the class.  Out-of-range numbers and an invalid annotation are
+    ignored.
     """
     try:
         own = MEMORY_QOS.read(meta)
@@ -203,12 +203,12 @@ def memory_settings(
         base = (auto if own.policy == "auto" else None) or of_class
         base = overlaid(_plain(base), _plain(_within_bounds(own)))
     changes: dict[str, int | None] = {
-        "wmark_min_adj": _highest(base.wmark_min_adj, of_class.wmark_min_adj),
-        "priority": _least(base.priority, of_class.priority),
+        "wmark_min_adj": _at_least(base.wmark_min_adj, of_class.wmark_min_adj),
+        "priority": _at_most(base.priority, of_class.priority),
     }
     if not protects:
         for name in ("min_limit_percent", "low_limit_percent"):
-            changes[name] = _least(getattr(base, name), getattr(of_class, name))
+            changes[name] = _at_most(getattr(base, name), getattr(of_class, name))
     return replace(base, **changes)
 
 
@@ -218,26 +218,26 @@ def _plain(settings: MemorySettings) -> MemorySettings:
 
 
 def _within_bounds(own: PodMemoryQos) -> PodMemoryQos:
-    wrong = {
+    out_of_range = {
         name: None
         for name, accepted in accepted_by(MemorySettings).items()
-        if (found := getattr(own, name)) is not None and found not in accepted.configured
+        if (value := getattr(own, name)) is not None and value not in accepted.configured
     }
-    return replace(own, **wrong) if wrong else own
+    return replace(own, **out_of_range) if out_of_range else own
 
 
-def _least(own: int | None, of_class: int | None) -> int | None:
+def _at_most(own: int | None, of_class: int | None) -> int | None:
     return own if own is None else min(own, of_class or 0)
 
 
-def _highest(own: int | None, of_class: int | None) -> int | None:
+def _at_least(own: int | None, of_class: int | None) -> int | None:
     return own if own is None else max(own, of_class or 0)
 
 
 def burst_settings(meta: ObjectMeta, of_node: CpuBurstSettings) -> CpuBurstSettings:
-    """Return the CPU burst of a pod: its own settings, none of which exceeds those of the node.
+    """Return the CPU burst of a pod: its own settings, bounded by the node's.
 
-    An annotation that can't be read counts for none.
+    An invalid annotation is ignored.
     """
     try:
         own = CPU_BURST.read(meta)
@@ -245,17 +245,18 @@ def burst_settings(meta: ObjectMeta, of_node: CpuBurstSettings) -> CpuBurstSetti
         own = None
     if own is None:
         return of_node
-    wished = overlaid(of_node, own)
-    bursts = _BURSTS.get(wished.policy, frozenset()) & _BURSTS.get(of_node.policy, frozenset())
-    longest, period = of_node.cfs_quota_burst_period_seconds, wished.cfs_quota_burst_period_seconds
+    requested = overlaid(of_node, own)
+    bursts = _BURSTS.get(requested.policy, frozenset()) & _BURSTS.get(of_node.policy, frozenset())
+    longest = of_node.cfs_quota_burst_period_seconds
+    period = requested.cfs_quota_burst_period_seconds
     if longest is not None and longest >= 0 and period is not None:
         period = min(period, longest) if period >= 0 else longest
     return replace(
-        wished,
+        requested,
         policy=_POLICY_OF[bursts],
-        cpu_burst_percent=_lower(wished.cpu_burst_percent, of_node.cpu_burst_percent),
+        cpu_burst_percent=_lower(requested.cpu_burst_percent, of_node.cpu_burst_percent),
         cfs_quota_burst_percent=_lower(
-            wished.cfs_quota_burst_percent, of_node.cfs_quota_burst_percent
+            requested.cfs_quota_burst_percent, of_node.cfs_quota_burst_percent
         ),
         cfs_quota_burst_period_seconds=period,
     )
@@ -266,9 +267,9 @@ def _lower(own: int | None, of_node: int | None) -> int | None:
 
 
 def group_identity(meta: ObjectMeta, of_class: int) -> int:
-    """Return the group identity of an LS pod: its own, if that is lower; 0 if ``enable`` is false.
+    """Return the group identity of an LS pod: its own if lower; 0 if ``enable`` is false.
 
-    Settings without an identity leave that of the class.
+    Settings without an identity keep the class's identity.
     """
     try:
         own = read_cpu_qos(meta)
@@ -281,7 +282,7 @@ def group_identity(meta: ObjectMeta, of_class: int) -> int:
 
 
 def oom_scores(meta: ObjectMeta) -> tuple[Mapping[str, int], int | None]:
-    """Return the OOM score adjustments by container, and that of all others."""
+    """Return the OOM score adjustments by container, and the default of the other containers."""
     try:
         by_container = OOM_SCORE_ADJ_SPEC.read(meta) or {}
     except InputError:
@@ -293,9 +294,9 @@ def oom_scores(meta: ObjectMeta) -> tuple[Mapping[str, int], int | None]:
 
 
 def cache_shares(meta: ObjectMeta, of_class: ResctrlQos) -> ResctrlConfig | None:
-    """Return the shares of caches and bandwidth that a pod has for itself; None if it wants none.
+    """Return a pod's own shares of caches and memory bandwidth; None if it requests none.
 
-    Where its class is held to a share, the pod is held to a part of that.
+    If the class is limited to a share, the pod's share is a part of that.
     """
     try:
         own = RESCTRL.read(meta)
@@ -307,14 +308,14 @@ def cache_shares(meta: ObjectMeta, of_class: ResctrlQos) -> ResctrlConfig | None
     end = of_class.cat_range_end_percent or 100
     percent = of_class.mba_percent or 100
 
-    def range_within(wished: tuple[int, ...]) -> tuple[int, ...]:
-        if len(wished) != 2:  # noqa: PLR2004 -- from, to
-            return wished or (start, end)
-        low, high = max(wished[0], start), min(wished[1], end)
+    def range_within(requested: tuple[int, ...]) -> tuple[int, ...]:
+        if len(requested) != 2:  # noqa: PLR2004 -- from, to
+            return requested or (start, end)
+        low, high = max(requested[0], start), min(requested[1], end)
         return (low, high) if low < high else (start, end)
 
-    def percent_within(wished: int) -> int:
-        return min(wished, percent) if wished else percent
+    def percent_within(requested: int) -> int:
+        return min(requested, percent) if requested else percent
 
     return ResctrlConfig(
         llc=ResctrlResource(
@@ -335,9 +336,9 @@ def cache_shares(meta: ObjectMeta, of_class: ResctrlQos) -> ResctrlConfig | None
 
 
 def allocated_devices(pod: Pod) -> DeviceAllocations:
-    """Return the devices that the scheduler gave a pod, by type.
+    """Return the devices that the scheduler allocated to a pod, by type.
 
-    Raises InputError for an annotation that can't be read, or has more than the pod requests.
+    Raises InputError for an invalid annotation, or one that exceeds the pod's requests.
     """
     allocated = ALLOCATED.read(pod.metadata) or {}
     kinds = [kind for kind in NAMES if allocated.get(kind)]
@@ -363,9 +364,9 @@ def allocated_devices(pod: Pod) -> DeviceAllocations:
 def _most_devices(
     meta: ObjectMeta, kind: DeviceType, requests: Mapping[DeviceType, DeviceRequest]
 ) -> int | None:
-    """Return how many devices may go to the pod; None if all of its node.
+    """Return the maximum number of devices of a type; None for all of the node.
 
-    Where types go together, the scheduler adds devices of one to be near those of another.
+    With joint allocation the scheduler adds devices of one type near devices of another.
     """
     hints = ALLOCATE_HINTS.read(meta) or {}
     if kind in hints and hints[kind].allocate_strategy == DeviceAllocateStrategy.APPLY_FOR_ALL:
@@ -379,7 +380,7 @@ def _most_devices(
 
 
 def requests_gpu_share(pod: Pod) -> bool:
-    """Return whether a pod requests a part of a GPU; not known of a pod without spec."""
+    """Return whether a pod requests a part of a GPU; False for a pod without spec."""
     try:
         gpus = device_requests(pod_requests(pod.spec)).get(DeviceType.GPU)
     except DeviceRequestError:
@@ -391,7 +392,7 @@ def _check_amounts(
     kind: DeviceType, device: DeviceAllocation, request: DeviceRequest, path: str
 ) -> None:
     amounts = amounts_of(kind, device.resources)
-    for name, amount, asked in zip(NAMES[kind], amounts, request.amounts, strict=True):
-        if asked and amount > asked:
+    for name, amount, requested in zip(NAMES[kind], amounts, request.amounts, strict=True):
+        if requested and amount > requested:
             where = f"{path}.resources[{name}]"
-            raise InputError(f"must be at most {asked} as requested, got {amount}", path=where)
+            raise InputError(f"must be at most {requested} as requested, got {amount}", path=where)

@@ -1,4 +1,4 @@
-"""A container that the runtime is about to make."""
+"""Container that the runtime is about to create."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,11 +9,11 @@ from koordinator.koordlet.view.pods import ContainerView, PodView
 
 @dataclass(frozen=True, slots=True)
 class ContainerCreation:
-    """What is known before the container exists: its pod, its spec and its environment.
+    """State before the container exists: its pod, its spec and its environment.
 
-    ``pod`` has this container alone among its containers where the API server has not told of the
-    pod yet: then labels, annotations and amounts are those that the kubelet gave to the runtime.
-    ``claimed_gpus`` are those that the runtime gives it for claims, the smallest share first.
+    If the watch has not delivered the pod yet, ``pod`` has no other container, and its labels,
+    annotations and resources are those that the kubelet passed to the runtime.  ``claimed_gpus``
+    are the GPUs of its resource claims, smallest share first.
     """
 
     pod: PodView
@@ -23,5 +23,5 @@ class ContainerCreation:
 
     @property
     def owner(self) -> str:
-        """How messages call it."""
+        """Name of the container in messages."""
         return f"{self.pod.key}/{self.container.name}"

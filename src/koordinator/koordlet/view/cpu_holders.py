@@ -1,7 +1,7 @@
-"""Which pod of a node has which CPUs for itself: the one that named them first keeps them.
+"""Ownership of bound CPUs: the first pod that states a CPU in its annotation keeps it.
 
-The scheduler gives no CPU to two pods.  Who may change a pod could name CPUs of another one in its
-annotation, so one that names them later does not get them.
+The scheduler allocates no CPU to two pods.  A client that may patch a pod could state the CPUs of
+another one, so a pod that states them later does not get them.
 """
 
 import math
@@ -13,42 +13,42 @@ from koordinator.koordlet.view.pods import PodView
 
 
 class CpuHolders:
-    """Mutable: remembers the pods in the order in which they named their CPUs."""
+    """Mutable registry of pods, in the order in which they stated their CPUs."""
 
     def __init__(self) -> None:
-        self._stated: dict[PathComponent, int] = {}  # masks by UID, the first one first
+        self._stated: dict[PathComponent, int] = {}  # masks by UID, in order of precedence
 
     def resolved(self, pods: Iterable[PodView]) -> tuple[PodView, ...]:
-        """Return the pods, each without the CPUs that others had before it.
+        """Return the pods, each without the CPUs of pods with precedence.
 
-        Pods that are new together are in the order in which the kubelet started them.  An
-        annotation that has changed counts as new.  Pods whose resources are for others, as those
-        of a reservation, share their CPUs with these.
+        Pods that are new in the same call are ordered by their start.  A changed annotation counts
+        as new.  Pods that offer their resources to others, such as the pod of a reservation, share
+        their CPUs with these.
         """
-        found = tuple(pods)
-        holders = {
+        listed = tuple(pods)
+        owners = {
             pod.uid: pod
-            for pod in found
+            for pod in listed
             if pod.is_active and pod.stated_cpus and not pod.offers_resources
         }
         stated = {
             uid: mask
             for uid, mask in self._stated.items()
-            if uid in holders and holders[uid].stated_cpus == mask
+            if uid in owners and owners[uid].stated_cpus == mask
         }
-        new = [pod for uid, pod in holders.items() if uid not in stated]
+        new = [pod for uid, pod in owners.items() if uid not in stated]
         stated |= {pod.uid: pod.stated_cpus for pod in sorted(new, key=_start)}
         self._stated = stated
         if not stated:
-            return found
-        held = 0
+            return listed
+        taken = 0
         changed: dict[PathComponent, PodView] = {}
         for uid, mask in stated.items():
-            pod = holders[uid]
-            if mask & held:
-                pod = changed[uid] = replace(pod, others_cpus=held)
-            held |= pod.bound_cpus
-        return tuple(changed.get(pod.uid, pod) for pod in found) if changed else found
+            pod = owners[uid]
+            if mask & taken:
+                pod = changed[uid] = replace(pod, others_cpus=taken)
+            taken |= pod.bound_cpus
+        return tuple(changed.get(pod.uid, pod) for pod in listed) if changed else listed
 
 
 def _start(pod: PodView) -> tuple[float, str]:

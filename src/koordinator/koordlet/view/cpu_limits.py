@@ -1,4 +1,4 @@
-"""The CPU limits that the kubelet gives to a pod and to its containers.
+"""CPU limits that the kubelet applies to a pod and its containers.
 
 Source: kubernetes pkg/kubelet/cm/helpers_linux.go ``ResourceConfigForPod``;
 pkg/kubelet/kuberuntime/kuberuntime_container_linux.go ``getCPULimit``.

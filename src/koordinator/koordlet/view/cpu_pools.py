@@ -1,4 +1,4 @@
-"""CPUs that pods share: those that nobody has for himself, by NUMA node.
+"""Shared CPU pools: the CPUs that are not bound to a pod, by NUMA node.
 
 Source: koordinator pkg/koordlet/statesinformer/impl/states_noderesourcetopology.go,
 ``calCPUSharePools``; pkg/koordlet/qosmanager cpusuppress, ``calcBECPUSet``.
@@ -15,24 +15,24 @@ from koordinator.koordlet.view.node_view import NodeView
 
 @dataclass(frozen=True, slots=True)
 class CpuPools:
-    """Masks of CPUs by NUMA node: for latency-sensitive pods, and for best effort."""
+    """Masks of CPUs by NUMA node, for latency-sensitive and for best-effort pods."""
 
     shared: Mapping[int, int]
     best_effort: Mapping[int, int]
 
     @property
     def all_shared(self) -> int:
-        """Of all NUMA nodes."""
+        """Shared CPUs of all NUMA nodes."""
         return sum(self.shared.values())
 
     def without(self, mask: int) -> "CpuPools":
-        """Return what pods share when somebody has these CPUs for himself."""
+        """Return the pools without CPUs that become bound to a pod."""
         shared = {node: cpus & ~mask for node, cpus in self.shared.items()}
         return CpuPools(shared, self.best_effort)
 
 
 def cpu_pools(view: NodeView) -> CpuPools:
-    """Return the pools.  Best effort also uses the CPUs of pods other than LSE."""
+    """Return the pools.  Best-effort pods may also use CPUs bound to pods other than LSE."""
     machine = view.machine
     bound = exclusive = 0
     for pod in view.active_pods:
@@ -50,7 +50,7 @@ def cpu_pools(view: NodeView) -> CpuPools:
 
 
 def pool_entries(view: NodeView, pool: Mapping[int, int]) -> tuple[CpuSharedPool, ...]:
-    """Return a pool as it is published."""
+    """Return a pool in the form of its annotation."""
     sockets = view.machine.sockets
     return tuple(
         CpuSharedPool(socket=sockets[node], node=node, cpuset=format_cpu_list(mask))

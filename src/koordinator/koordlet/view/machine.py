@@ -1,4 +1,4 @@
-"""The hardware and the promises of this node, as far as decisions need them.
+"""Hardware and capacity of this node, with the fields that decisions need.
 
 Source: koordinator pkg/util/node.go ``GetNodeReservationFromAnnotation``,
 ``GetNodeReservationFromKubelet``; apis/extension/system_qos.go, node_reservation.go.
@@ -25,10 +25,10 @@ from koordinator.foundation.errors import InputError
 
 @dataclass(frozen=True)
 class Machine:
-    """A Node object and the CPUs that were found on it.
+    """Node object with the CPUs of the machine.
 
-    ``cpus`` are ascending by id; ``kubelet_policy`` is that of its CPU manager, static or none.
-    ``kubelet_allocations`` are the CPUs that it gave to pods for themselves.
+    ``cpus`` are ascending by id.  ``kubelet_policy`` is the policy of the kubelet's CPU manager,
+    static or none; ``kubelet_allocations`` are the CPUs that it allocated exclusively to pods.
     """
 
     node: Node
@@ -38,12 +38,12 @@ class Machine:
 
     @cached_property
     def all_cpus(self) -> int:
-        """A mask of CPUs."""
+        """Mask of all CPUs."""
         return sum(1 << cpu.id for cpu in self.cpus)
 
     @cached_property
     def kubelet_cpus(self) -> int:
-        """A mask of the CPUs that the kubelet gave to pods."""
+        """Mask of the CPUs that the kubelet allocated to pods."""
         mask = 0
         for allocation in self.kubelet_allocations:
             mask |= _mask(allocation.cpuset)
@@ -51,22 +51,22 @@ class Machine:
 
     @property
     def capacity_milli(self) -> int:
-        """CPUs of the whole machine."""
+        """CPU capacity in milli-CPU."""
         return self._amount(self.node.status.capacity.get("cpu"), "cpu")
 
     @property
     def memory_bytes(self) -> int:
-        """Memory of the whole machine."""
+        """Memory capacity in bytes."""
         return self._amount(self.node.status.capacity.get("memory"), "memory")
 
     @cached_property
     def allocatable(self) -> dict[str, int]:
-        """Milli-CPU for ``cpu``, whole units for all else."""
+        """Allocatable resources: milli-CPU for ``cpu``, whole units otherwise."""
         return {name: canonical(name, q) for name, q in self.node.status.allocatable.items()}
 
     @cached_property
     def raw_allocatable(self) -> dict[str, int]:
-        """Allocatable amounts before the node was shown larger than it is, in canonical units."""
+        """Allocatable resources before amplification, in canonical units."""
         try:
             raw = RAW_ALLOCATABLE.read(self.node.metadata)
         except InputError:
@@ -76,7 +76,7 @@ class Machine:
 
     @cached_property
     def cpu_normalization_ratio(self) -> float | None:
-        """What a CPU of this node is worth; None if nothing readable is said."""
+        """CPU normalization ratio of the node; None without a valid annotation."""
         try:
             return read_cpu_normalization_ratio(self.node.metadata)
         except InputError:
@@ -84,7 +84,7 @@ class Machine:
 
     @cached_property
     def reservation(self) -> NodeReservation:
-        """What the node keeps for itself; nothing if the annotation can't be read."""
+        """Reservation of the node's annotation; empty if it is invalid."""
         try:
             return NODE_RESERVATION.read(self.node.metadata) or NodeReservation()
         except InputError:
@@ -92,10 +92,9 @@ class Machine:
 
     @cached_property
     def reserved_cpus(self) -> int:
-        """A mask of the CPUs that the node keeps for itself.
+        """Mask of the reserved CPUs.
 
-        Where only an amount is stated these are the first ones, core after core, as the kubelet
-        would take them.
+        If only an amount is stated, these are the first CPUs, core by core, in the kubelet's order.
         """
         stated = self.reservation
         if stated.reserved_cpus:
@@ -108,7 +107,7 @@ class Machine:
 
     @cached_property
     def reserved_milli(self) -> int:
-        """The larger of what the node keeps for itself and what the kubelet does."""
+        """The larger of the node's and the kubelet's reservation, in milli-CPU."""
         stated = self.reservation.resources.get("cpu")
         named = 1000 * _mask(self.reservation.reserved_cpus).bit_count()
         own = named or (stated.milli() if stated is not None else 0)
@@ -117,7 +116,7 @@ class Machine:
 
     @cached_property
     def system_qos(self) -> SystemQosResource:
-        """CPUs for pods of class SYSTEM; none if the annotation can't be read."""
+        """CPUs for pods of class SYSTEM; empty if the annotation is invalid."""
         try:
             return SYSTEM_QOS_RESOURCE.read(self.node.metadata) or SystemQosResource()
         except InputError:
@@ -125,12 +124,12 @@ class Machine:
 
     @cached_property
     def exclusive_system_cpus(self) -> int:
-        """A mask of the CPUs that only pods of class SYSTEM use."""
+        """Mask of the CPUs that only pods of class SYSTEM use."""
         return _mask(self.system_qos.cpuset) if self.system_qos.cpuset_exclusive else 0
 
     @cached_property
     def numa_nodes(self) -> dict[int, int]:
-        """A mask of CPUs by NUMA node, ascending."""
+        """Mask of CPUs by NUMA node, ascending."""
         masks: dict[int, int] = {}
         for cpu in self.cpus:
             masks[cpu.node] = masks.get(cpu.node, 0) | 1 << cpu.id
@@ -138,7 +137,7 @@ class Machine:
 
     @cached_property
     def sockets(self) -> dict[int, int]:
-        """The socket of every NUMA node."""
+        """Socket by NUMA node."""
         return {cpu.node: cpu.socket for cpu in reversed(self.cpus)}
 
     @staticmethod
@@ -154,6 +153,6 @@ def _mask(text: str) -> int:
 
 
 def infos_of(mask: int, cpus: Sequence[CpuInfo]) -> list[CpuInfo]:
-    """Return the CPUs of a mask, in order."""
+    """Return the CPUs of a mask, in the order of ``cpus``."""
     chosen = set(cpu_ids(mask))
     return [cpu for cpu in cpus if cpu.id in chosen]

@@ -1,4 +1,4 @@
-"""Everything that a strategy may look at in one round."""
+"""Input of strategies and hooks in one round."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,27 +15,27 @@ from koordinator.koordlet.view.pods import PodView
 
 
 class CgroupReadings(Protocol):
-    """What the cgroups have now.  A cgroup that vanished has nothing."""
+    """Current values of cgroup files; a vanished cgroup has none."""
 
     def number(self, file: CgroupFile, folder: str) -> int | None:
-        """Return a number in the units of cgroup v1; -1 is no limit, None is unknown."""
+        """Return a number in units of cgroup v1: -1 for no limit, None if unreadable."""
 
     def cpus(self, folder: str) -> int | None:
-        """Return the CPU set of a cgroup as a mask, None if unknown."""
+        """Return the CPU set of a cgroup as a mask; None if unreadable."""
 
     def lines(self, file: CgroupFile, folder: str) -> Sequence[str]:
-        """Return the lines of a file; none if it can't be read."""
+        """Return the lines of a file; empty if unreadable."""
 
     def below(self, folder: str) -> Sequence[str]:
-        """Return the folders of the cgroups directly below one, in the cpuset hierarchy."""
+        """Return the child folders of a cgroup in the cpuset hierarchy."""
 
 
 @dataclass(frozen=True)
 class NodeView:
     """State of the node at ``now_s``, the start of the round; ``slo`` has defaults filled in.
 
-    ``pods`` are all pods that are bound to the node, by key, including pods that have ended.
-    Strategies decide on ``active_pods``: a pod that has ended holds and asks for nothing.
+    ``pods`` are all pods that are bound to the node, by key, including ended ones.  Strategies
+    decide on ``active_pods``, because an ended pod uses and requests nothing.
     """
 
     now_s: float
@@ -47,42 +47,42 @@ class NodeView:
 
     @cached_property
     def active_pods(self) -> tuple[PodView, ...]:
-        """The pods that run or may start, by key."""
+        """Pods that run or may start, by key."""
         return tuple(pod for pod in self.pods if pod.is_active)
 
     @cached_property
     def sandboxes(self) -> Mapping[str, tuple[str, ...]]:
-        """By folder of an active pod, the cgroups in it that belong to none of its containers.
+        """Cgroups in an active pod's folder that belong to none of its containers, by that folder.
 
-        That is its sandbox, in which a virtual machine may run, and a container that has not been
-        reported yet.
+        These are the sandbox, which may run a virtual machine, and containers that the API server
+        has not reported yet.
         """
-        found = {}
+        sandboxes = {}
         for pod in self.active_pods:
             known = {each.folder for each in pod.containers}
             below = self.cgroups.below(pod.folder)
-            found[pod.folder] = tuple(folder for folder in below if folder not in known)
-        return found
+            sandboxes[pod.folder] = tuple(folder for folder in below if folder not in known)
+        return sandboxes
 
     @property
     def threshold(self) -> ResourceThresholdStrategy:
-        """When best-effort pods are suppressed and evicted."""
+        """Thresholds of suppression and eviction."""
         return self.slo.resource_used_threshold_with_be or ResourceThresholdStrategy()
 
     @property
     def qos_strategy(self) -> ResourceQosStrategy:
-        """What every QoS class gets."""
+        """QoS settings by class."""
         return self.slo.resource_qos_strategy or ResourceQosStrategy()
 
     def cpu_ratio(self, pod: PodView) -> float | None:
-        """Return what a CPU of the node is worth to an active pod that shares CPUs; else None."""
+        """Return the CPU normalization ratio for an active pod on shared CPUs; otherwise None."""
         shares_cpus = pod.labelled_qos is QosClass.LS
         if pod.labelled_qos is QosClass.NONE:
             shares_cpus = not pod.bound_cpus
         return self.machine.cpu_normalization_ratio if shares_cpus and pod.is_active else None
 
     def qos_of(self, pod: PodView) -> ResourceQos:
-        """Return what the class of a pod gets: LSE as LSR, SYSTEM by its own."""
+        """Return the QoS settings of a pod's class; LSE has the settings of LSR."""
         strategy = self.qos_strategy
         classes = {
             "LSE": strategy.lsr_class,

@@ -1,4 +1,4 @@
-"""The pods of this node, and where their cgroups are.
+"""Pods of this node with the folders of their cgroups.
 
 Source: koordinator pkg/koordlet/statesinformer/impl/states_pods.go; pkg/koordlet/util/container.go.
 """
@@ -55,15 +55,16 @@ from koordinator.koordlet.view import bounded_annotations as bounded
 
 _ENDED_PHASES = ("Succeeded", "Failed")
 _CONFIG = "kubernetes.io/config"
-_STATIC_SOURCES = ("file", "http")  # of the kubelet; api is everything else
+_STATIC_SOURCES = ("file", "http")  # of the kubelet; all other pods have the source api
 _STATIC_UID = re.compile(r"[0-9a-f-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerView:
-    """A container that has been started, at least once.
+    """Container that was started at least once.
 
-    Also an init container, such as a sidecar, and an ephemeral one, which has no resources.
+    This includes init containers, such as sidecars, and ephemeral containers, which have no
+    resources.
     """
 
     name: str
@@ -73,146 +74,146 @@ class ContainerView:
 
     @property
     def requests(self) -> ResourceList:
-        """What it asks for."""
+        """Requested resources."""
         return self.spec.resources.requests
 
     @property
     def limits(self) -> ResourceList:
-        """What it gets at most."""
+        """Limits."""
         return self.spec.resources.limits
 
     @property
     def cpu_limit_milli(self) -> int:
-        """0 for none."""
+        """CPU limit in milli-CPU; 0 for none."""
         limit = self.limits.get("cpu")
         return limit.milli() if limit is not None else 0
 
 
 @dataclass(frozen=True)
 class PodView:
-    """A pod of this node.  Made once per version of the pod; ``cached_property`` needs a dict."""
+    """Pod of this node, computed once per version.  ``cached_property`` requires a dict."""
 
     pod: Pod
     folder: str
     containers: tuple[ContainerView, ...]
-    others_cpus: int = 0  # a mask of those that other pods of the node had before
+    others_cpus: int = 0  # mask of the CPUs that are bound to other pods with precedence
 
     @cached_property
     def uid(self) -> PathComponent:
-        """What its series are kept under.  Raises InputError for a UID that is no name."""
+        """UID.  Raises InputError for a UID that is no valid folder name."""
         return _own_uid(self.pod)
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """The folders of the pod and of its containers."""
+        """Cgroup folders of the pod and its containers."""
         return (self.folder, *(container.folder for container in self.containers))
 
     @property
     def key(self) -> str:
-        """How messages call it."""
+        """``namespace/name``."""
         return self.pod.key
 
     @cached_property
     def labelled_qos(self) -> QosClass:
-        """The class that its label names; NONE without label."""
+        """QoS class of the label; NONE without label."""
         return labelled_qos(self.pod.metadata.labels)
 
     @cached_property
     def qos(self) -> QosClass:
-        """The class of its label, else the one that follows from its resources."""
+        """QoS class of the label, or derived from the resources."""
         return qos_of(self.pod)
 
     @cached_property
     def kube_qos(self) -> KubeQos:
-        """The class of Kubernetes, which decides where its cgroup is."""
+        """QoS class of Kubernetes, which determines the place of the cgroup."""
         return kube_qos_of(self.pod)
 
     @cached_property
     def band(self) -> PriorityBand:
-        """The declared priority band, else the one that follows from the QoS class."""
+        """Declared priority band, or derived from the QoS class."""
         return band_of(self.pod)
 
     @cached_property
     def requests(self) -> dict[str, int]:
-        """What it requests and was granted: milli-CPU for ``cpu``, whole units for all else."""
+        """Granted requests: milli-CPU for ``cpu``, whole units otherwise."""
         return least_requests(self.pod)
 
     @cached_property
     def stated_cpus(self) -> int:
-        """A mask of the CPUs of its own that its annotation names, whoever wrote that."""
+        """Mask of the CPUs in the pod's annotation, which any client may have written."""
         return bounded.stated_cpus(self.pod.metadata)
 
     @cached_property
     def bound_cpus(self) -> int:
-        """A mask of the CPUs that it has for itself: of its request, and no other pod's."""
+        """Mask of the CPUs bound to the pod: within its request, and not bound to others."""
         return bounded.granted_cpus(self.pod, self.stated_cpus & ~self.others_cpus)
 
     @property
     def has_cpu_allocation(self) -> bool:
-        """Whether it has an annotation of the scheduler about CPUs, whatever it says."""
+        """Whether the pod has the scheduler's annotation for CPUs."""
         return RESOURCE_STATUS.is_in(self.pod.metadata.annotations)
 
     @cached_property
     def numa_nodes(self) -> tuple[int, ...]:
-        """The NUMA nodes from which the scheduler gave it CPU that it shares."""
+        """NUMA nodes from which the scheduler allocated shared CPUs."""
         return bounded.allocated_numa_nodes(self.pod)
 
     @cached_property
     def batch_resources(self) -> bounded.BatchResources:
-        """The batch resources of its containers; empty without any."""
+        """Batch resources by container; empty without any."""
         return bounded.batch_resources(self.pod)
 
     @property
     def devices(self) -> DeviceAllocations:
-        """The devices that it was given, by type.
+        """Allocated devices by type.
 
-        Raises InputError for an annotation that can't be read, or has more than it requests.
+        Raises InputError for an invalid annotation, or one that exceeds the requests.
         """
         return bounded.allocated_devices(self.pod)
 
     @property
     def devices_text(self) -> str:
-        """The annotation of its devices as it was written, to see a change."""
+        """Raw annotation of the devices, to detect changes."""
         return self.pod.metadata.annotations.get(ALLOCATED.key, "")
 
     @property
     def wants_gpu_limits(self) -> bool:
-        """Whether HAMi-core is to hold it to its shares of GPUs."""
+        """Whether HAMi-core limits the pod to its GPU shares."""
         return gpu_isolation_provider(self.pod.metadata.labels) == HAMI_CORE
 
     @property
     def requests_gpu_share(self) -> bool:
-        """Whether it requests a part of a GPU."""
+        """Whether the pod requests a part of a GPU."""
         return bounded.requests_gpu_share(self.pod)
 
     def memory_settings(
         self, of_class: MemorySettings, auto: MemorySettings | None, none: MemorySettings
     ) -> MemorySettings:
-        """Return its memory QoS where its class has ``of_class``; see there for the others."""
+        """Return the memory QoS, with the arguments of ``bounded.memory_settings``."""
         return bounded.memory_settings(
             self.pod.metadata, of_class, auto, none, protects=not self.is_best_effort
         )
 
     def burst_settings(self, of_node: CpuBurstSettings) -> CpuBurstSettings:
-        """Return its CPU burst, which exceeds the node's in nothing."""
+        """Return the CPU burst, bounded by the node's settings."""
         return bounded.burst_settings(self.pod.metadata, of_node)
 
     def group_identity(self, of_class: int) -> int:
-        """Return its group identity, which is not above that of its class."""
+        """Return the group identity, bounded by the class's."""
         return bounded.group_identity(self.pod.metadata, of_class)
 
     def cache_shares(self, of_class: ResctrlQos) -> ResctrlConfig | None:
-        """Return its own shares of caches, within those of its class; None if it has none."""
+        """Return the pod's own shares of caches within the class's; None if it has none."""
         return bounded.cache_shares(self.pod.metadata, of_class)
 
     @property
     def oom_scores(self) -> tuple[Mapping[str, int], int | None]:
-        """OOM score adjustments by container, and of all others; the hook bounds them by class."""
+        """OOM score adjustments by container, and the default; the hook bounds them by class."""
         return bounded.oom_scores(self.pod.metadata)
 
     @property
     def block_devices(self) -> tuple[BlockDevice, ...] | None:
-        """Its limits of block devices, which come on top of its tier's; None if it has none."""
+        """Limits of block devices, in addition to the tier's; None if the pod has none."""
         try:
             own = BLKIO_QOS.read(self.pod.metadata)
         except InputError:
@@ -221,30 +222,30 @@ class PodView:
 
     @property
     def network_qos(self) -> PodNetworkQos | None:
-        """Its limits of bandwidth.  Raises InputError for an annotation that can't be read."""
+        """Bandwidth limits.  Raises InputError for an invalid annotation."""
         return NETWORK_QOS.read(self.pod.metadata)
 
     @property
     def core_policy(self) -> CoreSchedPolicy:
-        """With which other pods it may share cores."""
+        """Core scheduling policy."""
         return core_sched_policy(self.pod.metadata.labels)
 
     @property
     def core_group(self) -> str:
-        """Its group of pods that share cores, all of one namespace; empty if it names none."""
+        """Core scheduling group, unique per namespace; empty without a group label."""
         meta = self.pod.metadata
         name = meta.labels.get(CORE_SCHED_GROUP_ID, "")
         return f"{meta.namespace}/{name}" if name else ""
 
     @property
     def agrees_to_eviction(self) -> bool:
-        """Whether it may be evicted for the sake of others though it is not best effort."""
+        """Whether the pod's label allows its eviction although it is not best effort."""
         return is_true(self.pod.metadata.labels, EVICTION_ENABLED)
 
     def may_be_evicted(self, feature: str) -> bool:
-        """Return whether its list of features that may evict it has this one, or there is none.
+        """Return whether a feature may evict the pod: it is in the pod's list, or there is none.
 
-        A list that can't be read protects the pod.
+        An invalid list protects the pod.
         """
         meta = self.pod.metadata
         if EVICTION_POLICY.key not in meta.annotations:
@@ -256,10 +257,10 @@ class PodView:
 
     @property
     def eviction_order(self) -> tuple[int, int, int, int]:
-        """What sorts pods by importance, the least one first.
+        """Sort key by importance, least important first.
 
-        Its own priority of eviction puts it before any other pod if it is negative, and after those
-        of its priority alone if it is positive.
+        A negative eviction priority of the pod precedes all other pods; a positive one only orders
+        pods of equal priority.
         """
         own, priority = eviction_priority(self.pod.metadata), priority_of(self.pod)
         label = self.pod.metadata.labels.get(POD_PRIORITY, "")
@@ -271,30 +272,30 @@ class PodView:
 
     @property
     def is_node_manager(self) -> bool:
-        """Whether it says that it runs containers that are no pods: a NodeManager of YARN."""
+        """Whether the pod is labelled as a NodeManager of YARN, which runs other containers."""
         return self.pod.metadata.labels.get(COMPONENT) == NODE_MANAGER
 
     @property
     def offers_resources(self) -> bool:
-        """Whether what it has is for other pods as well, as that of a reservation."""
+        """Whether other pods use its resources, as for the pod of a reservation."""
         mode = self.pod.metadata.labels.get(OPERATING_MODE)
         return mode == OperatingMode.RESERVATION
 
     @property
     def is_active(self) -> bool:
-        """Whether it runs or may start: its containers have not all ended for good."""
+        """Whether the pod runs or may start: its phase is not final."""
         return self.pod.status.phase not in _ENDED_PHASES
 
     @property
     def is_best_effort(self) -> bool:
-        """Whether it lives on what others leave: by its label, or by having no requests."""
+        """Whether the pod is best effort by its label or without requests."""
         return self.labelled_qos is QosClass.BE or self.kube_qos is KubeQos.BEST_EFFORT
 
 
 def pod_view(pod: Pod, layout: CgroupLayout) -> PodView:
-    """Return the pod with its folders and those of its containers that have been started.
+    """Return the pod with its cgroup folder and its started containers.
 
-    Raises InputError for a UID that can't be the name of a folder.
+    Raises InputError for a UID that is no valid folder name.
     """
     own = _own_uid(pod)
     return _view(pod, layout, static_uid(pod) or own)
@@ -303,8 +304,8 @@ def pod_view(pod: Pod, layout: CgroupLayout) -> PodView:
 def pods_of_node(pods: Iterable[PodView], layout: CgroupLayout) -> tuple[PodView, ...]:
     """Return pods by key, each with a cgroup of its own.
 
-    A mirror pod is made by the API server's clients, and so might name the cgroup of another pod:
-    then it is not believed.  Of two that name the same one, the older one is.
+    Clients of the API server create mirror pods, and could name the cgroup of another pod; such an
+    annotation is ignored.  Of two mirror pods that name the same cgroup, the older one owns it.
     """
     by_key = {view.key: view for view in sorted(pods, key=lambda view: view.key)}
     mirrors = [(view, uid) for view in by_key.values() if (uid := static_uid(view.pod))]
@@ -317,10 +318,10 @@ def pods_of_node(pods: Iterable[PodView], layout: CgroupLayout) -> tuple[PodView
 
 
 def static_uid(pod: Pod) -> PathComponent | None:
-    """Return the UID that the kubelet runs a static pod under, from its mirror pod; else None.
+    """Return the UID of a static pod in the kubelet, from its mirror pod; None for other pods.
 
-    A mirror pod is owned by its node and says so three times; any other pod that has the
-    annotation has it from its author.
+    A mirror pod is owned by its node and has three matching annotations; on any other pod the
+    annotation was written by the pod's author.
     Source: kubernetes pkg/kubelet/config/common.go ``applyDefaults``, pkg/kubelet/pod/
     mirror_client.go ``CreateMirrorPod``.
     """
@@ -346,17 +347,16 @@ def _view(pod: Pod, layout: CgroupLayout, uid: PathComponent) -> PodView:
         try:
             place = layout.container(folder, status.container_id)
         except InputError:
-            continue  # an unknown runtime
-        own = least_of(spec, status)
-        containers.append(ContainerView(status.name, status.container_id, place, own))
+            continue  # unknown runtime
+        granted = least_of(spec, status)
+        containers.append(ContainerView(status.name, status.container_id, place, granted))
     return PodView(pod, folder, tuple(containers))
 
 
 def _started(pod: Pod) -> Iterator[tuple[ContainerStatus, Container]]:
-    """Yield the containers that have been started: main ones, then init ones that have not ended.
+    """Yield the started containers: main, then init ones that have not ended, then ephemeral ones.
 
-    An init container that has ended is not started again while its pod lives; ephemeral containers
-    come last.
+    An init container that has ended does not start again.
     """
     status = pod.status
     specs = {each.name: each for each in pod.spec.containers}

@@ -1,4 +1,4 @@
-"""The NodeSLO that counts: what is left out has its default, what is off is undone.
+"""Effective NodeSLO: defaults for omitted fields, and neutral values for disabled sections.
 
 Source: koordinator pkg/util/sloconfig/nodeslo_config.go; pkg/koordlet/statesinformer/impl/
 states_nodeslo.go, ``mergeNodeSLOSpec``, ``mergeNoneResourceQOSIfDisabled``.
@@ -81,7 +81,7 @@ DEFAULT_SLO: Final = NodeSloSpec(
     cpu_burst_strategy=CPU_BURST,
     system_strategy=SYSTEM,
 )
-#: What memory QoS ``auto`` of a pod starts from.
+#: Base of a pod's memory QoS with policy ``auto``.
 AUTO_MEMORY_QOS: Final = {
     "LSR": _LATENCY_SENSITIVE.memory_qos,
     "LS": _LATENCY_SENSITIVE.memory_qos,
@@ -90,10 +90,10 @@ AUTO_MEMORY_QOS: Final = {
 
 
 def effective_slo(spec: NodeSloSpec, layout: CgroupLayout) -> NodeSloSpec:
-    """Return the spec with defaults for what it leaves out and nothing for what is off.
+    """Return the spec with defaults for omitted fields and neutral values for disabled sections.
 
-    Raises InputError, naming the field, for what this node can't follow; then the caller keeps
-    what it had.
+    Raises InputError, with the field, for values that no node can apply; the caller then keeps the
+    previous spec.
     """
     merged = overlaid(DEFAULT_SLO, spec)
     _check(merged, layout)
@@ -151,7 +151,7 @@ def _check(spec: NodeSloSpec, layout: CgroupLayout) -> None:
         path = f"spec.hostApplications[{index}]"
         if not application.name or names.count(application.name) > 1:
             raise InputError(
-                f"found {application.name!r}; accepted is a name of its own", path=f"{path}.name"
+                f"must be unique and not empty, got {application.name!r}", path=f"{path}.name"
             )
         try:
             layout.host_application(application)
@@ -167,27 +167,27 @@ def _check_class(qos: ResourceQos, path: str) -> None:
 
 
 def _check_fields(section: ApiStruct, path: str) -> None:
-    """Raise InputError for a field that holds what its type says no node can follow."""
+    """Raise InputError for a value outside of the field's declared words or bounds."""
     kind = type(section)
     for attribute, accepted in accepted_by(kind).items():
-        found = getattr(section, attribute)
+        value = getattr(section, attribute)
         where = f"{path}.{json_name(kind, attribute)}"
         if accepted.words:
-            if found is not None and found not in accepted.words:
+            if value is not None and value not in accepted.words:
                 words = ", ".join(accepted.words)
-                raise InputError(f"found {found!r}; accepted is {words}", path=where)
-        elif found is not None and accepted.node is not None:
-            _check_number(found, accepted, section, where)
+                raise InputError(f"must be one of {words}, got {value!r}", path=where)
+        elif value is not None and accepted.node is not None:
+            _check_number(value, accepted, section, where)
 
 
-def _check_number(found: int, accepted: Accepted, section: ApiStruct, path: str) -> None:
+def _check_number(value: int, accepted: Accepted, section: ApiStruct, path: str) -> None:
     bounds = accepted.node
     if accepted.exceeds:
         lower = getattr(section, attribute_of(type(section), accepted.exceeds)) or 0
-        if found <= lower:
+        if value <= lower:
             raise InputError(
-                f"found {found}; accepted is more than {accepted.exceeds}, which is {lower}",
+                f"must be greater than {accepted.exceeds}, which is {lower}, got {value}",
                 path=path,
             )
-    if bounds is not None and found not in bounds:
-        raise InputError(f"found {found}; accepted is {bounds}", path=path)
+    if bounds is not None and value not in bounds:
+        raise InputError(f"must be in {bounds}, got {value}", path=path)

@@ -271,7 +271,7 @@ def test_an_slo_that_makes_no_sense_changes_nothing_and_is_told(world: World) ->
     assert world.be_cpus() == 2
     assert "cpuSuppressPolicy" in world.agent.state.slo_problem
     world.outbox.deliver(world.cluster)
-    assert "found 'cpusets'" in world.cluster.list(Event).items[0].note
+    assert "got 'cpusets'" in world.cluster.list(Event).items[0].note
     world.slo(cpu_suppress_threshold_percent=90)
     world.seconds(5, cores)
     assert world.agent.state.slo_problem == ""

@@ -107,7 +107,7 @@ def test_what_can_not_be_kept_is_told_once_and_the_last_stays(
 
     assert tools.rates == before
     told = audited(world)
-    assert [each for each in told if "accepted is up to 100000000" in each] != []
+    assert [each for each in told if "must be at most 100000000 bit/s together" in each] != []
     assert len(told) == len(set(told))
 
 

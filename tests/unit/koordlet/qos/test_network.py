@@ -93,7 +93,7 @@ def test_more_than_the_node_has_is_refused() -> None:
     spec = bandwidths(lsClass={"egressRequest": "60M"}, beClass={"egressRequest": 50})
 
     with pytest.raises(
-        InputError, match="60000000 and 50000000 bit/s; accepted is up to 100000000"
+        InputError, match=r"at most 100000000 bit/s together .*, got 60000000 and 50000000"
     ):
         plan_network_shape(Tree().view(slo=spec))
 
@@ -230,7 +230,11 @@ def test_terway_is_told_of_the_node_and_of_every_pod() -> None:
 
 @pytest.mark.parametrize(
     ("total", "stated", "complaint"),
-    [("1k", "80M", "accepted is up to 1000"), ("1k", "x", "egressRequest"), ("-5", 1, "found -5")],
+    [
+        ("1k", "80M", "must be at most 1000 bytes/s"),
+        ("1k", "x", "egressRequest"),
+        ("-5", 1, "must be at least 0, got -5"),
+    ],
 )
 def test_terway_is_not_told_nonsense(total: str, stated: Any, complaint: str) -> None:
     """The error names the field."""
