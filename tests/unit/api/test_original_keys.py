@@ -11,6 +11,7 @@ ORIGINAL = Path(__file__).with_name("original_keys.txt").read_text("utf-8").spli
 OWN = {
     "descheduler.koordinator.sh/eviction-attempt",
     "descheduler.koordinator.sh/proven-move",
+    "descheduler.koordinator.sh/used-reservation",
     "gang.scheduling.koordinator.sh/queue-position",
     "gang.scheduling.koordinator.sh/queue-reason",
     "internal.scheduling.koordinator.sh/reservation-terms",

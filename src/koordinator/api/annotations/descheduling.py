@@ -78,6 +78,10 @@ class EvictionAttempt(ApiStruct, frozen=True, kw_only=True):
 EVICTION_ATTEMPT = AnnotationCodec("descheduler.koordinator.sh/eviction-attempt", EvictionAttempt)
 
 
+#: On a job whose first reservation was used by another pod: the name of that reservation.
+USED_RESERVATION: Final = "descheduler.koordinator.sh/used-reservation"
+
+
 class ProvenMove(ApiStruct, frozen=True, kw_only=True):
     """Written on a job whose move was tried before it was made.
 

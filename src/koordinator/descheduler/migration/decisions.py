@@ -9,7 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from koordinator.api.annotations.descheduling import EVICT, SOFT_EVICTION, EvictionAttempt
+from koordinator.api.annotations.descheduling import (
+    EVICT,
+    SOFT_EVICTION,
+    USED_RESERVATION,
+    EvictionAttempt,
+)
 from koordinator.api.core import ObjectReference
 from koordinator.api.labels import RESERVATION_ORDER
 from koordinator.api.meta import Condition
@@ -23,7 +28,12 @@ from koordinator.api.reservation import (
     ReservationPhase,
     ReservationReason,
 )
-from koordinator.descheduler.migration.jobs import attempt_of, condition_of, mode_of
+from koordinator.descheduler.migration.jobs import (
+    attempt_of,
+    condition_of,
+    has_second_reservation,
+    mode_of,
+)
 from koordinator.descheduler.migration.reservation_template import (
     is_for_pending_pod,
     job_uid_of,
@@ -107,6 +117,13 @@ class Open:
 
 
 @dataclass(frozen=True, slots=True)
+class Close:
+    """Pods may not use the reservation: it was opened for an eviction that was not made."""
+
+    reservation: Reservation
+
+
+@dataclass(frozen=True, slots=True)
 class Evict:
     """The pod is to go; ``reservation`` keeps the place for the next one."""
 
@@ -121,7 +138,7 @@ class Wait:
     until_s: float | None = None
 
 
-JobDecision = Happened | Reserve | GiveOrder | Open | Evict | Wait
+JobDecision = Happened | Reserve | GiveOrder | Open | Close | Evict | Wait
 
 _NEWS = Wait()
 
@@ -133,17 +150,16 @@ def decide(seen: JobSituation) -> JobDecision:
         return _NEWS
     if is_timed_out(job, seen.now_s):
         return Happened(JobEvent.TIMED_OUT)
+    if (early := _opened_early(seen)) is not None:
+        return Close(early)
     if state in _BEFORE_EVICTION and not _was_evicted(seen):
         is_limited = seen.its_pod is not None and seen.next_eviction_s > seen.now_s
         if is_limited and EVICT not in job.metadata.annotations:
             return Wait(seen.next_eviction_s)
     if state in _NEEDS_RESERVATION and (lost := _lost_reservation(seen)) is not None:
         return lost
-    if state in _WAITS_FOR_NEXT_POD and (closed := seen.reservation) is not None:
-        is_own = job_uid_of(closed.metadata) == job.metadata.uid
-        if is_own and closed.spec.unschedulable:
-            return Open(closed)
-    return _WORK[state](seen)
+    closed = _closed_reservation(seen) if state in _WAITS_FOR_NEXT_POD else None
+    return _WORK[state](seen) if closed is None else Open(closed)
 
 
 def ttl_s(job: PodMigrationJob) -> float:
@@ -206,7 +222,11 @@ def _evict(seen: JobSituation) -> JobDecision:
 
 
 def _reserve(seen: JobSituation) -> JobDecision:
-    pod = seen.its_pod
+    job, pod = seen.job, seen.its_pod
+    scheduled = condition_of(job, Step.RESERVATION_SCHEDULED)
+    if scheduled is not None and scheduled.status == "True":  # that of the first reservation
+        used = ObjectReference(name=job.metadata.annotations.get(USED_RESERVATION, ""))
+        return Happened(JobEvent.RESERVATION_USED, EventFacts(reservation=used))
     return Happened(JobEvent.POD_MISSING) if pod is None else Reserve(pod)
 
 
@@ -253,7 +273,7 @@ def _use_reservation(seen: JobSituation) -> JobDecision:
         if reservation.status.node_name == pod.spec.node_name:
             return Happened(JobEvent.RESERVATION_ON_SAME_NODE)
         if not is_usable(reservation, pod):
-            return Happened(JobEvent.RESERVATION_TAKEN)
+            return _taken(seen.job, reservation)
     return _evict(seen)
 
 
@@ -268,11 +288,44 @@ def _await_assignment(seen: JobSituation, reservation: Reservation) -> JobDecisi
     bound = bound_reference(reservation)
     is_over = reservation.status.phase == ReservationPhase.SUCCEEDED
     if is_over and (bound is None or bound.uid != pod.metadata.uid):
-        return Happened(JobEvent.RESERVATION_TAKEN)
+        return _taken(seen.job, reservation)
     message = "" if scheduled is None else scheduled.message
     if _says(seen.job, Step.POD_SCHEDULED, "False", Reason.UNSCHEDULABLE, message):
         return _NEWS
     return Happened(JobEvent.POD_WAITS, EventFacts(message=message))
+
+
+def _taken(job: PodMigrationJob, reservation: Reservation) -> Happened:
+    """Return the event of a reservation that another pod used: a second one, or the end."""
+    may_retry = _is_own(job, reservation) and not has_second_reservation(job)
+    return Happened(JobEvent.RESERVATION_USED if may_retry else JobEvent.RESERVATION_TAKEN)
+
+
+def _opened_early(seen: JobSituation) -> Reservation | None:
+    """Return the reservation of the job if pods may use it although its pod is not evicted."""
+    reservation = seen.reservation
+    if (
+        reservation is None
+        or seen.state is not JobState.RESERVED
+        or reservation.spec.unschedulable
+        or not _is_own(seen.job, reservation)
+        or is_for_pending_pod(reservation)
+        or _was_evicted(seen)
+    ):
+        return None
+    pod = seen.its_pod
+    return reservation if pod is not None and is_usable(reservation, pod) else None
+
+
+def _closed_reservation(seen: JobSituation) -> Reservation | None:
+    reservation = seen.reservation
+    if reservation is None or not reservation.spec.unschedulable:
+        return None
+    return reservation if _is_own(seen.job, reservation) else None
+
+
+def _is_own(job: PodMigrationJob, reservation: Reservation) -> bool:
+    return job_uid_of(reservation.metadata) == job.metadata.uid
 
 
 def _nothing(seen: JobSituation) -> JobDecision:  # noqa: ARG001 -- as the others

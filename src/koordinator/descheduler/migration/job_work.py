@@ -21,7 +21,7 @@ from koordinator.api.annotations.descheduling import (
 )
 from koordinator.api.codec import merge_patch
 from koordinator.api.core import ObjectReference
-from koordinator.api.labels import RESERVATION_ORDER
+from koordinator.api.labels import RESERVATION_ORDER, reservation_order
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.pod import Pod
 from koordinator.api.pod_migration_job import (
@@ -39,6 +39,7 @@ from koordinator.descheduler.contract import (
 from koordinator.descheduler.migration.arbiter import Arbiter
 from koordinator.descheduler.migration.arguments import MigrationControllerArgs
 from koordinator.descheduler.migration.decisions import (
+    Close,
     Evict,
     GiveOrder,
     Happened,
@@ -61,6 +62,7 @@ from koordinator.descheduler.migration.jobs import (
     attempt_of,
     condition_of,
     is_live,
+    is_newer,
     pod_key,
     reason_of,
     reservation_ref,
@@ -110,6 +112,8 @@ _MOVES_PER_LOOK = 16  # more than the longest life of a job has
 _SECOND_S = 1.0  # times of objects have whole seconds
 #: Answers to an eviction that say that it has not been made.
 _REFUSALS = (TooManyRequestsError, NotFoundError, ConflictError, InvalidError)
+_OF_USED_RESERVATION = frozenset((JobEvent.RESERVATION_USED, JobEvent.RESERVATION_TAKEN))
+_CLOCK_ERROR_MS = 3_600_000  # of the processes that gave reservations their orders
 _MUST_BE_SURE = frozenset(
     (JobState.ADMITTED, JobState.DIRECT, JobState.UNRESERVED, JobState.RESERVED)
 )
@@ -149,8 +153,9 @@ class JobWork:
         self._owner_of: dict[str, str] = {}  # reservation -> uid of its job
         self._interested: dict[str, str] = {}  # reservation, or key of a bound pod -> job
         self._counted: dict[str, None] = {}  # uids of jobs whose eviction the limiters know
+        self._last_order = 0  # the largest order of a reservation of a job
         self._bereft: dict[str, str] = {}  # reservations of jobs that were deleted, and uids
-        #: Jobs of which it is not known whether the last write arrived: names.
+        #: Jobs that may have evicted their pods, and may have opened their reservations if not.
         self._maybe_evicted: dict[str, None] = {}
         self._arbiter = Arbiter(
             args,
@@ -182,11 +187,15 @@ class JobWork:
 
     def take_in_job(self, job: PodMigrationJob) -> None:
         """Take note of a job as it is now."""
+        before = self.jobs.by_name.get(job.metadata.name)
         if not self.jobs.put_job(job):
             return
         name, meta, state = job.metadata.name, job.metadata, self._state(job)
         self._arbiter.note(name, waits=state is JobState.WAITING)
         reference, bound = reservation_ref(job), job.status.pod_ref
+        previous = None if before is None else reservation_ref(before)
+        if previous is not None:
+            self._interested.pop(previous.name, None)
         if reference is not None:
             self._interested[reference.name] = name
         if bound is not None and is_live(job):
@@ -223,7 +232,12 @@ class JobWork:
 
     def _observe_reservation(self, reservation: Reservation, *, deleted: bool) -> None:
         name = reservation.metadata.name
-        self._fresh.pop(name, None)
+        fresh = self._fresh.get(name)
+        # The event of an own write starts no attempt: a refused eviction opens and closes the
+        # reservation, and would be tried again without its backoff.
+        is_own_write = fresh is not None and not is_newer(reservation, fresh, strictly=True)
+        if deleted or (fresh is not None and is_newer(reservation, fresh)):
+            self._fresh.pop(name, None)
         before = self._owner_of.pop(name, "")
         if before:
             self._owned[before].pop(name, None)
@@ -236,6 +250,8 @@ class JobWork:
             self._note_owned(owner.uid, reservation)
             if not self.jobs.has_uid(owner.uid):
                 self._queue.add((_Kind.RESERVATION, name))
+        if is_own_write and not deleted:
+            return
         if owner is not None and owner.name in self.jobs.by_name:
             self._queue.add((_Kind.JOB, owner.name))
         if name in self._interested:
@@ -243,6 +259,9 @@ class JobWork:
 
     def _note_owned(self, job_uid: str, reservation: Reservation) -> None:
         meta = reservation.metadata
+        order = reservation_order(meta.labels)
+        if order <= int(order_now(self._clock.now_s())) + _CLOCK_ERROR_MS:
+            self._last_order = max(self._last_order, order)
         self._owned.setdefault(job_uid, {})[meta.name] = meta.uid
         self._owner_of[meta.name] = job_uid
 
@@ -316,6 +335,8 @@ class JobWork:
     def _carry_out(self, job: PodMigrationJob, decision: JobDecision) -> PodMigrationJob:
         match decision:
             case Happened(event=event, facts=facts):
+                if event in _OF_USED_RESERVATION and (issued := self._issued_eviction(job)):
+                    return issued  # its own replacement has used it
                 return self._happen(job, event, facts)
             case Reserve(pod=pod):
                 return self._reserve(job, pod)
@@ -323,6 +344,8 @@ class JobWork:
                 self._give_order(reservation)
             case Open(reservation=reservation):
                 self._open(job, reservation)
+            case Close(reservation=reservation):
+                return self._issued_eviction(job) or self._close(job, reservation)
             case Evict(pod=pod, reservation=reservation):
                 return self._evict(job, pod, reservation)
         return job
@@ -462,14 +485,16 @@ class JobWork:
             owner = job_reference_of(made.metadata)
             if owner is None or owner.uid != job.metadata.uid:
                 raise
+        for name, uid in list(self._owned.get(job.metadata.uid, {}).items()):
+            if name != made.metadata.name:  # the first one, which another pod has used
+                self._delete_reservation(name, uid)
         self._fresh[made.metadata.name] = made
         self._note_owned(job.metadata.uid, made)
         return made
 
     def _give_order(self, reservation: Reservation) -> None:
         meta = reservation.metadata
-        label = {RESERVATION_ORDER: order_now(self._clock.now_s())}
-        patch = {"metadata": {"uid": meta.uid, "labels": label}}
+        patch = {"metadata": {"uid": meta.uid, "labels": self._next_order()}}
         self._fresh[meta.name] = self._writer.patch(Reservation, meta.name, "", patch)
 
     def _evict(
@@ -487,15 +512,25 @@ class JobWork:
             meta = replace(job.metadata, annotations=annotations)
             job = self._write(job, replace(job, metadata=meta))
             self._maybe_evicted.pop(job.metadata.name, None)  # not tried yet
+        latest: Reservation | None = None
         if reservation is not None:
             name = reservation.metadata.name
             latest = self._writer.get(Reservation, name)
             if latest.metadata.uid != reservation.metadata.uid or not is_usable(latest, pod):
                 self._fresh[name] = latest
                 return job
+        # The place is opened before the eviction: the next pod may come before the answer.
+        self._maybe_evicted[job.metadata.name] = None
+        if latest is not None:
             self._open(job, latest)
         self._rate.take(now_s, self._args.evictions_per_s)
-        self._call_evictor(job, pod, now_s)
+        try:
+            self._call_evictor(job, pod, now_s)
+        except _REFUSALS as error:
+            if latest is not None and isinstance(error, (TooManyRequestsError, InvalidError)):
+                self._close(job, self._fresh.get(latest.metadata.name, latest))
+            self._maybe_evicted.pop(job.metadata.name, None)
+            raise
         self._count_eviction(job, now_s)
         return self._happen(job, JobEvent.EVICTION_ISSUED, EventFacts(node=pod.spec.node_name))
 
@@ -504,9 +539,42 @@ class JobWork:
         meta = reservation.metadata
         if not reservation.spec.unschedulable or job_uid_of(meta) != job.metadata.uid:
             return
-        same = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+        same = {
+            "uid": meta.uid,
+            "resourceVersion": meta.resource_version,
+            "labels": self._next_order(),
+        }
         patch: JsonObject = {"metadata": same, "spec": {"unschedulable": False}}
         self._fresh[meta.name] = self._writer.patch(Reservation, meta.name, "", patch)
+
+    def _close(self, job: PodMigrationJob, reservation: Reservation) -> PodMigrationJob:
+        """Keep pods from the reservation of a job whose pod is not evicted."""
+        meta = reservation.metadata
+        if not reservation.spec.unschedulable and job_uid_of(meta) == job.metadata.uid:
+            same = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+            patch: JsonObject = {"metadata": same, "spec": {"unschedulable": True}}
+            self._fresh[meta.name] = self._writer.patch(Reservation, meta.name, "", patch)
+        return job
+
+    def _next_order(self) -> dict[str, str]:
+        """Return the label of a reservation that is used after all that were opened before.
+
+        The replacement of a pod takes the open reservation of the smallest order, and so that of
+        the job that was the first to evict.
+        """
+        self._last_order = max(int(order_now(self._clock.now_s())), self._last_order + 1)
+        return {RESERVATION_ORDER: str(self._last_order)}
+
+    def _issued_eviction(self, job: PodMigrationJob) -> PodMigrationJob | None:
+        """Return the job with the eviction that was made although the view does not show it."""
+        attempt, reference = attempt_of(job), job.spec.pod_ref
+        if attempt is None:
+            return None
+        pod = self._now(Pod, reference.name, reference.namespace)
+        if not is_evicted(pod, attempt):
+            return None
+        node = "" if pod is None else pod.spec.node_name
+        return self._happen(job, JobEvent.EVICTION_ISSUED, EventFacts(node=node))
 
     def _find_out_who_was_evicted(self) -> None:
         for name in list(self._maybe_evicted):
@@ -515,6 +583,10 @@ class JobWork:
             pod = self._now(Pod, reference.name, reference.namespace)
             if attempt is not None and is_evicted(pod, attempt):
                 self._count_eviction(job, self._clock.now_s())
+            elif self._state(job) is JobState.RESERVED and (kept := reservation_ref(job)):
+                latest = self._now(Reservation, kept.name)
+                if latest is not None and latest.metadata.uid == kept.uid:
+                    self._close(job, latest)
             self._maybe_evicted.pop(name, None)
 
     def _call_evictor(self, job: PodMigrationJob, pod: Pod, now_s: float) -> None:
@@ -528,8 +600,6 @@ class JobWork:
             note = f'Failed evict Pod "{pod.key}" caused by {error}'
             told = JobAnnouncement(PodMigrationJobReason.EVICTING, note, is_warning=True)
             self._writer.report([event_about(job, told, now_s)])
-            if not isinstance(error, _REFUSALS):
-                self._maybe_evicted[job.metadata.name] = None
             raise
         self._handle.count(trigger, pod, SUCCESS)
         self._writer.report([descheduled(pod, reason, now_s)])

@@ -11,10 +11,11 @@ from koordinator.api.annotations.descheduling import (
     EVICT_TRIGGER,
     EVICTION_ATTEMPT,
     PASSED_ARBITRATION,
+    USED_RESERVATION,
     EvictionAttempt,
 )
 from koordinator.api.core import ObjectReference
-from koordinator.api.meta import Condition
+from koordinator.api.meta import Condition, KubeObject
 from koordinator.api.pod import Pod
 from koordinator.api.pod_migration_job import (
     PodMigrationJob,
@@ -61,6 +62,11 @@ def reservation_ref(job: PodMigrationJob) -> ObjectReference | None:
     return None if options is None else options.reservation_ref
 
 
+def has_second_reservation(job: PodMigrationJob) -> bool:
+    """Return whether another pod used the first reservation, so that the job makes a second."""
+    return USED_RESERVATION in job.metadata.annotations
+
+
 def trigger_of(job: PodMigrationJob) -> str:
     """Return the plugin that wanted the move; empty for a job made by hand."""
     return job.metadata.annotations.get(EVICT_TRIGGER, "")
@@ -84,15 +90,16 @@ def pod_key(reference: ObjectReference) -> str:
     return f"{reference.namespace}/{reference.name}"
 
 
-def is_newer(job: PodMigrationJob, than: PodMigrationJob) -> bool:
+def is_newer(obj: KubeObject, than: KubeObject, *, strictly: bool = False) -> bool:
     """Return whether a state of an object is not older than another of the same object.
 
+    ``strictly`` excludes the same version.  Versions that can't be compared count as newer.
     The API server promises that the versions of one kind are numbers in the order of the writes.
     """
-    versions = job.metadata.resource_version, than.metadata.resource_version
-    if job.metadata.uid != than.metadata.uid or not all(map(str.isdecimal, versions)):
+    versions = obj.metadata.resource_version, than.metadata.resource_version
+    if obj.metadata.uid != than.metadata.uid or not all(map(str.isdecimal, versions)):
         return True
-    return int(versions[0]) >= int(versions[1])
+    return int(versions[0]) >= int(versions[1]) + strictly
 
 
 class JobIndex:

@@ -29,6 +29,7 @@ from koordinator.api.reservation import (
     ReservationControllerReference,
     ReservationOwner,
 )
+from koordinator.descheduler.migration.jobs import has_second_reservation
 from koordinator.descheduler.migration.workloads import controller_of
 from koordinator.domain.placement_trial import OF_ITS_NODE
 from koordinator.foundation.decoders import decode_json
@@ -156,8 +157,9 @@ def _metadata(job: PodMigrationJob, meta: ObjectMeta, now_s: float) -> ObjectMet
         name=job.metadata.name,
         uid=job.metadata.uid,
     )
+    name = meta.name or job.metadata.uid
     return ObjectMeta(
-        name=meta.name or job.metadata.uid,
+        name=f"{name}-2" if has_second_reservation(job) else name,
         labels={**meta.labels, CREATED_BY: CREATOR, RESERVATION_ORDER: order_now(now_s)},
         annotations=meta.annotations,
         owner_references=(*meta.owner_references, belongs_to),

@@ -11,7 +11,8 @@ EvictDirectly::
 ReservationFirst::
 
     WAITING ─► ADMITTED ─► UNRESERVED ─► RESERVING ─► RESERVED ─► EVICTING ─► EVICTED ─► BOUND
-                                                          │                                │
+                             ▲                            │           │                    │
+                             └─ first reservation used ───┼───────────┘                    │
                                          of a pending pod └──────────► SUCCEEDED ◄─────────┘
 
 From every state but the last ones a job may FAIL.
@@ -27,7 +28,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from koordinator.api.annotations.descheduling import PASSED_ARBITRATION
+from koordinator.api.annotations.descheduling import PASSED_ARBITRATION, USED_RESERVATION
 from koordinator.api.core import ObjectReference
 from koordinator.api.meta import Condition
 from koordinator.api.pod_migration_job import (
@@ -41,6 +42,7 @@ from koordinator.api.pod_migration_job import PodMigrationJobReason as Reason
 from koordinator.descheduler.migration.jobs import (
     condition_of,
     has_passed,
+    has_second_reservation,
     has_started,
     mode_of,
     pod_key,
@@ -50,6 +52,7 @@ from koordinator.descheduler.migration.jobs import (
 from koordinator.foundation.errors import BugError
 
 COMPLETE: Final = "Complete"
+RESERVATION_USED: Final = "ReservationUsed"  # reason of a condition and of an event
 
 
 class JobState(StrEnum):
@@ -88,6 +91,7 @@ class JobEvent(StrEnum):
     RESERVATION_FAILED = "the reservation will never have a node"
     RESERVATION_ON_SAME_NODE = "the reservation is where the pod is"
     RESERVATION_TAKEN = "another pod has used up the reservation"
+    RESERVATION_USED = "another pod has used the first reservation of the job"
     RESERVATION_SCHEDULED = "the reservation has a node"
     POD_WAITS = "the pending pod has no node yet"
     POD_ASSIGNED = "the pending pod has a node"
@@ -249,6 +253,33 @@ def _reservation_scheduled(job: PodMigrationJob, facts: EventFacts, now: dt.date
     return _changed(job, Step.RESERVATION_SCHEDULED, "True", now, told=told)
 
 
+def _reservation_used(job: PodMigrationJob, facts: EventFacts, now: dt.datetime) -> Moved:
+    """Detach the used reservation, so that the job makes its second and last one."""
+    used = facts.reservation.name if facts.reservation is not None else _reservation(job)
+    annotations = {**job.metadata.annotations, USED_RESERVATION: used}
+    options = job.spec.reservation_options
+    if options is not None:
+        options = replace(options, reservation_ref=None)
+    job = replace(
+        job,
+        metadata=replace(job.metadata, annotations=annotations),
+        spec=replace(job.spec, reservation_options=options),
+        status=replace(job.status, node_name=""),
+    )
+    message = f'Reservation "{used}" is used by another Pod'
+    told = JobAnnouncement(RESERVATION_USED, message, is_warning=True)
+    job = _with_condition(job, Step.RESERVATION_CREATED, "False", now, reason=RESERVATION_USED)
+    return _changed(
+        job,
+        Step.RESERVATION_SCHEDULED,
+        "False",
+        now,
+        reason=RESERVATION_USED,
+        message=message,
+        told=told,
+    )
+
+
 def _pod_waits(job: PodMigrationJob, facts: EventFacts, now: dt.datetime) -> Moved:
     reason = Reason.UNSCHEDULABLE
     return _changed(job, Step.POD_SCHEDULED, "False", now, reason=reason, message=facts.message)
@@ -350,6 +381,7 @@ EFFECTS: Final[Mapping[JobEvent, Effect]] = MappingProxyType(
             Reason.FORBIDDEN_MIGRATE_POD,
             lambda _, __: "Reservation is already bound by another Pod",
         ),
+        JobEvent.RESERVATION_USED: _reservation_used,
         JobEvent.RESERVATION_SCHEDULED: _reservation_scheduled,
         JobEvent.POD_WAITS: _pod_waits,
         JobEvent.POD_ASSIGNED: _pod_assigned,
@@ -396,6 +428,7 @@ TRANSITIONS: Final[Mapping[JobState, Mapping[JobEvent, JobState]]] = MappingProx
             _E.POD_MISSING: _S.FAILED,
             _E.RESERVATION_REFUSED: _S.UNRESERVED,
             _E.RESERVATION_MADE: _S.RESERVING,
+            _E.RESERVATION_USED: _S.UNRESERVED,  # again: the status was not written before
             **_ENDS_ANYTIME,
         },
         _S.RESERVING: {
@@ -410,6 +443,7 @@ TRANSITIONS: Final[Mapping[JobState, Mapping[JobEvent, JobState]]] = MappingProx
             _E.POD_MISSING: _S.FAILED,
             _E.RESERVATION_ON_SAME_NODE: _S.FAILED,
             _E.RESERVATION_TAKEN: _S.FAILED,
+            _E.RESERVATION_USED: _S.UNRESERVED,
             _E.POD_WAITS: _S.RESERVED,
             _E.POD_ASSIGNED: _S.SUCCEEDED,
             _E.EVICTION_ISSUED: _S.EVICTING,
@@ -450,13 +484,15 @@ _ENDED: Final[Mapping[str, JobState]] = MappingProxyType(
 
 def _reserving_state(job: PodMigrationJob) -> JobState:
     """Return how far a running job is that keeps a place: the last step that it has taken."""
-    eviction = condition_of(job, Step.EVICTION)
+    eviction, reference = condition_of(job, Step.EVICTION), reservation_ref(job)
+    if eviction is None and reference is None and has_second_reservation(job):
+        return JobState.UNRESERVED  # whatever the status still says of the first reservation
     for has_come, state in (
         (_is_true(condition_of(job, Step.RESERVATION_BOUND)), JobState.BOUND),
         (_is_true(eviction), JobState.EVICTED),
         (eviction is not None, JobState.EVICTING),
         (_is_true(condition_of(job, Step.RESERVATION_SCHEDULED)), JobState.RESERVED),
-        (reservation_ref(job) is not None, JobState.RESERVING),
+        (reference is not None, JobState.RESERVING),
     ):
         if has_come:
             return state
