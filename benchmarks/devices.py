@@ -33,7 +33,7 @@ from koordinator.api.node import Node, NodeStatus
 from koordinator.api.node_resource_topology import NodeResourceTopology, Zone, ZoneResource
 from koordinator.api.pod import Container, Pod, PodSpec
 from koordinator.api.resource_names import GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, RDMA
-from koordinator.cli.configuration import read_configuration
+from koordinator.cli.input.configuration import read_configuration
 from koordinator.cli.main import spare_the_collector
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.loop import Bound, SchedulerOptions

@@ -18,7 +18,7 @@ from koordinator.api.labels import POD_GROUP
 from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.pod import Container, Pod, PodSpec
 from koordinator.api.pod_group import PodGroup, PodGroupSpec
-from koordinator.cli.configuration import read_configuration
+from koordinator.cli.input.configuration import read_configuration
 from koordinator.cli.main import spare_the_collector
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.loop import Bound, SchedulerOptions

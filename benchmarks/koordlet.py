@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from tests.e2e.host.machine import PodsMachine, missing
 from tests.nodes import slo
 
-import koordinator.cli.koordlet_process  # noqa: F401 -- its memory counts
+import koordinator.cli.koordlet.process  # noqa: F401 -- its memory counts
 from benchmarks.benchmark import Benchmark
 from koordinator.koordlet.app.metrics import NodeGauges
 from koordinator.koordlet.metrics import Metric

@@ -33,7 +33,7 @@ from koordinator.api.core import (
 from koordinator.api.meta import LabelSelector, ObjectMeta
 from koordinator.api.node import Node, NodeSpec, NodeStatus
 from koordinator.api.pod import Container, Pod, PodSpec
-from koordinator.cli.configuration import read_configuration
+from koordinator.cli.input.configuration import read_configuration
 from koordinator.cli.main import spare_the_collector
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.loop import Bound, SchedulerOptions

@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks.benchmark import Benchmark
 from koordinator.api.codec import decode_object
 from koordinator.cli.main import spare_the_collector
-from koordinator.cli.manager_process import reviewer
+from koordinator.cli.manager.process import reviewer
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import SystemClock
 from koordinator.manager.admission.gates import DEFAULT_GATES

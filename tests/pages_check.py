@@ -41,8 +41,8 @@ CREATED = frozenset(
         "src/koordinator/koordlet/qos/dirty_pages.py",
         "tests/unit/koordlet/qos/test_dirty_pages.py",
         "src/koordinator/domain/devices/vendors/acme.py",
-        "src/koordinator/cli/sweeper_flags.py",
-        "src/koordinator/cli/sweeper.py",
+        "src/koordinator/cli/sweeper/flags.py",
+        "src/koordinator/cli/sweeper/command.py",
     }
 )
 

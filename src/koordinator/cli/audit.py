@@ -14,10 +14,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from koordinator.cli.dataclass_flags import with_flags
-from koordinator.cli.flags import Print
+from koordinator.cli.component.dataclass_flags import with_flags
+from koordinator.cli.component.flags import Print
+from koordinator.cli.input.times import parse_time
 from koordinator.cli.output import Output, console, print_data, warn
-from koordinator.cli.times import parse_time
 from koordinator.domain.audit import (
     AuditChoice,
     AuditedPod,
@@ -83,7 +83,7 @@ class AuditServerFlags:
 
     def ask(self, path: str, parameters: dict[str, str]) -> bytes:
         """Return what the server answers.  Raises ClusterError."""
-        from koordinator.cli.http_client import ComponentClient  # noqa: PLC0415 -- files need no connection
+        from koordinator.cli.input.http_client import ComponentClient  # noqa: PLC0415 -- files need no connection
 
         client = ComponentClient(
             kubeconfig=self.kubeconfig,

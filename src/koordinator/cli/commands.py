@@ -34,7 +34,7 @@ class CommandSource:
         alone = typer.Typer(add_completion=False)
         reads_flags: Any = HelpCommand
         if self.original_flags:
-            flags = import_module("koordinator.cli.original_flags")
+            flags = import_module("koordinator.cli.component.original_flags")
             reads_flags = getattr(flags, self.original_flags)
         alone.command(cls=reads_flags)(found)
         return typer.main.get_command(alone)
@@ -48,45 +48,47 @@ COMMANDS: Final[Mapping[str, CommandSource]] = MappingProxyType(
             "Decide where the pending pods among the given objects go.",
         ),
         "simulate": CommandSource(
-            "simulate",
+            "simulate.command",
             "simulate",
             "Run a described workload, or replay a trace, and report what became of the pods.",
         ),
-        "explain": CommandSource("explain", "explain", "Why pods wait, and what would help."),
+        "explain": CommandSource(
+            "explain.command", "explain", "Why pods wait, and what would help."
+        ),
         "gang": CommandSource("gang", "gang", "Gangs: pods that start together or not at all."),
         "quota": CommandSource("quota", "app", "Elastic quotas."),
-        "node": CommandSource("node_show", "nodes", "Look at nodes."),
+        "node": CommandSource("node.command", "nodes", "Look at nodes."),
         "scheduler": CommandSource(
-            "scheduler",
+            "scheduler.command",
             "scheduler",
             "Run the scheduler on a cluster until it is told to stop.",
             "SchedulerCommand",
         ),
         "manager": CommandSource(
-            "manager",
+            "manager.command",
             "manager",
             "Run the manager on a cluster until it is told to stop.",
             "ManagerCommand",
         ),
         "descheduler": CommandSource(
-            "descheduler",
+            "descheduler.command",
             "descheduler",
             "Run the descheduler on a cluster until it is told to stop, or see what it would do.",
         ),
         "yarn-operator": CommandSource(
-            "yarn_operator",
+            "yarn.operator",
             "yarn_operator",
             "Run the YARN operator on a cluster until it is told to stop.",
             "YarnOperatorCommand",
         ),
         "yarn-copilot": CommandSource(
-            "yarn_copilot",
+            "yarn.copilot",
             "yarn_copilot",
             "Run the agent of YARN on this node until it is told to stop.",
             "YarnCopilotCommand",
         ),
         "koordlet": CommandSource(
-            "koordlet", "koordlet", "Run the node agent, or read what it did."
+            "koordlet.command", "koordlet", "Run the node agent, or read what it did."
         ),
         "device-daemon": CommandSource(
             "device_daemon",
@@ -123,7 +125,7 @@ COMMANDS: Final[Mapping[str, CommandSource]] = MappingProxyType(
             "Simulate a day of an AI and services cluster and write an HTML report.",
         ),
         "dashboard": CommandSource(
-            "dashboard",
+            "dashboard.command",
             "dashboard",
             "Show a cluster in the browser, live: who waits and why, every node, shares, and time.",
         ),

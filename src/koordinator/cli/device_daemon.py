@@ -1,6 +1,6 @@
 """``koord device-daemon``: describes accelerators of vendors other than NVIDIA."""
 
-from koordinator.cli.dataclass_flags import with_flags
+from koordinator.cli.component.dataclass_flags import with_flags
 from koordinator.cli.device_daemon_flags import DeviceDaemonFlags
 
 

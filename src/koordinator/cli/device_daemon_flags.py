@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from koordinator.cli.flags import ProcessFlags, parse_seconds
+from koordinator.cli.component.flags import ProcessFlags, parse_seconds
 from koordinator.foundation.errors import InputError
 
 _ROOTS = "Where the machine is mounted"

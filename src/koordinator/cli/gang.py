@@ -18,19 +18,19 @@ from koordinator.api.kubescheduler import (
 )
 from koordinator.api.kubescheduler.gates import GANG_SCHEDULING, GENERIC_WORKLOAD
 from koordinator.api.meta import KubeObject
-from koordinator.cli.configuration import (
+from koordinator.cli.component.dataclass_flags import with_flags
+from koordinator.cli.component.flags import Files, Print
+from koordinator.cli.explain.text import why_in_short
+from koordinator.cli.help_pages import HelpGroup
+from koordinator.cli.input.configuration import (
     NAMED_CONFIGURATION,
     WHAT_NAMES_MEAN,
     read_configuration,
 )
-from koordinator.cli.dataclass_flags import with_flags
-from koordinator.cli.explanation_text import why_in_short
-from koordinator.cli.flags import Files, Print
-from koordinator.cli.help_pages import HelpGroup
-from koordinator.cli.live import LiveObjects, is_live, readable_objects
-from koordinator.cli.manifests import read_manifests
+from koordinator.cli.input.live import LiveObjects, is_live, readable_objects
+from koordinator.cli.input.manifests import read_manifests
+from koordinator.cli.input.scope import ScopeFlags
 from koordinator.cli.output import Output, console, print_data, print_with_reasons
-from koordinator.cli.scope import ScopeFlags
 from koordinator.domain.gangs import GangDefaults, GangSummary, LayerSummary, gang_summaries
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.explain import Explanation

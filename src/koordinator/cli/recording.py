@@ -19,15 +19,15 @@ from koordinator.api.kubescheduler import (
     decode_configuration,
 )
 from koordinator.api.meta import JsonObject
-from koordinator.cli.compatibility_level import read_gates
-from koordinator.cli.configuration import (
+from koordinator.cli.component.flags import GatesOfScheduler, KubeVersionFlag, Print
+from koordinator.cli.input.compatibility_level import read_gates
+from koordinator.cli.input.configuration import (
     NAMED_CONFIGURATION,
     WHAT_NAMES_MEAN,
     plugins_for,
     read_configuration,
     read_data,
 )
-from koordinator.cli.flags import GatesOfScheduler, KubeVersionFlag, Print
 from koordinator.cli.output import Output, console, print_data, warn
 from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.duration import Duration

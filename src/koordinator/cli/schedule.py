@@ -13,18 +13,25 @@ from koordinator.api.dynamic_resources import ClaimAllocation
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
-from koordinator.cli.compatibility_level import read_gates
-from koordinator.cli.configuration import Config, plugins_for, read_configuration
-from koordinator.cli.dataclass_flags import with_flags
-from koordinator.cli.extender_connector import extender_connector
-from koordinator.cli.flags import Files, GatesOfScheduler, KubeVersionFlag, Now, Print, Strict
-from koordinator.cli.input_objects import InputObjects
-from koordinator.cli.live import find_cluster, is_live, with_cluster
-from koordinator.cli.manifests import read_input_objects
+from koordinator.cli.component.dataclass_flags import with_flags
+from koordinator.cli.component.flags import (
+    Files,
+    GatesOfScheduler,
+    KubeVersionFlag,
+    Now,
+    Print,
+    Strict,
+)
+from koordinator.cli.input.compatibility_level import read_gates
+from koordinator.cli.input.configuration import Config, plugins_for, read_configuration
+from koordinator.cli.input.extender_connector import extender_connector
+from koordinator.cli.input.input_objects import InputObjects
+from koordinator.cli.input.live import find_cluster, is_live, with_cluster
+from koordinator.cli.input.manifests import read_input_objects
+from koordinator.cli.input.scope import ScopeFlags
+from koordinator.cli.input.times import parse_time
+from koordinator.cli.input.unused_objects import unused_objects
 from koordinator.cli.output import Output, console, print_data, print_with_reasons, warn
-from koordinator.cli.scope import ScopeFlags
-from koordinator.cli.times import parse_time
-from koordinator.cli.unused_objects import unused_objects
 from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.loop import Bound, Unschedulable

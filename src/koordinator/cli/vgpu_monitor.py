@@ -1,6 +1,6 @@
 """``koord vgpu-monitor``: watches slices of GPUs."""
 
-from koordinator.cli.dataclass_flags import with_flags
+from koordinator.cli.component.dataclass_flags import with_flags
 from koordinator.cli.vgpu_monitor_flags import VgpuMonitorFlags
 
 

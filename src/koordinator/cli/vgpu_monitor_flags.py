@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from koordinator.cli.flags import (
+from koordinator.cli.component.flags import (
     BOOL,
     ConnectionFlags,
     PageFlags,

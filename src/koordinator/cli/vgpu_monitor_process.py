@@ -5,8 +5,8 @@ Source: HAMi cmd/vGPUmonitor/main.go.
 
 from dataclasses import dataclass
 
-from koordinator.cli.component_process import ComponentProcess, run_component
-from koordinator.cli.page_servers import PageSettings, page_servers
+from koordinator.cli.component.page_servers import PageSettings, page_servers
+from koordinator.cli.component.process import ComponentProcess, run_component
 from koordinator.cli.vgpu_monitor_flags import VgpuMonitorFlags
 from koordinator.cluster.kubernetes.cluster import KubernetesCluster
 from koordinator.foundation.clock import WallClock

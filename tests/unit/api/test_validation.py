@@ -10,7 +10,7 @@ from tests.refused_manifests import ACCEPTED, REFUSED
 from koordinator.api.codec import decode_object
 from koordinator.api.defaults import with_defaults
 from koordinator.api.validation import validate
-from koordinator.cli.manifests import read_manifests
+from koordinator.cli.input.manifests import read_manifests
 from koordinator.foundation.errors import InputError
 
 TERM = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"a": "b"}}}

@@ -15,7 +15,7 @@ import yaml
 from typer.testing import CliRunner
 
 from koordinator.cli.commands import COMMANDS
-from koordinator.cli.dataclass_flags import with_flags
+from koordinator.cli.component.dataclass_flags import with_flags
 from koordinator.foundation.errors import BugError, InputError
 
 RUNNER = CliRunner()

@@ -11,7 +11,7 @@ from tests.worlds import START_S, device, embedded, node, pod
 
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration
 from koordinator.api.meta import KubeObject
-from koordinator.cli.dashboard import read_text
+from koordinator.cli.dashboard.command import read_text
 from koordinator.dashboard.access import AccessPolicy
 from koordinator.dashboard.feed import Feed
 from koordinator.dashboard.move_planner import MovePlanner, example_policy

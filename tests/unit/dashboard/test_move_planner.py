@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.unit.cli.test_descheduler_plan import policy
+from tests.unit.cli.descheduler.test_plan import policy
 from tests.unit.dashboard.dashboards import Browser, manifests, served
 from tests.unit.dashboard.test_server import Rights
 from tests.unit.descheduler.migration.world import replicas
 from tests.worlds import metric, node, used
 
 from koordinator.api.meta import KubeObject
-from koordinator.cli.configuration import read_configuration
+from koordinator.cli.input.configuration import read_configuration
 from koordinator.dashboard.access import ReviewedAccess
 from koordinator.dashboard.move_planner import UNFOLLOWED, MovePlanner, example_policy
 from koordinator.foundation.clock import SystemClock

@@ -12,8 +12,8 @@ from tests.worlds import START_S, node, pod
 
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
-from koordinator.cli.dashboard import simulation_source
-from koordinator.cli.dashboard_flags import DashboardFlags
+from koordinator.cli.dashboard.command import simulation_source
+from koordinator.cli.dashboard.flags import DashboardFlags
 from koordinator.cli.recording import opened_recording, recorded_configuration
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.dashboard import queries

@@ -23,7 +23,7 @@ from koordinator.api.webhook_configuration import (
     MutatingWebhookConfiguration,
     ValidatingWebhookConfiguration,
 )
-from koordinator.cli.manager_process import SECRET, SERVICE
+from koordinator.cli.manager.process import SECRET, SERVICE
 from koordinator.manager.admission.gates import DEFAULT_GATES, ManagerFeature
 from koordinator.manager.admission.hooks import HookOptions, all_hooks
 from koordinator.manager.app import WATCHED, WRITTEN

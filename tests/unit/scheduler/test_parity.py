@@ -22,7 +22,7 @@ from koordinator.api.defaults import with_defaults
 from koordinator.api.kube_version import V1_35, V1_37, KubeVersion
 from koordinator.api.kubescheduler import FeatureGates, KubeSchedulerConfiguration
 from koordinator.api.meta import JsonObject, KubeObject
-from koordinator.cli.configuration import read_configuration
+from koordinator.cli.input.configuration import read_configuration
 from koordinator.scheduler.loop import Bound, Unschedulable
 from koordinator.simulator import ScheduleResult, schedule
 from koordinator.simulator.embedded import STOCK

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from koordinator.api.pod_group import PodGroup
-from koordinator.cli.configuration import read_configuration
+from koordinator.cli.input.configuration import read_configuration
 from koordinator.foundation.errors import InputError
 from koordinator.simulator import SimulationResult, parse_workload, read_workload, simulate
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koordinator.api.pod import Pod
-from koordinator.cli.manifests import read_input_objects
+from koordinator.cli.input.manifests import read_input_objects
 from koordinator.foundation.errors import InputError
 from koordinator.simulator import parse_workload
 from koordinator.simulator.generation import generate, unsimulated

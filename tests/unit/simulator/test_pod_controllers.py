@@ -12,7 +12,7 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.api.volume import PersistentVolumeClaim
 from koordinator.api.workload import Job, ReplicaSet
-from koordinator.cli.manifests import read_manifests
+from koordinator.cli.input.manifests import read_manifests
 from koordinator.foundation.errors import InputError
 from koordinator.simulator import schedule, simulate
 from koordinator.simulator.workload_file import parse_workload

@@ -10,7 +10,7 @@ from tests.unit.manager.admission.requests import lookup, pod, priority_class, p
 from tests.unit.manager.admission.test_validation import quota
 
 from koordinator.api.cluster_colocation_profile import ClusterColocationProfile
-from koordinator.cli.manager_process import reviewer
+from koordinator.cli.manager.process import reviewer
 from koordinator.foundation.faults import Fault
 from koordinator.manager.admission import pod_mutation, profiles, quota_tree
 from koordinator.manager.admission.gates import DEFAULT_GATES, ManagerFeature

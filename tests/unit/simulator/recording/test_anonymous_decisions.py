@@ -8,8 +8,8 @@ from koordinator.api.codec import decode_object, to_manifest
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
-from koordinator.cli.configuration import read_configuration
-from koordinator.cli.manifests import read_manifests
+from koordinator.cli.input.configuration import read_configuration
+from koordinator.cli.input.manifests import read_manifests
 from koordinator.simulator import schedule
 from koordinator.simulator.configurations import default_configuration
 from koordinator.simulator.recording import Anonymiser

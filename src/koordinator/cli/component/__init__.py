@@ -1,0 +1,1 @@
+"""Parts of every long-running command: flags, process, leader election, servers."""

@@ -1,0 +1,50 @@
+"""``koord descheduler``: the descheduler against a cluster, or once over manifests; its plans."""
+
+import typer
+
+from koordinator.cli.component.dataclass_flags import with_flags
+from koordinator.cli.component.original_flags import DeschedulerGroup
+from koordinator.cli.descheduler.flags import DeschedulerFlags, write_descheduler_configuration
+from koordinator.cli.descheduler.plan_flags import PlanFlags
+from koordinator.foundation.errors import InputError
+
+descheduler = typer.Typer(
+    name="descheduler",
+    cls=DeschedulerGroup,
+    help="Run the descheduler on a cluster until it is told to stop, or see what it would do.",
+    invoke_without_command=True,
+)
+
+
+@descheduler.callback()
+@with_flags
+def run(invocation: typer.Context, flags: DeschedulerFlags) -> None:
+    """Run the descheduler on a cluster until it is told to stop."""
+    if invocation.invoked_subcommand is not None:
+        return
+    configuration = flags.configuration()
+    if flags.once:
+        from koordinator.cli.descheduler.once import run_once  # noqa: PLC0415 -- takes long to load
+
+        run_once(configuration, flags)
+        return
+    if flags.files or flags.now or flags.cycles != 1:
+        source = "--filename, --now, --cycles"
+        raise InputError("accepted together with --once only", source=source)
+    if flags.write_config_to is not None:
+        write_descheduler_configuration(configuration, flags.write_config_to)
+        return
+    from koordinator.cli.descheduler.process import (  # noqa: PLC0415 -- servers and clients take
+        run_descheduler,  # half a second to load, which no other command should pay
+    )
+
+    run_descheduler(configuration, flags)
+
+
+@descheduler.command("plan")
+@with_flags
+def show_plan(flags: PlanFlags) -> None:
+    """Print what a policy would do with a cluster: moves, gain, cost, what stays and why."""
+    from koordinator.cli.descheduler.plan import plan  # noqa: PLC0415 -- takes long to load
+
+    plan(flags)

@@ -1,0 +1,174 @@
+"""The descheduler as a process of a cluster: connection, election, endpoints, and the loop.
+
+The loop runs in the main thread and owns the mirror.  Threads beside it: the network's, one that
+keeps the lease, and the servers'.  Who loses the lease ends, as the original does: the next one to
+lead takes the jobs in flight over from the cluster.
+Source of names and ports: koordinator cmd/koord-descheduler/app.
+"""
+
+from dataclasses import replace
+from functools import partial
+
+from koordinator.api.kubescheduler import FeatureGates
+from koordinator.cli.component.election import Election
+from koordinator.cli.component.leader_loop import run_leader_loop
+from koordinator.cli.component.page_servers import REVIEWS_PER_S, page_servers
+from koordinator.cli.component.process import ComponentProcess, LeaseTerms, run_component
+from koordinator.cli.descheduler.flags import DeschedulerFlags
+from koordinator.cli.descheduler.plugins import descheduler_plugins_for
+from koordinator.cli.input.compatibility_level import level_now
+from koordinator.cli.input.configuration import plugins_for, read_configuration
+from koordinator.descheduler.app import Descheduler
+from koordinator.descheduler.configuration import DeschedulerConfiguration, parse_socket_address
+from koordinator.descheduler.evictor import MoveObserver
+from koordinator.descheduler.metrics import DeschedulerMetrics
+from koordinator.descheduler.move_trail import MoveTrail
+from koordinator.domain.placement_trial import PlacementTrial
+from koordinator.process.configz import configz
+from koordinator.process.endpoints import Endpoints, application, probes, thread_stacks
+from koordinator.process.health import PING, Check, shutdown_check
+from koordinator.process.http_server import HttpServer
+from koordinator.process.logs import set_verbosity
+from koordinator.process.rotated_file import RotatedFile
+from koordinator.scheduler.features.audit import AUDIT_FILE
+from koordinator.scheduler.trial import follow_cluster
+
+NAME = "koord-descheduler"
+LEAD_AT_ONCE_S = 1.0  # a free lease is taken faster than this
+
+
+def run_descheduler(configuration: DeschedulerConfiguration, flags: DeschedulerFlags) -> None:
+    """Deschedule until a signal comes.
+
+    Raises InputError for what the user got wrong, and ClusterError when leadership is lost.
+    """
+    stated = flags.connection.kubeconfig or configuration.client_connection.kubeconfig
+    run_component(
+        NAME,
+        "koord_descheduler",
+        flags.process,
+        replace(flags.connection, kubeconfig=stated),
+        lambda parts: _Process(configuration, flags, parts),
+        follows_corrections=True,
+    )
+
+
+class _Process:
+    """The parts of the descheduler, put together."""
+
+    def __init__(
+        self,
+        configuration: DeschedulerConfiguration,
+        flags: DeschedulerFlags,
+        parts: ComponentProcess,
+    ) -> None:
+        self._configuration, self._flags = configuration, flags
+        self._parts, self._clock = parts, parts.clock
+        connection = configuration.client_connection
+        self._connect = partial(parts.connect, burst=connection.burst)
+        lease = LeaseTerms.of(configuration.leader_election)
+        self._election = Election(parts, lease, burst=connection.burst)
+        self._election.show_master_status()
+        self._cluster = self._connect(
+            may_write=self._election.may_act,
+            lateness_s=self._election.lateness_s,
+            qps=connection.qps,
+        )
+        self._descheduler = Descheduler(
+            self._cluster,
+            self._clock,
+            configuration,
+            wall_clock=self._parts.wall_clock,
+            out_of_tree=descheduler_plugins_for(configuration),
+            source=flags.source,
+            gates=flags.gates,
+            metrics=DeschedulerMetrics(self._parts.registry),
+            on_fault=self._parts.faults,
+            trial=self._build_trial(),
+            on_move=self._build_audit(),
+        )
+
+    def run(self) -> None:
+        self._serve()
+        self._election.start()
+        self._election.wait_until_leading(LEAD_AT_ONCE_S)  # else everything is listed twice
+        run_leader_loop(
+            self._parts,
+            self._election,
+            self._descheduler,
+            self._turn,
+            if_lost=self._election.must_not_be_lost,
+        )
+        self._election.leave()
+
+    def _turn(self, leads: bool) -> None:
+        descheduler = self._descheduler
+        if not descheduler.step(leads=leads):
+            waits = leads and descheduler.is_synced
+            wakeup_s = descheduler.next_wakeup_s() if waits else None
+            self._cluster.wait(self._parts.wait_s(wakeup_s))
+
+    # -- parts -------------------------------------------------------------------------------
+
+    def _build_trial(self) -> PlacementTrial | None:
+        """Return a scheduler to ask, unless the configuration wants nobody to be asked."""
+        whole = self._configuration
+        said = [each.prove_moves for each in whole.profiles]
+        if all((whole.prove_moves if own is None else own) is False for own in said):
+            return None
+        scheduler = read_configuration(self._flags.scheduler_config)
+        return follow_cluster(
+            self._cluster,
+            self._clock,
+            scheduler,
+            out_of_tree=plugins_for(scheduler),
+            source=self._flags.scheduler_config,
+            gates=FeatureGates.parse("", level_now(self._cluster)),
+            on_fault=self._parts.faults,
+        )
+
+    def _build_audit(self) -> MoveObserver | None:
+        folder = self._flags.audit_dir
+        if folder is None:
+            return None
+        kept = RotatedFile(folder, AUDIT_FILE)
+        self._parts.cleanup.callback(kept.close)
+        return MoveTrail(self._clock, kept.write).observe
+
+    def _serve(self) -> None:
+        health = self._health()
+        pages = Endpoints(
+            health=health,
+            metrics={"/metrics": self._parts.registry},
+            pages={
+                "/configz": configz(lambda: self._configuration),
+                "/debug/threads": thread_stacks,
+            },
+            flags={"v": set_verbosity},
+            on_fault=self._parts.faults,
+        )
+        configuration = self._configuration
+        plain = parse_socket_address(configuration.metrics_bind_address, "metricsBindAddress")
+        servers = page_servers(
+            application(pages),
+            self._flags.pages.settings(plain),
+            lambda: self._connect(qps=REVIEWS_PER_S, timeout_s=10.0),
+            self._clock,
+            NAME,
+        )
+        if configuration.healthz_bind_address != configuration.metrics_bind_address:
+            probed = parse_socket_address(configuration.healthz_bind_address, "healthzBindAddress")
+            if probed is not None:
+                servers.append(HttpServer(probes(health), *probed))
+        self._parts.start(servers)
+
+    def _health(self) -> dict[str, list[Check]]:
+        alive = [PING, self._parts.heartbeat.check, *self._election.checks()]
+        synced = Check("cluster-sync", self._not_synced)
+        ready = [*alive, synced, shutdown_check(self._parts.stopping)]
+        return {"healthz": alive, "livez": alive, "readyz": ready}
+
+    def _not_synced(self) -> str:
+        if self._descheduler.is_synced:
+            return ""
+        return "the cluster has not been taken in yet"

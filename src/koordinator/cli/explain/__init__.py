@@ -1,0 +1,1 @@
+"""``koord explain``: reasons of waiting pods, and remedies."""

@@ -1,0 +1,1 @@
+"""Input of commands: manifests, a live cluster, configurations, scopes and times."""

@@ -1,0 +1,161 @@
+"""What the user gave as manifests, and what follows from it before anything is scheduled."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from msgspec.structs import replace
+
+from koordinator.api.meta import KubeObject
+from koordinator.api.pod import Pod
+from koordinator.api.priority import PriorityClass
+from koordinator.api.workload import PodController
+from koordinator.cli.input.admission_notices import admission_notices
+from koordinator.cli.output import warn
+from koordinator.cluster.memory.admission import SYSTEM_PRIORITY_CLASSES
+from koordinator.simulator.colocation.objects import shipped_priority_classes
+from koordinator.simulator.operator_workloads import OperatorWorkload
+from koordinator.simulator.pod_controllers import not_simulated, with_pods
+
+SHOWN = 3  # names in a sentence
+
+
+#: Kinds by which an API server's admission sets requests, overhead or selectors, or refuses pods.
+_OF_ADMISSION: Final = {
+    "LimitRange (v1)",
+    "ResourceQuota (v1)",
+    "RuntimeClass (node.k8s.io/v1)",
+    "MutatingAdmissionPolicy (admissionregistration.k8s.io/v1)",
+    "ValidatingAdmissionPolicy (admissionregistration.k8s.io/v1)",
+    "MutatingWebhookConfiguration (admissionregistration.k8s.io/v1)",
+    "ValidatingWebhookConfiguration (admissionregistration.k8s.io/v1)",
+}
+
+
+@dataclass(slots=True)
+class InputObjects:
+    """Objects in order, and how the workloads among them make pods."""
+
+    objects: list[KubeObject] = field(default_factory=list)
+    controllers: dict[tuple[type[KubeObject], str], PodController] = field(default_factory=dict)
+    #: workloads of operators, each with the number of objects that stand before it
+    workloads: list[tuple[int, OperatorWorkload]] = field(default_factory=list)
+    unknown_kinds: Counter[str] = field(default_factory=Counter)  # of operators and other add-ons
+    left_out: Counter[str] = field(default_factory=Counter)  # kinds that scheduling never reads
+    unknown: dict[tuple[str, str], list[str]] = field(default_factory=dict)  # (kind, field): texts
+
+    def notices(self) -> list[str]:
+        """Return a sentence for each thing that was read and has no effect."""
+        told = [
+            texts[0] + (f"; so in {len(texts)} places" if len(texts) > 1 else "")
+            for texts in self.unknown.values()
+        ]
+        left_out = self.left_out.copy()
+        for obj in self.objects:
+            name = f"{obj.KIND} ({obj.API_VERSION})"
+            left_out[name] += name in _OF_ADMISSION
+        idle = {kind: n for kind, n in left_out.items() if n and kind not in _OF_ADMISSION}
+        admitting = {kind: n for kind, n in left_out.items() if n and kind in _OF_ADMISSION}
+        if idle:
+            told.append(f"left out, because no scheduling depends on them: {_counted(idle)}")
+        if admitting:
+            told.append(
+                f"left out: {_counted(admitting)}: an API server may change or refuse new pods by "
+                "them; here pods count as they are written"
+            )
+        if self.unknown_kinds:
+            told.append(
+                f"left out, because their kinds are not known: {_counted(self.unknown_kinds)}"
+            )
+        return [*told, *self.not_simulated]
+
+    @property
+    def not_simulated(self) -> list[str]:
+        """Return a sentence for each workload whose pods are not made here."""
+        return not_simulated([*self.objects, *(workload for _, workload in self.workloads)])
+
+    def completed(self, objects: Sequence[KubeObject] | None = None) -> list[KubeObject]:
+        """Return the objects with the pods that workloads make, and warn of what is missing.
+
+        ``objects`` are those given among others, such as those of a cluster.
+        """
+        for notice in self.notices():
+            warn(notice)
+        whole = with_pods(
+            self._with_workloads(self.objects if objects is None else objects), self.controllers
+        )
+        whole, missing = with_known_priorities(whole)
+        for sentence in (*missing, *admission_notices(whole)):
+            warn(sentence)
+        return whole
+
+    def _with_workloads(
+        self, objects: Sequence[KubeObject]
+    ) -> Sequence[KubeObject | OperatorWorkload]:
+        """Return the objects, of which the last are those given, with workloads in their places."""
+        if not self.workloads:
+            return objects
+        listed: list[KubeObject | OperatorWorkload] = [*objects]
+        first = len(objects) - len(self.objects)
+        for before, workload in reversed(self.workloads):
+            listed.insert(first + before, workload)
+        return listed
+
+
+def _counted(kinds: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+
+
+def with_known_priorities(
+    objects: Sequence[KubeObject],
+) -> tuple[list[KubeObject], list[str]]:
+    """Return the objects so that each pod has a priority, and a sentence per class that lacks.
+
+    A class of Koordinator's is added as the chart installs it; pods of any other have the priority
+    of pods without class, where an API server would refuse them.
+    """
+    known = {obj.metadata.name for obj in (*SYSTEM_PRIORITY_CLASSES, *_classes(objects))}
+    missing: dict[str, list[str]] = {}
+    for obj in objects:
+        if isinstance(obj, Pod) and _lacks_class(obj, known):
+            missing.setdefault(obj.spec.priority_class_name, []).append(obj.key)
+    if not missing:
+        return list(objects), []
+    shipped = {obj.metadata.name: obj for obj in shipped_priority_classes(objects)}
+    added = [shipped[name] for name in missing if name in shipped]
+    default = min((c.value for c in _classes(objects) if c.global_default), default=0)
+    completed = [
+        replace(obj, spec=replace(obj.spec, priority=default))
+        if isinstance(obj, Pod) and _lacks_class(obj, known | shipped.keys())
+        else obj
+        for obj in objects
+    ]
+    return [*added, *completed], [
+        _of_missing(name, keys, shipped, default) for name, keys in missing.items()
+    ]
+
+
+def _of_missing(
+    name: str, keys: Sequence[str], shipped: Mapping[str, KubeObject], default: int
+) -> str:
+    pods = f"{len(keys)} pod{'' if len(keys) == 1 else 's'} ({', '.join(keys[:SHOWN])}"
+    pods += ", …)" if len(keys) > SHOWN else ")"
+    found = shipped.get(name)
+    if isinstance(found, PriorityClass):
+        what = f"taken as the chart installs it, with {found.value}"
+    else:
+        what = f"counted with priority {default}, while an API server would refuse"
+    verb = "names" if len(keys) == 1 else "name"
+    return f"there is no PriorityClass {name!r}, which {pods} {verb}: {what}"
+
+
+def _classes(objects: Iterable[KubeObject]) -> list[PriorityClass]:
+    return [obj for obj in objects if isinstance(obj, PriorityClass)]
+
+
+def _lacks_class(pod: Pod, known: Iterable[str]) -> bool:
+    spec = pod.spec
+    return bool(
+        spec.priority_class_name and spec.priority is None and spec.priority_class_name not in known
+    )

@@ -1,0 +1,53 @@
+"""``koord manager --once``: what admission and controllers make of manifests."""
+
+from collections.abc import Iterable
+
+from koordinator.api.config_map import ConfigMap
+from koordinator.api.meta import KubeObject
+from koordinator.cli.input.manifests import read_input_objects
+from koordinator.cli.input.times import parse_time
+from koordinator.cli.output import Output, print_data, warn
+from koordinator.foundation.clock import SystemClock
+from koordinator.foundation.errors import InputError
+from koordinator.manager.admission.gates import ManagerFeature
+from koordinator.manager.app import ManagerOptions
+from koordinator.simulator.managed_cluster import manage_once
+
+
+def run_once(
+    options: ManagerOptions,
+    gates: Iterable[ManagerFeature],
+    *,
+    files: list[str],
+    config: str,
+    now: str,
+    output: Output,
+) -> None:
+    """Print what is different once nothing moves any more.
+
+    Raises InputError for what the user got wrong, InvalidError for what admission refuses, and,
+    when all else is done and printed, BugError for what broke.
+    """
+    if not files:
+        raise InputError("required with --once, but missing", source="--filename")
+    if output is Output.TABLE:
+        raise InputError("found 'table'; accepted with --once is json or yaml", source="--output")
+    given = read_input_objects(files)
+    for notice in given.notices():
+        warn(notice)
+    objects: list[KubeObject] = given.objects
+    if config:
+        objects += _config_map(config, options)
+    now_s = parse_time(now) if now else SystemClock().now_s()
+    changes = manage_once(objects, options, gates, now_s=now_s)
+    print_data(changes.as_data(), output)
+    changes.faults.check()
+
+
+def _config_map(file: str, options: ManagerOptions) -> list[ConfigMap]:
+    wanted = f"{options.config_namespace}/{options.config_name}"
+    found = read_input_objects([file]).objects
+    if len(found) != 1 or not isinstance(found[0], ConfigMap) or found[0].key != wanted:
+        kinds = ", ".join(f"{obj.KIND} {obj.key}" for obj in found) or "nothing"
+        raise InputError(f"found {kinds}; accepted is the ConfigMap {wanted}", source=file)
+    return [found[0]]

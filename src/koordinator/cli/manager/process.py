@@ -1,0 +1,400 @@
+"""The manager as a process of a cluster: connections, election, endpoints, webhooks, and the loop.
+
+The loop runs in the main thread and owns the mirror.  Threads beside it: the network's, one that
+keeps the lease, one that looks after certificate and webhook configurations, and the servers'.  The
+webhook's server has a cluster instance of its own and decides in its own thread: a request waits
+for no loop.  Every replica answers webhooks; only the leader writes to nodes.  Who loses the lease
+steps down, goes on answering and stands for election again.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+from prometheus_client import CollectorRegistry
+from starlette.applications import Starlette
+
+from koordinator.api.lease import MANAGER_LEASE
+from koordinator.api.webhook_configuration import (
+    MutatingWebhookConfiguration,
+    ValidatingWebhookConfiguration,
+)
+from koordinator.cli.component.election import Election
+from koordinator.cli.component.flags import parse_list
+from koordinator.cli.component.leader_loop import run_leader_loop
+from koordinator.cli.component.page_servers import REVIEWS_PER_S, PageSettings, page_servers
+from koordinator.cli.component.process import ComponentProcess, LeaseTerms, run_component
+from koordinator.cli.manager.flags import ManagerFlags
+from koordinator.cli.manager.visibility_server import VisibilityServer
+from koordinator.cluster.port import Cluster
+from koordinator.foundation.clock import Clock
+from koordinator.foundation.errors import ClusterError, NotFoundError
+from koordinator.foundation.faults import FaultHandler
+from koordinator.manager.admission.hooks import Hook, HookOptions, enabled_hooks
+from koordinator.manager.admission.request import AdmissionRequest, Denial
+from koordinator.manager.app import Manager, ManagerOptions
+from koordinator.manager.lookups import WatchLookup
+from koordinator.manager.metrics import BindingMetrics, ManagerMetrics, QuotaWeights
+from koordinator.manager.quota_record import QuotaRecord
+from koordinator.manager.switches import Controller
+from koordinator.manager.webhook_configuration import (
+    MUTATING_NAME,
+    VALIDATING_NAME,
+    Configuration,
+    configuration_patch,
+)
+from koordinator.process.admission_reviews import (
+    Answer,
+    Review,
+    Reviewer,
+    ReviewMetrics,
+    review_application,
+)
+from koordinator.process.authorization import Authorizer
+from koordinator.process.certificates import ReplaceableContext
+from koordinator.process.connections import ConnectionLimits
+from koordinator.process.endpoints import Endpoints, application, probes, thread_stacks
+from koordinator.process.health import PING, Check, shutdown_check
+from koordinator.process.http_server import STOPPED_WITHIN_S, HttpServer
+from koordinator.process.inquiries import Inquiries
+from koordinator.process.logs import set_verbosity
+from koordinator.process.serving_secret import ServingSecret
+
+log = logging.getLogger(__name__)
+
+SERVICE = "koordinator-webhook-service"
+SECRET = "koordinator-webhook-certs"  # noqa: S105 -- its name
+CARE_S = 60.0  # between two looks at certificate and webhook configurations
+CARE_AGAIN_S = 5.0  # after one that failed
+CARE_SOON_S = 0.1  # while the first reviews can't be answered yet
+STEP = 256  # objects between two looks at signals and the lease
+#: After so long a loop that never rests makes way for a webhook.  A request asks for that dozens of
+#: times, and with Python's 5 ms it would last some 200 ms.
+SWITCH_S = 0.0002
+#: An API server calls with as many connections as it has requests under way: 200 that write, and
+#: there may be several.
+WEBHOOK_LIMITS = ConnectionLimits(connections=1024)
+_PERCENTS = 100
+#: Service accounts of those components that write what pods were given, and quotas.
+COMPONENTS = ("koord-scheduler", "koord-manager", "koord-descheduler")
+_ANY_ADDRESS = "::"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManagerSettings:
+    """What the command line says, and what its texts mean."""
+
+    flags: ManagerFlags
+    options: ManagerOptions
+    hooks: HookOptions
+    elects: bool
+    shutdown_delay_s: float
+    pages: PageSettings
+    health_address: tuple[str, int] | None
+    liveness_deadline_s: float
+    visibility_port: int | None  # None: nothing is served there
+
+    @staticmethod
+    def of(flags: ManagerFlags, options: ManagerOptions, hooks: HookOptions) -> "ManagerSettings":
+        """Return the settings of flags.  Raises InputError for a text that means nothing."""
+        return ManagerSettings(
+            flags=flags,
+            options=options,
+            hooks=hooks,
+            elects=flags.controller.elects,
+            shutdown_delay_s=flags.shutdown_delay_s,
+            pages=flags.controller.page_settings,
+            health_address=flags.controller.health_address,
+            liveness_deadline_s=flags.process.liveness_deadline_s,
+            visibility_port=_visibility_port(flags, options),
+        )
+
+
+def _visibility_port(flags: ManagerFlags, options: ManagerOptions) -> int | None:
+    if not flags.queues.shows_queues:
+        return None
+    if Controller.QUEUE_UNITS not in options.working:
+        log.warning("nothing to be seen of queues: no kind of jobs is held back")
+        return None
+    return flags.queues.visibility_port
+
+
+def run(settings: ManagerSettings) -> None:
+    """Manage until a signal comes.  Raises InputError for what the user got wrong."""
+    flags = settings.flags
+    run_component(
+        "koord-manager",
+        "koord_manager",
+        flags.process,
+        flags.connection,
+        lambda parts: _Process(settings, parts),
+        switch_s=SWITCH_S,
+        follows_corrections=True,
+    )
+
+
+class _Process:
+    """The parts of the manager, put together."""
+
+    def __init__(self, settings: ManagerSettings, parts: ComponentProcess) -> None:
+        self._settings, self._parts, self._clock = settings, parts, parts.clock
+        flags = settings.flags
+        self._inquiries = Inquiries()
+        self._connect = partial(parts.connect, burst=flags.rest_config_burst)
+        lease = LeaseTerms.of_controller(flags.controller.leader_election_namespace, MANAGER_LEASE)
+        self._election = Election(
+            parts, lease if settings.elects else None, burst=flags.rest_config_burst
+        )
+        self._election.show_leader("koordinator_manager_is_leader")
+        self._webhooks = Webhooks(
+            settings,
+            lambda: self._connect(timeout_s=5.0),
+            self._clock,
+            self._parts.registry,
+            cleanup=parts.cleanup,
+            on_fault=self._parts.faults,
+        )
+        self._cluster = self._connect(
+            may_write=self._election.may_act,
+            lateness_s=self._election.lateness_s,
+            qps=flags.rest_config_qps,
+        )
+        self._manager = Manager(
+            self._cluster,
+            self._clock,
+            settings.options,
+            wall_clock=self._parts.wall_clock,
+            metrics=ManagerMetrics(self._parts.registry),
+            on_fault=self._parts.faults,
+        )
+
+    def run(self) -> None:
+        self._parts.cleanup.callback(self._inquiries.close)
+        self._serve()
+        self._webhooks.start()
+        self._show_queues()
+        self._election.start()
+        run_leader_loop(
+            self._parts,
+            self._election,
+            self._manager,
+            self._turn,
+            if_lost=self._election.stand_again_if_lost,
+        )
+        self._election.leave()
+
+    def _show_queues(self) -> None:
+        port = self._settings.visibility_port
+        if port is not None:
+            server = VisibilityServer(
+                port,
+                self._settings.options.config_namespace,
+                lambda: self._connect(qps=REVIEWS_PER_S, timeout_s=10.0),
+                self._clock,
+                visibility=self._manager.queue_visibility,
+                ask=self._inquiries.ask,
+            )
+            server.start(self._parts.cleanup)
+
+    def _turn(self, leads: bool) -> None:
+        self._inquiries.answer()
+        if not self._manager.step(limit=STEP if leads else 0):
+            wakeup_s = self._manager.next_wakeup_s() if leads else None
+            self._cluster.wait(self._parts.wait_s(wakeup_s))
+
+    def _serve(self) -> None:
+        settings = self._settings
+        alive = [PING, self._parts.heartbeat.check, *self._election.checks()]
+        ready = [*alive, self._webhooks.check, shutdown_check(self._parts.stopping)]
+        checks = {"healthz": alive, "livez": alive, "readyz": ready}
+        pages = Endpoints(
+            health=checks,
+            metrics={"/metrics": self._parts.registry, "/all-metrics": self._parts.registry},
+            pages={"/debug/threads": thread_stacks},
+            flags={"v": set_verbosity},
+            on_fault=self._parts.faults,
+        )
+        servers = page_servers(
+            application(pages),
+            settings.pages,
+            lambda: self._connect(qps=REVIEWS_PER_S, timeout_s=10.0),
+            self._clock,
+            "koord-manager",
+        )
+        if settings.health_address is not None:
+            servers.append(HttpServer(probes(checks), *settings.health_address))
+        self._parts.start(servers)
+
+
+class Webhooks:
+    """The server of the hooks, its certificate, and the configurations that name both."""
+
+    def __init__(
+        self,
+        settings: ManagerSettings,
+        connect: Callable[[], Cluster],
+        clock: Clock,
+        registry: CollectorRegistry,
+        *,
+        cleanup: ExitStack,
+        on_fault: FaultHandler,
+    ) -> None:
+        self._settings, self._cleanup = settings, cleanup
+        self._metrics = ReviewMetrics(registry)
+        self._hooks: Sequence[Hook] = ()
+        if settings.flags.webhook.webhook_port:
+            counted = BindingMetrics(registry).decided
+            hooks = replace(settings.hooks, binding_decided=counted)
+            self._hooks = enabled_hooks(hooks, self._metrics)
+        self._tls: ReplaceableContext | None = None
+        self._server: HttpServer | None = None
+        self._stopping = threading.Event()
+        self.check = Check("webhook", self._problem)
+        if not self._hooks:
+            return
+        rng = np.random.default_rng()
+        cluster = connect()
+        record = QuotaRecord(cluster, clock, settings.options.config_namespace)
+        self._lookup = WatchLookup(
+            cluster,
+            lambda: int(rng.integers(_PERCENTS)),
+            clock,
+            record,
+            on_fault=on_fault,
+            charge_attempts=settings.flags.quotas.quota_update_max_retries,
+            weights=QuotaWeights(registry),
+            rights=Authorizer(connect(), clock).permits,
+        )
+        self._care_cluster = connect()
+        namespace = settings.options.config_namespace
+        full = f"{SERVICE}.{namespace}.svc"
+        further = parse_list(settings.flags.webhook.webhook_host)
+        names = (full, SERVICE, f"{SERVICE}.{namespace}", *further)
+        self._secret = ServingSecret(self._care_cluster, clock, namespace, SECRET, names)
+        self._thread = threading.Thread(target=self._care, name="webhook-care", daemon=True)
+
+    def start(self) -> None:
+        """Look after certificate and configurations; serve as soon as there is a certificate."""
+        if self._hooks:
+            self._cleanup.callback(self._stop)
+            self._thread.start()
+
+    def _stop(self) -> None:
+        if self._settings.shutdown_delay_s and self._server is not None:
+            log.info("webhooks answered for a while", extra={"s": self._settings.shutdown_delay_s})
+            self._stopping.wait(self._settings.shutdown_delay_s)
+        self._stopping.set()
+        self._thread.join(STOPPED_WITHIN_S)
+        if self._server is not None:
+            self._server.stop()
+
+    def _care(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                pause_s = CARE_S if self._look_after() else CARE_AGAIN_S
+            except ClusterError as error:
+                log.warning("webhooks not looked after", extra={"error": str(error)})
+                pause_s = CARE_AGAIN_S
+            self._stopping.wait(pause_s)
+
+    def _look_after(self) -> bool:
+        """Return whether everything is as it should be, as far as it is there.
+
+        The hooks are listed when reviews can be answered, not before.
+        """
+        serving = self._secret.current()
+        flags = self._settings.flags.webhook
+        if self._tls is None:
+            tls = ReplaceableContext(serving.pair, flags.webhook_client_ca_file)
+            server = HttpServer(
+                self._application(),
+                _ANY_ADDRESS,
+                flags.webhook_port,
+                tls.context,
+                limits=WEBHOOK_LIMITS,
+                periodic=self._follow,
+                client_names=parse_list(flags.webhook_client_names),
+            )
+            server.start()
+            self._server, self._tls = server, tls
+            log.info("serving webhooks", extra={"port": server.port})
+        else:
+            self._tls.replace(serving.pair)
+        while not self._lookup.is_synced:
+            if self._stopping.wait(CARE_SOON_S):
+                return False
+        paths, is_complete = {hook.path for hook in self._hooks}, True
+        kinds: tuple[tuple[type[Configuration], str], ...] = (
+            (MutatingWebhookConfiguration, MUTATING_NAME),
+            (ValidatingWebhookConfiguration, VALIDATING_NAME),
+        )
+        for kind, name in kinds:
+            try:
+                found = self._care_cluster.get(kind, name)
+            except NotFoundError:
+                log.warning("no webhook configuration", extra={"configuration": name})
+                is_complete = False
+                continue
+            patch = configuration_patch(found, paths, serving.trusted)
+            if patch:
+                self._care_cluster.patch(kind, name, "", patch)
+        return is_complete
+
+    def _problem(self) -> str:
+        if not self._hooks:
+            return ""
+        return "no certificate yet" if self._tls is None else self._unknown()
+
+    def _application(self) -> Starlette:
+        namespace = self._settings.options.config_namespace
+        components = {f"system:serviceaccount:{namespace}:{name}" for name in COMPONENTS}
+        return review_application(
+            {hook.path: reviewer(hook, self._lookup, components) for hook in self._hooks},
+            not_ready=self._not_ready,
+            metrics=self._metrics,
+        )
+
+    def _not_ready(self) -> str:
+        self._lookup.follow()
+        return self._unknown()
+
+    def _unknown(self) -> str:
+        return "" if self._lookup.is_synced else "the cluster has not been taken in yet"
+
+    def _follow(self) -> None:
+        """Take in what reviews are judged by, although none is asked for, as from the start on."""
+        try:
+            self._lookup.follow()
+        except Exception:
+            log.exception("what reviews are judged by is not followed")
+
+
+def reviewer(hook: Hook, lookup: WatchLookup, components: Collection[str] = ()) -> Reviewer:
+    """Return what answers the reviews of a hook; ``components`` are users that are trusted."""
+
+    def review(asked: Review) -> Answer:
+        request = AdmissionRequest(
+            operation=asked.operation,
+            namespace=asked.namespace,
+            name=asked.name,
+            subresource=asked.sub_resource,
+            obj=asked.object or {},
+            old=asked.old_object,
+            requester=asked.user_info,
+            is_of_component=asked.user_info.username in components,
+            is_dry_run=asked.dry_run or False,
+        )
+        try:
+            if hook.mutate is not None:
+                return Answer(after=hook.mutate(request, lookup))
+            if hook.validate is not None:
+                hook.validate(request, lookup)
+        except Denial as denial:
+            return Answer(allowed=False, message=str(denial), code=denial.code)
+        return Answer()
+
+    return review

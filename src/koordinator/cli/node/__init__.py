@@ -1,0 +1,1 @@
+"""``koord node``: diagrams of nodes."""

@@ -1,0 +1,307 @@
+"""The scheduler as a process of a cluster: connection, election, endpoints, and the loop.
+
+The loop runs in the main thread and owns all of the scheduler's data.  Threads beside it: the
+network's, one that keeps the lease, and the server's, whose questions are answered between steps.
+Source of names and ports: kubernetes cmd/kube-scheduler/app.
+"""
+
+import logging
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+
+from koordinator.api.kube_version import NEWEST, KubeVersion
+from koordinator.api.kubescheduler import FeatureGates, KubeSchedulerConfiguration
+from koordinator.api.kubescheduler.gates import GATES
+from koordinator.api.meta import KubeObject
+from koordinator.api.pod import Pod
+from koordinator.cli.component.election import Election
+from koordinator.cli.component.leader_loop import run_leader_loop
+from koordinator.cli.component.page_servers import REVIEWS_PER_S
+from koordinator.cli.component.process import (
+    LONGEST_WAIT_S,
+    ComponentProcess,
+    LeaseTerms,
+    run_component,
+)
+from koordinator.cli.input.compatibility_level import level_of_server
+from koordinator.cli.input.configuration import plugins_for
+from koordinator.cli.input.extender_connector import ExtenderRequests, extender_connector
+from koordinator.cli.scheduler.flags import SchedulerFlags
+from koordinator.cli.scheduler.unserved_pods import UnservedPods
+from koordinator.process.authorization import Authorizer
+from koordinator.process.certificates import (
+    context_of_directory,
+    context_of_files,
+    self_signed_context,
+)
+from koordinator.process.configz import configz
+from koordinator.process.endpoints import (
+    Endpoints,
+    ReplaceableApplication,
+    application,
+    thread_stacks,
+)
+from koordinator.process.guard import Guard
+from koordinator.process.health import PING, Check, shutdown_check
+from koordinator.process.http_server import HttpServer
+from koordinator.process.inquiries import Inquiries
+from koordinator.process.logs import set_verbosity
+from koordinator.process.rotated_file import RotatedFile
+from koordinator.scheduler.assembly import build_scheduler
+from koordinator.scheduler.extenders import ExtenderService, build_extenders
+from koordinator.scheduler.features.audit import AUDIT_FILE, Audit
+from koordinator.scheduler.features.auditor import AuditorMetrics, WorkloadAuditor
+from koordinator.scheduler.features.metrics import SchedulerMetrics
+from koordinator.scheduler.loop import Scheduler, SchedulerOptions
+from koordinator.scheduler.profile import build_profiles, watched_kinds
+from koordinator.scheduler.snapshot import ClusterState
+
+log = logging.getLogger(__name__)
+
+#: Pods that have ended hold nothing: the server keeps them to itself.
+SELECTORS: Mapping[type[KubeObject], str] = {Pod: "status.phase!=Succeeded,status.phase!=Failed"}
+BINDS_UNDER_WAY = 512  # decided ahead of the API server: less than a second of its work
+#: How long one thread may keep another waiting.  The network should not wait for a decision.
+SWITCH_S = 0.001
+STEP = 1024  # pods decided between two looks at everything else
+STEP_OUTSIDE = 16  # likewise where extenders are asked, each time for milliseconds
+NAP_S = 0.05
+LEVEL_RETRY_S = 0.5  # until the API server tells its version
+LEAD_AT_ONCE_S = 1.0  # a free lease is taken faster than this
+
+
+def run(configuration: KubeSchedulerConfiguration, flags: SchedulerFlags) -> None:
+    """Schedule until a signal comes.
+
+    Raises InputError for what the user got wrong, and ClusterError when leadership is lost.
+    """
+    stated = flags.connection.kubeconfig or configuration.client_connection.kubeconfig
+    run_component(
+        "koord-scheduler",
+        "koord_scheduler",
+        flags.process,
+        replace(flags.connection, kubeconfig=stated),
+        lambda parts: _Process(configuration, flags, parts),
+        switch_s=SWITCH_S,
+        follows_corrections=True,
+    )
+
+
+class _Process:
+    """The parts of the scheduler, put together."""
+
+    def __init__(
+        self,
+        configuration: KubeSchedulerConfiguration,
+        flags: SchedulerFlags,
+        parts: ComponentProcess,
+    ) -> None:
+        self._configuration, self._flags = configuration, flags
+        self._writes_network = flags.writes_network
+        self._parts, self._clock = parts, parts.clock
+        self._inquiries = Inquiries()
+        self._audit = self._build_audit()
+        connection = configuration.client_connection
+        self._connect = partial(parts.connect, burst=connection.burst)
+        lease = LeaseTerms.of(configuration.leader_election)
+        self._election = Election(parts, lease, burst=connection.burst)
+        self._election.show_master_status()
+        self._cluster = self._connect(
+            may_write=self._election.may_act,
+            lateness_s=self._election.lateness_s,
+            qps=connection.qps,
+        )
+        self._extenders = self._build_extenders()
+        self._check_configuration()
+        self._pages = ReplaceableApplication(application(self._endpoints()))
+        self._is_synced: Callable[[], bool] = bool  # set when there is a scheduler
+
+    def run(self) -> None:
+        self._serve()
+        level = self._level()
+        if level is None:
+            return  # told to stop before the API server answered
+        self._scheduler = self._build_scheduler(self._gates_at(level))
+        names = sorted(self._scheduler.cycles)
+        log.info("scheduling pods", extra={"schedulerNames": ", ".join(names)})
+        self._unserved = UnservedPods(names)
+        self._is_synced = lambda: self._scheduler.is_synced
+        self._pages.replace(application(self._endpoints(self._scheduler)))
+        self._parts.cleanup.callback(self._inquiries.close)
+        self._election.start()
+        self._election.wait_until_leading(LEAD_AT_ONCE_S)
+        if self._configuration.delay_cache_until_active:
+            self._wait_to_lead()
+        run_leader_loop(
+            self._parts,
+            self._election,
+            self._scheduler,
+            self._turn,
+            if_lost=self._election.must_not_be_lost,
+            warm_up=self._scheduler.warm_up,
+        )
+        self._scheduler.finish()
+        self._election.leave()
+
+    def _turn(self, leads: bool) -> None:
+        """Decide, or follow who does, and answer whoever asks."""
+        most = STEP_OUTSIDE if self._configuration.extenders else STEP
+        outcomes = self._scheduler.step(limit=most if leads else 0)
+        self._inquiries.answer()
+        if self._scheduler.is_synced:
+            unbound = self._scheduler.state.unbound
+            self._unserved.look((pod for pod, _ in unbound.values()), self._clock.now_s())
+        if self._scheduler.is_saturated:
+            self._parts.stopping.wait(NAP_S)  # many answers at once cost less than one by one
+        elif not outcomes:
+            self._cluster.wait(self._parts.wait_s(self._scheduler.next_wakeup_s()))
+
+    def _wait_to_lead(self) -> None:
+        while not (self._parts.stopping.is_set() or self._election.is_lost):
+            self._parts.heartbeat.beat()
+            if self._election.wait_until_leading(LONGEST_WAIT_S):
+                return
+
+    # -- parts -------------------------------------------------------------------------------
+
+    def _check_configuration(self) -> None:
+        """Raise InputError for what no level accepts, before the API server is asked."""
+        build_profiles(
+            self._configuration,
+            ClusterState().axis,
+            out_of_tree=plugins_for(self._configuration),
+            gates=FeatureGates(GATES, NEWEST),
+            source=self._flags.config,
+        )
+
+    def _level(self) -> KubeVersion | None:
+        """Return which release is reproduced, when the API server tells; None if told to stop."""
+        flags = self._flags.level
+        level = flags.emulated()
+        while level is None and not self._parts.stopping.is_set():
+            self._parts.heartbeat.beat()
+            level = level_of_server(self._cluster, flags.stated(), LONGEST_WAIT_S)
+            if level is None:
+                self._parts.stopping.wait(LEVEL_RETRY_S)
+        return level
+
+    def _gates_at(self, level: KubeVersion) -> FeatureGates:
+        gates = FeatureGates.parse(self._flags.feature_gates, level)
+        for gate, why in gates.without_effect:
+            log.warning("feature gate without effect", extra={"gate": gate, "why": why})
+        log.info("reproducing Kubernetes", extra={"version": str(level)})
+        return gates
+
+    def _build_scheduler(self, gates: FeatureGates) -> Scheduler:
+        flags, configuration = self._flags, self._configuration
+        state = ClusterState()
+        built = build_profiles(
+            configuration,
+            state.axis,
+            out_of_tree=plugins_for(configuration),
+            gates=gates,
+            source=flags.config,
+        )
+        options = SchedulerOptions(
+            initial_backoff_s=configuration.pod_initial_backoff_seconds,
+            max_backoff_s=configuration.pod_max_backoff_seconds,
+            max_unschedulable_s=flags.max_unschedulable_s,
+            run_limit=BINDS_UNDER_WAY,
+            in_flight=BINDS_UNDER_WAY,
+            writes_network=self._writes_network,
+            answers_explanations=True,
+            wall_clock=self._parts.wall_clock,
+        ).with_gates(gates)
+        return build_scheduler(
+            self._cluster,
+            self._clock,
+            built.profiles,
+            state,
+            watched_kinds(gates),
+            field_selectors={**SELECTORS, **built.selectors},
+            options=options,
+            metrics=SchedulerMetrics(self._parts.registry, gates.level),
+            audit=self._audit,
+            auditor=self._build_auditor(),
+            on_fault=self._parts.faults,
+            extenders=self._extenders,
+        )
+
+    def _build_extenders(self) -> tuple[ExtenderService, ...]:
+        requests = ExtenderRequests(self._parts.registry)
+        return build_extenders(
+            self._configuration,
+            self._clock,
+            extender_connector(self._parts.cleanup, requests, self._parts.heartbeat.beat),
+            source=self._flags.config,
+            may_bind=self._election.may_act,
+            on_ignored=requests.ignored,
+        )
+
+    def _build_audit(self) -> Audit | None:
+        flags = self._flags
+        if flags.audit_dir is not None:
+            kept = RotatedFile(flags.audit_dir, AUDIT_FILE)
+            self._parts.cleanup.callback(kept.close)
+            return Audit(kept.write)
+        return Audit() if flags.audit else None
+
+    def _build_auditor(self) -> WorkloadAuditor | None:
+        flags = self._flags.auditor
+        if not flags.is_on:
+            return None
+        metrics = AuditorMetrics(self._parts.registry, ("priority", *flags.labels))
+        return WorkloadAuditor(metrics, flags.limits, flags.labels)
+
+    def _serve(self) -> None:
+        serving = self._flags.serving
+        app, servers = self._pages, []
+        if serving.secure_port:
+            reviewer = self._connect(
+                qps=REVIEWS_PER_S, timeout_s=10.0, kubeconfig=serving.reviewing_kubeconfig
+            )
+            guarded = Guard(app, Authorizer(reviewer, self._clock, serving.always_allowed))
+            servers.append(
+                HttpServer(guarded, serving.bind_address, serving.secure_port, self._tls())
+            )
+        if serving.port:
+            servers.append(HttpServer(app, serving.address, serving.port))
+        self._parts.start(servers)
+
+    def _tls(self) -> ssl.SSLContext:
+        serving, names = self._flags.serving, ("localhost", "127.0.0.1", "koord-scheduler")
+        if serving.tls_cert_file is not None and serving.tls_private_key_file is not None:
+            return context_of_files(
+                serving.tls_cert_file, serving.tls_private_key_file, serving.terms
+            )
+        if serving.cert_dir is not None:
+            return context_of_directory(
+                serving.cert_dir, "koord-scheduler", names, self._clock, serving.terms
+            )
+        return self_signed_context(names, self._clock, serving.terms)
+
+    def _endpoints(self, scheduler: Scheduler | None = None) -> Endpoints:
+        configuration = self._configuration
+        alive = [PING, self._parts.heartbeat.check, *self._election.checks()]
+        synced = Check("sched-handler-sync", self._not_synced)
+        return Endpoints(
+            health={
+                "healthz": alive,
+                "livez": alive,
+                "readyz": [*alive, synced, shutdown_check(self._parts.stopping)],
+            },
+            metrics={"/metrics": self._parts.registry},
+            pages={
+                "/configz": configz(lambda: configuration),
+                "/debug/threads": thread_stacks,
+            },
+            services=scheduler.pages(self._inquiries.ask) if scheduler is not None else {},
+            is_leader=self._election.may_act,
+            flags={"v": set_verbosity},
+            on_fault=self._parts.faults,
+        )
+
+    def _not_synced(self) -> str:
+        return "" if self._is_synced() else "the cluster has not been taken in yet"

@@ -1,0 +1,1 @@
+"""``koord simulate``: workloads and traces, and reports about them."""

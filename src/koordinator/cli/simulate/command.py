@@ -1,0 +1,308 @@
+"""``koord simulate``: a workload or a trace through the scheduler, in virtual time."""
+
+import enum
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from koordinator.cli.component.dataclass_flags import with_flags
+from koordinator.cli.component.flags import KubeVersionFlag, Print
+from koordinator.cli.input.compatibility_level import read_gates
+from koordinator.cli.input.configuration import (
+    NAMED_CONFIGURATION,
+    WHAT_NAMES_MEAN,
+    plugins_for,
+    read_configuration,
+)
+from koordinator.cli.interruption import INTERRUPTED
+from koordinator.cli.output import Output, check_writable, warn
+from koordinator.cli.simulate.reports import print_comparison, print_report, run_watched, write_html
+from koordinator.cli.simulate.trace import Replay, replay
+from koordinator.foundation.clock import SystemClock
+from koordinator.foundation.duration import Duration
+from koordinator.foundation.errors import InputError
+from koordinator.process.rotated_file import RotatedFile
+from koordinator.scheduler.features.audit import AUDIT_FILE, Audit
+from koordinator.simulator import Simulation, SimulationResult, read_workload
+from koordinator.simulator.generation import unsimulated
+from koordinator.simulator.recorder import RecordingFile
+from koordinator.simulator.run import MoveSettings, default_profile
+from koordinator.simulator.workload import Workload
+
+
+class TraceFormat(enum.StrEnum):
+    """Traces whose format is known."""
+
+    OPENB = "openb"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulateFlags:
+    """What is simulated, how long, and where the outcome goes."""
+
+    workload: Annotated[
+        str,
+        typer.Option(
+            "--workload",
+            "-w",
+            help="YAML file that describes nodes and pods; with --trace the name or file of a pod "
+            "list, the default one if absent.",
+        ),
+    ] = ""
+    trace: Annotated[TraceFormat | None, typer.Option(help="Replay a trace instead.")] = None
+    data: Annotated[Path | None, typer.Option(help="Folder with the trace's files.")] = None
+    policy: Annotated[str, typer.Option(help="With --trace: how GPUs are placed.")] = ""
+    tune: Annotated[
+        float | None,
+        typer.Option(help="With --trace: GPU demand of all arrivals / GPUs of the cluster."),
+    ] = None
+    bound: Annotated[
+        bool, typer.Option("--bound", help="With --trace: add a proven upper bound.")
+    ] = False
+    departures: Annotated[
+        bool,
+        typer.Option(
+            "--departures",
+            help="With --trace: a virtual week in which pods come, wait, run as long as the list "
+            "says, and go.",
+        ),
+    ] = False
+    migrate: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            help="With --workload or --departures: a descheduler at work, with at most so many "
+            "moves per 1,000 arrivals.",
+        ),
+    ] = None
+    descheduler_config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="With --workload and --migrate: DeschedulerConfiguration; default: LowNodeLoad "
+            "where load is simulated, GPUDefragmentation where there are GPUs.",
+        ),
+    ] = None
+    placements: Annotated[
+        Path | None, typer.Option(help="With --trace: write a CSV line per arrival.")
+    ] = None
+    config: Annotated[
+        str,
+        typer.Option(
+            metavar=NAMED_CONFIGURATION,
+            help=f"{WHAT_NAMES_MEAN} Default: that of koord demo.",
+        ),
+    ] = ""
+    kube_version: KubeVersionFlag = ""
+    seed: Annotated[int | None, typer.Option(min=0, help="Default: that of the workload file.")] = (
+        None
+    )
+    until: Annotated[
+        str, typer.Option(help="Virtual time to stop at, as 36h; default: the file's horizon.")
+    ] = ""
+    output: Print = Output.TABLE
+    compare: Annotated[
+        bool,
+        typer.Option(
+            "--compare", help="Run it without colocation, too, and put both side by side."
+        ),
+    ] = False
+    report: Annotated[Path | None, typer.Option(help="Write an HTML report.")] = None
+    record: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write what reaches the scheduler, for koord replay, such as run.jsonl.gz.",
+        ),
+    ] = None
+    audit: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Keep what the scheduler decides in files here, for koord audit."
+        ),
+    ] = None
+
+    def refuse(self, problem: str, *names: str) -> None:
+        """Raise InputError for the first of some flags that is given."""
+        for name in names:
+            if getattr(self, name):
+                raise InputError(problem, source=f"--{name.replace('_', '-')}")
+
+    def moves(self) -> MoveSettings | None:
+        """Return what a descheduler does, None if there is none.
+
+        Raises InputError for flags that contradict each other and a policy that can't be read.
+        """
+        path = self.descheduler_config
+        if self.migrate is None:
+            if path is not None:
+                raise InputError(
+                    "accepted only together with --migrate", source="--descheduler-config"
+                )
+            return None
+        self.refuse(
+            "not accepted together with --migrate: what moves is not replayed, nor compared",
+            *("compare", "record"),
+        )
+        if path is None:
+            return MoveSettings(self.migrate)
+        from koordinator.cli.descheduler.flags import (  # noqa: PLC0415 -- a descheduler is not
+            read_descheduler_configuration,  # loaded where nobody asks for one
+        )
+
+        return MoveSettings(self.migrate, read_descheduler_configuration(path), str(path))
+
+    def replay(self) -> Replay:
+        """Return what is to be replayed of a trace.  Raises InputError without its files."""
+        if self.data is None:
+            raise InputError("required with --trace: the folder with its files", source="--data")
+        return Replay(
+            self.data,
+            self.workload,
+            self.policy,
+            self.tune,
+            self.seed,
+            self.output,
+            self.placements,
+            with_bound=self.bound,
+            departures=self.departures,
+            migrate=self.migrate,
+        )
+
+
+@with_flags
+def simulate(flags: SimulateFlags) -> None:
+    """Run a described workload, or replay a trace, and report what became of the pods."""
+    if flags.migrate is not None and not isfinite(flags.migrate):
+        raise InputError(f"found {flags.migrate}; accepted is 0 or more", source="--migrate")
+    if flags.trace is not None:
+        flags.refuse(
+            "not accepted together with --trace",
+            *(
+                "config",
+                "kube_version",
+                "until",
+                "report",
+                "compare",
+                "record",
+                "audit",
+                "descheduler_config",
+            ),
+        )
+        replay(flags.replay())
+        return
+    flags.refuse(
+        "accepted only together with --trace",
+        *("data", "policy", "tune", "bound", "placements", "departures"),
+    )
+    if not flags.workload:
+        raise InputError("required: a YAML file, or --trace with --data", source="--workload")
+    moves = flags.moves()
+    described = read_workload(flags.workload)
+    for sentence in unsimulated(described):
+        warn(sentence)
+    if flags.compare:
+        flags.refuse("not accepted together with --compare: one run at a time", "record", "audit")
+        _check_comparable(described)
+
+    configuration = read_configuration(flags.config, default_profile())
+    out_of_tree = plugins_for(configuration)
+    gates = read_gates("", flags.kube_version)
+
+    def simulation_of(*, colocates: bool, audit: Audit | None = None) -> Simulation:
+        return Simulation(
+            described,
+            configuration,
+            seed=flags.seed,
+            until_s=_seconds(flags.until) if flags.until else None,
+            out_of_tree=out_of_tree,
+            source=flags.config,
+            colocates=colocates,
+            audit=audit,
+            moves=moves,
+            gates=gates,
+        )
+
+    files = _Files(flags.report, flags.record, flags.audit)
+    files.check()
+    if _run(simulation_of, files, flags.output, compare=flags.compare):
+        raise typer.Exit(INTERRUPTED)
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    report: Path | None
+    record: Path | None
+    audit: Path | None  # a folder
+
+    def check(self) -> None:
+        """Raise InputError for files that can't be written, or not both."""
+        files = [file for file in (self.report, self.record) if file is not None]
+        if len({file.resolve() for file in files}) < len(files):
+            text = "found the file of --report; accepted is another one"
+            raise InputError(text, source="--record")
+        for file in files:
+            check_writable(file)
+        if self.audit is not None and (self.audit / AUDIT_FILE).exists():
+            # Virtual time begins anew: two trails in one would be none.
+            text = f"found {AUDIT_FILE} of another run; accepted is a folder without one"
+            raise InputError(text, source=str(self.audit))
+
+
+def _run(
+    simulation_of: Callable[..., Simulation], files: _Files, output: Output, *, compare: bool
+) -> bool:
+    """Run and print; return whether Ctrl-C ended it, in which case the second run is left out."""
+    report = files.report
+    with ExitStack() as cleanup:
+        trail: RotatedFile | None = None
+
+        def keep(lines: bytes) -> None:
+            if trail is not None:
+                trail.write(lines)
+
+        audit = Audit(keep) if files.audit is not None else None
+        simulation = simulation_of(colocates=True, audit=audit)
+        if files.audit is not None:  # nothing is made for a run that can't be
+            trail = cleanup.enter_context(closing(RotatedFile(files.audit, AUDIT_FILE)))
+        record = None
+        if files.record is not None:
+            record = cleanup.enter_context(RecordingFile(files.record, SystemClock())).write
+        before: SimulationResult | None = None
+        if compare:
+            before, is_interrupted = run_watched(simulation_of(colocates=False))
+            if is_interrupted:
+                print_report(before.report, output)
+                if report is not None:
+                    write_html(before, report)
+                return True
+        after, is_interrupted = run_watched(simulation, record)
+    if before is None:
+        print_report(after.report, output)
+    else:
+        print_comparison(before.report, after.report, output)
+    if report is not None:
+        write_html(after, report, before.report if before is not None else None)
+    return is_interrupted
+
+
+def _check_comparable(workload: Workload) -> None:
+    if workload.colocation is None:
+        raise InputError(
+            "accepted only for a workload with the field colocation", source="--compare"
+        )
+
+
+def _seconds(text: str) -> float:
+    try:
+        span_s = Duration.parse(text).total_seconds()
+    except InputError as error:
+        raise error.within(source="--until") from None
+    if span_s <= 0:
+        raise InputError(f"found {text}; accepted is more than 0s", source="--until")
+    return span_s

@@ -1,0 +1,1 @@
+"""``koord yarn-operator`` and ``koord yarn-copilot``."""

@@ -1,0 +1,81 @@
+"""The copilot as a process: a socket, and nothing that it would need the API server for."""
+
+import logging
+
+from prometheus_client import (
+    CollectorRegistry,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
+
+from koordinator.cli.yarn.copilot_flags import YarnCopilotFlags
+from koordinator.domain.cgroups.files import CgroupVersion
+from koordinator.foundation.path_component import relative_path
+from koordinator.hadoop.configuration import read_clusters
+from koordinator.hadoop.connection import YarnClientOptions, connector
+from koordinator.hadoop.http import WebService
+from koordinator.hadoop.node_manager import NodeManager
+from koordinator.host.linux.host import LinuxHost
+from koordinator.process.logs import set_up_logging
+from koordinator.process.termination import stop_on_signals
+from koordinator.yarn.copilot.agent import ContainerCgroups, ContainerSignaller, YarnCopilot
+from koordinator.yarn.copilot.socket import CopilotSocket
+
+log = logging.getLogger(__name__)
+
+_TIMEOUT_S = 5.0
+
+
+class EndedContainers(Collector):
+    """How many containers were ended, by what."""
+
+    def __init__(self, copilot: YarnCopilot) -> None:
+        self._copilot = copilot
+
+    def collect(self) -> list[CounterMetricFamily]:
+        """Return the counter."""
+        name = "koord_yarn_copilot_ended_containers"
+        family = CounterMetricFamily(name, "Containers that were ended, by what.", labels=("by",))
+        for way, count in self._copilot.ended.items():
+            family.add_metric((way,), count)
+        return [family]
+
+
+def run_yarn_copilot(flags: YarnCopilotFlags) -> None:
+    """Answer until a signal comes.  Raises InputError for what the user got wrong."""
+    set_up_logging(flags.process.logging_format, flags.process.verbosity)
+    stopping = stop_on_signals()
+    host = LinuxHost()
+    root = flags.cgroup_root_dir.rstrip("/") or "/"
+    is_v2 = host.exists(f"{root}/cgroup.controllers")
+    folder = relative_path(flags.yarn_container_cgroup_path, path="--yarn-container-cgroup-path")
+    copilot = YarnCopilot(
+        NodeManager(WebService(flags.node_manager, timeout_s=_TIMEOUT_S)),
+        host,
+        ContainerCgroups(root, folder, CgroupVersion.V2 if is_v2 else CgroupVersion.V1),
+        _signaller(flags),
+    )
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    registry.register(EndedContainers(copilot))
+    socket = CopilotSocket(flags.server_endpoint, copilot, lambda: generate_latest(registry))
+    socket.start()
+    log.info("serving", extra={"socket": str(flags.server_endpoint)})
+    try:
+        stopping.wait()
+    finally:
+        socket.stop()
+        host.close()
+    log.info("stopped")
+
+
+def _signaller(flags: YarnCopilotFlags) -> ContainerSignaller | None:
+    if flags.hadoop_conf_dir is None:
+        return None
+    default = read_clusters(flags.hadoop_conf_dir)[0]
+    options = YarnClientOptions(user=flags.hadoop_user_name, timeout_s=_TIMEOUT_S)
+    return connector(default, options)()

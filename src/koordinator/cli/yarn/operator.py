@@ -1,0 +1,15 @@
+"""``koord yarn-operator``: NodeManagers of YARN get what Kubernetes leaves of batch resources."""
+
+from koordinator.cli.component.dataclass_flags import with_flags
+from koordinator.cli.yarn.operator_flags import YarnOperatorFlags
+
+
+@with_flags
+def yarn_operator(flags: YarnOperatorFlags) -> None:
+    """Run the YARN operator on a cluster until it is told to stop."""
+    flags.check()
+    from koordinator.cli.yarn.operator_process import (  # noqa: PLC0415 -- servers and clients take
+        run_yarn_operator,  # half a second to load, which no other command should pay
+    )
+
+    run_yarn_operator(flags)

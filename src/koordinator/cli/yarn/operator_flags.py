@@ -1,0 +1,202 @@
+"""The flags of ``koord yarn-operator``: those of koord-yarn-operator, and some more."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from koordinator.cli.component.flags import (
+    BOOL,
+    ConnectionFlags,
+    ControllerFlags,
+    ProcessFlags,
+    parse_bool,
+    parse_seconds,
+)
+from koordinator.foundation.errors import InputError
+from koordinator.hadoop.amounts import YarnResource
+from koordinator.yarn.account import (
+    NEVER,
+    SMALLEST_NODE_MANAGER,
+    YarnPolicy,
+    parse_grace_s,
+)
+
+if TYPE_CHECKING:
+    from koordinator.hadoop.configuration import YarnClusterConfig
+    from koordinator.yarn.app import YarnOptions
+
+_YARN = "YARN"
+_ACCOUNT = "How a node is shared"
+_CONTROLLER = "yarnresource"
+_APIS = ("auto", "rest", "rpc")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class YarnClientFlags:
+    """How ResourceManagers are reached."""
+
+    hadoop_conf_dir: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder with yarn-site.xml, and <cluster>.yarn-site.xml of further clusters.",
+            envvar="HADOOP_CONF_DIR",
+            rich_help_panel=_YARN,
+        ),
+    ] = None
+    hadoop_user_name: Annotated[
+        str,
+        typer.Option(
+            help="Who the ResourceManager is asked as: must be in its yarn.admin.acl.",
+            envvar="HADOOP_USER_NAME",
+            rich_help_panel=_YARN,
+        ),
+    ] = "yarn"
+    yarn_api: Annotated[
+        str,
+        typer.Option(
+            metavar="|".join(_APIS),
+            help="auto: REST from Hadoop 3.3 on, else RPC.",
+            rich_help_panel=_YARN,
+        ),
+    ] = "auto"
+    yarn_ca_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="Authorities that are trusted where yarn.http.policy is HTTPS_ONLY.",
+            rich_help_panel=_YARN,
+        ),
+    ] = None
+    yarn_poll_interval: Annotated[
+        str,
+        typer.Option(metavar="DURATION", help="How often nodes are read.", rich_help_panel=_YARN),
+    ] = "1s"
+    yarn_timeout: Annotated[
+        str, typer.Option(metavar="DURATION", help="Of one request.", rich_help_panel=_YARN)
+    ] = "10s"
+
+    @property
+    def poll_interval_s(self) -> float:
+        """How often nodes are read.  Raises InputError."""
+        return parse_seconds(self.yarn_poll_interval, "--yarn-poll-interval")
+
+    @property
+    def timeout_s(self) -> float:
+        """How long a request may take.  Raises InputError."""
+        return parse_seconds(self.yarn_timeout, "--yarn-timeout")
+
+    def clusters(self) -> "tuple[YarnClusterConfig, ...]":
+        """Return the clusters that the folder describes.  Raises InputError."""
+        from koordinator.hadoop.configuration import (  # noqa: PLC0415 -- for --help not needed
+            read_clusters,
+        )
+
+        if self.hadoop_conf_dir is None:
+            problem = "required, but missing: a folder with yarn-site.xml"
+            raise InputError(problem, source="--hadoop-conf-dir, HADOOP_CONF_DIR")
+        return read_clusters(self.hadoop_conf_dir)
+
+    def check(self) -> None:
+        """Raise InputError for a way of asking that doesn't exist."""
+        if self.yarn_api not in _APIS:
+            problem = f"found {self.yarn_api!r}; accepted is {', '.join(_APIS)}"
+            raise InputError(problem, source="--yarn-api")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class YarnAccountFlags:
+    """How batch resources are shared between pods and YARN."""
+
+    kubernetes_headroom_percent: Annotated[
+        int,
+        typer.Option(
+            help="Of batch resources: stays with Kubernetes unless containers use it.",
+            min=0,
+            max=100,
+            rich_help_panel=_ACCOUNT,
+        ),
+    ] = YarnPolicy().headroom_percent
+    registered_vcores: Annotated[
+        int,
+        typer.Option(
+            help="What NodeManagers have in yarn-site.xml: always promised to YARN.",
+            min=0,
+            rich_help_panel=_ACCOUNT,
+        ),
+    ] = SMALLEST_NODE_MANAGER.vcores
+    registered_memory_mb: Annotated[
+        int, typer.Option(help="Likewise, in MiB.", min=0, rich_help_panel=_ACCOUNT)
+    ] = SMALLEST_NODE_MANAGER.memory_mb
+    shrink_grace_period: Annotated[
+        str,
+        typer.Option(
+            metavar=f"DURATION|{NEVER}",
+            help="How long containers beyond a lower limit go on; 0s ends them at once, as the "
+            "original does.",
+            rich_help_panel=_ACCOUNT,
+        ),
+    ] = "30s"
+    original_account: Annotated[
+        str,
+        typer.Option(
+            metavar=BOOL,
+            help="Promise what is free to both sides, and round up, as the original does.",
+            rich_help_panel=_ACCOUNT,
+        ),
+    ] = "false"
+
+    @property
+    def policy(self) -> YarnPolicy:
+        """How nodes are shared.  Raises InputError."""
+        return YarnPolicy(
+            headroom_percent=self.kubernetes_headroom_percent,
+            registered=YarnResource(self.registered_vcores, self.registered_memory_mb),
+            is_original=parse_bool(self.original_account, "--original-account"),
+        )
+
+    @property
+    def shrink_grace_s(self) -> float:
+        """Seconds of the grace period, negative for never.  Raises InputError."""
+        try:
+            return parse_grace_s(self.shrink_grace_period)
+        except InputError as error:
+            raise error.within(source="--shrink-grace-period") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class YarnOperatorFlags:
+    """What the command line says; no file is read yet."""
+
+    connection: ConnectionFlags = field(default_factory=ConnectionFlags)
+    client: YarnClientFlags = field(default_factory=YarnClientFlags)
+    account: YarnAccountFlags = field(default_factory=YarnAccountFlags)
+    namespace: Annotated[
+        str,
+        typer.Option(
+            help="Where pods of NodeManagers are looked for; default: everywhere.",
+            rich_help_panel=_YARN,
+        ),
+    ] = ""
+    controllers: Annotated[str, typer.Option(help=f"Only {_CONTROLLER}.")] = "*"
+    controller: ControllerFlags = field(default_factory=ControllerFlags)
+    rest_config_qps: Annotated[float, typer.Option(help="Requests a second; 0: any.")] = 200.0
+    rest_config_burst: Annotated[int, typer.Option(help="Requests at once.")] = 400
+    process: ProcessFlags = field(default_factory=ProcessFlags)
+
+    def check(self) -> None:
+        """Raise InputError for what can't be meant."""
+        if self.controllers not in {"*", _CONTROLLER}:
+            problem = f"found {self.controllers!r}; accepted is * or {_CONTROLLER}"
+            raise InputError(problem, source="--controllers")
+        self.client.check()
+
+    def options(self) -> "YarnOptions":
+        """Return what the operator works with.  Raises InputError."""
+        from koordinator.yarn.app import YarnOptions  # noqa: PLC0415 -- for --help not needed
+
+        return YarnOptions(
+            policy=self.account.policy,
+            shrink_grace_s=self.account.shrink_grace_s,
+            namespace=self.namespace,
+        )

@@ -1,0 +1,392 @@
+"""``koord simulate`` and ``koord demo`` from the outside: output, files, exit codes."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from koordinator.cli.main import main
+
+WORKLOAD = """
+horizon: 1h
+nodePools:
+- {name: n, count: 2, cpu: 4, memory: 8Gi}
+podStreams:
+- name: s
+  arrival: {poisson: {perHour: 20}}
+  duration: {exponential: {mean: 10m}}
+  template: {cpu: 1}
+"""
+
+POLICY = """
+apiVersion: descheduler/v1alpha2
+kind: DeschedulerConfiguration
+deschedulingInterval: 5m
+profiles:
+- plugins:
+    deschedule: {enabled: [{name: PodLifeTime}]}
+    evict: {disabled: [{name: "*"}], enabled: [{name: DefaultEvictor}]}
+    filter: {disabled: [{name: "*"}], enabled: [{name: DefaultEvictor}]}
+  pluginConfig:
+  - {name: PodLifeTime, args: {maxPodLifeTimeSeconds: 600}}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """How a command ended."""
+
+    code: object
+    stdout: str
+    stderr: str
+
+
+Koord = Callable[..., Done]
+
+
+@pytest.fixture
+def koord(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Koord:
+    """Return what runs the command line in this process."""
+
+    def run(*args: str | Path) -> Done:
+        monkeypatch.setattr(sys, "argv", ["koord", *map(str, args)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capfd.readouterr()
+        return Done(ended.value.code, out, err.replace("\n", " "))
+
+    return run
+
+
+@pytest.fixture
+def workload(tmp_path: Path) -> Path:
+    path = tmp_path / "w.yaml"
+    path.write_text(WORKLOAD)
+    return path
+
+
+def test_the_result_alone_goes_to_standard_output(koord: Koord, workload: Path) -> None:
+    """JSON and YAML say the same; the progress is on standard error."""
+    as_json = koord("simulate", "-w", workload, "-o", "json", "--seed", "3")
+    as_yaml = koord("simulate", "-w", workload, "-o", "yaml", "--seed", "3")
+
+    report = json.loads(as_json.stdout)
+    assert report["seed"] == 3
+    assert report["total"] == yaml.safe_load(as_yaml.stdout)["total"]
+    assert "1 h of 1 h" in as_json.stderr
+
+
+def test_a_report_is_written_and_the_run_can_be_shortened(
+    koord: Koord, workload: Path, tmp_path: Path
+) -> None:
+    """The page is one file; ``--until`` ends the run early; the table is for people."""
+    page = tmp_path / "report.html"
+    done = koord("simulate", "-w", workload, "--until", "30m", "--report", page)
+
+    assert done.code in (None, 0), done.stderr
+    assert "30 min" in page.read_text()
+    assert "submitted" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            WORKLOAD.replace("podStreams", "podStream"),
+            "podStream: unknown field (did you mean podS",
+        ),
+        (WORKLOAD.replace("cpu: 4", "cpu: four"), "nodePools[0].cpu: 'four' is not a quantity"),
+        (WORKLOAD.replace("cpu: 1}", "cpu: -1}"), "podStreams[0].template.cpu: found -1"),
+        ("a: [", "not valid YAML"),
+    ],
+)
+def test_a_wrong_workload_is_refused_with_its_place(
+    koord: Koord, workload: Path, text: str, message: str
+) -> None:
+    """Exit code 2, nothing on standard output, no trace of Python."""
+    workload.write_text(text)
+
+    done = koord("simulate", "-w", workload)
+
+    assert (done.code, done.stdout) == (2, "")
+    assert f"{workload}: {message}" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["simulate"], "--workload: required"),
+        (["simulate", "-w", "x.yaml", "--policy", "fgd"], "--policy: accepted only together with"),
+        (["simulate", "--trace", "openb"], "--data: required with --trace"),
+        (["simulate", "--trace", "openb", "--until", "1h"], "--until: not accepted together with"),
+        (["simulate", "--trace", "other"], "'other' is not"),
+        (["simulate", "-w", "nowhere.yaml"], "nowhere.yaml: can't be read: No such file"),
+        (["simulate", "-w", "x.yaml", "--migrate", "-1"], "Invalid value for '--migrate'"),
+        (["simulate", "-w", "x.yaml", "--migrate", "nan"], "Invalid value for '--migrate'"),
+        (["simulate", "-w", "x.yaml", "--migrate", "inf"], "--migrate: found inf; accepted is 0"),
+        (
+            ["simulate", "-w", "x.yaml", "--migrate", "1", "--compare"],
+            "--compare: not accepted together with --migrate",
+        ),
+        (
+            ["simulate", "-w", "x.yaml", "--migrate", "0", "--record", "r.jsonl"],
+            "--record: not accepted together with --migrate",
+        ),
+        (
+            ["simulate", "-w", "x.yaml", "--descheduler-config", "d.yaml"],
+            "--descheduler-config: accepted only together with --migrate",
+        ),
+        (
+            ["simulate", "-w", "x.yaml", "--migrate", "1", "--descheduler-config", "no.yaml"],
+            "no.yaml: can't be read",
+        ),
+        (
+            ["simulate", "--trace", "openb", "--descheduler-config", "d.yaml"],
+            "--descheduler-config: not accepted together with --trace",
+        ),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(
+    koord: Koord, args: list[str], message: str
+) -> None:
+    """Exit code 2, and the option is named."""
+    done = koord(*args)
+
+    assert done.code == 2
+    assert message in done.stderr
+
+
+def test_a_workload_is_compared_with_itself_without_colocation(
+    koord: Koord, tmp_path: Path
+) -> None:
+    """Side by side on the terminal, on the page and as JSON; the table says which is which."""
+    example, page = Path(__file__).parents[4] / "examples/colocation.yaml", tmp_path / "report.html"
+    short = ("simulate", "-w", example, "--until", "30m", "--compare")
+
+    shown = koord(*short, "--report", page)
+    both = json.loads(koord(*short, "-o", "json").stdout)
+
+    assert shown.code in (None, 0), shown.stderr
+    for text in (shown.stdout, page.read_text()):
+        assert "without colocation" in text
+        assert "services at risk, share of time" in text
+    assert [both[run]["colocation"]["isOn"] for run in ("before", "after")] == [False, True]
+    work = [both[run]["colocation"]["totals"]["bestEffortCoreHours"] for run in ("before", "after")]
+    assert work[1] > work[0] > 0
+
+
+def test_what_a_descheduler_did_stands_in_the_report(koord: Koord, tmp_path: Path) -> None:
+    """Moves, moves per 1,000 arrivals and evictions in vain: as a table, as JSON, as a page.
+
+    The policy of a file makes go what has run for ten minutes, proven or not.
+    """
+    workload, policy, page = (tmp_path / name for name in ("w.yaml", "d.yaml", "report.html"))
+    workload.write_text(WORKLOAD)
+    policy.write_text(POLICY)
+    run = ("simulate", "-w", workload, "--migrate", "200", "--descheduler-config", policy)
+
+    report = json.loads(koord(*run, "-o", "json").stdout)
+    shown = koord(*run, "--report", page)
+
+    moves = report["moves"]
+    assert moves["atMostPer1000Arrivals"] == 200
+    assert 0 < moves["per1000Arrivals"] == 1000 * moves["moves"] / moves["arrivals"] <= 200
+    assert 0 < moves["inVain"] <= moves["moves"]
+    assert shown.code in (None, 0), shown.stderr
+    for text in (" ".join(shown.stdout.split()), page.read_text()):
+        assert "Moves per 1,000 arrivals" in text
+        assert "Evictions in vain" in text
+
+
+def test_a_policy_that_cannot_work_is_refused_with_its_place(koord: Koord, tmp_path: Path) -> None:
+    """Exit code 2, the file and the path in it."""
+    workload, policy = tmp_path / "w.yaml", tmp_path / "d.yaml"
+    workload.write_text(WORKLOAD)
+    policy.write_text(POLICY.replace("{name: PodLifeTime}", "{name: PodLifeTimes}"))
+    done = koord("simulate", "-w", workload, "--migrate", "2", "--descheduler-config", policy)
+
+    assert (done.code, done.stdout) == (2, "")
+    assert "d.yaml: profiles[0].plugins.deschedule" in done.stderr
+    assert "PodLifeTimes" in done.stderr
+
+
+def test_only_colocation_can_be_compared(koord: Koord, workload: Path) -> None:
+    """The option is named."""
+    done = koord("simulate", "-w", workload, "--compare")
+
+    assert done.code == 2
+    assert "--compare: accepted only for a workload with the field colocation" in done.stderr
+
+
+def test_workloads_of_operators_run_or_are_named(koord: Koord, tmp_path: Path) -> None:
+    """The pods of a JobSet run; a Workflow is named on standard error."""
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
+    jobs = {"replicatedJobs": [{"name": "w", "template": {"spec": {"template": template}}}]}
+    described = yaml.safe_load(WORKLOAD) | {
+        "podStreams": [],
+        "objects": [
+            {"apiVersion": version, "kind": kind, "metadata": {"name": "x"}, "spec": spec}
+            for version, kind, spec in (
+                ("jobset.x-k8s.io/v1alpha2", "JobSet", jobs),
+                ("argoproj.io/v1alpha1", "Workflow", {}),
+            )
+        ],
+    }
+    path = tmp_path / "w.yaml"
+    path.write_text(yaml.safe_dump(described))
+
+    done = koord("simulate", "-w", path, "-o", "json")
+    assert done.code == 0
+    assert json.loads(done.stdout)["total"]["scheduled"] == 1
+    assert "warning: Workflow default/x: its pods are not simulated" in done.stderr
+
+
+def test_an_unwritable_report_is_found_before_the_run(
+    koord: Koord, workload: Path, tmp_path: Path
+) -> None:
+    """Nothing has been printed by then, and no file is left by the look."""
+    done = koord("simulate", "-w", str(workload), "--report", str(tmp_path / "no" / "r.html"))
+    assert (done.code, done.stdout) == (2, "")
+    assert "r.html: can't be written: No such file or directory" in done.stderr
+
+    wrong = koord("simulate", "-w", "missing.yaml", "--report", str(tmp_path / "r.html"))
+    assert wrong.code == 2
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_the_end_of_a_run_says_where_the_report_is(
+    koord: Koord, workload: Path, tmp_path: Path
+) -> None:
+    """On standard error: the result alone is for programs."""
+    path = tmp_path / "r.html"
+    done = koord("simulate", "-w", str(workload), "--report", str(path), "-o", "json")
+
+    assert json.loads(done.stdout)["finishedS"] == 3600
+    assert f"Report: {path.as_uri()}" in done.stderr
+
+
+@pytest.mark.slow
+def test_ctrl_c_keeps_what_there_is(tmp_path: Path) -> None:
+    """The report and the figures are of the time until then; the exit code is that of SIGINT."""
+    workload, path = tmp_path / "w.yaml", tmp_path / "r.html"
+    workload.write_text(WORKLOAD.replace("horizon: 1h", "horizon: 4000h\nsampleEvery: 10m"))
+    koord = Path(sys.executable).with_name("koord")
+    command: list[str | Path] = [koord, "simulate", "-w", workload, "--report", path, "-o", "json"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stderr is not None
+        running.stderr.readline()  # the run shows itself now and then
+        running.send_signal(signal.SIGINT)
+        stdout, stderr = running.communicate(timeout=60)
+
+    assert running.returncode == 130
+    assert "ended by Ctrl-C; the figures are of" in stderr
+    assert "Traceback" not in stderr
+    report = json.loads(stdout)
+    assert 0 < report["finishedS"] < 4_000 * 3600
+    assert path.stat().st_size > 10_000
+
+
+def test_recording_and_audit_are_read_by_their_commands(
+    koord: Koord, workload: Path, tmp_path: Path
+) -> None:
+    """Only their owner may read them; both say what the report says."""
+    recording, trail = tmp_path / "run.gz", tmp_path / "deep" / "trail"
+    recording.write_text("of another run, and longer than nothing")
+    recording.chmod(0o644)
+    done = koord("simulate", "-w", workload, "--record", recording, "--audit", trail, "-o", "json")
+    placed = json.loads(done.stdout)["total"]["scheduled"]
+
+    replayed = json.loads(koord("replay", recording, "-o", "json").stdout)
+    audited = json.loads(koord("audit", trail, "-o", "json").stdout)
+
+    assert (replayed["before"]["placed"], replayed["differences"]) == (placed, [])
+    assert audited["pods"]["bound"] == placed > 0
+    modes = {path.stat().st_mode & 0o777 for path in (recording, trail / "audit.jsonl")}
+    assert modes == {0o600}
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--record", "no/run.gz"], "no/run.gz: can't be written: No such file or directory"),
+        (["--record", "full/device"], "full/device: can't be written: No space left on device"),
+        (["--audit", "w.yaml"], "w.yaml: can't be written: File exists"),
+        (["--audit", "old"], "old: found audit.jsonl of another run; accepted is a folder without"),
+        (["--record", "run.gz", "--until", "-1h"], "--until: "),
+        (["--record", "run.gz", "--audit", "new", "--config", "bad.yaml"], "bad.yaml: profiles[0]"),
+        (["--record", "run.gz", "--report", "run.gz"], "--record: found the file of --report"),
+    ],
+)
+def test_recordings_that_can_not_be_are_refused(
+    koord: Koord,
+    workload: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    args: list[str],
+    message: str,
+) -> None:
+    """Nothing is printed, nothing is lost of what was there, nothing new is left."""
+    folder = workload.parent
+    monkeypatch.chdir(folder)
+    (folder / "old").mkdir()
+    (folder / "full").mkdir()
+    (folder / "full" / "device").symlink_to("/dev/full")
+    for name in ("old/audit.jsonl", "run.gz"):
+        (folder / name).write_text("of another run\n")
+    (folder / "bad.yaml").write_text(
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+        "profiles: [{plugins: {filter: {enabled: [{name: Unknown}]}}}]\n"
+    )
+    before = sorted(folder.rglob("*"))
+
+    done = koord("simulate", "-w", workload, *args)
+
+    assert (done.code, done.stdout) == (2, "")
+    assert message in done.stderr
+    assert sorted(folder.rglob("*")) == before
+    for name in ("old/audit.jsonl", "run.gz"):
+        assert (folder / name).read_text() == "of another run\n"
+
+
+@pytest.mark.parametrize("option", ["--record", "--audit"])
+def test_one_run_of_a_workload_is_recorded(koord: Koord, tmp_path: Path, option: str) -> None:
+    """Neither two at once, nor a trace, whose pods have no time."""
+    example = Path(__file__).parents[4] / "examples/colocation.yaml"
+    path = tmp_path / "it"
+
+    compared = koord("simulate", "-w", example, "--compare", option, path)
+    traced = koord("simulate", "--trace", "openb", "--data", tmp_path, option, path)
+
+    assert (compared.code, traced.code) == (2, 2)
+    assert f"{option}: not accepted together with --compare" in compared.stderr
+    assert f"{option}: not accepted together with --trace" in traced.stderr
+    assert not path.exists()
+
+
+@pytest.mark.slow
+def test_a_week_of_a_trace_with_departures_and_moves(koord: Koord, tmp_path: Path) -> None:
+    """Pods come and go; what belongs to replays without departures is refused."""
+    (tmp_path / "openb_node_list_gpu_node.csv").write_text(
+        "sn,cpu_milli,memory_mib,gpu,model\nn1,32000,65536,2,A\nn2,16000,65536,2,A\n"
+    )
+    lines = ["name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,creation_time,deletion_time"]
+    lines += [f"p{i},{4000 + 1000 * i},1024,1,{[1000, 460][i % 2]},,0,14400" for i in range(6)]
+    (tmp_path / "openb_pod_list_default.csv").write_text("\n".join(lines) + "\n")
+    week = ("simulate", "--trace", "openb", "--data", tmp_path, "--departures")
+    figures = json.loads(koord(*week, "--migrate", "50", "--seed", "1", "-o", "json").stdout)
+    assert 0 < figures["gpuUsedPercent"] <= 100
+    assert figures["movesPer1000Arrivals"] <= 50
+    assert "% of the GPUs in use" in koord(*week).stdout
+    refused = koord(*week, "--tune", "1")
+    assert refused.code == 2
+    assert "--tune: not accepted together with --departures" in refused.stderr
+    alone = koord("simulate", "--trace", "openb", "--data", tmp_path, "--migrate", "5")
+    assert "--migrate: accepted only together with --departures" in alone.stderr
