@@ -92,7 +92,7 @@ def test_a_loop_that_hangs_is_not_alive(process: KoordProcess, fifo: Path) -> No
     status, text = answer
     assert "[+]ping ok" in text
     assert "[-]loop failed: no heartbeat for" in text
-    assert "the loop waits; accepted is 2 s" in text
+    assert "the loop waits; at most 2 s is allowed" in text
     assert "step_or_hang" in process.log.read_text()
 
     with fifo.open("wb"):  # whoever reads it goes on

@@ -41,10 +41,16 @@ class Bounds:
         )
 
     def __str__(self) -> str:
-        """Return such as ``0..100``, or ``0..`` without an upper bound."""
-        return (
-            f"{'' if self.least is None else self.least}..{'' if self.most is None else self.most}"
+        """Return the accepted range for messages: ``in 0..100``, or ``at least 0``."""
+        if self.least is not None and self.most is not None:
+            return f"in {self.least}..{self.most}"
+        limits = (
+            ("at least", self.least),
+            ("more than", self.above),
+            ("at most", self.most),
         )
+        given = (f"{words} {limit}" for words, limit in limits if limit is not None)
+        return " and ".join(given) or "any number"
 
 
 ANY: Final = Bounds()

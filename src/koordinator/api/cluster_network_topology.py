@@ -73,7 +73,7 @@ def validate_cluster_network_topology(topology: ClusterNetworkTopology) -> None:
     layers: dict[str, NetworkTopologyLayer] = {}
     for index, layer in enumerate(topology.spec.network_topology_spec):
         if layer.topology_layer in layers:
-            raise refusal(f"{path}[{index}].topologyLayer", layer.topology_layer, "each layer once")
+            raise refusal(f"{path}[{index}].topologyLayer", layer.topology_layer, "unique")
         layers[layer.topology_layer] = layer
         for key_index, key in enumerate(layer.label_key):
             check_label_key(key, f"{path}[{index}].labelKey[{key_index}]")
@@ -83,16 +83,15 @@ def validate_cluster_network_topology(topology: ClusterNetworkTopology) -> None:
         if entry is None:
             problem = "names a parent of itself" if name in layers else "has no entry"
             raise InputError(
-                f"layer {name} {problem}; accepted is one chain of layers that starts at "
-                f"{NODE_LAYER}",
+                f"layer {name} {problem}; layers must form one chain that starts at {NODE_LAYER}",
                 path=path,
             )
         name = entry.parent_topology_layer
     left.pop(CLUSTER_LAYER, None)
     if left:
         raise InputError(
-            f"found layers outside of the chain from {NODE_LAYER}: {', '.join(sorted(left))}; "
-            "accepted is one chain of all layers",
+            f"all layers must form one chain; not connected to {NODE_LAYER}: "
+            f"{', '.join(sorted(left))}",
             path=path,
         )
 

@@ -33,6 +33,15 @@ _STEP = re.compile(r"\.(?P<name>[^.\[]+)|\[(?P<index>[0-9]+)\]|\[\.\.\.\]")
 _EXPECTED = re.compile(r"Expected `(?P<accepted>[^`]*)`(?P<more>.*?)(?:, got `(?P<got>[^`]*)`)?")
 _MISSING = re.compile(r"Object missing required field `(?P<name>[^`]*)`")
 _AwareTime = Annotated[dt.datetime, msgspec.Meta(tz=True)]
+#: Types as messages of msgspec name them, in the words of a manifest.
+_TYPE_NAMES = {
+    "array": "a list",
+    "bool": "true or false",
+    "float": "a number",
+    "int": "an integer",
+    "object": "an object",
+    "str": "a string",
+}
 _SHOWN = 80  # characters of a wrong value that a message shows
 
 
@@ -80,8 +89,8 @@ def decode_object(
         problem, path = _split(str(error))
         expected = _EXPECTED.fullmatch(problem)
         raise InputError(
-            f"found {expected['got'] if expected else problem}; "
-            "accepted is an object whose apiVersion and kind are text",
+            "must be an object whose apiVersion and kind are strings, got "
+            f"{expected['got'] if expected else problem}",
             path=path.removeprefix("$").removeprefix("."),
         ) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -258,7 +267,7 @@ def _parse_micro_time(found: object) -> MicroTime:
         time = convert(found, _AwareTime)
     except msgspec.ValidationError:
         raise ValueError(
-            f"found {_show(found)}; accepted is a time such as 2024-01-31T08:00:00.000000Z"
+            f"must be a time such as 2024-01-31T08:00:00.000000Z, got {_show(found)}"
         ) from None
     return MicroTime.combine(time.date(), time.timetz()).astimezone(dt.UTC)
 
@@ -316,16 +325,15 @@ def _explain(tree: Any, kind: type[Any], message: str) -> InputError:
     problem, steps = _split(message)
     path, found = _locate(tree, kind, steps, message)
     if missing := _MISSING.fullmatch(problem):
-        return InputError(
-            "required, but missing", subject=subject, path=join_path(path, missing["name"])
-        )
+        return InputError("is required", subject=subject, path=join_path(path, missing["name"]))
     if expected := _EXPECTED.fullmatch(problem):
-        accepted = expected["accepted"].replace(" | ", " or ") + expected["more"]
-        problem = f"found {_show(found)}; accepted is {accepted}"
+        named = (_TYPE_NAMES.get(each, each) for each in expected["accepted"].split(" | "))
+        accepted = " or ".join(named) + expected["more"]
+        problem = f"must be {accepted}, got {_show(found)}"
     elif choices := _choices(kind, steps):
-        problem = f"found {_show(found)}; accepted is {' or '.join(choices)}"
+        problem = f"must be {' or '.join(choices)}, got {_show(found)}"
     elif problem.startswith("Invalid"):
-        problem = f"found {_show(found)}: {problem[0].lower()}{problem[1:]}"
+        problem = f"{problem[0].lower()}{problem[1:]}, got {_show(found)}"
     return InputError(problem, subject=subject, path=path)
 
 

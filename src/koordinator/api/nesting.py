@@ -12,7 +12,7 @@ from koordinator.foundation.errors import InputError
 
 DEEPEST = 100  # objects and lists within each other
 LONGEST_ANNOTATION_BYTES = 256 << 10  # all annotations of an object together, in Kubernetes
-TOO_DEEP = f"nested too deep; accepted are {DEEPEST} levels"
+TOO_DEEP = f"nested too deep; at most {DEEPEST} levels are allowed"
 
 _TOKENS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
@@ -39,7 +39,7 @@ def check_annotation(text: bytes) -> None:
     """Raise InputError if the JSON text of an annotation is nested too deep or too long."""
     if len(text) > LONGEST_ANNOTATION_BYTES:
         raise InputError(
-            f"{len(text)} bytes long; accepted are {LONGEST_ANNOTATION_BYTES} (256 KiB)"
+            f"must be at most {LONGEST_ANNOTATION_BYTES} bytes (256 KiB), got {len(text)}"
         )
     check_nesting(text)
 

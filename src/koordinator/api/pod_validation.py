@@ -56,7 +56,7 @@ def check_pod(pod: Pod) -> None:
     """Raise InputError for the first rule that the pod breaks."""
     spec = pod.spec
     if not spec.containers:
-        raise InputError("found none; accepted is at least one container", path="spec.containers")
+        raise InputError("must have at least one container", path="spec.containers")
     _check_containers(spec)
     _check_choices(pod)
     if spec.node_selector:
@@ -109,7 +109,7 @@ def _check_containers(spec: PodSpec) -> None:
             path = f"spec.{field}[{index}]"
             _check_container(container, spec, path)
             if container.name in names:
-                raise refusal(f"{path}.name", container.name, "a name that no other container has")
+                raise refusal(f"{path}.name", container.name, "unique among the containers")
             names.add(container.name)
             if container.ports:
                 runs_on = field == "containers" or container.restart_policy == "Always"
@@ -157,7 +157,7 @@ def _check_ports(
             use = (port.host_port, port.protocol or "TCP", port.host_ip)
             if use in taken:
                 raise refusal(
-                    f"{where}.hostPort", port.host_port, "a port that no other container takes"
+                    f"{where}.hostPort", port.host_port, "unique among the containers of the pod"
                 )
             taken.add(use)
 
@@ -181,7 +181,7 @@ def _check_toleration(toleration: Toleration, path: str) -> None:
         raise refusal(f"{path}.operator", operator, "Exists when there is no key")
     if operator == "Exists":
         if toleration.value:
-            raise refusal(f"{path}.value", toleration.value, "nothing with operator Exists")
+            raise refusal(f"{path}.value", toleration.value, "empty with operator Exists")
     elif operator in {"Lt", "Gt"}:
         if not toleration.value.removeprefix("-").isdecimal():
             raise refusal(f"{path}.value", toleration.value, f"an integer with operator {operator}")
@@ -230,14 +230,16 @@ def _check_pod_affinity_term(term: PodAffinityTerm, path: str) -> None:
     _check_label_keys(term, term.mismatch_label_keys, f"{path}.mismatchLabelKeys")
     for key in term.match_label_keys:
         if key in term.mismatch_label_keys:
-            raise refusal(f"{path}.matchLabelKeys", key, "a key that mismatchLabelKeys lacks")
+            raise refusal(
+                f"{path}.matchLabelKeys", key, "a key that mismatchLabelKeys does not have"
+            )
 
 
 def _check_label_keys(
     selecting: PodAffinityTerm | TopologySpreadConstraint, keys: tuple[str, ...], path: str
 ) -> None:
     if keys and selecting.label_selector is None:
-        raise refusal(path, list(keys), "no keys without a labelSelector")
+        raise refusal(path, list(keys), "empty without a labelSelector")
     for index, key in enumerate(keys):
         check_label_key(key, f"{path}[{index}]")
 
@@ -254,7 +256,7 @@ def _check_spread(constraints: tuple[TopologySpreadConstraint, ...], path: str) 
         _check_spread_constraint(constraint, where)
         pair = (constraint.topology_key, constraint.when_unsatisfiable)
         if pair in seen:
-            raise refusal(where, pair, "each pair of topologyKey and whenUnsatisfiable once")
+            raise refusal(where, pair, "a unique pair of topologyKey and whenUnsatisfiable")
         seen.add(pair)
 
 
@@ -284,7 +286,7 @@ def _check_volumes(spec: PodSpec) -> None:
         path = f"spec.volumes[{index}]"
         check_dns_label(volume.name, f"{path}.name")
         if volume.name in names:
-            raise refusal(f"{path}.name", volume.name, "a name that no other volume has")
+            raise refusal(f"{path}.name", volume.name, "unique among the volumes")
         names.add(volume.name)
         sources = [name for name in volume.__struct_fields__ if getattr(volume, name) is not None]
         if len(sources) > _NAME_AND_SOURCE:
@@ -300,7 +302,7 @@ def _check_claims(spec: PodSpec) -> None:
         path = f"spec.resourceClaims[{index}]"
         check_dns_label(claim.name, f"{path}.name")
         if claim.name in names:
-            raise refusal(f"{path}.name", claim.name, "a name that no other claim has")
+            raise refusal(f"{path}.name", claim.name, "unique among the claims")
         names.add(claim.name)
         given = [
             (field, name)
@@ -362,7 +364,7 @@ def _check_gates(spec: PodSpec) -> None:
         path = f"spec.schedulingGates[{index}].name"
         check_label_key(gate.name, path)
         if gate.name in names:
-            raise refusal(path, gate.name, "a name that no other gate has")
+            raise refusal(path, gate.name, "unique among the gates")
         names.add(gate.name)
     if spec.scheduling_gates and spec.node_name:
-        raise refusal("spec.nodeName", spec.node_name, "nothing while there are schedulingGates")
+        raise refusal("spec.nodeName", spec.node_name, "empty while there are schedulingGates")

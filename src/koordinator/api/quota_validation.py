@@ -25,7 +25,7 @@ def validate_elastic_quota(quota: ElasticQuota) -> None:
         most = spec.max.get(resource)
         if most is None:
             raise InputError(
-                f"found {least} without a maximum; accepted is a resource that spec.max has too",
+                f"must be set in spec.max too, got a minimum of {least} without a maximum",
                 path=f"spec.min[{resource}]",
             )
         if least > most:

@@ -97,12 +97,12 @@ def find_kind(api_version: str, kind: str) -> type[KubeObject]:
     versions = sorted(version for version, name in BY_NAME if name == kind)
     if versions:
         raise InputError(
-            f"found {api_version!r}; accepted for kind {kind} is {' or '.join(versions)}",
+            f"must be {' or '.join(versions)} for kind {kind}, got {api_version!r}",
             path="apiVersion",
         )
     accepted = ", ".join(sorted({name for _, name in BY_NAME}))
     raise InputError(
-        f"unknown apiVersion/kind: found {api_version or '(no apiVersion)'}/"
-        f"{kind or '(no kind)'}; accepted kinds are {accepted}",
+        f"unknown kind {api_version or '(no apiVersion)'}/{kind or '(no kind)'}; "
+        f"must be one of {accepted}",
         path="kind",
     )

@@ -149,7 +149,7 @@ def check_owners(owners: tuple[ReservationOwner, ...], path: str) -> None:
         where = f"{path}[{index}]"
         if owner == ReservationOwner():
             raise InputError(
-                "found nothing; accepted is at least one of object, controller, labelSelector",
+                "must set at least one of object, controller, labelSelector",
                 path=where,
             )
         check_label_selector(owner.label_selector, f"{where}.labelSelector")

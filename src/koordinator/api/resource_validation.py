@@ -107,9 +107,7 @@ def _check_requests_and_limits(resources: ResourceRequirements, path: str) -> No
 def _check_huge_pages(resources: ResourceRequirements, path: str) -> None:
     names = resources.requests.keys() | resources.limits.keys()
     if names.isdisjoint(_OF_PODS) and any(name.startswith(_HUGE_PAGES) for name in names):
-        raise InputError(
-            "found hugepages alone; accepted is together with cpu or memory", path=path
-        )
+        raise InputError("must have cpu or memory beside hugepages", path=path)
     for field, amounts in (("requests", resources.requests), ("limits", resources.limits)):
         for name, amount in amounts.items():
             if name.startswith(_HUGE_PAGES):

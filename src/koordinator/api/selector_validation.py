@@ -75,6 +75,6 @@ def _check_values(operator: str, values: tuple[str, ...], path: str) -> None:
     if operator in _WITH_VALUES and not values:
         raise refusal(where, [], f"at least one value with operator {operator}")
     if operator in _WITHOUT_VALUES and values:
-        raise refusal(where, list(values), f"no values with operator {operator}")
+        raise refusal(where, list(values), f"empty with operator {operator}")
     if operator in _WITH_NUMBER and (len(values) != 1 or not _INTEGER.fullmatch(values[0])):
         raise refusal(where, list(values), f"exactly one integer with operator {operator}")

@@ -37,7 +37,7 @@ def _holds(requirement: LabelSelectorRequirement, labels: Mapping[str, str]) -> 
             return value is None
         case operator:
             raise InputError(
-                f"found {operator!r}; accepted is In, NotIn, Exists or DoesNotExist",
+                f"must be In, NotIn, Exists or DoesNotExist, got {operator!r}",
                 path="operator",
             )
 
@@ -61,7 +61,7 @@ def parse_label_selector(text: str) -> LabelSelector:
         match = _REQUIREMENT.match(text, at)
         if match is None or (match["absent"] and (match["equals"] or match["among"])):
             accepted = "a label selector such as a=b,c!=d,e in (f,g),h,!i"
-            raise InputError(f"found {text!r}; accepted is {accepted}")
+            raise InputError(f"must be {accepted}, got {text!r}")
         found.append(_requirement(match))
         at = match.end()
     return LabelSelector(match_expressions=tuple(found))

@@ -50,9 +50,7 @@ def strategic_merge(target: JsonObject, patch: Mapping[str, Any]) -> JsonObject:
     if directive == "delete":
         return {}
     if directive not in (None, "merge"):
-        raise InputError(
-            f"found {directive!r}; accepted is replace, delete or merge", path="$patch"
-        )
+        raise InputError(f"must be replace, delete or merge, got {directive!r}", path="$patch")
     merged = dict(target)
     if _RETAIN in patch:
         kept = set(patch[_RETAIN])
@@ -88,7 +86,7 @@ def _merged_list(name: str, key: str, old: list[Any], change: list[Any]) -> list
     merged = {each.get(key): each for each in old if isinstance(each, dict)}
     for each in change:
         if not isinstance(each, dict) or key not in each:
-            raise InputError(f"found an entry without {key!r}; every entry needs it", path=name)
+            raise InputError(f"every entry must have {key!r}", path=name)
         if each.get(_DIRECTIVE) == "delete":
             merged.pop(each[key], None)
         else:

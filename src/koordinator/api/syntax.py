@@ -32,7 +32,7 @@ _LABEL_VALUE_RULE = (
 
 def refusal(path: str, found: object, accepted: str) -> InputError:
     """Return the error of a field whose value is not accepted."""
-    return InputError(f"found {found!r}; accepted is {accepted}", path=path)
+    return InputError(f"must be {accepted}, got {found!r}", path=path)
 
 
 def join_path(path: str, key: str) -> str:
@@ -110,4 +110,4 @@ def check_annotation_keys(annotations: Mapping[str, str], path: str) -> None:
 def check_one_of(text: str, accepted: Collection[str], path: str) -> None:
     """Raise InputError unless the text is one of the accepted ones."""
     if text not in accepted:
-        raise refusal(path, text, " or ".join(choice or "nothing" for choice in accepted))
+        raise refusal(path, text, " or ".join(choice or "empty" for choice in accepted))

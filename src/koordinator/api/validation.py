@@ -76,7 +76,7 @@ def validate(obj: KubeObject) -> None:
 def _check_metadata(obj: KubeObject) -> None:
     meta = obj.metadata
     if not meta.name:
-        raise InputError("required, but missing", path="metadata.name")
+        raise InputError("is required", path="metadata.name")
     if isinstance(obj, _NAMED_AS_DNS_LABELS):
         check_dns_label(meta.name, "metadata.name")
     else:
@@ -84,7 +84,7 @@ def _check_metadata(obj: KubeObject) -> None:
     if obj.NAMESPACED:
         check_dns_label(meta.namespace, "metadata.namespace")
     elif meta.namespace:
-        raise refusal("metadata.namespace", meta.namespace, "nothing for a cluster-scoped object")
+        raise refusal("metadata.namespace", meta.namespace, "empty for a cluster-scoped object")
     check_labels(meta.labels, "metadata.labels")
     check_annotation_keys(meta.annotations, "metadata.annotations")
     controllers = [owner.name for owner in meta.owner_references if owner.controller]
@@ -102,7 +102,7 @@ def _check_node(node: Node) -> None:
         check_label_value(taint.value, f"{path}.value")
         check_one_of(taint.effect, TAINT_EFFECTS, f"{path}.effect")
         if (taint.key, taint.effect) in seen:
-            raise refusal(path, f"{taint.key}:{taint.effect}", "each pair of key and effect once")
+            raise refusal(path, f"{taint.key}:{taint.effect}", "a unique pair of key and effect")
         seen.add((taint.key, taint.effect))
 
 
@@ -123,9 +123,7 @@ def _check_priority_class(priority_class: PriorityClass) -> None:
 def _check_disruption_budget(budget: PodDisruptionBudget) -> None:
     spec = budget.spec
     if spec.min_available is not None and spec.max_unavailable is not None:
-        raise InputError(
-            "found both minAvailable and maxUnavailable; accepted is one of them", path="spec"
-        )
+        raise InputError("must set only one of minAvailable and maxUnavailable", path="spec")
     for amount, field in (
         (spec.min_available, "minAvailable"),
         (spec.max_unavailable, "maxUnavailable"),
@@ -155,7 +153,7 @@ def _check_volume(volume: PersistentVolume) -> None:
     _check_volume_mode(spec.volume_mode)
     check_amounts(spec.capacity, "spec.capacity")
     if "storage" not in spec.capacity:
-        raise InputError("required, but missing", path="spec.capacity.storage")
+        raise InputError("is required", path="spec.capacity.storage")
     if others := sorted(spec.capacity.keys() - {"storage"}):
         raise InputError(f"must have storage only, got {', '.join(others)}", path="spec.capacity")
     if spec.capacity["storage"].nanos <= 0:
@@ -190,7 +188,7 @@ def _check_volume_mode(mode: str | None) -> None:
 
 def _check_storage_class(storage_class: StorageClass) -> None:
     if not storage_class.provisioner:
-        raise InputError("required, but missing", path="provisioner")
+        raise InputError("is required", path="provisioner")
     if storage_class.volume_binding_mode is not None:
         check_one_of(storage_class.volume_binding_mode, _BINDING_MODES, "volumeBindingMode")
     if storage_class.reclaim_policy is not None:
@@ -213,7 +211,7 @@ def _check_csi_node(csi_node: CsiNode) -> None:
     for index, driver in enumerate(csi_node.spec.drivers):
         path = f"spec.drivers[{index}]"
         if driver.name in names:
-            raise refusal(f"{path}.name", driver.name, "a name that no other driver has")
+            raise refusal(f"{path}.name", driver.name, "unique among the drivers")
         names.add(driver.name)
         count = driver.allocatable.count if driver.allocatable is not None else None
         if count is not None and count < 0:
@@ -229,7 +227,7 @@ def _check_workload(workload: ReplicaSet | Deployment | StatefulSet | DaemonSet)
     check_label_selector(workload.spec.selector, "spec.selector")
     selector = workload.spec.selector
     if selector is None or not (selector.match_labels or selector.match_expressions):
-        raise InputError("required, but missing", path="spec.selector")
+        raise InputError("is required", path="spec.selector")
 
 
 def _check_replication_controller(controller: ReplicationController) -> None:
@@ -261,7 +259,7 @@ def _check_workload_of_gangs(workload: SchedulingWorkload) -> None:
         path = f"spec.podGroups[{index}]"
         check_dns_label(group.name, f"{path}.name")
         if group.name in names:
-            raise refusal(f"{path}.name", group.name, "a name that no other group has")
+            raise refusal(f"{path}.name", group.name, "unique among the groups")
         names.add(group.name)
         policy = group.policy
         if (policy.basic is None) == (policy.gang is None):

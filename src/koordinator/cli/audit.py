@@ -98,9 +98,7 @@ class AuditServerFlags:
         """Raise InputError if there is no server, and something is said about it."""
         about = (self.kubeconfig, self.context, self.token, self.certificate_authority)
         if not self.server and (any(about) or self.insecure_skip_tls_verify):
-            raise InputError(
-                "accepted together with --server only", source="--kubeconfig, --token …"
-            )
+            raise InputError("requires --server", source="--kubeconfig, --token …")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +146,7 @@ def audit(
 ) -> None:
     """Tell what was decided: which plugins are slow, which jobs rejected, which nodes flap."""
     if bool(paths) is bool(of.server):
-        raise InputError("accepted is one of both: files, or --server", source="audit")
+        raise InputError("must be given either files or --server, not both", source="audit")
     of.check()
     choice, most = chosen.choice(), limit or (1000 if list_entries else 10)
     if of.server:
@@ -201,7 +199,7 @@ def trail_files(path: Path) -> list[Path]:
     except OSError as error:
         raise InputError(f"can't be read: {error.strerror}", source=str(path)) from None
     if not files:
-        text = "found no audit.jsonl; accepted is a folder of --audit-dir"
+        text = "has no audit.jsonl; must be a folder that --audit-dir wrote"
         raise InputError(text, source=str(path))
     return sorted(files, key=_age, reverse=True)
 

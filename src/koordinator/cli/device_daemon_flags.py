@@ -73,7 +73,7 @@ class DeviceDaemonFlags:
         """The file.  Raises InputError unless it is an absolute path."""
         if not self.prints_output_file.startswith("/"):
             raise InputError(
-                f"found {self.prints_output_file!r}; accepted is an absolute path",
+                f"must be an absolute path, got {self.prints_output_file!r}",
                 source="--prints-output-file",
             )
         return self.prints_output_file

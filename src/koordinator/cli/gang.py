@@ -93,8 +93,8 @@ def show_gang(
     in_namespace = in_namespace.replace("\0", "/")
     wanted = in_namespace if "/" not in name or in_namespace in found else name
     if wanted not in found:
-        accepted = ", ".join(found) or "nothing: there are no gangs"
-        raise InputError(f"found {wanted!r}; accepted is one of {accepted}", source="gang show")
+        accepted = ", ".join(found) or "(there are no gangs)"
+        raise InputError(f"must be one of {accepted}, got {wanted!r}", source="gang show")
     one = found[wanted]
     if flags.output is not Output.TABLE:
         print_data(_as_data(one), flags.output)

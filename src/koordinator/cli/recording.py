@@ -214,7 +214,7 @@ def _unpacked(file: BinaryIO) -> Iterator[bytes]:
                 unpacker = zlib.decompressobj(_GZIP)
                 members += 1
                 if members > MOST_MEMBERS:
-                    text = f"found more than {MOST_MEMBERS:,} gzip files in one; accepted are fewer"
+                    text = f"must have at most {MOST_MEMBERS:,} gzip members"
                     raise InputError(text)
             if part := unpacker.decompress(packed, PART_BYTES):
                 yield part

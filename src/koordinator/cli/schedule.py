@@ -97,8 +97,10 @@ def schedule(flags: ScheduleFlags) -> None:
     if is_live(flags.files, flags.kubeconfig, flags.context):
         if not flags.dry_run:
             find_cluster(flags.kubeconfig, flags.context)
-            accepted = "--dry-run: this command never writes; `koord scheduler` does"
-            raise InputError(f"required with a cluster, but missing; accepted is {accepted}")
+            problem = (
+                "is required with a cluster: this command never writes, `koord scheduler` does"
+            )
+            raise InputError(problem, source="--dry-run")
         built = build_profiles(
             configuration,
             ResourceAxis(),

@@ -57,7 +57,7 @@ class VgpuMonitorFlags:
     def node(self) -> str:
         """The name of the node.  Raises InputError if nothing says it."""
         if not self.node_name:
-            raise InputError("required, but missing; or set NODE_NAME", source="--node-name")
+            raise InputError("is required; or set NODE_NAME", source="--node-name")
         return self.node_name
 
     @property

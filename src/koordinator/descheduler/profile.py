@@ -195,12 +195,11 @@ def _check_point(name: str, point: str, specs: Mapping[str, Spec], path: str, so
     _check_known(name, specs, path, source)
     if point not in specs[name].points:
         able = ", ".join(each.name for each in specs.values() if point in each.points)
-        problem = f"plugin {name} does not extend {point}; accepted is one of {able}"
+        problem = f"plugin {name} does not extend {point}; must be one of {able}"
         raise InputError(problem, path=path, source=source)
 
 
 def _check_known(name: str, specs: Mapping[str, Spec], path: str, source: str) -> None:
     if name not in specs:
-        problem = f"plugin {name} does not exist{did_you_mean(name, specs)}"
-        accepted = ", ".join(specs)
-        raise InputError(f"{problem}; accepted is one of {accepted}", path=path, source=source)
+        hint = did_you_mean(name, specs) or f"; must be one of {', '.join(specs)}"
+        raise InputError(f"plugin {name} does not exist{hint}", path=path, source=source)

@@ -24,9 +24,7 @@ def parse_cpu_list(text: str) -> int:
         low = _cpu_id(first, text)
         high = _cpu_id(last, text) if dash else low
         if high < low:
-            raise InputError(
-                f"found {part!r} in {text!r}; a range goes up: accepted are {_ACCEPTED}"
-            )
+            raise InputError(f"must be {_ACCEPTED}, got {part!r} in {text!r}: a range must ascend")
         mask |= (2 << high) - (1 << low)
     return mask
 
@@ -70,4 +68,4 @@ def _cpu_id(digits: str, text: str) -> int:
         number = int(digits)
         if number < CPU_LIMIT:
             return number
-    raise InputError(f"found {digits!r} in {text!r}; accepted are {_ACCEPTED}")
+    raise InputError(f"must be {_ACCEPTED}, got {digits!r} in {text!r}")

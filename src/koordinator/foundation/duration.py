@@ -79,7 +79,7 @@ def _not_a_duration(found: object) -> InputError:
     if len(shown) > _MAX_TEXT:
         shown = shown[:_MAX_TEXT] + "…"
     return InputError(
-        f"{shown} is not a duration; accepted are numbers with a unit ns, us, ms, s, m or h "
+        f"{shown} is not a duration; must be numbers with a unit ns, us, ms, s, m or h "
         "(examples: 90s, 1h30m, 500ms)"
     )
 

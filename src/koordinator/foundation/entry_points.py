@@ -23,5 +23,5 @@ def load_entry_points(group: str, wanted: type[FoundT]) -> tuple[list[FoundT], l
             found.append(loaded)
         else:
             accepted = f"{wanted.__module__}.{wanted.__name__}"
-            broken.append(f"{called}: found {type(loaded).__name__}; accepted is a {accepted}")
+            broken.append(f"{called}: must be a {accepted}, got {type(loaded).__name__}")
     return found, broken

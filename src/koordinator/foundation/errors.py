@@ -21,10 +21,15 @@ class KoordinatorError(Exception):
 
 
 class InputError(KoordinatorError):
-    """Wrong input.  The text says where, what was found and what is accepted.
+    """Input that a user must correct.
 
     ``source`` names the file, ``subject`` the object in it, ``path`` the field
-    (``spec.foo[0].bar``).
+    (``spec.foo[0].bar``).  ``problem`` has one of these forms:
+
+    - ``must be EXPECTED, got VALUE``, such as ``must be at least 1, got 0``;
+    - ``is required``, or ``is required and must be EXPECTED``;
+    - ``unknown field; did you mean "enabled"?``, or the known names where none is similar;
+    - ``requires --trace`` and ``can't be used with --trace`` for flags.
     """
 
     def __init__(

@@ -30,9 +30,7 @@ def parse_feature_gates(
         name, _, value = (each.strip() for each in part.partition("="))
         is_on = _VALUES.get(value.lower())
         if is_on is None:
-            raise InputError(
-                f"found {part!r}; accepted is {name}=true or {name}=false", source=SOURCE
-            )
+            raise InputError(f"must be {name}=true or {name}=false, got {part!r}", source=SOURCE)
         said[name.removeprefix(_COMPONENT)] = is_on
     for every, gates in ((ALL_ALPHA, alpha), (ALL_BETA, beta)):
         if every in said:

@@ -78,7 +78,7 @@ def bounded_lines(file: BinaryIO, source: str, longest_bytes: int) -> Iterator[b
 def too_long(source: str, longest_bytes: int) -> InputError:
     """Return that a line is longer than allowed; ``source`` says which."""
     return InputError(
-        f"found a line of more than {longest_bytes / MEBI:,.0f} MiB; accepted are shorter ones",
+        f"must not have lines longer than {longest_bytes / MEBI:,.0f} MiB",
         source=source,
     )
 
@@ -101,6 +101,4 @@ def open_private(path: Path, flags: int) -> int:
 
 
 def _too_large(source: str, largest_bytes: int) -> InputError:
-    return InputError(
-        f"is larger than {largest_bytes // MEBI:,} MiB; accepted are smaller files", source=source
-    )
+    return InputError(f"must not be larger than {largest_bytes // MEBI:,} MiB", source=source)

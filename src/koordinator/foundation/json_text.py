@@ -73,7 +73,7 @@ def _search(text: bytes, source: str) -> None:
                 if key in keys:
                     line = text.count(b"\n", 0, token.start()) + 1
                     raise InputError(
-                        f"found the key twice, again in line {line}; accepted is each once",
+                        f"key must be given only once, got it again in line {line}",
                         source=source,
                         path=".".join(filter(None, path)),
                     )

@@ -27,8 +27,8 @@ def path_component(text: str, *, path: str = "") -> PathComponent:
         or len(text.encode()) > MOST_BYTES
     ):
         raise InputError(
-            f"found {text[:80]!r}; accepted is a name of 1 to {MOST_BYTES} printable bytes "
-            "without '/', not '.' or '..'",
+            f"must be a name of 1 to {MOST_BYTES} printable bytes without '/', not '.' or "
+            f"'..', got {text[:80]!r}",
             path=path,
         )
     return PathComponent(text)

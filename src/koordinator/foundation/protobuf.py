@@ -107,11 +107,11 @@ def _take(found: dict[str, Any], each: _Field, wire: int, value: Any) -> None:
         found.setdefault(each.name, []).extend(map(each.unpack, _varints(value)))
         return
     if wire != each.wire:
-        raise InputError(f"found wire type {wire}; accepted is {each.wire}", path=each.name)
+        raise InputError(f"wire type must be {each.wire}, got {wire}", path=each.name)
     try:
         item = each.unpack(value)
     except UnicodeDecodeError:
-        raise InputError("found bytes that are no UTF-8", path=each.name) from None
+        raise InputError("must be UTF-8", path=each.name) from None
     if each.is_mapping:
         found.setdefault(each.name, {}).update((item,))
     elif each.is_repeated:
@@ -251,10 +251,10 @@ def _split(data: bytes) -> Iterator[tuple[int, int, Any]]:
             tag, at = _read_varint(data, at - 1)
         number, wire = tag >> 3, tag & 7
         if not number:
-            raise InputError("found field number 0; accepted is 1 and above")
+            raise InputError("field number must be at least 1, got 0")
         if wire == _BYTES:
             if at >= end:
-                raise InputError("found half a number: it is torn")
+                raise InputError("truncated number")
             size = data[at]
             at += 1
             if size > _LAST_BYTE:
@@ -266,9 +266,9 @@ def _split(data: bytes) -> Iterator[tuple[int, int, Any]]:
         elif wire in _FIXED_SIZE:
             size = _FIXED_SIZE[wire]
         else:
-            raise InputError(f"found wire type {wire}; accepted are 0, 1, 2 and 5")
+            raise InputError(f"wire type must be one of 0, 1, 2, 5, got {wire}")
         if size > end - at:
-            raise InputError(f"found {end - at} bytes of {size}: it is torn")
+            raise InputError(f"truncated: got {end - at} of {size} bytes")
         yield number, wire, data[at : at + size]
         at += size
 
@@ -284,9 +284,9 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         if at >= len(data):
-            raise InputError("found half a number: it is torn")
+            raise InputError("truncated number")
         if shift > _MOST_VARINT_BITS:
-            raise InputError("found a number of more than 64 bits")
+            raise InputError("a number must have at most 64 bits")
         byte = data[at]
         at += 1
         value |= (byte & 0x7F) << shift

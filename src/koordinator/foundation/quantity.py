@@ -196,9 +196,9 @@ def _not_a_quantity(found: object) -> InputError:
     if len(shown) > _MAX_TEXT:
         shown = shown[:_MAX_TEXT] + "…"
     return InputError(
-        f"{shown} is not a quantity; accepted is a number with an optional suffix "
-        "n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei, or exponent of at most two digits "
-        "such as e3 (examples: 500m, 1.5, 2Gi)"
+        f"{shown} is not a quantity; must be a number with an optional suffix n, u, m, k, M, "
+        "G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei, or exponent of at most two digits such as e3 "
+        "(examples: 500m, 1.5, 2Gi)"
     )
 
 

@@ -26,9 +26,9 @@ _TEXT, _NULL, _BOOL = f"{_TAG}str", f"{_TAG}null", f"{_TAG}bool"
 _INTEGER, _FLOATING = f"{_TAG}int", f"{_TAG}float"
 _MERGE, _PLAIN = f"{_TAG}merge", f"{_TAG}value"
 _MAP, _SEQUENCE = f"{_TAG}map", f"{_TAG}seq"
-_TOO_DEEP = f"not usable YAML: nested too deep, or in itself; accepted are {DEEPEST} levels"
+_TOO_DEEP = f"not usable YAML: nested too deep or in itself; at most {DEEPEST} levels are allowed"
 _LIBRARYS_OWN_BOUND = "maximum nesting depth"  # libyaml reads ahead, and ends at 1,000 brackets
-_ACCEPTED = "accepted are maps, sequences, text, numbers, true, false and null"
+_ACCEPTED = "must be maps, sequences, strings, numbers, true, false or null"
 
 
 def yaml_documents(
@@ -64,7 +64,7 @@ def yaml_document(text: str | bytes, source: str) -> Any:
     """Return the only document of a text; None if there is none.  Raises as ``yaml_documents``."""
     found = list(islice(yaml_documents(text, source), 2))
     if len(found) > 1:
-        raise InputError("found several documents (---); accepted is one", source=source)
+        raise InputError("must be a single document, got several (---)", source=source)
     return found[0] if found else None
 
 
@@ -103,8 +103,8 @@ class _Loader(yaml.CSafeLoader):
             raise _TooDeepError
         if self.nodes > MOST_NODES:
             raise InputError(
-                f"found more than {MOST_NODES:,} values in one document; accepted are fewer: write "
-                "JSON, which has no such bound, or several documents"
+                f"must have at most {MOST_NODES:,} values in one document: write JSON, which "
+                "has no such limit, or several documents"
             )
 
     def ascend_resolver(self) -> None:
@@ -148,7 +148,7 @@ class _Tree:
                 key = _key(key_node)
             if key in found:
                 raise InputError(
-                    f"found the key twice, again in line {_line(key_node)}; accepted is each once",
+                    f"key must be given only once, got it again in line {_line(key_node)}",
                     path=key,
                 )
             try:
@@ -173,7 +173,7 @@ class _Tree:
         merged: dict[str, Any] = {}
         for each in maps:
             if not isinstance(each, yaml.MappingNode) or depth > DEEPEST:
-                raise InputError(f"found << without a map in line {_line(node)}; accepted is a map")
+                raise InputError(f"<< must be followed by a map in line {_line(node)}")
             merged = self._mapping(each, depth + 1) | merged
         return merged
 
@@ -181,8 +181,7 @@ class _Tree:
         self._visited += nodes
         if self._visited > self._loader.nodes + MOST_ALIASED:
             raise InputError(
-                f"found aliases that stand for more than {MOST_ALIASED:,} values; accepted are "
-                "fewer: write them out"
+                f"aliases must expand to at most {MOST_ALIASED:,} values: write the values out"
             )
 
 
@@ -196,7 +195,7 @@ class _TooDeepError(Exception):
 
 def _odd_tag(node: Any) -> InputError:
     tag = node.tag.replace(_TAG, "!!")[:80]
-    return InputError(f"found {tag} in line {_line(node)}; {_ACCEPTED}")
+    return InputError(f"{_ACCEPTED}, got {tag} in line {_line(node)}")
 
 
 def _line(node: Any) -> int:
@@ -207,12 +206,12 @@ def _line(node: Any) -> int:
 def _key(node: Any) -> str:
     """Spell a key as JSON does: YAML reads ``8: x`` and ``on: x`` with other keys than text."""
     if not isinstance(node, yaml.ScalarNode):
-        raise InputError(f"found a key that is no text in line {_line(node)}; accepted is text")
+        raise InputError(f"key must be a string in line {_line(node)}")
     if node.tag == _PLAIN:
         return str(node.value)
     found = _scalar(node)
     if found is None:
-        raise InputError(f"found null as a key in line {_line(node)}; accepted is text")
+        raise InputError(f"key must be a string, got null in line {_line(node)}")
     return str(found).lower() if isinstance(found, bool) else str(found)
 
 
@@ -228,13 +227,13 @@ def _scalar(node: Any) -> Any:
         if tag in (_INTEGER, _FLOATING):
             if len(text) > LONGEST_NUMBER:
                 raise InputError(
-                    f"found a number of {len(text):,} characters in line {_line(node)}; accepted "
-                    f"are {LONGEST_NUMBER}"
+                    f"a number must have at most {LONGEST_NUMBER} characters, got "
+                    f"{len(text):,} in line {_line(node)}"
                 )
             return _integer(text) if tag == _INTEGER else _floating(text)
     except (ValueError, KeyError):
         short = tag.replace(_TAG, "!!")
-        problem = f"found {text[:80]!r} in line {_line(node)}; accepted is {short}"
+        problem = f"must be {short}, got {text[:80]!r} in line {_line(node)}"
         raise InputError(problem) from None
     raise _odd_tag(node)
 

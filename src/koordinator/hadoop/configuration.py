@@ -55,7 +55,7 @@ def read_clusters(folder: Path) -> tuple[YarnClusterConfig, ...]:
     """
     if not (folder / _SITE).is_file():
         raise InputError(
-            f"{_SITE} is missing; accepted is a folder as HADOOP_CONF_DIR names it",
+            f"{_SITE} is missing; must be a folder such as HADOOP_CONF_DIR names",
             source=str(folder),
         )
     clusters = [_cluster(folder, DEFAULT_CLUSTER, "")]
@@ -91,7 +91,7 @@ def _refuse_entities(text: bytes, source: str) -> None:
     """Raise InputError for a text that declares an entity, in whatever encoding."""
 
     def refuse(*_: object) -> None:
-        raise InputError("declares an entity; accepted are plain properties", source=source)
+        raise InputError("must not declare entities", source=source)
 
     parser = ParserCreate()
     parser.EntityDeclHandler = refuse
@@ -108,8 +108,8 @@ def _cluster(folder: Path, cluster_id: str, prefix: str) -> YarnClusterConfig:
     authentication = properties.get(_AUTHENTICATION, "simple").lower()
     if authentication != "simple":
         raise InputError(
-            f"found {authentication!r}; accepted is simple: Kerberos is not supported, neither "
-            "here nor in the original: the ResourceManager has to let this process in without it",
+            f"must be simple, got {authentication!r}: Kerberos is not supported, as in the "
+            "original; the ResourceManager must accept this process without it",
             source=source,
             path=_AUTHENTICATION,
         )
@@ -118,7 +118,7 @@ def _cluster(folder: Path, cluster_id: str, prefix: str) -> YarnClusterConfig:
         ids = [part.strip() for part in properties.get(f"{_RM}.ha.rm-ids", "").split(",")]
         ids = [part for part in ids if part]
         if not ids:
-            problem = f"required, but missing, where {_RM}.ha.enabled is true"
+            problem = f"is required, where {_RM}.ha.enabled is true"
             raise InputError(problem, source=source, path=f"{_RM}.ha.rm-ids")
     return YarnClusterConfig(
         cluster_id, tuple(_addresses(properties, rm_id, source) for rm_id in ids)
@@ -152,11 +152,11 @@ def _address(
     text = text.replace(f"${{{_RM}.hostname}}", default[0]) if default[0] else text
     if not text:
         if not default[0]:
-            raise InputError("required, but missing", source=source, path=path)
+            raise InputError("is required", source=source, path=path)
         return default
     host, _, port = text.rpartition(":") if ":" in text else (text, "", str(default[1]))
     if not host or "${" in text or not port.isdecimal() or not 0 < int(port) < _PORTS:
-        problem = f"found {text!r}; accepted is such as rm.example:8032, without variables"
+        problem = f"must be an address such as rm.example:8032, without variables, got {text!r}"
         raise InputError(problem, source=source, path=path)
     return host.strip("[]"), int(port)
 

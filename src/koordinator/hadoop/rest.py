@@ -99,7 +99,7 @@ class RestResourceManager:
 
     def signal_container(self, container_id: str) -> None:
         if container_age(container_id) is None:
-            raise YarnRefusedError(f"found {container_id!r}; accepted is the id of a container")
+            raise YarnRefusedError(f"must be the id of a container, got {container_id!r}")
         path = f"{_CLUSTER}/containers/{container_id}/signal/FORCEFUL_SHUTDOWN"
         self._service.post(path, None, bytes)
 

@@ -138,7 +138,7 @@ def container_id_message(text: str) -> bytes:
     if len(parts) > 1 and parts[1].startswith("e") and parts[1][1:].isdecimal():
         epoch = int(parts.pop(1)[1:])
     if len(parts) != 5 or parts[0] != "container" or not all(p.isdecimal() for p in parts[1:]):  # noqa: PLR2004 -- container, cluster, application, attempt, number
-        raise YarnRefusedError(f"found {text!r}; accepted is the id of a container")
+        raise YarnRefusedError(f"must be the id of a container, got {text!r}")
     cluster, application, attempt, number = (int(part) for part in parts[1:])
     app_id = number_field(1, application) + number_field(2, cluster)
     attempt_id = bytes_field(1, app_id) + number_field(2, attempt)

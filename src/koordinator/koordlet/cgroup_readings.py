@@ -76,7 +76,7 @@ def _reading(
             return parse(*args, **kwargs)
         except (ValueError, IndexError, KeyError) as error:
             shown = str(args[0])[:60]
-            raise InputError(f"found {shown!r}: {error}; half-written, or unknown") from None
+            raise InputError(f"{error}, got {shown!r}: half-written or unknown") from None
 
     return checked
 

@@ -91,8 +91,8 @@ class QuotaRecord:
         size, namespace = len(text.encode()), key.partition("/")[0]
         if size > LARGEST:
             raise InputError(
-                f"quota {key}: what has to be known of it takes {size} bytes; accepted are "
-                f"{LARGEST}: fewer resources in spec.min and spec.max, and shorter annotations"
+                f"quota {key}: its record must be at most {LARGEST} bytes, got {size}: use "
+                "fewer resources in spec.min and spec.max, and shorter annotations"
             )
         others = sum(
             self._sizes[at]

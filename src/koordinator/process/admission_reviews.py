@@ -162,7 +162,10 @@ class _Endpoint:
         review, version = envelope.request, envelope.api_version
         if version not in _VERSIONS:
             accepted = ", ".join(sorted(_VERSIONS))
-            problem = f"not an AdmissionReview: found {version[:100]!r}; accepted are {accepted}\n"
+            problem = (
+                f"not an AdmissionReview: apiVersion must be one of {accepted}, got "
+                f"{version[:100]!r}\n"
+            )
             return PlainTextResponse(problem, _BAD_REQUEST)
         if review is None:
             return PlainTextResponse("not an AdmissionReview: it has no request\n", _BAD_REQUEST)

@@ -73,7 +73,7 @@ class PathPatterns:
     def __init__(self, patterns: Sequence[str]) -> None:
         for pattern in patterns:
             if "*" in pattern[:-1]:
-                raise InputError(f"found {pattern!r}; accepted is * at the end only")
+                raise InputError(f"must have * at the end only, got {pattern!r}")
         relative = [pattern.removeprefix("/") for pattern in patterns]
         self._prefixes = tuple(p.removesuffix("*") for p in relative if p.endswith("*"))
         self._paths = frozenset(p for p in relative if not p.endswith("*"))

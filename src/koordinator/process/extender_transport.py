@@ -143,7 +143,7 @@ def _tls(config: Extender) -> tuple[ssl.SSLContext, str]:
     context = ssl.create_default_context()
     if tls.insecure and (tls.ca_file or tls.ca_data):
         raise InputError(
-            "found true beside a certificate authority; accepted is one of the two",
+            "must not be true when a certificate authority is set",
             path="tlsConfig.insecure",
         )
     if unverified(config):
@@ -163,10 +163,7 @@ def _tls(config: Extender) -> tuple[ssl.SSLContext, str]:
 def _load_pair(context: ssl.SSLContext, tls: ExtenderTLSConfig) -> None:
     certificate, key = tls.cert_data or tls.cert_file, tls.key_data or tls.key_file
     if bool(certificate) is not bool(key):
-        accepted = "both, or neither"
-        raise InputError(
-            f"found a client certificate or key alone; accepted is {accepted}", path="tlsConfig"
-        )
+        raise InputError("must have both a client certificate and its key", path="tlsConfig")
     if not certificate or not key:
         return
     try:

@@ -49,7 +49,7 @@ class FrontProxy:
         """Return what the ConfigMap says.  Raises InputError with the key of what it lacks."""
         ca = config.data.get(_CA, "")
         if not ca.strip():
-            raise InputError("required, but missing: the API server proxies nothing", path=_CA)
+            raise InputError("is required: the API server proxies nothing", path=_CA)
         return cls(
             ca.encode(),
             frozenset(_listed(config, "requestheader-allowed-names")),

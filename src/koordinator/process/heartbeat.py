@@ -61,7 +61,10 @@ class Heartbeat:
             return ""
         why = "waits" if waits_s > self._deadline_s else "computes"
         accepted_s = self._deadline_s if waits_s > self._deadline_s else longest_s
-        problem = f"no heartbeat for {silent_s:.0f} s, the loop {why}; accepted is {accepted_s:g} s"
+        problem = (
+            f"no heartbeat for {silent_s:.0f} s, the loop {why}; at most {accepted_s:g} "
+            "s is allowed"
+        )
         if not self._told:
             self._told = True
             log.error("loop hangs", extra={"problem": problem, "at": self._place()})

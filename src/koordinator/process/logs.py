@@ -133,7 +133,7 @@ def set_verbosity(text: str) -> str:
     """
     digits = text.strip()
     if not (digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS):
-        problem = f"found {text[:20]!r}; accepted is a whole number from 0 to 999"
+        problem = f"must be an integer from 0 to 999, got {text[:20]!r}"
         raise InputError(problem, path="v")
     verbosity = int(digits)
     _set_levels(verbosity)

@@ -48,14 +48,12 @@ class TlsTerms:
         suites = [name for part in suites_text.split(",") if (name := part.strip())]
         if minimum not in _VERSIONS:
             accepted = "VersionTLS12 or VersionTLS13"
-            raise InputError(
-                f"found {minimum!r}; accepted is {accepted}", source="--tls-min-version"
-            )
+            raise InputError(f"must be {accepted}, got {minimum!r}", source="--tls-min-version")
         unknown = [name for name in suites if name not in _SUITES and name not in _SUITES_OF_1_3]
         if unknown:
             accepted = ", ".join((*_SUITES, *_SUITES_OF_1_3))
             raise InputError(
-                f"found {unknown[0]!r}; accepted are {accepted}", source="--tls-cipher-suites"
+                f"must be one of {accepted}, got {unknown[0]!r}", source="--tls-cipher-suites"
             )
         older = [_SUITES[name] for name in suites if name in _SUITES]
         version = ssl.TLSVersion.TLSv1_3 if suites and not older else _VERSIONS[minimum]

@@ -89,8 +89,8 @@ def merge_profiles(
         found = _queue_sort(profile, lists)
         if found != first:
             raise InputError(
-                f"found {found[0]} with arguments {found[1]}; accepted is that of profiles[0]: "
-                f"{first[0]} with arguments {first[1]}",
+                f"must be the same as in profiles[0]: {first[0]} with arguments {first[1]}, "
+                f"got {found[0]} with arguments {found[1]}",
                 path=f"profiles[{index}].plugins.queueSort",
             )
     return tuple(merged)
@@ -134,18 +134,19 @@ def _check_enabled(
             hint = did_you_mean(plugin.name, points_of)
             accepted = _named(points_of if point == "multiPoint" else _at(point, points_of))
             raise InputError(
-                f"found {plugin.name}, which is no plugin{hint}; accepted is one of {accepted}",
+                f"must be one of {accepted}, got {plugin.name}{hint}",
                 path=path,
             )
         if point != "multiPoint" and point not in points_of[plugin.name]:
             accepted = _named(points_of[plugin.name])
             raise InputError(
-                f"found {plugin.name}, which does not implement {point}; "
-                f"accepted for this plugin are {accepted}",
+                f"plugin {plugin.name} does not implement {point}; must be one of {accepted}",
                 path=path,
             )
         if plugin.name in seen:
-            raise InputError(f"found {plugin.name} twice; accepted is each plugin once", path=path)
+            raise InputError(
+                f"each plugin must be listed only once, got {plugin.name} twice", path=path
+            )
         seen.add(plugin.name)
 
 
@@ -195,12 +196,12 @@ def _check_lists(lists: Mapping[str, PluginList], points_of: Mapping[str, frozen
     if len(lists["queueSort"]) != 1:
         found = _named(name for name, _ in lists["queueSort"]) or "none"
         raise InputError(
-            f"found {found}; accepted is exactly one of {_named(_at('queueSort', points_of))}",
+            f"must enable exactly one of {_named(_at('queueSort', points_of))}, got {found}",
             path="plugins.queueSort",
         )
     if not lists["bind"]:
         raise InputError(
-            f"found none; accepted is at least one of {_named(_at('bind', points_of))}",
+            f"must enable at least one of {_named(_at('bind', points_of))}",
             path="plugins.bind",
         )
 

@@ -281,8 +281,8 @@ def installed_plugins() -> InstalledPlugins:
             specs.append(spec)
         else:
             broken.append(
-                f"{called}: found {type(spec).__name__}; "
-                "accepted is a koordinator.scheduler.contract.PluginSpec"
+                f"{called}: must be a koordinator.scheduler.contract.PluginSpec, got "
+                f"{type(spec).__name__}"
             )
     return InstalledPlugins(tuple(specs), tuple(broken))
 
@@ -318,7 +318,7 @@ def build_profiles(
             if config.name not in points:
                 accepted = ", ".join(sorted(points))
                 raise InputError(
-                    f"found {config.name}, which is no plugin; accepted is one of {accepted}",
+                    f"must be one of {accepted}, got {config.name}",
                     source=source,
                     path=f"{path}.name",
                 )
@@ -344,7 +344,7 @@ def _settle_gangs(
         return
     if GANG_SCHEDULING not in gates:
         raise InputError(
-            f"found {GANG_SCHEDULING}, whose feature gate is off; accepted with --feature-gates "
+            f"{GANG_SCHEDULING} is disabled by its feature gate; enable it with --feature-gates "
             f"{GENERIC_WORKLOAD}=true,{GANG_SCHEDULING}=true",
             path=path,
         )

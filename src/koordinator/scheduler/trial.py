@@ -203,7 +203,7 @@ class ForkedState:
         cycle = self._handle.cycles.get(pod.spec.scheduler_name)
         if cycle is None:
             accepted = ", ".join(sorted(self._handle.cycles))
-            problem = f"found {pod.spec.scheduler_name!r}; accepted is one of {accepted}"
+            problem = f"must be one of {accepted}, got {pod.spec.scheduler_name!r}"
             raise InputError(problem, source=pod.key, path="spec.schedulerName")
         for active in cycle.profile.transform:
             pod = active.plugin.transform(pod)

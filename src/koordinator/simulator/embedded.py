@@ -79,8 +79,8 @@ DEFAULT_ADMISSION: tuple[Admission, ...] = (keep_or_resolve_priority, default_st
 def no_extender(_: ExtenderConfig) -> NoReturn:
     """Refuse extenders where nothing outside is asked.  Raises InputError."""
     raise InputError(
-        "found an extender; accepted here is none, since nothing outside is asked "
-        "(koord schedule and koord scheduler ask)"
+        "must be empty: extenders are not called here "
+        "(koord schedule and koord scheduler call them)"
     )
 
 

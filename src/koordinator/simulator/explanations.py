@@ -208,14 +208,14 @@ def _out_of_sight(world: Embedded, name: str, waiting: Sequence[str]) -> Explana
             return Explanation(pod=name, verdict=LOST, summary=summary)
         pod = world.cluster.get(Pod, rest, kind)
     except NotFoundError:
-        accepted = ", ".join(waiting[:10]) or "nothing: no pod waits"
+        accepted = ", ".join(waiting[:10]) or "none"
         known = [pod.key for pod in world.cluster.list(Pod).items]
         known += [
             f"reservation/{one.metadata.name}" for one in world.cluster.list(Reservation).items
         ]
         meant = _near(name, known)
         problem = f"there is no {'reservation' if kind == 'reservation' else 'pod'} {name}{meant}"
-        problem = f"{problem}; accepted is one of {accepted}"
+        problem = f"{problem}; waiting pods: {accepted}"
         raise InputError(problem, source="explain pod") from None
     node = pod.spec.node_name
     if is_over(pod):

@@ -156,8 +156,7 @@ def _object(manifest: JsonObject) -> KubeObject:
     obj = with_defaults(decode_object(manifest))
     if isinstance(obj, Pod | Node):
         raise InputError(
-            f"found a {obj.KIND}; accepted is any other kind: nodes come from nodePools, pods "
-            "from podStreams",
+            f"must not be a {obj.KIND}: nodes come from nodePools, pods from podStreams",
             path="kind",
         )
     return obj

@@ -53,7 +53,7 @@ def default_policy(*, by_load: bool, by_gpus: bool) -> DeschedulerConfiguration:
     ]
     if not names:
         raise InputError(
-            "found a workload without load (field colocation) and without GPUs, which leaves the "
+            "the workload has neither load (field colocation) nor GPUs, which leaves the "
             "default policy nothing to do; give one by --descheduler-config",
             source="--migrate",
         )
@@ -173,8 +173,8 @@ class LimitedDescheduler:
         self._world, self._per_1000, self._tell = world, per_1000, tell
         if world.cluster.list(PodMigrationJob).items:
             raise InputError(
-                "found a PodMigrationJob among the objects; accepted is none: moves are the "
-                "descheduler's, within its budget",
+                "must not contain a PodMigrationJob: the descheduler creates migrations, "
+                "within its budget",
                 source="--migrate",
             )
         clock = world.embedded.clock

@@ -155,18 +155,18 @@ def check_controller(workload: KubeObject, controller: PodController) -> None:
     spec, path = controller.spec, "spec"
     if isinstance(workload, CronJob):
         if spec.job_template is None:
-            raise InputError("required, but missing", path="spec.jobTemplate")
+            raise InputError("is required", path="spec.jobTemplate")
         spec, path = spec.job_template.spec, "spec.jobTemplate.spec"
     if spec.template is None:
-        raise InputError("required, but missing", path=f"{path}.template")
+        raise InputError("is required", path=f"{path}.template")
     counts = (("replicas", spec.replicas), ("parallelism", spec.parallelism))
     for name, count in (*counts, ("completions", spec.completions)):
         if count is not None and not 0 <= count <= MOST_PODS:
-            raise InputError(f"found {count}; accepted is 0..{MOST_PODS}", path=f"{path}.{name}")
+            raise InputError(f"must be 0..{MOST_PODS}, got {count}", path=f"{path}.{name}")
     for index, claim in enumerate(spec.volume_claim_templates):
         if not claim.metadata.name:
             at = f"{path}.volumeClaimTemplates[{index}].metadata.name"
-            raise InputError("required, but missing", path=at)
+            raise InputError("is required", path=at)
     if spec.completion_mode == "Indexed" and spec.completions is None and spec.parallelism:
         raise InputError("required with completionMode Indexed", path=f"{path}.completions")
     check_template(spec.template, f"{path}.template")

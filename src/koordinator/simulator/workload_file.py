@@ -39,7 +39,7 @@ _LEAST_STEP = Duration(seconds=10)  # in which a suppressed node settles
 
 
 def read_workload(path: Path | str) -> Workload:
-    """Read a workload.  Raises InputError that names file, field, what was found and accepted."""
+    """Read a workload.  Raises InputError that names file, field, value and what was expected."""
     try:
         text = read_file(Path(path), LARGEST_CONFIGURATION_BYTES)
     except OSError as error:
@@ -68,7 +68,7 @@ def demo_workload() -> Workload:
 
 def _check(workload: Workload) -> None:
     if not workload.node_pools:
-        raise InputError("found no pool; accepted is at least one", path="nodePools")
+        raise InputError("must have at least one pool", path="nodePools")
     _check_unique((pool.name for pool in workload.node_pools), "nodePools")
     _check_unique((stream.name for stream in workload.pod_streams), "podStreams")
     _check_span(workload.horizon, "horizon", positive=True)
@@ -99,24 +99,24 @@ def _check(workload: Workload) -> None:
 
 def _check_yarn(workload: Workload, yarn: YarnSettings) -> None:
     if workload.colocation is None:
-        problem = "found without colocation; accepted with it: YARN lives on what it gives away"
+        problem = "requires colocation, which reclaims the resources that YARN uses"
         raise InputError(problem, path="yarn")
     if not yarn.queues:
-        raise InputError("found no queue; accepted is at least one", path="yarn.queues")
+        raise InputError("must have at least one queue", path="yarn.queues")
     _check_unique((queue.name for queue in yarn.queues), "yarn.queues")
     _check_unique(yarn.pools, "yarn.pools", field="")
     pools = [pool.name for pool in workload.node_pools]
     for path, name in _numbered(yarn.pools, "yarn.pools"):
         if name not in pools:
             accepted = ", ".join(pools)
-            raise InputError(f"found {name!r}; accepted is one of {accepted}", path=path)
+            raise InputError(f"must be one of {accepted}, got {name!r}", path=path)
     try:
         parse_grace_s(yarn.shrink_grace_period)
     except InputError as error:
         raise error.within(path="yarn.shrinkGracePeriod") from None
     for path, queue in _numbered(yarn.queues, "yarn.queues"):
         if not queue.name:
-            raise InputError("found an empty name; accepted is any other", path=f"{path}.name")
+            raise InputError("must not be empty", path=f"{path}.name")
         _check_arrival(queue.arrival, f"{path}.arrival")
         _check_distribution(queue.duration, f"{path}.duration")
         _check_amount(queue.container.memory, f"{path}.container.memory")
@@ -137,8 +137,8 @@ def _check_failures(workload: Workload) -> None:
         last, count = outage.first + outage.nodes, pools[outage.pool].count
         if last > count:
             raise InputError(
-                f"found nodes {outage.first}..{last - 1}; accepted are 0..{count - 1}, the nodes "
-                f"of pool {outage.pool}",
+                f"must be in 0..{count - 1}, the nodes of pool {outage.pool}, got "
+                f"{outage.first}..{last - 1}",
                 path=f"{path}.nodes",
             )
 
@@ -146,14 +146,14 @@ def _check_failures(workload: Workload) -> None:
 def _check_colocation(workload: Workload, config: ColocationSettings) -> None:
     if config.step < _LEAST_STEP:
         raise InputError(
-            f"found {config.step}; accepted is at least {_LEAST_STEP}", path="colocation.step"
+            f"must be at least {_LEAST_STEP}, got {config.step}", path="colocation.step"
         )
     streams = [stream.name for stream in workload.pod_streams]
     for path, spike in _numbered(config.spikes, "colocation.spikes"):
         if spike.stream not in streams:
             accepted = ", ".join(streams)
             raise InputError(
-                f"found {spike.stream!r}; accepted is one of {accepted}", path=f"{path}.stream"
+                f"must be one of {accepted}, got {spike.stream!r}", path=f"{path}.stream"
             )
         _check_span(spike.at, f"{path}.at")
         _check_span(spike.lasts, f"{path}.lasts", positive=True)
@@ -161,16 +161,16 @@ def _check_colocation(workload: Workload, config: ColocationSettings) -> None:
     qualities = {template.qos for s in workload.pod_streams for template in _templates(s)}
     if "BE" not in qualities and workload.yarn is None:
         raise InputError(
-            "found no stream or variant of qos BE, and no yarn; accepted is at least one: what is "
-            "to live on what others leave",
+            "must have at least one stream or variant of qos BE, or yarn, to use reclaimed "
+            "resources",
             path="podStreams",
         )
     for obj in other_objects(workload):
         if is_configuration(obj):
             return
     raise InputError(
-        f"found no ConfigMap {CONFIG_NAMESPACE}/{CONFIG_NAME}; accepted is one: it says how much "
-        "is given away",
+        f"must contain the ConfigMap {CONFIG_NAMESPACE}/{CONFIG_NAME}, which configures the "
+        "colocation",
         path="objects",
     )
 
@@ -182,14 +182,15 @@ def _templates(stream: PodStream) -> Sequence[TemplateConfig]:
 def _check_usage(usage: UsageConfig, path: str) -> None:
     if usage.cpu is not None and (usage.low is not None or usage.high is not None):
         raise InputError(
-            "found beside low or high; accepted is cpu (steady) or low and high (a daily swing)",
+            "must not be set together with low or high: set cpu (steady), or low and high (a "
+            "daily swing)",
             path=f"{path}.cpu",
         )
     if usage.low is not None and usage.high is None:
-        raise InputError("missing; accepted is a percentage, with low", path=f"{path}.high")
+        raise InputError("is required with low and must be a percentage", path=f"{path}.high")
     if usage.high is not None and usage.high < (usage.low or 0):
         raise InputError(
-            f"found {usage.high}; accepted is at least {usage.low}, the low end",
+            f"must be at least {usage.low}, the low end, got {usage.high}",
             path=f"{path}.high",
         )
     _check_span(usage.peak_at, f"{path}.peakAt")
@@ -219,7 +220,7 @@ def _check_stream(stream: PodStream, path: str) -> None:
 def _check_arrival(arrival: ArrivalConfig, path: str) -> None:
     if arrival.poisson is None and arrival.diurnal is None and not arrival.bursts:
         raise InputError(
-            "found no arrival; accepted are poisson, diurnal, bursts, together or alone",
+            "must have at least one of poisson, diurnal, bursts",
             path=path,
         )
     if arrival.poisson is not None:
@@ -240,15 +241,15 @@ def _check_template(template: TemplateConfig, path: str) -> None:
             _check_amount(amount, f"{path}.{name}", zero=True)
     if template.gpus and template.gpu_percent:
         raise InputError(
-            f"found {template.gpu_percent} beside gpus {template.gpus}; accepted is one of gpus "
-            "(whole ones) and gpuPercent (of one)",
+            f"must not be set together with gpus, got {template.gpu_percent} with gpus "
+            f"{template.gpus}: gpus counts whole GPUs, gpuPercent is a share of one",
             path=f"{path}.gpuPercent",
         )
     if template.usage is not None:
         _check_usage(template.usage, f"{path}.usage")
     if template.gather and template.members == 1:
         raise InputError(
-            "found layers for a job of 1 member; accepted with 2 members or more",
+            "requires at least 2 members, got 1",
             path=f"{path}.gather",
         )
 
@@ -258,7 +259,7 @@ def _check_distribution(config: DistributionConfig, path: str) -> None:
     if len(given) != 1:
         found = ", ".join(given) or "none"
         accepted = ", ".join(config.__struct_fields__)
-        raise InputError(f"found {found}; accepted is exactly one of {accepted}", path=path)
+        raise InputError(f"must have exactly one of {accepted}, got {found}", path=path)
     if config.constant is not None:
         _check_span(config.constant, f"{path}.constant")
     if config.exponential is not None:
@@ -273,7 +274,7 @@ def _check_distribution(config: DistributionConfig, path: str) -> None:
         low, high = config.uniform.low, config.uniform.high
         if high < low:
             raise InputError(
-                f"found {high}; accepted is at least {low}, the low end",
+                f"must be at least {low}, the low end, got {high}",
                 path=f"{path}.uniform.high",
             )
 
@@ -284,32 +285,30 @@ def _numbered(items: Sequence[Item], path: str) -> Iterator[tuple[str, Item]]:
 
 def _check_span(span: Duration, path: str, *, positive: bool = False) -> None:
     if span < Duration(0) or (positive and span == Duration(0)):
-        accepted = "more than 0s" if positive else "0s or more"
-        raise InputError(f"found {span}; accepted is {accepted}", path=path)
+        accepted = "more than 0s" if positive else "at least 0s"
+        raise InputError(f"must be {accepted}, got {span}", path=path)
 
 
 def _check_amount(amount: Quantity, path: str, *, zero: bool = False) -> None:
     if amount.nanos < 0 or (amount.nanos == 0 and not zero):
-        accepted = "0 or more" if zero else "more than 0"
-        raise InputError(f"found {amount}; accepted is {accepted}", path=path)
+        accepted = "at least 0" if zero else "more than 0"
+        raise InputError(f"must be {accepted}, got {amount}", path=path)
 
 
 def _check_rate(rate: float, path: str, *, at_least: float = 0.0) -> None:
     if not at_least <= rate < float("inf"):
-        raise InputError(f"found {rate}; accepted is a number of at least {at_least:g}", path=path)
+        raise InputError(f"must be a number of at least {at_least:g}, got {rate}", path=path)
 
 
 def _check_pool(name: str, pools: Iterable[str], path: str) -> None:
     if name not in pools:
         accepted = ", ".join(pools)
-        raise InputError(f"found {name!r}; accepted is one of {accepted}", path=f"{path}.pool")
+        raise InputError(f"must be one of {accepted}, got {name!r}", path=f"{path}.pool")
 
 
 def _check_unique(names: Iterable[str], path: str, *, field: str = ".name") -> None:
     seen: set[str] = set()
     for index, name in enumerate(names):
         if name in seen:
-            raise InputError(
-                f"found {name!r} twice; accepted is each name once", path=f"{path}[{index}]{field}"
-            )
+            raise InputError(f"must be unique, got {name!r} again", path=f"{path}[{index}]{field}")
         seen.add(name)

@@ -41,7 +41,7 @@ def parse_grace_s(text: str) -> float:
         return NO_PREEMPTION
     seconds = Duration.parse(text).total_seconds()
     if seconds < 0:
-        raise InputError(f"found {text!r}; accepted is 0s or more, or {NEVER}")
+        raise InputError(f"must be at least 0s, or {NEVER}, got {text!r}")
     return seconds
 
 

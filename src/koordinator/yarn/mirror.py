@@ -258,7 +258,7 @@ def _reference(meta: ObjectMeta) -> NodeManagerRef:
         return NodeManagerRef(cluster_id)
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < _PORTS or "/" in host:
-        problem = f"found {text!r}; accepted is host:port, as the NodeManager registers"
+        problem = f"must be host:port, as the NodeManager registers, got {text!r}"
         return NodeManagerRef(cluster_id, problem=f"annotation {YARN_NODE_ID}: {problem}")
     return NodeManagerRef(cluster_id, text)
 

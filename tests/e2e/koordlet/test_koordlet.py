@@ -124,7 +124,9 @@ def test_the_life_of_an_agent(
         lambda: next((e for e in cluster.events() if e["reason"] == "NodeSLONotFollowed"), None)
     )
     assert event is not None
-    assert "cpuSuppressPolicy: found 'quota'" in (event.get("message") or event.get("note"))
+    assert "cpuSuppressPolicy: must be one of cpuset, cfsQuota, got 'quota'" in (
+        event.get("message") or event.get("note")
+    )
     assert quota(machine) == "400000"
 
     # Usage is reported, the pod's too.
@@ -197,7 +199,7 @@ def test_an_agent_reports_on_its_own_node_only(controlplane: ControlPlane, right
                 said.append(str(error))
         return "\n".join(said)
 
-    said = "found n2; accepted is the node of this node agent, n1"
+    said = "must be the node of this node agent, n1, got n2"
     eventually(lambda: refusal(rights, "n2").count(said) == 2)
     assert "names no node" in refusal(unbound, "n1")
     assert refusal(rights, "n1") == ""

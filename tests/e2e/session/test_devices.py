@@ -224,7 +224,10 @@ def test_a_bad_device_report_has_an_event(controlplane: ControlPlane, user: User
 
     (event,) = eventually(warnings) or []
     assert event["reason"] == "InvalidDevice"
-    assert "Device n0: spec.devices[4].minor: found 3 again" in event["message"]
+    assert (
+        "Device n0: spec.devices[4].minor: must be unique among the gpu devices, got 3 again"
+        in event["message"]
+    )
     user.apply(asking("p", gpu="100"))
     assert user.node_of("p") == "n0"
     assert len(warnings()) == 1

@@ -46,7 +46,7 @@ def test_a_pod_group_that_cannot_be_meant_says_so(user: User) -> None:
     }
     user.apply(group)
     event = user.event_of("odd", "InvalidPodGroup")
-    assert "spec.minMember: found 0; accepted is 1 or more" in event["message"]
+    assert "spec.minMember: must be at least 1, got 0" in event["message"]
     eventually(lambda: user.validity("podgroups", "odd", GROUPS) == "False")
 
     user.apply(group | {"spec": {"minMember": 1}})

@@ -125,7 +125,7 @@ def test_a_quota_that_cannot_be_meant_gets_an_event(user: User) -> None:
 
     event = user.event_of("odd", "InvalidElasticQuota")
 
-    assert "spec.min[cpu]: found '2'; accepted is at most 1" in event["message"]
+    assert "spec.min[cpu]: must be at most 1, got '2'" in event["message"]
     eventually(lambda: user.validity("elasticquotas", "odd", API) == "False", STEPS_S)
     user.apply(quota("odd", "2", "2"))
     eventually(lambda: user.validity("elasticquotas", "odd", API) == "True", STEPS_S)

@@ -214,7 +214,7 @@ def test_the_page_does_what_it_says(
             ),
             60,
         )
-        assert "accepted is host:port" in told
+        assert "must be host:port" in told
 
         # The copilot that the chart installs ends the newest where there are no cgroups.
         app = yarn.run_tasks(2)

@@ -216,7 +216,7 @@ def test_nulls_inside_are_missing_fields() -> None:
             '{"gpu":[{"resources":{}}]}',
             (
                 "metadata.annotations[scheduling.koordinator.sh/device-allocated].gpu[0].minor: "
-                "required, but missing"
+                "is required"
             ),
         ),
         (
@@ -227,14 +227,14 @@ def test_nulls_inside_are_missing_fields() -> None:
         (
             gang.GROUPS,
             "[1]",
-            "metadata.annotations[gang.scheduling.koordinator.sh/groups][0]: found 1; accepted is",
+            "annotations[gang.scheduling.koordinator.sh/groups][0]: must be a string, got 1",
         ),
         (
             quota.SHARED_WEIGHT,
             '{"cpu":"two"}',
             "metadata.annotations[quota.scheduling.koordinator.sh/shared-weight].cpu: ",
         ),
-        (reservation.EXACT_MATCH, "[]", "/exact-match-reservation]: found []; accepted is object"),
+        (reservation.EXACT_MATCH, "[]", "/exact-match-reservation]: must be an object, got []"),
     ],
 )
 def test_broken_texts_name_annotation_and_place(
@@ -327,7 +327,9 @@ def test_partition_scores_are_numbers() -> None:
     """A score that is no number is refused, with the size of its group."""
     meta = annotated(**{devices.GPU_PARTITIONS: '{"2":[{"minors":[0],"allocationScore":"a"}]}'})
 
-    with pytest.raises(InputError, match=r"gpu-partitions\]\[2\]: found 'a' as allocationScore"):
+    with pytest.raises(
+        InputError, match=r"gpu-partitions\]\[2\]: allocationScore must be an integer, got 'a'"
+    ):
         devices.read_gpu_partitions(meta)
 
 
@@ -469,7 +471,7 @@ def test_group_identity_of_a_pod_is_bounded() -> None:
     """The kernel knows -1 to 2."""
     meta = annotated(**{pod_qos.CPU_QOS.key: '{"groupIdentity":3}'})
 
-    with pytest.raises(InputError, match=r"cpuQOS\].groupIdentity: found 3; accepted is -1..2"):
+    with pytest.raises(InputError, match=r"cpuQOS\].groupIdentity: must be in -1..2, got 3"):
         pod_qos.read_cpu_qos(meta)
 
 

@@ -170,7 +170,8 @@ def test_the_agent_has_the_bounds_of_the_type(path: Path, accepted: Accepted) ->
             followed, error = True, ""  # refused for its end, which is tested with the pair
         assert bool(error) is not followed, (number, error)
         if error:
-            assert error.startswith(f"spec.{'.'.join(path)}: found {number}; accepted is")
+            assert error.startswith(f"spec.{'.'.join(path)}: must be ")
+            assert error.endswith(f", got {number}")
 
 
 @pytest.mark.parametrize(
@@ -197,7 +198,9 @@ def test_the_agent_knows_the_words_of_the_type(path: Path, accepted: Accepted, w
     for known in accepted.words:
         assert not agent_error(path, known)
     if word and word not in accepted.words:
-        assert agent_error(path, word).endswith(f"accepted is {', '.join(accepted.words)}")
+        assert agent_error(path, word).endswith(
+            f"must be one of {', '.join(accepted.words)}, got {word!r}"
+        )
 
 
 def test_every_reader_has_something_to_check() -> None:

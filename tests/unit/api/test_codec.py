@@ -119,17 +119,17 @@ def test_null_means_absent() -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ({"priority": "high"}, 'spec.priority: found "high"; accepted is int or null'),
-        ({"priority": 2**40}, "spec.priority: found 1099511627776; accepted is int <= 2147483647"),
+        ({"priority": "high"}, 'spec.priority: must be an integer or null, got "high"'),
+        ({"priority": 2**40}, "spec.priority: must be an integer <= 2147483647, got 1099511627776"),
         (
             {"topologySpreadConstraints": [{"maxSkew": -(10**30)}]},
-            "spec.topologySpreadConstraints[0].maxSkew: found -1000000000000000000000000000000;",
+            "spec.topologySpreadConstraints[0].maxSkew: must be an integer",
         ),
-        ({"containers": [{}]}, "spec.containers[0].name: required, but missing"),
-        ({"containers": {}}, "spec.containers: found {}; accepted is array"),
+        ({"containers": [{}]}, "spec.containers[0].name: is required"),
+        ({"containers": {}}, "spec.containers: must be a list, got {}"),
         (
             {"nodeSelector": {"a": "b", "x.io/disk": 7}},
-            "spec.nodeSelector[x.io/disk]: found 7; accepted is str",
+            "spec.nodeSelector[x.io/disk]: must be a string, got 7",
         ),
         (
             {
@@ -137,7 +137,7 @@ def test_null_means_absent() -> None:
                     {"name": "a", "resources": {"requests": {"cpu": "1", "memory": "1GB"}}}
                 ]
             },
-            "spec.containers[0].resources.requests.memory: '1GB' is not a quantity; accepted is",
+            "spec.containers[0].resources.requests.memory: '1GB' is not a quantity; must be",
         ),
     ],
 )
@@ -158,9 +158,9 @@ def test_a_wrong_time_is_shown() -> None:
     """Both kinds of times."""
     data = {**manifest(), "metadata": {"name": "a", "creationTimestamp": "yesterday"}}
 
-    with pytest.raises(InputError, match=r'metadata\.creationTimestamp: found "yesterday"'):
+    with pytest.raises(InputError, match=r'metadata\.creationTimestamp: .*, got "yesterday"'):
         decode_object(data)
-    with pytest.raises(InputError, match=r'spec\.renewTime: found "2024-01-31T08:00:00"; accepted'):
+    with pytest.raises(InputError, match=r'spec\.renewTime: must be .*, got "2024-01-31T08:00:00"'):
         decode({"spec": {"renewTime": "2024-01-31T08:00:00"}}, Lease)
 
 
@@ -169,19 +169,19 @@ def test_a_wrong_time_is_shown() -> None:
     [
         (
             b'{"kind":"Pod","apiVersion":"v2","metadata":{"name":"a"}}',
-            "apiVersion: found 'v2'; accepted for kind Pod is v1",
+            "apiVersion: must be v1 for kind Pod, got 'v2'",
         ),
         (
             b'{"kind":"Event","apiVersion":"v2"}',
-            "accepted for kind Event is events.k8s.io/v1 or v1",
+            "must be events.k8s.io/v1 or v1 for kind Event",
         ),
         (
             b'{"kind":"Widget","apiVersion":"a/v1"}',
-            "unknown apiVersion/kind: found a/v1/Widget; accepted kinds are APIService, CSIDriver",
+            "unknown kind a/v1/Widget; must be one of APIService, CSIDriver",
         ),
-        (b"{}", "found (no apiVersion)/(no kind)"),
-        (b"[]", "found array; accepted is an object"),
-        (b'{"kind":1}', "kind: found int; accepted is"),
+        (b"{}", "unknown kind (no apiVersion)/(no kind)"),
+        (b"[]", "must be an object whose apiVersion and kind are strings, got array"),
+        (b'{"kind":1}', "kind: must be an object whose apiVersion and kind are strings, got int"),
         (b'{"kind":', "not valid JSON"),
         (b"oops", "not valid JSON: invalid character (byte 0)"),
         (b'{"kind":"\xff"}', "not valid JSON"),
@@ -283,11 +283,11 @@ def test_every_kind_declares_how_the_api_serves_it(kind: type[Pod]) -> None:
     [
         (
             {"allocatePolicy": "Default"},
-            'spec.allocatePolicy: found "Default"; accepted is Aligned or Restricted',
+            'spec.allocatePolicy: must be Aligned or Restricted, got "Default"',
         ),
         (
             {"preAllocationPolicy": {"mode": "Any"}},
-            'spec.preAllocationPolicy.mode: found "Any"; accepted is Cluster or Default',
+            'spec.preAllocationPolicy.mode: must be Cluster or Default, got "Any"',
         ),
     ],
 )

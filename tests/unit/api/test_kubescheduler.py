@@ -117,10 +117,10 @@ def test_plugins_profiles_and_extenders_are_decoded() -> None:
     ("fields", "path", "said"),
     [
         ({"parallelism": 0}, "parallelism", "at least 1"),
-        ({"parallelism": "16"}, "parallelism", 'found "16"; accepted is an integer'),
-        ({"parallelism": True}, "parallelism", "found true"),
-        ({"parallelism": 1.5}, "parallelism", "found 1.5"),
-        ({"Parallelism": 1}, "Parallelism", "did you mean parallelism?"),
+        ({"parallelism": "16"}, "parallelism", 'must be an integer of at least 1, got "16"'),
+        ({"parallelism": True}, "parallelism", "got true"),
+        ({"parallelism": 1.5}, "parallelism", "got 1.5"),
+        ({"Parallelism": 1}, "Parallelism", 'did you mean "parallelism"?'),
         ({"percentageOfNodesToScore": 101}, "percentageOfNodesToScore", "0..100"),
         ({"podInitialBackoffSeconds": 0}, "podInitialBackoffSeconds", "at least 1"),
         ({"podInitialBackoffSeconds": 11}, "podMaxBackoffSeconds", "podInitialBackoffSeconds (11)"),
@@ -128,10 +128,10 @@ def test_plugins_profiles_and_extenders_are_decoded() -> None:
         ({"healthzBindAddress": ":10251"}, "healthzBindAddress", "unknown field"),
         ({"profiles": {}}, "profiles", "a list"),
         ({"profiles": [3]}, "profiles[0]", "an object"),
-        ({"profiles": [{1: 2}]}, "profiles[0]", "a text as key"),
+        ({"profiles": [{1: 2}]}, "profiles[0]", "an object whose keys are strings"),
         ({"clientConnection": {"qps": "5"}}, "clientConnection.qps", "a number"),
         ({"clientConnection": {"burst": -1}}, "clientConnection.burst", "at least 0"),
-        ({"clientConnection": {"kubeconfig": 1}}, "clientConnection.kubeconfig", "a text"),
+        ({"clientConnection": {"kubeconfig": 1}}, "clientConnection.kubeconfig", "a string"),
         ({"leaderElection": {"leaseDuration": 15}}, "leaderElection.leaseDuration", "15"),
         ({"leaderElection": {"leaseDuration": "10s"}}, "leaderElection.leaseDuration", "(10s)"),
         ({"leaderElection": {"retryPeriod": "9s"}}, "leaderElection.renewDeadline", "1.2 x"),
@@ -145,29 +145,29 @@ def test_plugins_profiles_and_extenders_are_decoded() -> None:
         (
             {"profiles": [{"schedulerName": "a"}, {"schedulerName": "a"}]},
             "profiles[1].schedulerName",
-            "no other profile",
+            "unique among the profiles",
         ),
         (
             {"profiles": [{"pluginConfig": [{"name": "X"}, {"name": "X"}]}]},
             "profiles[0].pluginConfig[1].name",
-            "each plugin once",
+            "unique",
         ),
         ({"profiles": [{"pluginConfig": [{}]}]}, "profiles[0].pluginConfig[0].name", "required"),
         (
             {"profiles": [{"plugins": {"filters": {}}}]},
             "profiles[0].plugins.filters",
-            "did you mean filter?",
+            'did you mean "filter"?',
         ),
         (
             {"profiles": [{"plugins": {"score": {"enabled": [{"name": "X", "weight": -1}]}}}]},
             "profiles[0].plugins.score.enabled[0].weight",
             "at least 0",
         ),
-        ({"extenders": [{"prioritizeVerb": "p"}]}, "extenders[0].weight", "1 or more"),
+        ({"extenders": [{"prioritizeVerb": "p"}]}, "extenders[0].weight", "at least 1"),
         (
             {"extenders": [{"bindVerb": "b"}, {}, {"bindVerb": "b"}]},
             "extenders[2].bindVerb",
-            "extenders[0] does",
+            "extenders[0] binds already",
         ),
         (
             {"extenders": [{"managedResources": [{"name": "cpu"}]}]},
@@ -177,7 +177,7 @@ def test_plugins_profiles_and_extenders_are_decoded() -> None:
         (
             {"extenders": [{"managedResources": [{"name": "a.b/c"}, {"name": "a.b/c"}]}]},
             "extenders[0].managedResources[1].name",
-            "once",
+            "unique among all extenders",
         ),
         (
             {"extenders": [{"tlsConfig": {"caData": "no base64!"}}]},
@@ -208,19 +208,19 @@ def test_leader_election_that_is_off_is_not_checked() -> None:
 def test_old_versions_are_refused_with_the_accepted_one(version: str) -> None:
     """Koordinator and Kubernetes no longer read beta versions either."""
     found = f"kubescheduler.config.k8s.io/{version}"
-    with pytest.raises(InputError, match=f'apiVersion: found "{found}"; accepted is {API_VERSION}'):
+    with pytest.raises(InputError, match=f'apiVersion: must be {API_VERSION}, got "{found}"'):
         decode_configuration(HEADER | {"apiVersion": found}, "koord.yaml")
 
 
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (None, "koord.yaml: found null; accepted is an object"),
-        ([], "koord.yaml: found []; accepted is an object"),
-        ({}, f"koord.yaml: apiVersion: required, but missing; accepted is {API_VERSION}"),
+        (None, "koord.yaml: must be an object, got null"),
+        ([], "koord.yaml: must be an object, got []"),
+        ({}, f"koord.yaml: apiVersion: is required and must be {API_VERSION}"),
         (
             {"apiVersion": API_VERSION, "kind": "Pod"},
-            'koord.yaml: kind: found "Pod"; accepted is KubeSchedulerConfiguration',
+            'koord.yaml: kind: must be KubeSchedulerConfiguration, got "Pod"',
         ),
     ],
 )

@@ -106,13 +106,13 @@ def test_arguments_of_an_old_version_are_refused() -> None:
     error = refusal(NodeResourcesFitArgs, {"apiVersion": "kubescheduler.config.k8s.io/v1beta3"})
 
     assert error.path == "profiles[0].pluginConfig[2].args.apiVersion"
-    assert error.problem.endswith(f"accepted is {API_VERSION}")
+    assert error.problem.startswith(f"must be {API_VERSION}, got ")
 
 
 def test_a_plugin_without_arguments_takes_a_header_and_nothing_else() -> None:
     """Its kind is not checked: there is no such type."""
     assert args(NoArgs, {"apiVersion": API_VERSION, "kind": "NodePortsArgs"}) == NoArgs()
-    assert "accepted are apiVersion, kind" in refusal(NoArgs, {"a": 1}).problem
+    assert "must be one of apiVersion, kind" in refusal(NoArgs, {"a": 1}).problem
 
 
 @pytest.mark.parametrize("args_type", ARGS_TYPES)
@@ -132,9 +132,8 @@ def test_whatever_the_file_holds_it_is_decoded_or_refused(
 def test_an_unknown_field_is_refused_with_the_known_ones() -> None:
     """The full message, as a user sees it."""
     assert str(refusal(NodeResourcesFitArgs, {"scoringStrategi": {}})) == (
-        "koord.yaml: profiles[0].pluginConfig[2].args.scoringStrategi: unknown field "
-        "(did you mean scoringStrategy?); accepted are apiVersion, kind, ignoredResources, "
-        "ignoredResourceGroups, scoringStrategy"
+        "koord.yaml: profiles[0].pluginConfig[2].args.scoringStrategi: unknown field; "
+        'did you mean "scoringStrategy"?'
     )
 
 
@@ -142,8 +141,8 @@ def test_a_wrong_choice_is_refused_with_the_accepted_ones() -> None:
     """The full message, as a user sees it."""
     assert str(refusal(NodeResourcesFitArgs, {"scoringStrategy": {"type": "mostallocated"}})) == (
         "koord.yaml: profiles[0].pluginConfig[2].args.scoringStrategy.type: "
-        'found "mostallocated" (did you mean MostAllocated?); accepted is one of '
-        "LeastAllocated, MostAllocated, RequestedToCapacityRatio"
+        "must be one of LeastAllocated, MostAllocated, RequestedToCapacityRatio, "
+        'got "mostallocated"; did you mean "MostAllocated"?'
     )
 
 
@@ -179,7 +178,7 @@ def test_a_curve_of_utilization_is_decoded() -> None:
         (
             {"type": "MostAllocated", "resources": [{"name": "cpu", "weight": 101}]},
             "resources[0].weight",
-            "found 101; accepted is an integer of 0..100",
+            "must be an integer of 0..100, got 101",
         ),
         ({"type": "RequestedToCapacityRatio"}, "requestedToCapacityRatio", "required"),
         *(
@@ -221,13 +220,13 @@ def test_a_wrong_scoring_strategy_is_refused(
             NodeResourcesBalancedAllocationArgs,
             {"resources": [{"name": "cpu", "weight": 2}]},
             "resources[0].weight",
-            "accepted is 1",
+            "must be 1",
         ),
         (
             NodeResourcesBalancedAllocationArgs,
             {"resources": [{"name": "cpu"}, {"name": "cpu"}]},
             "resources[1].name",
-            "once",
+            "unique",
         ),
         (InterPodAffinityArgs, {"hardPodAffinityWeight": 101}, "hardPodAffinityWeight", "0..100"),
         (VolumeBindingArgs, {"bindTimeoutSeconds": -1}, "bindTimeoutSeconds", "at least 0"),
@@ -244,8 +243,8 @@ def test_a_wrong_scoring_strategy_is_refused(
             "minCandidateNodesAbsolute",
             "at least 0",
         ),
-        (DynamicResourcesArgs, {"filterTimeout": "-1s"}, "filterTimeout", "0s or more"),
-        (DynamicResourcesArgs, {"bindingTimeout": "999ms"}, "bindingTimeout", "1s or more"),
+        (DynamicResourcesArgs, {"filterTimeout": "-1s"}, "filterTimeout", "at least 0s"),
+        (DynamicResourcesArgs, {"bindingTimeout": "999ms"}, "bindingTimeout", "at least 1s"),
         (DynamicResourcesArgs, {"bindingTimeout": "1 s"}, "bindingTimeout", "duration"),
         (NodeAffinityArgs, required({"key": "a"}), None, "required"),
         (NodeAffinityArgs, required({"key": "a", "operator": "in"}), None, "In"),
@@ -279,7 +278,7 @@ def test_a_wrong_scoring_strategy_is_refused(
             PodTopologySpreadArgs,
             {"defaultConstraints": [constraint()]},
             "defaultingType",
-            "List with defaultConstraints",
+            "List when defaultConstraints are set",
         ),
         *(
             (
@@ -289,12 +288,12 @@ def test_a_wrong_scoring_strategy_is_refused(
                 said,
             )
             for constraints, path, said in (
-                ([constraint(maxSkew=0)], ".maxSkew", "1 or more"),
+                ([constraint(maxSkew=0)], ".maxSkew", "at least 1"),
                 ([constraint(topologyKey="")], ".topologyKey", "letter or digit"),
                 ([constraint(whenUnsatisfiable="No")], ".whenUnsatisfiable", "ScheduleAnyway"),
-                ([constraint(labelSelector={})], ".labelSelector", "accepted is none"),
-                ([constraint(minDomain=1)], ".minDomain", "did you mean minDomains?"),
-                ([constraint(), constraint(maxSkew=2)], "", "once"),
+                ([constraint(labelSelector={})], ".labelSelector", "must not be set"),
+                ([constraint(minDomain=1)], ".minDomain", 'did you mean "minDomains"?'),
+                ([constraint(), constraint(maxSkew=2)], "", "unique"),
             )
         ),
         (
@@ -319,7 +318,7 @@ def test_a_wrong_scoring_strategy_is_refused(
             LoadAwareSchedulingArgs,
             {"usageThresholds": {"cpu": 130}},
             "usageThresholds.cpu",
-            "found 130",
+            "got 130",
         ),
         (
             LoadAwareSchedulingArgs,
@@ -343,7 +342,7 @@ def test_a_wrong_scoring_strategy_is_refused(
             LoadAwareSchedulingArgs,
             {"aggregated": {"scoreAggregatedDuration": "-5m"}},
             "aggregated.scoreAggregatedDuration",
-            "0s or more",
+            "at least 0s",
         ),
         (
             NodeNUMAResourceArgs,
@@ -377,15 +376,15 @@ def test_a_wrong_scoring_strategy_is_refused(
             "ignoredResourceGroups[0]",
             "not kubernetes.io",
         ),
-        (CoschedulingArgs, {"defaultTimeout": "-1s"}, "defaultTimeout", "0s or more"),
+        (CoschedulingArgs, {"defaultTimeout": "-1s"}, "defaultTimeout", "at least 0s"),
         (CoschedulingArgs, {"defaultTimeout": 600}, "defaultTimeout", "600"),
         (CoschedulingArgs, {"controllerWorkers": 0}, "controllerWorkers", "at least 1"),
-        (ElasticQuotaArgs, {"delayEvictTime": "-1s"}, "delayEvictTime", "0s or more"),
+        (ElasticQuotaArgs, {"delayEvictTime": "-1s"}, "delayEvictTime", "at least 0s"),
         (
             ElasticQuotaArgs,
             {"defaultQuotaGroupMax": {"cpu": "-1"}},
             "defaultQuotaGroupMax.cpu",
-            "0 or more",
+            "at least 0",
         ),
         (
             ElasticQuotaArgs,
@@ -401,7 +400,7 @@ def test_a_wrong_scoring_strategy_is_refused(
         ),
         (SchedulingHintArgs, {"maxHintNodes": 0}, "maxHintNodes", "at least 1"),
         (NodeResourcesFitPlusArgs, {"resources": ["cpu"]}, "resources", "an object"),
-        (ScarceResourceAvoidanceArgs, {"resources": [1]}, "resources[0]", "a text"),
+        (ScarceResourceAvoidanceArgs, {"resources": [1]}, "resources[0]", "a string"),
     ],
 )
 def test_wrong_arguments_are_refused_where_they_are_wrong(
@@ -460,7 +459,7 @@ def test_names_that_go_spells_in_capitals() -> None:
     assert numa.default_cpu_bind_policy == ""
     assert devices.disable_device_numa_topology_alignment
     assert (
-        "did you mean gcDurationSeconds"
+        'did you mean "gcDurationSeconds"'
         in refusal(ReservationArgs, {"GCDurationSeconds": 1}).problem
     )
 

@@ -52,5 +52,5 @@ def test_other_operators_are_refused() -> None:
     """Gt and Lt are of node selectors only."""
     greater = LabelSelectorRequirement(key="app", operator="Gt", values=("1",))
 
-    with pytest.raises(InputError, match="accepted is In, NotIn, Exists or DoesNotExist"):
+    with pytest.raises(InputError, match="must be In, NotIn, Exists or DoesNotExist"):
         matches(LabelSelector(match_expressions=(greater,)), LABELS)

@@ -140,12 +140,12 @@ def test_what_the_api_server_accepts_is_accepted(data: dict[str, Any]) -> None:
         (
             pod(initContainers=[{"name": "main"}]),
             "spec.initContainers[0].name",
-            "no other container",
+            "unique among the containers",
         ),
         (
             pod(containers=[{"name": "a", "ports": ports(80)}, {"name": "b", "ports": ports(80)}]),
             "spec.containers[1].ports[0].hostPort",
-            "no other container takes",
+            "unique among the containers of the pod",
         ),
         (
             pod(containers=[{"name": "a", "ports": ports(0, 70_000)}]),
@@ -170,7 +170,7 @@ def test_what_the_api_server_accepts_is_accepted(data: dict[str, Any]) -> None:
         (
             pod(tolerations=[{"key": "a", "operator": "Exists", "value": "b"}]),
             "spec.tolerations[0].value",
-            "nothing with operator Exists",
+            "empty with operator Exists",
         ),
         (
             pod(tolerations=[{"key": "a", "effect": "Never"}]),
@@ -190,7 +190,7 @@ def test_what_the_api_server_accepts_is_accepted(data: dict[str, Any]) -> None:
         (
             node_affinity(operator="Exists", values=["a"]),
             f"spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms[0].matchExpressions[0].values",
-            "no values",
+            "must be empty",
         ),
         (
             node_affinity(operator="Gt", values=["a"]),
@@ -239,7 +239,7 @@ def test_what_the_api_server_accepts_is_accepted(data: dict[str, Any]) -> None:
         (
             pod_affinity(mismatchLabelKeys=["a"], matchLabelKeys=["a"]),
             f"spec.affinity.podAffinity.{REQUIRED}[0].matchLabelKeys",
-            "mismatchLabelKeys lacks",
+            "mismatchLabelKeys does not have",
         ),
         (
             pod(topologySpreadConstraints=[SPREAD | {"maxSkew": 0}]),
@@ -263,14 +263,18 @@ def test_what_the_api_server_accepts_is_accepted(data: dict[str, Any]) -> None:
         (
             pod(topologySpreadConstraints=[SPREAD, SPREAD]),
             "spec.topologySpreadConstraints[1]",
-            "once",
+            "a unique pair",
         ),
         (
             pod(topologySpreadConstraints=[SPREAD | {"nodeTaintsPolicy": "No"}]),
             "spec.topologySpreadConstraints[0].nodeTaintsPolicy",
             "Honor or Ignore",
         ),
-        (pod(volumes=[{"name": "a"}, {"name": "a"}]), "spec.volumes[1].name", "no other volume"),
+        (
+            pod(volumes=[{"name": "a"}, {"name": "a"}]),
+            "spec.volumes[1].name",
+            "unique among the volumes",
+        ),
         (
             pod(volumes=[{"name": "a", "persistentVolumeClaim": {"claimName": ""}}]),
             "spec.volumes[0].persistentVolumeClaim.claimName",
@@ -279,7 +283,7 @@ def test_what_the_api_server_accepts_is_accepted(data: dict[str, Any]) -> None:
         (
             pod(schedulingGates=[{"name": "a"}], nodeName="n"),
             "spec.nodeName",
-            "nothing while there are schedulingGates",
+            "empty while there are schedulingGates",
         ),
         (
             pod(containers=[{"name": "a", "resources": {"claims": [{"name": "x"}]}}]),
@@ -294,7 +298,7 @@ def test_what_the_api_server_accepts_is_accepted(data: dict[str, Any]) -> None:
         (
             other("v1", "Node", spec={"taints": [{"key": "a", "effect": "NoExecute"}] * 2}),
             "spec.taints[1]",
-            "once",
+            "a unique pair",
         ),
         (
             other("v1", "Node", status={"allocatable": {"memory": "-1"}}),
@@ -319,7 +323,7 @@ def test_what_the_api_server_accepts_is_accepted(data: dict[str, Any]) -> None:
                 "policy/v1", "PodDisruptionBudget", spec={"minAvailable": 1, "maxUnavailable": 1}
             ),
             "spec",
-            "one of them",
+            "must set only one of",
         ),
         (
             other("policy/v1", "PodDisruptionBudget", spec={"minAvailable": "half"}),
@@ -387,9 +391,11 @@ def test_what_the_api_server_refuses_is_refused(
 
 def test_the_object_is_named() -> None:
     """Namespace and name, or just the name of a cluster-scoped object."""
-    with pytest.raises(InputError, match=r"^Pod default/a: spec\.restartPolicy: found 'x'"):
+    with pytest.raises(
+        InputError, match=r"^Pod default/a: spec\.restartPolicy: must be .*, got 'x'"
+    ):
         check(pod(restartPolicy="x"))
-    with pytest.raises(InputError, match=r"^Node a: metadata\.labels\[b\]: found 'c d'"):
+    with pytest.raises(InputError, match=r"^Node a: metadata\.labels\[b\]: must be .*, got 'c d'"):
         check({**other("v1", "Node"), "metadata": {"name": "a", "labels": {"b": "c d"}}})
 
 

@@ -71,7 +71,7 @@ def test_a_folder_without_a_trail_is_a_mistake(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["audit", str(tmp_path)])
 
     assert isinstance(done.exception, InputError)
-    assert "found no audit.jsonl" in str(done.exception)
+    assert "has no audit.jsonl" in str(done.exception)
 
 
 def test_lines_that_are_torn_are_left_out(trail: str) -> None:

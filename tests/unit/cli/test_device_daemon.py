@@ -43,9 +43,9 @@ def test_a_failure_that_nobody_tries_again_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flag", "problem"),
     [
-        ("--sleep-interval=0s", "--sleep-interval: found '0s'"),
+        ("--sleep-interval=0s", "--sleep-interval: must be more than 0, got '0s'"),
         ("--health-interval=soon", "--health-interval"),
-        ("--prints-output-file=", "--prints-output-file: found ''"),
+        ("--prints-output-file=", "--prints-output-file: must be an absolute path, got ''"),
     ],
 )
 def test_a_wrong_flag_is_named(flag: str, problem: str) -> None:

@@ -51,7 +51,7 @@ def test_show_says_which_gangs_there_are(manifest: str) -> None:
     done = CliRunner().invoke(app, ["gang", "show", "other", "-f", manifest])
 
     assert done.exit_code != 0
-    assert "accepted is one of ml/train" in str(done.exception)
+    assert "must be one of ml/train" in str(done.exception)
 
 
 NETWORK = """

@@ -115,9 +115,7 @@ def test_a_file_compressed_in_pieces_is_one_recording(recording: str, tmp_path: 
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize(
-    ("field", "told"), [("type", "'WHAT'"), ("object", "accepted is an object")]
-)
+@pytest.mark.parametrize(("field", "told"), [("type", "'WHAT'"), ("object", "must be an object")])
 def test_an_event_that_can_not_be_meant_is_refused(
     recording: str, tmp_path: Path, field: str, told: str
 ) -> None:

@@ -12,16 +12,19 @@ RUNNER = CliRunner()
 def test_the_name_of_the_node_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     """By flag, or by the variable that the DaemonSet sets."""
     monkeypatch.delenv("NODE_NAME", raising=False)
-    with pytest.raises(InputError, match=r"--node-name: required.*NODE_NAME"):
+    with pytest.raises(InputError, match=r"--node-name: is required.*NODE_NAME"):
         RUNNER.invoke(app, ["vgpu-monitor"], catch_exceptions=False)
 
 
 @pytest.mark.parametrize(
     ("flag", "problem"),
     [
-        ("-legacy-metrics=maybe", "--legacy-metrics: found 'maybe'"),
-        ("--metrics-bind-address=9394x", "--metrics-bind-address: found '9394x'"),
-        ("--resync-interval=0s", "--resync-interval: found '0s'"),
+        ("-legacy-metrics=maybe", "--legacy-metrics: must be true or false, got 'maybe'"),
+        (
+            "--metrics-bind-address=9394x",
+            "--metrics-bind-address: must be an address such as :8080, or 0, got '9394x'",
+        ),
+        ("--resync-interval=0s", "--resync-interval: must be more than 0, got '0s'"),
         ("--kubeconfig=/none", "/none"),
     ],
 )

@@ -185,9 +185,9 @@ def test_server_archive_requests_new_entries_only() -> None:
 @pytest.mark.parametrize(
     ("flags", "found"),
     [
-        (["-w", "demo", "--audit", "there"], "--audit: accepted with a cluster or manifests only"),
-        (["-f", "there", "--audit-token", "t"], "accepted together with --audit-server only"),
-        (["-f", "a", "--audit", "b", "--audit-server", "http://c"], "accepted is one of both"),
+        (["-w", "demo", "--audit", "there"], "--audit: requires a cluster or manifests"),
+        (["-f", "there", "--audit-token", "t"], "requires --audit-server"),
+        (["-f", "a", "--audit", "b", "--audit-server", "http://c"], "must set only one of the two"),
         (["-f", "examples/move.yaml", "--audit", "nowhere"], "nowhere: can't be read"),
     ],
 )

@@ -142,7 +142,7 @@ def test_who_does_not_lead_does_nothing() -> None:
 @pytest.mark.parametrize(
     ("plugins", "told"),
     [
-        ({"balance": {"enabled": [{"name": "EvictAl"}]}}, "did you mean EvictAll"),
+        ({"balance": {"enabled": [{"name": "EvictAl"}]}}, 'did you mean "EvictAll"'),
         ({"balance": {"enabled": [{"name": "EvictAll"}]}}, "does not extend balance"),
         ({"evict": {"disabled": [{"name": "*"}]}}, "no evict plugin is enabled"),
     ],

@@ -32,7 +32,7 @@ def test_numbers_with_units_are_summed(text: str, seconds: float) -> None:
 @pytest.mark.parametrize("text", ["", "1", "1d", "h", "1h-2m", "1 h", "999999999h", "1s" * 60])
 def test_other_texts_are_refused(text: str) -> None:
     """The message shows what was found and examples of what is accepted."""
-    with pytest.raises(InputError, match=r"is not a duration; accepted are .*90s"):
+    with pytest.raises(InputError, match=r"is not a duration; must be .*90s"):
         Duration.parse(text)
 
 

@@ -25,9 +25,9 @@ def test_a_larger_one_is_refused_before_it_is_read(tmp_path: Path) -> None:
     with path.open("wb") as file:
         file.truncate(1 << 40)
 
-    with pytest.raises(InputError, match=r"sparse: is larger than 1,024 MiB"):
+    with pytest.raises(InputError, match=r"sparse: must not be larger than 1,024 MiB"):
         read_file(path)
-    with pytest.raises(InputError, match=r"/dev/zero: is larger than 8 MiB"):
+    with pytest.raises(InputError, match=r"/dev/zero: must not be larger than 8 MiB"):
         read_file(Path("/dev/zero"), 8 << 20)
 
 
@@ -36,7 +36,7 @@ def test_lines_have_a_bound() -> None:
     lines = bounded_lines(io.BytesIO(b"abc\nabcdef"), "f", 4)
 
     assert next(lines) == b"abc\n"
-    with pytest.raises(InputError, match=r"f:2: found a line of more than"):
+    with pytest.raises(InputError, match=r"f:2: must not have lines longer than"):
         next(lines)
 
 

@@ -19,9 +19,9 @@ TREES = st.recursive(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"a":1,\n"a":2}', "f: a: found the key twice, again in line 2"),
-        ('{"a":[{"b":{"c":1,"\\u0063":2}}]}', "f: a.b.c: found the key twice"),
-        ('{"x":"\\":","y":[1e3],"y":1}', "f: y: found the key twice"),
+        ('{"a":1,\n"a":2}', "f: a: key must be given only once, got it again in line 2"),
+        ('{"a":[{"b":{"c":1,"\\u0063":2}}]}', "f: a.b.c: key must be given only once"),
+        ('{"x":"\\":","y":[1e3],"y":1}', "f: y: key must be given only once"),
     ],
 )
 def test_the_second_is_named(text: str, message: str) -> None:

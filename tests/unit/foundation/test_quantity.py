@@ -114,7 +114,7 @@ def test_numbers_are_quantities_too(number: float) -> None:
 )
 def test_other_text_is_refused_with_what_is_accepted(wrong: str) -> None:
     """The message shows the text and lists the suffixes."""
-    with pytest.raises(InputError, match=r"is not a quantity; accepted is .* Ki, Mi, Gi"):
+    with pytest.raises(InputError, match=r"is not a quantity; must be .* Ki, Mi, Gi"):
         Quantity.parse(wrong)
 
 

@@ -185,7 +185,7 @@ def test_of_several_the_active_one_is_asked() -> None:
 )
 def test_what_is_no_container_is_asked_for_nowhere(container_id: str) -> None:
     """An id comes from outside and would be a part of a path."""
-    said = "accepted is the id of a container"
+    said = "must be the id of a container"
     with web({}) as (service, asked), pytest.raises(YarnRefusedError, match=said):
         RestResourceManager(service).signal_container(container_id)
     assert asked == []
@@ -350,5 +350,5 @@ def test_ids_of_containers() -> None:
     later = container_id_message("container_e17_1700000000000_0003_01_000002")
     assert later.endswith(number_field(3, 17 << 40 | 2))
     for text in ("", "container_1_2_3", "container_a_1_1_1", "pod_1_1_1_1"):
-        with pytest.raises(YarnRefusedError, match="accepted is the id of a container"):
+        with pytest.raises(YarnRefusedError, match="must be the id of a container"):
             container_id_message(text)

@@ -257,7 +257,7 @@ def test_no_quota_fills_the_record(cell: Cell) -> None:
     cell.store(parent())
     large = wordy("large", 2 * LARGEST, "default")
 
-    assert f"accepted are {LARGEST}: fewer resources" in cell.replicas[0].ask(large)
+    assert f"must be at most {LARGEST} bytes" in cell.replicas[0].ask(large)
 
     cell.store(large)
     large = cell.stored("large")

@@ -230,5 +230,5 @@ def test_a_review_that_recurses_is_a_refusal_with_a_reason() -> None:
     assert response["allowed"] is False
     assert response["status"] == {
         "code": 400,
-        "message": "the object is nested too deep; accepted are 100 levels",
+        "message": "the object is nested too deep; at most 100 levels are allowed",
     }

@@ -40,7 +40,7 @@ class Component:
 
     def set_flag(self, text: str) -> str:
         if not text.isdigit():
-            raise InputError(f"found {text!r}; accepted is a number")
+            raise InputError(f"must be a number, got {text!r}")
         self.flags.append(text)
         return f"set to {text}"
 
@@ -183,7 +183,7 @@ def test_what_can_not_be_answered(component: Component, path: str, status: int, 
     ("method", "body", "status", "text"),
     [
         ("PUT", "5", 200, "set to 5\n"),
-        ("PUT", "many", 400, "found 'many'; accepted is a number\n"),
+        ("PUT", "many", 400, "must be a number, got 'many'\n"),
         ("GET", None, 406, "unsupported http method\n"),
         ("PUT", "5" * (LONGEST_BODY_BYTES + 1), 413, "Content Too Large"),
     ],

@@ -177,5 +177,5 @@ def test_verbosity_changes_while_running(set_up: SetUp) -> None:
 @pytest.mark.parametrize("text", ["", "high", "-1", "1.5", "9" * 4000, "\u0663"])
 def test_a_wrong_verbosity_is_refused(text: str) -> None:
     """The text says what is accepted."""
-    with pytest.raises(InputError, match="accepted is a whole number"):
+    with pytest.raises(InputError, match="must be an integer"):
         set_verbosity(text)

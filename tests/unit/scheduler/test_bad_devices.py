@@ -49,7 +49,10 @@ def with_a_minor_twice() -> Device:
 @pytest.mark.parametrize(
     ("report", "problem"),
     [
-        (with_a_minor_twice(), "spec.devices[4].minor: found 1 again"),
+        (
+            with_a_minor_twice(),
+            "spec.devices[4].minor: must be unique among the gpu devices, got 1 again",
+        ),
         (with_partitions({"2": [{"minors": [0, 7]}]}), "7"),
         (with_partitions({"2": [{"minors": [0, 0]}]}), "0"),
         (with_partitions("no table"), "gpu-partitions"),
@@ -117,7 +120,7 @@ def test_of_an_annotation_what_can_be_counts(embedded: NewEmbedded) -> None:
 
     ((reason, note),) = told(one, "Pod", "old")
     assert reason == "InvalidPod"
-    assert "gpu: found minors [5000, -1]; accepted are numbers from 0 to 1023" in note
+    assert "gpu: minors must be numbers from 0 to 1023, got [5000, -1]" in note
     new = ALLOCATED.read(one.cluster.get(Pod, "new", "default").metadata)
     assert [taken.minor for taken in (new or {})["gpu"]] == [1, 2]
 

@@ -51,11 +51,11 @@ def later(one: Embedded, seconds: float = 2.0) -> None:
 @pytest.mark.parametrize(
     ("least", "said", "text"),
     [
-        (0, {}, "spec.minMember: found 0; accepted is 1 or more"),
-        (3, {"total_number": "2"}, "total-number: found 2; accepted is at least the least number"),
-        (1, {"total_number": "x"}, "total-number: found 'x'; accepted is a whole number"),
-        (1, {"mode": "Loose"}, "mode: found 'Loose'; accepted is Strict or NonStrict"),
-        (1, {"match_policy": "never"}, "match-policy: found 'never'; accepted is one of"),
+        (0, {}, "spec.minMember: must be at least 1, got 0"),
+        (3, {"total_number": "2"}, "total-number: must be at least the minimum number, 3, got 2"),
+        (1, {"total_number": "x"}, "total-number: must be an integer, got 'x'"),
+        (1, {"mode": "Loose"}, "mode: must be Strict or NonStrict, got 'Loose'"),
+        (1, {"match_policy": "never"}, "match-policy: must be one of"),
         (1, {"groups": "g,h"}, "groups]: not valid JSON"),
     ],
 )
@@ -113,7 +113,7 @@ def test_a_gang_without_object_tells_at_a_pod() -> None:
 
     one.run_to_fixed_point()
 
-    assert "mode: found 'Loose'" in warnings(one)["Pod default/p"]
+    assert "mode: must be Strict or NonStrict, got 'Loose'" in warnings(one)["Pod default/p"]
     assert set(placed(one)) == {"p"}
 
 
@@ -160,24 +160,28 @@ def with_pod(name: str, quota_name: str, cpu: int = 1) -> Any:
 @pytest.mark.parametrize(
     ("quotas", "about", "text"),
     [
-        ([team("team", 1, 2)], TEAM, "spec.min[cpu]: found '2'; accepted is at most 1"),
-        ([team("team", -1)], TEAM, "spec.max[cpu]: found '-1'; accepted is an amount of at least"),
-        ([quota("team", least={"cpu": 1})], TEAM, "spec.min[cpu]: found 1 without a maximum"),
+        ([team("team", 1, 2)], TEAM, "spec.min[cpu]: must be at most 1, as in spec.max, got '2'"),
+        ([team("team", -1)], TEAM, "spec.max[cpu]: must be an amount of at least 0, got '-1'"),
+        ([quota("team", least={"cpu": 1})], TEAM, "spec.min[cpu]: must be set in spec.max"),
         (
             [team("team", 9, 2, is_parent=True), team("a", 9, 2, "team"), team("b", 9, 1, "team")],
             TEAM,
-            "spec.min[cpu]: found '2'; accepted is at least the sum of its children's minimums, 3",
+            "spec.min[cpu]: must be at least the sum of its children's minimums, 3, got '2'",
         ),
-        ([team("team", 9, parent="nobody")], TEAM, "found 'nobody'; accepted is the name of a"),
+        (
+            [team("team", 9, parent="nobody")],
+            TEAM,
+            "must be the name of an existing quota, got 'nobody'",
+        ),
         (
             [team("leaf", 9), team("team", 9, parent="leaf")],
             TEAM,
-            "found 'leaf'; accepted is a quota that is a parent",
+            "must be a parent quota, got 'leaf'",
         ),
         (
             [team("team", 9, annotations={PREFIX + "queue-policy": "lifo"})],
             TEAM,
-            "queue-policy]: found 'lifo'; accepted is one of none, strict, backfill, best-effort",
+            "queue-policy]: must be one of none, strict, backfill, best-effort, got 'lifo'",
         ),
         (
             [team("team", 9, annotations={PREFIX + "namespaces": "ns"})],
@@ -242,7 +246,7 @@ def test_a_quota_deleted_with_children_and_pods_says_what_became_of_them() -> No
         "deleted while it had 1 child quotas, which have their minimum until it is back and "
         "1 pods, which belong to other quotas now"
     )
-    assert "found 'dept'; accepted is the name of a quota that exists" in told[TEAM]
+    assert "must be the name of an existing quota, got 'dept'" in told[TEAM]
 
 
 def test_a_quota_moved_to_a_parent_without_room_says_so() -> None:

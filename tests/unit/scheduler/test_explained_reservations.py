@@ -179,7 +179,7 @@ def test_whether_a_reservation_may_preempt_is_up_to_its_plugin(
 
 def test_reservations_are_called_by_name_where_others_are_asked_for() -> None:
     """Nobody knows the uid that the scheduler calls them by."""
-    with pytest.raises(InputError, match=r"accepted is one of reservation/r$"):
+    with pytest.raises(InputError, match=r"waiting pods: reservation/r$"):
         explain_pods([node("n", cpu=1), reservation("r", 4)], ["default/x"], config())
 
 

@@ -431,7 +431,7 @@ def test_a_bind_that_fails_is_tried_again_or_done_here(ignorable: bool, node_nam
 
 def test_worlds_that_ask_nobody_refuse_extenders() -> None:
     """Rather than pretend that there are none."""
-    with pytest.raises(InputError, match=r"extenders\[0\]: found an extender"):
+    with pytest.raises(InputError, match=r"extenders\[0\]: must be empty"):
         Embedded(configuration(FILTER))
 
 

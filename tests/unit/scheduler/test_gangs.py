@@ -375,7 +375,7 @@ def test_what_a_gang_says_wrongly_is_not_ignored_silently() -> None:
     one.scheduler.step()
 
     (note,) = [e.note for e in one.cluster.list(Event).items if e.reason.startswith("Invalid")]
-    assert "mode: found 'Loose'; accepted is Strict or NonStrict" in note
+    assert "mode: must be Strict or NonStrict, got 'Loose'" in note
 
 
 def test_pods_without_a_gang_are_still_decided_in_runs() -> None:

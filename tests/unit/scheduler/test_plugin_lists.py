@@ -230,16 +230,16 @@ def test_an_unknown_plugin_is_refused_with_the_known_ones_of_the_point() -> None
     error = refusal(bind={"enabled": named("Reservation", "DefaultBinding")})
 
     assert str(error) == (
-        "plugins.bind.enabled[1].name: found DefaultBinding, which is no plugin "
-        "(did you mean DefaultBinder?); accepted is one of DefaultBinder, Reservation"
+        "plugins.bind.enabled[1].name: must be one of DefaultBinder, Reservation, "
+        'got DefaultBinding; did you mean "DefaultBinder"?'
     )
 
 
 def test_a_plugin_at_a_point_that_it_does_not_implement_is_refused() -> None:
     """The full message, as a user sees it."""
     assert str(refusal(permit={"enabled": named("NodePorts")})) == (
-        "plugins.permit.enabled[0].name: found NodePorts, which does not implement permit; "
-        "accepted for this plugin are filter, preFilter"
+        "plugins.permit.enabled[0].name: plugin NodePorts does not implement permit; "
+        "must be one of filter, preFilter"
     )
 
 
@@ -249,7 +249,7 @@ def test_a_plugin_at_a_point_that_it_does_not_implement_is_refused() -> None:
         (
             {"multiPoint": {"enabled": named("Nothing")}},
             "plugins.multiPoint.enabled[0].name",
-            "which is no plugin",
+            "must be one of DefaultBinder",
         ),
         (
             {"filter": {"enabled": named("NodeName", "NodeName")}},
@@ -264,13 +264,13 @@ def test_a_plugin_at_a_point_that_it_does_not_implement_is_refused() -> None:
         (
             {"queueSort": {"enabled": named("OtherSort")}},
             "plugins.queueSort",
-            "found OtherSort, PrioritySort; accepted is exactly one of OtherSort, PrioritySort",
+            "must enable exactly one of OtherSort, PrioritySort, got OtherSort, PrioritySort",
         ),
-        ({"queueSort": {"disabled": named("*")}}, "plugins.queueSort", "found none"),
+        ({"queueSort": {"disabled": named("*")}}, "plugins.queueSort", "got none"),
         (
             {"bind": {"disabled": named("*")}},
             "plugins.bind",
-            "found none; accepted is at least one of DefaultBinder, Reservation",
+            "must enable at least one of DefaultBinder, Reservation",
         ),
     ],
 )

@@ -111,7 +111,7 @@ NO_REASONS = frozenset(
         "gang x is kept although nobody is in it.",
         "gangs x of Workload x are not all known.",
         "x is in no gang that could be tried.",
-        "none: none is installed",
+        "empty: no hook is installed",
         "one of x",
         "x x",
         "x; x",

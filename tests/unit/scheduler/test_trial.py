@@ -147,7 +147,7 @@ def test_pods_of_other_schedulers_are_not_tried() -> None:
     assert set(trial.scheduler_names) == {"koord-scheduler"}
     with trial.world() as world:
         assert not world.schedules(foreign)
-        with pytest.raises(InputError, match="accepted is one of koord-scheduler"):
+        with pytest.raises(InputError, match="must be one of koord-scheduler"):
             world.land(foreign)
 
 

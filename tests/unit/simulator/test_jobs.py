@@ -64,12 +64,12 @@ def test_a_quota_of_the_workload_holds() -> None:
     [
         (
             {"objects": [{"apiVersion": "v1", "kind": "Pod", "spec": {"containers": []}}]},
-            r"kind: found a Pod",
+            r"kind: must not be a Pod",
         ),
         ({"objects": [{"apiVersion": "v1"}]}, r"objects\[0\]"),
         (
             {"stream": {"template": {"members": 1, "gather": [{"layer": "Rack"}]}}},
-            r"template\.gather: found layers for a job of 1 member",
+            r"template\.gather: requires at least 2 members",
         ),
     ],
 )

@@ -255,8 +255,8 @@ def _with_job() -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("workload", "message"),
     [
-        (_without_gpus, "without load .* and without GPUs"),
-        (_with_job, "found a PodMigrationJob among the objects"),
+        (_without_gpus, "neither load .* nor GPUs"),
+        (_with_job, "must not contain a PodMigrationJob"),
     ],
 )
 def test_a_workload_in_which_nothing_could_be_kept_to_is_refused(

@@ -272,16 +272,16 @@ def test_a_daemon_set_has_a_pod_for_each_node_that_it_may_run_on() -> None:
     [
         (
             workload("Deployment", selector={"matchLabels": APP}),
-            "Deployment default/web: spec.template: required",
+            "Deployment default/web: spec.template: is required",
         ),
-        (workload("CronJob"), "CronJob default/web: spec.jobTemplate: required"),
+        (workload("CronJob"), "CronJob default/web: spec.jobTemplate: is required"),
         (
             replicated("Deployment", -1),
-            "Deployment default/web: spec.replicas: found -1; accepted is at least 0",
+            "Deployment default/web: spec.replicas: must be at least 0, got -1",
         ),
         (
             replicated("Deployment", 2**31 - 1),
-            "Deployment default/web: spec.replicas: found 2147483647; accepted is 0..1000000",
+            "Deployment default/web: spec.replicas: must be 0..1000000, got 2147483647",
         ),
         (
             workload("Job", template={"spec": {"containers": []}}),
@@ -289,7 +289,7 @@ def test_a_daemon_set_has_a_pod_for_each_node_that_it_may_run_on() -> None:
         ),
         (
             workload("Job", template={"spec": {"containers": [{"name": 1}]}}),
-            "Job default/web: spec.template.spec.containers[0].name: found 1",
+            "Job default/web: spec.template.spec.containers[0].name: must be a string, got 1",
         ),
         (
             workload("Job", template=template()),
@@ -323,7 +323,7 @@ def test_a_daemon_set_has_a_pod_for_each_node_that_it_may_run_on() -> None:
         ),
         (
             workload("StatefulSet", template=template()),
-            "StatefulSet default/web: spec.selector: required, but missing",
+            "StatefulSet default/web: spec.selector: is required",
         ),
     ],
 )

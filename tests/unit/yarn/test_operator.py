@@ -173,9 +173,9 @@ def test_other_third_parties_keep_their_entries() -> None:
 @pytest.mark.parametrize(
     ("node_id", "told"),
     [
-        ("n1", "found 'n1'; accepted is host:port"),
-        ("n1:0", "accepted is host:port"),
-        ("../../evil:80", "accepted is host:port"),
+        ("n1", "must be host:port, as the NodeManager registers, got 'n1'"),
+        ("n1:0", "must be host:port"),
+        ("../../evil:80", "must be host:port"),
     ],
 )
 def test_an_id_that_is_none_is_told(node_id: str, told: str) -> None:

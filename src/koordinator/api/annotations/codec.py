@@ -80,7 +80,7 @@ def read_int32(meta: ObjectMeta, key: str) -> int | None:
         return None
     number = parse_int32(text)
     if number is None:
-        raise _refusal(key, text, "a whole number of 32 bits")
+        raise _refusal(key, text, "an integer of 32 bits")
     return number
 
 
@@ -111,4 +111,4 @@ def read_quantity(meta: ObjectMeta, key: str) -> Quantity | None:
 
 
 def _refusal(key: str, found: str, accepted: str) -> InputError:
-    return InputError(f"found {found!r}; accepted is {accepted}", path=annotation_path(key))
+    return InputError(f"must be {accepted}, got {found!r}", path=annotation_path(key))

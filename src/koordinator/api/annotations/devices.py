@@ -207,7 +207,7 @@ def _partition(value: object, path: str) -> GpuPartition:
         score = int(found.allocation_score)
     except ValueError:
         raise InputError(
-            f"found {found.allocation_score!r} as allocationScore; accepted is a whole number",
+            f"allocationScore must be an integer, got {found.allocation_score!r}",
             path=path,
         ) from None
     return GpuPartition(

@@ -131,7 +131,7 @@ def read_cpu_normalization_ratio(meta: ObjectMeta) -> float | None:
     ratio = read_float(meta, CPU_NORMALIZATION_RATIO)
     if ratio is not None and not ratio > 0:
         raise InputError(
-            f"found {ratio}; accepted is a number above 0",
+            f"must be a number above 0, got {ratio}",
             path=annotation_path(CPU_NORMALIZATION_RATIO),
         )
     return ratio
@@ -151,7 +151,7 @@ def read_amplification_ratios(meta: ObjectMeta) -> dict[str, float] | None:
     for name, ratio in (ratios or {}).items():
         if not ratio <= MAX_RATIO:
             raise InputError(
-                f"found {ratio} for {name}; accepted is a number up to {MAX_RATIO}",
+                f"the ratio of {name} must be at most {MAX_RATIO}, got {ratio}",
                 path=_RATIOS.path,
             )
     return ratios

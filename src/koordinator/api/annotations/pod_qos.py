@@ -106,9 +106,7 @@ def read_cpu_qos(meta: ObjectMeta) -> CpuQos | None:
     identity = settings.group_identity if settings is not None else None
     bounds = accepted_by(CpuQos)["group_identity"].configured
     if identity is not None and identity not in bounds:
-        raise InputError(
-            f"found {identity}; accepted is {bounds}", path=f"{CPU_QOS.path}.groupIdentity"
-        )
+        raise InputError(f"must be {bounds}, got {identity}", path=f"{CPU_QOS.path}.groupIdentity")
     return settings
 
 

@@ -280,11 +280,11 @@ class ElasticQuotaArgs(PluginArgs, frozen=True, kw_only=True):
         ):
             for name, amount in amounts.items():
                 if amount.nanos < 0:
-                    raise refusal(join_path(path, name), str(amount), "0 or more")
+                    raise refusal(join_path(path, name), str(amount), "at least 0")
         for index, hook in enumerate(self.hook_plugins):
             for text, name in ((hook.key, "key"), (hook.factory_key, "factoryKey")):
                 if not text:
-                    raise InputError("required, but missing", path=f"hookPlugins[{index}].{name}")
+                    raise InputError("is required", path=f"hookPlugins[{index}].{name}")
 
 
 class ResourcesType(ConfigStruct, frozen=True, kw_only=True):
@@ -314,4 +314,4 @@ class SchedulingHintArgs(PluginArgs, frozen=True, kw_only=True):
 
 def _check_not_negative(duration: Duration, path: str) -> None:
     if duration < Duration():
-        raise refusal(path, str(duration), "0s or more")
+        raise refusal(path, str(duration), "at least 0s")

@@ -99,7 +99,7 @@ class NodeResourcesBalancedAllocationArgs(PluginArgs, frozen=True, kw_only=True)
         names: set[str] = set()
         for index, resource in enumerate(self.resources):
             if resource.name in names:
-                raise refusal(f"resources[{index}].name", resource.name, "each resource once")
+                raise refusal(f"resources[{index}].name", resource.name, "unique")
             names.add(resource.name)
             if resource.weight != 1:
                 raise refusal(f"resources[{index}].weight", resource.weight, "1")
@@ -141,7 +141,9 @@ class PodTopologySpreadArgs(PluginArgs, frozen=True, kw_only=True):
 
     def validate(self) -> None:
         if self.default_constraints and self.defaulting_type != "List":
-            raise refusal("defaultingType", self.defaulting_type, "List with defaultConstraints")
+            raise refusal(
+                "defaultingType", self.defaulting_type, "List when defaultConstraints are set"
+            )
         seen: set[tuple[str, str]] = set()
         for index, constraint in enumerate(self.default_constraints):
             path = f"defaultConstraints[{index}]"
@@ -149,7 +151,7 @@ class PodTopologySpreadArgs(PluginArgs, frozen=True, kw_only=True):
             pair = constraint.topology_key, constraint.when_unsatisfiable
             if pair in seen:
                 found = " and ".join(pair)
-                raise refusal(path, found, "each pair of topologyKey and whenUnsatisfiable once")
+                raise refusal(path, found, "a unique pair of topologyKey and whenUnsatisfiable")
             seen.add(pair)
 
 
@@ -185,9 +187,9 @@ class DynamicResourcesArgs(PluginArgs, frozen=True, kw_only=True):
 
     def validate(self) -> None:
         if self.filter_timeout < Duration():
-            raise refusal("filterTimeout", str(self.filter_timeout), "0s or more")
+            raise refusal("filterTimeout", str(self.filter_timeout), "at least 0s")
         if self.binding_timeout < _ONE_SECOND:
-            raise refusal("bindingTimeout", str(self.binding_timeout), "1s or more")
+            raise refusal("bindingTimeout", str(self.binding_timeout), "at least 1s")
 
 
 def _check_shape(shape: tuple[UtilizationShapePoint, ...], path: str) -> None:
@@ -202,7 +204,7 @@ def _check_shape(shape: tuple[UtilizationShapePoint, ...], path: str) -> None:
 
 def _check_constraint(constraint: TopologySpreadConstraint, path: str) -> None:
     if constraint.max_skew <= 0:
-        raise refusal(f"{path}.maxSkew", constraint.max_skew, "1 or more")
+        raise refusal(f"{path}.maxSkew", constraint.max_skew, "at least 1")
     check_label_key(constraint.topology_key, f"{path}.topologyKey")
     check_one_of(
         constraint.when_unsatisfiable,
@@ -211,6 +213,6 @@ def _check_constraint(constraint: TopologySpreadConstraint, path: str) -> None:
     )
     if constraint.label_selector is not None:
         raise InputError(
-            "found a selector; accepted is none: it is that of the pod's workload",
+            "must not be set: the selector is taken from the pod's workload",
             path=f"{path}.labelSelector",
         )

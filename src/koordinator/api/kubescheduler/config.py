@@ -166,7 +166,7 @@ class KubeSchedulerProfile(ConfigStruct, frozen=True, kw_only=True):
         for index, config in enumerate(self.plugin_config):
             if config.name in names:
                 where = f"{path}.pluginConfig[{index}].name"
-                raise refusal(where, config.name, "each plugin once")
+                raise refusal(where, config.name, "unique")
             names.add(config.name)
 
 
@@ -267,7 +267,7 @@ class KubeSchedulerConfiguration(ConfigStruct, frozen=True, kw_only=True):
             path = f"profiles[{index}]"
             profile.validate(path)
             if profile.scheduler_name in names:
-                accepted = "a name that no other profile has"
+                accepted = "unique among the profiles"
                 raise refusal(f"{path}.schedulerName", profile.scheduler_name, accepted)
             names.add(profile.scheduler_name)
         _check_extenders(self.extenders)
@@ -287,7 +287,7 @@ def _check_url(extender: Extender, path: str) -> None:
         accepted = "a URL such as http://127.0.0.1:8888/scheduler"
         raise refusal(f"{path}.urlPrefix", extender.url_prefix, accepted)
     if extender.http_timeout < Duration():
-        raise refusal(f"{path}.httpTimeout", str(extender.http_timeout), "0s (5s) or more")
+        raise refusal(f"{path}.httpTimeout", str(extender.http_timeout), "at least 0s (0s: 5s)")
 
 
 def _check_extenders(extenders: tuple[Extender, ...]) -> None:
@@ -296,9 +296,9 @@ def _check_extenders(extenders: tuple[Extender, ...]) -> None:
     for index, extender in enumerate(extenders):
         path = f"extenders[{index}]"
         if extender.prioritize_verb and extender.weight <= 0:
-            raise refusal(f"{path}.weight", extender.weight, "1 or more with prioritizeVerb")
+            raise refusal(f"{path}.weight", extender.weight, "at least 1 with prioritizeVerb")
         if extender.bind_verb and binder:
-            accepted = f"at most one extender that binds, and {binder} does"
+            accepted = f"set in one extender only: {binder} binds already"
             raise refusal(f"{path}.bindVerb", extender.bind_verb, accepted)
         binder = path if extender.bind_verb else binder
         for number, resource in enumerate(extender.managed_resources):
@@ -307,7 +307,7 @@ def _check_extenders(extenders: tuple[Extender, ...]) -> None:
             if not is_extended(resource.name):
                 raise refusal(where, resource.name, "an extended resource such as example.com/gpu")
             if resource.name in managed:
-                raise refusal(where, resource.name, "each resource once in all extenders")
+                raise refusal(where, resource.name, "unique among all extenders")
             managed.add(resource.name)
     for index, extender in enumerate(extenders):
         _check_url(extender, f"extenders[{index}]")

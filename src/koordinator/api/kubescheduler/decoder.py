@@ -34,7 +34,7 @@ _PARSERS: Mapping[type, Callable[[Any], object]] = {
     Quantity: Quantity.parse,
 }
 _SCALARS: Mapping[type[inspect.Type], tuple[type | UnionType, str]] = {
-    inspect.StrType: (str, "a text"),
+    inspect.StrType: (str, "a string"),
     inspect.BoolType: (bool, "true or false"),
     inspect.FloatType: (int | float, "a number"),
 }
@@ -94,7 +94,7 @@ def did_you_mean(found: str, accepted: Iterable[str]) -> str:
     """Return the part of a message that names the most similar of the accepted names, if any is."""
     by_lower_case = {name.lower(): name for name in accepted}
     matches = get_close_matches(found.lower(), by_lower_case, n=1)
-    return f" (did you mean {by_lower_case[matches[0]]}?)" if matches else ""
+    return f'; did you mean "{by_lower_case[matches[0]]}"?' if matches else ""
 
 
 @functools.lru_cache(maxsize=256)
@@ -130,7 +130,7 @@ def _object(data: object) -> dict[str, Any]:
 
 def _check_equal(found: object, accepted: str, path: str) -> None:
     if found is None:
-        raise InputError(f"required, but missing; accepted is {accepted}", path=path)
+        raise InputError(f"is required and must be {accepted}", path=path)
     if found != accepted:
         raise _wrong(found, accepted, path)
 
@@ -182,15 +182,12 @@ def _check_struct(found: object, wanted: inspect.StructType, path: str) -> None:
     present = dict(_pairs(found, path))
     for key, value in present.items():
         if key not in fields:
-            accepted = ", ".join(fields)
-            hint = did_you_mean(key, fields)
-            raise InputError(
-                f"unknown field{hint}; accepted are {accepted}", path=join_path(path, key)
-            )
+            hint = did_you_mean(key, fields) or f"; must be one of {', '.join(fields)}"
+            raise InputError(f"unknown field{hint}", path=join_path(path, key))
         _check(value, fields[key].type, join_path(path, key))
     for key, field in fields.items():
         if field.required and key not in present:
-            raise InputError("required, but missing", path=join_path(path, key))
+            raise InputError("is required", path=join_path(path, key))
 
 
 def _pairs(found: object, path: str) -> Iterable[tuple[str, object]]:
@@ -198,7 +195,7 @@ def _pairs(found: object, path: str) -> Iterable[tuple[str, object]]:
         raise _wrong(found, "an object", path)
     for key, value in found.items():
         if not isinstance(key, str):
-            raise _wrong(key, "a text as key", path)
+            raise _wrong(key, "an object whose keys are strings", path)
         yield key, value
 
 
@@ -233,7 +230,7 @@ def _check_choice(found: object, choices: list[str], path: str) -> None:
         return
     accepted = ", ".join(choice or '""' for choice in choices)
     hint = did_you_mean(found, choices) if isinstance(found, str) else ""
-    raise InputError(f"found {_show(found)}{hint}; accepted is one of {accepted}", path=path)
+    raise InputError(f"must be one of {accepted}, got {_show(found)}{hint}", path=path)
 
 
 def _check_integer(found: object, wanted: inspect.IntType, path: str) -> None:
@@ -255,11 +252,11 @@ def _check_base64(found: object, path: str) -> None:
     try:
         b64decode(found if isinstance(found, str) else "?", validate=True)
     except ValueError:
-        raise _wrong(found, "a text in base64", path) from None
+        raise _wrong(found, "a string in base64", path) from None
 
 
 def _wrong(found: object, accepted: str, path: str) -> InputError:
-    return InputError(f"found {_show(found)}; accepted is {accepted}", path=path)
+    return InputError(f"must be {accepted}, got {_show(found)}", path=path)
 
 
 def _show(found: object) -> str:

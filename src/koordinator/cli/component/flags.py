@@ -186,7 +186,7 @@ def parse_seconds(text: str, source: str) -> float:
     except InputError as error:
         raise error.within(source=source) from None
     if seconds <= 0:
-        raise InputError(f"found {text!r}; accepted is more than 0", source=source)
+        raise InputError(f"must be more than 0, got {text!r}", source=source)
     return seconds
 
 
@@ -196,7 +196,7 @@ def parse_bool(text: str, source: str) -> bool:
         return True
     if text.lower() in ("false", "0", "f"):
         return False
-    raise InputError(f"found {text!r}; accepted is true or false", source=source)
+    raise InputError(f"must be true or false, got {text!r}", source=source)
 
 
 def parse_address(text: str, source: str) -> tuple[str, int] | None:
@@ -208,7 +208,7 @@ def parse_address(text: str, source: str) -> tuple[str, int] | None:
         return None
     host, _, port = text.rpartition(":")
     if not port.isdecimal() or not int(port) < 1 << 16:
-        raise InputError(f"found {text!r}; accepted is such as :8080, or 0", source=source)
+        raise InputError(f"must be an address such as :8080, or 0, got {text!r}", source=source)
     return host.strip("[]") or "::", int(port)
 
 

@@ -50,7 +50,9 @@ class PageSettings:
     ) -> "PageSettings":
         """Return the settings of flags.  Raises InputError if they contradict each other."""
         if bool(tls_cert_file) is not bool(tls_private_key_file):
-            raise InputError("accepted together", source="--tls-cert-file, --tls-private-key-file")
+            raise InputError(
+                "must be set together", source="--tls-cert-file, --tls-private-key-file"
+            )
         return PageSettings(
             plain=plain,
             secure_port=secure_port,

@@ -145,9 +145,7 @@ def _servers(
         if not is_loopback(host):
             policy = _reviewed(reviewer, clock)
             if policy is None:
-                text = (
-                    f"found {flags.listen}; accepted is an address that only this machine reaches"
-                )
+                text = f"must be an address that only this machine reaches, got {flags.listen}"
                 raise InputError(text, source="--listen")
         app = application(policy, hosts=LOCAL_NAMES if policy is None else ())
         name = "localhost" if policy is None else host
@@ -155,7 +153,7 @@ def _servers(
     if flags.secure_port:
         policy = _reviewed(reviewer, clock)
         if policy is None:
-            raise InputError("accepted with a cluster only", source="--secure-port")
+            raise InputError("requires a cluster", source="--secure-port")
         if flags.tls_cert_file is not None and flags.tls_private_key_file is not None:
             tls = context_of_files(flags.tls_cert_file, flags.tls_private_key_file)
         else:
@@ -231,7 +229,7 @@ def _manifests(
     paths: Sequence[str], config: str, clock: Clock, cleanup: ExitStack
 ) -> ManifestSource:
     if STDIN in paths:
-        raise InputError("found -; accepted is a file or folder", source="-f")
+        raise InputError("must be a file or folder, got -", source="-f")
     configuration = read_configuration(config)
     source = ManifestSource(
         ", ".join(paths),

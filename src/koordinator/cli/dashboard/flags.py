@@ -164,12 +164,14 @@ class DashboardFlags:
     def check(self) -> None:
         """Raise InputError unless exactly one thing is to be shown, to whom it may be."""
         if bool(self.tls_cert_file) is not bool(self.tls_private_key_file):
-            raise InputError("accepted together", source="--tls-cert-file, --tls-private-key-file")
+            raise InputError(
+                "must be set together", source="--tls-cert-file, --tls-private-key-file"
+            )
         if self.secure_port and not self.reads_cluster:
-            text = "accepted with a cluster only, whose API server says who may see what"
+            text = "requires a cluster, whose API server authorizes each request"
             raise InputError(text, source="--secure-port")
         if self.compare_config and not (self.workload or self.recording):
-            text = "accepted with --workload or --recording only, which can be run twice"
+            text = "requires --workload or --recording, which can be run twice"
             raise InputError(text, source="--compare-config")
         self._check_audit()
         asked: Sequence[tuple[str, object]] = (
@@ -182,14 +184,14 @@ class DashboardFlags:
         accepted = ", ".join(name for name, _ in asked)
         if len(given) != 1:
             found = " and ".join(given) or "none"
-            raise InputError(f"found {found}; accepted is one of {accepted}", source="dashboard")
+            raise InputError(f"must be one of {accepted}, got {found}", source="dashboard")
 
     def _check_audit(self) -> None:
         if (self.audit or self.audit_server) and (self.workload or self.recording):
-            text = "accepted with a cluster or manifests only: others show what they decide"
+            text = "requires a cluster or manifests: other sources show their own decisions"
             raise InputError(text, source="--audit" if self.audit else "--audit-server")
         if self.audit and self.audit_server:
-            raise InputError("accepted is one of both", source="--audit, --audit-server")
+            raise InputError("must set only one of the two", source="--audit, --audit-server")
         asked_as = (self.audit_token, self.audit_certificate_authority)
         if (any(asked_as) or self.audit_insecure_skip_tls_verify) and not self.audit_server:
-            raise InputError("accepted together with --audit-server only", source="--audit-token …")
+            raise InputError("requires --audit-server", source="--audit-token …")

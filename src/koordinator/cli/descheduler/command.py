@@ -30,7 +30,7 @@ def run(invocation: typer.Context, flags: DeschedulerFlags) -> None:
         return
     if flags.files or flags.now or flags.cycles != 1:
         source = "--filename, --now, --cycles"
-        raise InputError("accepted together with --once only", source=source)
+        raise InputError("requires --once", source=source)
     if flags.write_config_to is not None:
         write_descheduler_configuration(configuration, flags.write_config_to)
         return

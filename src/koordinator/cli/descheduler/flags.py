@@ -132,5 +132,5 @@ def parse_gates(text: str) -> frozenset[str]:
     unknown = [name for name in said if name not in GATES]
     if unknown:
         accepted = f"{', '.join(GATES)} with =true or =false"
-        raise InputError(f"found {unknown[0]!r}; accepted is {accepted}", source=SOURCE)
+        raise InputError(f"must be one of {accepted}, got {unknown[0]!r}", source=SOURCE)
     return frozenset(name for name, is_on in said.items() if is_on)

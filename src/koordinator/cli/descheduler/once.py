@@ -21,7 +21,7 @@ def run_once(configuration: DeschedulerConfiguration, flags: DeschedulerFlags) -
     if not flags.files:
         raise InputError("required with --once, but missing", source="--filename")
     if flags.output is Output.TABLE:
-        raise InputError("found 'table'; accepted with --once is json or yaml", source="--output")
+        raise InputError("must be json or yaml with --once, got 'table'", source="--output")
     given = read_input_objects(flags.files)
     for notice in given.notices():
         warn(notice)

@@ -51,10 +51,10 @@ def plan(flags: PlanFlags) -> None:
     job can't be created, BugError for what broke.
     """
     if flags.config is None:
-        raise InputError("required, but missing; accepted is a file", source="--config")
+        raise InputError("is required and must be a file", source="--config")
     live = bool(flags.kubeconfig or flags.context)
     if flags.apply and not live:
-        raise InputError("accepted together with --kubeconfig only", source="--apply")
+        raise InputError("requires --kubeconfig", source="--apply")
     if flags.html is not None:
         check_writable(flags.html)
     configuration = read_descheduler_configuration(flags.config)
@@ -96,7 +96,7 @@ def _objects(
         kinds = _kinds(configuration, descheduler_plugins_for(configuration), str(flags.config))
         objects = with_cluster(objects, flags.kubeconfig, flags.context, kinds)
     elif not flags.files:
-        raise InputError("required, but missing; accepted is -f or --kubeconfig", source="-f")
+        raise InputError("is required: set -f or --kubeconfig", source="-f")
     return given.completed(objects)
 
 

@@ -28,7 +28,7 @@ def explain_by_conditions(
     unknown = [key for key in keys if key not in pods]
     if unknown:
         known = ", ".join(sorted(pods)[:10]) or "nothing: there are no pods"
-        problem = f"there is no pod {unknown[0]}, or it may not be read; accepted is one of {known}"
+        problem = f"there is no pod {unknown[0]}, or it may not be read; must be one of {known}"
         raise InputError(problem, source="explain pod")
     wanted = [pods[key] for key in keys] if keys else _waiting(pods.values())
     return [_explained(pod) for pod in wanted]

@@ -54,7 +54,7 @@ def read_data(path: Path) -> Any:
         text = read_file(path, LARGEST_CONFIGURATION_BYTES)
     except FileNotFoundError as error:
         raise InputError(
-            f"{error.strerror}; accepted is a file, {' or '.join(BY_NAME)}", source=str(path)
+            f"{error.strerror}; must be a file, {' or '.join(BY_NAME)}", source=str(path)
         ) from None
     except OSError as error:
         raise InputError(str(error.strerror), source=str(path)) from None

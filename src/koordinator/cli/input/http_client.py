@@ -72,11 +72,11 @@ class ComponentClient:
     def _connection(self, server: str) -> Connection:
         scheme = urlsplit(server).scheme
         if scheme not in ("http", "https"):
-            text = f"found {server!r}; accepted is an http or https URL"
+            text = f"must be an http or https URL, got {server!r}"
             raise InputError(text, source="--server")
         if scheme == "http" and self != ComponentClient():
             raise InputError(
-                f"found {server!r} beside credentials; accepted with them is an https URL",
+                f"must be an https URL when credentials are set, got {server!r}",
                 source="--server",
             )
         found = Connection(ApiServer(server), Identity(), "--server")

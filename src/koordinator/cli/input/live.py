@@ -134,8 +134,8 @@ def find_cluster(kubeconfig: str, context: str) -> "Connection":
         return find_connection(kubeconfig, context)
     except NoClusterError:
         raise InputError(
-            "required, but missing; accepted is -f or --kubeconfig, or a cluster named by the "
-            "variable KUBECONFIG or the file ~/.kube/config",
+            "is required: set -f or --kubeconfig, or a cluster named by the variable KUBECONFIG "
+            "or the file ~/.kube/config",
             source="-f",
         ) from None
 

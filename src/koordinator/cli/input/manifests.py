@@ -108,9 +108,9 @@ def _add(
     key = (type(obj), obj.key)
     controller = _read_controller(manifest, place, obj)
     for field in _unknown_fields(manifest, place, api_version, kind):
-        accepted = f"; accepted are {', '.join(field.accepted)}" if strict else ""
+        accepted = f"; must be one of {', '.join(field.accepted)}" if strict else ""
         wrong = InputError(
-            f"unknown field{field.hint}{accepted}",
+            f"unknown field{field.hint or accepted}",
             source=place,
             subject=subject_of(obj),
             path=field.path,
@@ -122,7 +122,7 @@ def _add(
         first, index = places[key]
         if given.objects[index] != obj or given.controllers.get(key) != controller:
             raise InputError(
-                f"found twice, and not the same, first in {first}; accepted is each object once",
+                f"differs from the object of that name in {first}; each object must be given once",
                 source=place,
                 subject=subject_of(obj),
             )
@@ -281,7 +281,7 @@ def _texts(paths: Sequence[str], stdin: BinaryIO) -> Iterator[tuple[str, bytes]]
                 yield str(file), unpacked(read_file(file), str(file))
             except OSError as error:
                 raise InputError(
-                    f"can't be read: {error.strerror}; accepted is a file, a folder or -",
+                    f"can't be read: {error.strerror}; must be a file, a folder or -",
                     source=str(file),
                 ) from None
 
@@ -297,7 +297,7 @@ def files_below(path: Path) -> list[Path]:
     )
     if not files:
         raise InputError(
-            f"found no manifests; accepted is a folder with *{', *'.join(SUFFIXES)}",
+            f"has no manifests; must be a folder with *{', *'.join(SUFFIXES)}",
             source=str(path),
         )
     return files
@@ -353,8 +353,7 @@ def _json_manifests(source: str, text: bytes, envelope: _Envelope) -> Iterator[_
 def _yaml_manifests(source: str, text: bytes, progress: ReadingProgress) -> Iterator[_Place]:
     if len(text) > LARGEST_YAML_BYTES:
         raise InputError(
-            f"found more than {LARGEST_YAML_BYTES // MEBI} MiB of YAML; accepted is as much as "
-            "JSON, or less",
+            f"must be at most {LARGEST_YAML_BYTES // MEBI} MiB of YAML; JSON may be larger",
             source=source,
         )
 
@@ -403,13 +402,13 @@ def _items(items: Iterable[Any], place: str, version: Any, kind: Any) -> Iterato
 
 def _not_an_object(found: object, place: str) -> InputError:
     return InputError(
-        f"found {type(found).__name__}; accepted is an object with apiVersion and kind",
+        f"must be an object with apiVersion and kind, got {type(found).__name__}",
         source=place,
     )
 
 
 def _too_deep(place: str) -> InputError:
-    return InputError("nested too deep; accepted are 100 levels", source=place)
+    return InputError("nested too deep; at most 100 levels are allowed", source=place)
 
 
 def _is_list(api_version: object, kind: object, *, has_items: bool) -> bool:

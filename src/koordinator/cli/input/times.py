@@ -14,4 +14,4 @@ def parse_time(text: str, source: str = "--now") -> float:
         return to_epoch_s(dt.datetime.fromisoformat(text))
     except ValueError:
         accepted = "a time such as 2026-01-31T12:00:00Z, or seconds since 1970"
-        raise InputError(f"found {text!r}; accepted is {accepted}", source=source) from None
+        raise InputError(f"must be {accepted}, got {text!r}", source=source) from None

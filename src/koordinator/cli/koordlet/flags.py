@@ -174,11 +174,11 @@ class KubeletFlags:
         }
         for flag, seconds in times.items():
             if seconds <= 0:
-                raise InputError("accepted is more than 0s", source=flag)
+                raise InputError("must be more than 0s", source=flag)
         if self.kubelet_preferred_address_type not in ADDRESS_TYPES:
             raise InputError(
-                f"found {self.kubelet_preferred_address_type!r}; "
-                f"accepted is {', '.join(ADDRESS_TYPES)}",
+                f"must be one of {', '.join(ADDRESS_TYPES)}, got "
+                f"{self.kubelet_preferred_address_type!r}",
                 source="--kubelet-preferred-address-type",
             )
         own = self.kubelet_certificate_authority or f"{kubelet_root}/pki/kubelet.crt"
@@ -285,7 +285,7 @@ class RuntimeHookFlags:
         index, place = self.runtime_hooks_nri_plugin_index, self.runtime_hooks_nri_socket_path
         if len(index) != _INDEX_DIGITS or not index.isdigit():
             flag = "--runtime-hooks-nri-plugin-index"
-            raise InputError(f"found {index!r}; accepted are two digits", source=flag)
+            raise InputError(f"must be two digits, got {index!r}", source=flag)
         if not self.enable_nri_runtime_hook:
             return None
         return NriSettings(
@@ -535,7 +535,7 @@ class KoordletFlags:
 
         name = self.node_name or os.environ.get(_NODE_NAME, "")
         if not name:
-            raise InputError(f"required, but missing; or set {_NODE_NAME}", source="--node-name")
+            raise InputError(f"is required; or set {_NODE_NAME}", source="--node-name")
         mode = os.environ.get(_MODE, "hostMode" if self.connection.kubeconfig else "dsMode")
         return KoordletOptions(
             node_name=name,
@@ -580,6 +580,6 @@ class KoordletFlags:
             return None
         host, _, port = self.addr.rpartition(":")
         if not port.isdigit():
-            raise InputError(f"found {self.addr!r}; accepted is host:port", source="--addr")
+            raise InputError(f"must be host:port, got {self.addr!r}", source="--addr")
         any_address = "0.0.0.0"  # noqa: S104 -- the default of the original
         return host.strip("[]") or any_address, int(port)

@@ -381,7 +381,7 @@ class _Process:
         """Tell the newest changes of the machine, for /events."""
         text = parameters.get("size", str(_EVENTS))
         if not text.isdigit() or not 0 < int(text) <= _MOST_EVENTS:
-            raise InputError(f"found {text!r}; accepted is 1..{_MOST_EVENTS}", path="size")
+            raise InputError(f"must be 1..{_MOST_EVENTS}, got {text!r}", path="size")
         events = self._inquiries.ask(lambda: list(self._agent.audit.events))
         newest = events[: -int(text) - 1 : -1]
         return {"Events": [msgspec.to_builtins(event) for event in newest]}

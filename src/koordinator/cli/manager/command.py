@@ -23,7 +23,7 @@ def manager(flags: ManagerFlags) -> None:
         )
         return
     if flags.files or flags.now:
-        raise InputError("accepted together with --once only", source="--filename, --now")
+        raise InputError("requires --once", source="--filename, --now")
     hooks = flags.hooks()
     flags.webhook.check()
     from koordinator.cli.manager.process import (  # noqa: PLC0415 -- servers and clients take half a

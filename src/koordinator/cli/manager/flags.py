@@ -185,7 +185,7 @@ class WebhookFlags:
     def check(self) -> None:
         """Raise InputError for names of certificates that nobody has vouched for."""
         if self.webhook_client_names and self.webhook_client_ca_file is None:
-            problem = "accepted together with --webhook-client-ca-file only"
+            problem = "requires --webhook-client-ca-file"
             raise InputError(problem, source="--webhook-client-names")
 
 
@@ -266,7 +266,7 @@ class ManagerFlags:
     def check(self) -> None:
         """Raise InputError for what no component of today can do."""
         if self.leader_elect_resource_lock != "leases":
-            problem = f"found {self.leader_elect_resource_lock!r}; accepted is leases"
+            problem = f"must be leases, got {self.leader_elect_resource_lock!r}"
             raise InputError(problem, source="--leader-elect-resource-lock")
 
     def options(self) -> "ManagerOptions":
@@ -318,7 +318,7 @@ def _chosen(text: str, names: type[NameT], source: str) -> frozenset[NameT]:
     known = {name.value: name for name in names}
     unknown = [part for part in parts if part != "*" and part.removeprefix("-") not in known]
     if unknown:
-        accepted = f"*, {', '.join(known)}, or one of these after a -"
-        raise InputError(f"found {unknown[0]!r}; accepted are {accepted}", source=source)
+        accepted = f"*, {', '.join(known)}, or one of these after -"
+        raise InputError(f"must be one of {accepted}, got {unknown[0]!r}", source=source)
     chosen = set(names) if "*" in parts else {known[part] for part in parts if part in known}
     return frozenset(name for name in chosen if f"-{name.value}" not in parts)

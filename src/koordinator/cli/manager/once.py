@@ -31,7 +31,7 @@ def run_once(
     if not files:
         raise InputError("required with --once, but missing", source="--filename")
     if output is Output.TABLE:
-        raise InputError("found 'table'; accepted with --once is json or yaml", source="--output")
+        raise InputError("must be json or yaml with --once, got 'table'", source="--output")
     given = read_input_objects(files)
     for notice in given.notices():
         warn(notice)
@@ -49,5 +49,5 @@ def _config_map(file: str, options: ManagerOptions) -> list[ConfigMap]:
     found = read_input_objects([file]).objects
     if len(found) != 1 or not isinstance(found[0], ConfigMap) or found[0].key != wanted:
         kinds = ", ".join(f"{obj.KIND} {obj.key}" for obj in found) or "nothing"
-        raise InputError(f"found {kinds}; accepted is the ConfigMap {wanted}", source=file)
+        raise InputError(f"must be the ConfigMap {wanted}, got {kinds}", source=file)
     return [found[0]]

@@ -142,7 +142,7 @@ class QueueFlags:
         unknown = [name for name in names if name not in BY_NAME]
         if unknown:
             raise InputError(
-                f"found {unknown[0]!r}; accepted are {', '.join(BY_NAME)}",
+                f"must be one of {', '.join(BY_NAME)}, got {unknown[0]!r}",
                 source="--enabled-extensions",
             )
         extends = parse_bool(self.enable_job_extensions, "--enable-job-extensions")

@@ -134,7 +134,7 @@ def _query(request: Request) -> UnitQuery:
     for name, default in (("offset", 0), ("limit", MOST_UNITS)):
         text = asked.get(name, "")
         if text and not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):
-            problem = InputError(f"found {text!r}; accepted is 0 to {_LARGEST - 1}", path=name)
+            problem = InputError(f"must be 0 to {_LARGEST - 1}, got {text!r}", path=name)
             raise HTTPException(HTTPStatus.BAD_REQUEST, str(problem))
         numbers[name] = int(text) if text else default
     return UnitQuery(queue=asked.get("queue", ""), phase=asked.get("phase", ""), **numbers)

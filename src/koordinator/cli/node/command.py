@@ -41,7 +41,7 @@ def show(
         given = with_cluster(given, kubeconfig, context)
     known = sorted(obj.metadata.name for obj in given if isinstance(obj, Node))
     if name not in known:
-        raise InputError(f"found {name!r}; accepted is one of {', '.join(known)}", source="NODE")
+        raise InputError(f"must be one of {', '.join(known)}, got {name!r}", source="NODE")
     state, warnings = state_of(given)
     console().print(diagram(state, name))
     for warning in warnings:

@@ -25,11 +25,11 @@ def scheduler(flags: SchedulerFlags) -> None:
     check_gate_names(flags.feature_gates)
     flags.level.check()
     if flags.files or flags.now:
-        raise InputError("accepted together with --once only", source="--filename, --now")
+        raise InputError("requires --once", source="--filename, --now")
     if flags.controller_plugins != "*":
         raise InputError(
-            f"found {flags.controller_plugins!r}; accepted is *: what plugins write follows from "
-            "the plugins of the configuration, and an election decides which replica writes",
+            f"must be *, got {flags.controller_plugins!r}: the enabled plugins decide what is "
+            "written, and leader election decides which replica writes",
             source="--controller-plugins",
         )
     flags.serving.check()
@@ -52,7 +52,7 @@ def _run_once(configuration: KubeSchedulerConfiguration, flags: SchedulerFlags) 
     if not flags.files:
         raise InputError("required with --once, but missing", source="--filename")
     if flags.output is Output.TABLE:
-        raise InputError("found 'table'; accepted with --once is json or yaml", source="--output")
+        raise InputError("must be json or yaml with --once, got 'table'", source="--output")
     objects = read_manifests(flags.files, strict=flags.strict)
     out_of_tree = plugins_for(configuration)
     for sentence in unused_objects(

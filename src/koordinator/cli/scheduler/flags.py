@@ -178,11 +178,13 @@ class SchedulerServingFlags:
     def check(self) -> None:
         """Raise InputError for a certificate without its key, or a key without its certificate."""
         if bool(self.tls_cert_file) is not bool(self.tls_private_key_file):
-            raise InputError("accepted together", source="--tls-cert-file, --tls-private-key-file")
+            raise InputError(
+                "must be set together", source="--tls-cert-file, --tls-private-key-file"
+            )
         stated = {self.authentication_kubeconfig, self.authorization_kubeconfig} - {""}
         if len(stated) > 1:
             raise InputError(
-                "accepted is one file for both",
+                "must name the same file in both",
                 source="--authentication-kubeconfig, --authorization-kubeconfig",
             )
         self.terms  # noqa: B018 -- raises
@@ -261,8 +263,8 @@ class WorkloadAuditorFlags:
             is_free = name not in {*found, "priority", "event_type", "outcome"}
             if not equals or not label or not _SERIES_LABEL.fullmatch(name) or not is_free:
                 raise InputError(
-                    f"found {pair.strip()!r}; accepted is NAME=LABEL with a NAME such as "
-                    "quota_name, each but once",
+                    "must be NAME=LABEL with a NAME such as quota_name, each only once, got "
+                    f"{pair.strip()!r}",
                     source="--workload-auditor-metric-labels",
                 )
             found[name] = label

@@ -141,12 +141,10 @@ class SimulateFlags:
         path = self.descheduler_config
         if self.migrate is None:
             if path is not None:
-                raise InputError(
-                    "accepted only together with --migrate", source="--descheduler-config"
-                )
+                raise InputError("requires --migrate", source="--descheduler-config")
             return None
         self.refuse(
-            "not accepted together with --migrate: what moves is not replayed, nor compared",
+            "can't be used with --migrate: migrations are neither recorded nor compared",
             *("compare", "record"),
         )
         if path is None:
@@ -179,10 +177,10 @@ class SimulateFlags:
 def simulate(flags: SimulateFlags) -> None:
     """Run a described workload, or replay a trace, and report what became of the pods."""
     if flags.migrate is not None and not isfinite(flags.migrate):
-        raise InputError(f"found {flags.migrate}; accepted is 0 or more", source="--migrate")
+        raise InputError(f"must be at least 0, got {flags.migrate}", source="--migrate")
     if flags.trace is not None:
         flags.refuse(
-            "not accepted together with --trace",
+            "can't be used with --trace",
             *(
                 "config",
                 "kube_version",
@@ -197,7 +195,7 @@ def simulate(flags: SimulateFlags) -> None:
         replay(flags.replay())
         return
     flags.refuse(
-        "accepted only together with --trace",
+        "requires --trace",
         *("data", "policy", "tune", "bound", "placements", "departures"),
     )
     if not flags.workload:
@@ -207,7 +205,7 @@ def simulate(flags: SimulateFlags) -> None:
     for sentence in unsimulated(described):
         warn(sentence)
     if flags.compare:
-        flags.refuse("not accepted together with --compare: one run at a time", "record", "audit")
+        flags.refuse("can't be used with --compare, which runs twice", "record", "audit")
         _check_comparable(described)
 
     configuration = read_configuration(flags.config, default_profile())
@@ -244,13 +242,13 @@ class _Files:
         """Raise InputError for files that can't be written, or not both."""
         files = [file for file in (self.report, self.record) if file is not None]
         if len({file.resolve() for file in files}) < len(files):
-            text = "found the file of --report; accepted is another one"
+            text = "must not be the file of --report"
             raise InputError(text, source="--record")
         for file in files:
             check_writable(file)
         if self.audit is not None and (self.audit / AUDIT_FILE).exists():
             # Virtual time begins anew: two trails in one would be none.
-            text = f"found {AUDIT_FILE} of another run; accepted is a folder without one"
+            text = f"must be a folder without {AUDIT_FILE}, got that of another run"
             raise InputError(text, source=str(self.audit))
 
 
@@ -293,9 +291,7 @@ def _run(
 
 def _check_comparable(workload: Workload) -> None:
     if workload.colocation is None:
-        raise InputError(
-            "accepted only for a workload with the field colocation", source="--compare"
-        )
+        raise InputError("requires a workload with the field colocation", source="--compare")
 
 
 def _seconds(text: str) -> float:
@@ -304,5 +300,5 @@ def _seconds(text: str) -> float:
     except InputError as error:
         raise error.within(source="--until") from None
     if span_s <= 0:
-        raise InputError(f"found {text}; accepted is more than 0s", source="--until")
+        raise InputError(f"must be more than 0s, got {text}", source="--until")
     return span_s

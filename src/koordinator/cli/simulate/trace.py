@@ -60,9 +60,9 @@ def replay(asked: Replay) -> None:
         _replay_week(asked)
         return
     if asked.migrate is not None:
-        raise InputError("accepted only together with --departures", source="--migrate")
+        raise InputError("requires --departures", source="--migrate")
     if asked.tune is not None and not 0 < asked.tune < math.inf:
-        raise InputError(f"found {asked.tune}; accepted is a ratio over 0", source="--tune")
+        raise InputError(f"must be a ratio over 0, got {asked.tune}", source="--tune")
     trace = read_trace(asked.data, asked.workload or "default")
     seed = DEFAULT_SEED if asked.seed is None else asked.seed
     ratio = demand_ratio(trace) if asked.tune is None else asked.tune
@@ -109,7 +109,7 @@ def _refuse_with_departures(asked: Replay) -> None:
     given["bound"] = asked.with_bound
     for name, is_given in given.items():
         if is_given:
-            raise InputError("not accepted together with --departures", source=f"--{name}")
+            raise InputError("can't be used with --departures", source=f"--{name}")
 
 
 def _replay_week(asked: Replay) -> None:

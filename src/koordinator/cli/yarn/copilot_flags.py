@@ -44,6 +44,6 @@ class YarnCopilotFlags:
         """Host and port of the NodeManager.  Raises InputError."""
         found = parse_address(self.node_manager_endpoint, "--node-manager-endpoint")
         if found is None:
-            problem = "found '0'; accepted is such as localhost:8042"
+            problem = "must be an address such as localhost:8042, got '0'"
             raise InputError(problem, source="--node-manager-endpoint")
         return ("localhost", found[1]) if found[0] == "::" else found

@@ -93,14 +93,14 @@ class YarnClientFlags:
         )
 
         if self.hadoop_conf_dir is None:
-            problem = "required, but missing: a folder with yarn-site.xml"
+            problem = "is required: a folder with yarn-site.xml"
             raise InputError(problem, source="--hadoop-conf-dir, HADOOP_CONF_DIR")
         return read_clusters(self.hadoop_conf_dir)
 
     def check(self) -> None:
         """Raise InputError for a way of asking that doesn't exist."""
         if self.yarn_api not in _APIS:
-            problem = f"found {self.yarn_api!r}; accepted is {', '.join(_APIS)}"
+            problem = f"must be one of {', '.join(_APIS)}, got {self.yarn_api!r}"
             raise InputError(problem, source="--yarn-api")
 
 
@@ -187,7 +187,7 @@ class YarnOperatorFlags:
     def check(self) -> None:
         """Raise InputError for what can't be meant."""
         if self.controllers not in {"*", _CONTROLLER}:
-            problem = f"found {self.controllers!r}; accepted is * or {_CONTROLLER}"
+            problem = f"must be * or {_CONTROLLER}, got {self.controllers!r}"
             raise InputError(problem, source="--controllers")
         self.client.check()
 

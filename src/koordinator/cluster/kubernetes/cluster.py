@@ -190,8 +190,8 @@ class KubernetesCluster:
         kind_type, meta = type(obj), obj.metadata
         if meta.resource_version:
             raise InvalidError(
-                f'{obj.PLURAL} "{obj.key}": metadata.resourceVersion: found '
-                f"{meta.resource_version!r}; accepted is none on an object to be created"
+                f'{obj.PLURAL} "{obj.key}": metadata.resourceVersion: must not be set on '
+                f"objects to be created, got {meta.resource_version!r}"
             )
         path = collection_path(kind_type, meta.namespace)
         return _decoded(self._write("POST", path, encode(obj)), kind_type)
@@ -211,7 +211,7 @@ class KubernetesCluster:
         subresource: str = "",
     ) -> KindT:
         if subresource not in ("", "status"):
-            raise NotFoundError(f"subresource: found {subresource!r}; accepted is none or 'status'")
+            raise NotFoundError(f"subresource: must be empty or 'status', got {subresource!r}")
         path = object_path(kind_type, name, namespace, subresource)
         body = writes.status_part(merge_patch, kind_type) if subresource else merge_patch
         try:

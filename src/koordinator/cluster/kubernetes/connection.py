@@ -98,8 +98,8 @@ def find_connection(
     if "KUBERNETES_SERVICE_HOST" in environ:
         return _of_pod(environ, service_account)
     raise NoClusterError(
-        "no cluster to talk to: accepted is --kubeconfig FILE, the environment variable "
-        "KUBECONFIG, the file ~/.kube/config, or to run in a pod of the cluster"
+        "no cluster is configured: set --kubeconfig FILE or the environment variable "
+        "KUBECONFIG, create the file ~/.kube/config, or run in a pod of the cluster"
     )
 
 
@@ -111,7 +111,7 @@ def _files(kubeconfig: str, environ: Mapping[str, str]) -> list[Path]:
         found = [file for file in named if file.exists()]
         if not found:
             raise InputError(
-                "none of these files exists; accepted is a list of kubeconfig files",
+                "none of these files exists; must be a list of kubeconfig files",
                 source=f"KUBECONFIG={environ['KUBECONFIG']}",
             )
         return found
@@ -124,7 +124,7 @@ def _of_pod(environ: Mapping[str, str], folder: Path) -> Connection:
     for file in (folder / "token", folder / "ca.crt"):
         if not file.exists():
             raise InputError(
-                "missing, though we run in a pod; accepted is a pod with a service account token "
+                "missing in this pod; the pod must have a service account token "
                 "(automountServiceAccountToken)",
                 source=str(file),
             )
@@ -147,23 +147,23 @@ def _of_context(config: Kubeconfig, context: str, files: list[Path]) -> Connecti
     name = context or config.current_context
     if not name:
         raise InputError(
-            f"required, but missing; accepted is {_names(config.contexts)}, or --context",
+            f"is required: set it or --context to one of {_names(config.contexts)}",
             source=source,
             path="current-context",
         )
     if name not in config.contexts:
         raise InputError(
-            f"found {name!r}; accepted is {_names(config.contexts)}",
+            f"must be one of {_names(config.contexts)}, got {name!r}",
             source=source,
             path="--context" if context else "current-context",
         )
     entry, place = config.contexts[name]
     if entry.cluster not in config.clusters:
         raise place.error(
-            f"found {entry.cluster!r}; accepted is {_names(config.clusters)}", "cluster"
+            f"must be one of {_names(config.clusters)}, got {entry.cluster!r}", "cluster"
         )
     if entry.user and entry.user not in config.users:
-        raise place.error(f"found {entry.user!r}; accepted is {_names(config.users)}", "user")
+        raise place.error(f"must be one of {_names(config.users)}, got {entry.user!r}", "user")
     cluster, cluster_place = config.clusters[entry.cluster]
     user, user_place = config.users.get(entry.user, (UserEntry(), place))
     return Connection(
@@ -177,16 +177,16 @@ def _of_context(config: Kubeconfig, context: str, files: list[Path]) -> Connecti
 def _server(entry: ClusterEntry, place: EntryLocation) -> ApiServer:
     if urlsplit(entry.server).scheme not in ("http", "https"):
         raise place.error(
-            f"found {entry.server!r}; accepted is a URL such as https://10.0.0.1:6443", "server"
+            f"must be a URL such as https://10.0.0.1:6443, got {entry.server!r}", "server"
         )
     if entry.proxy_url and urlsplit(entry.proxy_url).scheme not in ("http", "https"):
         raise place.error(
-            f"found {entry.proxy_url!r}; accepted is a URL of scheme http or https", "proxy-url"
+            f"must be a URL with scheme http or https, got {entry.proxy_url!r}", "proxy-url"
         )
     ca = _pem(entry.certificate_authority_data, entry.certificate_authority, place)
     if ca is not None and entry.insecure_skip_tls_verify:
         raise place.error(
-            "found true beside a certificate authority; accepted is one of the two",
+            "must not be true when a certificate authority is set",
             "insecure-skip-tls-verify",
         )
     return ApiServer(
@@ -201,19 +201,19 @@ def _server(entry: ClusterEntry, place: EntryLocation) -> ApiServer:
 def _identity(entry: UserEntry, place: EntryLocation, cluster: ClusterEntry) -> Identity:
     if entry.auth_provider is not None:
         raise place.error(
-            f"found {entry.auth_provider.get('name')!r}; accepted is a credential plugin (exec), "
-            "a token or a client certificate",
+            "must be a credential plugin (exec), a token or a client certificate, got "
+            f"{entry.auth_provider.get('name')!r}",
             "auth-provider",
         )
     certificate = _pem(entry.client_certificate_data, entry.client_certificate, place)
     key = _pem(entry.client_key_data, entry.client_key, place)
     if (certificate is None) is not (key is None):
-        raise place.error("found only one of the two", "client-certificate, client-key")
+        raise place.error("must be set together", "client-certificate, client-key")
     plugin = None
     if entry.exec is not None:
         if entry.exec.interactive_mode == "Always":
             raise place.error(
-                "found 'Always'; accepted is Never or IfAvailable: we run without a terminal",
+                "must be Never or IfAvailable, got 'Always': there is no terminal",
                 "exec.interactiveMode",
             )
         plugin = ExecPlugin(entry.exec, place, cluster)

@@ -125,7 +125,7 @@ class Credentials:
             context = _context(*parts, verified=server.verified)
         except (ssl.SSLError, UnicodeDecodeError) as error:
             raise InputError(
-                f"certificate, key or certificate authority: {error}; accepted is PEM",
+                f"certificate, key or certificate authority: {error}; must be PEM",
                 source=self.connection.source,
             ) from None
         self._tls = parts, context

@@ -44,7 +44,7 @@ def run_plugin(plugin: ExecPlugin, environ: Mapping[str, str]) -> PluginCredenti
     entry, place = plugin.entry, plugin.place
     if entry.api_version not in _VERSIONS:
         raise place.error(
-            f"found {entry.api_version!r}; accepted is {' or '.join(_VERSIONS)}", "exec.apiVersion"
+            f"must be {' or '.join(_VERSIONS)}, got {entry.api_version!r}", "exec.apiVersion"
         )
     command = entry.command
     if "/" in command:  # relative to the kubeconfig; a bare name is looked up in PATH
@@ -81,7 +81,8 @@ def _checked(plugin: ExecPlugin, command: str, output: bytes) -> PluginCredentia
         ) from None
     if answer.api_version != plugin.entry.api_version:
         raise InputError(
-            f"found {plugin.entry.api_version!r}, but the plugin speaks {answer.api_version!r}",
+            f"must be {answer.api_version!r}, the version of the plugin, "
+            f"got {plugin.entry.api_version!r}",
             source=str(plugin.place.file),
             path=f"{plugin.place.path}.exec.apiVersion",
         )

@@ -150,10 +150,10 @@ def _read(file: Path) -> _File:
         tree = yaml_document(read_file(file, LARGEST_CONFIGURATION_BYTES), str(file))
     except OSError as error:
         raise InputError(
-            f"can't be read: {error.strerror}; accepted is a kubeconfig file", source=str(file)
+            f"can't be read: {error.strerror}; must be a kubeconfig file", source=str(file)
         ) from None
     if not isinstance(tree, dict):
-        raise InputError("accepted is a kubeconfig, found something else", source=str(file))
+        raise InputError("must be a kubeconfig", source=str(file))
     try:
         return decode(tree, _File)
     except InputError as error:

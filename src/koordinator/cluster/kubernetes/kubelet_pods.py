@@ -254,7 +254,10 @@ class KubeletClient:
         said = body[:200].decode(errors="replace").strip()
         hint = ""
         if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
-            hint = "; accepted is who may get nodes/proxy (or nodes/pods, from Kubernetes 1.33)"
+            hint = (
+                "; the user must be allowed to get nodes/proxy (or nodes/pods, from "
+                "Kubernetes 1.33)"
+            )
         raise ClusterError(f"{self.url}{path} answered {status}: {said}{hint}")
 
     async def _send(self, path: str, access: Access) -> tuple[int, bytes]:

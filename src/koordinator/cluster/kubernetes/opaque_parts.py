@@ -80,7 +80,7 @@ def amended_claim(stored: bytes, patch: JsonObject) -> bytes | None:
     object.
     """
     if not stored.startswith(_MAGIC):
-        raise InputError("found no object in Protocol Buffers")
+        raise InputError("must be an object in Protocol Buffers")
     envelope = decode_message(WireEnvelope, stored.removeprefix(_MAGIC))
     claim = decode_message(WireClaim, envelope.raw)
     meta, status = claim.metadata or WireMeta(), claim.status or WireClaimStatus()

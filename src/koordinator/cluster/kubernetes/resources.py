@@ -57,8 +57,8 @@ def _requirement_text(requirement: LabelSelectorRequirement) -> str:
             return f"!{requirement.key}"
         case operator:
             raise InvalidError(
-                f"label selector: operator: found {operator!r}; accepted is In, NotIn, Exists or "
-                "DoesNotExist"
+                "label selector: operator: must be In, NotIn, Exists or DoesNotExist, got "
+                f"{operator!r}"
             )
 
 

@@ -22,7 +22,7 @@ def bound(pod: Pod, binding: Binding, now: dt.datetime) -> Pod:
     """Return the pod on its node.  Raises ConflictError, InvalidError."""
     meta, spec, status = pod.metadata, pod.spec, pod.status
     if not binding.node:
-        raise InvalidError(f"binding of pod {pod.key}: target.name: required, but missing")
+        raise InvalidError(f"binding of pod {pod.key}: target.name: is required")
     if binding.uid and binding.uid != meta.uid:
         raise ConflictError(
             f"pod {pod.key}: Precondition failed: UID in precondition: {binding.uid}, "

@@ -76,9 +76,7 @@ def parse_field_selector(
     for part in filter(None, selector.split(",")):
         path, equals, value = part.partition("=")
         if not equals:
-            raise InvalidError(
-                f"field selector: found {part!r}; accepted is field=value or field!=value"
-            )
+            raise InvalidError(f"field selector: must be field=value or field!=value, got {part!r}")
         negated = path.endswith("!")
         path = path.removesuffix("!")
         requirements.append(
@@ -92,8 +90,7 @@ def _reader(kind_type: type[KubeObject], path: str) -> Callable[[KubeObject], ob
     accepted = _OF_ALL + _BY_NAME.get((kind_type.API_VERSION, kind_type.KIND), ())
     if path not in accepted:
         raise InvalidError(
-            f"field label not supported: {path}; accepted for kind {kind_type.KIND} is "
-            f"{', '.join(accepted)}"
+            f"field label not supported: {path}; must be one of {', '.join(accepted)}"
         )
     attributes = []
     owner: type = kind_type

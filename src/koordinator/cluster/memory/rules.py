@@ -89,8 +89,8 @@ def replacement(old: KindT, new: KindT) -> KindT:
         )
     if isinstance(old, Pod) and isinstance(new, Pod) and old.spec.node_name != new.spec.node_name:
         raise InvalidError(
-            f"Pod {old.key}: spec.nodeName: found {new.spec.node_name!r}; accepted is "
-            f"{old.spec.node_name!r}: only a binding sets it"
+            f"Pod {old.key}: spec.nodeName: must be {old.spec.node_name!r}, got "
+            f"{new.spec.node_name!r}: only a binding sets it"
         )
     return replace(new, **changes)
 

@@ -202,8 +202,8 @@ class MemoryCluster:
     def create(self, obj: KindT) -> KindT:
         if obj.metadata.resource_version:
             raise InvalidError(
-                f"{obj.KIND} {obj.key}: metadata.resourceVersion: found "
-                f"{obj.metadata.resource_version!r}; accepted is none on an object to be created"
+                f"{obj.KIND} {obj.key}: metadata.resourceVersion: must not be set on objects "
+                f"to be created, got {obj.metadata.resource_version!r}"
             )
         obj = self._named(rules.in_namespace(obj))
         self._refuse_existing(obj)
@@ -236,7 +236,7 @@ class MemoryCluster:
         subresource: str = "",
     ) -> KindT:
         if subresource not in ("", "status"):
-            raise NotFoundError(f"subresource: found {subresource!r}; accepted is none or 'status'")
+            raise NotFoundError(f"subresource: must be empty or 'status', got {subresource!r}")
         old = self._require(kind_type, name, namespace)
         expected = merge_patch.get("metadata") or {}
         rules.check_preconditions(

@@ -133,12 +133,12 @@ class DeschedulerProfile(ConfigStruct, frozen=True, kw_only=True):
             for index, name in enumerate(enabled):
                 if name in enabled[:index]:
                     where = f"{path}.plugins.{point}.enabled[{index}].name"
-                    raise refusal(where, name, "each plugin once")
+                    raise refusal(where, name, "unique")
         names: set[str] = set()
         for index, config in enumerate(self.plugin_config):
             if config.name in names:
                 where = f"{path}.pluginConfig[{index}].name"
-                raise refusal(where, config.name, "each plugin once")
+                raise refusal(where, config.name, "unique")
             names.add(config.name)
 
 

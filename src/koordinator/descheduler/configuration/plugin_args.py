@@ -75,15 +75,15 @@ def take_header(data: object, kind: str, *, required: bool) -> dict[str, Any]:
     for name, accepted in (("apiVersion", DESCHEDULER_API_VERSION), ("kind", kind)):
         found = left.pop(name, None)
         if found is None and required:
-            raise InputError(f"required, but missing; accepted is {accepted}", path=name)
+            raise InputError(f"is required and must be {accepted}", path=name)
         if found is not None and found != accepted:
             raise refusal(name, found, accepted)
     return left
 
 
 def field_error(path: str, found: object, message: str) -> InputError:
-    """Return the error of a field in the original's words: ``message`` says what is accepted."""
-    return InputError(f"found {found!r}: {message}", path=path)
+    """Return the error of a field in the original's words."""
+    return InputError(f"{message}, got {found!r}", path=path)
 
 
 def check_namespaces(namespaces: NamespaceLists | None, path: str) -> None:

@@ -137,7 +137,7 @@ class MigrationControllerArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
         for index, gate in enumerate(self.skip_eviction_gates):
             if gate not in frozenset(EvictionGate):
                 accepted = ", ".join(EvictionGate)
-                problem = f"unknown eviction gate; accepted are {accepted}"
+                problem = f"unknown eviction gate; must be one of {accepted}"
                 raise field_error(f"skipEvictionGates[{index}]", gate, problem)
         self._check_numbers()
         self._check_limiters()
@@ -157,7 +157,7 @@ class MigrationControllerArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
             self.eviction_policy,
             tuple(EvictionPolicy),
             "evictionPolicy",
-            f"accepted is one of {', '.join(EvictionPolicy)}",
+            f"must be one of {', '.join(EvictionPolicy)}",
         )
         if self.default_job_ttl < Duration():
             problem = "defaultJobTTL should be positive or zero"
@@ -211,13 +211,13 @@ class MigrationControllerArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
             path = join_path("objectLimiters", name)
             if name not in frozenset(LimitedObject):
                 accepted = ", ".join(LimitedObject)
-                raise InputError(f"unknown key; accepted are {accepted}", path=path)
+                raise InputError(f"unknown key; must be one of {accepted}", path=path)
             check_int_or_percent(limiter.max_migrating, f"{path}.maxMigrating")
             if limiter.duration < Duration():
-                problem = "accepted is a duration of at least 0s"
+                problem = "must be a duration of at least 0s"
                 raise field_error(f"{path}.duration", str(limiter.duration), problem)
             if limiter.burst < 0:
-                raise field_error(f"{path}.burst", limiter.burst, "accepted is at least 0")
+                raise field_error(f"{path}.burst", limiter.burst, "must be at least 0")
 
 
 def check_int_or_percent(amount: int | str | None, path: str) -> None:
@@ -227,7 +227,9 @@ def check_int_or_percent(amount: int | str | None, path: str) -> None:
     if isinstance(amount, str) and _PERCENTAGE.fullmatch(amount):
         return
     name = path.rpartition(".")[2]
-    raise field_error(path, amount, f"{name} is invalid; accepted is a number or such as 10%")
+    raise field_error(
+        path, amount, (f"{name} is invalid; must be a number or a percentage such as 10%")
+    )
 
 
 def _check_choice(found: str, accepted: tuple[str, ...], path: str, problem: str) -> None:

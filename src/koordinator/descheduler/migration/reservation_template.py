@@ -146,7 +146,7 @@ def _object(template: JsonObject, name: str) -> JsonObject:
     found = template.get(name) or {}
     if not isinstance(found, dict):
         path = f"spec.reservationOptions.template.{name}"
-        raise InputError(f"found {found!r}; accepted is an object", path=path)
+        raise InputError(f"must be an object, got {found!r}", path=path)
     return dict(found)
 
 

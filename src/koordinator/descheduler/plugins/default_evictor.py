@@ -281,7 +281,7 @@ def _check_protections(
     path = f"podProtections.{name}"
     for index, each in enumerate(found):
         if each not in accepted:
-            message = f"invalid pod protection policy; accepted are {', '.join(accepted)}"
+            message = f"invalid pod protection policy; must be one of {', '.join(accepted)}"
             raise field_error(f"{path}[{index}]", each, message)
         if each in found[:index]:
             raise field_error(f"{path}[{index}]", each, "contains duplicate entries")

@@ -30,7 +30,7 @@ class RemovePodsHavingTooManyRestartsArgs(ScopedPluginArgs, frozen=True, kw_only
     def validate(self) -> None:
         super().validate()
         if self.pod_restart_threshold < 1:
-            message = "invalid PodsHavingTooManyRestarts threshold; accepted is 1 or more"
+            message = "invalid PodsHavingTooManyRestarts threshold; must be at least 1"
             raise field_error("podRestartThreshold", self.pod_restart_threshold, message)
         for index, state in enumerate(self.states):
             if state not in _STATES:

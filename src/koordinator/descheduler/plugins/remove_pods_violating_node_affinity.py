@@ -34,7 +34,7 @@ class RemovePodsViolatingNodeAffinityArgs(ScopedPluginArgs, frozen=True, kw_only
             raise field_error("nodeAffinityType", [], "nodeAffinityType needs to be set")
         for index, found in enumerate(self.node_affinity_type):
             if found not in (REQUIRED, PREFERRED):
-                message = f"accepted is {REQUIRED} or {PREFERRED}"
+                message = f"must be {REQUIRED} or {PREFERRED}"
                 raise field_error(f"nodeAffinityType[{index}]", found, message)
 
 

@@ -101,7 +101,7 @@ def from_lines(
             if line.startswith(_BEGIN) and not line.endswith(b"\n"):
                 break
             accepted = "an entry of the audit trail, as koord scheduler --audit-dir writes it"
-            text = f"found {str(error)[:200]}; accepted is {accepted}"
+            text = f"must be {accepted}, got {str(error)[:200]}"
             odd += 1
             first = first or InputError(text, source=f"{source}:{number}")
         else:

@@ -155,7 +155,7 @@ def check_value(file: CgroupFile, text: str) -> None:
     try:
         number = MAX_INT64 if text == "max" else int(text)
     except ValueError:
-        raise InputError(f"found {text!r}; accepted is a whole number", path=spec.name) from None
+        raise InputError(f"must be an integer, got {text!r}", path=spec.name) from None
     most = MAX_INT64 if spec.most is None else spec.most
     _check_range(number, spec.least, most, spec.name)
 
@@ -194,7 +194,7 @@ def parse_number(file: CgroupFile, text: str, version: CgroupVersion) -> int:
             return number
         return _parse_v2(file, text)
     except (ValueError, IndexError):
-        raise InputError(f"found {text[:40]!r}; accepted is a number", path=str(file)) from None
+        raise InputError(f"must be a number, got {text[:40]!r}", path=str(file)) from None
 
 
 def is_same(file: CgroupFile, wanted: str, found: str, version: CgroupVersion) -> bool:
@@ -249,7 +249,7 @@ def normalized_quota(quota_us: int, ratio: float | None) -> int:
 
 def _check_range(number: int, least: int, most: int, path: str) -> None:
     if not least <= number <= most:
-        raise InputError(f"found {number}; accepted is {least}..{most}", path=path)
+        raise InputError(f"must be {least}..{most}, got {number}", path=path)
 
 
 def _parse_v2(file: CgroupFile, text: str) -> int:

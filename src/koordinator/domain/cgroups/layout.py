@@ -84,16 +84,14 @@ class CgroupLayout:
         """
         runtime, _, identity = container_id.partition("://")
         if not identity:
-            raise InputError(
-                f"found {container_id!r}; accepted is <runtime>://<id>", path="containerID"
-            )
+            raise InputError(f"must be <runtime>://<id>, got {container_id!r}", path="containerID")
         name = path_component(identity, path="containerID")
         if self.driver is CgroupDriver.CGROUPFS:
             return f"{pod_folder}/{name}"
         prefix = _RUNTIME_PREFIXES.get(runtime)
         if prefix is None:
             raise InputError(
-                f"found runtime {runtime!r}; accepted is {', '.join(_RUNTIME_PREFIXES)}",
+                f"the runtime must be one of {', '.join(_RUNTIME_PREFIXES)}, got {runtime!r}",
                 path="containerID",
             )
         return f"{pod_folder}/{prefix}{name}.scope"
@@ -127,7 +125,7 @@ class CgroupLayout:
         folders = ("", self.kubepods, self.burstable, self.besteffort)
         if base not in _BASES and base:
             raise InputError(
-                f"found {base!r}; accepted is {', '.join(_BASES)}", path="cgroupPath.base"
+                f"must be one of {', '.join(_BASES)}, got {base!r}", path="cgroupPath.base"
             )
         return dict(zip(_BASES, folders, strict=True)).get(base, "")
 

@@ -126,7 +126,7 @@ def impossible_minors(allocations: DeviceAllocations) -> Iterator[InputError]:
         if wrong:
             accepted = f"numbers from 0 to {MAX_MINOR}"
             yield InputError(
-                f"found minors {wrong}; accepted are {accepted}", path=f"{ALLOCATED.path}.{kind}"
+                f"minors must be {accepted}, got {wrong}", path=f"{ALLOCATED.path}.{kind}"
             )
 
 

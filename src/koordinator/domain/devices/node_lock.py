@@ -36,7 +36,7 @@ def is_locked(text: str, now: dt.datetime, exists: Callable[[str, str], bool]) -
         age = now - locked
     except (ValueError, TypeError):
         raise InputError(
-            f"found {text!r}; accepted is a time such as 2024-05-01T08:00:00Z, a namespace and "
-            "the name of a pod, with commas between them"
+            "must be a time such as 2024-05-01T08:00:00Z, a namespace and the name of a pod, "
+            f"separated by commas, got {text!r}"
         ) from None
     return age <= TIMEOUT and exists(namespace, pod)

@@ -96,7 +96,7 @@ def check_partitions(table: GpuPartitionTable, known: int) -> None:
                 accepted = f"minors of GPUs of the node: {list(minors_of(known))}"
                 raise _refusal(minors, accepted, path)
             if frozenset(minors) in seen:
-                raise _refusal(minors, "each set of GPUs once", path)
+                raise _refusal(minors, "a unique set of GPUs", path)
             seen.add(frozenset(minors))
 
 
@@ -153,4 +153,4 @@ def _partition(given: GpuPartition) -> Partition:
 
 
 def _refusal(found: tuple[int, ...], accepted: str, path: str) -> InputError:
-    return InputError(f"found {list(found)}; accepted is {accepted}", path=path)
+    return InputError(f"must be {accepted}, got {list(found)}", path=path)

@@ -83,10 +83,10 @@ def _devices(device: Device, problems: list[InputError]) -> dict[DeviceType, dic
         minor, mine = info.minor, found.setdefault(kind, {})
         if minor is None or not 0 <= minor <= MAX_MINOR:
             accepted = f"a number from 0 to {MAX_MINOR}"
-            problems.append(InputError(f"found {minor}; accepted is {accepted}", path=path))
+            problems.append(InputError(f"must be {accepted}, got {minor}", path=path))
         elif minor in mine:
-            accepted = f"another minor for every {kind} device"
-            problems.append(InputError(f"found {minor} again; accepted is {accepted}", path=path))
+            accepted = f"unique among the {kind} devices"
+            problems.append(InputError(f"must be {accepted}, got {minor} again", path=path))
         else:
             path = f"spec.devices[{index}].topology.nodeID"
             mine[minor] = _somewhere(info, path, problems)
@@ -99,7 +99,7 @@ def _somewhere(info: DeviceInfo, path: str, problems: list[InputError]) -> Devic
     if place is None or NUMA_UNKNOWN <= place.node_id <= MAX_ZONE:
         return info
     accepted = f"a number from {NUMA_UNKNOWN} to {MAX_ZONE}"
-    problems.append(InputError(f"found {place.node_id}; accepted is {accepted}", path=path))
+    problems.append(InputError(f"must be {accepted}, got {place.node_id}", path=path))
     return replace(info, topology=replace(place, node_id=NUMA_UNKNOWN))
 
 

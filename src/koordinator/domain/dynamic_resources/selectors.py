@@ -145,7 +145,7 @@ ENVIRONMENT = CelEnvironment({"device": CelType("device")}, {"device": _DEVICE},
 def compile_selector(expression: str) -> CelProgram | InputError:
     """Return the program of an expression, or what is wrong with it."""
     if len(expression) > MAX_EXPRESSION:
-        return InputError(f"found {len(expression)} characters; accepted is up to {MAX_EXPRESSION}")
+        return InputError(f"must have at most {MAX_EXPRESSION} characters, got {len(expression)}")
     try:
         program = ENVIRONMENT.compile(expression)
     except InputError as error:
@@ -182,7 +182,7 @@ def attribute_value(attribute: DeviceAttribute) -> Any:
         return attribute.string_value
     if attribute.version_value is not None:
         return SemanticVersion.parse(attribute.version_value)
-    raise InputError("found no value; accepted is one of int, bool, string and version")
+    raise InputError("must have a value: one of int, bool, string and version")
 
 
 def qualified(name: str, driver: str) -> str:

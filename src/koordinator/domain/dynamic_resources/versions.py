@@ -39,7 +39,7 @@ class SemanticVersion:
         given = _normalized(text) if normalize and len(text) <= _MAX_TEXT else text
         found = _TEXT.fullmatch(given) if len(given) <= _MAX_TEXT else None
         if found is None:
-            raise InputError(f"found {text[:_MAX_TEXT]!r}; accepted is a semantic version: 1.2.3")
+            raise InputError(f"must be a semantic version such as 1.2.3, got {text[:_MAX_TEXT]!r}")
         major, minor, patch, pre_release = found.groups()
         parts = pre_release.split(".") if pre_release else ()
         return cls(int(major), int(minor), int(patch), tuple(parts))

@@ -221,7 +221,7 @@ def _terms_of_policy(
     if policy.gang is not None:
         least = max(policy.gang.min_count, 1)
         if policy.gang.min_count < 1:
-            warnings.append(f"{path}: found {policy.gang.min_count}; accepted is 1 or more")
+            warnings.append(f"{path}: must be at least 1, got {policy.gang.min_count}")
     return _terms(
         meta,
         own_id,
@@ -238,10 +238,10 @@ def terms_of_object(pod_group: PodGroup, defaults: GangDefaults) -> GangTerms:
     meta, spec = pod_group.metadata, pod_group.spec
     warnings = list(_warnings(meta))
     if spec.min_member < 1:
-        warnings.append(f"spec.minMember: found {spec.min_member}; accepted is 1 or more")
+        warnings.append(f"spec.minMember: must be at least 1, got {spec.min_member}")
     seconds = spec.schedule_timeout_seconds
     if seconds is not None and seconds < 1:
-        warnings.append(f"spec.scheduleTimeoutSeconds: found {seconds}; accepted is 1 or more")
+        warnings.append(f"spec.scheduleTimeoutSeconds: must be at least 1, got {seconds}")
     wait_s = float(seconds) if seconds is not None and seconds > 0 else defaults.wait_s
     least = max(spec.min_member, 1)
     return _terms(
@@ -269,7 +269,7 @@ def terms_of_saying(own_id: str, saying: Saying, defaults: GangDefaults) -> Gang
         return None
     warnings = list(_warnings(meta))
     if least < 1:
-        warnings.append(f"{keys.MIN_AVAILABLE}: found {least}; accepted is 1 or more")
+        warnings.append(f"{keys.MIN_AVAILABLE}: must be at least 1, got {least}")
     duration = keys.waiting_time(meta)
     wait_s = defaults.wait_s if duration is None else duration.total_seconds()
     return _terms(
@@ -337,7 +337,7 @@ def _terms(
     total = keys.total_number(meta)
     if total is not None and total < least:
         warnings.append(
-            f"{keys.TOTAL_NUMBER}: found {total}; accepted is at least the least number, {least}"
+            f"{keys.TOTAL_NUMBER}: must be at least the minimum number, {least}, got {total}"
         )
     try:
         group = set(keys.GROUPS.read(meta) or ())
@@ -372,17 +372,17 @@ def _warnings(meta: ObjectMeta) -> Iterator[str]:
     annotations = meta.annotations
     total = annotations.get(keys.TOTAL_NUMBER, "")
     if total and parse_int32(total) is None:
-        yield f"{keys.TOTAL_NUMBER}: found {total!r}; accepted is a whole number"
+        yield f"{keys.TOTAL_NUMBER}: must be an integer, got {total!r}"
     mode = annotations.get(keys.MODE, "")
     if mode and mode not in tuple(GangMode):
-        yield f"{keys.MODE}: found {mode!r}; accepted is Strict or NonStrict. Strict counts"
+        yield f"{keys.MODE}: must be Strict or NonStrict, got {mode!r}. Strict is used"
     policy = annotations.get(keys.MATCH_POLICY) or annotations.get(keys.MATCH_POLICY_ALIAS, "")
     if policy and policy not in tuple(GangMatchPolicy):
         accepted = ", ".join(GangMatchPolicy)
-        yield f"{keys.MATCH_POLICY}: found {policy!r}; accepted is one of {accepted}"
+        yield f"{keys.MATCH_POLICY}: must be one of {accepted}, got {policy!r}"
     if annotations.get(keys.WAITING_TIME) and keys.waiting_time(meta) is None:
         found = annotations[keys.WAITING_TIME]
-        yield f"{keys.WAITING_TIME}: found {found!r}; accepted is a duration above 0, such as 90s"
+        yield f"{keys.WAITING_TIME}: must be a duration above 0, such as 90s, got {found!r}"
     both = _twice(
         {
             f"annotation {keys.MATCH_POLICY}": annotations.get(keys.MATCH_POLICY, ""),

@@ -38,7 +38,7 @@ def rules_of(spec: NetworkTopologySpec, layers: Sequence[str]) -> GatherRules:
         level = levels.get(rule.layer)
         if level is None and has_to_be_met:
             raise InputError(
-                f"found {rule.layer!r}; accepted is one of {', '.join(layers)}",
+                f"must be one of {', '.join(layers)}, got {rule.layer!r}",
                 path=f"{NETWORK_TOPOLOGY_SPEC.path}.gatherStrategy[{index}].layer",
             )
         if level is None:
@@ -57,14 +57,14 @@ def warnings_about(spec: NetworkTopologySpec) -> Iterator[str]:
     for index, rule in enumerate(spec.gather_strategy):
         if rule.strategy not in tuple(GatherStrategy):
             yield (
-                f"{path}[{index}].strategy: found {rule.strategy!r}; accepted is "
-                f"{' or '.join(GatherStrategy)}. {GatherStrategy.PREFER_GATHER} counts"
+                f"{path}[{index}].strategy: must be {' or '.join(GatherStrategy)}, got "
+                f"{rule.strategy!r}. {GatherStrategy.PREFER_GATHER} is used"
             )
         if rule.pod_count_multiple < 0:
             yield (
-                f"{path}[{index}].podCountMultiple: found {rule.pod_count_multiple}; "
-                "accepted is 0 or more"
+                f"{path}[{index}].podCountMultiple: must be at least 0, got "
+                f"{rule.pod_count_multiple}"
             )
         if rule.layer in seen:
-            yield f"{path}[{index}].layer: found {rule.layer!r} again; each layer once is accepted"
+            yield f"{path}[{index}].layer: must be unique, got {rule.layer!r} again"
         seen.add(rule.layer)

@@ -31,7 +31,7 @@ def with_quota_defaults(quota: ElasticQuota, topology: QuotaTopology) -> Elastic
             parent = topology.get(quota.parent)
             if parent is None:
                 path = f"metadata.labels[{QUOTA_PARENT}]"
-                error = refusal(path, quota.parent, "the name of a quota that exists")
+                error = refusal(path, quota.parent, "the name of an existing quota")
                 original = f"fill quota {quota.metadata.name} failed, parent not exist"
                 raise refused_as(original, error)
             if parent.tree_id:

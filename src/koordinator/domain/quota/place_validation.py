@@ -80,7 +80,7 @@ def check_move(old: ElasticQuota, new: ElasticQuota, topology: QuotaTopology) ->
         most = parent.spec.max.get(resource)
         if most is not None and used.nanos and taken.get(resource, _ZERO) + used > most:
             free = f"{most} of {resource}, of which {taken.get(resource, _ZERO)} is used"
-            accepted = f"a parent with room for the {used} that is used: this one has {free}"
+            accepted = f"a parent with {used} available for the used amount: this one has {free}"
             raise refusal(_PARENT, new.parent, accepted)
 
 
@@ -104,13 +104,13 @@ def _check_parent(
     name = quota.metadata.name
     original = f"{name} has parentName {quota.parent} but "
     if parent is None:
-        error = refusal(_PARENT, quota.parent, "the name of a quota that exists")
+        error = refusal(_PARENT, quota.parent, "the name of an existing quota")
         raise refused_as(original + "not find parentInfo in quotaInfoMap", error)
     if not parent.is_parent:
-        error = refusal(_PARENT, quota.parent, "a quota that is a parent")
+        error = refusal(_PARENT, quota.parent, "a parent quota")
         raise refused_as(original + "the parentQuotaInfo's IsParent is false", error)
     if name == quota.parent or any(a.parent == name for a in topology.ancestors(quota)):
-        raise refusal(_PARENT, quota.parent, "a quota that is not the quota itself, nor below it")
+        raise refusal(_PARENT, quota.parent, "neither the quota itself nor a descendant of it")
 
 
 def _check_resources(

@@ -244,7 +244,7 @@ class QuotaTree:
             raise refusal(
                 f"metadata.labels[{QUOTA_PARENT}]",
                 spec.parent,
-                "a quota that is not the quota itself, nor below it",
+                "neither the quota itself nor a descendant of it",
             ).within(subject=f"{ElasticQuota.KIND} {spec.namespace}/{spec.name}")
 
     def _attach(self, node: QuotaNode, parent_name: str) -> None:

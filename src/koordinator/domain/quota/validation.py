@@ -51,7 +51,7 @@ def check_new_quota(quota: ElasticQuota, topology: QuotaTopology, rules: PlaceRu
     try:
         other = topology.get(quota.metadata.name)
         if other is not None:
-            accepted = f"a name that no other quota has, whatever its namespace: {other.key} has it"
+            accepted = f"unique across namespaces: {other.key} has the same name"
             error = refusal("metadata.name", quota.metadata.name, accepted)
             raise refused_as(f"AddQuota quota already exist:{quota.metadata.name}", error)
         _check_namespaces(quota, topology, "AddQuota quota {}'s annotation namespace {}")
@@ -73,7 +73,9 @@ def check_changed_quota(
         return
     try:
         if new.metadata.name in _FIXED:
-            error = refusal("metadata.name", new.metadata.name, "the name of a quota of yours")
+            error = refusal(
+                "metadata.name", new.metadata.name, "the name of a quota that is not built in"
+            )
             raise refused_as(f"invalid quota {new.metadata.name}", error)
         _check_namespaces(new, topology, _BOUND_BY_UPDATE)
         _check_itself(new)
@@ -89,13 +91,15 @@ def check_deleted_quota(quota: ElasticQuota, topology: QuotaTopology, pods: Sequ
     name = quota.metadata.name
     children = [child.metadata.name for child in topology.children(name)]
     if name in _BUILT_IN:
-        problem = "found a deletion of a built-in quota; accepted is one of a quota of yours"
+        problem = "a built-in quota must not be deleted"
         original = f"can not delete quotaGroup :{name}"
     elif children:
-        problem = f"found {_listed(children, 'child quota')}; accepted is a deletion of these first"
+        problem = (
+            f"must not have child quotas when it is deleted, got {_listed(children, 'child quota')}"
+        )
         original = f"delete quota failed, quota {name} has {len(children)} child quotas"
     elif pods:
-        problem = f"found {_listed(pods, 'pod')}; accepted is a deletion of these first"
+        problem = f"must not have pods when it is deleted, got {_listed(pods, 'pod')}"
         bare = [pod.rpartition("/")[2] for pod in pods[:_SHOWN]]
         named = ", ".join([*bare, "..."] if len(pods) > _SHOWN else bare)
         original = f"delete quota failed, quota {name} has {len(pods)} child pods: {named}"
@@ -126,7 +130,7 @@ def check_changed_pod(old: Pod, new: Pod) -> None:
     before = old.metadata.labels.get(QUOTA_PREEMPTIBLE, "")
     after = new.metadata.labels.get(QUOTA_PREEMPTIBLE, "")
     if before != after:
-        accepted = f"what the pod was created with: {before!r}"
+        accepted = f"the value at creation, {before!r}"
         error = refusal(f"metadata.labels[{QUOTA_PREEMPTIBLE}]", after, accepted)
         original = "Preemptible label is forbidden modify now."
         raise refused_as(original, error).within(subject=subject_of(new))
@@ -171,7 +175,7 @@ def _check_itself(quota: ElasticQuota) -> None:
     for resource in MAX_STRICT_CHECK_RESOURCE_KEYS.read(quota.metadata) or ():
         if resource in used and (resource not in most or most[resource] < used[resource]):
             found = str(most[resource]) if resource in most else None
-            accepted = f"at least what is used, {used[resource]}, as an annotation demands"
+            accepted = f"at least the used amount, {used[resource]}, as an annotation demands"
             original = (
                 f"resourceKey {resource} of quota {name} max {found} < used {used[resource]}"
                 if found
@@ -200,7 +204,7 @@ def _check_change(
             refusal(path, label, accepted),
         )
     if new.tree_id != old.tree_id:
-        accepted = f"the tree that it is in, {old.tree_id!r}"
+        accepted = f"its current tree, {old.tree_id!r}"
         raise refused_as(
             f"{name} tree id changed [{old.tree_id}] vs [{new.tree_id}]",
             refusal(f"metadata.labels[{QUOTA_TREE_ID}]", new.tree_id, accepted),

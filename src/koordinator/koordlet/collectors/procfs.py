@@ -24,7 +24,7 @@ def busy_ticks(text: str) -> Mapping[str, int]:
         try:
             ticks[name] = sum(int(columns[index]) for index in _BUSY_COLUMNS)
         except (ValueError, IndexError):
-            raise InputError(f"found {line[:60]!r}; half-written", path="/proc/stat") from None
+            raise InputError(f"half-written: {line[:60]!r}", path="/proc/stat") from None
     if "cpu" not in ticks:
         raise InputError("no line 'cpu'", path="/proc/stat")
     return ticks

@@ -190,4 +190,4 @@ def _check_number(value: int, accepted: Accepted, section: ApiStruct, path: str)
                 path=path,
             )
     if bounds is not None and value not in bounds:
-        raise InputError(f"must be in {bounds}, got {value}", path=path)
+        raise InputError(f"must be {bounds}, got {value}", path=path)

@@ -87,20 +87,18 @@ def parse_gates(text: str) -> frozenset[ManagerFeature]:
     for name, is_on in parse_feature_gates(text, alpha=_ALPHA, beta=DEFAULT_GATES - _ALPHA).items():
         if name in OF_DESCHEDULER:
             if is_on:
-                problem = (
-                    f"{name}: this is a gate of the descheduler; accepted here is {name}=false"
-                )
+                problem = f"{name}: this is a gate of the descheduler and must be {name}=false here"
                 raise InputError(problem, source=SOURCE)
             continue
         if name in ALWAYS_ON:
             if not is_on:
-                problem = f"{name}: it is always so; accepted is {name}=true"
+                problem = f"{name}: can't be disabled, must be {name}=true"
                 raise InputError(problem, source=SOURCE)
             continue
         try:
             gate = ManagerFeature(name)
         except ValueError:
             accepted = ", ".join(sorted([*ManagerFeature, *OF_DESCHEDULER, *ALWAYS_ON]))
-            raise InputError(f"found {name!r}; accepted are {accepted}", source=SOURCE) from None
+            raise InputError(f"must be one of {accepted}, got {name!r}", source=SOURCE) from None
         (gates.add if is_on else gates.discard)(gate)
     return frozenset(gates)

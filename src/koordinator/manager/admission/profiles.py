@@ -194,8 +194,8 @@ def _percent(profile: ClusterColocationProfile) -> int:
         return int(found.removesuffix("%")) if found.endswith("%") else int("no percentage")
     except ValueError:
         raise Denial(
-            f"profile {profile.metadata.name}: spec.probability: found {found!r}; "
-            "accepted is 0..100 or 0%..100%",
+            f"profile {profile.metadata.name}: spec.probability: must be 0..100 or 0%..100%, "
+            f"got {found!r}",
             _INTERNAL,
         ) from None
 

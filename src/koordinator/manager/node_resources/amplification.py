@@ -34,7 +34,7 @@ def amplification_ratios(
         ratios[CPU] = cpu
     for resource, ratio in ratios.items():
         if not ratio >= 1:
-            raise InputError(f"the ratio of {resource} is {ratio}; accepted is 1 or more")
+            raise InputError(f"the ratio of {resource} must be at least 1, got {ratio}")
     return ratios
 
 

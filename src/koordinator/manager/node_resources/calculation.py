@@ -145,7 +145,7 @@ def _normalization(view: ManagedNode, strategies: NodeStrategies) -> float:
     labelled = view.node.metadata.labels.get(CPU_NORMALIZATION_ENABLED)
     if labelled is not None and labelled not in _TRUE | _FALSE:
         raise InputError(
-            f"found {labelled!r}; accepted is true or false",
+            f"must be true or false, got {labelled!r}",
             path=f"metadata.labels[{CPU_NORMALIZATION_ENABLED}]",
         )
     if not (labelled in _TRUE if labelled is not None else strategy.enable):

@@ -36,11 +36,11 @@ def normalization_ratio(strategy: CpuNormalizationStrategy, info: CpuBasicInfo) 
     if ratio is None:
         raise InputError(
             f"no ratio for CPU model {info.cpu_model!r} with hyper-threading "
-            f"{_on(info.hyper_thread_enabled)} and turbo {_on(info.turbo_enabled)}; accepted is "
-            "one in ratioModel, or a defaultRatio"
+            f"{_on(info.hyper_thread_enabled)} and turbo {_on(info.turbo_enabled)}; "
+            "ratioModel must have one, or defaultRatio must be set"
         )
     if not LEAST <= ratio <= MOST:
-        raise InputError(f"the ratio is {ratio}; accepted is {LEAST:g}..{MOST:g}")
+        raise InputError(f"the ratio must be {LEAST:g}..{MOST:g}, got {ratio}")
     return ratio
 
 

@@ -127,8 +127,9 @@ def _plugin(name: str, path: str) -> UnitPlugin:
     by_name = {each.lower(): each for each in UnitPlugin}  # the original's is defaultgroup
     found = by_name.get(name.lower())
     if found is None or (found is not UnitPlugin.DEFAULT_GROUP and found != name):
-        accepted = f"{', '.join(UnitPlugin)}{did_you_mean(name, UnitPlugin)}"
-        raise refusal(path, name, accepted)
+        hint = did_you_mean(name, UnitPlugin)
+        problem = f"must be one of {', '.join(UnitPlugin)}, got {name!r}{hint}"
+        raise InputError(problem, path=path)
     return found
 
 
@@ -138,7 +139,7 @@ def _take_header(fields: dict[str, Any], kinds: tuple[str, ...], path: str = "")
     for name, accepted in (("apiVersion", (API_VERSION,)), ("kind", kinds)):
         found = fields.pop(name, None)
         if found is None and not path:
-            what = f"required, but missing; accepted is {accepted[0]}"
+            what = f"is required and must be {accepted[0]}"
             raise InputError(what, path=f"{prefix}{name}")
         if found is not None and found not in accepted:
             raise refusal(f"{prefix}{name}", found, " or ".join(accepted))
@@ -148,7 +149,8 @@ def _job_times(fields: Mapping[str, Any]) -> dict[str, JobTimes]:
     times: dict[str, JobTimes] = {}
     for name, args in fields.items():
         if name not in BY_NAME:
-            raise refusal(name, args, f"below {', '.join(BY_NAME)}{did_you_mean(name, BY_NAME)}")
+            hint = did_you_mean(name, BY_NAME) or f"; must be one of {', '.join(BY_NAME)}"
+            raise InputError(f"unknown field{hint}", path=name)
         try:
             stated = decode_struct(args, _JobArguments, "")
         except InputError as error:
@@ -166,5 +168,5 @@ def _seconds(duration: Duration | None, path: str) -> float | None:
         return None
     seconds = duration.total_seconds()
     if seconds < 0:
-        raise refusal(path, str(duration), "0s or more")
+        raise refusal(path, str(duration), "at least 0s")
     return seconds or None

@@ -63,4 +63,4 @@ TRANSITIONS: Mapping[LifeEvent, Mapping[LifeState, LifeState]] = {
 def illegal_move(state: LifeState, event: LifeEvent, story: str) -> BugError:
     """Return the error for what can't happen; ``story`` says to which pod, and how it got here."""
     legal = ", ".join(e for e, moves in TRANSITIONS.items() if state in moves) or "nothing"
-    return BugError(f"{event} of a pod that is {state} ({story}); accepted is {legal}")
+    return BugError(f"{event} of a pod that is {state} ({story}); must be {legal}")

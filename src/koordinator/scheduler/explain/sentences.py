@@ -316,7 +316,7 @@ SENTENCES: Final[tuple[tuple[str, str], ...]] = (
         r"claim (\S+): devices were not ready in time",
         "the devices of its resource claim {0} were not made ready in time",
     ),
-    (r"(.*found .*; accepted (?:is|are) .*)", "what is written about it can't be read: {0}"),
+    (r"(.*\b(?:must|is required) .*)", "what is written about it can't be read: {0}"),
 )
 _PATTERNS: Final = tuple((re.compile(pattern), words) for pattern, words in SENTENCES)
 #: Numbers, and ``namespace/name`` or ``layer/domain``; a resource's first part has a dot.

@@ -94,7 +94,7 @@ def scores_of(answer: bytes) -> dict[str, int]:
         if not isinstance(host, str):
             raise _wrong(f"[{index}].Host", host, "the name of a node")
         if not isinstance(score, int) or isinstance(score, bool) or abs(score) > MAX_SCORE_SAID:
-            raise _wrong(f"[{index}].Score", score, "a whole number, 0 to 10")
+            raise _wrong(f"[{index}].Score", score, "an integer, 0 to 10")
         scores[host] = scores.get(host, 0) + score
     return {host: max(-MAX_SCORE_SAID, min(it, MAX_SCORE_SAID)) for host, it in scores.items()}
 
@@ -127,7 +127,7 @@ def victims_of(
             )
         violations = entry.get("numpdbviolations", 0)
         if not isinstance(violations, int) or isinstance(violations, bool) or violations < 0:
-            raise _wrong(f"{where}.NumPDBViolations", violations, "a whole number, 0 or more")
+            raise _wrong(f"{where}.NumPDBViolations", violations, "an integer of at least 0")
         kept = frozenset(uids)
         pods_left = tuple(pod for uid, pod in by_uid.items() if uid in kept)
         left[node] = ProposedVictims(pods_left, violations)
@@ -185,9 +185,7 @@ def _reasons(said: Mapping[str, Any], key: str, where: str) -> dict[str, str]:
 
 
 def _wrong(where: str, found: object, accepted: str) -> ExtenderError:
-    return ExtenderError(
-        f"answer not understood: {where}: found {_shown(found)}; accepted is {accepted}"
-    )
+    return ExtenderError(f"answer not understood: {where}: must be {accepted}, got {_shown(found)}")
 
 
 def _shown(value: object) -> str:

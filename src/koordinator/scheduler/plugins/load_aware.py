@@ -192,7 +192,7 @@ def build(args: LoadAwareSchedulingArgs, _axis: ResourceAxis) -> LoadAwareSchedu
     )
     if len(resources) > MOST_RESOURCES:
         raise InputError(
-            f"found {len(resources)} resources in all; accepted are {MOST_RESOURCES} at most",
+            f"must have at most {MOST_RESOURCES} resources in all, got {len(resources)}",
             path="supportedResources",
         )
     rules = LoadRules(

@@ -127,12 +127,12 @@ def read_recording(lines: Iterable[bytes], source: str) -> Recording:
     try:
         header = _HEADER.decode(line)
     except UNDECODABLE:
-        text = "its first line is none of a recording; accepted is what koord record writes"
+        text = "must be a file that koord record wrote: the first line is no header of a recording"
         raise InputError(text, source=source) from None
     if header.format != FORMAT:
-        raise InputError(f"found {header.format!r}; accepted is {FORMAT!r}", source=source)
+        raise InputError(f"must be {FORMAT!r}, got {header.format!r}", source=source)
     if not 0 <= header.started_s <= _LATEST_S:
-        text = f"found {header.started_s:g}; accepted is a time, in seconds since the epoch"
+        text = f"must be a time, in seconds since the epoch, got {header.started_s:g}"
         raise InputError(text, source=source, path="startedS")
     return Recording(header, _batches(rest, source, header.started_s + LONGEST_S))
 
@@ -145,12 +145,12 @@ def _batches(lines: Iterator[bytes], source: str, until_s: float) -> Iterator[Re
             batch = _BATCH.decode(line)
         except UNDECODABLE as error:
             raise InputError(
-                f"found {str(error)[:200]}; accepted is a batch of a recording",
+                f"must be a batch of a recording, got {str(error)[:200]}",
                 source=f"{source}:{number}",
             ) from None
         if not 0 <= batch.at_s <= until_s:
             raise InputError(
-                f"found {batch.at_s:g}; accepted is a time within a year of the recording's begin",
+                f"must be a time within a year of the start of the recording, got {batch.at_s:g}",
                 source=f"{source}:{number}",
                 path="atS",
             )

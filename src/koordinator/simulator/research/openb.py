@@ -255,7 +255,7 @@ class _Line:
     def whole(self, column: str, most: int | None = None) -> int:
         """Return a whole number; the published lists write some of them as ``1000.0``."""
         found = self.text(column)
-        accepted = "a whole number >= 0" if most is None else f"a whole number in 0..{most}"
+        accepted = "an integer >= 0" if most is None else f"an integer in 0..{most}"
         try:
             number = float(found)
         except ValueError:
@@ -276,7 +276,7 @@ class _Line:
 
     def wrong(self, column: str, accepted: str) -> InputError:
         return InputError(
-            f"must be {accepted}. Got {self.text(column)!r}.",
+            f"must be {accepted}, got {self.text(column)!r}",
             source=str(self.file),
             subject=f"line {self.number}",
             path=column,
@@ -339,7 +339,7 @@ def _lines(path: Path, file: TextIO, required: tuple[str, ...]) -> Iterator[_Lin
         for column in required:
             if header.count(column) > 1:
                 raise InputError(
-                    f"column {column!r} is there twice; accepted is each once",
+                    f"column {column!r} must be given only once",
                     source=str(path),
                     subject="line 1",
                 )

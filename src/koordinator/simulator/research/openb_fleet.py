@@ -162,7 +162,7 @@ class GpuFleet:
     ) -> None:
         if policy not in FLEET_POLICIES:
             accepted = ", ".join(FLEET_POLICIES)
-            raise InputError(f"found {policy!r}; accepted is one of {accepted}", source="--policy")
+            raise InputError(f"must be one of {accepted}, got {policy!r}", source="--policy")
         nodes = trace.nodes
         gpus = np.array([node.gpu for node in nodes], np.int64)
         bits = {model: bit for bit, model in enumerate(trace.models)}

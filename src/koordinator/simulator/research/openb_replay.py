@@ -296,7 +296,7 @@ def policy_configuration(policy: str, trace: OpenbTrace) -> KubeSchedulerConfigu
     """Return the profile of a policy: what decides feasibility, and that one score plugin."""
     if policy not in POLICIES:
         accepted = ", ".join(POLICIES)
-        raise InputError(f"found {policy!r}; accepted is one of {accepted}", source="--policy")
+        raise InputError(f"must be one of {accepted}, got {policy!r}", source="--policy")
     name = POLICIES[policy]
     every = (Plugin(name="*"),)
     device_share = Plugin(name="DeviceShare")

@@ -117,7 +117,7 @@ class YarnCopilot:
     def _end(self, container: YarnContainer, why: str) -> None:
         container_id = container.container_id
         if container_age(container_id) is None:
-            raise YarnRefusedError(f"found {container_id!r}; accepted is the id of a container")
+            raise YarnRefusedError(f"must be the id of a container, got {container_id!r}")
         extra = {"container": container_id, "user": container.user, "why": why}
         log.warning("ending container", extra=extra)  # told also if this is killed right after
         way = "processes"

@@ -198,7 +198,7 @@ def test_no_flag_of_the_original_is_unknown(command: str) -> None:
 def test_two_api_servers_for_reviews_are_refused() -> None:
     """One is asked for both, who somebody is and what they may."""
     flags = ["--authentication-kubeconfig=/a", "--authorization-kubeconfig=/b"]
-    with pytest.raises(InputError, match="accepted is one file for both"):
+    with pytest.raises(InputError, match="must name the same file in both"):
         RUNNER.invoke(app, ["scheduler", *flags], catch_exceptions=False)
 
 
@@ -213,7 +213,7 @@ def test_programs_of_the_original_are_commands(tmp_path: Path) -> None:
 
 def test_a_boolean_that_is_neither_is_named() -> None:
     """As Go does."""
-    with pytest.raises(InputError, match="--audit: found 'maybe'; accepted is true or false"):
+    with pytest.raises(InputError, match="--audit: must be true or false, got 'maybe'"):
         taken("scheduler", "--audit=maybe")
 
 

@@ -99,9 +99,9 @@ def test_the_time_may_be_seconds_since_the_epoch(manifests: Path, tmp_path: Path
 @pytest.mark.parametrize(
     ("change", "args", "told"),
     [
-        ({"kind": "KubeSchedulerConfiguration"}, (), "accepted is DeschedulerConfiguration"),
-        ({"apiVersion": "descheduler/v1alpha1"}, (), "accepted is descheduler/v1alpha2"),
-        ({"deschedulingIntervall": "1m"}, (), "did you mean deschedulingInterval"),
+        ({"kind": "KubeSchedulerConfiguration"}, (), "must be DeschedulerConfiguration"),
+        ({"apiVersion": "descheduler/v1alpha1"}, (), "must be descheduler/v1alpha2"),
+        ({"deschedulingIntervall": "1m"}, (), 'did you mean "deschedulingInterval"'),
         ({"deschedulingInterval": 60}, (), "is not a duration"),
         ({"deschedulingInterval": "-1s"}, (), "0s or more"),
         ({"maxNoOfPodsToEvictTotal": -1}, (), "an integer of at least 0"),
@@ -110,11 +110,11 @@ def test_the_time_may_be_seconds_since_the_epoch(manifests: Path, tmp_path: Path
         (
             {"profiles": [{"plugins": {"balance": {"enabled": [{"name": "A"}, {"name": "A"}]}}}]},
             (),
-            "profiles[0].plugins.balance.enabled[1].name: found 'A'; accepted is each plugin once",
+            "profiles[0].plugins.balance.enabled[1].name: must be unique, got 'A'",
         ),
-        ({"profiles": [{"pluginConfig": [{"name": "A"}, {"name": "A"}]}]}, (), "each plugin once"),
+        ({"profiles": [{"pluginConfig": [{"name": "A"}, {"name": "A"}]}]}, (), "must be unique"),
         ({}, ("--once",), "--filename: required with --once"),
-        ({}, ("--now", NOW), "together with --once only"),
+        ({}, ("--now", NOW), "requires --once"),
         ({}, ("--feature-gates", "X=true"), "DisablePVCReservation"),
     ],
 )

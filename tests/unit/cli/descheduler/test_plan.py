@@ -155,10 +155,10 @@ def test_a_cluster_in_which_nothing_is_wanted_has_an_empty_plan(folder: Path) ->
 @pytest.mark.parametrize(
     ("args", "told"),
     [
-        (("-f", "nowhere.json"), "--config: required, but missing"),
+        (("-f", "nowhere.json"), "--config: is required"),
         (("--config", "nowhere.yaml", "-f", "x"), "can't be read"),
-        (("--config", "POLICY"), "accepted is -f or --kubeconfig"),
-        (("--config", "POLICY", "-f", "CLUSTER", "--apply"), "together with --kubeconfig only"),
+        (("--config", "POLICY"), "-f or --kubeconfig"),
+        (("--config", "POLICY", "-f", "CLUSTER", "--apply"), "requires --kubeconfig"),
         (("--config", "POLICY", "-f", "CLUSTER", "--html", "/nowhere/x.html"), "can't be written"),
     ],
 )

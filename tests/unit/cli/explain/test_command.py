@@ -318,7 +318,7 @@ def test_nobody_waits(tmp_path: Path) -> None:
     [
         ("trian-1", "there is no pod default/trian-1 (did you mean default/train-1"),
         ("ml/train-1", "there is no pod ml/train-1 (did you mean default/train-1"),
-        ("reservation/x", "there is no reservation reservation/x; accepted is one of default/huge"),
+        ("reservation/x", "there is no reservation reservation/x; waiting pods: default/huge"),
     ],
 )
 def test_a_pod_that_is_not_there_is_told_so(many: str, asked: str, told: str) -> None:

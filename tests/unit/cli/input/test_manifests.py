@@ -67,7 +67,9 @@ def test_json_files_may_hold_several_objects_as_well(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"two\.json: not a JSON manifest"):
         read_manifests([str(file)])
     file.write_text(node("a") + '{"kind": "Node", "kind": "Node"}')
-    with pytest.raises(InputError, match=r"two\.json: document 2: kind: found the key twice"):
+    with pytest.raises(
+        InputError, match=r"two\.json: document 2: kind: key must be given only once"
+    ):
         read_manifests([str(file)])
     file.write_text(node("a") + node("B"))
     with pytest.raises(InputError, match=r"two\.json: document 2: Node B: metadata\.name"):
@@ -113,8 +115,8 @@ def test_an_object_may_be_there_twice_if_it_is_the_same(tmp_path: Path) -> None:
         read_manifests([str(first), str(second)])
 
     assert str(refused.value) == (
-        f"{second}: document 2: Node b: found twice, and not the same, first in {first}: items[1]; "
-        "accepted is each object once"
+        f"{second}: document 2: Node b: differs from the object of that name in {first}: "
+        "items[1]; each object must be given once"
     )
 
 
@@ -123,8 +125,11 @@ def test_an_object_may_be_there_twice_if_it_is_the_same(tmp_path: Path) -> None:
     [
         ("a: [", "standard input: not valid YAML"),
         ("a: &a [*a]", "standard input: not usable YAML"),
-        ("- 1", "standard input: document 1: found list; accepted is an object"),
-        ("kind: List\nitems: [1]", "standard input: document 1: items[0]: found int"),
+        ("- 1", "standard input: document 1: must be an object with apiVersion and kind, got list"),
+        (
+            "kind: List\nitems: [1]",
+            "standard input: document 1: items[0]: must be an object with apiVersion and kind",
+        ),
         ('{"a"', "standard input: not valid YAML"),
         ('{"kind":"List","items":[{}]}', "standard input: items[0]: object: kind: unknown"),
         (
@@ -132,11 +137,11 @@ def test_an_object_may_be_there_twice_if_it_is_the_same(tmp_path: Path) -> None:
                 f"{node('a')}\n---\napiVersion: v1\nkind: Node\n"
                 "metadata: {name: b, labels: {x: 1}}"
             ),
-            "standard input: document 2: Node b: metadata.labels.x: found 1; accepted is str",
+            "standard input: document 2: Node b: metadata.labels.x: must be a string, got 1",
         ),
         (
             '{"kind":"NodeList","apiVersion":"v1","items":[{"metadata":{"name":"A"}}]}',
-            "standard input: items[0]: Node A: metadata.name: found 'A'; accepted is",
+            "standard input: items[0]: Node A: metadata.name: must be",
         ),
     ],
 )
@@ -152,7 +157,7 @@ def test_a_missing_file_and_an_empty_folder_are_mistakes(tmp_path: Path) -> None
     """Silence would look like success."""
     with pytest.raises(InputError, match="No such file"):
         read_manifests([str(tmp_path / "no.yaml")], io.BytesIO())
-    with pytest.raises(InputError, match="found no manifests"):
+    with pytest.raises(InputError, match="has no manifests"):
         read_manifests([str(tmp_path)], io.BytesIO())
 
 

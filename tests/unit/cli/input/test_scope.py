@@ -104,5 +104,5 @@ def test_without_files_and_cluster_both_are_named(
 
     done = RUNNER.invoke(app, command)
 
-    assert "-f: required, but missing; accepted is -f or --kubeconfig" in str(done.exception)
+    assert "-f: is required" in str(done.exception)
     assert "KUBECONFIG" in str(done.exception)

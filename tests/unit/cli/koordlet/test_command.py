@@ -77,9 +77,9 @@ def test_no_audit_is_said_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [
-        ([], "--node-name: required"),
-        (["--node-name=n", "--feature-gates=Typo=true"], "found 'Typo'"),
-        (["--node-name=n", "--feature-gates=BECPUEvict=yes"], "accepted is BECPUEvict=true or"),
+        ([], "--node-name: is required"),
+        (["--node-name=n", "--feature-gates=Typo=true"], "got 'Typo'"),
+        (["--node-name=n", "--feature-gates=BECPUEvict=yes"], "must be BECPUEvict=true or"),
     ],
 )
 def test_wrong_flags_are_named(

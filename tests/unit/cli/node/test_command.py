@@ -88,7 +88,7 @@ def test_a_name_that_is_none_of_a_node(tmp_path: Path, capsys: pytest.CaptureFix
     items = [to_manifest(obj) for obj in machine("m", gpus=2)]
     path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
 
-    with pytest.raises(Exception, match="found 'n'; accepted is one of m"):
+    with pytest.raises(Exception, match="must be one of m, got 'n'"):
         app(["node", "show", "n", "-f", str(path)], standalone_mode=False)
     app(["node", "show", "m", "-f", str(path)], standalone_mode=False)
     assert "gpu" in capsys.readouterr().out

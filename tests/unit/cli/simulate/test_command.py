@@ -99,10 +99,13 @@ def test_a_report_is_written_and_the_run_can_be_shortened(
     [
         (
             WORKLOAD.replace("podStreams", "podStream"),
-            "podStream: unknown field (did you mean podS",
+            'podStream: unknown field; did you mean "podS',
         ),
         (WORKLOAD.replace("cpu: 4", "cpu: four"), "nodePools[0].cpu: 'four' is not a quantity"),
-        (WORKLOAD.replace("cpu: 1}", "cpu: -1}"), "podStreams[0].template.cpu: found -1"),
+        (
+            WORKLOAD.replace("cpu: 1}", "cpu: -1}"),
+            "podStreams[0].template.cpu: must be at least 0, got -1",
+        ),
         ("a: [", "not valid YAML"),
     ],
 )
@@ -123,25 +126,28 @@ def test_a_wrong_workload_is_refused_with_its_place(
     ("args", "message"),
     [
         (["simulate"], "--workload: required"),
-        (["simulate", "-w", "x.yaml", "--policy", "fgd"], "--policy: accepted only together with"),
+        (["simulate", "-w", "x.yaml", "--policy", "fgd"], "--policy: requires"),
         (["simulate", "--trace", "openb"], "--data: required with --trace"),
-        (["simulate", "--trace", "openb", "--until", "1h"], "--until: not accepted together with"),
+        (["simulate", "--trace", "openb", "--until", "1h"], "--until: can't be used with"),
         (["simulate", "--trace", "other"], "'other' is not"),
         (["simulate", "-w", "nowhere.yaml"], "nowhere.yaml: can't be read: No such file"),
         (["simulate", "-w", "x.yaml", "--migrate", "-1"], "Invalid value for '--migrate'"),
         (["simulate", "-w", "x.yaml", "--migrate", "nan"], "Invalid value for '--migrate'"),
-        (["simulate", "-w", "x.yaml", "--migrate", "inf"], "--migrate: found inf; accepted is 0"),
+        (
+            ["simulate", "-w", "x.yaml", "--migrate", "inf"],
+            "--migrate: must be at least 0, got inf",
+        ),
         (
             ["simulate", "-w", "x.yaml", "--migrate", "1", "--compare"],
-            "--compare: not accepted together with --migrate",
+            "--compare: can't be used with --migrate",
         ),
         (
             ["simulate", "-w", "x.yaml", "--migrate", "0", "--record", "r.jsonl"],
-            "--record: not accepted together with --migrate",
+            "--record: can't be used with --migrate",
         ),
         (
             ["simulate", "-w", "x.yaml", "--descheduler-config", "d.yaml"],
-            "--descheduler-config: accepted only together with --migrate",
+            "--descheduler-config: requires --migrate",
         ),
         (
             ["simulate", "-w", "x.yaml", "--migrate", "1", "--descheduler-config", "no.yaml"],
@@ -149,7 +155,7 @@ def test_a_wrong_workload_is_refused_with_its_place(
         ),
         (
             ["simulate", "--trace", "openb", "--descheduler-config", "d.yaml"],
-            "--descheduler-config: not accepted together with --trace",
+            "--descheduler-config: can't be used with --trace",
         ),
     ],
 )
@@ -222,7 +228,7 @@ def test_only_colocation_can_be_compared(koord: Koord, workload: Path) -> None:
     done = koord("simulate", "-w", workload, "--compare")
 
     assert done.code == 2
-    assert "--compare: accepted only for a workload with the field colocation" in done.stderr
+    assert "--compare: requires a workload with the field colocation" in done.stderr
 
 
 def test_workloads_of_operators_run_or_are_named(koord: Koord, tmp_path: Path) -> None:
@@ -320,10 +326,13 @@ def test_recording_and_audit_are_read_by_their_commands(
         (["--record", "no/run.gz"], "no/run.gz: can't be written: No such file or directory"),
         (["--record", "full/device"], "full/device: can't be written: No space left on device"),
         (["--audit", "w.yaml"], "w.yaml: can't be written: File exists"),
-        (["--audit", "old"], "old: found audit.jsonl of another run; accepted is a folder without"),
+        (["--audit", "old"], "old: must be a folder without audit.jsonl"),
         (["--record", "run.gz", "--until", "-1h"], "--until: "),
         (["--record", "run.gz", "--audit", "new", "--config", "bad.yaml"], "bad.yaml: profiles[0]"),
-        (["--record", "run.gz", "--report", "run.gz"], "--record: found the file of --report"),
+        (
+            ["--record", "run.gz", "--report", "run.gz"],
+            "--record: must not be the file of --report",
+        ),
     ],
 )
 def test_recordings_that_can_not_be_are_refused(
@@ -366,8 +375,8 @@ def test_one_run_of_a_workload_is_recorded(koord: Koord, tmp_path: Path, option:
     traced = koord("simulate", "--trace", "openb", "--data", tmp_path, option, path)
 
     assert (compared.code, traced.code) == (2, 2)
-    assert f"{option}: not accepted together with --compare" in compared.stderr
-    assert f"{option}: not accepted together with --trace" in traced.stderr
+    assert f"{option}: can't be used with --compare" in compared.stderr
+    assert f"{option}: can't be used with --trace" in traced.stderr
     assert not path.exists()
 
 
@@ -387,6 +396,6 @@ def test_a_week_of_a_trace_with_departures_and_moves(koord: Koord, tmp_path: Pat
     assert "% of the GPUs in use" in koord(*week).stdout
     refused = koord(*week, "--tune", "1")
     assert refused.code == 2
-    assert "--tune: not accepted together with --departures" in refused.stderr
+    assert "--tune: can't be used with --departures" in refused.stderr
     alone = koord("simulate", "--trace", "openb", "--data", tmp_path, "--migrate", "5")
-    assert "--migrate: accepted only together with --departures" in alone.stderr
+    assert "--migrate: requires --departures" in alone.stderr

@@ -32,12 +32,12 @@ def refusal(*args: str) -> str:
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        ("--yarn-api=soap", "--yarn-api: found 'soap'; accepted is auto, rest, rpc"),
-        ("--controllers=x", "--controllers: found 'x'; accepted is * or yarnresource"),
-        ("--shrink-grace-period=-1s", "accepted is 0s or more, or never"),
+        ("--yarn-api=soap", "--yarn-api: must be one of auto, rest, rpc, got 'soap'"),
+        ("--controllers=x", "--controllers: must be * or yarnresource, got 'x'"),
+        ("--shrink-grace-period=-1s", "must be at least 0s, or never"),
         ("--shrink-grace-period=soon", "--shrink-grace-period: "),
-        ("--yarn-poll-interval=0s", "--yarn-poll-interval: found '0s'"),
-        ("--original-account=maybe", "--original-account: found 'maybe'"),
+        ("--yarn-poll-interval=0s", "--yarn-poll-interval: must be more than 0, got '0s'"),
+        ("--original-account=maybe", "--original-account: must be true or false, got 'maybe'"),
         ("--yarn-ca-file=/none", "/none: can't be read"),
     ],
 )

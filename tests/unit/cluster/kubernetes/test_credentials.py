@@ -151,7 +151,7 @@ def test_a_plugin_that_is_not_there(tmp_path: Path, clock: VirtualClock) -> None
 
 def test_a_version_of_the_protocol_that_is_gone(tmp_path: Path, clock: VirtualClock) -> None:
     """The message says which versions there are."""
-    with pytest.raises(InputError, match=r"exec\.apiVersion: found .*v1alpha1'; accepted is"):
+    with pytest.raises(InputError, match=r"exec\.apiVersion: must be .*v1alpha1'"):
         credentials(tmp_path, clock, EXEC.replace("io/v1,", "io/v1alpha1,"))
 
 
@@ -161,5 +161,5 @@ def test_a_certificate_that_is_none(tmp_path: Path, clock: VirtualClock) -> None
     (tmp_path / "ca").write_text("nonsense")
     text = config.read_text()
     config.write_text(text.replace("https://api'", "https://api', certificate-authority: ca"))
-    with pytest.raises(InputError, match=rf"{config}.*accepted is PEM"):
+    with pytest.raises(InputError, match=rf"{config}.*must be PEM"):
         Credentials(find_connection(str(config), environ={}), clock, {})

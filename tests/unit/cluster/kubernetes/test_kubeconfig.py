@@ -107,20 +107,26 @@ def test_a_pod_knows_its_cluster(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("server: https://east:6443/", "server: east"), r"clusters\[0\]\.cluster\.server: found"),
-        (("server: https://east:6443/", "server: [1]"), r"clusters\[0\]\.cluster\.server: found"),
-        (("user: jane", "user: anna"), r"contexts\[0\]\.context\.user: .*accepted is jane, joe"),
-        (("cluster: east,", "cluster: far,"), r"contexts\[0\]\.context\.cluster: found 'far'"),
-        (("current-context: one", ""), r"current-context: required, but missing; accepted is nob"),
-        (("current-context: one", "current-context: x"), "current-context: found 'x'"),
+        (
+            ("server: https://east:6443/", "server: east"),
+            r"clusters\[0\]\.cluster\.server: must be",
+        ),
+        (("server: https://east:6443/", "server: [1]"), r"clusters\[0\]\.cluster\.server: must be"),
+        (("user: jane", "user: anna"), r"contexts\[0\]\.context\.user: must be one of jane, joe"),
+        (
+            ("cluster: east,", "cluster: far,"),
+            r"contexts\[0\]\.context\.cluster: must be .*, got 'far'",
+        ),
+        (("current-context: one", ""), r"current-context: is required: .* nob"),
+        (("current-context: one", "current-context: x"), "current-context: must be .*, got 'x'"),
         (("tls-server-name", "insecure-skip-tls-verify: true, a"), "insecure-skip-tls-verify"),
         (("as: admin, ", ""), r"users\[0\]\.user\.as: required"),
-        (("token: stale", "client-key: k"), "client-certificate, client-key: found only one"),
-        (("token: stale", "auth-provider: {name: oidc}"), r"auth-provider: found 'oidc'; accepted"),
-        (("token: stale", "exec: {command: x}"), r"user\.exec\.apiVersion: required"),
+        (("token: stale", "client-key: k"), "client-certificate, client-key: must be set together"),
+        (("token: stale", "auth-provider: {name: oidc}"), r"auth-provider: must be .*, got 'oidc'"),
+        (("token: stale", "exec: {command: x}"), r"user\.exec\.apiVersion: is required"),
         (
             ("token: stale", "exec: {command: x, apiVersion: y, interactiveMode: Always}"),
-            r"exec\.interactiveMode: found 'Always'",
+            r"exec\.interactiveMode: must be Never or IfAvailable, got 'Always'",
         ),
         (("name: east", "{"), "not valid YAML"),
     ],
@@ -137,7 +143,9 @@ def test_a_wrong_proxy_is_named(config: Path) -> None:
     """Only what we can talk to is accepted."""
     config.write_text(WHOLE.replace("http://proxy", "socks5://proxy"))
 
-    with pytest.raises(InputError, match=r"clusters\[1\]\.cluster\.proxy-url: found 'socks5:"):
+    with pytest.raises(
+        InputError, match=r"clusters\[1\]\.cluster\.proxy-url: must be .*, got 'socks5:"
+    ):
         find(config, "two")
 
 

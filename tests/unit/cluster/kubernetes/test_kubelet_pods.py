@@ -193,7 +193,7 @@ async def drip(request: web.Request) -> web.StreamResponse:
         (hang, "<error>", "does not answer within 0.2 s"),
         (drip, "<error>", "does not answer within 0.2 s"),
         (fail(401), "401", "answered 401"),
-        (fail(403), "403", "accepted is who may get nodes/proxy"),
+        (fail(403), "403", "the user must be allowed to get nodes/proxy"),
         (fail(302, location="http://127.0.0.1:1/pods/"), "302", "answered 302"),
         (reply("no JSON"), "200", "the answer is no list"),
         (reply('{"items": 5}'), "200", "the answer is no list"),

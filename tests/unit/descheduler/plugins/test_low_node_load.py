@@ -296,7 +296,7 @@ def test_finished_pods_and_pods_of_ended_nodes_do_no_harm() -> None:
             "anomalyCondition.consecutiveAbnormalities",
             "must be greater than 0",
         ),
-        ({"highTresholds": {"cpu": 20}}, "highTresholds", "did you mean highThresholds"),
+        ({"highTresholds": {"cpu": 20}}, "highTresholds", 'did you mean "highThresholds"'),
         ({"lowThresholds": {"cpu": "30%"}}, "lowThresholds.cpu", "a number"),
     ],
 )

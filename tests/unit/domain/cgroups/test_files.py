@@ -61,7 +61,7 @@ def test_shares_and_weight_lose_precision_both_ways() -> None:
 @pytest.mark.parametrize("weight", [-1, 0, 10_001, 2**63])
 def test_no_shares_stand_for_what_is_no_weight(weight: int) -> None:
     """An idle cgroup reads 0; as in the original that is refused, not computed."""
-    with pytest.raises(InputError, match=rf"cpu.weight: found {weight}; accepted is 1..10000"):
+    with pytest.raises(InputError, match=rf"cpu.weight: must be 1..10000, got {weight}"):
         shares_of_weight(weight)
     with pytest.raises(InputError, match=r"cpu.weight"):
         parse_number(CgroupFile.CPU_SHARES, f"{weight}\n", V2)
@@ -70,7 +70,7 @@ def test_no_shares_stand_for_what_is_no_weight(weight: int) -> None:
 @pytest.mark.parametrize("shares", [-1, 0, 1, 262_145])
 def test_no_weight_stands_for_what_are_no_shares(shares: int) -> None:
     """Likewise in the other direction."""
-    with pytest.raises(InputError, match=rf"cpu.shares: found {shares}; accepted is 2..262144"):
+    with pytest.raises(InputError, match=rf"cpu.shares: must be 2..262144, got {shares}"):
         weight_of_shares(shares)
 
 
@@ -117,7 +117,7 @@ def test_values_are_spelt_for_v2(file: CgroupFile, value: str, written: str) -> 
 )
 def test_a_value_out_of_range_is_never_written(file: CgroupFile, value: str) -> None:
     """The error names the file and what it takes."""
-    with pytest.raises(InputError, match=r"^\S+: found .*; accepted is"):
+    with pytest.raises(InputError, match=r"^\S+: must be .*, got "):
         check_value(file, value)
 
 

@@ -54,7 +54,7 @@ def test_an_id_without_hash_is_no_container(container_id: str) -> None:
 
 def test_an_unknown_runtime_is_named() -> None:
     """Its cgroups have names that nobody here knows."""
-    with pytest.raises(InputError, match="found runtime 'new'; accepted is containerd"):
+    with pytest.raises(InputError, match="the runtime must be one of containerd"):
         SYSTEMD.container("p", "new://12")
 
 
@@ -92,5 +92,5 @@ def test_folders_of_host_applications(application: HostApplication, folder: str)
 )
 def test_a_path_out_of_its_base_is_refused(path: CgroupPath) -> None:
     """A NodeSLO can't lead the agent to other folders."""
-    with pytest.raises(InputError, match="accepted is"):
+    with pytest.raises(InputError, match="must be"):
         CGROUPFS.host_application(HostApplication(name="a", cgroup_path=path))

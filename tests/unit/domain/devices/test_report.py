@@ -122,7 +122,7 @@ def test_a_device_without_usable_minor_is_left_out(minor: int | None) -> None:
     found = node(gpu(0), gpu(1) | {"minor": minor}, nic(1))
 
     assert [str(problem) for problem in found.problems] == [
-        f"Device n: spec.devices[1].minor: found {minor}; accepted is a number from 0 to 1023"
+        f"Device n: spec.devices[1].minor: must be a number from 0 to 1023, got {minor}"
     ]
     assert found.healthy == {GPU: 0b1, RDMA: 0b10}
 
@@ -135,8 +135,7 @@ def test_a_numa_node_that_can_not_be_is_none_in_particular(numa: int) -> None:
 
     (problem,) = found.problems
     assert str(problem) == (
-        f"Device n: spec.devices[0].topology.nodeID: found {numa}; "
-        "accepted is a number from -1 to 1023"
+        f"Device n: spec.devices[0].topology.nodeID: must be a number from -1 to 1023, got {numa}"
     )
     assert group is not None
     assert [device.numa for device in group.devices] == [-1, -1, 1023]
@@ -147,21 +146,24 @@ def test_of_two_devices_with_one_minor_the_first_is_taken() -> None:
     found = node(gpu(1), nic(1), gpu(1) | {"id": "twin"}, gpu(1) | {"type": "tpu"})
 
     (problem,) = found.problems
-    accepted = "another minor for every gpu device"
-    assert str(problem) == f"Device n: spec.devices[2].minor: found 1 again; accepted is {accepted}"
+    accepted = "unique among the gpu devices"
+    assert str(problem) == f"Device n: spec.devices[2].minor: must be {accepted}, got 1 again"
     assert found.ids[GPU] == {1: "GPU-1"}
 
 
 @pytest.mark.parametrize(
     ("table", "problem"),
     [
-        ({"2": [{"minors": [0, 9]}]}, "[2][0].minors: found [0, 9]; accepted is minors of GPUs of"),
-        ({"2": [{"minors": [0, -1]}]}, "[2][0].minors: found [0, -1]; accepted is minors of GPUs"),
-        ({"2": [{"minors": [1, 1]}]}, "[2][0].minors: found [1, 1]; accepted is 2 different"),
-        ({"2": [{"minors": [0, 1, 2]}]}, "[2][0].minors: found [0, 1, 2]; accepted is 2 different"),
+        ({"2": [{"minors": [0, 9]}]}, "[2][0].minors: must be minors of GPUs of"),
+        ({"2": [{"minors": [0, -1]}]}, "[2][0].minors: must be minors of GPUs"),
+        ({"2": [{"minors": [1, 1]}]}, "[2][0].minors: must be 2 different minors, got [1, 1]"),
+        (
+            {"2": [{"minors": [0, 1, 2]}]},
+            "[2][0].minors: must be 2 different minors, got [0, 1, 2]",
+        ),
         (
             {"2": [{"minors": [0, 1]}, {"minors": [1, 0]}]},
-            "[2][1].minors: found [1, 0]; accepted is each set of GPUs once",
+            "[2][1].minors: must be a unique set of GPUs, got [1, 0]",
         ),
         ("{", ""),
     ],

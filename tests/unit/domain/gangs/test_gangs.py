@@ -93,12 +93,12 @@ def test_annotations_carry_all_settings() -> None:
 @pytest.mark.parametrize(
     ("given", "part"),
     [
-        ({"least": 0}, "spec.minMember: found 0; accepted is 1 or more"),
-        ({"timeout_s": 0}, "spec.scheduleTimeoutSeconds: found 0"),
-        ({"total_number": "1"}, "found 1; accepted is at least the least number, 2"),
-        ({"total_number": "x"}, "found 'x'; accepted is a whole number"),
-        ({"mode": "strict"}, "found 'strict'; accepted is Strict or NonStrict"),
-        ({"match_policy": "all"}, "accepted is one of only-waiting, waiting-and-running"),
+        ({"least": 0}, "spec.minMember: must be at least 1, got 0"),
+        ({"timeout_s": 0}, "spec.scheduleTimeoutSeconds: must be at least 1, got 0"),
+        ({"total_number": "1"}, "must be at least the minimum number, 2, got 1"),
+        ({"total_number": "x"}, "must be an integer, got 'x'"),
+        ({"mode": "strict"}, "must be Strict or NonStrict, got 'strict'"),
+        ({"match_policy": "all"}, "must be one of only-waiting, waiting-and-running"),
         ({"groups": '["default/h"]'}, "the gang itself, default/g, is not named"),
         ({"groups": "h"}, "groups"),
     ],

@@ -316,8 +316,8 @@ def test_a_quota_can_not_become_its_own_ancestor(parent: str) -> None:
 
     with pytest.raises(
         InputError,
-        match=r"ElasticQuota tenants/top: metadata.labels\[.*/parent\]: found '.*'; accepted is "
-        r"a quota that is not the quota itself, nor below it",
+        match=r"ElasticQuota tenants/top: metadata.labels\[.*/parent\]: must be "
+        r"neither the quota itself nor a descendant of it",
     ):
         made.put(QuotaSpec(name="top", parent=parent, max={CHIP: 9}, namespace="tenants"))
 

@@ -48,40 +48,52 @@ def known() -> QuotaTopology:
 @pytest.mark.parametrize(
     ("new", "message"),
     [
-        (quota("dept", most=TEN), "metadata.name: found 'dept'; accepted is a name that no other"),
+        (quota("dept", most=TEN), "metadata.name: must be unique across namespaces"),
         (
             quota("new", most=TEN, bound=("dept-ns",)),
-            r"namespaces\]: found 'dept-ns'; accepted is a namespace that is not bound .* to dept",
+            r"namespaces\]: must be a namespace that is not bound .* to dept, got 'dept-ns'",
         ),
         (
             quota("new", most=TEN, annotations={f"{PREFIX}namespaces": "ns"}),
             r"metadata.annotations\[.*/namespaces\]: not valid JSON",
         ),
-        (quota("new", most={"cpu": -1}), r"spec.max\[cpu\]: found '-1'; .* at least 0"),
-        (quota("new", most=TEN, least={"cpu": -1}), r"spec.min\[cpu\]: found '-1'; .* at least 0"),
+        (quota("new", most={"cpu": -1}), r"spec.max\[cpu\]: must be .* at least 0, got '-1'"),
+        (
+            quota("new", most=TEN, least={"cpu": -1}),
+            r"spec.min\[cpu\]: must be .* at least 0, got '-1'",
+        ),
         (
             quota("new", most=TEN, weight={"cpu": -1}),
-            r"shared-weight\]\[cpu\]: found '-1'; .* at least 0",
+            r"shared-weight\]\[cpu\]: must be .* at least 0, got '-1'",
         ),
         (quota("new", most=TEN, annotations={WEIGHT: "{"}), r"shared-weight\]: not valid JSON"),
         (
             quota("new", most={"cpu": 1}, least={"memory": 1}),
-            r"spec.min\[memory\]: found 1 without",
+            r"spec.min\[memory\]: must be set in spec.max",
         ),
-        (quota("new", most=FOUR, least=TEN), r"spec.min\[cpu\]: found '10'; accepted is at most 4"),
-        (quota("new", "gone", most=TEN), LABEL.format("parent") + ": found 'gone'; .* that exists"),
-        (quota("new", "t1", most=TEN), LABEL.format("parent") + ": found 't1'; .* is a parent"),
+        (
+            quota("new", most=FOUR, least=TEN),
+            r"spec.min\[cpu\]: must be at most 4, as in spec.max, got '10'",
+        ),
+        (
+            quota("new", "gone", most=TEN),
+            LABEL.format("parent") + ": must be .* existing quota, got 'gone'",
+        ),
+        (
+            quota("new", "t1", most=TEN),
+            LABEL.format("parent") + ": must be a parent quota, got 't1'",
+        ),
         (
             quota("new", "dept", most=TEN, tree="x"),
-            LABEL.format("tree-id") + ": found 'x'; accepted is '', the tree of its parent dept",
+            LABEL.format("tree-id") + ": must be '', the tree of its parent dept",
         ),
         (
             quota("new", "dept", most={"cpu": 1}),
-            r"spec.max: found \['cpu'\]; .* of its parent dept: \['cpu', 'memory'\]",
+            r"spec.max: must be .* of its parent dept: \['cpu', 'memory'\], got \['cpu'\]",
         ),
         (
             quota("new", "dept", most=TEN, least={"cpu": 3}),
-            r"spec.min\[cpu\]: found '3'; .* its parent dept has, 10, less .* children, 8",
+            r"spec.min\[cpu\]: must be .* its parent dept has, 10, less .* children, 8, got '3'",
         ),
     ],
 )
@@ -115,7 +127,9 @@ def test_minimums_are_of_resources_that_the_parent_has_one_for() -> None:
     """Though the parent's maximum may name more of them."""
     above = topology(quota("p", most=TEN, least={"cpu": 1}, is_parent=True))
 
-    with pytest.raises(InputError, match=r"spec.min: found \['memory'\]; .* its parent p at most"):
+    with pytest.raises(
+        InputError, match=r"spec.min: must be .* its parent p at most.*, got \['memory'\]"
+    ):
         check_new_quota(quota("c", "p", most=TEN, least={"memory": 0}), above, PlaceRules())
 
 
@@ -124,7 +138,7 @@ def test_children_may_name_fewer_resources_if_so_configured() -> None:
     rules = PlaceRules(allows_fewer_resources=True)
     check_new_quota(quota("new", "dept", most={"cpu": 1}), known(), rules)
 
-    with pytest.raises(InputError, match=r"spec.max: found \['cpu', 'disk'\]"):
+    with pytest.raises(InputError, match=r"spec.max: must be .*, got \['cpu', 'disk'\]"):
         check_new_quota(quota("new", "dept", most={"cpu": 1, "disk": 1}), known(), rules)
 
 
@@ -139,50 +153,50 @@ T1 = quota("t1", "dept", most=TEN, least=FOUR)
             DEPT,
             quota("dept", most=TEN, least=TEN),
             (),
-            LABEL.format("is-parent") + r": found None; .*'true' for a quota that has 2 child "
+            LABEL.format("is-parent") + r": must be 'true' for a quota that has 2 child "
             r"quotas \(t1, t2\)",
         ),
         (
             T1,
             quota("t1", "dept", most=TEN, least=FOUR, is_parent=True),
             ("a", "b", "c"),
-            LABEL.format("is-parent") + r": found 'true'; .*'false' .* 3 pods \(a, b, \.\.\.\)",
+            LABEL.format("is-parent") + r": must be 'false' .* 3 pods \(a, b, \.\.\.\), got 'true'",
         ),
         (
             T1,
             quota("t1", "dept", most=TEN, least=FOUR, tree="x"),
             (),
-            LABEL.format("tree-id") + ": found 'x'; accepted is the tree that it is in, ''",
+            LABEL.format("tree-id") + ": must be its current tree, '', got 'x'",
         ),
         (
             DEPT,
             quota("dept", most=TEN, least={"cpu": 10}, is_parent=True),
             (),
-            r"spec.min: found \['cpu'\]; accepted is the resources of its child t1 at least",
+            r"spec.min: must be the resources of its child t1 at least",
         ),
         (
             DEPT,
             quota("dept", most={"cpu": 10}, least={"cpu": 10}, is_parent=True),
             (),
-            r"spec.max: found \['cpu'\]; accepted is the resources of its child t1",
+            r"spec.max: must be the resources of its child t1",
         ),
         (
             DEPT,
             quota("dept", most=TEN, least={"cpu": 7, "memory": "10Gi"}, is_parent=True),
             (),
-            r"spec.min\[cpu\]: found '7'; .* at least the sum of its children's minimums, 8",
+            r"spec.min\[cpu\]: must be at least the sum of its children's minimums, 8, got '7'",
         ),
         (
             T1,
             quota("t1", "dept", most=TEN, least=TEN),
             (),
-            r"spec.min\[cpu\]: found '10'; accepted is what its parent dept has, 10, less .*, 4",
+            r"spec.min\[cpu\]: must be what its parent dept has, 10, less .*, 4",
         ),
         (
             T1,
             quota("t1", "dept", most=TEN, least=FOUR, annotations={WEIGHT: '{"cpu":"-1"}'}),
             (),
-            r"shared-weight\]\[cpu\]: found '-1'",
+            r"shared-weight\]\[cpu\]: must be .*, got '-1'",
         ),
         (
             T1,
@@ -194,7 +208,7 @@ T1 = quota("t1", "dept", most=TEN, least=FOUR)
                 annotations={f"{PREFIX}max-strict-check-resource-keys": '["cpu","disk"]'},
             ),
             (),
-            r"spec.max\[cpu\]: found '4'; accepted is at least what is used, 5",
+            r"spec.max\[cpu\]: must be at least the used amount, 5, .*, got '4'",
         ),
         (
             T1,
@@ -205,15 +219,20 @@ T1 = quota("t1", "dept", most=TEN, least=FOUR)
                 annotations={f"{PREFIX}max-strict-check-resource-keys": '["cpu"]'},
             ),
             (),
-            r"spec.max\[cpu\]: found None; accepted is at least what is used, 5",
+            r"spec.max\[cpu\]: must be at least the used amount, 5, .*, got None",
         ),
         (
             quota(SYSTEM_QUOTA),
             quota(SYSTEM_QUOTA, most=TEN),
             (),
-            "metadata.name: found .* of yours",
+            "metadata.name: must be the name of a quota that is not built in",
         ),
-        (quota(ROOT_QUOTA), quota(ROOT_QUOTA, most=TEN), (), "metadata.name: found .* of yours"),
+        (
+            quota(ROOT_QUOTA),
+            quota(ROOT_QUOTA, most=TEN),
+            (),
+            "metadata.name: must be the name of a quota that is not built in",
+        ),
     ],
 )
 def test_a_change_is_refused(
@@ -235,7 +254,9 @@ def test_a_quota_may_not_move_below_itself() -> None:
     )
     for parent in ("a", "b", "c"):
         moved = quota("a", parent, most=TEN, is_parent=True)
-        with pytest.raises(InputError, match=rf"parent\]: found '{parent}'; .* nor below it"):
+        with pytest.raises(
+            InputError, match=rf"parent\]: must be neither the quota itself .*, got '{parent}'"
+        ):
             check_changed_quota(
                 quota("a", most=TEN, is_parent=True), moved, there, PlaceRules(), ()
             )
@@ -259,11 +280,15 @@ def test_the_default_quota_may_be_changed() -> None:
 @pytest.mark.parametrize(
     ("name", "pods", "message"),
     [
-        ("dept", (), r"found 2 child quotas \(t1, t2\); accepted is a deletion of these first"),
-        ("t1", ("a",), r"found 1 pod \(a\); accepted is a deletion of these first"),
-        (ROOT_QUOTA, (), "found a deletion of a built-in quota"),
-        (SYSTEM_QUOTA, (), "found a deletion of a built-in quota"),
-        (DEFAULT_QUOTA, (), "found a deletion of a built-in quota"),
+        (
+            "dept",
+            (),
+            r"must not have child quotas when it is deleted, got 2 child quotas \(t1, t2\)",
+        ),
+        ("t1", ("a",), r"must not have pods when it is deleted, got 1 pod \(a\)"),
+        (ROOT_QUOTA, (), "a built-in quota must not be deleted"),
+        (SYSTEM_QUOTA, (), "a built-in quota must not be deleted"),
+        (DEFAULT_QUOTA, (), "a built-in quota must not be deleted"),
     ],
 )
 def test_a_quota_that_is_needed_is_not_deleted(
@@ -310,7 +335,9 @@ def test_a_raised_minimum_has_to_be_guaranteed(
         made("other", "dept", 4),
     )
     raised = made("team", "dept", 4, least={"cpu": least})
-    refusal = pytest.raises(InputError, match=r"spec.min: found 'cpu 7'; .* root root of its tree")
+    refusal = pytest.raises(
+        InputError, match=r"spec.min: must be .* root root of its tree .*, got 'cpu 7'"
+    )
     with nullcontext() if accepted else refusal:
         check_changed_quota(
             made("team", "dept", 4), raised, there, PlaceRules(guarantees_usage=True), ()
@@ -324,7 +351,9 @@ def test_a_guarantee_that_cannot_be_read_is_none() -> None:
     )
     child = quota("c", "p", most=TEN, least=FOUR, tree="t")
 
-    with pytest.raises(InputError, match=r"spec.min: found 'cpu 4, memory 4Gi'; .* root p of its"):
+    with pytest.raises(
+        InputError, match=r"spec.min: must be .* root p of its .*, got 'cpu 4, memory 4Gi'"
+    ):
         check_new_quota(child, topology(parent), PlaceRules(guarantees_usage=True))
 
 
@@ -335,7 +364,7 @@ def test_pods_belong_to_quotas_without_children() -> None:
     check_pod_quota(one, None, parents_take_pods=False)
     check_pod_quota(one, DEPT, parents_take_pods=True)
 
-    with pytest.raises(InputError, match=r"^Pod default/p: .*name\]: found 'dept'; .* below dept"):
+    with pytest.raises(InputError, match=r"^Pod default/p: .*name\]: must be .* below dept"):
         check_pod_quota(one, DEPT, parents_take_pods=False)
 
 
@@ -344,7 +373,9 @@ def test_a_pod_stays_preemptible_or_not() -> None:
     fixed = api_pod("p", labels={f"{PREFIX}preemptible": "false"})
     check_changed_pod(fixed, fixed)
 
-    with pytest.raises(InputError, match=r"preemptible\]: found ''; .* created with: 'false'"):
+    with pytest.raises(
+        InputError, match=r"preemptible\]: must be the value at creation, 'false', got ''"
+    ):
         check_changed_pod(fixed, api_pod("p"))
 
 
@@ -368,7 +399,10 @@ def test_parent_tree_and_weights_are_filled_in() -> None:
 @pytest.mark.parametrize(
     ("new", "message"),
     [
-        (quota("c", "gone", most=TEN), r"parent\]: found 'gone'"),
+        (
+            quota("c", "gone", most=TEN),
+            r"parent\]: must be the name of an existing quota, got 'gone'",
+        ),
         (quota("c", most=TEN, annotations={WEIGHT: "{"}), r"shared-weight\]: not valid JSON"),
     ],
 )
@@ -383,7 +417,7 @@ def test_nothing_is_filled_into_what_cannot_be_read(new: ElasticQuota, message: 
     [
         ("wide", {}, nullcontext()),
         ("wide", {f"{PREFIX}allow-force-update": "true"}, nullcontext()),
-        ("narrow", {}, pytest.raises(InputError, match="accepted is a parent with room for the 4")),
+        ("narrow", {}, pytest.raises(InputError, match=r"must be a parent with 4 .*available")),
         ("narrow", {f"{PREFIX}allow-force-update": "true"}, nullcontext()),
     ],
 )
@@ -409,5 +443,5 @@ def test_a_queue_that_nobody_knows_is_refused(key: str) -> None:
     """The accepted words are named."""
     new = quota("new", most=TEN, annotations={f"{PREFIX}queue-{key}": "lifo"})
 
-    with pytest.raises(InputError, match=rf"queue-{key}\]: found 'lifo'; accepted is "):
+    with pytest.raises(InputError, match=rf"queue-{key}\]: must be "):
         check_new_quota(new, known(), PlaceRules())

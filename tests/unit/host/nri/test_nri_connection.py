@@ -181,4 +181,4 @@ def test_a_request_that_can_not_be_read_starts_as_it_is(path: Path) -> None:
         runtime.accept()
         response = runtime.call("CreateContainer", b"\x0a\x05")
         assert decode_message(CreateContainerResponse, response.payload) == GIVEN_UP
-    assert plugin.why == ["found 0 bytes of 5: it is torn"]
+    assert plugin.why == ["truncated: got 0 of 5 bytes"]

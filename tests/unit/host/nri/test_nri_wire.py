@@ -152,7 +152,7 @@ def test_what_is_unknown_is_answered_and_what_is_torn_is_told() -> None:
     assert (number, response.status) == (1, TtrpcStatus(code=12, message="no method "
                                                         "ValidateEverything"))  # fmt: skip
     (call,) = session.receive(request(3, "Configure", b"\x0a\x05"))
-    assert call == NriCall(3, "Configure", None, "found 0 bytes of 5: it is torn")
+    assert call == NriCall(3, "Configure", None, "truncated: got 0 of 5 bytes")
     (call,) = session.receive(request(5, "Configure", ConfigureRequest(config="x")))
     assert call.request == ConfigureRequest(config="x")
 

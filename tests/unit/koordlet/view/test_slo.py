@@ -111,7 +111,7 @@ def test_values_of_a_class_that_is_off_do_not_count() -> None:
         ),
         (
             {"hostApplications": [{"name": "a", "cgroupPath": {"base": "Here"}}]},
-            r"hostApplications\[0\]\.cgroupPath\.base: found 'Here'",
+            r"hostApplications\[0\]\.cgroupPath\.base: must be .*, got 'Here'",
         ),
         (
             {"hostApplications": [{"name": "a"}, {"name": "a"}]},

@@ -95,7 +95,7 @@ def test_a_refused_creation_says_it_in_the_words_of_the_original(new: Any, origi
 
     text = str(denial.value)
     assert text.startswith(f"{original}; ElasticQuota default/{new['metadata']['name']}: ")
-    assert "accepted is" in text
+    assert "must be" in text
 
 
 @pytest.mark.parametrize(

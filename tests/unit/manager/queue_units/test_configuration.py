@@ -55,23 +55,23 @@ def test_arguments_of_extensions_say_how_long_their_jobs_are_waited_for() -> Non
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("[]", "f: found []; accepted is a KoordQueueConfiguration"),
-        ("kind: KoordQueueConfiguration", "f: apiVersion: required, but missing"),
+        ("[]", "f: must be a KoordQueueConfiguration, or arguments of job extensions, got []"),
+        ("kind: KoordQueueConfiguration", "f: apiVersion: is required"),
         (
             "{apiVersion: v1, kind: KoordQueueConfiguration}",
-            "f: apiVersion: found 'v1'; accepted is scheduling.k8s.io/v1",
+            "f: apiVersion: must be scheduling.k8s.io/v1, got 'v1'",
         ),
         (
             CHART + "- name: Prioritty",
-            "f: plugins[2].name: found 'Prioritty'; accepted is Priority, ElasticQuotaV2,",
+            "f: plugins[2].name: must be one of Priority, ElasticQuotaV2, ",
         ),
-        (CHART.replace("- name: ElasticQuotaV2", ""), "f: plugins: found 'Priority'; accepted is"),
+        (CHART.replace("- name: ElasticQuotaV2", ""), "f: plugins: must be exactly one of"),
         (
             CHART.replace("{}", "{ElasticQuotaV2: {rate: 2}}"),
             "f: pluginConfigs.ElasticQuotaV2.rate: unknown field",
         ),
-        ("tfjobs: {}", "f: tfjobs: found {}; accepted is below job, pytorchjob, tfjob"),
-        ("job: {runningTimeout: -1s}", "f: job.runningTimeout: found '-1s'; accepted is 0s or"),
+        ("tfjobs: {}", 'f: tfjobs: unknown field; did you mean "tfjob"?'),
+        ("job: {runningTimeout: -1s}", "f: job.runningTimeout: must be at least 0s, got '-1s'"),
         ("job: {waits: 1s}", "f: job.waits: unknown field"),
     ],
 )
@@ -159,5 +159,5 @@ def test_the_file_is_given_as_the_original_s_flag_says(tmp_path: Path) -> None:
         ["--config", str(file), "--kubeconfig=/none"],
         ["--once", "-f", str(file), f"--queue-config={file}"],
     ):
-        with pytest.raises(InputError, match=r"plugins\[0\].name: found 'First'"):
+        with pytest.raises(InputError, match=r"plugins\[0\].name: must be .*, got 'First'"):
             CliRunner().invoke(app, ["manager", *arguments], catch_exceptions=False)

@@ -135,11 +135,11 @@ def test_checks_of_the_queue_are_those_that_it_has_now() -> None:
     [
         (
             checked(odd={"matchExpressions": [{"key": "a", "operator": "Near"}]}),
-            "queue team: spec.admissionChecks[odd].labelSelector.operator: found 'Near'",
+            "queue team: spec.admissionChecks[odd].labelSelector.operator: must be In, NotIn",
         ),
         (
             checked(*(f"c{n}" for n in range(9))),
-            "queue team: spec.admissionChecks: found '9 checks'; accepted is at most 8",
+            "queue team: spec.admissionChecks: must be at most 8, got '9 checks'",
         ),
     ],
 )

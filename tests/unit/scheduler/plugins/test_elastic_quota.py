@@ -264,7 +264,7 @@ def test_gates_are_read_as_the_original_reads_them() -> None:
     assert FeatureGates.parse("AllAlpha=true", V1_35).enabled == known
     none = FeatureGates.parse("AllBeta=False,AllAlpha=0", V1_35)
     assert none.enabled == {"PodDisruptionBudget"}
-    with pytest.raises(InputError, match="found 'MultiQuotaTree'"):
+    with pytest.raises(InputError, match="got 'MultiQuotaTree'"):
         FeatureGates.parse("MultiQuotaTree")
 
 
@@ -425,8 +425,11 @@ def test_an_object_that_cannot_be_is_complained_of_and_ignored(
     assert "runtime: cpu:1" in why(outcomes)["x"]
     warnings = [record.complaint for record in caplog.records if hasattr(record, "complaint")]
     assert len(warnings) == 2
-    assert "ElasticQuota zoo/a: metadata.name: found a name that tenants/a has too" in warnings[1]
-    assert "a quota that is not the quota itself, nor below it" in warnings[0]
+    assert (
+        "zoo/a: metadata.name: must be unique across namespaces, got the name of tenants/a"
+        in warnings[1]
+    )
+    assert "neither the quota itself nor a descendant of it" in warnings[0]
 
 
 def test_only_as_many_are_woken_as_there_is_room_for(embedded: NewEmbedded) -> None:

@@ -215,27 +215,30 @@ def test_a_run_repeats_exactly() -> None:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"objects": [PROFILE]}, "objects: found no ConfigMap koordinator-system/slo-controller"),
-        ({"colocation": {"step": "1s"}}, "colocation.step: found 1s; accepted is at least 10s"),
+        (
+            {"objects": [PROFILE]},
+            "objects: must contain the ConfigMap koordinator-system/slo-controller",
+        ),
+        ({"colocation": {"step": "1s"}}, "colocation.step: must be at least 10s, got 1s"),
         (
             {"colocation": {"spikes": [{"stream": "x", "at": "1h", "lasts": "1h", "factor": 2}]}},
-            "spikes\\[0\\].stream: found 'x'; accepted is one of web, batch",
+            "spikes\\[0\\].stream: must be one of web, batch, got 'x'",
         ),
         (
             {"podStreams": [pods("web", 1, 1)]},
-            "podStreams: found no stream or variant of qos BE",
+            "podStreams: must have at least one stream or variant of qos BE",
         ),
         (
             {"podStreams": [pods("batch", 1, 1, usage={"cpu": 5, "high": 9})]},
-            "usage.cpu: found beside low or high",
+            "usage.cpu: must not be set together with low or high",
         ),
         (
             {"podStreams": [pods("batch", 1, 1, usage={"low": 5})]},
-            "usage.high: missing",
+            "usage.high: is required with low",
         ),
         (
             {"podStreams": [pods("batch", 1, 1, usage={"low": 50, "high": 9})]},
-            "usage.high: found 9; accepted is at least 50",
+            "usage.high: must be at least 50, the low end, got 9",
         ),
     ],
 )

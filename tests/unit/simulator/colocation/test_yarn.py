@@ -211,20 +211,32 @@ def test_runs_repeat_exactly() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"queues": []}, "yarn.queues: found no queue; accepted is at least one"),
-        ({"queues": [queue("a", 1), queue("a", 1)]}, r"yarn.queues\[1\].name: found 'a' twice"),
-        ({"queues": [queue("", 1)]}, r"yarn.queues\[0\].name: found an empty name"),
+        ({"queues": []}, "yarn.queues: must have at least one queue"),
+        (
+            {"queues": [queue("a", 1), queue("a", 1)]},
+            r"yarn.queues\[1\].name: must be unique, got 'a' again",
+        ),
+        ({"queues": [queue("", 1)]}, r"yarn.queues\[0\].name: must not be empty"),
         ({"queues": [queue("a", 0)]}, r"containers"),
-        ({"queues": [queue("a", 1, memory="0")]}, r"container.memory: found 0; accepted is more"),
+        ({"queues": [queue("a", 1, memory="0")]}, r"container.memory: must be more than 0, got 0"),
         ({"queues": [queue("a", 1, vcores=0)]}, "vcores"),
-        ({"queues": [queue("a", 1, usage={"low": 10})]}, r"container.usage.high: missing"),
-        ({"queues": [queue("a", 1) | {"arrival": {}}]}, r"arrival: found no arrival"),
-        ({"queues": [queue("a", 1) | {"duration": {}}]}, r"duration: found none"),
+        (
+            {"queues": [queue("a", 1, usage={"low": 10})]},
+            r"container.usage.high: is required with low",
+        ),
+        ({"queues": [queue("a", 1) | {"arrival": {}}]}, r"arrival: must have at least one of"),
+        (
+            {"queues": [queue("a", 1) | {"duration": {}}]},
+            r"duration: must have exactly one of .*, got none",
+        ),
         (
             {"queues": [queue("a", 1)], "pools": ["x"]},
-            r"yarn.pools\[0\]: found 'x'; accepted is one",
+            r"yarn.pools\[0\]: must be one of",
         ),
-        ({"queues": [queue("a", 1)], "shrinkGracePeriod": "-1s"}, "shrinkGracePeriod: found '-1s'"),
+        (
+            {"queues": [queue("a", 1)], "shrinkGracePeriod": "-1s"},
+            "shrinkGracePeriod: must be .*, got '?-1s'?",
+        ),
         ({"queues": [queue("a", 1)], "shrinkGracePeriod": "late"}, "shrinkGracePeriod: .*late"),
         ({"queues": [queue("a", 1)], "headroomPercent": 101}, "headroomPercent"),
     ],
@@ -242,5 +254,5 @@ def test_yarn_needs_colocation() -> None:
     data["objects"] = [config()]
     run({**data, "horizon": "2m"})
     del data["colocation"]
-    with pytest.raises(InputError, match="yarn: found without colocation"):
+    with pytest.raises(InputError, match="yarn: requires colocation"):
         run(data)

@@ -75,7 +75,7 @@ def test_nulls_inside_of_windows_are_absent() -> None:
             [{"usage": {"p95": {"resources": {"cpu": "1x"}}}}],
             "NodeMetric n: status.nodeMetric.aggregatedNodeUsages[0].usage.p95.resources.cpu: '1x'",
         ),
-        ({}, "NodeMetric n: status.nodeMetric.aggregatedNodeUsages: found {}; accepted is array"),
+        ({}, "NodeMetric n: status.nodeMetric.aggregatedNodeUsages: must be a list, got {}"),
     ],
 )
 def test_windows_that_cannot_be_meant_are_told_when_they_are_looked_at(

@@ -60,7 +60,7 @@ class LowNodeUtilizationArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
                 message = f"thresholds' {name} percentage is greater than targetThresholds'"
                 raise field_error(f"thresholds[{name}]", percentage, message)
         if self.metrics_utilization is not None:
-            message = "metrics client not initialized: accepted are requests alone, without this"
+            message = "metrics client not initialized: only requests can be used, without this"
             raise field_error("metricsUtilization", "it", message)
 
 
@@ -77,7 +77,7 @@ class HighNodeUtilizationArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
         _check_thresholds(self.thresholds, "thresholds")
         for index, mode in enumerate(self.eviction_modes):
             if mode != ONLY_THRESHOLDING_RESOURCES:
-                message = f"invalid eviction mode; accepted is {ONLY_THRESHOLDING_RESOURCES}"
+                message = f"invalid eviction mode; must be {ONLY_THRESHOLDING_RESOURCES}"
                 raise field_error(f"evictionModes[{index}]", mode, message)
 
 

@@ -63,14 +63,14 @@ def outcomes_of(text: str) -> frozenset[AuditOutcome]:
     wrong = [name for name in names if name not in set(AuditOutcome)]
     if wrong:
         accepted = ", ".join(AuditOutcome)
-        raise InputError(f"found {wrong[0]!r}; accepted is {accepted}", source="outcome")
+        raise InputError(f"must be one of {accepted}, got {wrong[0]!r}", source="outcome")
     return frozenset(map(AuditOutcome, names))
 
 
 def _limit(given: Mapping[str, str], default: int) -> int:
     limit = _number(given, "limit", default)
     if limit < 1 or limit != int(limit):
-        raise InputError(f"found {given['limit']!r}; accepted is a number over 0", source="limit")
+        raise InputError(f"must be a number over 0, got {given['limit']!r}", source="limit")
     return int(limit)
 
 
@@ -78,4 +78,4 @@ def _number(given: Mapping[str, str], name: str, default: Any) -> float:
     try:
         return float(given.get(name, default))
     except ValueError:
-        raise InputError(f"found {given[name]!r}; accepted is a number", source=name) from None
+        raise InputError(f"must be a number, got {given[name]!r}", source=name) from None

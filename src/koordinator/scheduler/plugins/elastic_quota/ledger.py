@@ -189,8 +189,8 @@ class QuotaLedger:
         for key, quota in same_name.items():
             if key != first:
                 self.warnings[key] = (
-                    f"{subject_of(quota)}: metadata.name: found a name that {first} has too; "
-                    "accepted is a name of its own, whatever the namespace: it does not count"
+                    f"{subject_of(quota)}: metadata.name: must be unique across namespaces, "
+                    f"got the name of {first}: the quota is ignored"
                 )
 
     def _take_in_pod(self, key: str, found: tuple[PodClass, bool] | None) -> None:

@@ -334,7 +334,9 @@ def _hooks(
     """Return what hooks are made of.  Raises InputError for a factory that nobody knows."""
     for index, conf in enumerate(args.hook_plugins):
         if conf.factory_key not in known:
-            accepted = f"one of {', '.join(sorted(known))}" if known else "none: none is installed"
+            accepted = (
+                f"one of {', '.join(sorted(known))}" if known else "empty: no hook is installed"
+            )
             raise refusal(f"hookPlugins[{index}].factoryKey", conf.factory_key, accepted)
     return tuple((c.key, c.factory_args, known[c.factory_key]) for c in args.hook_plugins)
 

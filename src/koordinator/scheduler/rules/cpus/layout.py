@@ -134,7 +134,7 @@ def _interned(places: tuple[tuple[int, int, int, int], ...]) -> CpuLayout:
     for cpu, core, socket, node in places:
         if not 0 <= cpu < CPU_LIMIT or seen >> cpu & 1:
             raise InputError(
-                f"found {cpu}; accepted are numbers in 0..{CPU_LIMIT - 1}, each once",
+                f"must be numbers in 0..{CPU_LIMIT - 1}, each only once, got {cpu}",
                 path="detail.id",
             )
         seen |= 1 << cpu

@@ -30,7 +30,7 @@ def pod_policy(spec: NumaTopologySpec) -> NumaTopologyPolicy:
     if policy is None:
         accepted = ", ".join(policy for policy in _POLICIES if policy)
         raise InputError(
-            f"found {spec.numa_topology_policy!r}; accepted are {accepted}",
+            f"must be one of {accepted}, got {spec.numa_topology_policy!r}",
             path=f"{NUMA_TOPOLOGY_SPEC.path}.numaTopologyPolicy",
         )
     return policy

@@ -131,7 +131,7 @@ def _zones(zones: tuple[Zone, ...]) -> dict[int, dict[str, int]]:
         if zone.type == NUMA_ZONE and dash and number.isascii() and number.isdigit():
             if len(number) > len(str(MAX_ZONE)) or int(number) > MAX_ZONE:
                 accepted = f"node- and a number from 0 to {MAX_ZONE}"
-                raise InputError(f"found {zone.name}; accepted is {accepted}", path="zones.name")
+                raise InputError(f"must be {accepted}, got {zone.name}", path="zones.name")
             found[int(number)] = read_amounts(
                 {resource.name: resource.allocatable for resource in zone.resources}
             )

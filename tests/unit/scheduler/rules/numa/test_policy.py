@@ -59,7 +59,7 @@ def test_a_pod_with_a_policy_keeps_to_itself(policy: str, wish: str, exclusive: 
 
 def test_an_unknown_policy_of_a_pod_is_refused() -> None:
     """With the policies that there are."""
-    with pytest.raises(InputError, match="'Strict'; accepted are BestEffort, Restricted, Single"):
+    with pytest.raises(InputError, match="must be one of BestEffort, Restricted, Single"):
         pod_policy(NumaTopologySpec(numa_topology_policy="Strict"))
 
     assert pod_policy(NumaTopologySpec(numa_topology_policy="Restricted")) is RESTRICTED
