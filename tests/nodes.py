@@ -6,6 +6,8 @@ The tree is a dictionary (``MemoryHost``); pods are objects as the API server ha
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tests.memory_host import MemoryHost
+
 from koordinator.api.annotations.numa import CpuInfo
 from koordinator.api.codec import decode
 from koordinator.api.node import Node
@@ -13,7 +15,6 @@ from koordinator.api.node_slo import NodeSloSpec
 from koordinator.api.pod import Pod
 from koordinator.domain.cgroups.files import CgroupFile, CgroupVersion, cgroup_path
 from koordinator.domain.cgroups.layout import CgroupDriver, CgroupLayout
-from koordinator.host.memory.host import MemoryHost
 from koordinator.host.roots import Roots
 from koordinator.koordlet.cgroup_tree import CgroupTree
 from koordinator.koordlet.view.machine import Machine

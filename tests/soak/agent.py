@@ -3,6 +3,7 @@
 from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
+from tests.memory_host import MemoryHost
 from tests.nodes import pod, slo
 from tests.unit.koordlet.app.world import World
 
@@ -12,9 +13,8 @@ from koordinator.api.node_slo import NodeSlo
 from koordinator.api.pod import Pod
 from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.foundation.errors import HostError
-from koordinator.host.memory.host import MemoryHost
-from koordinator.koordlet.app.gates import OFF, ON, gates_of
 from koordinator.koordlet.app.metrics import NodeGauges
+from koordinator.koordlet.app.options import OFF, ON, gates_of
 
 _ON = {"enable": True}
 _SLO = slo(

@@ -58,12 +58,12 @@ def test_files_that_a_page_names_exist(page: str) -> None:
 @pytest.mark.parametrize(
     ("page", "file", "anchor"),
     [
-        ("add-a-strategy", "src/koordinator/koordlet/app/gates.py", "OFF: Final"),
+        ("add-a-strategy", "src/koordinator/koordlet/app/options.py", "OFF: Final"),
         ("add-a-strategy", "src/koordinator/koordlet/app/object_intents.py", "PLANS: Final"),
         ("add-a-strategy", "src/koordinator/koordlet/app/agent.py", "def _make_timers("),
         ("add-a-metric", "src/koordinator/koordlet/app/metrics.py", "class NodeGauges"),
         ("add-a-metric", "src/koordinator/koordlet/app/metrics.py", "def publish("),
-        ("add-an-api-field", "src/koordinator/koordlet/qos/system_config.py", "_FILES: Final"),
+        ("add-an-api-field", "src/koordinator/koordlet/qos/memory_qos.py", "_FILES: Final"),
         ("add-an-api-field", "src/koordinator/api/node_slo.py", "class SystemStrategy"),
     ],
 )

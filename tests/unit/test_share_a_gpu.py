@@ -11,8 +11,8 @@ from tests.unit.koordlet.hooks.test_gpu_sharing import creation
 from typer.testing import CliRunner
 
 from koordinator.cli.main import app
-from koordinator.koordlet.app.gates import gates_of
-from koordinator.koordlet.hooks.gpu_sharing import HamiCoreSettings, gpu_adjustment
+from koordinator.koordlet.app.options import gates_of
+from koordinator.koordlet.hooks.devices import HamiCoreSettings, gpu_adjustment
 
 PAGE = (Path(__file__).parents[2] / "docs/how-to/share-a-gpu.md").read_text("utf-8")
 BLOCKS: list[Any] = [

@@ -11,7 +11,7 @@ from koordinator.device_daemon.daemon import DaemonIntervals, DeviceDaemon, Linu
 from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.errors import HostError
 from koordinator.host.linux.host import LinuxHost
-from koordinator.host.linux.vendor_tools import LinuxVendorTools
+from koordinator.host.linux.programs import LinuxVendorTools
 from koordinator.process.logs import set_up_logging
 from koordinator.process.termination import stop_on_signals
 

@@ -20,8 +20,7 @@ from koordinator.domain.devices.xpu import Xpu, XpuStatus, XpuTopology
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import HostError, InputError
 from koordinator.host.pci import BUS_ID, numa_node_of, pci_functions, pcie_id_of
-from koordinator.host.port import Files
-from koordinator.host.vendor_tools import VendorTools
+from koordinator.host.port import Files, VendorTools
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from koordinator.device_daemon.card_vendor import (
 )
 from koordinator.domain.devices.xpu import Xpu, XpuStatus
 from koordinator.foundation.errors import InputError
-from koordinator.host.vendor_tools import ToolError
+from koordinator.host.port import ToolError
 
 _TOOL: Final = "npu-smi"
 _NODES: Final = "davinci"

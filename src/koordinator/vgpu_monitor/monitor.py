@@ -16,7 +16,7 @@ from koordinator.cluster.port import Cluster, EventType
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import ClusterError, HostError, InputError, MissingFileError
 from koordinator.host.gpus import Gpu, Gpus
-from koordinator.host.vgpu_regions import RegionFile, RegionFolders
+from koordinator.host.port import RegionFile, RegionFolders
 from koordinator.vgpu_monitor.feedback import WAITING, GpuSharer, orders
 from koordinator.vgpu_monitor.placement import (
     CACHE,

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from koordinator.foundation.errors import InputError
-from koordinator.host.vgpu_regions import RegionFile
+from koordinator.host.port import RegionFile
 
 MAGIC: Final = 19920718
 DEVICES: Final = 16

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.memory_host import MemoryHost
 
 from koordinator.foundation.errors import HostError, MissingFileError
 from koordinator.host.linux.host import LinuxHost
-from koordinator.host.memory.host import MemoryHost
 from koordinator.host.port import Host
 
 

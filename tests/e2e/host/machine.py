@@ -31,9 +31,9 @@ from koordinator.host.linux.core_scheduling import LinuxCoreScheduling
 from koordinator.host.linux.host import LinuxHost
 from koordinator.host.linux.trees import Trees, trees_of
 from koordinator.host.roots import Roots
-from koordinator.koordlet.app import Koordlet, KoordletOptions, Outbox
-from koordinator.koordlet.app.gates import gates_of
+from koordinator.koordlet.app import Koordlet, KoordletOptions, Outbox, assemble_agent
 from koordinator.koordlet.app.metrics import NodeGauges
+from koordinator.koordlet.app.options import gates_of
 from koordinator.koordlet.runtime_hooks.runtime_hooks import RuntimeHooks
 from koordinator.koordlet.view.pods import PodView, pod_view
 
@@ -94,7 +94,7 @@ class PodsMachine:
         **gates: bool,
     ) -> Koordlet:
         """Return an agent that has just been started; the gates are added to some of our own."""
-        return Koordlet(
+        return assemble_agent(
             self.cluster,
             self.clock,
             host=self.host,

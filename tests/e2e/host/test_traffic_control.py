@@ -14,10 +14,9 @@ from tests.nodes import Tree, slo
 from tests.unit.koordlet.qos.test_network import LIMIT, with_address
 
 from koordinator.foundation.errors import HostError
-from koordinator.host.linux.network_tools import LinuxNetworkTools
+from koordinator.host.linux.programs import LinuxNetworkTools
 from koordinator.koordlet.executor.traffic_control import TrafficControl
-from koordinator.koordlet.qos.network_shape import NetworkShape
-from koordinator.koordlet.qos.tc_network import SETS, plan_network_shape
+from koordinator.koordlet.qos.tc_network import SETS, NetworkShape, plan_network_shape
 
 if os.geteuid() != 0:
     pytest.skip("network namespaces need root", allow_module_level=True)

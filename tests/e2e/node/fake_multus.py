@@ -17,7 +17,7 @@ from typing import Any
 import grpc
 
 from koordinator.foundation.protobuf import decode_message, encode_message
-from koordinator.koordlet.pod_resources.messages import PodResources, PodResourcesList
+from koordinator.koordlet.pod_resources import PodResources, PodResourcesList
 
 NETWORKS = "k8s.v1.cni.cncf.io/networks"
 _LIST, _GET = (f"/v1.PodResourcesLister/{name}" for name in ("List", "Get"))

@@ -14,7 +14,7 @@ from tests.e2e.waiting import eventually
 from tests.regions import GPUS, RegionsFolder, region
 from tests.unit.deploy.installed import NAMESPACE, ROOT
 
-from koordinator.koordlet.hooks.gpu_sharing import LOCK_FOLDER
+from koordinator.koordlet.hooks.devices import LOCK_FOLDER
 
 CHART = ROOT / "charts/hami-daemon"
 

@@ -19,7 +19,7 @@ from koordinator.api.node_slo import NodeSlo, NodeSloSpec
 from koordinator.api.schema import object_schema
 from koordinator.foundation.errors import BugError, InputError
 from koordinator.koordlet.intents import SetFile
-from koordinator.koordlet.qos.system_config import plan_system_config
+from koordinator.koordlet.qos.memory_qos import plan_system_config
 from koordinator.koordlet.view.slo import effective_slo
 from koordinator.manager.configuration.checks import check_config
 

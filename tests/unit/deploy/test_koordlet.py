@@ -15,8 +15,8 @@ from koordinator.api.node_metric import NodeMetric
 from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.volume import PersistentVolumeClaim
 from koordinator.host.roots import CONTAINER
-from koordinator.koordlet.app.gates import OFF, gates_of
 from koordinator.koordlet.app.node_state import KINDS
+from koordinator.koordlet.app.options import OFF, gates_of
 
 pytestmark = pytest.mark.skipif(
     ("DaemonSet", "koordlet") not in OBJECTS,

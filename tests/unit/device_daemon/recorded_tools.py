@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from koordinator.host.memory.host import MemoryHost
-from koordinator.host.vendor_tools import ToolError
+from tests.memory_host import MemoryHost
+
+from koordinator.host.port import ToolError
 
 NPU_LIST = """\
 \tTotal Count                    : 2

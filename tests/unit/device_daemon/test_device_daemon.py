@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.memory_host import MemoryHost
 from tests.unit.device_daemon.recorded_tools import (
     MLU_INFO,
     MX_ECC,
@@ -21,9 +22,8 @@ from tests.unit.device_daemon.recorded_tools import (
 
 from koordinator.device_daemon.daemon import DaemonIntervals, DeviceDaemon, LinuxCardMachine
 from koordinator.foundation.clock import VirtualClock
-from koordinator.host.memory.host import MemoryHost
-from koordinator.host.vendor_tools import ToolError
-from koordinator.koordlet.collectors.xpu import read_xpus
+from koordinator.host.port import ToolError
+from koordinator.koordlet.collectors.accelerators import read_xpus
 
 FOLDER = "/var/run/koordlet/xpu-device-infos"
 MEMORY, CORE = "koordinator.sh/gpu-memory", "koordinator.sh/gpu-core"

@@ -9,8 +9,8 @@ import pytest
 from tests.core_scheduling import Kernel, absent
 
 from koordinator.foundation.errors import HostError, MissingFileError
-from koordinator.host.core_scheduling import NoCoreScheduling
 from koordinator.host.linux.core_scheduling import LinuxCoreScheduling
+from koordinator.host.port import NoCoreScheduling
 
 
 @pytest.fixture

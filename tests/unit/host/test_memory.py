@@ -1,9 +1,9 @@
 """The machine that is a dictionary refuses what Linux refuses."""
 
 import pytest
+from tests.memory_host import MemoryHost
 
 from koordinator.foundation.errors import HostError, MissingFileError
-from koordinator.host.memory.host import MemoryHost
 
 
 def tree(name: str, **values: str) -> MemoryHost:

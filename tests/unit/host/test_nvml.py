@@ -6,11 +6,11 @@ from typing import Any
 
 import pynvml
 import pytest
+from tests.memory_host import MemoryHost
 
 from koordinator.foundation.errors import HostError
 from koordinator.host.gpus import GpuProblem
 from koordinator.host.linux.nvml import NvmlGpus
-from koordinator.host.memory.host import MemoryHost
 
 GIB = 1 << 30
 XID = pynvml.nvmlEventTypeXidCriticalError

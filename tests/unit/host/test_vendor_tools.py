@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from koordinator.host.linux.vendor_tools import LinuxVendorTools
-from koordinator.host.vendor_tools import ToolError
+from koordinator.host.linux.programs import LinuxVendorTools
+from koordinator.host.port import ToolError
 
 
 def tool(folder: Path, script: str) -> str:

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.memory_host import MemoryHost
 
 from koordinator.domain.cgroups.files import CgroupVersion
 from koordinator.foundation.errors import HostError
 from koordinator.hadoop.amounts import BatchAmounts, YarnResource
 from koordinator.hadoop.port import YarnContainer, YarnError
-from koordinator.host.linux.copilot_socket import SocketCopilot
-from koordinator.host.memory.host import MemoryHost
+from koordinator.host.linux.runtime_sockets import SocketCopilot
 from koordinator.yarn.copilot.agent import ContainerCgroups, YarnCopilot
 from koordinator.yarn.copilot.socket import CopilotSocket
 

@@ -531,7 +531,7 @@ class KoordletFlags:
         """Return what the agent works with.  Raises InputError."""
         from koordinator.host.roots import CONTAINER, HOST  # noqa: PLC0415 -- loaded by who runs
         from koordinator.koordlet.app import KoordletOptions  # noqa: PLC0415 -- the agent, not for --help
-        from koordinator.koordlet.app.gates import gates_of, parse_gates  # noqa: PLC0415 -- as above
+        from koordinator.koordlet.app.options import gates_of, parse_gates  # noqa: PLC0415 -- as above
 
         name = self.node_name or os.environ.get(_NODE_NAME, "")
         if not name:

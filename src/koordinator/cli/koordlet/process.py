@@ -24,29 +24,29 @@ from koordinator.foundation.clock import WallClock
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.faults import Fault
 from koordinator.host.gpus import Gpus, NoGpus
-from koordinator.host.linux.copilot_socket import SocketCopilot
 from koordinator.host.linux.core_scheduling import LinuxCoreScheduling
-from koordinator.host.linux.cri_socket import CriSocket
 from koordinator.host.linux.hook_server import HookServer
 from koordinator.host.linux.host import LinuxHost
-from koordinator.host.linux.kubelet_plugin import KubeletPlugin
-from koordinator.host.linux.network_tools import LinuxNetworkTools
+from koordinator.host.linux.kubelet_sockets import (
+    KubeletPlugin,
+    PodResourcesProxy,
+    PodResourcesSettings,
+)
 from koordinator.host.linux.nri_connection import NriConnection
 from koordinator.host.linux.perf_events import LinuxPerfEvents
-from koordinator.host.linux.pod_resources_proxy import PodResourcesProxy, PodResourcesSettings
+from koordinator.host.linux.programs import LinuxNetworkTools
+from koordinator.host.linux.runtime_sockets import CriSocket, SocketCopilot
 from koordinator.host.linux.trees import Trees, trees_of
 from koordinator.host.linux.vgpu_regions import LinuxRegionFolders
-from koordinator.koordlet.app import Koordlet, KoordletOptions, Outbox
-from koordinator.koordlet.app.device_holders import DeviceHolders
-from koordinator.koordlet.app.device_hooks import device_expectations, device_hooks
+from koordinator.koordlet.app import KoordletOptions, Outbox, assemble_agent
+from koordinator.koordlet.app.device_hooks import DeviceHolders, device_expectations, device_hooks
 from koordinator.koordlet.app.events import KUBELET_SILENT, node_event
-from koordinator.koordlet.app.gates import MEANINGLESS, parse_gates
 from koordinator.koordlet.app.metrics import NodeGauges
+from koordinator.koordlet.app.options import MEANINGLESS, parse_gates
 from koordinator.koordlet.cgroup_tree import CgroupTree, find_pod_uids, find_version
-from koordinator.koordlet.device_claims.gpu_claims import GpuClaims
-from koordinator.koordlet.hooks.gpu_sharing import LOCK_FOLDER, HamiCoreSettings
-from koordinator.koordlet.pod_resources.messages import COMPLETED, SERVICES
-from koordinator.koordlet.pod_resources.pod_resources_answers import PodResourcesAnswers
+from koordinator.koordlet.device_claims import GpuClaims
+from koordinator.koordlet.hooks.devices import LOCK_FOLDER, HamiCoreSettings
+from koordinator.koordlet.pod_resources import COMPLETED, SERVICES, PodResourcesAnswers
 from koordinator.koordlet.runtime_hooks.hook_service import SERVICE, HookService
 from koordinator.koordlet.runtime_hooks.nri_plugin import NriHookPlugin
 from koordinator.koordlet.runtime_hooks.runtime_hooks import RuntimeHooks
@@ -124,7 +124,7 @@ class _Process:
         self._gpu_claims = self._make_gpu_claims()
         hooks = self._make_runtime_hooks(own, gauges)
         self._pod_resources = self._make_pod_resources()
-        self._agent = Koordlet(
+        self._agent = assemble_agent(
             self._watched,
             self._clock,
             host=host,

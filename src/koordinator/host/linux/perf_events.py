@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from koordinator.foundation.errors import HostError, MissingFileError
 from koordinator.host.linux.trees import Trees
-from koordinator.host.perf_events import Counting, Counts
+from koordinator.host.port import Counting, Counts
 
 _NUMBERS = {"x86_64": 298, "aarch64": 241}
 _PID_IS_CGROUP, _CLOEXEC = 1 << 2, 1 << 3  # PERF_FLAG_PID_CGROUP, PERF_FLAG_FD_CLOEXEC

@@ -7,11 +7,9 @@ Source: koordinator cmd/koordlet, pkg/koordlet/koordlet.go (start order of the p
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
-
-import numpy as np
 
 from koordinator.api.annotations.numa import PodCpuAllocation
 from koordinator.api.meta import ObjectMeta
@@ -24,73 +22,55 @@ from koordinator.domain.cgroups.layout import CgroupLayout
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.cpu_list import format_cpu_list
 from koordinator.foundation.errors import HostError
-from koordinator.host.container_runtime import ContainerRuntime
-from koordinator.host.copilot import Copilot
-from koordinator.host.core_scheduling import CoreScheduling, NoCoreScheduling
 from koordinator.host.gpus import Gpus
-from koordinator.host.network_tools import NetworkTools
-from koordinator.host.perf_events import NoPerfEvents, PerfEvents
-from koordinator.host.port import Host
-from koordinator.host.roots import HOST, Roots
-from koordinator.koordlet.app.cgroup_search import CgroupSearch
-from koordinator.koordlet.app.container_stops import ContainerStops
-from koordinator.koordlet.app.device_holders import DeviceHolders
-from koordinator.koordlet.app.events import (
-    BAD_SLO,
-    CGROUPS_MISSING,
-    KUBELET_MEMORY_QOS,
-    POLICY_RAISED,
+from koordinator.host.port import (
+    Host,
 )
-from koordinator.koordlet.app.evictions import EvictionManager
-from koordinator.koordlet.app.forecasts import Forecasts
-from koordinator.koordlet.app.gates import gates_of
-from koordinator.koordlet.app.hardware import (
+from koordinator.koordlet.app.device_hooks import DeviceHolders
+from koordinator.koordlet.app.discovery import (
+    CgroupSearch,
     Hardware,
     read_hardware,
     refresh_accelerators,
     resctrl_facts,
 )
+from koordinator.koordlet.app.events import (
+    BAD_SLO,
+    CGROUPS_MISSING,
+    KUBELET_MEMORY_QOS,
+    POLICY_RAISED,
+    NodeWarnings,
+)
+from koordinator.koordlet.app.evictions import EvictionManager
+from koordinator.koordlet.app.forecasts import Forecasts
 from koordinator.koordlet.app.hook_reports import HookReports
-from koordinator.koordlet.app.isolation import PodIsolation
 from koordinator.koordlet.app.metrics import NodeGauges
 from koordinator.koordlet.app.metrics_snapshot import MetricsSnapshot
 from koordinator.koordlet.app.network import NetworkQosManager
-from koordinator.koordlet.app.node_checkpoint import NodeCheckpoint
-from koordinator.koordlet.app.node_state import KINDS, NodeState, selectors
-from koordinator.koordlet.app.node_warnings import NodeWarnings
-from koordinator.koordlet.app.object_intents import plan_all
+from koordinator.koordlet.app.node_state import KINDS, NodeCheckpoint, NodeState, selectors
+from koordinator.koordlet.app.object_intents import Volumes, plan_all
+from koordinator.koordlet.app.options import KoordletOptions
 from koordinator.koordlet.app.outbox import Outbox
 from koordinator.koordlet.app.reports import DeviceReport, SliceReport, TopologyReport, report_usage
-from koordinator.koordlet.app.timers import OnFailure, Timers
-from koordinator.koordlet.app.unprepared_containers import UnpreparedContainers
-from koordinator.koordlet.app.volumes import Volumes
-from koordinator.koordlet.cgroup_tree import CgroupTree, find_version
-from koordinator.koordlet.collectors.best_effort import BestEffortCollector
-from koordinator.koordlet.collectors.cold_pages import ColdPageCollector
+from koordinator.koordlet.app.rounds import OnFailure, PodIsolation, Timers
+from koordinator.koordlet.cgroup_tree import CgroupTree
 from koordinator.koordlet.collectors.context import CollectionContext, Collector
-from koordinator.koordlet.collectors.cpi import CpiCollector
-from koordinator.koordlet.collectors.disks import Disks
-from koordinator.koordlet.collectors.gpus import GpuCollector
-from koordinator.koordlet.collectors.host_applications import HostApplicationCollector
-from koordinator.koordlet.collectors.kubelet_config import (
+from koordinator.koordlet.collectors.kubelet import (
     KubeletConfig,
     has_ended,
     read_kubelet_config,
 )
-from koordinator.koordlet.collectors.node import NodeCollector
-from koordinator.koordlet.collectors.pods import PodCollector
-from koordinator.koordlet.collectors.pressure import PressureCollector
-from koordinator.koordlet.collectors.resctrl import ResctrlCollector
-from koordinator.koordlet.collectors.system import SystemCollector
-from koordinator.koordlet.device_claims.gpu_claims import GpuClaims
-from koordinator.koordlet.executor import AgentAuditTrail, Executor
-from koordinator.koordlet.executor.traffic_control import TrafficControl
-from koordinator.koordlet.failure_policy import UnpreparedPolicy
+from koordinator.koordlet.collectors.performance import (
+    ColdPageCollector,
+    CpiCollector,
+    PressureCollector,
+)
+from koordinator.koordlet.device_claims import GpuClaims
+from koordinator.koordlet.executor import Executor
 from koordinator.koordlet.hooks.pod_hooks import PodHooks
 from koordinator.koordlet.intents import SetCgroup
 from koordinator.koordlet.metrics import MetricStore
-from koordinator.koordlet.pod_resources.pod_resources_answers import PodResourcesAnswers
-from koordinator.koordlet.prediction.models import PredictionOptions
+from koordinator.koordlet.pod_resources import PodResourcesAnswers
 from koordinator.koordlet.qos.cpu_burst import CpuBurst
 from koordinator.koordlet.qos.cpu_evict import cpu_tasks
 from koordinator.koordlet.qos.cpu_suppress import suppress
@@ -118,176 +98,98 @@ _HOUSEKEEPING_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KoordletOptions:
-    """Options of the agent, in seconds unless the name has a unit.
+class AgentCollectors:
+    """Collectors of the agent: the ones run each second, and others with name and interval.
 
-    Names and defaults follow the original's flags.
+    The named ones are also used by reports and metrics, and may be switched off.
     """
 
-    node_name: str
-    roots: Roots = HOST
-    gates: frozenset[str] = field(default_factory=lambda: gates_of({}))
-    ticks_per_s: float = 100.0
-    collect_interval_s: float = 1.0
-    system_outdated_s: float = 10.0
-    pressure_interval_s: float = 10.0
-    cold_page_interval_s: float = 5.0
-    cpi_interval_s: float = 60.0
-    cpi_window_s: float = 10.0
-    resctrl_interval_s: float = 10.0
-    suppress_interval_s: float = 1.0
-    cpu_evict_interval_s: float = 1.0
-    memory_evict_interval_s: float = 1.0
-    reconcile_interval_s: float = 1.0
-    hooks_interval_s: float = 10.0
-    topology_interval_s: float = 3.0
-    hardware_interval_s: float = 60.0
-    cpu_evict_cool_s: float = 20.0
-    memory_evict_cool_s: float = 4.0
-    forced_update_s: float = 60.0
-    pod_retention_s: float = 300.0
-    monitors_resctrl: bool = False
-    reports_usage: bool = True
-    evicts_only_by_api: bool = False
-    longest_grace_s: int = 30
-    keeps_quota_of_bound_pods: bool = False
-    xpu_folder: str = ""
-    only_described_xpus: bool = False
-    audit_folder: str = ""
-    audit_bytes: int = 16 << 20
-    checkpoint_folder: str = ""
-    kubelet_cgroup_root: tuple[str, ...] | None = None
-    unprepared_containers: UnpreparedPolicy = UnpreparedPolicy.REPORT
-    prediction: PredictionOptions = field(default_factory=PredictionOptions)
+    each_second: Sequence[Collector]
+    slower: Sequence[tuple[str, float, Collector]]
+    cpi: CpiCollector
+    pressure: PressureCollector
+    cold_pages: ColdPageCollector
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentParts:
+    """Parts of the agent, built by ``assembly``.
+
+    ``cluster`` is watched; writes to it go through ``outbox``.  ``wall_clock`` provides the
+    timestamps that other components compare with their own clocks; it follows adjustments of the
+    machine's clock.  ``on_failure`` receives the error of a failed round, so that an error in one
+    strategy does not stop the others; without it the error is raised.
+    """
+
+    cluster: Cluster
+    clock: Clock
+    wall_clock: Clock
+    host: Host
+    gpus: Gpus
+    outbox: Outbox
+    options: KoordletOptions
+    gauges: NodeGauges | None
+    on_failure: OnFailure | None
+    cgroups: CgroupTree
+    search: CgroupSearch
+    isolation: PodIsolation
+    state: NodeState
+    store: MetricStore
+    executor: Executor
+    collectors: AgentCollectors
+    burst: CpuBurst
+    forecasts: Forecasts
+    network: NetworkQosManager
+    volumes: Volumes
+    cpu_evictions: EvictionManager
+    memory_evictions: EvictionManager
+    runtime_hooks: RuntimeHooks | None
+    hook_reports: HookReports | None
+    pod_resources: PodResourcesAnswers | None
+    device_holders: DeviceHolders | None
+    gpu_claims: GpuClaims | None
 
 
 class Koordlet:
-    """Node agent.  ``cluster`` is watched here; writes to it go through ``outbox``.
+    """Node agent; ``step`` runs one round of its loop."""
 
-    ``wall_clock`` provides the timestamps that other components compare with their own clocks; it
-    follows adjustments of the machine's clock.  ``on_failure`` receives the error of a failed
-    round, so that an error in one strategy does not stop the others; without it the error is
-    raised.
-    """
-
-    def __init__(
-        self,
-        cluster: Cluster,
-        clock: Clock,
-        *,
-        host: Host,
-        gpus: Gpus,
-        chance: np.random.Generator,
-        options: KoordletOptions,
-        outbox: Outbox,
-        wall_clock: Clock | None = None,
-        perf_events: PerfEvents | None = None,
-        core_scheduling: CoreScheduling | None = None,
-        gauges: NodeGauges | None = None,
-        on_failure: OnFailure | None = None,
-        copilot: Copilot | None = None,
-        runtime_hooks: RuntimeHooks | None = None,
-        pod_resources: PodResourcesAnswers | None = None,
-        device_holders: DeviceHolders | None = None,
-        gpu_claims: GpuClaims | None = None,
-        container_runtime: ContainerRuntime | None = None,
-        network_tools: NetworkTools | None = None,
-    ) -> None:
-        roots = options.roots
-        version = find_version(host, roots.cgroup)
+    def __init__(self, parts: AgentParts) -> None:
+        options = parts.options
+        self.state, self.store, self.audit = parts.state, parts.store, parts.executor.audit
+        self.slices = SliceReport(parts.outbox, options.node_name)
         self._options = options
-        self._clock = clock
-        self._wall_clock = wall_clock or clock
-        self._host = host
-        self._gpus = gpus
-        self._outbox = outbox
-        self._gauges = gauges
-        self._cgroups = CgroupTree(host, roots.cgroup, version)
-        self._search = CgroupSearch(host, roots, self._cgroups, options.kubelet_cgroup_root)
-        self._warnings = NodeWarnings(outbox, options.node_name, clock)
-        self._checkpoint = NodeCheckpoint(host, options.checkpoint_folder)
-        self._isolation = PodIsolation(on_failure)
-        self.state = NodeState(self._search.layout, self._isolation)
-        self.store = MetricStore(
-            ReportPolicy().longest_s, options.collect_interval_s, options.pod_retention_s
-        )
-        folder = options.audit_folder if "AuditEvents" in options.gates else ""
-        self.audit = AgentAuditTrail(host, folder, options.audit_bytes)
-        self._executor = Executor(
-            host,
-            roots,
-            self._cgroups,
-            self.audit,
-            core_scheduling=core_scheduling or NoCoreScheduling(),
-            forced_after_s=options.forced_update_s,
-            clock=clock,
-            on_write=None if gauges is None else gauges.observe_write,
-            on_fault=lambda fault: self._isolation.report(
-                f"{fault.stage} {fault.source}", fault.error, fault.about
-            ),
-        )
-        self._runtime_hooks = runtime_hooks
-        self._hook_reports = (
-            None
-            if runtime_hooks is None
-            else HookReports(
-                runtime_hooks.outcomes,
-                self._executor,
-                outbox,
-                UnpreparedContainers(outbox, options.unprepared_containers, container_runtime),
-            )
-        )
-        self._pod_resources = pod_resources
-        self._device_holders = device_holders
+        self._clock, self._wall_clock = parts.clock, parts.wall_clock
+        self._host, self._gpus, self._outbox = parts.host, parts.gpus, parts.outbox
+        self._gauges = parts.gauges
+        self._cgroups, self._search = parts.cgroups, parts.search
+        self._executor, self._isolation = parts.executor, parts.isolation
+        self._burst, self._forecasts = parts.burst, parts.forecasts
+        self._network, self._volumes = parts.network, parts.volumes
+        self._collectors = parts.collectors
+        self._cpu_evictions, self._memory_evictions = parts.cpu_evictions, parts.memory_evictions
+        self._runtime_hooks, self._hook_reports = parts.runtime_hooks, parts.hook_reports
+        self._pod_resources, self._device_holders = parts.pod_resources, parts.device_holders
+        self._gpu_claims = parts.gpu_claims
+        self._warnings = NodeWarnings(parts.outbox, options.node_name, parts.clock)
+        self._checkpoint = NodeCheckpoint(parts.host, options.checkpoint_folder)
+        self._topology = TopologyReport(parts.outbox)
+        self._devices = DeviceReport(parts.outbox)
+        self._watch = parts.cluster.watch(KINDS, selectors(options.node_name))
         #: Inputs of the hooks published last; see ``_publish_hooks``.
         self._published: tuple[object, ...] = ()
         self._published_pods: tuple[PodView, ...] | None = None
         #: Caches of the machine; None while resctrl is not mounted.
         self._caches: ResctrlFacts | None = None
-        self._watch = cluster.watch(KINDS, selectors(options.node_name))
-        frees_bound = "CPUSetAllocator" in options.gates and not options.keeps_quota_of_bound_pods
-        self._burst = CpuBurst(
-            chance,
-            bursts="CPUBurst" in options.gates,
-            normalizes="CPUNormalization" in options.gates,
-            frees_bound=frees_bound,
-        )
         #: Quotas and bursts that CPU burst requested last, for the metrics.
         self._scaled: dict[tuple[CgroupFile, str], str] = {}
-        self._forecasts = Forecasts(host, options.checkpoint_folder, options.prediction)
-        self._topology = TopologyReport(outbox)
-        self._devices = DeviceReport(outbox)
-        self.slices = SliceReport(outbox, options.node_name)
-        self._gpu_claims = gpu_claims
-        self._network = NetworkQosManager(
-            self._executor,
-            outbox,
-            host,
-            options.gates,
-            traffic=None if network_tools is None else TrafficControl(network_tools),
-            terway_folder=roots.terway,
-        )
-        self._volumes = Volumes(Disks(host, roots.sys, roots.proc), outbox, roots.kubelet)
-        self._cold_pages = ColdPageCollector()
-        self._pressure = PressureCollector()
-        self._cpi = CpiCollector(
-            perf_events or NoPerfEvents(),
-            interval_s=options.cpi_interval_s,
-            window_s=options.cpi_window_s,
-            step_s=options.collect_interval_s,
-        )
         self._usage: NodeMetricStatus | None = None  # last reported status
-        self._copilot = copilot
-        self._container_runtime = container_runtime
-        self._cpu_evictions = self._evictions(options.cpu_evict_cool_s)
-        self._memory_evictions = self._evictions(options.memory_evict_cool_s)
         self._hardware = Hardware()
         #: The last machine and the objects that it was derived from (compared by identity).
         self._machine: tuple[tuple[object, ...], Machine] | None = None
         #: Inputs of the last reconciliation; empty forces the next one.
         self._reconciled: tuple[object, ...] = ()
         self._cannot_mount = self._started_offline = False
-        self._timers = self._make_timers(Timers(on_failure))
+        self._timers = self._make_timers(Timers(parts.on_failure))
 
     @property
     def is_ready(self) -> bool:
@@ -340,7 +242,7 @@ class Koordlet:
     def close(self) -> None:
         """Close the watch.  Settings on the machine stay, so that running pods keep them."""
         self._watch.close()
-        self._cpi.close()
+        self._collectors.cpi.close()
 
     def _cgroup_search_is_over(self) -> bool:
         """Return whether the search for cgroups of pods has ended; report missing cgroups."""
@@ -361,28 +263,10 @@ class Koordlet:
         options, gates = self._options, self._options.gates
         second = options.collect_interval_s
         timers.add("hardware", options.hardware_interval_s, self._refresh_hardware)
-        collectors: list[Collector] = [
-            NodeCollector(second, options.ticks_per_s),
-            PodCollector(second),
-            BestEffortCollector(second),
-            HostApplicationCollector(second),
-            SystemCollector(options.system_outdated_s),
-        ]
-        if "Accelerators" in gates:
-            collectors.append(GpuCollector(self._gpus))
-        if "CPICollector" in gates:
-            collectors.append(self._cpi)
-        timers.add("measuring", second, lambda now_s: self._collect(collectors, now_s))
-        slower: list[tuple[str, str, float, Collector]] = [
-            ("PSICollector", "pressure", options.pressure_interval_s, self._pressure),
-            ("ColdPageCollector", "cold pages", options.cold_page_interval_s, self._cold_pages),
-        ]
-        if options.monitors_resctrl:
-            interval_s = options.resctrl_interval_s
-            slower.append(("ResctrlCollector", "resctrl", interval_s, ResctrlCollector()))
-        for gate, name, interval_s, collector in slower:
-            if gate in gates:
-                timers.add(name, interval_s, partial(self._collect, [collector]))
+        collectors = self._collectors
+        timers.add("measuring", second, lambda now_s: self._collect(collectors.each_second, now_s))
+        for name, interval_s, collector in collectors.slower:
+            timers.add(name, interval_s, partial(self._collect, [collector]))
         if "BECPUSuppress" in gates:
             timers.add("CPU suppress", options.suppress_interval_s, self._suppress)
         if {"CPUBurst", "CPUNormalization"} & gates:
@@ -637,7 +521,7 @@ class Koordlet:
             host_applications=state.slo.host_applications,
             numa_nodes=tuple(self._machine_now().numa_nodes),
             gpus=self._hardware.gpus,
-            knows_hot_pages=self._cold_pages.is_started,
+            knows_hot_pages=self._collectors.cold_pages.is_started,
         )
         machine = self._machine_now()
         prediction = self._forecasts.predict(report.reported_pods(now_s), machine, now_s)
@@ -693,7 +577,7 @@ class Koordlet:
         return MetricsSnapshot(
             view=self._view(now_s),
             store=self.store,
-            pressures=self._pressure.last,
+            pressures=self._collectors.pressure.last,
             cookies=self._executor.cookies.assigned,
             shows_each_cpu="PerCPUMetric" in gates,
             shows_oom_scores="OOMScoreAdj" in gates,
@@ -769,17 +653,6 @@ class Koordlet:
                 )
             )
         return tuple(allocations)
-
-    def _evictions(self, cool_s: float) -> EvictionManager:
-        runtime, longest_s = self._container_runtime, self._options.longest_grace_s
-        return EvictionManager(
-            self._executor,
-            self._outbox,
-            cool_s=cool_s,
-            only_by_api=self._options.evicts_only_by_api,
-            copilot=self._copilot,
-            stops=None if runtime is None else ContainerStops(runtime, longest_s),
-        )
 
 
 def _with_pods(context: CollectionContext, pods: tuple[PodView, ...]) -> CollectionContext:

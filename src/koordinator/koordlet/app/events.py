@@ -1,12 +1,15 @@
-"""Events about the node and its pods.
+"""Events about the node and its pods, and warnings about the node.
 
 Source: koordinator pkg/koordlet/qosmanager/plugins/util/evictor.go, helpers/const.go (reasons).
 """
 
+import logging
+
 from koordinator.api.core import MicroTime, ObjectReference
 from koordinator.api.event import Event
 from koordinator.api.meta import ObjectMeta
-from koordinator.foundation.clock import UTC
+from koordinator.foundation.clock import UTC, Clock
+from koordinator.koordlet.app.outbox import Outbox
 from koordinator.koordlet.intents import EvictPod
 from koordinator.koordlet.runtime_hooks.outcomes import HookFailure, UnpreparedContainer
 
@@ -86,3 +89,29 @@ def _event(
         reporting_controller=_COMPONENT,
         reporting_instance=_COMPONENT,
     )
+
+
+log = logging.getLogger(__name__)
+
+
+class NodeWarnings:
+    """Warnings by reason, each reported when its problem changes.  ``uid`` is the node's."""
+
+    def __init__(self, outbox: Outbox, node_name: str, clock: Clock) -> None:
+        self.uid = ""
+        self._outbox = outbox
+        self._node_name = node_name
+        self._clock = clock
+        self._reported: dict[str, str] = {}
+
+    def update(self, reason: str, problem: str) -> None:
+        """Report a problem unless it equals the last one of this reason; empty clears it."""
+        if problem and problem != self._reported.get(reason):
+            self.report(reason, problem)
+        self._reported[reason] = problem
+
+    def report(self, reason: str, problem: str) -> None:
+        """Report a problem even if it was reported before."""
+        log.warning("problem of the node", extra={"reason": reason, "problem": problem})
+        event = node_event(self._node_name, self.uid, reason, problem, self._clock.now_s())
+        self._outbox.put(f"event {reason}", lambda cluster: cluster.report([event]))

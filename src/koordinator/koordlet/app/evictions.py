@@ -1,23 +1,93 @@
-"""Executor of evictions, which remembers the pods that are terminating.
+"""Execution of evictions: stops of containers, kills, evictions through the API server.
 
+The loop starts a stop and polls its result; one thread per container waits for the runtime.
 Source: koordinator pkg/koordlet/qosmanager/plugins/util/evictor.go, evict.go
 ``DefaultEvictionExecutor``; helpers/kill.go.
 """
 
 import logging
+import threading
 from collections import Counter, deque
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 from koordinator.cluster.port import Cluster
 from koordinator.foundation.errors import ClusterError, HostError, NotFoundError
-from koordinator.host.copilot import Copilot, Released
-from koordinator.koordlet.app.container_stops import ContainerStops, in_thread
+from koordinator.host.port import ContainerRuntime, Copilot, Released
 from koordinator.koordlet.app.events import EVICTED, NOT_EVICTED, pod_event
 from koordinator.koordlet.app.outbox import Outbox
 from koordinator.koordlet.executor import Executor
 from koordinator.koordlet.intents import EndContainers, EvictPod
 from koordinator.koordlet.qos.eviction import Task, choose_with_copilot, is_runtime
+
+MOST_AT_ONCE = 32  # containers; each occupies a thread
+
+
+@dataclass(slots=True)
+class PodStop:
+    """Progress of a victim's stop; ``problems`` is empty if all containers have stopped."""
+
+    victim: EvictPod
+    pending: int  # containers
+    problems: list[str] = field(default_factory=list)
+
+
+class ContainerStops:
+    """Running stops.  ``longest_s`` caps the grace period (eviction-max-pod-grace-period)."""
+
+    def __init__(self, runtime: ContainerRuntime, longest_s: int) -> None:
+        self._runtime = runtime
+        self._longest_s = longest_s
+        self._under_way: dict[str, PodStop] = {}
+        self._lock = threading.Lock()
+
+    def begin(self, victim: EvictPod, start: Callable[[Callable[[], None]], None]) -> int | None:
+        """Stop the containers of a victim; return the grace period in seconds.
+
+        Return None if there are none, the runtime of one is unreachable, or too many stops are
+        running.  ``start`` runs a function in a new thread.
+        """
+        grace_s = min(victim.grace_s, self._longest_s)
+        if not all(self._runtime.reaches(container) for container in victim.containers):
+            return None
+        with self._lock:
+            waiting = sum(stop.pending for stop in self._under_way.values())
+            count = len(victim.containers)
+            if victim.uid in self._under_way:
+                return grace_s
+            if not count or waiting + count > MOST_AT_ONCE:
+                return None
+            stop = self._under_way[victim.uid] = PodStop(victim, count)
+        for container in victim.containers:
+            start(lambda container=container: self._stop(stop, container, grace_s))  # type: ignore[misc]
+        return grace_s
+
+    def finished(self) -> Sequence[PodStop]:
+        """Return each victim once, when none of its containers is pending."""
+        with self._lock:
+            done = [stop for stop in self._under_way.values() if not stop.pending]
+            for stop in done:
+                del self._under_way[stop.victim.uid]
+        return done
+
+    def _stop(self, stop: PodStop, container: str, grace_s: int) -> None:
+        problem = "the runtime was not called"
+        try:
+            self._runtime.stop(stop.victim.uid, container, grace_s)
+            problem = ""
+        except HostError as error:
+            problem = str(error)
+        finally:
+            with self._lock:
+                stop.pending -= 1
+                if problem:
+                    stop.problems.append(problem)
+
+
+def in_thread(work: Callable[[], None]) -> None:
+    """Run a function in a daemon thread."""
+    threading.Thread(target=work, name="stop", daemon=True).start()
+
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import HostError, InputError
 from koordinator.foundation.path_component import path_component
 from koordinator.host.port import Files
-from koordinator.koordlet.app.node_checkpoint import FILE as NODE_STATE
+from koordinator.koordlet.app.node_state import FILE as NODE_STATE
 from koordinator.koordlet.metrics import Metric, MetricStore
 from koordinator.koordlet.prediction.models import (
     NODE_MODELS,

@@ -1,23 +1,94 @@
-"""Reports of the runtime hooks' outcomes: audit entries and events of pods."""
+"""Reports of the runtime hooks' outcomes: audit entries, events, and containers without hooks."""
 
 import logging
+from collections.abc import Callable, Iterable
 from typing import Final
 
-from koordinator.koordlet.app.events import hook_event
+from koordinator.foundation.errors import HostError
+from koordinator.host.port import ContainerRuntime
+from koordinator.koordlet.app.events import hook_event, unprepared_event
+from koordinator.koordlet.app.evictions import in_thread
 from koordinator.koordlet.app.outbox import Outbox
-from koordinator.koordlet.app.unprepared_containers import UnpreparedContainers
 from koordinator.koordlet.executor import Executor
+from koordinator.koordlet.failure_policy import UnpreparedPolicy
 from koordinator.koordlet.runtime_hooks.outcomes import (
     HookFailure,
     HookOutcomes,
     HookWrites,
     UnpreparedContainer,
 )
+from koordinator.koordlet.view.pods import PodView
 
 log = logging.getLogger(__name__)
 
 _QUIET_S: Final = 300.0  # between events of one hook for one pod
 _MOST_REPORTED: Final = 4096
+_MOST: Final = 4096
+_DEFAULT_GRACE_S: Final = 30
+
+
+class UnpreparedContainers:
+    """Containers created without the runtime hooks because the agent was not running.
+
+    They are reported; policy Restart also stops them, so that the kubelet recreates them.
+    ``start`` runs a function in a new thread.
+    """
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        policy: UnpreparedPolicy,
+        runtime: ContainerRuntime | None,
+        start: Callable[[Callable[[], None]], None] = in_thread,
+    ) -> None:
+        self._outbox = outbox
+        self._policy = policy
+        self._runtime = runtime
+        self._start = start
+        self._found: dict[str, UnpreparedContainer] = {}  # by runtime id
+        self._handled: set[str] = set()
+
+    def add(self, missed: UnpreparedContainer) -> None:
+        """Record a container; repeated calls for one id have no effect."""
+        if len(self._found) < _MOST:
+            self._found.setdefault(missed.id, missed)
+
+    def update(self, pods: Iterable[PodView], now_s: float) -> int:
+        """Handle the containers of known pods; return the number handled and still present."""
+        present = {
+            view.id.rpartition("/")[2]: (pod, view.id)
+            for pod in (pods if self._found else ())
+            for view in pod.containers
+        }
+        for id_ in self._found.keys() & present.keys() - self._handled:
+            self._handled.add(id_)
+            self._handle(self._found[id_], *present[id_], now_s)
+        ended = self._handled - present.keys()
+        self._handled -= ended
+        self._found = {id_: found for id_, found in self._found.items() if id_ not in ended}
+        return len(self._handled)
+
+    def _handle(
+        self, missed: UnpreparedContainer, pod: PodView, container_id: str, now_s: float
+    ) -> None:
+        runtime = self._runtime
+        what = "it was created while the node agent was unavailable"
+        restarts = pod.pod.spec.restart_policy in {"", "Always"}
+        if self._policy is UnpreparedPolicy.RESTART and restarts and runtime is not None:
+            what += "; it is restarted"
+            stated = pod.pod.spec.termination_grace_period_seconds
+            grace_s = _DEFAULT_GRACE_S if stated is None else stated
+            self._start(lambda: _stop(runtime, str(pod.uid), container_id, grace_s))
+        log.warning("container not prepared", extra={"pod": pod.key, "container": missed.container})
+        event = unprepared_event(missed, what, now_s)
+        self._outbox.put(f"unprepared {missed.id}", lambda cluster: cluster.report([event]))
+
+
+def _stop(runtime: ContainerRuntime, uid: str, container_id: str, grace_s: int) -> None:
+    try:
+        runtime.stop(uid, container_id, grace_s)
+    except HostError as error:
+        log.warning("container not restarted", extra={"container": container_id, "error": error})
 
 
 class HookReports:

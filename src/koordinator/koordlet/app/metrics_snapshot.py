@@ -21,12 +21,11 @@ from koordinator.api.node_metric import NodeMetricStatus, ResourceMap
 from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY, MID_CPU, MID_MEMORY
 from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.foundation.cpu_list import cpu_ids
-from koordinator.koordlet.collectors.cpi import CYCLE, INSTRUCTION
-from koordinator.koordlet.collectors.pressure import Pressures
+from koordinator.koordlet.collectors.performance import CYCLE, INSTRUCTION, Pressures
 from koordinator.koordlet.hooks.oom_score import plan_oom_scores
 from koordinator.koordlet.intents import SetOomScore
 from koordinator.koordlet.metrics import Metric, MetricStore
-from koordinator.koordlet.view.cpu_pools import CpuPools, cpu_pools
+from koordinator.koordlet.view.cpus import CpuPools, cpu_pools
 from koordinator.koordlet.view.node_view import NodeView
 from koordinator.koordlet.view.pods import ContainerView, PodView
 

@@ -13,8 +13,12 @@ from koordinator.host.port import Files
 from koordinator.koordlet.app.outbox import Outbox
 from koordinator.koordlet.executor import Executor
 from koordinator.koordlet.executor.traffic_control import TrafficControl
-from koordinator.koordlet.qos.network_shape import NetworkShape
-from koordinator.koordlet.qos.tc_network import SETS, plan_network_classes, plan_network_shape
+from koordinator.koordlet.qos.tc_network import (
+    SETS,
+    NetworkShape,
+    plan_network_classes,
+    plan_network_shape,
+)
 from koordinator.koordlet.qos.terway_network import NODE_FILE, POD_FILE, plan_terway
 from koordinator.koordlet.view.node_view import NodeView
 

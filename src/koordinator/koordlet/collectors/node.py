@@ -1,15 +1,23 @@
-"""CPU and memory usage of the machine and its NUMA nodes.
+"""CPU and memory usage of the machine, its NUMA nodes, best effort, host applications, the system.
 
-Source: koordinator pkg/koordlet/metricsadvisor/collectors/noderesource, nodeinfo.
+System usage is the usage of the node outside of pods and host applications.  It is derived from
+samples of the same round, and omitted while one of them is missing.
+Source: koordinator pkg/koordlet/metricsadvisor/collectors/noderesource, nodeinfo, sysresource,
+beresource, hostapplication.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+from koordinator.api.qos import QosClass
+from koordinator.api.resource_names import BATCH_CPU
+from koordinator.domain.cgroups.files import CFS_PERIOD_US, CgroupFile
 from koordinator.foundation.cpu_list import cpu_ids
 from koordinator.foundation.errors import HostError, InputError
+from koordinator.koordlet.cgroup_readings import cpu_usage_ns, memory_stat
 from koordinator.koordlet.collectors.context import CollectionContext, Counters
 from koordinator.koordlet.collectors.procfs import busy_ticks, memory_info
 from koordinator.koordlet.metrics import Metric
+from koordinator.koordlet.metrics.names import MEMORY_METRICS
 
 
 class NodeCollector:
@@ -66,3 +74,139 @@ class NodeCollector:
             except (HostError, InputError):
                 continue
             store.add(Metric.NUMA_MEMORY, str(node), now_s, memory.used_of_numa_node)
+
+
+class SystemCollector:
+    """Collector of system usage; ``outdated_s`` is the maximum age of an input."""
+
+    def __init__(self, outdated_s: float) -> None:
+        self._outdated_s = outdated_s
+
+    def collect(self, context: CollectionContext, now_s: float) -> None:
+        cpu = self._rest(context, Metric.NODE_CPU, Metric.POD_CPU, Metric.HOST_APP_CPU, now_s)
+        memory = {
+            series.system: self._rest(
+                context, series.node, series.pod, series.host_application, now_s
+            )
+            for series in MEMORY_METRICS.values()
+        }
+        if cpu is None or memory[Metric.SYSTEM_MEMORY] is None:
+            return
+        context.store.add(Metric.SYSTEM_CPU, "", now_s, cpu)
+        for metric, rest in memory.items():
+            if rest is not None:
+                context.store.add(metric, "", now_s, rest)
+        self._numa(context, cpu, now_s)
+
+    def _rest(
+        self,
+        context: CollectionContext,
+        node: Metric,
+        pods: Metric,
+        applications: Metric,
+        now_s: float,
+    ) -> float | None:
+        total = context.store.last(node, "", now_s - self._outdated_s)
+        if total is None:
+            return None
+        taken = self._sum(context, pods, (pod.uid for pod in context.active_pods), now_s)
+        names = (application.name for application in context.slo.host_applications)
+        return max(total - taken - self._sum(context, applications, names, now_s), 0.0)
+
+    def _sum(
+        self, context: CollectionContext, metric: Metric, owners: Iterable[str], now_s: float
+    ) -> float:
+        oldest_s = now_s - self._outdated_s
+        values = (context.store.last(metric, owner, oldest_s) for owner in owners)
+        return sum(value for value in values if value is not None)
+
+    def _numa(self, context: CollectionContext, system_cpu: float, now_s: float) -> None:
+        """Distribute the system's CPU usage over NUMA nodes by their usage; measure memory."""
+        store, oldest_s = context.store, now_s - self._outdated_s
+        nodes = [str(node) for node in context.machine.numa_nodes]
+        busy = {node: store.last(Metric.NUMA_CPU, node, oldest_s) for node in nodes}
+        total = sum(value for value in busy.values() if value is not None)
+        for node in nodes:
+            used = busy[node]
+            if used is not None:
+                share = system_cpu * used / total if total > 0 else 0.0
+                store.add(Metric.SYSTEM_NUMA_CPU, node, now_s, share)
+            memory = store.last(Metric.NUMA_MEMORY, node, oldest_s)
+            if memory is None:
+                continue
+            owners = (f"{pod.uid}/{node}" for pod in context.active_pods)
+            of_pods = self._sum(context, Metric.POD_NUMA_MEMORY, owners, now_s)
+            store.add(Metric.SYSTEM_NUMA_MEMORY, node, now_s, max(memory - of_pods, 0.0))
+
+
+_NANOS = 1e9
+_MILLI = 1000
+
+
+class BestEffortCollector:
+    """Collector over the cgroups of the best-effort tier and of its containers."""
+
+    def __init__(self, interval_s: float) -> None:
+        self._counters = Counters(interval_s)
+
+    def collect(self, context: CollectionContext, now_s: float) -> None:
+        cgroups, store, folder = context.cgroups, context.store, context.layout.besteffort
+        limit_milli = self._limit_milli(context)
+        if limit_milli is not None:
+            store.add(Metric.BE_CPU_LIMIT, "", now_s, limit_milli)
+        pods = (pod for pod in context.active_pods if pod.qos is QosClass.BE)
+        requested = (pod.requests.get(BATCH_CPU, 0) for pod in pods)
+        store.add(Metric.BE_CPU_REQUEST, "", now_s, sum(requested))
+        try:
+            used_ns = cpu_usage_ns(cgroups.read(CgroupFile.CPU_USAGE, folder), cgroups.version)
+        except (HostError, InputError):
+            return
+        rate = context.add_rate(self._counters, (Metric.BE_CPU, ""), now_s, used_ns / _NANOS)
+        if rate is not None:
+            store.add(Metric.BE_CPU, "", now_s, rate)
+
+    @staticmethod
+    def _limit_milli(context: CollectionContext) -> int | None:
+        """Return the smaller of the smallest CPU set and the quota; None without a CPU set."""
+        cgroups, tier = context.cgroups, context.layout.besteffort
+        folders = [tier]
+        for pod in cgroups.below(tier):
+            folders += cgroups.below(pod)
+        sizes = [mask.bit_count() for f in folders if (mask := cgroups.cpus(f))]
+        if not sizes:
+            return None
+        by_set = min(sizes) * _MILLI
+        quota_us = cgroups.number(CgroupFile.CFS_QUOTA, tier)
+        if quota_us is None or quota_us <= 0:
+            return by_set
+        period_us = cgroups.number(CgroupFile.CFS_PERIOD, tier) or CFS_PERIOD_US
+        return min(by_set, quota_us * _MILLI // period_us)
+
+
+class HostApplicationCollector:
+    """Collector over the cgroups of the applications in the NodeSLO."""
+
+    def __init__(self, interval_s: float) -> None:
+        self._counters = Counters(interval_s)
+
+    def collect(self, context: CollectionContext, now_s: float) -> None:
+        for application in context.slo.host_applications:
+            folder = context.layout.host_application(application)
+            self._collect(context, application.name, folder, now_s)
+        self._counters.forget(now_s)
+
+    def _collect(self, context: CollectionContext, name: str, folder: str, now_s: float) -> None:
+        cgroups, store = context.cgroups, context.store
+        try:
+            used_ns = cpu_usage_ns(cgroups.read(CgroupFile.CPU_USAGE, folder), cgroups.version)
+            stat = memory_stat(cgroups.read(CgroupFile.MEMORY_STAT, folder), cgroups.version)
+        except (HostError, InputError):
+            return
+        rate = context.add_rate(
+            self._counters, (Metric.HOST_APP_CPU, name), now_s, used_ns / _NANOS
+        )
+        if rate is not None:
+            store.add(Metric.HOST_APP_CPU, name, now_s, rate)
+        store.add(Metric.HOST_APP_MEMORY, name, now_s, stat.used)
+        metric = Metric.HOST_APP_MEMORY_WITH_PAGE_CACHE
+        store.add(metric, name, now_s, stat.used_with_page_cache)

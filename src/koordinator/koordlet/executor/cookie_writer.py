@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from koordinator.foundation.errors import HostError, MissingFileError
-from koordinator.host.core_scheduling import CoreScheduling
+from koordinator.host.port import CoreScheduling
 from koordinator.koordlet.cgroup_tree import CgroupTree
 from koordinator.koordlet.intents import SetCoreCookie
 

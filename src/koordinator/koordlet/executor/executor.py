@@ -10,15 +10,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from koordinator.foundation.clock import Clock, SystemClock, to_datetime
 from koordinator.foundation.errors import HostError, MissingFileError
-from koordinator.foundation.faults import FaultHandler, raise_fault
-from koordinator.host.core_scheduling import CoreScheduling
-from koordinator.host.port import Host
+from koordinator.foundation.faults import Fault, FaultHandler, fault_of, raise_fault
+from koordinator.host.port import CoreScheduling, Host
 from koordinator.host.roots import Roots
 from koordinator.koordlet.cgroup_tree import CgroupTree
 from koordinator.koordlet.executor.audit import AgentAuditTrail, AuditEvent
 from koordinator.koordlet.executor.cgroup_writer import FORCED_AFTER_S, KEPT_S, CgroupWriter, Write
 from koordinator.koordlet.executor.cookie_writer import CookieWriter
-from koordinator.koordlet.executor.faults import fault_over, kind_of, owner_of, target_of
 from koordinator.koordlet.executor.resctrl_writer import ResctrlWriter
 from koordinator.koordlet.intents import (
     EndContainers,
@@ -32,6 +30,55 @@ from koordinator.koordlet.intents import (
     SetOomScore,
     SetResctrl,
 )
+
+STAGE = "applying"
+
+
+def fault_over(intent: Intent, error: Exception) -> Fault:
+    """Return the fault; its source is the audit type of the intent."""
+    return fault_of(STAGE, error, kind_of(intent), target_of(intent))
+
+
+def kind_of(intent: Intent) -> str:
+    """Return the audit type of an intent."""
+    match intent:
+        case SetCgroup() | SetBlockDevice():
+            return "cgroup"
+        case SetFile():
+            return "file"
+        case SetResctrl() | RemoveResctrl():
+            return "resctrl"
+        case SetOomScore():
+            return "oom"
+        case SetCoreCookie():
+            return "core"
+        case EvictPod():
+            return "eviction"
+
+
+def target_of(intent: Intent) -> str:
+    """Return the target of an intent, from its own fields."""
+    match intent:
+        case SetCgroup(file=file, folder=folder) | SetBlockDevice(file=file, folder=folder):
+            return f"{folder}/{file}"
+        case SetFile(tree=tree, path=path):
+            return f"{tree}/{path}"
+        case SetResctrl(group=group) | RemoveResctrl(group=group):
+            return group
+        case SetOomScore(folder=folder) | SetCoreCookie(folder=folder):
+            return folder
+        case EvictPod(namespace=namespace, name=name):
+            return f"{namespace}/{name}"
+
+
+def owner_of(intent: Intent) -> str:
+    """Return the owner of an intent, for the audit."""
+    match intent:
+        case SetResctrl() | RemoveResctrl() | EvictPod():
+            return target_of(intent)
+        case _:
+            return intent.owner
+
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from koordinator.foundation.errors import HostError, MissingFileError
 from koordinator.host.port import Files
 from koordinator.koordlet.cgroup_tree import CgroupTree
 from koordinator.koordlet.intents import SetResctrl
-from koordinator.koordlet.qos.resctrl_schemata import parse_schemata
+from koordinator.koordlet.qos.resctrl import parse_schemata
 
 
 class ResctrlWriter:

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from koordinator.foundation.errors import HostError
-from koordinator.host.network_tools import NetworkTools
-from koordinator.koordlet.qos.network_shape import AddressSet, NetworkShape
+from koordinator.host.port import NetworkTools
+from koordinator.koordlet.qos.tc_network import AddressSet, NetworkShape
 
 _MAJOR: Final = 1
 _ROOT_MINOR: Final = 1

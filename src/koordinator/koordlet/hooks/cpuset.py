@@ -13,7 +13,7 @@ from koordinator.domain.pod_requests import pod_limits
 from koordinator.foundation.cpu_list import format_cpu_list, parse_cpu_list
 from koordinator.foundation.errors import InputError
 from koordinator.koordlet.intents import Intent, SetCgroup
-from koordinator.koordlet.view.cpu_pools import CpuPools, cpu_pools
+from koordinator.koordlet.view.cpus import CpuPools, cpu_pools
 from koordinator.koordlet.view.node_view import NodeView
 from koordinator.koordlet.view.pods import PodView
 

@@ -8,21 +8,33 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from koordinator.domain.cgroups.files import CgroupFile
+from koordinator.domain.cgroups.files import CgroupFile, normalized_quota, quota_of_milli
 from koordinator.koordlet.adjustments import ContainerAdjustment, LinuxResources
 from koordinator.koordlet.hooks.batch_resources import pod_batch_resources
-from koordinator.koordlet.hooks.cpu_normalization import pod_cpu_normalization
-from koordinator.koordlet.hooks.cpuset import pod_cpuset
-from koordinator.koordlet.hooks.group_identity import (
+from koordinator.koordlet.hooks.cpu_qos import (
     GroupIdentities,
     identities_in_force,
     pod_group_identity,
 )
+from koordinator.koordlet.hooks.cpuset import pod_cpuset
 from koordinator.koordlet.intents import Intent, SetCgroup
-from koordinator.koordlet.view.container_creation import ContainerCreation
-from koordinator.koordlet.view.cpu_pools import CpuPools, cpu_pools
+from koordinator.koordlet.view.cpus import CpuPools, cpu_pools
 from koordinator.koordlet.view.node_view import NodeView
-from koordinator.koordlet.view.pods import PodView
+from koordinator.koordlet.view.pods import ContainerCreation, PodView
+
+
+def pod_cpu_normalization(view: NodeView, pod: PodView) -> Iterator[Intent]:
+    """Yield the normalized quotas of a pod's containers, from the limits in the spec."""
+    ratio = view.cpu_ratio(pod)
+    if ratio is None:
+        return
+    reason = f"CPU normalization: ratio {ratio:g}"
+    for container in pod.containers:
+        if container.cpu_limit_milli > 0:
+            value = str(normalized_quota(quota_of_milli(container.cpu_limit_milli), ratio))
+            owner = f"{pod.key}/{container.name}"
+            yield SetCgroup(CgroupFile.CFS_QUOTA, container.folder, value, reason, owner)
+
 
 PodHook = Callable[[PodView], Iterable[Intent]]
 #: Changes to a container outside of cgroups: environment, mounts, devices.

@@ -4,8 +4,7 @@
 owner, and aggregates them.
 """
 
-from koordinator.koordlet.metrics.aggregate import Aggregate
 from koordinator.koordlet.metrics.names import Metric
-from koordinator.koordlet.metrics.store import MetricStore
+from koordinator.koordlet.metrics.store import Aggregate, MetricStore
 
 __all__ = ["Aggregate", "Metric", "MetricStore"]

@@ -22,7 +22,7 @@ from koordinator.domain.cgroups.files import (
     quota_of_milli,
 )
 from koordinator.koordlet.intents import Intent, SetCgroup
-from koordinator.koordlet.view.cpu_limits import (
+from koordinator.koordlet.view.cpus import (
     CpuLimits,
     applied_cpu_limits,
     is_resize_in_progress,

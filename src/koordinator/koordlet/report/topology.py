@@ -35,7 +35,7 @@ from koordinator.api.node_resource_topology import (
 from koordinator.api.resource_names import CPU, MEMORY
 from koordinator.foundation.cpu_list import format_cpu_list
 from koordinator.foundation.quantity import Quantity
-from koordinator.koordlet.view.cpu_pools import cpu_pools, pool_entries
+from koordinator.koordlet.view.cpus import cpu_pools, pool_entries
 from koordinator.koordlet.view.node_view import NodeView
 
 MANAGER = "Koordinator"

@@ -40,8 +40,7 @@ from koordinator.koordlet.runtime_hooks.starting_containers import (
     creation_of,
     pod_of,
 )
-from koordinator.koordlet.view.container_creation import ContainerCreation
-from koordinator.koordlet.view.pods import PodView
+from koordinator.koordlet.view.pods import ContainerCreation, PodView
 
 ResultT = TypeVar("ResultT")
 

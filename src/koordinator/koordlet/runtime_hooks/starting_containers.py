@@ -20,8 +20,7 @@ from koordinator.domain.cgroups.layout import CgroupLayout
 from koordinator.foundation.path_component import path_component
 from koordinator.foundation.quantity import Quantity
 from koordinator.koordlet.adjustments import LinuxResources
-from koordinator.koordlet.view.container_creation import ContainerCreation
-from koordinator.koordlet.view.pods import ContainerView, PodView
+from koordinator.koordlet.view.pods import ContainerCreation, ContainerView, PodView
 
 _ANY_RUNTIME: Final = "containerd"
 _SHARES_OF_A_CPU: Final = 1024

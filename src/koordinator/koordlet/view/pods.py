@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from koordinator.api.annotations.devices import ALLOCATED, DeviceAllocations
+from koordinator.api.annotations.devices import ALLOCATED, DeviceAllocation, DeviceAllocations
 from koordinator.api.annotations.numa import RESOURCE_STATUS
 from koordinator.api.annotations.pod_qos import (
     BLKIO_QOS,
@@ -379,3 +379,23 @@ def _own_uid(pod: Pod) -> PathComponent:
 def _age(view: PodView) -> tuple[float, str]:
     created = view.pod.metadata.creation_timestamp
     return (created.timestamp() if created is not None else math.inf, view.key)
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerCreation:
+    """State before the container exists: its pod, its spec and its environment.
+
+    If the watch has not delivered the pod yet, ``pod`` has no other container, and its labels,
+    annotations and resources are those that the kubelet passed to the runtime.  ``claimed_gpus``
+    are the GPUs of its resource claims, smallest share first.
+    """
+
+    pod: PodView
+    container: ContainerView
+    env: Mapping[str, str]
+    claimed_gpus: tuple[DeviceAllocation, ...] = ()
+
+    @property
+    def owner(self) -> str:
+        """Name of the container in messages."""
+        return f"{self.pod.key}/{self.container.name}"

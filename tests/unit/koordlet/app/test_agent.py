@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 from msgspec.structs import replace
+from tests.memory_host import MemoryHost
 from tests.nodes import GIB, START_S, pod, slo
 from tests.unit.koordlet.app.world import ALL, World, ls_and_be
 
@@ -23,8 +24,7 @@ from koordinator.foundation.errors import (
     MissingFileError,
     NotFoundError,
 )
-from koordinator.host.memory.host import MemoryHost
-from koordinator.koordlet.app.timers import Timers
+from koordinator.koordlet.app.rounds import Timers
 from koordinator.koordlet.metrics import Metric
 
 

@@ -17,7 +17,7 @@ from koordinator.domain.cgroups.layout import CgroupDriver, CgroupLayout, layout
 from koordinator.foundation.cpu_list import parse_cpu_list
 from koordinator.foundation.path_component import path_component
 from koordinator.host.roots import HOST
-from koordinator.koordlet.app.cgroup_search import LONGEST_WAIT_FOR_CGROUPS_S
+from koordinator.koordlet.app.discovery import LONGEST_WAIT_FOR_CGROUPS_S
 from koordinator.koordlet.cgroup_tree import find_pod_uids
 from koordinator.koordlet.metrics import Metric
 from koordinator.koordlet.view.pods import pod_view

@@ -11,7 +11,7 @@ from tests.unit.koordlet.app.world import World
 
 from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.foundation.errors import HostError
-from koordinator.koordlet.app.container_stops import MOST_AT_ONCE, ContainerStops
+from koordinator.koordlet.app.evictions import MOST_AT_ONCE, ContainerStops
 from koordinator.koordlet.intents import EvictPod
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.nodes import LAYOUT, Tree, pod
 
 from koordinator.foundation.errors import InputError
-from koordinator.koordlet.app.device_holders import DeviceHolders
+from koordinator.koordlet.app.device_hooks import DeviceHolders
 from koordinator.koordlet.view.pods import PodView, pod_view
 
 KEY = "scheduling.koordinator.sh/device-allocated"

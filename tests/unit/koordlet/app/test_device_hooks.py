@@ -12,7 +12,7 @@ from koordinator.host.linux.trees import Tree, Trees
 from koordinator.host.linux.vgpu_regions import LinuxRegionFolders
 from koordinator.host.roots import Roots
 from koordinator.koordlet.app.device_hooks import device_hooks
-from koordinator.koordlet.hooks.gpu_sharing import LOCK_FOLDER, HamiCoreSettings
+from koordinator.koordlet.hooks.devices import LOCK_FOLDER, HamiCoreSettings
 from koordinator.koordlet.hooks.pod_hooks import CreationHook
 from koordinator.koordlet.view.pods import PodView
 

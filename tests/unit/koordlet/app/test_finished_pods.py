@@ -14,9 +14,9 @@ from koordinator.api.meta import ObjectMeta
 from koordinator.api.node_metric import NodeMetric, NodeMetricSpec
 from koordinator.api.node_slo import NodeSlo
 from koordinator.api.pod import Pod
-from koordinator.koordlet.app.gates import OFF, gates_of
-from koordinator.koordlet.app.isolation import PodIsolation
 from koordinator.koordlet.app.object_intents import plan_all
+from koordinator.koordlet.app.options import OFF, gates_of
+from koordinator.koordlet.app.rounds import PodIsolation
 from koordinator.koordlet.metrics import Metric, MetricStore
 from koordinator.koordlet.qos.cpu_evict import cpu_tasks
 from koordinator.koordlet.qos.cpu_suppress import suppress
@@ -26,7 +26,7 @@ from koordinator.koordlet.qos.memory_evict import memory_tasks
 from koordinator.koordlet.qos.resctrl import ResctrlFacts
 from koordinator.koordlet.qos.tc_network import plan_network_shape
 from koordinator.koordlet.qos.terway_network import plan_terway
-from koordinator.koordlet.view.cpu_pools import cpu_pools
+from koordinator.koordlet.view.cpus import cpu_pools
 from koordinator.koordlet.view.pods import PodView
 
 ALL_GATES = gates_of({gate: True for gate in OFF if gate != "AuditEventsHTTPHandler"})

@@ -18,9 +18,9 @@ from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import HostError, InputError, NotFoundError
 from koordinator.host.gpus import Gpu, NoGpus
 from koordinator.host.linux.core_scheduling import LinuxCoreScheduling
-from koordinator.host.perf_events import Counting, Counts
-from koordinator.koordlet.app.gates import OFF, ON, gates_of, parse_gates
+from koordinator.host.port import Counting, Counts
 from koordinator.koordlet.app.metrics import NodeGauges
+from koordinator.koordlet.app.options import OFF, ON, gates_of, parse_gates
 
 
 class Counters:

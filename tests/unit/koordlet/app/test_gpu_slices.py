@@ -20,17 +20,16 @@ from koordinator.foundation.errors import HostError, NotFoundError
 from koordinator.foundation.protobuf import decode_message, encode_message
 from koordinator.host.gpus import Gpu, GpuProblem, NoGpus
 from koordinator.koordlet.adjustments import ContainerAdjustment
-from koordinator.koordlet.app.gates import gates_of
-from koordinator.koordlet.device_claims.gpu_claims import GpuClaims
-from koordinator.koordlet.device_claims.messages import (
+from koordinator.koordlet.app.options import gates_of
+from koordinator.koordlet.device_claims import (
     ClaimAnswers,
     ClaimReference,
     ClaimReferences,
+    GpuClaims,
     PreparedClaim,
 )
-from koordinator.koordlet.hooks.gpu_sharing import HamiCoreSettings, gpu_adjustment
-from koordinator.koordlet.view.container_creation import ContainerCreation
-from koordinator.koordlet.view.pods import ContainerView, pod_view
+from koordinator.koordlet.hooks.devices import HamiCoreSettings, gpu_adjustment
+from koordinator.koordlet.view.pods import ContainerCreation, ContainerView, pod_view
 
 DRIVER = "gpu.koordinator.sh"
 

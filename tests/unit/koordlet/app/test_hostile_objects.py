@@ -46,8 +46,8 @@ from koordinator.host.gpus import NoGpus
 from koordinator.host.linux.host import LinuxHost
 from koordinator.host.linux.trees import Trees, trees_of
 from koordinator.host.roots import Roots
-from koordinator.koordlet.app import Koordlet, KoordletOptions, Outbox
-from koordinator.koordlet.app.gates import OFF, gates_of
+from koordinator.koordlet.app import KoordletOptions, Outbox, assemble_agent
+from koordinator.koordlet.app.options import OFF, gates_of
 
 UID, START_S = "11111111-2222-3333-4444-555555555555", 1_700_000_000.0
 CONTAINER = "c" * 64
@@ -141,7 +141,7 @@ class TrappedNode:
         self.machine()
         self.sleeper = subprocess.Popen(["/bin/sleep", "600"])
         self.traps()
-        self.agent = Koordlet(
+        self.agent = assemble_agent(
             self.following,  # type: ignore[arg-type]
             self.clock,
             host=self.host,

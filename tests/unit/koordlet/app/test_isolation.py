@@ -5,23 +5,27 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tests.memory_host import MemoryHost
 from tests.nodes import LAYOUT, pod
 from tests.unit.koordlet.app.world import World, ls_and_be
 
 from koordinator.api.qos import QosClass
 from koordinator.domain.cgroups.files import CgroupFile
-from koordinator.host.memory.host import MemoryHost
 from koordinator.koordlet.app import agent as agent_module
 from koordinator.koordlet.app import object_intents
-from koordinator.koordlet.app.gates import OFF, gates_of
-from koordinator.koordlet.collectors.best_effort import BestEffortCollector
-from koordinator.koordlet.collectors.cold_pages import ColdPageCollector
-from koordinator.koordlet.collectors.cpi import CpiCollector
-from koordinator.koordlet.collectors.host_applications import HostApplicationCollector
-from koordinator.koordlet.collectors.node import NodeCollector
+from koordinator.koordlet.app.options import OFF, gates_of
+from koordinator.koordlet.collectors.node import (
+    BestEffortCollector,
+    HostApplicationCollector,
+    NodeCollector,
+    SystemCollector,
+)
+from koordinator.koordlet.collectors.performance import (
+    ColdPageCollector,
+    CpiCollector,
+    PressureCollector,
+)
 from koordinator.koordlet.collectors.pods import PodCollector
-from koordinator.koordlet.collectors.pressure import PressureCollector
-from koordinator.koordlet.collectors.system import SystemCollector
 from koordinator.koordlet.qos.cpu_burst import CpuBurst
 
 EVERYTHING = gates_of({gate: True for gate in OFF if gate != "AuditEventsHTTPHandler"})

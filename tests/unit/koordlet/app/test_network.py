@@ -7,7 +7,7 @@ from tests.unit.koordlet.app.world import World
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.node_slo import NodeSlo
 from koordinator.foundation.errors import ClusterError, HostError
-from koordinator.koordlet.app.gates import gates_of
+from koordinator.koordlet.app.options import gates_of
 
 TERWAY = "/var/lib/terway/qos"
 

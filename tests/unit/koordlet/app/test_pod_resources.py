@@ -11,9 +11,8 @@ from tests.unit.koordlet.pod_resources.test_pod_resources_answers import (
 )
 
 from koordinator.foundation.protobuf import decode_message, encode_message
-from koordinator.koordlet.app.device_holders import DeviceHolders
-from koordinator.koordlet.pod_resources.messages import PodResources, PodResourcesList
-from koordinator.koordlet.pod_resources.pod_resources_answers import PodResourcesAnswers
+from koordinator.koordlet.app.device_hooks import DeviceHolders
+from koordinator.koordlet.pod_resources import PodResources, PodResourcesAnswers, PodResourcesList
 
 
 def asked(answers: PodResourcesAnswers, name: str) -> PodResources:

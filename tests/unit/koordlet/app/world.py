@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
+from tests.memory_host import MemoryHost
 from tests.nodes import GIB, LAYOUT, START_S, Tree, cpus, machine, pod
 
 from koordinator.api.meta import ObjectMeta
@@ -15,9 +16,8 @@ from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.cpu_list import parse_cpu_list
 from koordinator.foundation.errors import ClusterError
 from koordinator.host.gpus import NoGpus
-from koordinator.host.memory.host import MemoryHost
-from koordinator.koordlet.app import Koordlet, KoordletOptions, Outbox
-from koordinator.koordlet.app.gates import gates_of
+from koordinator.koordlet.app import Koordlet, KoordletOptions, Outbox, assemble_agent
+from koordinator.koordlet.app.options import gates_of
 from koordinator.koordlet.view.pods import PodView
 
 ALL = gates_of({"BEMemoryEvict": True, "BECPUEvict": True, "CgroupReconcile": True})
@@ -51,7 +51,7 @@ class World:
 
     def start(self, cluster: Any = None, **parts: Any) -> Koordlet:
         """Start an agent, as after a kill; ``cluster`` stands for the one of the node."""
-        return Koordlet(
+        return assemble_agent(
             cluster or self.cluster,
             self.clock,
             host=self.tree.host,

@@ -4,24 +4,25 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from tests.memory_host import MemoryHost
 from tests.nodes import GIB, LAYOUT, START_S, V2, Tree, cpus, machine, pod, slo
 
 from koordinator.api.node_slo import NodeSloSpec
 from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.foundation.errors import HostError
 from koordinator.host.gpus import Gpu, GpuUsage
-from koordinator.host.memory.host import MemoryHost
-from koordinator.koordlet.collectors.best_effort import BestEffortCollector
-from koordinator.koordlet.collectors.cold_pages import ColdPageCollector
+from koordinator.koordlet.app.discovery import read_cpus
+from koordinator.koordlet.collectors.accelerators import GpuCollector
 from koordinator.koordlet.collectors.context import CollectionContext, Collector, Counters
-from koordinator.koordlet.collectors.cpu_topology import read_cpus
 from koordinator.koordlet.collectors.disks import Disks
-from koordinator.koordlet.collectors.gpus import GpuCollector
-from koordinator.koordlet.collectors.host_applications import HostApplicationCollector
-from koordinator.koordlet.collectors.node import NodeCollector
+from koordinator.koordlet.collectors.node import (
+    BestEffortCollector,
+    HostApplicationCollector,
+    NodeCollector,
+    SystemCollector,
+)
+from koordinator.koordlet.collectors.performance import ColdPageCollector, PressureCollector
 from koordinator.koordlet.collectors.pods import PodCollector
-from koordinator.koordlet.collectors.pressure import PressureCollector
-from koordinator.koordlet.collectors.system import SystemCollector
 from koordinator.koordlet.metrics import Metric, MetricStore
 from koordinator.koordlet.metrics.names import MEMORY_METRICS, MemoryMetrics
 from koordinator.koordlet.view.pods import PodView

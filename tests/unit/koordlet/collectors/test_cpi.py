@@ -8,9 +8,9 @@ from tests.nodes import LAYOUT, START_S, Tree, machine, pod
 from koordinator.api.node_slo import NodeSloSpec
 from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.foundation.errors import HostError, MissingFileError
-from koordinator.host.perf_events import Counting, Counts, NoPerfEvents, PerfEvents
+from koordinator.host.port import Counting, Counts, NoPerfEvents, PerfEvents
 from koordinator.koordlet.collectors.context import CollectionContext
-from koordinator.koordlet.collectors.cpi import CpiCollector
+from koordinator.koordlet.collectors.performance import CpiCollector
 from koordinator.koordlet.metrics import Metric, MetricStore
 from koordinator.koordlet.view.pods import PodView
 from koordinator.koordlet.view.slo import effective_slo

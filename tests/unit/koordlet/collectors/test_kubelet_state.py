@@ -4,9 +4,9 @@ import json
 from typing import Any
 
 import pytest
+from tests.memory_host import MemoryHost
 
-from koordinator.host.memory.host import MemoryHost
-from koordinator.koordlet.collectors.kubelet_state import KubeletState, read_kubelet_state
+from koordinator.koordlet.collectors.kubelet import KubeletState, read_kubelet_state
 
 STATE: dict[str, Any] = {
     "policyName": "static",

@@ -5,7 +5,7 @@ from tests.nodes import LAYOUT, START_S, Tree, machine
 
 from koordinator.api.node_slo import NodeSloSpec
 from koordinator.koordlet.collectors.context import CollectionContext
-from koordinator.koordlet.collectors.resctrl import ResctrlCollector
+from koordinator.koordlet.collectors.performance import ResctrlCollector
 from koordinator.koordlet.metrics import Metric, MetricStore
 from koordinator.koordlet.view.slo import effective_slo
 

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.memory_host import MemoryHost
 from tests.nodes import LAYOUT, START_S, V2, Tree, pod
 
 from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.foundation.cpu_list import format_cpu_list
 from koordinator.foundation.errors import HostError
-from koordinator.host.core_scheduling import NoCoreScheduling
 from koordinator.host.linux.host import LinuxHost
-from koordinator.host.memory.host import MemoryHost
+from koordinator.host.port import NoCoreScheduling
 from koordinator.koordlet.executor import AgentAuditTrail, Executor
 from koordinator.koordlet.executor.audit import LOG_NAME, ROTATED_BYTES, AuditEvent, read_events
 from koordinator.koordlet.intents import (

@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterable
 
 import pytest
 from tests.core_scheduling import Kernel
+from tests.memory_host import MemoryHost
 from tests.nodes import START_S, Tree
 
 from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.foundation.faults import Fault
 from koordinator.host.linux.core_scheduling import LinuxCoreScheduling
-from koordinator.host.memory.host import MemoryHost
 from koordinator.koordlet.executor import AgentAuditTrail, Executor
 from koordinator.koordlet.intents import (
     EvictPod,

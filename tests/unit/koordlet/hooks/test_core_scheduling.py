@@ -6,7 +6,7 @@ import pytest
 from tests.nodes import LAYOUT, Tree, pod, slo
 
 from koordinator.domain.cgroups.files import CgroupFile
-from koordinator.koordlet.hooks.core_scheduling import plan_core_scheduling
+from koordinator.koordlet.hooks.cpu_qos import plan_core_scheduling
 from koordinator.koordlet.intents import SetCgroup, SetCoreCookie, SetFile
 
 GROUP = "koordinator.sh/core-sched-group-id"

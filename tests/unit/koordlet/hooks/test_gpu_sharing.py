@@ -12,13 +12,12 @@ from koordinator.api.codec import decode
 from koordinator.api.pod import Container, Pod
 from koordinator.foundation.errors import InputError
 from koordinator.koordlet.adjustments import ContainerAdjustment, ContainerMount
-from koordinator.koordlet.hooks.gpu_sharing import (
+from koordinator.koordlet.hooks.devices import (
     HamiCoreSettings,
     gpu_adjustment,
     region_folder,
 )
-from koordinator.koordlet.view.container_creation import ContainerCreation
-from koordinator.koordlet.view.pods import ContainerView, pod_view
+from koordinator.koordlet.view.pods import ContainerCreation, ContainerView, pod_view
 
 ALLOCATED = "scheduling.koordinator.sh/device-allocated"
 PROVIDER = {"koordinator.sh/gpu-isolation-provider": "HAMi-core"}

@@ -11,8 +11,8 @@ from tests.nodes import LAYOUT, Tree, machine, pod, slo
 from koordinator.api.pod import Container, ContainerStatus, Pod
 from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.koordlet.hooks.batch_resources import plan_batch_resources
+from koordinator.koordlet.hooks.cpu_qos import plan_group_identity
 from koordinator.koordlet.hooks.cpuset import plan_cpusets
-from koordinator.koordlet.hooks.group_identity import plan_group_identity
 from koordinator.koordlet.intents import Intent, SetCgroup, SetResctrl
 from koordinator.koordlet.metrics import Metric, MetricStore
 from koordinator.koordlet.qos.cpu_evict import cpu_tasks

@@ -3,13 +3,13 @@
 from typing import Any
 
 import pytest
+from tests.memory_host import MemoryHost
 from tests.unit.koordlet.hooks.test_gpu_sharing import creation
 
 from koordinator.foundation.errors import InputError
-from koordinator.host.memory.host import MemoryHost
 from koordinator.koordlet.adjustments import ContainerDevice
-from koordinator.koordlet.collectors.pci import SysfsVerbs
-from koordinator.koordlet.hooks.rdma_devices import rdma_adjustment
+from koordinator.koordlet.collectors.accelerators import SysfsVerbs
+from koordinator.koordlet.hooks.devices import rdma_adjustment
 
 PCI = "/sys/bus/pci/devices"
 MANAGER = ContainerDevice("/dev/infiniband/rdma_cm", 10, 58)

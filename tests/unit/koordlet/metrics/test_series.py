@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from koordinator.foundation.errors import BugError
 from koordinator.koordlet.metrics import Metric, MetricStore
-from koordinator.koordlet.metrics.series import MetricSeries
+from koordinator.koordlet.metrics.store import MetricSeries
 
 
 def series(values: list[float], capacity: int = 100) -> MetricSeries:

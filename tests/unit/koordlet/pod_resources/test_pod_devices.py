@@ -8,7 +8,7 @@ import pytest
 from koordinator.api.annotations.devices import ALLOCATED
 from koordinator.api.meta import ObjectMeta
 from koordinator.foundation.errors import InputError
-from koordinator.koordlet.pod_resources.pod_devices import MOST_DEVICES, pod_devices
+from koordinator.koordlet.pod_resources import MOST_DEVICES, pod_devices
 
 
 def devices(allocated: Any) -> dict[str, tuple[str, ...]]:

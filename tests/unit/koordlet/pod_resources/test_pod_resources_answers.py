@@ -12,13 +12,13 @@ from tests.nodes import Tree, pod
 from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.protobuf import decode_message, encode_message
-from koordinator.koordlet.pod_resources.messages import (
+from koordinator.koordlet.pod_resources import (
     ContainerDevices,
     ContainerResources,
     PodResources,
+    PodResourcesAnswers,
     PodResourcesList,
 )
-from koordinator.koordlet.pod_resources.pod_resources_answers import PodResourcesAnswers
 from koordinator.koordlet.view.pods import PodView
 
 RDMA, GPU = "koordinator.sh/rdma", "nvidia.com/gpu"

@@ -8,9 +8,9 @@ from koordinator.api.node_slo import CpuBurstSettings, NodeSloSpec
 from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.koordlet.intents import SetCgroup
 from koordinator.koordlet.metrics import Metric, MetricStore
-from koordinator.koordlet.qos.burst_limiter import BurstLimiter
 from koordinator.koordlet.qos.cpu_burst import (
     OVERRIDES,
+    BurstLimiter,
     CfsQuotaOperation,
     CpuBurst,
     SharePoolState,

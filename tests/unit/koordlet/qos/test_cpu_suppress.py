@@ -12,9 +12,9 @@ from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.foundation.cpu_list import parse_cpu_list
 from koordinator.koordlet.intents import Intent, SetCgroup
 from koordinator.koordlet.metrics import Metric, MetricStore
-from koordinator.koordlet.qos.cpu_choice import choose_cpus
 from koordinator.koordlet.qos.cpu_suppress import (
     CpuDemand,
+    choose_cpus,
     measure_demand,
     suppress,
     wanted_cpus,

@@ -13,8 +13,9 @@ from tests.nodes import LAYOUT, START_S, Tree, pod, slo
 from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.foundation.errors import InputError
 from koordinator.koordlet.intents import SetCgroup
-from koordinator.koordlet.qos.network_shape import BandwidthClass, NetworkShape
 from koordinator.koordlet.qos.tc_network import (
+    BandwidthClass,
+    NetworkShape,
     bandwidth_bps,
     plan_network_classes,
     plan_network_shape,

@@ -11,14 +11,15 @@ from koordinator.foundation.errors import InputError
 from koordinator.koordlet.intents import Intent, RemoveResctrl, SetBlockDevice, SetCgroup, SetFile
 from koordinator.koordlet.intents import SetResctrl as Group
 from koordinator.koordlet.qos.blkio import plan_blkio
-from koordinator.koordlet.qos.memory_qos import plan_memory_qos
+from koordinator.koordlet.qos.memory_qos import plan_memory_qos, plan_system_config
 from koordinator.koordlet.qos.resctrl import (
     ResctrlFacts,
+    l3_mask,
+    memory_bandwidth,
+    parse_schemata,
     plan_class_resctrl,
     plan_pod_resctrl,
 )
-from koordinator.koordlet.qos.resctrl_schemata import l3_mask, memory_bandwidth, parse_schemata
-from koordinator.koordlet.qos.system_config import plan_system_config
 from koordinator.koordlet.view.pods import PodView
 
 

@@ -4,13 +4,12 @@ import json
 from dataclasses import replace
 from typing import Any
 
+from tests.memory_host import MemoryHost
 from tests.nodes import GIB, START_S, machine
 
 from koordinator.api.annotations.devices import read_gpu_partitions
 from koordinator.host.gpus import Gpu, GpuProblem
-from koordinator.host.memory.host import MemoryHost
-from koordinator.koordlet.collectors.pci import rdma_functions
-from koordinator.koordlet.collectors.xpu import read_xpus
+from koordinator.koordlet.collectors.accelerators import rdma_functions, read_xpus
 from koordinator.koordlet.report.devices import (
     RdmaCard,
     device_of,

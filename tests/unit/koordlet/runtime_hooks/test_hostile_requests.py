@@ -31,7 +31,7 @@ from koordinator.host.nri.ttrpc import (
     TtrpcResponse,
     pack_message,
 )
-from koordinator.koordlet.hooks.gpu_sharing import HamiCoreSettings, gpu_adjustment
+from koordinator.koordlet.hooks.devices import HamiCoreSettings, gpu_adjustment
 from koordinator.koordlet.runtime_hooks.nri_plugin import NriHookPlugin
 from koordinator.koordlet.runtime_hooks.outcomes import HookFailure
 from koordinator.koordlet.runtime_hooks.runtime_hooks import RuntimeHooks

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.memory_host import MemoryHost
 from tests.nodes import LAYOUT, START_S, Tree, machine, pod, slo
 
 from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.foundation.clock import VirtualClock
-from koordinator.host.memory.host import MemoryHost
 from koordinator.koordlet.adjustments import ContainerAdjustment, LinuxResources
-from koordinator.koordlet.app.isolation import PodIsolation
 from koordinator.koordlet.app.object_intents import plan_all
+from koordinator.koordlet.app.rounds import PodIsolation
 from koordinator.koordlet.failure_policy import FailurePolicy
 from koordinator.koordlet.hooks.pod_hooks import PodHooks, limits_of
 from koordinator.koordlet.metrics import MetricStore

@@ -20,8 +20,8 @@ from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.foundation.cpu_list import parse_cpu_list
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
-from koordinator.koordlet.app.isolation import PodIsolation
 from koordinator.koordlet.app.object_intents import plan_all
+from koordinator.koordlet.app.rounds import PodIsolation
 from koordinator.koordlet.intents import (
     Intent,
     SetBlockDevice,
@@ -34,7 +34,7 @@ from koordinator.koordlet.metrics import Metric, MetricStore
 from koordinator.koordlet.qos.cpu_burst import CpuBurst
 from koordinator.koordlet.qos.inputs import StrategyInputs
 from koordinator.koordlet.qos.resctrl import ResctrlFacts
-from koordinator.koordlet.view.cpu_holders import CpuHolders
+from koordinator.koordlet.view.cpus import CpuHolders
 from koordinator.koordlet.view.node_view import NodeView
 from koordinator.koordlet.view.pods import PodView
 

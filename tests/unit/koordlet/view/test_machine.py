@@ -6,7 +6,7 @@ import pytest
 from tests.nodes import Tree, cpus, machine, pod
 
 from koordinator.foundation.cpu_list import format_cpu_list
-from koordinator.koordlet.view.cpu_pools import cpu_pools, pool_entries
+from koordinator.koordlet.view.cpus import cpu_pools, pool_entries
 
 RESERVATION = "node.koordinator.sh/reservation"
 

@@ -1,1 +1,0 @@
-"""In-memory machine for tests and simulations."""

@@ -1,0 +1,271 @@
+"""Discovery of the machine, once a minute: CPUs, caches, accelerators, RDMA cards, pods' cgroups.
+
+Source: koordinator pkg/koordlet/metricsadvisor/collectors/nodeinfo; pkg/koordlet/util/cpuinfo.go
+(with lscpu); Linux Documentation/admin-guide/cputopology.rst.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from koordinator.api.annotations.numa import CpuBasicInfo, CpuInfo
+from koordinator.domain.cgroups.layout import CgroupLayout
+from koordinator.domain.devices.xpu import Xpu
+from koordinator.foundation.cpu_list import cpu_ids, parse_cpu_list
+from koordinator.foundation.errors import HostError, InputError
+from koordinator.host.gpus import Gpu, Gpus
+from koordinator.host.port import Files, Host
+from koordinator.host.roots import Roots
+from koordinator.koordlet.cgroup_tree import CgroupTree
+from koordinator.koordlet.collectors.accelerators import RdmaFunction, rdma_functions, read_xpus
+from koordinator.koordlet.collectors.kubelet import (
+    KubeletConfig,
+    KubeletState,
+    read_kubelet_config,
+    read_kubelet_state,
+)
+from koordinator.koordlet.collectors.procfs import CpuModel, cpu_model, memory_info
+from koordinator.koordlet.qos.resctrl import ResctrlFacts, parse_schemata
+from koordinator.koordlet.report.topology import HUGE_PAGES, NumaMemory
+from koordinator.koordlet.view.pods import PodView
+
+log = logging.getLogger(__name__)
+
+_KIB = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hardware:
+    """Hardware of the machine at the last reading."""
+
+    cpus: tuple[CpuInfo, ...] = ()
+    basics: CpuBasicInfo = field(default_factory=CpuBasicInfo)
+    zones: dict[int, NumaMemory] = field(default_factory=dict)
+    kubelet: KubeletState = field(default_factory=KubeletState)
+    kubelet_config: KubeletConfig = field(default_factory=KubeletConfig)
+    gpus: Sequence[Gpu] = ()
+    driver_version: str = ""
+    cards: Sequence[RdmaFunction] = ()
+    xpus: Sequence[Xpu] = ()
+
+
+def read_hardware(
+    files: Files,
+    roots: Roots,
+    gpus: Gpus | None,
+    before: Hardware,
+    *,
+    with_cards: bool,
+    with_huge_pages: bool,
+    xpu_folder: str = "",
+) -> Hardware:
+    """Read the hardware.  ``gpus`` None skips the driver's GPUs, an empty ``xpu_folder`` XPUs.
+
+    If the GPU driver fails, the GPUs of ``before`` are kept, because pods still use them.
+    Raises HostError if the CPUs can't be read.
+    """
+    cpus = read_cpus(files, roots.sys)
+    return Hardware(
+        cpus=cpus,
+        basics=_basics(files, roots, cpus),
+        zones=_zones(files, roots, cpus, with_huge_pages=with_huge_pages),
+        kubelet=read_kubelet_state(files, roots.kubelet),
+        kubelet_config=read_kubelet_config(files, roots),
+        gpus=_gpus(gpus, before),
+        driver_version=gpus.driver_version if gpus is not None else "",
+        cards=rdma_functions(files, roots.sys) if with_cards else (),
+        xpus=read_xpus(files, xpu_folder, before.xpus) if xpu_folder else (),
+    )
+
+
+def refresh_accelerators(
+    files: Files,
+    roots: Roots,
+    gpus: Gpus | None,
+    before: Hardware,
+    *,
+    with_cards: bool,
+    xpu_folder: str = "",
+) -> Hardware:
+    """Return ``before`` with the current accelerators, RDMA cards, and their health.
+
+    See ``read_hardware`` for the arguments.
+    """
+    return replace(
+        before,
+        gpus=_gpus(gpus, before),
+        cards=rdma_functions(files, roots.sys) if with_cards else (),
+        xpus=read_xpus(files, xpu_folder, before.xpus) if xpu_folder else (),
+    )
+
+
+def _gpus(gpus: Gpus | None, before: Hardware) -> Sequence[Gpu]:
+    if gpus is None:
+        return ()
+    try:
+        return gpus.devices()
+    except HostError as error:
+        log.warning("GPUs not readable", extra={"error": str(error)})
+        return before.gpus
+
+
+def resctrl_facts(files: Files, roots: Roots, vendor: str) -> ResctrlFacts | None:
+    """Return the caches of the machine; None if resctrl is not mounted."""
+    try:
+        mask = int(files.read(f"{roots.resctrl}/info/L3/cbm_mask"), 16)
+        schemata = parse_schemata(files.read(f"{roots.resctrl}/schemata"))
+    except (HostError, ValueError):
+        return None
+    return ResctrlFacts(
+        cache_ids=tuple(schemata.get("L3", ())),
+        full_mask=mask,
+        vendor=vendor,
+        groups=tuple(files.folders(roots.resctrl)),
+        has_bandwidth="MB" in schemata,
+    )
+
+
+def _basics(files: Files, roots: Roots, cpus: Sequence[CpuInfo]) -> CpuBasicInfo:
+    try:
+        model = cpu_model(files.read(f"{roots.proc}/cpuinfo"))
+    except HostError:
+        model = CpuModel(name="", vendor="", flags=frozenset())
+    no_turbo = _text(files, f"{roots.sys}/devices/system/cpu/intel_pstate/no_turbo")
+    return CpuBasicInfo(
+        cpu_model=model.name,
+        hyper_thread_enabled=len({cpu.core for cpu in cpus}) < len(cpus),
+        turbo_enabled=no_turbo == "0",
+        cat_l3_cbm_mask=_text(files, f"{roots.resctrl}/info/L3/cbm_mask"),
+        vendor_id=model.vendor,
+    )
+
+
+def _zones(
+    files: Files, roots: Roots, cpus: Sequence[CpuInfo], *, with_huge_pages: bool
+) -> dict[int, NumaMemory]:
+    zones = {}
+    for node in sorted({cpu.node for cpu in cpus}):
+        folder = f"{roots.sys}/bus/node/devices/node{node}"
+        try:
+            total = memory_info(files.read(f"{folder}/meminfo")).total
+        except (HostError, InputError):
+            total = 0
+        pages = _huge_pages(files, f"{folder}/hugepages") if with_huge_pages else {}
+        zones[node] = NumaMemory(total, pages)
+    return zones
+
+
+def _huge_pages(files: Files, folder: str) -> dict[str, int]:
+    """Return the reserved bytes by resource name; 0 for a size without a pool."""
+    amounts = {}
+    for name, kib in HUGE_PAGES.items():
+        text = _text(files, f"{folder}/hugepages-{kib}kB/nr_hugepages")
+        amounts[name] = int(text) * kib * _KIB if text.isdigit() else 0
+    return amounts
+
+
+def _text(files: Files, path: str) -> str:
+    try:
+        return files.read(path).strip()
+    except HostError:
+        return ""
+
+
+#: Longest wait for the kubelet to create the cgroups above all pods.
+LONGEST_WAIT_FOR_CGROUPS_S: Final = 60.0
+_ADVICE: Final = "set --kubelet-cgroup-root to the kubelet's cgroupRoot"
+
+
+class CgroupSearch:
+    """Search for the layout of the kubelet's cgroups.
+
+    ``stated`` are the parts of the kubelet's ``cgroupRoot``; None if it has to be searched.  The
+    agent may start before the kubelet has created any cgroup; a wrong guess would disable
+    measuring and enforcement permanently.  If there are still none after a minute (a kubelet with
+    ``cgroupsPerQOS: false``), the agent works without them and searches again in each step.
+    """
+
+    def __init__(
+        self, host: Host, roots: Roots, cgroups: CgroupTree, stated: tuple[str, ...] | None
+    ) -> None:
+        self.layout = CgroupLayout()
+        self.problem = ""  # empty if there is none
+        self._host = host
+        self._roots = roots
+        self._cgroups = cgroups
+        self._stated = stated
+        self._is_found = False
+        self._began_s: float | None = None
+        self._lost: frozenset[str] = frozenset()  # UIDs of pods without cgroups at the last check
+
+    def is_over(self, now_s: float) -> bool:
+        """Search until there are cgroups; return whether the agent may start working."""
+        if self._is_found:
+            return True
+        if self._began_s is None:
+            self._began_s = now_s
+        stated = self._stated
+        if stated is None:
+            stated = read_kubelet_config(self._host, self._roots).cgroup_root
+        found = self._cgroups.find_layout(stated)
+        if found is not None:
+            self._is_found = True
+            self.layout, self.problem = found, ""
+            return True
+        if now_s < self._began_s + LONGEST_WAIT_FOR_CGROUPS_S:
+            return False
+        where = f"{stated or '/'} and up to two folders below {self._roots.cgroup}"
+        self.problem = (
+            f"no cgroups of pods: neither kubepods nor kubepods.slice exists in {where}; {_ADVICE}"
+        )
+        return True
+
+    def check(self, pods: Sequence[PodView]) -> None:
+        """Record a problem if no running pod had a cgroup in two consecutive checks."""
+        if not self._is_found:
+            return
+        running = [pod for pod in pods if pod.containers and pod.pod.status.phase == "Running"]
+        lost = frozenset(pod.uid for pod in running if not self._cgroups.exists(pod.folder))
+        self.problem = ""
+        if lost and len(lost) == len(running) and lost & self._lost:
+            first = min(pod.folder for pod in running)
+            self.problem = f"none of {len(lost)} pods has a cgroup, for example {first}; {_ADVICE}"
+        self._lost = lost
+
+
+def read_cpus(files: Files, sys_root: str) -> tuple[CpuInfo, ...]:
+    """Return the online CPUs, ascending by id; cores are numbered across all sockets.
+
+    Raises HostError if the kernel does not list them.
+    """
+    folder = f"{sys_root}/devices/system/cpu"
+    try:
+        online = parse_cpu_list(files.read(f"{folder}/online").strip())
+    except InputError as error:
+        raise HostError(f"invalid CPU list in {folder}/online: {error}") from None
+    cpus, cores = [], dict[tuple[int, int, int], int]()
+    for cpu in cpu_ids(online):
+        topology = f"{folder}/cpu{cpu}/topology"
+        socket = max(_number(files, f"{topology}/physical_package_id", 0), 0)
+        die = max(_number(files, f"{topology}/die_id", 0), 0)
+        core = (socket, die, _number(files, f"{topology}/core_id", cpu))
+        number = cores.setdefault(core, len(cores))
+        node = _numa_node(files, f"{folder}/cpu{cpu}")
+        cpus.append(CpuInfo(id=cpu, core=number, socket=socket, node=node))
+    return tuple(cpus)
+
+
+def _numa_node(files: Files, folder: str) -> int:
+    for name in files.names(folder):
+        digits = name.removeprefix("node")
+        if digits != name and digits.isdigit():
+            return int(digits)
+    return 0
+
+
+def _number(files: Files, path: str, default: int) -> int:
+    try:
+        return int(files.read(path))
+    except (HostError, ValueError):
+        return default

@@ -1,0 +1,135 @@
+"""Options and feature gates of the agent, under the names and with the defaults of the original.
+
+Source: koordinator pkg/features/koordlet_features.go; pkg/koordlet/runtimehooks/config.go.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+from koordinator.foundation.errors import InputError
+from koordinator.foundation.feature_gates import SOURCE, parse_feature_gates
+from koordinator.host.roots import HOST, Roots
+from koordinator.koordlet.failure_policy import UnpreparedPolicy
+from koordinator.koordlet.prediction.models import PredictionOptions
+
+ON: Final = frozenset(
+    {
+        "BECPUSuppress",
+        "CPUBurst",
+        "RdtResctrl",
+        "NodeTopologyReport",
+        "GroupIdentity",
+        "CPUSetAllocator",
+        "BatchResource",
+    }
+)
+OFF: Final = frozenset(
+    {
+        "AuditEvents",
+        "AuditEventsHTTPHandler",
+        "BECPUManager",
+        "BECPUEvict",
+        "BEMemoryEvict",
+        "CPUEvict",
+        "MemoryEvict",
+        "CPUAllocatableEvict",
+        "MemoryAllocatableEvict",
+        "SystemConfig",
+        "CgroupReconcile",
+        "Accelerators",
+        "RDMADevices",
+        "CPICollector",
+        "PSICollector",
+        "ResctrlCollector",
+        "BlkIOReconcile",
+        "ColdPageCollector",
+        "HugePageReport",
+        "PerCPUMetric",
+        "NodeMetricPromMetrics",
+        "CPUNormalization",
+        "CoreSched",
+        "Resctrl",
+        "OOMScoreAdj",
+        "GPUEnvInject",
+        "RDMADeviceInject",
+        "GPUResourceSlices",
+        "DRAConsumableCapacity",
+        "HamiCoreVGPUMonitor",
+        "PodResourcesProxy",
+        "TCNetworkQoS",
+        "TerwayQoS",
+    }
+)
+#: Gates of the original without an effect here, with the reason.
+MEANINGLESS: Final = MappingProxyType(
+    {
+        "Libpfm4": "counters are named by their hardware ids, which needs no library",
+    }
+)
+_OWN: Final = frozenset({"GPUResourceSlices", "DRAConsumableCapacity"})
+
+
+def parse_gates(text: str) -> dict[str, bool]:
+    """Parse the value of the flag; AllAlpha and AllBeta cover the original's gates.
+
+    Raises InputError.
+    """
+    return parse_feature_gates(text, alpha=OFF - _OWN, beta=ON)
+
+
+def gates_of(stated: Mapping[str, bool]) -> frozenset[str]:
+    """Return the enabled gates.  Raises InputError for an unknown gate."""
+    for name in stated:
+        if name not in ON | OFF | MEANINGLESS.keys():
+            raise InputError(
+                f"unknown feature gate {name!r}; known gates: {', '.join(sorted(ON | OFF))}",
+                source=SOURCE,
+            )
+    chosen = {**dict.fromkeys(ON, True), **stated}
+    return frozenset(name for name, is_on in chosen.items() if is_on and name not in MEANINGLESS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KoordletOptions:
+    """Options of the agent, in seconds unless the name has a unit.
+
+    Names and defaults follow the original's flags.
+    """
+
+    node_name: str
+    roots: Roots = HOST
+    gates: frozenset[str] = field(default_factory=lambda: gates_of({}))
+    ticks_per_s: float = 100.0
+    collect_interval_s: float = 1.0
+    system_outdated_s: float = 10.0
+    pressure_interval_s: float = 10.0
+    cold_page_interval_s: float = 5.0
+    cpi_interval_s: float = 60.0
+    cpi_window_s: float = 10.0
+    resctrl_interval_s: float = 10.0
+    suppress_interval_s: float = 1.0
+    cpu_evict_interval_s: float = 1.0
+    memory_evict_interval_s: float = 1.0
+    reconcile_interval_s: float = 1.0
+    hooks_interval_s: float = 10.0
+    topology_interval_s: float = 3.0
+    hardware_interval_s: float = 60.0
+    cpu_evict_cool_s: float = 20.0
+    memory_evict_cool_s: float = 4.0
+    forced_update_s: float = 60.0
+    pod_retention_s: float = 300.0
+    monitors_resctrl: bool = False
+    reports_usage: bool = True
+    evicts_only_by_api: bool = False
+    longest_grace_s: int = 30
+    keeps_quota_of_bound_pods: bool = False
+    xpu_folder: str = ""
+    only_described_xpus: bool = False
+    audit_folder: str = ""
+    audit_bytes: int = 16 << 20
+    checkpoint_folder: str = ""
+    kubelet_cgroup_root: tuple[str, ...] | None = None
+    unprepared_containers: UnpreparedPolicy = UnpreparedPolicy.REPORT
+    prediction: PredictionOptions = field(default_factory=PredictionOptions)

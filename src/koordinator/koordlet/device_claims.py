@@ -1,0 +1,228 @@
+"""Preparation of resource claims: a DRA kubelet plugin for the node's GPUs.
+
+A response depends only on the claim and the node's devices, so a restart loses no state and
+unpreparing undoes nothing.  The runtime knows GPUs from the CDI specification written by the
+vendor's toolkit.  The runtime hook that serves pods with a GPU share sets the limits of the
+container at its creation.
+Source: k8s.io/kubelet pkg/apis/dra/v1/api.proto; pkg/apis/pluginregistration/v1/api.proto.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from koordinator.api.annotations.devices import DeviceAllocation
+from koordinator.api.device import Device, DeviceInfo, DeviceType
+from koordinator.api.dynamic_resources import DeviceRequestAllocationResult, ResourceClaim
+from koordinator.api.pod import Container, Pod
+from koordinator.cluster.port import Cluster
+from koordinator.domain.devices.allocation import Taken, to_annotation
+from koordinator.domain.devices.amounts import RATIO, amounts_of
+from koordinator.domain.dynamic_resources.allocation import claim_names
+from koordinator.domain.dynamic_resources.node_gpus import (
+    CDI_KIND,
+    DRIVER,
+    ClaimedGpu,
+    claimed_gpus,
+    minor_of,
+)
+from koordinator.foundation.errors import ClusterError, HostError
+from koordinator.foundation.protobuf import FieldNumber, decode_message, encode_message
+from koordinator.koordlet.view.pods import ContainerCreation
+
+PLUGIN_TYPE: Final = "DRAPlugin"
+SERVICE: Final = "v1.DRAPlugin"  # as announced at the registration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginInfo:
+    """Registration of a plugin: its type, name, endpoint and versions."""
+
+    type: Annotated[str, FieldNumber(1)] = ""
+    name: Annotated[str, FieldNumber(2)] = ""
+    endpoint: Annotated[str, FieldNumber(3)] = ""
+    versions: Annotated[tuple[str, ...], FieldNumber(4)] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimReference:
+    """Identity of a claim."""
+
+    namespace: Annotated[str, FieldNumber(1)] = ""
+    uid: Annotated[str, FieldNumber(2)] = ""
+    name: Annotated[str, FieldNumber(3)] = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimReferences:
+    """Claims of a request."""
+
+    claims: Annotated[tuple[ClaimReference, ...], FieldNumber(1)] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedDevice:
+    """Device of a claim, with its requests and the runtime's CDI ids."""
+
+    requests: Annotated[tuple[str, ...], FieldNumber(1)] = ()
+    pool: Annotated[str, FieldNumber(2)] = ""
+    device: Annotated[str, FieldNumber(3)] = ""
+    cdi_ids: Annotated[tuple[str, ...], FieldNumber(4)] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedClaim:
+    """Devices of a claim, or the error of its preparation."""
+
+    devices: Annotated[tuple[PreparedDevice, ...], FieldNumber(1)] = ()
+    error: Annotated[str, FieldNumber(2)] = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimAnswer:
+    """Entry of a protobuf map: a message of key and value on the wire."""
+
+    uid: Annotated[str, FieldNumber(1)] = ""
+    prepared: Annotated[PreparedClaim, FieldNumber(2)] = PreparedClaim()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimAnswers:
+    """Response by claim UID."""
+
+    claims: Annotated[tuple[ClaimAnswer, ...], FieldNumber(1)] = ()
+
+
+Answer = Callable[[bytes], bytes]
+_NOTHING: Final = b""
+_GPU: Final = DeviceType.GPU
+
+
+class GpuClaims:
+    """Handler of the kubelet's calls; thread-safe.  ``publish`` sets the GPUs of the node."""
+
+    def __init__(self, cluster: Cluster, node: str, on_registered: Callable[[], None]) -> None:
+        """Call ``on_registered`` when the kubelet has registered the plugin.
+
+        The kubelet deletes ResourceSlices of a driver that was not registered for a while.
+        """
+        self._cluster, self._node = cluster, node
+        self._on_registered = on_registered
+        self._gpus: Mapping[int, DeviceInfo] = {}  # by minor; replaced, never changed
+        #: By key, until unprepared: containers restart while the API server is unavailable.
+        self._prepared_claims: dict[str, ResourceClaim] = {}
+        # Without an endpoint the kubelet calls on the socket on which it requested the info.
+        self._info = PluginInfo(type=PLUGIN_TYPE, name=DRIVER, versions=(SERVICE,))
+
+    @property
+    def methods(self) -> Mapping[str, Answer]:
+        """Handlers by method name."""
+        return {
+            "GetInfo": lambda _: encode_message(self._info),
+            "NotifyRegistrationStatus": self._registered,
+            "NodePrepareResources": self._prepare,
+            "NodeUnprepareResources": self._unprepare,
+        }
+
+    def publish(self, device: Device) -> None:
+        """Set the GPUs of the node; claims may contain unhealthy ones."""
+        self._gpus = {
+            info.minor: info
+            for info in device.spec.devices
+            if info.type == _GPU and info.minor is not None and info.id
+        }
+
+    def _registered(self, _: bytes) -> bytes:
+        self._on_registered()
+        return _NOTHING
+
+    def _prepare(self, request: bytes) -> bytes:
+        references = decode_message(ClaimReferences, request).claims
+        answers = tuple(
+            ClaimAnswer(uid=each.uid, prepared=self._prepare_claim(each)) for each in references
+        )
+        return encode_message(ClaimAnswers(claims=answers))
+
+    def _unprepare(self, request: bytes) -> bytes:
+        references = decode_message(ClaimReferences, request).claims
+        for each in references:
+            known = self._prepared_claims.get(f"{each.namespace}/{each.name}")
+            if known is not None and known.metadata.uid == each.uid:
+                self._prepared_claims.pop(known.key, None)
+        answers = tuple(ClaimAnswer(uid=each.uid) for each in references)
+        return encode_message(ClaimAnswers(claims=answers))
+
+    def _prepare_claim(self, reference: ClaimReference) -> PreparedClaim:
+        try:
+            claim = self._cluster.get(ResourceClaim, reference.name, reference.namespace)
+            devices = tuple(self._devices(claim, reference.uid))
+            if devices:
+                self._prepared_claims[claim.key] = claim
+            return PreparedClaim(devices=devices)
+        except (ClusterError, HostError) as error:
+            return PreparedClaim(error=str(error))
+
+    def _devices(self, claim: ResourceClaim, uid: str) -> list[PreparedDevice]:
+        """Return the devices of a claim.  Raises HostError for one that this node can't prepare."""
+        if claim.metadata.uid != uid:
+            raise HostError(f"claim {claim.key} was replaced by another one of the same name")
+        allocation = claim.status.allocation
+        if allocation is None:
+            raise HostError(f"claim {claim.key} has no allocation")
+        return [
+            self._device(result) for result in allocation.devices.results if result.driver == DRIVER
+        ]
+
+    def _device(self, result: DeviceRequestAllocationResult) -> PreparedDevice:
+        minor = minor_of(result.device)
+        known = self._gpus.get(minor) if minor is not None else None
+        if result.pool != self._node or known is None:
+            raise HostError(f"node {self._node} has no GPU {result.pool}/{result.device}")
+        return PreparedDevice(
+            requests=(result.request,),
+            pool=result.pool,
+            device=result.device,
+            cdi_ids=(f"{CDI_KIND}={known.id}",),
+        )
+
+    # -- GPUs of a container -----------------------------------------------------------------
+
+    def gpus_of(self, creation: ContainerCreation) -> tuple[DeviceAllocation, ...]:
+        """Return the GPUs on this node that a container has by claims, smallest share first.
+
+        The result has the form of the device annotation for a pod with the same requests.  Raises
+        ClusterError if the pod or an unprepared claim can't be read, HostError for a replaced pod.
+        """
+        pod, container = self._stated(creation)
+        claims = claim_names(pod.spec.resource_claims, pod.status.resource_claim_statuses)
+        names = {entry.name: name for entry, name in claims if name is not None}
+        shares = [
+            self._granted(gpu)
+            for used in container.resources.claims
+            if used.name in names
+            for gpu in self._gpus_in(pod.metadata.namespace, names[used.name], used.request)
+        ]
+        shares.sort(key=lambda share: share.amounts[RATIO::-1])  # ratio, memory, core
+        ids = {minor: info.id for minor, info in self._gpus.items()}
+        return to_annotation({_GPU: tuple(shares)}, {_GPU: ids})[_GPU]
+
+    def _stated(self, creation: ContainerCreation) -> tuple[Pod, Container]:
+        """Return pod and container with their claims, which the runtime does not pass."""
+        pod, container = creation.pod.pod, creation.container.spec
+        if pod.spec.containers:
+            return pod, container
+        current = self._cluster.get(Pod, pod.metadata.name, pod.metadata.namespace)
+        if current.metadata.uid != pod.metadata.uid:
+            raise HostError(f"pod {creation.pod.key} was replaced by another one of the same name")
+        every = (*current.spec.containers, *current.spec.init_containers)
+        return current, next((each for each in every if each.name == container.name), container)
+
+    def _gpus_in(self, namespace: str, name: str, request: str) -> tuple[ClaimedGpu, ...]:
+        claim = self._prepared_claims.get(f"{namespace}/{name}")
+        if claim is None:
+            claim = self._cluster.get(ResourceClaim, name, namespace)
+        return claimed_gpus(claim, request).get(self._node, ())
+
+    def _granted(self, gpu: ClaimedGpu) -> Taken:
+        known = self._gpus.get(gpu.minor)
+        return gpu.granted(amounts_of(_GPU, known.resources if known is not None else {}))

@@ -1,1 +1,0 @@
-"""DRA kubelet plugin of the node's GPUs."""
