@@ -247,9 +247,11 @@ class Bindings:
             for active in self._cycle_of(assumed).profile.post_bind:
                 with self._isolation.barrier("post_bind", assumed.queued.pod):
                     active.plugin.post_bind(assumed.queued.pod, assumed.node)
-        with self._isolation.barrier("bind"):
-            for assumed in bound if self._queue.anyone_listens else ():
+        try:
+            for assumed in bound if self._queue.has_listeners else ():
                 self._tell_queue(ClusterEvent("AssignedPod", Action.ADD, None, assumed.queued.pod))
+        except Exception as error:  # noqa: BLE001 -- reported
+            self._isolation.note("bind", error)
 
     def _bind(self, ready: Sequence[Assumed]) -> None:
         """Begin to bind pods: features those of their own, the cluster all others."""

@@ -201,8 +201,10 @@ class Attempts:
                     stands_for(queued.pod),
                 )
             )
-        with self._isolation.barrier("report"):
+        try:
             self._reporter.bound([(assumed.queued.pod, assumed.node) for assumed in bound])
+        except Exception as error:  # noqa: BLE001 -- reported
+            self._isolation.note("report", error)
 
     def binds(self, assumed: Assumed) -> bool:
         """Let a feature bind a pod in its own way; return whether one does."""

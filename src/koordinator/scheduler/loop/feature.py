@@ -9,6 +9,7 @@ all of them are put together (``scheduler.assembly``).
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import ClassVar, Concatenate, ParamSpec, Protocol, TypeVar
 
 from koordinator.api.pod import Pod
@@ -47,6 +48,17 @@ class GateReport:
     ahead: tuple[str, ...] = ()
     #: What would let the pod pass, if it finds a node then: a kind of remedy and its text.
     remedies: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(slots=True, eq=False)
+class Step:
+    """Work of a feature after each step of the loop; a fault in one does not stop the others."""
+
+    stage: str  # name of the work in fault reports
+    #: does the work at a time; returns when it is due again, None: after the next step of the loop
+    run: Callable[[float], float | None]
+    #: time before which the loop does not call ``run``
+    due_s: float = -inf
 
 
 class Feature:
@@ -171,8 +183,12 @@ class Feature:
         """Do what is due for other decisions; return whether anything was written."""
         raise NotImplementedError
 
-    def step(self, *, leads: bool) -> None:
-        """Write what is due, after everything is decided; who does not lead writes nothing."""
+    def steps(self) -> Sequence["Step"]:
+        """Return the work of the process that leads after each step of the loop; called once."""
+        raise NotImplementedError
+
+    def follow(self) -> None:
+        """Do what replaces ``steps`` in a process that does not lead: it writes nothing."""
         raise NotImplementedError
 
     def finish(self) -> None:
@@ -236,7 +252,8 @@ class Hooks:
         self.released = self._having(Feature.released)
         self.observe = self._having(Feature.observe)
         self.work = self._having(Feature.work)
-        self.step = self._having(Feature.step)
+        self.steps = tuple(step for steps in self._having(Feature.steps) for step in steps())
+        self.follow = self._having(Feature.follow)
         self.finish = self._having(Feature.finish)
         self.next_wakeup_s = self._having(Feature.next_wakeup_s)
         self.pages = self._having(Feature.pages)

@@ -33,8 +33,10 @@ class LimitedPods:
         """
         for cycle in self._cycles.values():
             for active in cycle.limiting:
-                with self._isolation.barrier("run_limit"):
+                try:
                     self._wake_if_changed(cycle, active)
+                except Exception as error:  # noqa: BLE001 -- reported
+                    self._isolation.note("run_limit", error)
 
     def _wake_if_changed(self, cycle: SchedulingCycle, active: ActivePlugin) -> None:
         asked = (cycle.profile.scheduler_name, active.name)

@@ -49,9 +49,9 @@ class Patches:
         """Note that an object is as it should be, or gone."""
         self._sent.pop(key, None)
 
-    def lost(self) -> list[str]:
-        """Return the keys of objects whose change has not shown for too long."""
-        late_s = self._clock.now_s() - AGAIN_S
+    def lost(self, now_s: float) -> list[str]:
+        """Return the keys of objects whose change the watch has not shown for too long."""
+        late_s = now_s - AGAIN_S
         late = []
         for key, sent in self._sent.items():
             if sent.at_s > late_s:

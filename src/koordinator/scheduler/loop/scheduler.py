@@ -8,8 +8,9 @@ The only part of the scheduler with a loop.  It knows a list of features, and no
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from math import inf
 from typing import TypeVar
 
 from koordinator.api.codec import subject_of
@@ -55,6 +56,8 @@ class Scheduler:
         )
         self._has_limits = any(cycle.limiting for cycle in handle.cycles.values())
         self._merges = handle.options.merges
+        self._next_pod = tuple(a for c in handle.cycles.values() for a in c.profile.next_pod)
+        self._now_s = handle.clock.now_s()  # of the last exchange
 
     # -- events --------------------------------------------------------------------------------
 
@@ -75,21 +78,34 @@ class Scheduler:
             self._bindings.has_unknown_outcome = False
 
     def _take_in(self) -> None:
-        with self._isolation.barrier("watch"):
-            self._handle.state.advance(self._wall_clock.now_s())
+        """Apply the events that have arrived, then requeue the pods that they help."""
+        self._now_s = self._clock.now_s()
+        try:
+            is_same = self._wall_clock is self._clock
+            self._handle.state.advance(self._now_s if is_same else self._wall_clock.now_s())
             for event in self._handle.watch.events():
-                self._hear(event)
-        with self._isolation.barrier("ingest"):
-            if self._quarantine.events:
+                self._apply(event)
+        except Exception as error:  # noqa: BLE001 -- reported
+            self._isolation.note("watch", error)
+        if self._quarantine.events:
+            with self._isolation.barrier("ingest"):
                 self._quarantine.step()
-        if self._hooks.after_events:
-            self._isolation.each("ingest", self._hooks.after_events)
+        self._call_each("ingest", self._hooks.after_events)
         if self._has_limits:
             self._limited.wake()
-        self._tell_warnings()
+        if self._handle.ingest.warnings:
+            self._report_warnings()
 
-    def _hear(self, event: WatchEvent) -> None:
-        """Take an event in; an object that breaks something is left out until it is another one."""
+    def _call_each(self, stage: str, calls: Sequence[Callable[[], object]]) -> None:
+        """Call hooks one after the other; report the one that breaks, and go on with the next."""
+        for call in calls:
+            try:
+                call()
+            except Exception as error:  # noqa: BLE001 -- reported
+                self._isolation.note(stage, error)
+
+    def _apply(self, event: WatchEvent) -> None:
+        """Apply an event; quarantine an object that breaks something until it changes."""
         began_s = self._handle.attempts.now_s() if self._hooks.observe_event_duration else 0.0
         if self._quarantine.events:
             self._quarantine.forget(event.object)
@@ -100,14 +116,12 @@ class Scheduler:
             self._take(event)
         except Exception as error:  # noqa: BLE001 -- told
             self._quarantine.add(event, error)
-        for timed in self._hooks.observe_event_duration:
+        for observe in self._hooks.observe_event_duration:
             with self._isolation.barrier("observe"):
-                timed(event, self._handle.attempts.now_s() - began_s)
+                observe(event, self._handle.attempts.now_s() - began_s)
 
-    def _tell_warnings(self) -> None:
+    def _report_warnings(self) -> None:
         warnings = self._handle.ingest.warnings
-        if not warnings:
-            return
         for warning in warnings:
             with self._isolation.barrier("report", warning.about):
                 if self._handle.reporter.complained(warning.about, warning.problem):
@@ -118,14 +132,14 @@ class Scheduler:
         if isinstance(event.object, Pod):
             self._handle.intake.take(event, event.object)
             return
-        ingest, now_s = self._handle.ingest, self._clock.now_s()
+        ingest = self._handle.ingest
         if event.type is EventType.DELETED:
             change = ingest.drop(event.object)
         else:
             change = ingest.put(event.object, event.previous)
-        self._queue.on_event(change, now_s)
-        for heard in self._hooks.on_object_event:
-            heard(event)
+        self._queue.on_event(change, self._clock.now_s())
+        for on_object_event in self._hooks.on_object_event:
+            on_object_event(event)
 
     def _leave_out(self, obj: KubeObject, fault: Fault) -> None:
         """Go on as if an object were not there; but what runs on a node keeps its amounts."""
@@ -151,17 +165,19 @@ class Scheduler:
         Raises ClusterError when the cluster can't be read.
         """
         self._exchange()
-        with self._isolation.barrier("step"):
-            self._queue.flush(self._clock.now_s())
-        with self._isolation.barrier("bind"):
+        stage = "step"
+        try:
+            self._queue.flush(self._now_s)
+            stage = "bind"
             self._bindings.resume()
+        except Exception as error:  # noqa: BLE001 -- reported
+            self._isolation.note(stage, error)
         try:
             self._decide_all(limit)
-        except Exception as error:  # noqa: BLE001 -- told
+        except Exception as error:  # noqa: BLE001 -- reported
             self._isolation.note("step", error)
             self._fail_undecided(error)
-        with self._isolation.barrier("bind"):
-            self._bindings.exchange()
+        self._exchange_bindings()
         self._end_step(leads=limit != 0 and self.is_synced)
         return self._handle.attempts.take()
 
@@ -186,21 +202,32 @@ class Scheduler:
                 self._exchange()
 
     def _end_step(self, *, leads: bool) -> None:
-        """Let features do what comes after all decisions."""
-        if self._hooks.wake:  # what was given back may make room
-            self._isolation.each("wake", self._hooks.wake)
-        with self._isolation.barrier("hint"):
-            if self._queue.hint_errors:
+        """Run the steps of the features after all decisions."""
+        self._call_each("wake", self._hooks.wake)  # a failed bind may have freed room
+        if self._queue.hint_errors:
+            with self._isolation.barrier("hint"):
                 self._isolation.tell_of_hints(self._queue)
-        for step in self._hooks.step:
-            with self._isolation.barrier("step"):
-                step(leads=leads)
+        if not leads:
+            self._call_each("following", self._hooks.follow)
+            return
+        for step in self._hooks.steps:
+            if step.due_s <= self._now_s:
+                try:
+                    due_s = step.run(self._now_s)
+                    step.due_s = -inf if due_s is None else due_s
+                except Exception as error:  # noqa: BLE001 -- reported
+                    self._isolation.note(step.stage, error)
 
     def _exchange(self) -> None:
-        """Send what has been decided, and learn what has happened."""
-        with self._isolation.barrier("bind"):
-            self._bindings.exchange()
+        """Send the decisions, and apply the events."""
+        self._exchange_bindings()
         self._take_in()
+
+    def _exchange_bindings(self) -> None:
+        try:
+            self._bindings.exchange()
+        except Exception as error:  # noqa: BLE001 -- reported
+            self._isolation.note("bind", error)
 
     def _knows_all(self) -> bool:
         """Return whether pods may be decided; after a binding that nobody knows of, not yet."""
@@ -209,35 +236,49 @@ class Scheduler:
         return self.is_synced and not self._bindings.has_unknown_outcome
 
     def _work(self) -> bool:
-        """Let features do what is due between decisions; return whether there was anything."""
+        """Run the work of features between decisions; return whether there was any."""
         done = False
         for work in self._hooks.work:
-            with self._isolation.barrier("work"):
+            try:
                 done |= work()
+            except Exception as error:  # noqa: BLE001 -- reported
+                self._isolation.note("work", error)
         return done
 
     def _next_run(self, most: int) -> list[QueuedPod]:
-        now_s, barrier = self._clock.now_s(), self._isolation.barrier
+        """Pop the next pods of one run key, after the gates and plugins that may change the order.
+
+        The time is that of the last exchange, so that no decision reads the clock for its own.
+        """
+        now_s = self._now_s
         for take_ungated in self._hooks.take_ungated:
-            with barrier("take_ungated"):
-                self._queue.release(take_ungated(), now_s)
+            try:
+                ungated = take_ungated()
+                if ungated:
+                    self._queue.release(ungated, now_s)
+            except Exception as error:  # noqa: BLE001 -- reported
+                self._isolation.note("take_ungated", error)
         if self._handle.gates.broken:
             self._queue.release(self._handle.gates.take_due(), now_s)
-        if self._hooks.wake:
-            self._isolation.each("wake", self._hooks.wake)
-        for cycle in self.cycles.values():
-            for active in cycle.profile.next_pod:
-                with barrier("next_pod"):
-                    key = active.plugin.next_pod(self._queue.get)
-                    queued = self._queue.take(key) if key is not None else None
-                    if queued is not None:
-                        return [queued]
+        self._call_each("wake", self._hooks.wake)
+        for active in self._next_pod:
+            try:
+                key = active.plugin.next_pod(self._queue.get)
+                queued = self._queue.take(key) if key is not None else None
+                if queued is not None:
+                    return [queued]
+            except Exception as error:  # noqa: BLE001 -- reported
+                self._isolation.note("next_pod", error)
         return self._queue.pop_run(now_s, most)
 
     def _is_bound_at_once(self, queued: QueuedPod) -> bool:
-        with self._isolation.barrier("bind", queued.pod):
-            return any(has_own_bind(queued.pod) for has_own_bind, _ in self._hooks.bind)
-        return False  # it broke
+        try:
+            for has_own_bind, _ in self._hooks.bind:
+                if has_own_bind(queued.pod):
+                    return True
+        except Exception as error:  # noqa: BLE001 -- reported
+            self._isolation.note("bind", error, subject_of(queued.pod))
+        return False
 
     # -- a decision --------------------------------------------------------------------------
 
@@ -390,7 +431,7 @@ class Scheduler:
 
     def report(self) -> None:
         """Write at once what would be written of objects in the next seconds."""
-        self._isolation.each("step", self._hooks.finish)
+        self._call_each("step", self._hooks.finish)
 
     def pages(self, ask: Ask) -> dict[str, Page]:
         """Return what features show, by path; ``ask`` lets this scheduler's thread answer."""

@@ -358,11 +358,14 @@ class SchedulingQueue:
         return found
 
     @property
-    def anyone_listens(self) -> bool:
-        """Whether there is a pod that an event could matter to."""
-        waiting = (QueueState.UNSCHEDULABLE, QueueState.GATED, QueueState.IN_FLIGHT)
-        counts = self.counts()
-        return any(counts[state] for state in waiting)
+    def has_listeners(self) -> bool:
+        """Whether an event could requeue some pod of the queue."""
+        counts = self._pools.counts
+        return bool(
+            counts[QueueState.UNSCHEDULABLE]
+            or counts[QueueState.GATED]
+            or counts[QueueState.IN_FLIGHT]
+        )
 
     @property
     def hint_errors(self) -> Mapping[str, Exception]:

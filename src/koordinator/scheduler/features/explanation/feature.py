@@ -1,6 +1,6 @@
 """Explanations as features: pages, and answers to the questions in the cluster."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -8,7 +8,7 @@ import msgspec
 
 from koordinator.scheduler.features.explanation.answers import Explanations
 from koordinator.scheduler.features.explanation.explainer import explain
-from koordinator.scheduler.loop.feature import Ask, Feature, Page
+from koordinator.scheduler.loop.feature import Ask, Feature, Page, Step
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.queue import QueuedPod, QueueState
 
@@ -45,10 +45,12 @@ class AnswerFeature(Feature):
     def __init__(self, handle: SchedulerHandle) -> None:
         self._explanations = Explanations(handle)
 
-    def step(self, *, leads: bool) -> None:
-        """Answer the questions that are due."""
-        if leads:
-            self._explanations.step()
+    def steps(self) -> Sequence[Step]:
+        """Return the answering of the questions that are due."""
+        return (Step("explain", self._answer),)
+
+    def _answer(self, _now_s: float) -> None:
+        self._explanations.step()
 
     def next_wakeup_s(self, *, synced: bool) -> float | None:
         """Return when an answer is due next."""

@@ -17,7 +17,7 @@ from koordinator.scheduler.features.gangs.attempts import GangScheduler, GangUni
 from koordinator.scheduler.features.gangs.pages import gang_page, gangs_page
 from koordinator.scheduler.features.gangs.pod_group_conditions import PodGroupConditions
 from koordinator.scheduler.features.gangs.reports import GangReports, JobPlaces
-from koordinator.scheduler.loop.feature import Ask, Feature, Page
+from koordinator.scheduler.loop.feature import Ask, Feature, Page, Step
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.queue import EVERYTHING, QueuedPod
 from koordinator.scheduler.snapshot import PodClass
@@ -201,13 +201,14 @@ class GangFeature(Feature):
 
     # -- beside deciding ---------------------------------------------------------------------
 
-    def step(self, *, leads: bool) -> None:
-        """Tell members what their gangs lack, and bring PodGroups up to date."""
-        if not leads:
-            self._handle.isolation.each("following", (self._reports.follow,))
-        else:
-            writes = (self._reports.write, self._conditions.write)
-            self._handle.isolation.each("PodGroup status", writes)
+    def steps(self) -> Sequence[Step]:
+        """Return the reports to gated members, and the writing of the statuses of PodGroups."""
+        writes = (self._reports.write, self._conditions.write)
+        return tuple(Step("PodGroup status", write) for write in writes)
+
+    def follow(self) -> None:
+        """Forget PodGroups that were deleted; the leader reports them."""
+        self._reports.follow()
 
     def next_wakeup_s(self, *, synced: bool) -> float | None:
         """Return when something of a gang is to be written."""

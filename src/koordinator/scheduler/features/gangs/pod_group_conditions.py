@@ -61,10 +61,10 @@ class PodGroupConditions:
         """Return when a condition may have to be written again."""
         return self._clock.now_s() if self._changed else self._patches.next_wakeup_s()
 
-    def write(self) -> None:
-        """Write what has changed, and what the watch did not show in time."""
+    def write(self, now_s: float) -> None:
+        """Write the conditions that changed, and those that the watch did not show in time."""
         changed, self._changed = self._changed, {}
-        for key in (*changed, *self._patches.lost()):
+        for key in (*changed, *self._patches.lost(now_s)):
             self._write(key)
 
     def _note(self, gang: Gang, wanted: _Wanted) -> None:

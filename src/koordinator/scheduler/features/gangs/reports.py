@@ -120,8 +120,8 @@ class GangReports:
                 for gang_id in [one for one in gangs.changed if one not in gangs.gangs]:
                     del gangs.changed[gang_id]
 
-    def write(self) -> None:
-        """Tell gated pods what their gangs lack, and bring PodGroups up to date."""
+    def write(self, now_s: float) -> None:
+        """Report to gated pods what their gangs lack, and bring PodGroups up to date."""
         gated, self._gated = self._gated, {}
         for pod in gated.values():
             for gangs in self._gangs:
@@ -132,8 +132,9 @@ class GangReports:
         for pod in self._contradicting.values():
             self._reporter.complained(pod, "; ".join(self._contradictions[pod.key]))
         self._contradicting.clear()
-        self._complain_of_missing()
-        lost = self._patches.lost()
+        if self._missing:
+            self._complain_of_missing(now_s)
+        lost = self._patches.lost(now_s)
         for gangs in self._gangs:
             gangs.changed.update(dict.fromkeys(lost))
             for gang_id in list(islice(gangs.changed, LOOKS)) if self._enabled else ():
@@ -195,12 +196,11 @@ class GangReports:
             self._missing.pop(gang.id, None)
             self._in_vain.pop(gang.id, None)
 
-    def _complain_of_missing(self) -> None:
+    def _complain_of_missing(self, now_s: float) -> None:
         """Tell gangs whose partners have not come for a while.
 
         They come one after the other: at first nothing is wrong with that.
         """
-        now_s = self._clock.now_s()
         for gang_id in [one for one, due_s in self._missing.items() if due_s <= now_s]:
             del self._missing[gang_id]
             for gangs in self._gangs[:1]:

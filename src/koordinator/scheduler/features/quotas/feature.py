@@ -1,6 +1,7 @@
 """Quotas as features: jobs wait in their queues, statuses are written, overuse is taken back."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 from typing import TYPE_CHECKING, ClassVar
 
 from koordinator.api.pod import Pod
@@ -17,7 +18,7 @@ from koordinator.scheduler.features.quotas.queues import EVENTS, GATE, JobQueues
 from koordinator.scheduler.features.quotas.revocation import QuotaRevoke
 from koordinator.scheduler.features.quotas.status import QuotaStatus
 from koordinator.scheduler.features.quotas.terminating_pods import TerminatingPods
-from koordinator.scheduler.loop.feature import Ask, Feature, GateReport, Page
+from koordinator.scheduler.loop.feature import Ask, Feature, GateReport, Page, Step
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin, QuotaLedger
 from koordinator.scheduler.queue import QueuedPod
@@ -88,12 +89,18 @@ class JobQueueFeature(Feature):
             for queued in pods:
                 self._queues.started(queued.pod)
 
-    def step(self, *, leads: bool) -> None:
-        """Forget jobs that wait no more, and tell others their places."""
-        self._handle.isolation.each("queue places", (self.places.settle,))
-        if leads and self._handle.options.report:
-            with self._handle.isolation.barrier("queue places"):
-                self.places.step(self._handle.clock)
+    def steps(self) -> Sequence[Step]:
+        """Return the report of queue positions."""
+        return (Step("queue places", self._report_places),)
+
+    def follow(self) -> None:
+        """Forget jobs that wait no more."""
+        self.places.settle()
+
+    def _report_places(self, now_s: float) -> None:
+        self.places.settle()
+        if self._handle.options.report:
+            self.places.step(now_s)
 
     def next_wakeup_s(self, *, synced: bool) -> float | None:
         """Return when somebody is to be told next."""
@@ -152,24 +159,27 @@ class QuotaFeature(Feature):
             metrics.watch_quotas(self._gauges)
             self._ledger().hooks.timer = metrics
 
-    def step(self, *, leads: bool) -> None:
-        """Evict pods of overused quotas, and write statuses."""
-        barrier = self._handle.isolation.barrier
-        if not leads:
-            if self._status is not None:
-                self._handle.isolation.each("following", (self._status.follow,))
-            return
-        with barrier("quota overuse revoke"):
-            for outcome in self._revoke.step():
-                self._handle.attempts.evicted(outcome)
+    def steps(self) -> Sequence[Step]:
+        """Return the eviction of pods of overused quotas, and the writing of statuses."""
+        revoke = (Step("quota overuse revoke", self._revoke_overuse),)
+        if self._status is None:
+            return revoke
+        return (*revoke, Step("ElasticQuota status", self._status.step))
+
+    def _revoke_overuse(self, now_s: float) -> float | None:
+        for outcome in self._revoke.step(now_s):
+            self._handle.attempts.evicted(outcome)
+        return None if self._revoke.is_enabled else inf
+
+    def follow(self) -> None:
+        """Drop the notices about quotas; the leader reports them."""
         if self._status is not None:
-            with barrier("ElasticQuota status"):
-                self._status.step()
+            self._status.follow()
 
     def finish(self) -> None:
         """Write all statuses at once."""
         if self._status is not None:
-            self._status.step(finish=True)
+            self._status.finish(self._handle.clock.now_s())
 
     def next_wakeup_s(self, *, synced: bool) -> float | None:
         """Return when something is to be written or evicted."""

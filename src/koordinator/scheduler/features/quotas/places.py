@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 from koordinator.api.annotations.quota import QUEUE_POLICY, QueuePolicy
 from koordinator.domain.gangs import GangCache
-from koordinator.foundation.clock import Clock
 from koordinator.scheduler.features.quotas.queues import JobQueues
 from koordinator.scheduler.loop.feature import GateReport
 from koordinator.scheduler.loop.reporter import GATED, Reporter
@@ -89,9 +88,9 @@ class QueuePlaces:
                 self._note_groups(job_id)
         self._queues.gone.clear()
 
-    def step(self, clock: Clock) -> None:
-        """Tell what is due, so many at a time."""
-        now_s, queues = clock.now_s(), self._queues
+    def step(self, now_s: float) -> None:
+        """Report the positions that are due, so many at a time."""
+        queues = self._queues
         if not queues.moved or now_s < self._due_s:
             return
         self._due_s = now_s + TELL_S

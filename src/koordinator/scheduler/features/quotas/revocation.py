@@ -29,7 +29,7 @@ class QuotaRevoke:
         self, cluster: Cluster, clock: Clock, plugin: ElasticQuotaPlugin, state: ClusterState
     ) -> None:
         args = plugin.args
-        self._enabled = args.monitor_all_quotas and args.enable_runtime_quota
+        self.is_enabled = args.monitor_all_quotas and args.enable_runtime_quota
         self._interval_s = args.revoke_pod_interval.total_seconds()
         self._delay_s = args.delay_evict_time.total_seconds()
         self._timer = OveruseTimer(self._delay_s)
@@ -49,10 +49,9 @@ class QuotaRevoke:
         since_s = min(self._over.values(), default=None)
         return None if since_s is None else since_s + self._delay_s + max(self._interval_s, 0.001)
 
-    def step(self) -> list[Evicted]:
-        """Evict what is due."""
-        now_s = self._clock.now_s()
-        if not self._enabled:
+    def step(self, now_s: float) -> list[Evicted]:
+        """Evict the pods that are due."""
+        if not self.is_enabled:
             return []
         ledger = self._plugin.ledger(Snapshot(self._state))
         self._is_behind = now_s < self._due_s and ledger.changes != self._seen

@@ -71,23 +71,31 @@ class QuotaStatus:
         self._round_at = -1  # changes of the ledger when all quotas had their turn
         self._told: dict[str, str] = {}  # warnings by key of the object
 
-    def step(self, *, finish: bool = False) -> None:
-        """Write what is due; to ``finish`` is to write all there is."""
-        if self._clock.now_s() < self._due_s and not finish:
-            return
-        self._due_s = self._clock.now_s() + INTERVAL_S
+    def step(self, now_s: float) -> float:
+        """Write a part of the statuses that are due; return when the next part is."""
+        if now_s < self._due_s:
+            return self._due_s
+        ledger = self._begin(now_s)
+        self._collect(ledger)
+        self._write(ledger, LOOKS, WRITES)
+        return self._due_s
+
+    def finish(self, now_s: float) -> None:
+        """Write the statuses of all quotas."""
+        ledger = self._begin(now_s)
+        self._waiting = dict.fromkeys(ledger.objects)
+        self._write(ledger, len(self._waiting), len(self._waiting))
+
+    def _begin(self, now_s: float) -> QuotaLedger:
+        """Begin an interval: create the built-in quotas, and report what is wrong."""
+        self._due_s = now_s + INTERVAL_S
         ledger = self._plugin.ledger(Snapshot(self._state))
         if not self._has_built_in:
             self._has_built_in = True
             self._create_built_in(ledger)
             ledger = self._plugin.ledger(Snapshot(self._state))
         self._complain(ledger)
-        if finish:
-            self._waiting = dict.fromkeys(ledger.objects)
-            self._write(ledger, len(self._waiting), len(self._waiting))
-            return
-        self._collect(ledger)
-        self._write(ledger, LOOKS, WRITES)
+        return ledger
 
     def follow(self) -> None:
         """Forget what was to be told of quotas that have gone: somebody else leads, and tells."""
@@ -103,7 +111,7 @@ class QuotaStatus:
     def _collect(self, ledger: QuotaLedger) -> None:
         """Note who is to be looked at: those that changed, with their ancestors, then the next."""
         trees = ledger.trees
-        for key in self._patches.lost():
+        for key in self._patches.lost(self._clock.now_s()):
             name = key.partition("/")[2]
             if name in ledger.objects:
                 self._waiting[name] = None

@@ -125,14 +125,11 @@ class ReservationFeature(Feature):
 
     def work(self) -> bool:
         """Write the statuses that are due."""
-        with self._handle.isolation.barrier("reservation"):
-            return self._controller.step()
-        return False  # it broke
+        return self._controller.step()
 
-    def step(self, *, leads: bool) -> None:
-        """Forget what was due of reservations that have gone, if another replica leads."""
-        if not leads:
-            self._handle.isolation.each("following", (self._controller.follow,))
+    def follow(self) -> None:
+        """Forget what was due of reservations that were deleted; the leader writes it."""
+        self._controller.follow()
 
     def next_wakeup_s(self, *, synced: bool) -> float | None:  # noqa: ARG002 -- always
         """Return when a reservation expires, or something is to be written."""

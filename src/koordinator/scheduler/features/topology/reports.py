@@ -4,6 +4,7 @@ The warning is told in an event and a condition.
 """
 
 import logging
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -11,7 +12,7 @@ from koordinator.api.cluster_network_topology import ClusterNetworkTopology
 from koordinator.api.codec import merge_patch
 from koordinator.domain.network import status_of
 from koordinator.foundation.errors import ClusterError
-from koordinator.scheduler.loop.feature import Feature
+from koordinator.scheduler.loop.feature import Feature, Step
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.snapshot import Network
 
@@ -24,8 +25,8 @@ class TopologyFeature(Feature):
     """Keeps the status of ClusterNetworkTopology up to date."""
 
     def __init__(self, handle: SchedulerHandle) -> None:
-        self._cluster, self._clock, self._state = handle.cluster, handle.clock, handle.state
-        self._reporter, self._isolation = handle.reporter, handle.isolation
+        self._cluster, self._state = handle.cluster, handle.state
+        self._reporter = handle.reporter
         self._warning = ""  # the last one that has been told
         self._seen: tuple[object, ...] = ()
         self._due_s = 0.0  # when the next write may be
@@ -35,14 +36,13 @@ class TopologyFeature(Feature):
         is_behind = synced and self._version(self._state.network) != self._seen
         return self._due_s if is_behind else None
 
-    def step(self, *, leads: bool) -> None:
-        """Write the status if it is due."""
-        if leads:
-            self._isolation.each("network topology", (self._write,))
+    def steps(self) -> Sequence[Step]:
+        """Return the writing of the status."""
+        return (Step("network topology", self._write),)
 
-    def _write(self) -> None:
-        """Write what has changed, at most every ten seconds."""
-        network, now_s = self._state.network, self._clock.now_s()
+    def _write(self, now_s: float) -> None:
+        """Write a status that has changed, at most every ten seconds."""
+        network = self._state.network
         version = self._version(network)
         if version == self._seen or now_s < self._due_s:
             return
