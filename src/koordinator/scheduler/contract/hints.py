@@ -38,6 +38,8 @@ class PluginHints:
     key: Callable[[PodClass], Hashable] = _all_of_it
     #: what changes whenever everything that was kept of the plugin is stale
     version: Callable[[Snapshot], Hashable] | None = None
+    #: False skips ``prefilter``: it would not refuse the pod; looks at what ``filters`` looks at
+    prefilters: Callable[[Snapshot, PodClass], bool] = _always
     #: False passes every node unseen (kube: PreFilter returns Skip)
     filters: Callable[[Snapshot, PodClass], bool] = _always
     #: False leaves the plugin's score out (kube: PreScore returns Skip)

@@ -42,8 +42,14 @@ class PluginPart:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """The node-local plugins that have a say about a pod, by what makes their answer change."""
+    """The plugins that apply to a class of pods, resolved once per class and traits of the cluster.
 
+    The node-local plugins are grouped by what makes their answers change.
+    """
+
+    pre_filter: tuple[ActivePlugin, ...]
+    #: reserve plugins in running order; True: ``hints.filters`` has been evaluated and is true
+    reserve: tuple[tuple[ActivePlugin, bool], ...]
     node_filters: tuple[PluginPart, ...]
     node_scores: tuple[PluginPart, ...]
     usage_filters: tuple[PluginPart, ...]
@@ -75,7 +81,12 @@ class Program:
 
 
 def compile_program(profile: Profile, snapshot: Snapshot, pod: PodClass) -> Program:
-    """Return which node-local plugins have a say about the pod."""
+    """Resolve the plugins that apply to a class of pods.
+
+    Hints may look at the pod, at the traits of the cluster and at whether the pod has restorable
+    holds, so the program is valid as long as these are the same (``Evaluator.program``).  Plugins
+    that read the whole cluster are no part of it, except where their methods take no node.
+    """
     lists: dict[str, list[PluginPart]] = {
         name: [] for name in ("node_f", "node_s", "usage_f", "usage_s", "relative")
     }
@@ -93,6 +104,9 @@ def compile_program(profile: Profile, snapshot: Snapshot, pod: PodClass) -> Prog
             lists[which].append(PluginPart(active, active.hints.key(pod)))
             linear &= active.changes_amounts_only(snapshot, pod)
             linear &= which != "relative" or active.plugin.reads is Reads.NODE
+    # A filter whose hints say which amounts it compares, and a score that is a formula of amounts,
+    # run together in one kernel (``arithmetic``).  A plugin with a ``judge`` of its own filters and
+    # scores in one pass (``joint``); what remains is called plugin by plugin.
     parts = [part for kind in lists.values() for part in kind]
     compared = [p for p in lists["usage_f"] if p.active.hints.compares is not None]
     more = [
@@ -108,6 +122,17 @@ def compile_program(profile: Profile, snapshot: Snapshot, pod: PodClass) -> Prog
     }
     others = [part for part in lists["usage_f"] if part.active.name not in joint]
     return Program(
+        pre_filter=tuple(
+            active
+            for active in profile.pre_filter
+            if active.applies(pod) and active.hints.prefilters(snapshot, pod)
+        ),
+        reserve=tuple(
+            (active, active.plugin.reads is not Reads.CLUSTER)
+            for active in profile.reserve
+            if active.applies(pod)
+            and (active.plugin.reads is Reads.CLUSTER or active.hints.filters(snapshot, pod))
+        ),
         node_filters=tuple(lists["node_f"]),
         node_scores=tuple(lists["node_s"]),
         usage_filters=tuple(lists["usage_f"]),
@@ -127,8 +152,10 @@ def compile_program(profile: Profile, snapshot: Snapshot, pod: PodClass) -> Prog
         relative=tuple(lists["relative"]),
         linear=linear,
         spreads=tuple(part.active.hints.spread is not None for part in lists["relative"]),
-        versions=tuple(
-            version for part in parts if (version := part.active.hints.version) is not None
+        versions=tuple(  # a plugin that filters and scores has one version
+            dict.fromkeys(
+                version for part in parts if (version := part.active.hints.version) is not None
+            )
         ),
     )
 
@@ -222,7 +249,7 @@ class Evaluation:
         """
         state = evaluator.state
         usage, facts = state.usage_log, state.node_log
-        versions = evaluator.versions(self.program)
+        versions = evaluator.versions(self.program, snapshot)
         rows = usage.since(self._usage_position) if self._usage_position >= 0 else None
         stale = (
             rows is None
@@ -335,12 +362,17 @@ class Evaluator:
 
         They may be of different classes.
         """
-        return self._program(pod, self.view(pod))[1]
+        return self.program(pod, self.view(pod))[1]
 
-    def of(self, pod: PodClass, view: Snapshot | None = None) -> Evaluation:
-        """Return the pod's evaluation, up to date; ``view`` is that of the pod if it is known."""
-        view = view or self.view(pod)
-        program, key = self._program(pod, view)
+    def of(
+        self,
+        pod: PodClass,
+        view: Snapshot | None = None,
+        known: tuple[Program, EvaluationKey] | None = None,
+    ) -> Evaluation:
+        """Return the pod's evaluation, up to date; ``view`` and program if they are known."""
+        view = self.view(pod) if view is None else view
+        program, key = known or self.program(pod, view)
         generation = self.state.classes.generation
         if generation != self._generation:
             self._drop_idle(generation)
@@ -372,10 +404,11 @@ class Evaluator:
 
     def is_linear(self, pod: PodClass, view: Snapshot) -> bool:
         """Return whether amounts and pod counts are all that placing such pods changes."""
-        return self._program(pod, view)[0].linear
+        return self.program(pod, view)[0].linear
 
-    def _program(self, pod: PodClass, view: Snapshot) -> tuple[Program, EvaluationKey]:
-        traits = (self.state.traits, self.state.axis.generation, view.restorable is None)
+    def program(self, pod: PodClass, view: Snapshot) -> tuple[Program, EvaluationKey]:
+        """Return the program of the pod's class as of the traits of the cluster."""
+        traits = (self.state.traits, self.state.axis.generation, view.has_restorable)
         return self._programs.as_of(pod, traits, self._compile, pod, view)
 
     def _compile(self, pod: PodClass, view: Snapshot) -> tuple[Program, EvaluationKey]:
@@ -388,13 +421,13 @@ class Evaluator:
 
         The ``view`` is that of the pod.
         """
-        return self.versions(self._program(pod, view)[0])
+        return self.versions(self.program(pod, view)[0], view)
 
-    def versions(self, program: Program) -> Hashable:
-        """Return the versions of the plugins that have one."""
+    def versions(self, program: Program, view: Snapshot) -> Hashable:
+        """Return the versions of the plugins that have one; ``view`` is that of the pod."""
         if not program.versions:
             return None
-        snapshot = self.snapshot
+        snapshot = self.snapshot if view.has_restorable else view
         return tuple([version(snapshot) for version in program.versions])
 
     def node_facts(self, method: str, part: PluginPart, pod: PodClass) -> BoolArray | IntArray:

@@ -19,6 +19,7 @@ from koordinator.scheduler.contract import (
     AllocationResult,
     Profile,
     Reads,
+    Refusal,
     SchedulerExtender,
     Spread,
 )
@@ -26,7 +27,9 @@ from koordinator.scheduler.cycle.best import best_row, best_spread, spread_onto
 from koordinator.scheduler.cycle.evaluation import (
     UNFIT,
     Evaluation,
+    EvaluationKey,
     Evaluator,
+    Program,
     compared,
 )
 from koordinator.scheduler.cycle.extenders import ExtenderChain
@@ -314,19 +317,20 @@ class SchedulingCycle:
         lowest rank is chosen (row order, unless told otherwise).
         Raises ExtenderError.
         """
-        snapshot, concerned = self._evaluator.view(pod_class), self._concerned(pod_class)
-        profile = concerned.profile
-        if profile.pre_filter and prefilter(profile, snapshot, pod_class) is not None:
-            return None
+        snapshot = self._evaluator.view(pod_class)
+        known = self._evaluator.program(pod_class, snapshot)
+        for active in known[0].pre_filter:
+            if isinstance(active.plugin.prefilter(snapshot, pod_class), Refusal):
+                return None
         for active in self._learning if first_attempt else ():
             active.plugin.on_arrival(snapshot, pod_class)
         refused: dict[int, ReserveRefusal | None] = dict.fromkeys(avoided)
         own = self.state.nodes.rows.get(nominated_node)
-        views = (snapshot, concerned)
+        views = (snapshot, known)
         for row in self._candidates(pod, pod_class, nominated, views, own=own, refused=refused):
             if row in refused:
                 continue
-            reserved = self._reserve(profile, snapshot, pod_class, row)
+            reserved = self._reserve(snapshot, pod_class, row, known[0])
             if isinstance(reserved, NodeChoice):
                 return reserved
             refused[row] = reserved
@@ -337,7 +341,7 @@ class SchedulingCycle:
         pod: Pod,
         pod_class: PodClass,
         nominated: Nominations,
-        views: tuple[Snapshot, ConcernedPlugins],  # of the pod
+        views: tuple[Snapshot, tuple[Program, EvaluationKey]],  # of the pod
         *,
         own: int | None,
         refused: Iterable[int],
@@ -347,9 +351,9 @@ class SchedulingCycle:
         First a planned one and its ``own``, to which it is nominated, then always the best that is
         not among the ``refused``, to which the caller adds.
         """
-        snapshot, concerned = views
+        (snapshot, known), concerned = views, self._concerned(pod_class)
         extended = bool(self.extenders.members) and self.extenders.concerns(pod_class)
-        planned = self._planned(snapshot, pod_class)
+        planned = self._planned(snapshot, pod_class) if self.profile.find_one_node else None
         if self._is_masked(planned):
             planned = None
         if planned is not None and (not extended or self._is_let(pod, planned)):
@@ -361,7 +365,7 @@ class SchedulingCycle:
             and (not extended or self._is_let(pod, own))
         ):
             yield own
-        evaluation = self._evaluator.of(pod_class, snapshot)
+        evaluation = self._evaluator.of(pod_class, snapshot, known)
         filters = concerned.cluster_filters
         feasible = self._feasible(filters, evaluation, snapshot, pod_class)
         if self._mask is not None:
@@ -531,11 +535,12 @@ class SchedulingCycle:
         return int(rows[np.argmin(self.state.nodes.rank[rows])])
 
     def _reserve(
-        self, profile: Profile, snapshot: Snapshot, pod_class: PodClass, row: int
+        self, snapshot: Snapshot, pod_class: PodClass, row: int, program: Program
     ) -> NodeChoice | ReserveRefusal:
-        if not profile.reserve and snapshot.restorable is None:
+        if not program.reserve and not snapshot.has_restorable:
             return NodeChoice(row, self.state.nodes.names[row], NOTHING)
-        held = reserve(profile, snapshot, pod_class, row)
+        profile = self.applicable_plugins(pod_class)
+        held = reserve(profile, snapshot, pod_class, row, program.reserve)
         if isinstance(held, AllocationResult):
             return NodeChoice(row, self.state.nodes.names[row], held)
         plugin, refusal = held
@@ -588,7 +593,8 @@ class SchedulingCycle:
         return slots
 
     def _held_on(self, pod: PodClass, row: int) -> AllocationResult | None:
-        found = self._reserve(self.applicable_plugins(pod), self._evaluator.view(pod), pod, row)
+        view = self._evaluator.view(pod)
+        found = self._reserve(view, pod, row, self._evaluator.program(pod, view)[0])
         return found.allocation if isinstance(found, NodeChoice) else None
 
     def is_refused(self, pod: PodClass) -> bool:
@@ -606,8 +612,8 @@ class SchedulingCycle:
                     return ReserveRefusal(EXTENDER, self.extenders.refusal(pod))
             except ExtenderError as error:
                 return ReserveRefusal(EXTENDER, str(error))
-        profile = self.applicable_plugins(pod_class)
-        return self._reserve(profile, self._evaluator.view(pod_class), pod_class, row)
+        view = self._evaluator.view(pod_class)
+        return self._reserve(view, pod_class, row, self._evaluator.program(pod_class, view)[0])
 
     # -- a run of identical pods -------------------------------------------------------------
 

@@ -150,8 +150,8 @@ class Attempts:
         self.note(PodTold(pod, message))
 
     def note(self, fact: Fact) -> None:
-        """Let those who watch hear of something."""
-        for observe in self._hooks.observe:
+        """Pass a fact to the features that observe facts of its kind."""
+        for observe in self._hooks.observe[type(fact)]:
             try:
                 observe(fact)
             except Exception as error:  # noqa: BLE001 -- told
@@ -187,7 +187,7 @@ class Attempts:
 
     def bound(self, bound: Sequence[Assumed]) -> None:
         """Note pods that have their nodes in the cluster, too."""
-        if self._hooks.observe:
+        if self._hooks.observe[PodsBound]:
             self.note(PodsBound(self._clock.now_s(), bound))
         for assumed in bound:
             queued, allocation = assumed.queued, assumed.allocation
@@ -218,7 +218,7 @@ class Attempts:
 
     def take(self) -> list[Outcome]:
         """Return what has come to an end since the last time, in order."""
-        if self._hooks.observe:
+        if self._hooks.observe[OutcomesTaken]:
             self.note(OutcomesTaken(self._clock.now_s()))
         outcomes, self._outcomes = self._outcomes, []
         return outcomes

@@ -10,7 +10,7 @@ all of them are put together (``scheduler.assembly``).
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import ClassVar, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import ClassVar, Concatenate, ParamSpec, Protocol, TypeVar, get_args
 
 from koordinator.api.pod import Pod
 from koordinator.cluster.port import EventType, WatchEvent
@@ -175,8 +175,11 @@ class Feature:
 
     # -- outcomes, and what is done beside deciding ------------------------------------------
 
+    #: Facts that ``observe`` receives; empty: all.
+    observed: ClassVar[tuple[type[Fact], ...]] = ()
+
     def observe(self, fact: Fact) -> None:
-        """Hear of everything that becomes of pods."""
+        """Record an outcome of a pod."""
         raise NotImplementedError
 
     def work(self) -> bool:
@@ -250,7 +253,11 @@ class Hooks:
         binding = [f for f in self.features if type(f).bind is not Feature.bind]
         self.bind = tuple((f.has_own_bind, f.bind) for f in binding)
         self.released = self._having(Feature.released)
-        self.observe = self._having(Feature.observe)
+        observing = [f for f in self.features if type(f).observe is not Feature.observe]
+        self.observe: Mapping[type[Fact], tuple[Callable[[Fact], None], ...]] = {
+            kind: tuple(f.observe for f in observing if not f.observed or kind in f.observed)
+            for kind in get_args(Fact)
+        }
         self.work = self._having(Feature.work)
         self.steps = tuple(step for steps in self._having(Feature.steps) for step in steps())
         self.follow = self._having(Feature.follow)

@@ -22,7 +22,8 @@ class Needs:
     def __init__(self) -> None:
         #: group -> numbers of places -> key -> pods that need so many; nothing is empty
         self._groups: dict[Group, dict[Counts, dict[str, QueuedPod]]] = {}
-        self._touched: dict[Group, None] = {}
+        #: groups that an event may have helped since ``take_touched``
+        self.touched: dict[Group, None] = {}
 
     def add(self, queued: QueuedPod) -> None:
         """Take in a pod that has a need."""
@@ -38,26 +39,26 @@ class Needs:
             del by_counts[counts]
         if not by_counts:
             del self._groups[group]
-            self._touched.pop(group, None)
+            self.touched.pop(group, None)
 
     def rejected_by(self, plugins: AbstractSet[str]) -> Iterator[tuple[Group, QueuedPod]]:
         """Yield a pod of each group that one of the plugins rejected and that is not touched."""
         for group in list(self._groups):
-            if group not in self._touched and not group[1].isdisjoint(plugins):
+            if group not in self.touched and not group[1].isdisjoint(plugins):
                 yield group, self._example(group)
 
     def touch(self, group: Group) -> None:
         """Note that something has happened that may help."""
-        self._touched[group] = None
+        self.touched[group] = None
 
     @property
-    def is_touched(self) -> bool:
-        """Whether there is something to look at."""
-        return bool(self._touched)
+    def has_any(self) -> bool:
+        """Whether there is a pod with a need."""
+        return bool(self._groups)
 
     def take_touched(self) -> list[tuple[Group, QueuedPod]]:
         """Return the groups that may be helped, each with one of its pods; none is touched then."""
-        touched, self._touched = self._touched, {}
+        touched, self.touched = self.touched, {}
         return [(group, self._example(group)) for group in touched]
 
     def helped(self, group: Group, most: Counts) -> list[QueuedPod]:
@@ -86,8 +87,8 @@ class Needs:
         wanted = {queued.key: _place(queued) for queued in expected}
         if found != wanted:
             raise BugError(f"needs are {wanted}. Indexed: {found}.")
-        if not self._touched.keys() <= self._groups.keys():
-            raise BugError(f"touched are {list(self._touched)}, which are not all there.")
+        if not self.touched.keys() <= self._groups.keys():
+            raise BugError(f"touched are {list(self.touched)}, which are not all there.")
 
     def _example(self, group: Group) -> QueuedPod:
         return next(iter(next(iter(self._groups[group].values())).values()))

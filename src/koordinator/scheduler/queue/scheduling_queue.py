@@ -45,17 +45,22 @@ class SchedulingQueue:
         self._pop_from_backoff = pop_from_backoff
         self._pools = Pools(Delays(initial_backoff_s, max_backoff_s, max_unschedulable_s))
         self._sequence = count()
+        self.needs = self._pools.needs
         #: how often pods came into each pool, by what brought them there
         self.incoming: Counter[tuple[QueueState, str]] = Counter()
 
     def add(self, pod: Pod, run_key: Hashable, now_s: float) -> None:
         """Queue a pod that has no node; one that is here already is updated."""
-        known = self.get(pod.key)
+        key = pod.key
+        known = self.get(key)
         if known is not None:
             self.update(known.pod, pod, run_key, now_s)
             return
+        self._add(key, pod, run_key, now_s)
+
+    def _add(self, key: str, pod: Pod, run_key: Hashable, now_s: float) -> None:
         queued = QueuedPod(
-            key=pod.key,
+            key=key,
             pod=pod,
             run_key=run_key,
             priority=pod.spec.priority or 0,
@@ -81,12 +86,13 @@ class SchedulingQueue:
         if it is rejected.  A pod that is not here is added, as is one that was deleted and created
         again under its name.
         """
-        queued = self.get(new.key)
+        key = new.key
+        queued = self.get(key)
         if queued is not None and queued.pod.metadata.uid != new.metadata.uid:
-            self.remove(new.key)
+            self.remove(key)
             queued = None
         if queued is None:
-            self.add(new, run_key, now_s)
+            self._add(key, new, run_key, now_s)
             return
         priority = new.spec.priority or 0
         queued.pod, queued.run_key = new, run_key
@@ -274,10 +280,14 @@ class SchedulingQueue:
                 self._pools.needs.touch(group)
         return [queued.key for queued in woken]
 
+    def has_rejected(self, plugin: str) -> bool:
+        """Return whether a plugin rejected a pod that waits, or a pod waits for a need."""
+        return bool(self._pools.waiting.get(plugin)) or self._pools.needs.has_any
+
     @property
     def has_changes_for_needs(self) -> bool:
         """Whether something has happened that may have made enough room for a pod with a need."""
-        return self._pools.needs.is_touched
+        return bool(self._pools.needs.touched)
 
     def take_needs(self) -> list[tuple[Group, QueuedPod]]:
         """Return, once, the groups of pods with needs that events may help, with a pod of each."""

@@ -16,27 +16,26 @@ class ChangeLog:
         self._rows = np.zeros(min(_AT_FIRST, self._most), np.int64)
         self._start = 0  # position of _rows[0]
         self._length = 0
+        self.position = 0  # number of changes ever logged
         self._last = np.zeros(0, np.int64)  # by row: the position after its last change
-
-    @property
-    def position(self) -> int:
-        """Number of changes ever logged."""
-        return self._start + self._length
 
     def append(self, row: int) -> None:
         if self._length == len(self._rows):
             self._make_room(1)
         self._rows[self._length] = row
         self._length += 1
+        self.position += 1
         if row >= len(self._last):
             self._free_headroom(row)
-        self._last[row] = self._start + self._length
+        self._last[row] = self.position
 
     def extend(self, rows: IntArray) -> None:
-        if len(rows):
-            self._free_headroom(int(rows.max()))
-            self._last[rows] = self.position + len(rows)
-        if len(rows) > self._most // 2:  # everybody has to start over
+        if not len(rows):
+            return
+        self._free_headroom(int(rows.max()))
+        self.position += len(rows)
+        self._last[rows] = self.position
+        if len(rows) > self._most // 2:  # every reader has to start over
             self._start += self._length + len(rows)
             self._length = 0
             return

@@ -113,7 +113,7 @@ class NodeTable:
 
     @property
     def is_large(self) -> bool:
-        """Whether there is enough to do for compiled kernels."""
+        """Whether the cluster has enough nodes for compiled kernels."""
         return len(self.names) >= LARGE
 
     @property

@@ -42,7 +42,8 @@ class ObjectTable:
         """``note`` hears of every object that is put or dropped."""
         self._note = note
         self._by_kind: dict[type[KubeObject], dict[str, KubeObject]] = defaultdict(dict)
-        self._versions: dict[type[KubeObject], int] = defaultdict(int)
+        #: by kind: grows with each change of an object of the kind; read only
+        self.versions: dict[type[KubeObject], int] = defaultdict(int)
         self._changes: dict[tuple[type[KubeObject], str], list[ObjectChange]] = {}
         #: of objects with changes: as the cluster has them; None: not at all
         self._stored: dict[tuple[type[KubeObject], str], KubeObject | None] = {}
@@ -57,7 +58,7 @@ class ObjectTable:
 
     def _show(self, item: KubeObject) -> None:
         self._by_kind[type(item)][item.key] = item
-        self._versions[type(item)] += 1
+        self.versions[type(item)] += 1
         self._note(item)
 
     def drop(self, item: KubeObject) -> None:
@@ -70,7 +71,7 @@ class ObjectTable:
                 self._show(created)
                 return
         self._by_kind[type(item)].pop(item.key, None)
-        self._versions[type(item)] += 1
+        self.versions[type(item)] += 1
         self._note(item)
 
     def assume(self, change: ObjectChange) -> None:
@@ -131,10 +132,10 @@ class ObjectTable:
     @property
     def total_version(self) -> int:
         """Grows with every change of any object."""
-        return sum(self._versions.values())
+        return sum(self.versions.values())
 
     def version(self, *kinds: type[KubeObject]) -> int:
         """Return a number that grows whenever an object of one of these kinds changes."""
         if len(kinds) == 1:
-            return self._versions[kinds[0]]
-        return sum(self._versions[kind] for kind in kinds)
+            return self.versions[kinds[0]]
+        return sum(self.versions[kind] for kind in kinds)

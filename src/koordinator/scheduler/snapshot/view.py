@@ -28,7 +28,7 @@ from koordinator.scheduler.snapshot.extended_resources import ExtendedResources
 from koordinator.scheduler.snapshot.holds import Hold, HoldTable
 from koordinator.scheduler.snapshot.load_ledger import LoadLedger
 from koordinator.scheduler.snapshot.network import Network
-from koordinator.scheduler.snapshot.nodes import LabelIds
+from koordinator.scheduler.snapshot.nodes import LARGE, LabelIds
 from koordinator.scheduler.snapshot.numa import NumaTable
 from koordinator.scheduler.snapshot.objects import ObjectTable
 from koordinator.scheduler.snapshot.pods import PlacedPod, PodCounter, TermKind
@@ -59,7 +59,7 @@ class Snapshot:
         "_restorable",
         "_restored",
         "_state",
-        "is_large",
+        "has_restorable",
         "memory",
         "rows",
     )
@@ -76,7 +76,7 @@ class Snapshot:
         self._nominated: Hold | None = None
         self._restored: tuple[Hold, ...] = ()
         self.rows = rows  # (n,) row numbers; None: all rows
-        self.is_large = state.nodes.is_large
+        self.has_restorable = restorable is not None
         self._added = added
         self._allocatable: IntArray | None = None
         self._requested: IntArray | None = None
@@ -85,7 +85,12 @@ class Snapshot:
         self.memory: Memory = {}  # of this view alone; see ``usage_version``
 
     def __len__(self) -> int:
-        return len(self._state.nodes) if self.rows is None else len(self.rows)
+        return len(self._state.nodes.names) if self.rows is None else len(self.rows)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the cluster has enough nodes for compiled kernels."""
+        return len(self._state.nodes.names) >= LARGE
 
     def __getitem__(self, rows: IntArray) -> "Snapshot":
         """Return a view of some rows, which may repeat."""

@@ -7,7 +7,7 @@ Source: kubernetes pkg/scheduler/schedule_one.go ``extendersBinding``.
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 from koordinator.api.pod import Pod
 from koordinator.domain.reserve_pod import is_reserve_pod
@@ -90,6 +90,8 @@ class ExtenderFeature(Feature):
             self._handle.cluster.patch(Pod, meta.name, meta.namespace, {"metadata": change})
 
     # -- waiting -----------------------------------------------------------------------------
+
+    observed: ClassVar[tuple[type[Fact], ...]] = (PodRejected,)
 
     def observe(self, fact: Fact) -> None:
         """Note who was refused by an extender: time may change its mind, and no event tells."""

@@ -36,7 +36,7 @@ class GangFeature(Feature):
         places: JobPlaces,
         metrics: "GangMetrics | None" = None,
     ) -> None:
-        self.caches = caches
+        self.caches, self._needs = caches, handle.queue.needs
         self._handle = handle
         self._reports = GangReports(
             handle.cluster,
@@ -59,7 +59,7 @@ class GangFeature(Feature):
 
     def needs_own_bind_event(self, pod: Pod) -> bool:
         """Return whether the pod is a member."""
-        return any(gangs.is_member(pod) for gangs in self.caches)
+        return any([gangs.gangs and gangs.is_member(pod) for gangs in self.caches])
 
     def on_pod_event(self, pod: Pod, previous: Pod | None, *, deleted: bool) -> Sequence[str]:
         """Take in a member; return who should try to enter the queue now."""
@@ -67,13 +67,14 @@ class GangFeature(Feature):
         self._shrank |= deleted
         changed = self._attempts.waiting.changed
         for gangs in self.caches:
-            left = gangs.home_of(pod.key)
+            left = gangs.home_of(pod.key) if gangs.gangs else None
             if deleted:
                 self._attempts.forget(left)
             ready += gangs.drop_pod(pod) if deleted else gangs.put_pod(pod)
-            home = gangs.home_of(pod.key)
+            home = gangs.home_of(pod.key) if gangs.gangs else None
             if home is left:
-                changed(gangs, home, pod, previous)
+                if home is not None:
+                    changed(gangs, home, pod, previous)
             else:
                 changed(gangs, left, pod, None)
                 ready += gangs.representatives_for(pod)  # one more may be the one that fits
@@ -132,14 +133,18 @@ class GangFeature(Feature):
         self._reports.gone(pod.key)
 
     def on_gate_result(self, pod: Pod, gate: QueueGate | None) -> None:
-        """Note who is to be told why it waits before the queue."""
-        self._reports.seen(pod)
-        if gate is not None:
-            self._reports.gated(pod)
+        """Note a member for the report of why it waits before the queue."""
+        for gangs in self.caches:
+            if gangs.gangs:
+                self._reports.seen(pod)
+                if gate is not None:
+                    self._reports.gated(pod)
+                return
 
     def wake(self) -> None:
-        """Requeue the gangs for which there may be room since the last time."""
-        self._attempts.waiting.wake()
+        """Requeue the gangs for which events may have freed enough room."""
+        if self._needs.touched:
+            self._attempts.waiting.wake()
 
     # -- deciding ----------------------------------------------------------------------------
 

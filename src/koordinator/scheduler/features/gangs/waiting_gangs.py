@@ -98,8 +98,6 @@ class WaitingGangs:
 
     def wake(self) -> None:
         """Requeue the gangs for which there may be room, or room to be made, since the events."""
-        if not self._queue.has_changes_for_needs:
-            return
         now_s, known = self._clock.now_s(), dict[Hashable, _Headroom | None]()
         for group, queued in self._queue.take_needs():
             cycle, kind = self._cycles[queued.pod.spec.scheduler_name], group[0]

@@ -79,13 +79,13 @@ class JobQueueFeature(Feature):
 
     def send_behind_gates(self, pods: Sequence[QueuedPod]) -> Sequence[QueuedPod]:
         """Return those before whom others have come in their queues since they passed."""
-        if self._queues.is_empty:
+        if not self._queues.cache.queues:
             return ()
         return [queued for queued in pods if not self._queues.may_be_tried(queued.pod)]
 
     def placed(self, pods: Sequence[QueuedPod]) -> None:
         """Take the jobs of pods that have places out of their queues."""
-        if not self._queues.is_empty:
+        if self._queues.cache.queues:
             for queued in pods:
                 self._queues.started(queued.pod)
 

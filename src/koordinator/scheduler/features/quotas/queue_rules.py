@@ -19,7 +19,7 @@ class QueuedQuotas:
 
     def __init__(self, plugin: ElasticQuotaPlugin, state: ClusterState) -> None:
         self._plugin, self._state = plugin, state
-        self._objects_at = -1  # version of the objects, and of what they say, when last read
+        self.objects_at = -1  # version of the objects, and of what they say, when last read
         self._specs_at = -1
 
     def new_rules(self) -> dict[str, QueueRules] | None:
@@ -28,9 +28,9 @@ class QueuedQuotas:
         Of the built-in quotas only the default one may have a queue, if its object says so.
         """
         version = self._state.objects.version(ElasticQuota)
-        if version == self._objects_at:
+        if version == self.objects_at:
             return None
-        self._objects_at = version
+        self.objects_at = version
         ledger = self._ledger()
         if ledger.spec_changes == self._specs_at:
             return None

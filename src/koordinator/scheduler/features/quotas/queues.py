@@ -7,6 +7,7 @@ A pod that is not in front stays gated, where it costs nothing, until ``take_ung
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.pod import Pod
 from koordinator.api.pod_group import PodGroup
 from koordinator.domain.gangs import GangCache
@@ -58,8 +59,10 @@ class JobQueues:
     def refusal(self, pod: Pod) -> Refusal | None:
         """Return why a pod, which no other gate holds, must wait; None if it need not."""
         self._read_rules()
+        if not self.cache.queues:
+            return None
         known = self._state.unbound.get(pod.key)
-        if self.is_empty or known is None:
+        if known is None:
             return None
         quota = self._quotas.quota_for(known[1])
         gangs = self._gangs_of(pod)
@@ -86,7 +89,7 @@ class JobQueues:
         """Return the pods that have newly come to the front."""
         self._read_rules()
         ready, self._freed = self._freed, []
-        if self.is_empty:
+        if not self.cache.queues:
             return ready
         self._note_usage(self._quotas)
         for quota in list(self.cache.stale):
@@ -167,6 +170,8 @@ class JobQueues:
         return next((key for pending in found for key in pending), "")
 
     def _read_rules(self) -> None:
+        if self._state.objects.versions[ElasticQuota] == self._quotas.objects_at:
+            return
         rules = self._quotas.new_rules()
         if rules is None:
             return

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from functools import partial
+from typing import ClassVar
 
 from koordinator.api.kubescheduler import ReservationArgs
 from koordinator.api.labels import OPERATING_MODE
@@ -100,7 +101,7 @@ class ReservationFeature(Feature):
 
     def has_own_bind(self, pod: Pod) -> bool:
         """Return whether a pod stands for a reservation, whose status is written instead."""
-        return is_reserve_pod(pod.metadata)
+        return bool(pod.metadata.annotations) and is_reserve_pod(pod.metadata)
 
     def bind(self, assumed: Assumed) -> None:
         """Write that a reservation has got its node; it may be used before its event comes."""
@@ -111,6 +112,8 @@ class ReservationFeature(Feature):
         available = self._handle.state.objects.get(Reservation, name)
         if error is None and available is not None:
             self._put_holder(EventType.MODIFIED, reserve_pod_as_scheduled(available), pod)
+
+    observed: ClassVar[tuple[type[Fact], ...]] = (PodTold,)
 
     def observe(self, fact: Fact) -> None:
         """Write why a reservation still waits."""

@@ -79,6 +79,7 @@ from koordinator.scheduler.plugins.device_share.rows import (
 from koordinator.scheduler.rules.numa.hints import ResourceHints, TopologyHint
 from koordinator.scheduler.rules.numa.rows_align import OtherHints
 from koordinator.scheduler.snapshot import PodAllocation, PodClass, ResourceAxis, Snapshot
+from koordinator.scheduler.snapshot.axis import PODS
 
 _LABELS = (GPU_ISOLATION_PROVIDER, POD_QOS_CLASS, POD_PRIORITY_CLASS)
 _KEY: Memo[Hashable] = Memo()
@@ -121,6 +122,10 @@ class DeviceShare:
     def setup(self, plugins: Sequence[Any]) -> None:
         """Learn which other plugins the profile has."""
         self.aligner = next((p for p in plugins if isinstance(p, NumaAligner)), None)
+
+    def applies(self, pod: PodClass) -> bool:
+        """Return whether the pod requests more than CPU, memory, ephemeral storage and pods."""
+        return any(column > PODS for column, _ in pod.demand)
 
     # -- which nodes -------------------------------------------------------------------------
 

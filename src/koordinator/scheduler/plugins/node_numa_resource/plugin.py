@@ -77,6 +77,7 @@ class NodeNumaResource:
         self._versions: tuple[Callable[[Snapshot], Hashable], ...] = ()  # of the providers
         self.hints = PluginHints(
             key=lambda pod: _KEY.of(pod, _key, pod),
+            prefilters=lambda snapshot, pod: isinstance(self._asked(snapshot, pod), Refusal),
             filters=self._filters,
             scores=self._scores,
             formula=self._formula,

@@ -88,7 +88,11 @@ class Reservations:
         self._usable_by_owners: Memo[Known | None] = Memo()  # of pods that may not ignore them
         self._planned: Memo[dict[int, PreAllocationPlan]] = Memo()
         self._judgements: Memo[dict[int, Judgement]] = Memo()
-        self.hints = PluginHints(filters=self._filters, scores=self._scores)
+        self.hints = PluginHints(
+            prefilters=lambda _snapshot, pod: bool(pod.annotations),  # nothing else can be refused
+            filters=self._filters,
+            scores=self._scores,
+        )
 
     def with_gates(self, gates: FeatureGates) -> "Reservations":
         """Take over which feature gates are on."""
@@ -102,6 +106,8 @@ class Reservations:
     # -- what a pod may use ------------------------------------------------------------------
 
     def restorable(self, snapshot: Snapshot, pod: PodClass) -> RestorableHolds | None:
+        if not pod.annotations and not snapshot.holds.by_uid:
+            return None  # neither a reserve pod, nor a hold that it could match
         known = self._known(snapshot, pod)
         if isinstance(known, UsableHolds):
             return known.refresh(snapshot, pod)
