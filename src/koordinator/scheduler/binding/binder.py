@@ -115,17 +115,13 @@ class Binder:
         self._clock = clock
         self._state = state
         self._under_way: list[tuple[Binds, dict[int, Assumed]]] = []
+        self.in_flight = 0  # number of bindings under way
         self._answered: list[tuple[Assumed, ClusterError | None]] = []  # not settled yet
         self._settled: list[Ended] = []
         self._attempt: AttemptRecord | None = None
         self._doubts: list[ObjectChange] = []  # written, or not: nobody has said
         self._asked_s = 0.0  # when somebody was asked about them
         self.assumed: list[Assumed] = []  # in the attempt that began last
-
-    @property
-    def in_flight(self) -> int:
-        """How many bindings are under way."""
-        return sum(len(batch) for _, batch in self._under_way)
 
     def is_binding(self, key: str) -> bool:
         """Return whether a pod of that name is being bound."""
@@ -260,6 +256,7 @@ class Binder:
         move_all(batch, LifeEvent.SEND)
         binds = self._cluster.bind(bindings)
         self._under_way.append((binds, dict(enumerate(batch))))
+        self.in_flight += len(batch)
 
     def ended(self, *, wait: bool = False) -> list[Ended]:
         """Return what has ended since the last call; what failed has been forgotten.
@@ -271,6 +268,7 @@ class Binder:
                 binds.results()
             for index, error in binds.finished():
                 self._answered.append((batch.pop(index), error))
+                self.in_flight -= 1
         self._under_way = [(binds, batch) for binds, batch in self._under_way if batch]
         answered, self._answered = self._answered, []
         settled, self._settled = self._settled, []

@@ -67,7 +67,8 @@ class Bindings:
     ) -> None:
         self._clock, self._state, self._binder, self._queue = clock, state, binder, queue
         self._cycles, self._isolation, self._observer = cycles, isolation, observer
-        self._permitted: list[Assumed] = []  # in order; those withdrawn meanwhile are undone
+        #: pods with all permits whose bind has not begun, in order; a withdrawn one is UNDONE
+        self.permitted: list[Assumed] = []
         self._waiting: dict[str, Assumed] = {}  # for their permit
         self._preparing: dict[str, Assumed] = {}  # what they need is being made ready
         self._beginning: dict[str, Assumed] = {}  # among those whose binding is just to begin
@@ -75,14 +76,9 @@ class Bindings:
         self.has_unknown_outcome = False
 
     @property
-    def decided(self) -> int:
-        """How many pods have all permits, their bindings not begun."""
-        return len(self._permitted)
-
-    @property
     def assumed(self) -> int:
         """How many pods have a place and are not bound."""
-        waiting = len(self._waiting) + len(self._preparing) + len(self._permitted)
+        waiting = len(self._waiting) + len(self._preparing) + len(self.permitted)
         return self._binder.in_flight + waiting
 
     def deadlines(self) -> list[float]:
@@ -110,12 +106,12 @@ class Bindings:
         else:
             self._end_wait(assumed, "allowed")
             assumed.move(LifeEvent.ALLOW)
-            self._permitted.append(assumed)
+            self.permitted.append(assumed)
 
     def let_go(self, placed: Sequence[Assumed]) -> None:
         """Bind pods that have all permits."""
         move_all(placed, LifeEvent.ALLOW)
-        self._permitted += placed
+        self.permitted += placed
 
     def settle_waiting(self) -> None:
         """Ask again for those that wait for a permit, and give up those who waited too long."""
@@ -196,9 +192,9 @@ class Bindings:
 
     def begin(self) -> None:
         """Begin to bind what has been decided, but for pods whose volumes are not ready yet."""
-        if not self._permitted:
+        if not self.permitted:
             return
-        batch, self._permitted = self._permitted, []
+        batch, self.permitted = self.permitted, []
         unprepared = [assumed for assumed in batch if self._needs_preparation(assumed)]
         if unprepared:  # each may take others of its gang with it
             self._beginning = {assumed.queued.key: assumed for assumed in batch}
@@ -318,7 +314,7 @@ class Bindings:
         """Return whether a pod has its place and its binding has not begun."""
         if key in self._waiting or key in self._preparing or key in self._beginning:
             return True
-        return any(assumed.queued.key == key for assumed in self._permitted)
+        return any(assumed.queued.key == key for assumed in self.permitted)
 
     def is_waiting(self, key: str) -> bool:
         """Return whether a pod has its place and waits for its permit."""
@@ -335,9 +331,9 @@ class Bindings:
         for held in (self._waiting, self._preparing, self._beginning):
             if key in held:
                 return held.pop(key)
-        found = next((a for a in self._permitted if a.queued.key == key), None)
+        found = next((a for a in self.permitted if a.queued.key == key), None)
         if found is not None:
-            self._permitted.remove(found)
+            self.permitted.remove(found)
         return found
 
     def forget(self, key: str, *, gone: bool) -> bool:
@@ -392,7 +388,7 @@ class Bindings:
         where = {
             LifeState.WAITING: self._waiting.values(),
             LifeState.PREPARING: self._preparing.values(),
-            LifeState.PERMITTED: self._permitted,
+            LifeState.PERMITTED: self.permitted,
             LifeState.BINDING: self._binder.under_way(),
         }
         for state, pods in where.items():

@@ -7,7 +7,7 @@ plugin and key.
 
 import operator
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
@@ -47,6 +47,9 @@ class Program:
     The node-local plugins are grouped by what makes their answers change.
     """
 
+    profile: Profile  # of the plugins that apply to the class
+    cluster_filters: tuple[ActivePlugin, ...]  # those with ``Reads.CLUSTER``
+    cluster_scores: tuple[ActivePlugin, ...]
     pre_filter: tuple[ActivePlugin, ...]
     #: reserve plugins in running order; True: ``hints.filters`` has been evaluated and is true
     reserve: tuple[tuple[ActivePlugin, bool], ...]
@@ -85,8 +88,9 @@ def compile_program(profile: Profile, snapshot: Snapshot, pod: PodClass) -> Prog
 
     Hints may look at the pod, at the traits of the cluster and at whether the pod has restorable
     holds, so the program is valid as long as these are the same (``Evaluator.program``).  Plugins
-    that read the whole cluster are no part of it, except where their methods take no node.
+    that read the whole cluster are listed, their hints are evaluated per pod.
     """
+    profile = profile.applicable_plugins(pod)
     lists: dict[str, list[PluginPart]] = {
         name: [] for name in ("node_f", "node_s", "usage_f", "usage_s", "relative")
     }
@@ -122,16 +126,14 @@ def compile_program(profile: Profile, snapshot: Snapshot, pod: PodClass) -> Prog
     }
     others = [part for part in lists["usage_f"] if part.active.name not in joint]
     return Program(
-        pre_filter=tuple(
-            active
-            for active in profile.pre_filter
-            if active.applies(pod) and active.hints.prefilters(snapshot, pod)
-        ),
+        profile=profile,
+        cluster_filters=_reading_cluster(profile.filter),
+        cluster_scores=_reading_cluster(profile.score),
+        pre_filter=tuple(a for a in profile.pre_filter if a.hints.prefilters(snapshot, pod)),
         reserve=tuple(
             (active, active.plugin.reads is not Reads.CLUSTER)
             for active in profile.reserve
-            if active.applies(pod)
-            and (active.plugin.reads is Reads.CLUSTER or active.hints.filters(snapshot, pod))
+            if active.plugin.reads is Reads.CLUSTER or active.hints.filters(snapshot, pod)
         ),
         node_filters=tuple(lists["node_f"]),
         node_scores=tuple(lists["node_s"]),
@@ -158,6 +160,10 @@ def compile_program(profile: Profile, snapshot: Snapshot, pod: PodClass) -> Prog
             )
         ),
     )
+
+
+def _reading_cluster(actives: Sequence[ActivePlugin]) -> tuple[ActivePlugin, ...]:
+    return tuple(active for active in actives if active.plugin.reads is Reads.CLUSTER)
 
 
 def compared(profile: Profile, state: ClusterState, pod: PodClass) -> IntArray:

@@ -111,6 +111,7 @@ class SchedulingCycle:
         self._evaluator = Evaluator(profile, state)
         self._headrooms = HeadroomTable(state)
         self._run_key: Memo[RunKey] = Memo()
+        self._queue_key: Memo[Hashable] = Memo()
         self._plugins: Memo[ConcernedPlugins] = Memo()
         self._run_keys: WeakValueDictionary[Hashable, RunKey] = WeakValueDictionary()
         self._counts_requests = any(a.hints.compares is not None for a in profile.filter)
@@ -135,6 +136,13 @@ class SchedulingCycle:
             tuple(a.hints.key(pod) for a in self.limiting),
         )
         return self._run_keys.setdefault(shared, RunKey())
+
+    def queue_key(self, pod: PodClass) -> Hashable:
+        """Return the run key; None where a plugin decides the pod with its group."""
+        return self._queue_key.of(pod, self._find_queue_key, pod)
+
+    def _find_queue_key(self, pod: PodClass) -> Hashable:
+        return self.run_key(pod) if self.runs_with_others(pod) else None
 
     def kind_key(self, pod: PodClass) -> Hashable:
         """Return what pods must share so that no plugin tells them apart, wherever it looks."""
@@ -351,7 +359,8 @@ class SchedulingCycle:
         First a planned one and its ``own``, to which it is nominated, then always the best that is
         not among the ``refused``, to which the caller adds.
         """
-        (snapshot, known), concerned = views, self._concerned(pod_class)
+        snapshot, known = views
+        program = known[0]
         extended = bool(self.extenders.members) and self.extenders.concerns(pod_class)
         planned = self._planned(snapshot, pod_class) if self.profile.find_one_node else None
         if self._is_masked(planned):
@@ -366,7 +375,7 @@ class SchedulingCycle:
         ):
             yield own
         evaluation = self._evaluator.of(pod_class, snapshot, known)
-        filters = concerned.cluster_filters
+        filters = program.cluster_filters
         feasible = self._feasible(filters, evaluation, snapshot, pod_class)
         if self._mask is not None:
             feasible = self._mask & (evaluation.best != UNFIT if feasible is None else feasible)
@@ -380,7 +389,7 @@ class SchedulingCycle:
             if left_out := [*refused]:
                 feasible = np.array(evaluation.best != UNFIT if feasible is None else feasible)
                 feasible[left_out] = False
-            row = self._best(concerned, evaluation, snapshot, pod_class, feasible, extended=asked)
+            row = self._best(program, evaluation, snapshot, pod_class, feasible, extended=asked)
             if row is None:
                 return
             yield row
@@ -447,7 +456,7 @@ class SchedulingCycle:
 
     def _best(
         self,
-        concerned: ConcernedPlugins,
+        program: Program,
         evaluation: Evaluation,
         snapshot: Snapshot,
         pod_class: PodClass,
@@ -457,11 +466,9 @@ class SchedulingCycle:
     ) -> int | None:
         """Return the best row; for ``extended``, a pod, extenders add to the scores."""
         scorers = [
-            active
-            for active in concerned.cluster_scores
-            if active.hints.scores(snapshot, pod_class)
+            active for active in program.cluster_scores if active.hints.scores(snapshot, pod_class)
         ]
-        best, preferred = evaluation.best, _preferred(concerned.profile, snapshot, pod_class)
+        best, preferred = evaluation.best, _preferred(program.profile, snapshot, pod_class)
         if not scorers and not preferred and extended is None:
             if feasible is None and all(evaluation.flat):
                 return self._highest(best)
@@ -539,8 +546,7 @@ class SchedulingCycle:
     ) -> NodeChoice | ReserveRefusal:
         if not program.reserve and not snapshot.has_restorable:
             return NodeChoice(row, self.state.nodes.names[row], NOTHING)
-        profile = self.applicable_plugins(pod_class)
-        held = reserve(profile, snapshot, pod_class, row, program.reserve)
+        held = reserve(program.profile, snapshot, pod_class, row, program.reserve)
         if isinstance(held, AllocationResult):
             return NodeChoice(row, self.state.nodes.names[row], held)
         plugin, refusal = held

@@ -64,6 +64,10 @@ class Step:
 class Feature:
     """The methods in the order of a pod's way; each says when it is called."""
 
+    #: Whether there is nothing that the feature keeps track of, such as gangs.  While it is idle,
+    #: the loop skips its hooks of a decision and its steps (see ``Hooks.refresh``), so that a plain
+    #: pod does not pay for it.  Hooks of events and gates are called, and end the idleness.
+    is_idle: bool = False
     #: Of a feature with ``pre_enqueue``: what its gate is called, and which events open it.
     gate: ClassVar[str] = ""
     gate_events: ClassVar[tuple[EventHint, ...]] = ()
@@ -182,8 +186,8 @@ class Feature:
         """Record an outcome of a pod."""
         raise NotImplementedError
 
-    def work(self) -> bool:
-        """Do what is due for other decisions; return whether anything was written."""
+    def work(self, now_s: float) -> bool:
+        """Do the work that later decisions depend on; return whether anything was written."""
         raise NotImplementedError
 
     def steps(self) -> Sequence["Step"]:
@@ -229,25 +233,18 @@ class Hooks:
     def install(self, features: Iterable[Feature]) -> None:
         """Ask these features from now on, in this order."""
         self.features = tuple(features)
-        self.needs_own_bind_event = self._having(Feature.needs_own_bind_event)
         self.consume_pod_event = self._having(Feature.consume_pod_event)
         self.on_pod_event = self._having(Feature.on_pod_event)
         self.on_reservation_use = self._having(Feature.on_reservation_use)
         self.on_left_queue = self._having(Feature.on_left_queue)
         self.on_object_event = self._having(Feature.on_object_event)
-        self.after_events = self._having(Feature.after_events)
         self.observe_event_duration = self._having(Feature.observe_event_duration)
         gated = [f for f in self.features if type(f).pre_enqueue is not Feature.pre_enqueue]
         self.pre_enqueue = tuple((f.gate, f.pre_enqueue) for f in gated)
         reporting = [f for f in gated if type(f).gate_report is not Feature.gate_report]
         self.gate_report = tuple((f.gate, f.gate_report) for f in reporting)
-        self.on_gate_result = self._having(Feature.on_gate_result)
-        self.take_ungated = self._having(Feature.take_ungated)
-        self.wake = self._having(Feature.wake)
-        self.send_behind_gates = self._having(Feature.send_behind_gates)
         self.unit = self._having(Feature.unit)
         self.explain_refusal = self._having(Feature.explain_refusal)
-        self.placed = self._having(Feature.placed)
         self.pods_sharing_nomination = self._having(Feature.pods_sharing_nomination)
         self.broken = self._having(Feature.broken)
         binding = [f for f in self.features if type(f).bind is not Feature.bind]
@@ -259,18 +256,39 @@ class Hooks:
             for kind in get_args(Fact)
         }
         self.work = self._having(Feature.work)
-        self.steps = tuple(step for steps in self._having(Feature.steps) for step in steps())
+        self._steps = {
+            feature: tuple(feature.steps())
+            for feature in self.features
+            if type(feature).steps is not Feature.steps
+        }
         self.follow = self._having(Feature.follow)
         self.finish = self._having(Feature.finish)
         self.next_wakeup_s = self._having(Feature.next_wakeup_s)
         self.pages = self._having(Feature.pages)
         self.validate = self._having(Feature.validate)
 
-    def _having(self, method: Callable[Concatenate[Feature, P], R]) -> tuple[Callable[P, R], ...]:
-        """Return the method of each feature that overrides it."""
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Resolve the hooks that skip idle features; called when ``is_idle`` of one changes."""
+        self.needs_own_bind_event = self._having(Feature.needs_own_bind_event, idle=False)
+        self.after_events = self._having(Feature.after_events, idle=False)
+        self.on_gate_result = self._having(Feature.on_gate_result, idle=False)
+        self.take_ungated = self._having(Feature.take_ungated, idle=False)
+        self.wake = self._having(Feature.wake, idle=False)
+        self.send_behind_gates = self._having(Feature.send_behind_gates, idle=False)
+        self.placed = self._having(Feature.placed, idle=False)
+        self.steps = tuple(
+            step for feature, steps in self._steps.items() if not feature.is_idle for step in steps
+        )
+
+    def _having(
+        self, method: Callable[Concatenate[Feature, P], R], *, idle: bool = True
+    ) -> tuple[Callable[P, R], ...]:
+        """Return the method of each feature that overrides it; without ``idle``, of busy ones."""
         name = method.__name__
         return tuple(
             getattr(feature, name)
             for feature in self.features
-            if getattr(type(feature), name) is not method
+            if getattr(type(feature), name) is not method and (idle or not feature.is_idle)
         )

@@ -52,6 +52,7 @@ class PodIntake:
         self._nominations, self._bindings, self._diagnoses = nominations, bindings, diagnoses
         self._refusals = refusals
         self._heeds_others, self._transforms = tracks_foreign_pods, transforms
+        self.now_s = clock.now_s()  # time of the exchange whose events are applied
         self._class_of: dict[str, tuple[Pod, PodClass]] = {}  # of pods not tried yet
         self._classes_as_of = 0  # version of what DeviceClasses serve
 
@@ -148,7 +149,7 @@ class PodIntake:
             return
         self._class_of[key] = (pod, pod_class)
         try:
-            run_key = cycle.run_key(pod_class) if cycle.runs_with_others(pod_class) else None
+            run_key = cycle.queue_key(pod_class)
         except Exception as error:  # noqa: BLE001 -- told; its attempt will show
             self._isolation.note("ingest", error, subject_of(pod))
             run_key = None
@@ -183,10 +184,9 @@ class PodIntake:
 
     def _arrived_s(self, pod: Pod) -> float:
         """Return when the pod joined the queue: a restart doesn't cost it its place."""
-        now_s = self._clock.now_s()
         if self._watch.is_synced:
-            return now_s
-        return min(now_s, to_epoch_s(pod.metadata.creation_timestamp, now_s))
+            return self.now_s
+        return min(self.now_s, to_epoch_s(pod.metadata.creation_timestamp, self.now_s))
 
     def _leave_queue(self, pod: Pod, *, deleted: bool = False) -> None:
         key = pod.key

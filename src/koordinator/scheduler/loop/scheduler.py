@@ -79,7 +79,7 @@ class Scheduler:
 
     def _take_in(self) -> None:
         """Apply the events that have arrived, then requeue the pods that they help."""
-        self._now_s = self._clock.now_s()
+        self._now_s = self._handle.intake.now_s = self._clock.now_s()
         try:
             is_same = self._wall_clock is self._clock
             self._handle.state.advance(self._now_s if is_same else self._wall_clock.now_s())
@@ -196,9 +196,9 @@ class Scheduler:
                 self._decide(run)
                 if self._is_bound_at_once(run[-1]):
                     bindings.begin()  # the next pod may be the one that it is for
-            elif not (bindings.decided or self._work()):
+            elif not (bindings.permitted or self._work()):
                 break
-            if not run or bindings.decided >= options.in_flight:
+            if not run or len(bindings.permitted) >= options.in_flight:
                 self._exchange()
 
     def _end_step(self, *, leads: bool) -> None:
@@ -240,7 +240,7 @@ class Scheduler:
         done = False
         for work in self._hooks.work:
             try:
-                done |= work()
+                done |= work(self._now_s)
             except Exception as error:  # noqa: BLE001 -- reported
                 self._isolation.note("work", error)
         return done

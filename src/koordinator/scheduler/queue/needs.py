@@ -21,40 +21,35 @@ class Needs:
 
     def __init__(self) -> None:
         #: group -> numbers of places -> key -> pods that need so many; nothing is empty
-        self._groups: dict[Group, dict[Counts, dict[str, QueuedPod]]] = {}
+        self.groups: dict[Group, dict[Counts, dict[str, QueuedPod]]] = {}
         #: groups that an event may have helped since ``take_touched``
         self.touched: dict[Group, None] = {}
 
     def add(self, queued: QueuedPod) -> None:
         """Take in a pod that has a need."""
         group, counts = _place(queued)
-        self._groups.setdefault(group, {}).setdefault(counts, {})[queued.key] = queued
+        self.groups.setdefault(group, {}).setdefault(counts, {})[queued.key] = queued
 
     def discard(self, queued: QueuedPod) -> None:
         """Forget a pod that is here."""
         group, counts = _place(queued)
-        by_counts = self._groups[group]
+        by_counts = self.groups[group]
         del by_counts[counts][queued.key]
         if not by_counts[counts]:
             del by_counts[counts]
         if not by_counts:
-            del self._groups[group]
+            del self.groups[group]
             self.touched.pop(group, None)
 
     def rejected_by(self, plugins: AbstractSet[str]) -> Iterator[tuple[Group, QueuedPod]]:
         """Yield a pod of each group that one of the plugins rejected and that is not touched."""
-        for group in list(self._groups):
+        for group in list(self.groups):
             if group not in self.touched and not group[1].isdisjoint(plugins):
                 yield group, self._example(group)
 
     def touch(self, group: Group) -> None:
         """Note that something has happened that may help."""
         self.touched[group] = None
-
-    @property
-    def has_any(self) -> bool:
-        """Whether there is a pod with a need."""
-        return bool(self._groups)
 
     def take_touched(self) -> list[tuple[Group, QueuedPod]]:
         """Return the groups that may be helped, each with one of its pods; none is touched then."""
@@ -65,14 +60,14 @@ class Needs:
         """Return the pods of a group that need no more than so many places."""
         return [
             one
-            for counts, pods in self._groups.get(group, {}).items()
+            for counts, pods in self.groups.get(group, {}).items()
             if all(map(le, counts, most))
             for one in pods.values()
         ]
 
     def __iter__(self) -> Iterator[QueuedPod]:
         """Yield every pod."""
-        for by_counts in list(self._groups.values()):
+        for by_counts in list(self.groups.values()):
             for pods in list(by_counts.values()):
                 yield from list(pods.values())
 
@@ -80,18 +75,18 @@ class Needs:
         """Raise BugError if others than these are here, or are filed wrongly."""
         found = {
             key: (group, counts)
-            for group, by_counts in self._groups.items()
+            for group, by_counts in self.groups.items()
             for counts, pods in by_counts.items()
             for key in pods
         }
         wanted = {queued.key: _place(queued) for queued in expected}
         if found != wanted:
             raise BugError(f"needs are {wanted}. Indexed: {found}.")
-        if not self.touched.keys() <= self._groups.keys():
+        if not self.touched.keys() <= self.groups.keys():
             raise BugError(f"touched are {list(self.touched)}, which are not all there.")
 
     def _example(self, group: Group) -> QueuedPod:
-        return next(iter(next(iter(self._groups[group].values())).values()))
+        return next(iter(next(iter(self.groups[group].values())).values()))
 
 
 def _place(queued: QueuedPod) -> tuple[Group, Counts]:

@@ -282,7 +282,7 @@ class SchedulingQueue:
 
     def has_rejected(self, plugin: str) -> bool:
         """Return whether a plugin rejected a pod that waits, or a pod waits for a need."""
-        return bool(self._pools.waiting.get(plugin)) or self._pools.needs.has_any
+        return bool(self._pools.waiting.get(plugin) or self._pools.needs.groups)
 
     @property
     def has_changes_for_needs(self) -> bool:

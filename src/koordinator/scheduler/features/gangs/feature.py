@@ -51,7 +51,8 @@ class GangFeature(Feature):
             handle.cluster, handle.clock, caches, enabled=handle.options.report
         )
         self._attempts = GangScheduler(handle, self._reports, self._conditions, metrics)
-        self._shrank = False  # one may be short of members now
+        self._shrank = False  # a gang may be short of members
+        self.is_idle = True  # until the first gang
         if metrics is not None:
             metrics.watch(caches)
 
@@ -59,7 +60,7 @@ class GangFeature(Feature):
 
     def needs_own_bind_event(self, pod: Pod) -> bool:
         """Return whether the pod is a member."""
-        return any([gangs.gangs and gangs.is_member(pod) for gangs in self.caches])
+        return any(gangs.is_member(pod) for gangs in self.caches)
 
     def on_pod_event(self, pod: Pod, previous: Pod | None, *, deleted: bool) -> Sequence[str]:
         """Take in a member; return who should try to enter the queue now."""
@@ -78,11 +79,19 @@ class GangFeature(Feature):
             else:
                 changed(gangs, left, pod, None)
                 ready += gangs.representatives_for(pod)  # one more may be the one that fits
+            if self.is_idle and gangs.gangs:
+                self._end_idleness()
         return ready
+
+    def _end_idleness(self) -> None:
+        self.is_idle = False
+        self._handle.hooks.refresh()
 
     def on_object_event(self, event: WatchEvent) -> None:
         """Take in a PodGroup of either kind or a Workload."""
         group = event.object
+        if self.is_idle and isinstance(group, SchedulingPodGroup | SchedulingWorkload | PodGroup):
+            self._end_idleness()
         if isinstance(group, SchedulingPodGroup):
             self._heard_pod_group(group, event)
         if isinstance(group, SchedulingWorkload):
@@ -134,12 +143,9 @@ class GangFeature(Feature):
 
     def on_gate_result(self, pod: Pod, gate: QueueGate | None) -> None:
         """Note a member for the report of why it waits before the queue."""
-        for gangs in self.caches:
-            if gangs.gangs:
-                self._reports.seen(pod)
-                if gate is not None:
-                    self._reports.gated(pod)
-                return
+        self._reports.seen(pod)
+        if gate is not None:
+            self._reports.gated(pod)
 
     def wake(self) -> None:
         """Requeue the gangs for which events may have freed enough room."""

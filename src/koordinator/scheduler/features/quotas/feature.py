@@ -48,6 +48,7 @@ class JobQueueFeature(Feature):
         self.places = QueuePlaces(
             self._queues, handle.state, gangs, handle.reporter, self._message_of
         )
+        self.is_idle = True  # until ``pre_enqueue`` finds a quota with a queue
         if metrics is not None:
             metrics.watch_queues(self._lengths)
 
@@ -64,7 +65,11 @@ class JobQueueFeature(Feature):
 
     def pre_enqueue(self, pod: Pod) -> Refusal | None:
         """Return in which queue a pod waits for its turn; empty: in none."""
-        return self._queues.refusal(pod)
+        refusal = self._queues.refusal(pod)
+        if self.is_idle and self._queues.cache.queues:
+            self.is_idle = False
+            self._handle.hooks.refresh()
+        return refusal
 
     def gate_report(self, pod: Pod) -> GateReport | None:
         """Return the place of a pod's job in the queue of its quota, and who is first there."""

@@ -132,9 +132,8 @@ class ReservationController:
 
     # -- what follows ------------------------------------------------------------------------
 
-    def step(self) -> bool:
-        """Do what is due; return whether anything was written."""
-        now_s = self._clock.now_s()
+    def step(self, now_s: float) -> bool:
+        """Write the statuses that are due; return whether anything was written."""
         while (first := self._first_due()) is not None and first[0] <= now_s:
             del self._due_s[first[1]]
             self.touch(first[1])

@@ -126,9 +126,9 @@ class ReservationFeature(Feature):
 
     # -- beside deciding ---------------------------------------------------------------------
 
-    def work(self) -> bool:
+    def work(self, now_s: float) -> bool:
         """Write the statuses that are due."""
-        return self._controller.step()
+        return self._controller.step(now_s)
 
     def follow(self) -> None:
         """Forget what was due of reservations that were deleted; the leader writes it."""
