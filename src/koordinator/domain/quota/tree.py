@@ -6,21 +6,169 @@ from the root down, and only the groups and resources that changed since.
 
 Quotas may come in any order: children of a quota that is not there have their minimum until it is.
 
-Source: koordinator pkg/scheduler/plugins/elasticquota/core/group_quota_manager.go.
+Source: koordinator pkg/scheduler/plugins/elasticquota/core/group_quota_manager.go, with
+``recursiveUpdateGroupTreeWithDeltaRequest``, ``recursiveUpdateGroupTreeWithDeltaAllocated``;
+quota_info.go, ``QuotaCalculateInfo``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from koordinator.api.elastic_quota import ROOT_QUOTA, ElasticQuota
 from koordinator.api.labels import QUOTA_PARENT
 from koordinator.api.syntax import refusal
-from koordinator.domain.quota.amounts import NOTHING, Amounts, add, multiple
-from koordinator.domain.quota.node import QuotaNode
+from koordinator.domain.quota.amounts import NOTHING, Amounts, add, multiple, named_by
 from koordinator.domain.quota.pods import QuotaPod
 from koordinator.domain.quota.shares import UNLIMITED
 from koordinator.domain.quota.siblings import Siblings
 from koordinator.domain.quota.spec import QuotaSpec
+
+
+@dataclass(slots=True, eq=False)
+class QuotaNode:
+    """A quota, the root, or the place of a parent that is not there yet (both without ``spec``).
+
+    ``self_`` is of the node's own pods, the same without it of these and of everything below.
+    """
+
+    name: str
+    spec: QuotaSpec | None = None
+    lends: bool = True
+    parent: "QuotaNode | None" = None
+    children: "dict[str, QuotaNode]" = field(default_factory=dict)
+    sharing: dict[str, Siblings] | None = None  # of the children, by resource; None: to be made
+    place: int = -1  # in the parent's ``sharing``, while that is known; -1: takes no part
+
+    pods: dict[str, QuotaPod] = field(default_factory=dict)
+    assigned: set[str] = field(default_factory=set)  # keys of pods that have a node
+    #: what these use, by namespace
+    used_by: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    self_request: dict[str, int] = field(default_factory=dict)
+    self_used: dict[str, int] = field(default_factory=dict)
+    self_non_preemptible_request: dict[str, int] = field(default_factory=dict)
+    self_non_preemptible_used: dict[str, int] = field(default_factory=dict)
+
+    child_request: dict[str, int] = field(default_factory=dict)  # own pods and children's limited
+    request: dict[str, int] = field(default_factory=dict)  # at least the minimum if it doesn't lend
+    limited_request: dict[str, int] = field(default_factory=dict)  # at most the maximum
+    non_preemptible_request: dict[str, int] = field(default_factory=dict)
+    used: dict[str, int] = field(default_factory=dict)
+    non_preemptible_used: dict[str, int] = field(default_factory=dict)
+    allocated: dict[str, int] = field(default_factory=dict)  # own pods and children's guaranteed
+    guaranteed: dict[str, int] = field(default_factory=dict)  # at least the minimum
+
+    @property
+    def max(self) -> Amounts:
+        return self.spec.max if self.spec else NOTHING
+
+    @property
+    def min(self) -> Amounts:
+        return self.spec.min if self.spec else NOTHING
+
+    @property
+    def weight(self) -> Amounts:
+        return self.spec.weight if self.spec else NOTHING
+
+    def ancestors(self) -> "Iterator[QuotaNode]":
+        """Yield the node and its ancestors, the lowest first."""
+        node: QuotaNode | None = self
+        while node is not None:
+            yield node
+            node = node.parent
+
+    def counted(self, pod: QuotaPod) -> dict[str, int]:
+        """Return the pod's requests of the resources that the quota limits."""
+        return named_by(pod.requests, self.max)
+
+    def add_request(self, amounts: Amounts, non_preemptible: Amounts) -> dict[str, int]:
+        """Add to what is requested; returns by how much that changes what the parent sees."""
+        add(self.child_request, amounts)
+        add(self.non_preemptible_request, non_preemptible)
+        changes = {}
+        for resource in amounts:
+            if change := self._limit_request(resource):
+                changes[resource] = change
+                if siblings := self._siblings(resource):
+                    siblings.set_request(self.place, self.limited_request[resource])
+        return changes
+
+    def add_used(self, amounts: Amounts, non_preemptible: Amounts) -> None:
+        """Add to what is used."""
+        add(self.used, amounts)
+        if non_preemptible:
+            add(self.non_preemptible_used, non_preemptible)
+
+    def add_allocated(self, amounts: Amounts) -> dict[str, int]:
+        """Add to what is allocated; returns by how much that changes what is guaranteed."""
+        add(self.allocated, amounts)
+        changes = {}
+        for resource in amounts:
+            if change := self._raise_guaranteed(resource):
+                changes[resource] = change
+                if siblings := self._siblings(resource):
+                    siblings.set_guaranteed(self.place, self.guaranteed[resource])
+        return changes
+
+    def recount(self, *, guarantees: bool) -> None:
+        """Set all sums from pods and children; what is allocated only if that is guaranteed."""
+        self._recount_pods()
+        self.child_request = dict(self.self_request)
+        self.used = dict(self.self_used)
+        self.non_preemptible_request = dict(self.self_non_preemptible_request)
+        self.non_preemptible_used = dict(self.self_non_preemptible_used)
+        self.allocated = dict(self.self_used) if guarantees else {}
+        for child in self.children.values():
+            add(self.child_request, child.limited_request)
+            add(self.used, child.used)
+            add(self.non_preemptible_request, child.non_preemptible_request)
+            add(self.non_preemptible_used, child.non_preemptible_used)
+            add(self.allocated, child.guaranteed)
+        self.request, self.limited_request, self.guaranteed = {}, {}, {}
+        for resource in self.child_request.keys() | self.min.keys():
+            self._limit_request(resource)
+        if guarantees:
+            for resource in self.allocated.keys() | self.min.keys():
+                self._raise_guaranteed(resource)
+
+    def _recount_pods(self) -> None:
+        self.self_request, self.self_used, self.used_by = {}, {}, {}
+        self.self_non_preemptible_request, self.self_non_preemptible_used = {}, {}
+        for key, pod in self.pods.items():
+            amounts = self.counted(pod)
+            add(self.self_request, amounts)
+            if not pod.is_preemptible:
+                add(self.self_non_preemptible_request, amounts)
+            if key in self.assigned:
+                add(self.self_used, amounts)
+                add(self.used_by.setdefault(pod.namespace, {}), amounts)
+                if not pod.is_preemptible:
+                    add(self.self_non_preemptible_used, amounts)
+
+    def _limit_request(self, resource: str) -> int:
+        """Set what is requested; returns by how much that changes what the parent sees."""
+        asked = self.child_request.get(resource, 0)
+        if not self.lends:
+            asked = max(asked, self.min.get(resource, 0))
+        limited = min(asked, self.max.get(resource, asked))
+        change = limited - self.limited_request.get(resource, 0)
+        self.request[resource] = asked
+        self.limited_request[resource] = limited
+        return change
+
+    def _raise_guaranteed(self, resource: str) -> int:
+        """Set what is guaranteed; returns by how much that changes it."""
+        guaranteed = max(self.allocated.get(resource, 0), self.min.get(resource, 0))
+        change = guaranteed - self.guaranteed.get(resource, 0)
+        self.guaranteed[resource] = guaranteed
+        return change
+
+    def _siblings(self, resource: str) -> Siblings | None:
+        """Return the group in which the node shares a resource; None if it does not, or not yet."""
+        if self.place < 0 or self.parent is None or self.parent.sharing is None:
+            return None
+        return self.parent.sharing.get(resource) if resource in self.max else None
 
 
 class QuotaTree:
@@ -74,7 +222,7 @@ class QuotaTree:
 
     def path(self, name: str) -> tuple[str, ...]:
         """Return the quota and its ancestors, without the root."""
-        return tuple(node.name for node in self.node(name).way_up() if node.spec is not None)
+        return tuple(node.name for node in self.node(name).ancestors() if node.spec is not None)
 
     def set_total(self, total: Amounts) -> None:
         """Set what there is to share, what unshared quotas use included.
@@ -163,7 +311,7 @@ class QuotaTree:
             return {resource: self._shared_total(resource) or 0 for resource in self._total}
         if name in self._unshared:
             return dict(node.max)
-        way = [*node.way_up()]
+        way = [*node.ancestors()]
         return {resource: self._share(way, resource) or 0 for resource in node.max}
 
     def has_headroom(self, name: str, request: Amounts) -> bool:
@@ -174,7 +322,7 @@ class QuotaTree:
                 node.used.get(resource, 0) + request.get(resource, 0) <= most
                 for resource, most in node.max.items()
             )
-        used, way = node.used, [*node.way_up()]
+        used, way = node.used, [*node.ancestors()]
         for resource in node.max:
             wanted = used.get(resource, 0) + request.get(resource, 0)
             if wanted > (self._share(way, resource) or 0):
@@ -186,7 +334,7 @@ class QuotaTree:
         node = self.node(name)
         if node.parent is None or name in self._unshared:
             return dict(node.min)
-        sharing, above = self._sharing(node.parent), [*node.parent.way_up()]
+        sharing, above = self._sharing(node.parent), [*node.parent.ancestors()]
         return {
             resource: sharing[resource].scaled_min(node.place, self._share(above, resource))
             for resource in node.min
@@ -239,7 +387,7 @@ class QuotaTree:
 
     def _check_parent(self, spec: QuotaSpec) -> None:
         above = self._nodes.get(spec.parent)
-        ancestors = [node.name for node in above.way_up()] if above else [spec.parent]
+        ancestors = [node.name for node in above.ancestors()] if above else [spec.parent]
         if spec.name in ancestors:
             raise refusal(
                 f"metadata.labels[{QUOTA_PARENT}]",
@@ -310,14 +458,14 @@ class QuotaTree:
     def _add_used(
         self, lowest: QuotaNode, amounts: Amounts, protected: Amounts, allocated: Amounts
     ) -> None:
-        for node in lowest.way_up():
+        for node in lowest.ancestors():
             node.add_used(amounts, protected)
             if self._guarantees_usage:
                 allocated = node.add_allocated(allocated)
 
 
 def _add_request(lowest: QuotaNode, amounts: Amounts, protected: Amounts) -> None:
-    for node in lowest.way_up():
+    for node in lowest.ancestors():
         amounts = node.add_request(amounts, protected)
         if not amounts and not protected:
             break
