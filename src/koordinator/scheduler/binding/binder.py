@@ -263,6 +263,8 @@ class Binder:
 
         ``wait`` until nothing is under way.
         """
+        if not (self._under_way or self._settled):
+            return []
         for binds, batch in self._under_way:
             if wait:
                 binds.results()

@@ -33,8 +33,6 @@ class LimitedPods:
         """
         for cycle in self._cycles.values():
             for active in cycle.limiting:
-                if not self._queue.has_rejected(active.name):
-                    continue  # the version, which may be costly, helps no pod
                 try:
                     self._wake_if_changed(cycle, active)
                 except Exception as error:  # noqa: BLE001 -- reported

@@ -49,6 +49,7 @@ class Scheduler:
         self._handle, self._hooks = handle, handle.hooks
         self._queue, self._bindings, self._clock = handle.queue, handle.bindings, handle.clock
         self._wall_clock = handle.options.wall_clock or handle.clock
+        self._pod_counts = handle.queue.pod_counts
         self._isolation = handle.isolation
         self._quarantine = Quarantine(handle.clock, handle.isolation, self._take, self._leave_out)
         self._limited = LimitedPods(
@@ -91,7 +92,7 @@ class Scheduler:
             with self._isolation.barrier("ingest"):
                 self._quarantine.step()
         self._call_each("ingest", self._hooks.after_events)
-        if self._has_limits:
+        if self._has_limits and self._pod_counts[QueueState.UNSCHEDULABLE]:
             self._limited.wake()
         if self._handle.ingest.warnings:
             self._report_warnings()
@@ -167,7 +168,8 @@ class Scheduler:
         self._exchange()
         stage = "step"
         try:
-            self._queue.flush(self._now_s)
+            if self._pod_counts[QueueState.UNSCHEDULABLE] or self._pod_counts[QueueState.BACKOFF]:
+                self._queue.flush(self._now_s)
             stage = "bind"
             self._bindings.resume()
         except Exception as error:  # noqa: BLE001 -- reported

@@ -46,6 +46,8 @@ class SchedulingQueue:
         self._pools = Pools(Delays(initial_backoff_s, max_backoff_s, max_unschedulable_s))
         self._sequence = count()
         self.needs = self._pools.needs
+        #: number of pods by state; read only
+        self.pod_counts: Mapping[QueueState, int] = self._pools.counts
         #: how often pods came into each pool, by what brought them there
         self.incoming: Counter[tuple[QueueState, str]] = Counter()
 
@@ -279,10 +281,6 @@ class SchedulingQueue:
             if helps(example):
                 self._pools.needs.touch(group)
         return [queued.key for queued in woken]
-
-    def has_rejected(self, plugin: str) -> bool:
-        """Return whether a plugin rejected a pod that waits, or a pod waits for a need."""
-        return bool(self._pools.waiting.get(plugin) or self._pools.needs.groups)
 
     @property
     def has_changes_for_needs(self) -> bool:

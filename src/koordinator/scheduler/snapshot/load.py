@@ -72,8 +72,11 @@ class LoadTable:
         for ledger in self.charged.values():
             ledger.grow()
 
-    def advance(self, now_s: float) -> None:
-        """Let time pass; where it goes back, reports that had expired may count again."""
+    def advance(self, now_s: float) -> IntArray:
+        """Set the time; return the rows whose report has expired, once.
+
+        Where time goes back, reports that had expired may count again.
+        """
         self.now_s = now_s
         if now_s >= self._latest_s:
             self._latest_s = now_s
@@ -81,6 +84,12 @@ class LoadTable:
             self._latest_s = now_s
             if self.charged:
                 self._reported_rows.update(self._metrics)
+        expired = [
+            ledger.expire(now_s)
+            for ledger in self.charged.values()
+            if ledger.next_expiry_s <= now_s
+        ]
+        return np.concatenate(expired) if expired else _NO_ROWS
 
     def set_node(self, row: int, node: Node | None) -> None:
         """Take over a node, None for one that is gone."""
@@ -170,15 +179,6 @@ class LoadTable:
         placed.renew(pod)
         self.charge(placed, 1)
         return True
-
-    def expire(self) -> IntArray:
-        """Return the rows whose report has expired, once."""
-        expired = [
-            ledger.expire(self.now_s)
-            for ledger in self.charged.values()
-            if ledger.next_expiry_s <= self.now_s
-        ]
-        return np.concatenate(expired) if expired else _NO_ROWS
 
     def validate(self) -> None:
         """Derive everything again and compare.  Raises BugError."""

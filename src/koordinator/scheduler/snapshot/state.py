@@ -165,16 +165,16 @@ class ClusterState:
                 self.memory.clear()
 
     def advance(self, now_s: float) -> None:
-        """Let time pass: measurements grow old, and what is left of those gone is forgotten.
+        """Set the time: expire measurements, and drop facts that no pod or node refers to.
 
-        Time may go back, as a clock does that is corrected.
+        Time may go back, when a clock is corrected.
         """
         if self.classes.is_due or self.pods.is_due:
             self.sweep()
         self.now_s = now_s
-        self.load.advance(now_s)
-        if self.load.charged:
-            self.usage_log.extend(self.load.expire())
+        expired = self.load.advance(now_s)
+        if len(expired):
+            self.usage_log.extend(expired)
 
     def set_ranks(self, ranks: dict[str, int]) -> None:
         """Say which of equally scored nodes comes first: the one with the lowest rank."""
