@@ -36,7 +36,7 @@ def as_scheduled(pod: Pod) -> Pod:
 
     Annotations that only the scheduler's own reserve pods have are left out.
     """
-    return _current_spec(without_internal_keys(pod))
+    return _current_spec(without_internal_keys(pod) if pod.metadata.annotations else pod)
 
 
 def reserve_pod_as_scheduled(reservation: Reservation) -> Pod:

@@ -66,6 +66,7 @@ class Attempts:
         self._reporter, self._nominations, self._hooks = reporter, nominations, hooks
         self._isolation = isolation
         self._stopwatch = stopwatch
+        self.is_measured = stopwatch is not None
         self._outcomes: list[Outcome] = []
         self._attempt: AttemptRecord | None = None
         self.tried = 0  # pods, each time that they were

@@ -64,9 +64,9 @@ class Step:
 class Feature:
     """The methods in the order of a pod's way; each says when it is called."""
 
-    #: Whether there is nothing that the feature keeps track of, such as gangs.  While it is idle,
-    #: the loop skips its hooks of a decision and its steps (see ``Hooks.refresh``), so that a plain
-    #: pod does not pay for it.  Hooks of events and gates are called, and end the idleness.
+    #: Whether the feature has nothing to keep track of, such as gangs.  The loop skips the hooks of
+    #: decisions, binds and steps of an idle feature (see ``Hooks.refresh``), so that a plain pod
+    #: does not pay for it.  The hooks of events and gates are called, and end the idleness.
     is_idle: bool = False
     #: Of a feature with ``pre_enqueue``: what its gate is called, and which events open it.
     gate: ClassVar[str] = ""
@@ -247,15 +247,12 @@ class Hooks:
         self.explain_refusal = self._having(Feature.explain_refusal)
         self.pods_sharing_nomination = self._having(Feature.pods_sharing_nomination)
         self.broken = self._having(Feature.broken)
-        binding = [f for f in self.features if type(f).bind is not Feature.bind]
-        self.bind = tuple((f.has_own_bind, f.bind) for f in binding)
         self.released = self._having(Feature.released)
         observing = [f for f in self.features if type(f).observe is not Feature.observe]
         self.observe: Mapping[type[Fact], tuple[Callable[[Fact], None], ...]] = {
             kind: tuple(f.observe for f in observing if not f.observed or kind in f.observed)
             for kind in get_args(Fact)
         }
-        self.work = self._having(Feature.work)
         self._steps = {
             feature: tuple(feature.steps())
             for feature in self.features
@@ -278,6 +275,9 @@ class Hooks:
         self.wake = self._having(Feature.wake, idle=False)
         self.send_behind_gates = self._having(Feature.send_behind_gates, idle=False)
         self.placed = self._having(Feature.placed, idle=False)
+        binding = [f for f in self.features if type(f).bind is not Feature.bind]
+        self.bind = tuple((f.has_own_bind, f.bind) for f in binding if not f.is_idle)
+        self.work = self._having(Feature.work, idle=False)
         self.steps = tuple(
             step for feature, steps in self._steps.items() if not feature.is_idle for step in steps
         )

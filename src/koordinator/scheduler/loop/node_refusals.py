@@ -45,7 +45,8 @@ class NodeRefusals:
 
     def __init__(self, clock: Clock, state: ClusterState) -> None:
         self._clock, self._state = clock, state
-        self._refusals: dict[Hashable, dict[str, _Refusal]] = {}
+        #: refusals by node, by what the refused pods have in common
+        self.by_likeness: dict[Hashable, dict[str, _Refusal]] = {}
 
     def ended(self, pod: Pod, *, deleted: bool) -> None:
         """Take in a pod that has ended; one that is deleted was seen before."""
@@ -53,21 +54,21 @@ class NodeRefusals:
             return
         now_s, node = self._clock.now_s(), pod.spec.node_name
         alike = _likeness(self._state.classes.of(pod))
-        nodes = self._refusals[alike] = self._current(alike)
+        nodes = self.by_likeness[alike] = self._current(alike)
         before = nodes.pop(node, None)
         lasts_s = FIRST_S if before is None else min(before.lasts_s * 2, LONGEST_S)
         nodes[node] = _Refusal(now_s + lasts_s, lasts_s)
         if len(nodes) > _MOST_NODES:
             del nodes[next(iter(nodes))]
-        if len(self._refusals) > _MOST_KINDS:
-            del self._refusals[next(iter(self._refusals))]
+        if len(self.by_likeness) > _MOST_KINDS:
+            del self.by_likeness[next(iter(self.by_likeness))]
 
     def rows_avoided(self, pod_class: PodClass) -> frozenset[int]:
         """Return the rows of the nodes to which such pods are not sent now."""
-        if not self._refusals:
+        if not self.by_likeness:
             return frozenset()
         now_s, rows = self._clock.now_s(), self._state.nodes.rows
-        known = self._refusals.get(_likeness(pod_class), {})
+        known = self.by_likeness.get(_likeness(pod_class), {})
         return frozenset(
             rows[node]
             for node, refusal in known.items()
@@ -76,7 +77,7 @@ class NodeRefusals:
 
     def _current(self, alike: Hashable) -> dict[str, _Refusal]:
         """Take out what is known of such pods, without what is long over."""
-        now_s, known = self._clock.now_s(), self._refusals.pop(alike, {})
+        now_s, known = self._clock.now_s(), self.by_likeness.pop(alike, {})
         return {node: one for node, one in known.items() if now_s < one.until_s + one.lasts_s}
 
 

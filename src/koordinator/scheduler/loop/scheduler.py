@@ -294,7 +294,8 @@ class Scheduler:
         except Exception as error:  # noqa: BLE001 -- told
             self._recover(run, error)
         else:
-            attempts.end()
+            if attempts.is_measured:
+                attempts.end()
 
     def _unit(self, run: list[QueuedPod]) -> Unit | None:
         """Return what is decided at once; None: nobody may be tried any more."""

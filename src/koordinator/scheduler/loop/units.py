@@ -1,10 +1,16 @@
 """A pod on its own, or a run of equal pods, from the queue to the bindings."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.errors import ExtenderError
-from koordinator.scheduler.cycle import NodeChoice, ReserveRefusal, SchedulingCycle, Scorecard
+from koordinator.scheduler.cycle import (
+    NodeChoice,
+    Nominations,
+    ReserveRefusal,
+    SchedulingCycle,
+    Scorecard,
+)
 from koordinator.scheduler.diagnosis import Diagnosis, never_fits
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.loop.outcomes import RoomSought
@@ -54,8 +60,7 @@ class PodRun:
     def _decide_one(self, queued: QueuedPod, pod_class: PodClass) -> None:
         handle, cycle = self._handle, self._cycle
         known = handle.diagnoses.known(cycle, pod_class) if handle.diagnoses.kept else None
-        nominated = handle.diagnoses.nominated()
-        avoided = handle.refusals.rows_avoided(pod_class)
+        nominated, avoided = self._claimed_elsewhere(pod_class)
         choice: NodeChoice | ReserveRefusal | None = None
         try:
             if known is None:
@@ -92,6 +97,15 @@ class PodRun:
         else:
             diagnosis = known or handle.diagnoses.diagnose(cycle, queued.pod, pod_class, scorecard)
             self._find_no_node(queued, pod_class, diagnosis, scorecard)
+
+    def _claimed_elsewhere(self, pod_class: PodClass) -> tuple[Nominations, Collection[int]]:
+        """Return the nominated pods by node, and the rows whose kubelets refused such pods."""
+        handle = self._handle
+        has_nominations = handle.nominations.known or handle.options.heeds_other_schedulers
+        nominated = handle.diagnoses.nominated() if has_nominations else {}
+        if not handle.refusals.by_likeness:
+            return nominated, ()
+        return nominated, handle.refusals.rows_avoided(pod_class)
 
     def _find_no_node(
         self,

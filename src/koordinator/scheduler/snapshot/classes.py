@@ -223,6 +223,8 @@ class PodClasses:
 
         Nobody makes a claim for a reservation.
         """
+        if not self._extended.classes:
+            return ()
         found = self._extended.served(pod.spec)
         return tuple(sorted(found.items())) if found and not is_reserve_pod(pod.metadata) else ()
 

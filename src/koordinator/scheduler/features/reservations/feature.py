@@ -33,6 +33,7 @@ class ReservationFeature(Feature):
     ) -> None:
         """``cleans_users``: pods forget a reservation that was deleted."""
         self._handle, self._has_pages = handle, has_pages
+        self.is_idle = True  # until the first reservation, or pod that holds its place for others
         self._controller = ReservationController(
             handle.cluster,
             handle.state,
@@ -48,12 +49,20 @@ class ReservationFeature(Feature):
         """Take in a pod that holds its place for others."""
         if OPERATING_MODE not in pod.metadata.labels:
             return False
+        if self.is_idle:
+            self._end_idleness()
         self._put_holder(kind, pod, previous)
         return True
+
+    def _end_idleness(self) -> None:
+        self.is_idle = False
+        self._handle.hooks.refresh()
 
     def on_object_event(self, event: WatchEvent) -> None:
         """Take in a reservation as the pod that stands for it."""
         if isinstance(event.object, Reservation):
+            if self.is_idle:
+                self._end_idleness()
             self._put_reservation(event, event.object)
         elif isinstance(event.object, Node) and event.type is EventType.DELETED:
             self._controller.touch_node(event.object.metadata.name)
@@ -101,7 +110,7 @@ class ReservationFeature(Feature):
 
     def has_own_bind(self, pod: Pod) -> bool:
         """Return whether a pod stands for a reservation, whose status is written instead."""
-        return bool(pod.metadata.annotations) and is_reserve_pod(pod.metadata)
+        return is_reserve_pod(pod.metadata)
 
     def bind(self, assumed: Assumed) -> None:
         """Write that a reservation has got its node; it may be used before its event comes."""

@@ -42,6 +42,8 @@ class TopologyFeature(Feature):
 
     def _write(self, now_s: float) -> None:
         """Write a status that has changed, at most every ten seconds."""
+        if not self._state.objects.versions[ClusterNetworkTopology]:
+            return  # there has never been an object
         network = self._state.network
         version = self._version(network)
         if version == self._seen or now_s < self._due_s:
