@@ -80,8 +80,8 @@ class Scheduler:
 
     def _take_in(self) -> None:
         """Apply the events that have arrived, then requeue the pods that they help."""
-        self._now_s = self._handle.intake.now_s = self._clock.now_s()
         try:
+            self._now_s = self._handle.intake.now_s = self._clock.now_s()
             is_same = self._wall_clock is self._clock
             self._handle.state.advance(self._now_s if is_same else self._wall_clock.now_s())
             for event in self._handle.watch.events():
@@ -166,14 +166,15 @@ class Scheduler:
         Raises ClusterError when the cluster can't be read.
         """
         self._exchange()
-        stage = "step"
         try:
             if self._pod_counts[QueueState.UNSCHEDULABLE] or self._pod_counts[QueueState.BACKOFF]:
                 self._queue.flush(self._now_s)
-            stage = "bind"
+        except Exception as error:  # noqa: BLE001 -- reported
+            self._isolation.note("step", error)
+        try:
             self._bindings.resume()
         except Exception as error:  # noqa: BLE001 -- reported
-            self._isolation.note(stage, error)
+            self._isolation.note("bind", error)
         try:
             self._decide_all(limit)
         except Exception as error:  # noqa: BLE001 -- reported
