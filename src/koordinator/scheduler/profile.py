@@ -62,7 +62,13 @@ from koordinator.api.volume import (
 from koordinator.api.workload import ReplicaSet, ReplicationController, StatefulSet
 from koordinator.domain.gangs import GROUP_KINDS, GangDefaults, WorkloadRefs
 from koordinator.foundation.errors import InputError
-from koordinator.scheduler.contract import ActivePlugin, PluginSpec, Profile, plugins_with
+from koordinator.scheduler.contract import (
+    ActivePlugin,
+    PluginSpec,
+    Profile,
+    plugins_with,
+    points_of,
+)
 from koordinator.scheduler.plugin_lists import DEFAULT_PRE_BIND, merge_profiles, stock_plugins
 from koordinator.scheduler.plugins import (
     coscheduling,
@@ -302,7 +308,8 @@ def build_profiles(
     """
     specs = {spec.name: spec for spec in (*BUILTIN_PLUGINS, *out_of_tree)}
     points = {
-        name: spec.points | UPSTREAM_POINTS.get(name, frozenset()) for name, spec in specs.items()
+        name: points_of(spec) | UPSTREAM_POINTS.get(name, frozenset())
+        for name, spec in specs.items()
     }
     try:
         merged = merge_profiles(configuration, stock_plugins(gates), points)

@@ -10,7 +10,7 @@ from tests.measured_nodes import ARGUMENTS, measured_clusters, measured_pods
 from tests.reservations import reserved_rooms, reserving_pods
 
 from koordinator.api.kubescheduler import decode_args
-from koordinator.scheduler.contract import POINTS, PluginSpec
+from koordinator.scheduler.contract import POINTS, PluginSpec, points_of
 from koordinator.scheduler.profile import BUILTIN_PLUGINS, UPSTREAM_POINTS
 from koordinator.testing.scheduler_plugins import (
     Args,
@@ -137,9 +137,9 @@ def test_the_spec_is_whole(spec: PluginSpec[Any]) -> None:
     """Arguments have defaults, the plugin says at which points it runs and what it reads."""
     decode_args(spec.args, {}, "args", "test")
 
-    assert spec.points | UPSTREAM_POINTS.get(spec.name, frozenset())
-    assert spec.points <= POINTS.keys()
-    if spec.points & {"filter", "score"}:
+    assert points_of(spec) | UPSTREAM_POINTS.get(spec.name, frozenset())
+    assert points_of(spec) <= POINTS.keys()
+    if points_of(spec) & {"filter", "score"}:
         assert hasattr(spec.plugin_type, "reads")
 
 

@@ -1,19 +1,24 @@
-"""What a scheduler plugin is, and the words it speaks with.
+"""The contract between the scheduler and its plugins.
 
-A plugin is any object with the methods of some concern in ``plugin``; its ``PluginSpec`` says how
-to build it from its arguments.  The smallest has three names: what its answer ``reads``, ``filter``
-or ``score``, and its spec.
-
-``plugin``   the concerns, in the order in which they are asked
-``hints``    what exists for throughput alone
-``results``  what plugins answer
-``events``   what happened, and which pods that may help
-``numa``     how plugins agree on NUMA nodes
-``extender`` what services outside the scheduler are asked
-``example``  in what world a plugin speaks, for the suite that tests it
-``profile``  plugins as a profile has them, and the order in which they run
+``plugin``    page one: what every plugin author needs
+``advanced``  page two: hints for speed, and the methods that few plugins have
+``events``    cluster events, and the hints that requeue rejected pods
+``peers``     how the plugins of a profile find each other
+``extender``  services outside the scheduler that filter, score, preempt and bind
+``profile``   the plugins of a profile, in running order
 """
 
+from koordinator.scheduler.contract.advanced import (
+    METHODS,
+    NOTHING,
+    AllocationResult,
+    Nomination,
+    Permit,
+    PluginHints,
+    QueueGate,
+    SchedulingPlugin,
+    Spread,
+)
 from koordinator.scheduler.contract.events import (
     Action,
     ClusterEvent,
@@ -21,32 +26,33 @@ from koordinator.scheduler.contract.events import (
     HintFunction,
     QueueingHint,
 )
-from koordinator.scheduler.contract.example import PluginExample
 from koordinator.scheduler.contract.extender import EXTENDER, ExtenderVerdict, SchedulerExtender
-from koordinator.scheduler.contract.hints import PluginHints, Spread
-from koordinator.scheduler.contract.numa import NumaAligner, NumaHintProvider
-from koordinator.scheduler.contract.plugin import METHODS, SchedulingPlugin
-from koordinator.scheduler.contract.profile import (
-    POINTS,
-    ActivePlugin,
-    Arithmetic,
-    NoArgs,
-    PluginSpec,
-    Profile,
-    plugins_with,
+from koordinator.scheduler.contract.peers import (
+    DeviceCounter,
+    NumaAligner,
+    NumaHintProvider,
+    find_device_counter,
+    served_usage,
 )
-from koordinator.scheduler.contract.results import (
+from koordinator.scheduler.contract.plugin import (
     MAX_SCORE,
-    NOTHING,
-    AllocationResult,
-    Nomination,
-    Permit,
-    QueueGate,
+    BasicPlugin,
+    NoArgs,
+    PluginExample,
+    PluginSpec,
     Reads,
     Refusal,
     Rejections,
     Shortlist,
     spread_of,
+)
+from koordinator.scheduler.contract.profile import (
+    POINTS,
+    ActivePlugin,
+    Arithmetic,
+    Profile,
+    plugins_with,
+    points_of,
 )
 from koordinator.scheduler.post_filter import (
     Allows,
@@ -70,7 +76,9 @@ __all__ = [
     "Allows",
     "Arithmetic",
     "Attempt",
+    "BasicPlugin",
     "ClusterEvent",
+    "DeviceCounter",
     "EventHint",
     "ExtenderVerdict",
     "HintFunction",
@@ -97,6 +105,9 @@ __all__ = [
     "Shortlist",
     "Spread",
     "WhatIf",
+    "find_device_counter",
     "plugins_with",
+    "points_of",
+    "served_usage",
     "spread_of",
 ]

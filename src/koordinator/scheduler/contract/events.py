@@ -1,4 +1,4 @@
-"""What happened in the cluster, and which pods that may help."""
+"""Cluster events, and the hints by which they requeue rejected pods."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from koordinator.api.meta import KubeObject
 
 
 class Action(Flag):
-    """What happened to an object.  Updates are split by what changed, so that hints stay cheap.
+    """The change of an object.  Updates are split by the changed part, so that hints are cheap.
 
     Source: kubernetes pkg/scheduler/framework/types.go, ActionType (k8s.io/kube-scheduler).
     """
@@ -45,18 +45,18 @@ class Action(Flag):
 
 
 class QueueingHint(StrEnum):
-    """A plugin's answer to "could this event make the pod schedulable?"."""
+    """The result of a hint function: whether the event could make the pod schedulable."""
 
     QUEUE = "Queue"
     SKIP = "QueueSkip"
 
 
 class ClusterEvent(msgspec.Struct, frozen=True, gc=False):  # a struct: one is made per event
-    """Something changed in the cluster.
+    """A change of an object in the cluster.
 
-    ``resource`` is a kind: Node, AssignedPod, Pod, Device …
-    ``AssignedPod`` is a pod that has a node; ``Pod`` the unscheduled pod itself; ``*`` wakes
-    everyone.  ``old`` is None on ADD, ``new`` is None on DELETE.
+    ``resource`` is a kind: Node, AssignedPod, Pod, Device …  ``AssignedPod`` is a pod that has a
+    node, ``Pod`` the unscheduled pod itself; ``*`` requeues all pods.  ``old`` is None on ADD,
+    ``new`` is None on DELETE.
     """
 
     resource: str
@@ -66,7 +66,7 @@ class ClusterEvent(msgspec.Struct, frozen=True, gc=False):  # a struct: one is m
 
     @property
     def label(self) -> str:
-        """What metrics call it, such as NodeAdd."""
+        """The name in metrics, such as NodeAdd."""
         what = "Update" if self.action & Action.UPDATE else (self.action.name or "").title()
         return f"{self.resource}{what}"
 
@@ -76,9 +76,9 @@ HintFunction = Callable[[KubeObject, ClusterEvent], QueueingHint]
 
 @dataclass(frozen=True, slots=True)
 class EventHint:
-    """A plugin that rejected a pod wants to hear of these events.
+    """Events that requeue the pods that the plugin rejected.
 
-    Without ``hint`` each one queues the pod.
+    Without ``hint`` every such event does.
     """
 
     resource: str

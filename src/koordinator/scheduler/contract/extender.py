@@ -1,4 +1,4 @@
-"""What the scheduler asks of an extender: a service outside that has a say about some pods.
+"""Extenders: services outside the scheduler that filter, score, preempt for or bind some pods.
 
 Source: kubernetes pkg/scheduler/framework/interface.go ``Extender`` and k8s.io/kube-scheduler
 extender/v1/types.go.
@@ -12,64 +12,64 @@ from koordinator.api.node import Node
 from koordinator.api.pod import Pod, PodSpec
 from koordinator.scheduler.post_filter import ProposedVictims
 
-#: What stands for all extenders where pods are told who keeps them waiting (kube: ExtenderName).
+#: Name of all extenders among the plugins that reject a pod (kube: ExtenderName).
 EXTENDER = "Extender"
 
 
 @dataclass(frozen=True, slots=True)
 class ExtenderVerdict:
-    """Which nodes an extender accepts, and why it does not accept the others."""
+    """The nodes that an extender accepts, and its reasons against the others."""
 
     accepted: frozenset[str]
-    reasons: Mapping[str, str] = field(default_factory=dict)  # of nodes that are not accepted
-    unresolvable: frozenset[str] = frozenset()  # of these: removing pods would not help
+    reasons: Mapping[str, str] = field(default_factory=dict)  # by rejected node
+    unresolvable: frozenset[str] = frozenset()  # rejected nodes where removing pods would not help
 
 
 class SchedulerExtender(Protocol):
-    """All methods but ``concerns`` raise ExtenderError."""
+    """An extender; all methods except ``is_interested`` raise ExtenderError."""
 
     @property
     def name(self) -> str:
-        """What messages call it: its URL."""
+        """The URL, by which messages name it."""
         ...
 
     @property
     def is_ignorable(self) -> bool:
-        """Whether pods go on without it when it fails."""
+        """Whether the scheduler skips it when it fails."""
         ...
 
     @property
     def weight(self) -> int:
-        """By how much its scores count."""
+        """The weight of its scores."""
         ...
 
     @property
     def verbs(self) -> frozenset[str]:
-        """What it is asked: of filter, prioritize, preempt, bind."""
+        """Its verbs, from filter, prioritize, preempt and bind."""
         ...
 
-    def concerns(self, spec: PodSpec) -> bool:
-        """Return whether it wants to be asked about such a pod."""
+    def is_interested(self, spec: PodSpec) -> bool:
+        """Return whether the scheduler calls it for such a pod."""
         ...
 
     def filter(self, pod: Pod, nodes: Sequence[Node]) -> ExtenderVerdict:
-        """Return which of the nodes it accepts."""
+        """Filter the nodes."""
         ...
 
     def prioritize(self, pod: Pod, nodes: Sequence[Node]) -> Mapping[str, int]:
-        """Return scores by node, 0 for those left out."""
+        """Return scores by node; a node without one has 0."""
         ...
 
     def preempt(
         self, pod: Pod, victims: Mapping[str, ProposedVictims]
     ) -> Mapping[str, ProposedVictims]:
-        """Return what is left of the nodes and victims that preemption has found."""
+        """Return the candidate nodes, with their victims, that it accepts."""
         ...
 
     def bind(self, pod: Pod, node: str) -> None:
         """Bind a pod."""
         ...
 
-    def note(self, error: Exception) -> None:
-        """Hear of a failure of its that was passed over, so that somebody is told."""
+    def record_failure(self, error: Exception) -> None:
+        """Record a failure of an ignorable extender for reporting."""
         ...

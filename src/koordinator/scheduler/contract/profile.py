@@ -1,22 +1,17 @@
-"""Plugins as a profile has them: how each is built, and where it runs."""
+"""The plugins of a profile, by extension point and in running order."""
 
-import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, cast
 
-from koordinator.api.kubescheduler import PluginArgs
 from koordinator.foundation.arrays import BoolArray, IntArray
+from koordinator.scheduler.contract.advanced import METHODS, PluginHints, SchedulingPlugin
 from koordinator.scheduler.contract.events import EventHint
-from koordinator.scheduler.contract.example import PluginExample
-from koordinator.scheduler.contract.hints import PluginHints
-from koordinator.scheduler.contract.plugin import METHODS, SchedulingPlugin
-from koordinator.scheduler.contract.results import MAX_SCORE, Reads
+from koordinator.scheduler.contract.plugin import MAX_SCORE, PluginSpec, Reads
 from koordinator.scheduler.rules.usage_kernels import Formula, Judgements
-from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
+from koordinator.scheduler.snapshot import PodClass, Snapshot
 
-#: Extension point -> the method that implements it.
+#: Extension point -> the methods that implement it.
 POINTS: Mapping[str, tuple[str, ...]] = {
     "preEnqueue": ("pre_enqueue",),
     "queueSort": ("queue_sort",),
@@ -40,47 +35,20 @@ POINTS: Mapping[str, tuple[str, ...]] = {
     "postBind": ("post_bind",),
 }
 
-ArgsType = TypeVar("ArgsType", bound=PluginArgs)
 
-
-class NoArgs(PluginArgs, frozen=True, kw_only=True):
-    """For plugins without arguments."""
-
-
-@dataclass(frozen=True)
-class PluginSpec(Generic[ArgsType]):
-    """A plugin as the profile knows it.
-
-    ``build`` must say what it returns: the extension points are read off it.
-    """
-
-    name: str
-    args: type[ArgsType]
-    build: Callable[[ArgsType, ResourceAxis], Any]
-    events: tuple[EventHint, ...] = ()  # what could make a pod that it rejected schedulable
-    max_score: int = MAX_SCORE
-    example: PluginExample = field(default_factory=PluginExample)  # in which it speaks
-
-    @cached_property
-    def plugin_type(self) -> type:
-        """The class of the plugin."""
-        returned: type = typing.get_type_hints(self.build)["return"]
-        return returned
-
-    @cached_property
-    def points(self) -> frozenset[str]:
-        """The extension points that the plugin implements."""
-        has = self.plugin_type
-        return frozenset(
-            point for point, names in POINTS.items() if any(hasattr(has, name) for name in names)
-        )
+def points_of(spec: PluginSpec[Any]) -> frozenset[str]:
+    """Return the extension points that a plugin implements."""
+    has = spec.plugin_type
+    return frozenset(
+        point for point, names in POINTS.items() if any(hasattr(has, name) for name in names)
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class ActivePlugin:
-    """A plugin that is switched on at some extension point of a profile.
+    """A plugin that a profile enables at some extension point.
 
-    What it has is looked up once; a method that it lacks has the answer that stands here.
+    Its methods are looked up once; the methods below add the defaults of those that it lacks.
     """
 
     name: str
@@ -100,20 +68,20 @@ class ActivePlugin:
     def of(
         cls, name: str, plugin: object, weight: int = 1, max_score: int = MAX_SCORE
     ) -> "ActivePlugin":
-        """Return any object as a plugin; that it has some concern's methods nobody has checked."""
+        """Wrap an object; whether its methods match the contract is not checked."""
         return cls(name, cast("SchedulingPlugin", plugin), weight, max_score)
 
     def applies(self, pod: PodClass) -> bool:
-        """Return whether the plugin may have something to say about such pods."""
+        """Return False if the plugin ignores such pods."""
         return "applies" not in self.has or self.plugin.applies(pod)
 
     def formula(self, snapshot: Snapshot, pod: PodClass) -> Formula | None:
-        """Return what the score computes from amounts; None if it is more than that."""
+        """Return the score as a formula of amounts; None if it is none."""
         formula = self.hints.formula
         return formula(snapshot, pod) if formula is not None else None
 
     def changes_amounts_only(self, snapshot: Snapshot, pod: PodClass) -> bool:
-        """Return whether placing the pod changes nothing here but amounts and pod counts."""
+        """Return whether placing the pod changes only amounts and pod counts for the plugin."""
         changes_amounts_only = self.hints.changes_amounts_only
         if changes_amounts_only is not None:
             return changes_amounts_only(snapshot, pod)
@@ -121,29 +89,26 @@ class ActivePlugin:
         return self.plugin.reads is not Reads.PLACED and not holds
 
     def normalized(self, raw: IntArray) -> IntArray:
-        """Return final scores of the raw ones of feasible nodes."""
+        """Return the final scores for raw scores of feasible nodes."""
         return self.plugin.normalize(raw) if "normalize" in self.has else raw
 
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """All that some filters and scores do, to be done at once."""
+    """Filters and scores that are arithmetic on amounts, evaluated in one kernel."""
 
     asked: Judgements
     filters: tuple[str, ...]  # names of the plugins
     scores: tuple[str, ...]
 
     def judge(self, view: Snapshot, fits: BoolArray, total: IntArray) -> None:
-        """Take away from ``fits`` where a filter rejects; add weighted scores where none does."""
+        """Set ``fits`` to False where a filter rejects; add the weighted scores elsewhere."""
         view.judge(self.asked, fits, total)
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The plugins of one scheduler name, in the order in which they run at each point.
-
-    The points stand in the order of a pod's way.
-    """
+    """The plugins of one scheduler name by extension point, each in running order."""
 
     scheduler_name: str
     transform: tuple[ActivePlugin, ...] = ()
@@ -158,28 +123,28 @@ class Profile:
     post_filter: tuple[ActivePlugin, ...] = ()
     reserve: tuple[ActivePlugin, ...] = ()
     permit: tuple[ActivePlugin, ...] = ()
-    gangs: tuple[ActivePlugin, ...] = ()  # of the permit plugins, those that decide pods together
+    gangs: tuple[ActivePlugin, ...] = ()  # the permit plugins that decide pods together
     pre_bind: tuple[ActivePlugin, ...] = ()
     post_bind: tuple[ActivePlugin, ...] = ()
-    #: what does ``Arithmetic.judge`` in its place, if somebody watches
+    #: replacement of ``Arithmetic.judge`` that measures it; None: not measured
     judge: Callable[[Arithmetic, Snapshot, BoolArray, IntArray], None] | None = None
     events: Mapping[str, tuple[EventHint, ...]] = field(default_factory=dict)
 
     def applicable_plugins(self, pod: PodClass) -> "Profile":
-        """Return the profile without the plugins that have nothing to say about such a pod."""
+        """Return the profile without the plugins that ignore such pods."""
 
-        def left(actives: tuple[ActivePlugin, ...]) -> tuple[ActivePlugin, ...]:
+        def applicable(actives: tuple[ActivePlugin, ...]) -> tuple[ActivePlugin, ...]:
             return tuple([active for active in actives if active.applies(pod)])
 
         return replace(
             self,
-            pre_filter=left(self.pre_filter),
-            prefer_nodes=left(self.prefer_nodes),
-            filter=left(self.filter),
-            score=left(self.score),
-            reserve=left(self.reserve),
-            permit=left(self.permit),
-            pre_bind=left(self.pre_bind),
+            pre_filter=applicable(self.pre_filter),
+            prefer_nodes=applicable(self.prefer_nodes),
+            filter=applicable(self.filter),
+            score=applicable(self.score),
+            reserve=applicable(self.reserve),
+            permit=applicable(self.permit),
+            pre_bind=applicable(self.pre_bind),
         )
 
 

@@ -51,7 +51,7 @@ class ExtenderChain:
 
     def _find_concerns(self, pod: PodClass) -> bool:
         return any(
-            one.concerns(pod.spec) and not one.verbs.isdisjoint(("filter", "prioritize"))
+            one.is_interested(pod.spec) and not one.verbs.isdisjoint(("filter", "prioritize"))
             for one in self.members
         )
 
@@ -71,7 +71,7 @@ class ExtenderChain:
             except ExtenderError as error:
                 if not extender.is_ignorable:
                     raise
-                extender.note(error)
+                extender.record_failure(error)
                 continue
             for row, node in nodes.items():
                 name = node.metadata.name
@@ -89,7 +89,7 @@ class ExtenderChain:
             try:
                 said = extender.prioritize(pod, nodes)
             except ExtenderError as error:
-                extender.note(error)
+                extender.record_failure(error)
                 continue
             raw = np.array([said.get(node.metadata.name, 0) for node in nodes], np.int64)
             weighted = raw * extender.weight * (MAX_SCORE // MAX_EXTENDER_SCORE)
@@ -110,7 +110,7 @@ class ExtenderChain:
             except ExtenderError as error:
                 if not extender.is_ignorable:
                     raise
-                extender.note(error)
+                extender.record_failure(error)
                 continue
             none = sorted(node for node, proposed in left.items() if not proposed.pods)
             if none and not extender.is_ignorable:
@@ -151,7 +151,7 @@ class ExtenderChain:
         )
 
     def _asked(self, verb: str, pod: Pod) -> list[SchedulerExtender]:
-        return [one for one in self.members if verb in one.verbs and one.concerns(pod.spec)]
+        return [one for one in self.members if verb in one.verbs and one.is_interested(pod.spec)]
 
     def _nodes(self, mask: BoolArray) -> dict[int, Node]:
         objects = self._state.nodes.objects

@@ -71,7 +71,7 @@ class ExtenderService:
         self._verbs: Mapping[str, str] = {verb: path for verb, path in verbs.items() if path}
         self.verbs = frozenset(self._verbs)
 
-    def concerns(self, spec: PodSpec) -> bool:
+    def is_interested(self, spec: PodSpec) -> bool:
         """Return whether a container asks for a resource that the extender manages, if it has any.
 
         Source: ``HTTPExtender.IsInterested``.
@@ -106,7 +106,7 @@ class ExtenderService:
             raise ExtenderError(f"extender {self.name}: bind: another process leads")
         self._ask("bind", messages.bind_args(pod, node), messages.check_bound)
 
-    def note(self, error: Exception) -> None:
+    def record_failure(self, error: Exception) -> None:
         """Hear of a failure that was passed over."""
         self._on_ignored(self.name, str(error))
 

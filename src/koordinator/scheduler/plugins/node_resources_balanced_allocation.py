@@ -14,9 +14,12 @@ from koordinator.api.kubescheduler import FeatureGates, NodeResourcesBalancedAll
 from koordinator.api.kubescheduler.gates import DRA_EXTENDED_RESOURCE
 from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.memo import Memo
-from koordinator.scheduler.contract import PluginExample, PluginHints, PluginSpec, Reads
-from koordinator.scheduler.contract.devices import (
+from koordinator.scheduler.contract import (
     DeviceCounter,
+    PluginExample,
+    PluginHints,
+    PluginSpec,
+    Reads,
     find_device_counter,
     served_usage,
 )

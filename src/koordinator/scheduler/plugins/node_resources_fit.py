@@ -24,15 +24,13 @@ from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
     Action,
     ClusterEvent,
+    DeviceCounter,
     EventHint,
     PluginHints,
     PluginSpec,
     QueueingHint,
     Reads,
     Rejections,
-)
-from koordinator.scheduler.contract.devices import (
-    DeviceCounter,
     find_device_counter,
     served_usage,
 )

@@ -45,7 +45,7 @@ class ExtenderFeature(Feature):
         """Return whether an extender binds such pods; reservations are bound here."""
         if is_reserve_pod(pod.metadata):
             return False
-        return any(one.concerns(pod.spec) for one in self._binders)
+        return any(one.is_interested(pod.spec) for one in self._binders)
 
     def bind(self, assumed: Assumed) -> None:
         """Write what the pod holds, then let the extender bind it."""
@@ -67,14 +67,14 @@ class ExtenderFeature(Feature):
     def _bound_outside(self, pod: Pod, node: str) -> bool:
         """Return whether an extender has bound the pod; one that may be ignored may fail."""
         for extender in self._binders:
-            if not extender.concerns(pod.spec):
+            if not extender.is_interested(pod.spec):
                 continue
             try:
                 extender.bind(pod, node)
             except ExtenderError as error:
                 if not extender.is_ignorable:
                     raise
-                extender.note(error)
+                extender.record_failure(error)
                 continue
             return True
         return False

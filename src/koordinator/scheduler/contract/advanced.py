@@ -1,0 +1,377 @@
+"""Contract of scheduler plugins, second page: what few plugins need.
+
+``PluginHints`` make a plugin faster without changing its results.  ``SchedulingPlugin`` adds to
+``plugin.BasicPlugin`` the methods of reservations, devices, gangs, preemption, claims and
+explanations, in the order in which the scheduler calls them; ``ActivePlugin.has`` names those that
+a plugin has.
+"""
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, fields
+from enum import Enum, auto
+from typing import Protocol, Self
+
+from koordinator.api.kubescheduler import FeatureGates
+from koordinator.api.meta import KubeObject
+from koordinator.api.pod import Pod, PodExtendedResourceClaimStatus
+from koordinator.domain.gangs import GangCache
+from koordinator.foundation.arrays import BoolArray, IntArray
+from koordinator.scheduler.contract.plugin import BasicPlugin, Refusal
+from koordinator.scheduler.post_filter import Attempt, PostFilterResult, Shortfall
+from koordinator.scheduler.rules.usage_kernels import Formula
+from koordinator.scheduler.snapshot import (
+    NO_ALLOCATION,
+    Hold,
+    ObjectChange,
+    ObjectTable,
+    PlacedPod,
+    PodAllocation,
+    PodClass,
+    RestorableHolds,
+    Snapshot,
+)
+
+# -- hints ---------------------------------------------------------------------------------------
+
+
+class Spread(Enum):
+    """The raw score that ``normalize`` makes the highest one."""
+
+    HIGHEST = auto()
+    LOWEST = auto()  # 0, the lowest raw score that the plugin can return
+
+
+def _whole_class(pod: PodClass) -> Hashable:
+    return pod.id
+
+
+def _always(_snapshot: Snapshot, _pod: PodClass) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class PluginHints:
+    """Facts about a plugin that allow to cache its results, or to compute them in bulk.
+
+    Results are the same without them.  For ``Reads.NODE``, ``USAGE`` and ``PLACED`` each row is
+    independent of the others (``filter(s[rows]) == filter(s)[rows]``).  ``prefilters``, ``filters``
+    and ``scores`` depend only on the pod, on the traits of the cluster (``Snapshot.traits``) and on
+    whether the pod has restorable holds.  With both rules, results are cacheable row by row.
+    """
+
+    #: the part of the pod class that a node-local plugin reads; default: the whole class
+    key: Callable[[PodClass], Hashable] = _whole_class
+    #: a value that changes when cached results of the plugin become stale on every row
+    version: Callable[[Snapshot], Hashable] | None = None
+    #: False skips ``prefilter``, which would not refuse the pod
+    prefilters: Callable[[Snapshot, PodClass], bool] = _always
+    #: False skips ``filter``, which would accept every node (kube: PreFilter returns Skip)
+    filters: Callable[[Snapshot, PodClass], bool] = _always
+    #: False skips ``score`` (kube: PreScore returns Skip)
+    scores: Callable[[Snapshot, PodClass], bool] = _always
+    #: columns and amounts; ``filter`` rejects the rows where one amount exceeds what is free
+    compares: Callable[[PodClass], tuple[IntArray, IntArray]] | None = None
+    #: whether ``filter`` rejects such pods for other reasons, too; default: it does not
+    rejects_otherwise: Callable[[PodClass], bool] | None = None
+    #: ``score`` as a formula of amounts; None: the score of that pod is no formula
+    formula: Callable[[Snapshot, PodClass], Formula | None] | None = None
+    #: filter and score in one pass: sets ``fits``, ``(n,)``, to False where the filter rejects, and
+    #: adds the weight times the score to ``total``, ``(n,)``, at least on the other rows
+    judge: Callable[[Snapshot, PodClass, int, BoolArray, IntArray], None] | None = None
+    #: whether placing such a pod changes only amounts and pod counts for the plugin; default: it
+    #: does not read ``PLACED`` and reserves nothing for the pod
+    changes_amounts_only: Callable[[Snapshot, PodClass], bool] | None = None
+    #: set if ``normalize`` computes ``spread_of``
+    spread: Spread | None = None
+
+    def overrides(self) -> dict[str, object]:
+        """Return the hints that differ from their defaults, by name."""
+        hints = {field.name: (getattr(self, field.name), field.default) for field in fields(self)}
+        return {name: value for name, (value, default) in hints.items() if value is not default}
+
+
+# -- results -------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, unsafe_hash=True)  # making a frozen one takes three times as long
+class AllocationResult:
+    """The devices and objects that a pod takes on its node, and the metadata that the bind writes.
+
+    Read only.
+    """
+
+    pod_allocation: PodAllocation = NO_ALLOCATION
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    #: new versions of other objects (volumes, claims), assumed now and written before the bind
+    objects: tuple[KubeObject, ...] = ()
+    #: changes of other objects, assumed now and written before the bind; each is applied to the
+    #: version of its object at that time
+    changes: tuple[ObjectChange, ...] = ()
+    #: the claim among them that serves extended resources, for the pod's status before the bind
+    device_claim: PodExtendedResourceClaimStatus | None = None
+    #: annotations with the time of the bind, from nanoseconds since the epoch
+    stamps: tuple[Callable[[int], Mapping[str, str]], ...] = ()
+    #: annotation that locks the node before the bind until its device plugin has served the pod;
+    #: empty: none
+    node_lock: str = ""
+    #: placed pods that use the reservation of this reserve pod from now on
+    takes_over: tuple[Pod, ...] = ()
+
+    def joined(self, other: "AllocationResult") -> "AllocationResult":
+        """Return both together."""
+        if other is NOTHING:
+            return self
+        if self is NOTHING:
+            return other
+        return AllocationResult(
+            self.pod_allocation.joined(other.pod_allocation),
+            {**self.annotations, **other.annotations},
+            {**self.labels, **other.labels},
+            self.objects + other.objects,
+            self.changes + other.changes,
+            self.device_claim or other.device_claim,
+            self.stamps + other.stamps,
+            self.node_lock or other.node_lock,
+            self.takes_over + other.takes_over,
+        )
+
+
+NOTHING = AllocationResult()
+
+
+@dataclass(frozen=True, slots=True)
+class Nomination:
+    """The hold on its node that a pod uses; None: it uses none.
+
+    The pod may take devices and CPUs from the holds in ``restored``, and takes them from those in
+    ``first`` before any others.
+    """
+
+    uses: Hold | None = None
+    restored: tuple[Hold, ...] = ()
+    first: tuple[Hold, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """The decision about the bind of a pod that has its node; the default allows it."""
+
+    wait_s: float = 0.0  # > 0: keep the node and call again, for at most this long
+    refusal: Refusal | None = None
+    annotations: Mapping[str, str] = field(default_factory=dict)  # written with the bind
+
+
+@dataclass(frozen=True, slots=True)
+class QueueGate:
+    """The plugin that keeps a pod out of the queue, and its message."""
+
+    plugin: str
+    message: str
+
+
+# -- methods -------------------------------------------------------------------------------------
+
+
+class SchedulingPlugin(BasicPlugin, Protocol):
+    """Every method of the contract; each is optional, and no plugin has them all."""
+
+    # Setup of the profile.
+
+    @property
+    def hints(self) -> PluginHints:
+        """The hints; default: none."""
+        ...
+
+    def with_gates(self, gates: FeatureGates) -> Self:
+        """Return the plugin as the enabled feature gates change it."""
+        ...
+
+    def setup(self, plugins: Sequence[object]) -> None:
+        """Find the plugins of the profile that this one works with (see ``peers``)."""
+        ...
+
+    # Before a pod is tried.
+
+    def transform(self, pod: Pod) -> Pod:
+        """Return the pod to schedule (Koordinator: informer transformers, BeforePreFilter)."""
+        ...
+
+    def next_pod(self, waiting: Callable[[str], object | None]) -> str | None:
+        """Return the key of a pod to try before the head of the queue (Koordinator: NextPodPlugin).
+
+        ``waiting`` returns the queue's entry for a key.
+        """
+        ...
+
+    def on_arrival(self, snapshot: Snapshot, pod: PodClass) -> None:
+        """Learn from a pod that is tried for the first time."""
+        ...
+
+    # PreFilter.
+
+    def restorable(self, snapshot: Snapshot, pod: PodClass) -> RestorableHolds | None:
+        """Return the holds that the pod may use; their room is free while nodes are evaluated."""
+        ...
+
+    def prefer_nodes(self, snapshot: Snapshot, pod: PodClass) -> Iterable[int]:
+        """Return rows to try first, in order (Koordinator: PreferNodes)."""
+        ...
+
+    def find_one_node(self, snapshot: Snapshot, pod: PodClass) -> int | None:
+        """Return a row planned for the pod; it is taken if every filter accepts it."""
+        ...
+
+    def run_limit(self, snapshot: Snapshot, pod: PodClass, most: int) -> int:
+        """Return how many pods in a row ``prefilter`` accepts, such as the rest of a quota.
+
+        Counts pods of the pod's ``hints.key`` and requests, at most ``most``; called for a pod that
+        ``prefilter`` accepts.  Requires ``hints.version``.
+        """
+        ...
+
+    def shortfall(self, snapshot: Snapshot, pods: Sequence[PodClass]) -> Shortfall | Refusal | None:
+        """Return what other pods must free before ``prefilter`` accepts all these; None: nothing.
+
+        Requires ``run_limit``.
+        """
+        ...
+
+    # Filter and Score.
+
+    def distinguishes(self, snapshot: Snapshot, keys: Collection[str]) -> bool:
+        """Return whether one of these pods may change its node otherwise than its class does.
+
+        The plugin keeps records of such a pod, which is not decided in a run.  Default: False.
+        """
+        ...
+
+    def score_among(self, snapshot: Snapshot, pod: PodClass, feasible: IntArray) -> IntArray:
+        """Return raw scores ``(k,)`` of the feasible rows, in place of ``score``.
+
+        For a plugin with ``Reads.CLUSTER`` whose raw scores depend on which nodes are feasible.
+        """
+        ...
+
+    # Reserve.
+
+    def nominate(self, node: Snapshot, pod: PodClass) -> Nomination | Refusal:
+        """Return which restorable hold on a node the pod uses; called before ``reserve``."""
+        ...
+
+    def prefer_devices(self, node: Snapshot, pod: PodClass) -> IntArray | None:
+        """Return ``(n_minors,)`` ranks of the GPUs of a node; the highest is taken first."""
+        ...
+
+    def reserve(
+        self, node: Snapshot, pod: PodClass, preference: IntArray | None
+    ) -> AllocationResult | Refusal:
+        """Allocate for the pod on a node; not called where ``hints.filters`` returns False."""
+        ...
+
+    # Permit and gangs.
+
+    def permit(self, pod: Pod, node: str) -> Permit:
+        """Allow or refuse the bind, or wait."""
+        ...
+
+    gangs: GangCache  # decides pods together; the scheduler keeps it current
+    notifies_all_members: bool  # members learn why their gang has no nodes, not only the blamed one
+
+    def job_refusal(self, attempt: Attempt, ours: str) -> str:
+        """Return the message for a gang for which no room can be made."""
+        ...
+
+    # Bind.
+
+    def pre_bind(self, objects: ObjectTable, pod: Pod, node: str) -> Permit:
+        """Return whether the cluster has what ``reserve`` assumed of other objects.
+
+        Called before the bind of a pod for which ``reserve`` was called.
+        """
+        ...
+
+    # PostFilter.
+
+    def postfilter(self, attempt: Attempt) -> PostFilterResult:
+        """Make room for a pod that fits nowhere, or for a gang without enough nodes."""
+        ...
+
+    def cleanup_before_retry(self, snapshot: Snapshot, pod: PodClass) -> ObjectChange | None:
+        """Return the change that removes what an earlier attempt left behind.
+
+        Called for members of a gang before they are tried; ``postfilter`` does it for other pods.
+        """
+        ...
+
+    def may_preempt(self, pod: Pod, victim: PlacedPod) -> bool:
+        """Return whether the pod could have another one evicted, on any node."""
+        ...
+
+    # Explanations: texts for people.
+
+    def detail(self, view: Snapshot, pod: PodClass) -> str:
+        """Return in detail why ``filter`` rejects the one row of a view."""
+        ...
+
+    def duplicate_of(self, snapshot: Snapshot, pod: PodClass) -> tuple[str, BoolArray]:
+        """Return a plugin, and ``(n,)`` where ``filter`` only repeats the reason of that plugin."""
+        ...
+
+    def node_remedy(self, view: Snapshot, pod: PodClass) -> str:
+        """Return a change of the node after which ``filter`` accepts it; empty: none."""
+        ...
+
+    def pod_remedies(self, view: Snapshot, pod: PodClass, it: Pod) -> list[tuple[str, Pod]]:
+        """Return changes of the pod after which ``filter`` accepts the node, with the new pod."""
+        ...
+
+    def reduced_requests(self, view: Snapshot, pod: PodClass) -> list[dict[str, int]]:
+        """Return requests with which ``filter`` might accept the node, the largest first.
+
+        A resource without an amount keeps its request.
+        """
+        ...
+
+    def required_size(self, view: Snapshot, pod: PodClass) -> str:
+        """Return what an empty node like it would need; empty: no size is enough."""
+        ...
+
+    def node_shortfall(self, view: Snapshot, pod: PodClass) -> Mapping[str, int] | None:
+        """Return the amounts that the node lacks for a pod with restorable holds.
+
+        The pod may not use all of them together.  None: the row has no such holds.
+        """
+        ...
+
+    def is_blocked_cluster_wide(self, view: Snapshot, pod: PodClass) -> bool:
+        """Return whether other pods would make ``filter`` reject a new node like it as well."""
+        ...
+
+    def refusal_detail(self, snapshot: Snapshot, pod: PodClass) -> str:
+        """Return in detail why ``prefilter`` refuses the pod."""
+        ...
+
+    def remedy(self, snapshot: Snapshot, pod: PodClass) -> tuple[str, bool]:
+        """Return a change after which ``prefilter`` accepts the pod, and whether it is enough.
+
+        An empty text: none is known.
+        """
+        ...
+
+    def relaxed_limits(self, snapshot: Snapshot, pod: PodClass) -> AbstractContextManager[str]:
+        """Raise the limits that refuse the pod within the context, to find what else it lacks.
+
+        The context returns the text of that remedy, empty if there is none.
+        """
+        ...
+
+
+#: Names of the methods and attributes of the contract.
+METHODS: frozenset[str] = frozenset(
+    name
+    for part in (BasicPlugin, SchedulingPlugin)
+    for name in (*vars(part), *part.__annotations__)
+    if not name.startswith("_")
+)

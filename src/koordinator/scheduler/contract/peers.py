@@ -1,0 +1,93 @@
+"""Protocols by which the plugins of a profile find each other in ``setup``."""
+
+from collections.abc import Collection, Hashable, Sequence
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from koordinator.foundation.arrays import IntArray
+from koordinator.scheduler.contract.advanced import PluginHints
+from koordinator.scheduler.contract.plugin import Refusal
+from koordinator.scheduler.rules.numa.hints import ResourceHints
+from koordinator.scheduler.rules.numa.rows_align import OtherHints
+from koordinator.scheduler.rules.usage_kernels import RowUsage
+from koordinator.scheduler.snapshot import PodClass, Snapshot
+
+
+@runtime_checkable
+class NumaHintProvider(Protocol):
+    """A plugin that allocates resources of NUMA nodes."""
+
+    @property
+    def hints(self) -> PluginHints:
+        """The hints of the plugin; a new ``version`` makes its NUMA hints stale."""
+        ...
+
+    def numa_hints(
+        self, snapshot: Snapshot, pod: PodClass, sets: Sequence[int]
+    ) -> OtherHints | None:
+        """Return the hints by row and set of NUMA nodes; None: the plugin accepts any set."""
+        ...
+
+    def numa_hints_at(self, node: Snapshot, pod: PodClass) -> ResourceHints | Refusal:
+        """Return the hints for all sets of NUMA nodes of one row, or why no set is possible."""
+        ...
+
+
+@runtime_checkable
+class NumaAligner(Protocol):
+    """The plugin that chooses the NUMA nodes of a pod."""
+
+    def aligns(self, snapshot: Snapshot, pod: PodClass) -> bool:
+        """Return whether it may choose for such pods; depends on the same as ``hints.scores``."""
+        ...
+
+    def numa_nodes(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
+        """Return ``(n,)`` masks of NUMA nodes, known before a node is chosen; 0: any of them."""
+        ...
+
+    def numa_nodes_at(self, node: Snapshot, pod: PodClass) -> int:
+        """Return the mask for the chosen row; 0: any of them."""
+        ...
+
+
+@runtime_checkable
+class DeviceCounter(Protocol):
+    """The plugin that counts the devices behind extended resources."""
+
+    def device_counts(self, cluster: Snapshot, device_class: str) -> tuple[IntArray, IntArray]:
+        """Return ``(n,)`` numbers of devices of a class by row, and how many are allocated."""
+        ...
+
+    def device_version(self, snapshot: Snapshot) -> Hashable:
+        """Return a value that changes when one of these numbers changes."""
+        ...
+
+
+def find_device_counter(plugins: Sequence[object]) -> DeviceCounter | None:
+    """Return the plugin of a profile that counts devices, if there is one."""
+    return next((one for one in plugins if isinstance(one, DeviceCounter)), None)
+
+
+def served_usage(
+    snapshot: Snapshot, pod: PodClass, columns: Collection[int], counter: DeviceCounter
+) -> RowUsage:
+    """Return the allocatable and requested amounts of nodes, devices included.
+
+    In these columns a node without an allocatable amount has the devices that serve the resource.
+
+    Source: kubernetes pkg/scheduler/framework/plugins/noderesources/resource_allocation.go
+    ``calculateDRAExtendedResourceAllocatableRequest``.
+    """
+    usage, cluster = snapshot.usage, snapshot.cluster
+    allocatable, requested = usage.allocatable.copy(), usage.requested.copy()
+    count = len(cluster)
+    for column, device_class in pod.served:
+        if column not in columns:
+            continue
+        offered, taken = counter.device_counts(cluster, device_class)
+        by_devices = (allocatable[column, :count] == 0) & (offered > 0)
+        there, used = allocatable[column, :count], requested[column, :count]
+        allocatable[column, :count] = np.where(by_devices, offered, there)
+        requested[column, :count] = np.where(by_devices, taken, used)
+    return usage._replace(allocatable=allocatable, requested=requested)
