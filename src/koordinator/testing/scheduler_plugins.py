@@ -347,6 +347,16 @@ def check_what_is_left_out_depends_on_the_pod(exam: Exam) -> None:
         assert active.hints.scores(here, pod) == active.hints.scores(nowhere, pod)
 
 
+def check_a_skipped_prefilter_refuses_nothing(exam: Exam) -> None:
+    """Where ``prefilters`` is False, ``prefilter`` does not refuse the pod."""
+    state, plugin, classes = exam.sit()
+    active = ActivePlugin.of("", plugin)
+    for pod in classes if hasattr(plugin, "prefilter") else ():
+        snapshot = seen_by(plugin, state, pod)
+        if not active.hints.prefilters(snapshot, pod):
+            assert not isinstance(plugin.prefilter(snapshot, pod), Refusal)
+
+
 def check_a_filter_left_out_rejects_nothing(exam: Exam) -> None:
     """With ``filters`` False: it is a short cut, not another rule."""
     state, plugin, classes = exam.sit()
@@ -453,6 +463,7 @@ CHECKS: tuple[Check, ...] = (
     check_key_is_honest,
     check_reads_no_more_than_it_says,
     check_what_is_left_out_depends_on_the_pod,
+    check_a_skipped_prefilter_refuses_nothing,
     check_a_filter_left_out_rejects_nothing,
     check_ignored_pods_are_let_alone,
     check_a_score_left_out_says_nothing,

@@ -12,6 +12,7 @@ from koordinator.scheduler.contract import (
     PluginHints,
     PluginSpec,
     Reads,
+    Refusal,
     Rejections,
 )
 from koordinator.scheduler.rules.usage_kernels import Balance
@@ -83,6 +84,17 @@ class SkipsWhatItRejects:
         return Rejections.where(np.ones(len(snapshot), bool), "no")
 
 
+class SkipsWhatItRefuses:
+    reads: ClassVar = Reads.NODE
+    hints: ClassVar = PluginHints(prefilters=lambda _snapshot, _pod: False)
+
+    def prefilter(self, _snapshot: Snapshot, _pod: PodClass) -> Refusal:
+        return Refusal("no")
+
+    def filter(self, snapshot: Snapshot, _pod: PodClass) -> Rejections:
+        return Rejections.where(np.ones(len(snapshot), bool), "no")
+
+
 class ScoresAnotherFormula:
     reads: ClassVar = Reads.USAGE
     hints: ClassVar = PluginHints(
@@ -115,6 +127,7 @@ class ComparesLessThanItFilters:
         ReadsMoreThanItsKey,
         RemembersPods,
         SkipsWhatItRejects,
+        SkipsWhatItRefuses,
         ScoresAnotherFormula,
         ComparesLessThanItFilters,
     ],
