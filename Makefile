@@ -8,9 +8,10 @@ READY  := $(VENV)/.ready
 # Installs a file of requirements/: exactly those versions, each checked against its hashes.
 INSTALL = $(if $(shell command -v uv),uv pip install --quiet --python $(BIN)/python,$(BIN)/python -m pip install --quiet --disable-pip-version-check) --require-hashes --requirement
 READY_E2E := $(VENV)/.ready-e2e
+READY_DOCS := $(VENV)/.ready-docs
 READY_BROWSER := $(VENV)/.ready-browser
 
-.PHONY: demo test check fuzz hostile e2e e2e-older suites browser page bench soak lock sbom changelog clean
+.PHONY: demo test check docs fuzz hostile e2e e2e-older suites browser page bench soak lock sbom changelog clean
 
 demo: $(READY)
 	$(BIN)/koord demo --report demo-report.html
@@ -27,6 +28,10 @@ check: $(READY)
 	$(BIN)/python -m tests.prose_check
 	$(BIN)/python -m tests.sources_check
 	$(BIN)/python -m tests.pages_check
+
+# The documentation site, in build/site: every warning is an error.
+docs: $(READY_DOCS)
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/site
 
 # Random mixed worlds through the whole scheduler, for so many seconds, and every property test with
 # new examples. Each run takes seeds of its own; SEED repeats one.
@@ -95,6 +100,10 @@ $(READY_E2E): $(READY) requirements/e2e.txt
 	$(INSTALL) requirements/e2e.txt
 	@touch $@
 
+$(READY_DOCS): $(READY) requirements/docs.txt
+	$(INSTALL) requirements/docs.txt
+	@touch $@
+
 $(READY_BROWSER): $(READY) requirements/browser.txt
 	$(INSTALL) requirements/browser.txt
 	@touch $@
@@ -105,10 +114,10 @@ UPGRADE ?=
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --custom-compile-command "make lock"
 lock: $(READY)
 	$(INSTALL) requirements/release.txt
-	$(COMPILE) $(UPGRADE) pyproject.toml --all-extras --group dev --group build --group e2e --group browser --group release --output-file requirements/all.txt
+	$(COMPILE) $(UPGRADE) pyproject.toml --all-extras --group dev --group build --group e2e --group browser --group docs --group release --output-file requirements/all.txt
 	$(COMPILE) pyproject.toml --extra cri --extra hook-server --extra pod-resources --constraint requirements/all.txt --output-file requirements/image.txt
 	$(COMPILE) pyproject.toml --group dev --group build --constraint requirements/all.txt --output-file requirements/dev.txt
-	for group in build e2e browser release; do \
+	for group in build e2e browser docs release; do \
 	  $(COMPILE) --group $$group --constraint requirements/all.txt --output-file requirements/$$group.txt || exit 1; done
 
 # Writes the software bill of materials of the image's Python packages (CycloneDX).

@@ -22,6 +22,7 @@ OF_FILE = {
     "build": GROUPS["build"],
     "e2e": GROUPS["e2e"],
     "browser": GROUPS["browser"],
+    "docs": GROUPS["docs"],
     "release": GROUPS["release"],
 }
 

@@ -1,0 +1,40 @@
+"""Write the generated pages into a folder: ``python -m docs.generate FOLDER``."""
+
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from docs.generate import commands, metrics, objects, settings
+
+
+def pages() -> Mapping[str, str]:
+    """Return every generated page by its path below the folder."""
+    made = {
+        "labels.md": objects.labels(),
+        "annotations.md": objects.annotations(),
+        "resource-names.md": objects.resource_names(),
+        "slo-controller-config.md": objects.slo_controller_config(),
+        "scheduler-configuration.md": settings.scheduler_configuration(),
+        "scheduler-plugins.md": settings.scheduler_plugins(),
+        "descheduler-configuration.md": settings.descheduler_configuration(),
+        "descheduler-plugins.md": settings.descheduler_plugins(),
+        "feature-gates.md": settings.feature_gates(),
+        "environment-variables.md": commands.environment_variables(),
+        "metrics.md": metrics.metrics(),
+    }
+    made |= {f"resources/{name}.md": text for name, text in objects.custom_resources()}
+    made |= {f"commands/{name}.md": text for name, text in commands.commands()}
+    return made
+
+
+def write_pages(folder: Path) -> None:
+    """Write the pages into a folder, which is emptied first."""
+    shutil.rmtree(folder, ignore_errors=True)
+    for path, text in pages().items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text, "utf-8")
+
+
+if __name__ == "__main__":
+    write_pages(Path(sys.argv[1]))

@@ -1,0 +1,123 @@
+"""Reference pages that are generated from declarations: complete, and whole as Markdown."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from docs.generate.__main__ import pages, write_pages
+from docs.generate.metrics import declared_metrics
+from docs.generate.structs import struct_fields
+from msgspec import Struct, field
+
+from koordinator.api import labels
+from koordinator.api.annotations import pod_qos
+from koordinator.api.crd import CustomResource
+from koordinator.api.kubescheduler.gates import OF_KOORDINATOR
+from koordinator.api.registry import KINDS
+from koordinator.cli.commands import COMMANDS
+from koordinator.descheduler.profile import DESCHEDULER_PLUGINS
+from koordinator.foundation.duration import Duration
+from koordinator.scheduler.profile import BUILTIN_PLUGINS
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def reference() -> Mapping[str, str]:
+    """Every generated page by path."""
+    return pages()
+
+
+def test_every_row_of_a_table_has_the_cells_of_its_head(reference: Mapping[str, str]) -> None:
+    """A stray bar in a default or a help text would shift the columns."""
+    for path, text in reference.items():
+        for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+            cells = {len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}
+            assert len(cells) == 1, f"{path}: {block[:200]}"
+
+
+def test_every_declaration_is_on_its_page(reference: Mapping[str, str]) -> None:
+    """Kinds, plugins, gates and commands come from the lists that the programs use."""
+    for kind in KINDS:
+        if issubclass(kind, CustomResource):
+            assert kind.API_VERSION in reference[f"resources/{kind.KIND.lower()}.md"]
+    for spec in BUILTIN_PLUGINS:
+        assert f"\n## {spec.name}\n" in reference["scheduler-plugins.md"]
+    for plugin in DESCHEDULER_PLUGINS:
+        assert f"\n## {plugin.name}\n" in reference["descheduler-plugins.md"]
+    for gate in OF_KOORDINATOR:
+        assert f"`{gate}`" in reference["feature-gates.md"]
+    assert {f"commands/{name}.md" for name in COMMANDS} <= reference.keys()
+    assert f"`{labels.POD_QOS_CLASS}`" in reference["labels.md"]
+    assert f"`{pod_qos.CPU_BURST.key}`" in reference["annotations.md"]
+
+
+def test_every_flag_of_a_command_is_on_its_page(reference: Mapping[str, str]) -> None:
+    """Flags of subcommands, too; hidden ones are left out."""
+    for name, source in COMMANDS.items():
+        command = source.load()
+        for each in (command, *getattr(command, "commands", {}).values()):
+            for parameter in each.params:
+                if parameter.param_type_name == "option" and not parameter.hidden:
+                    assert parameter.opts[0] in reference[f"commands/{name}.md"], name
+
+
+class Inner(Struct, rename="camel", kw_only=True):
+    """Struct within the struct of the test."""
+
+    max_count: int = 3  # of pods
+
+
+class Outer(Struct, rename="camel", kw_only=True):
+    """Struct with a field of each sort."""
+
+    name: str
+    #: until the next run
+    wait_for: Duration = Duration(minutes=5)
+    inner_parts: tuple[Inner, ...] = ()
+    by_node: dict[str, Inner] = field(default_factory=dict)
+    note: str | None = None
+
+
+def test_struct_is_shown_by_path_type_default_and_comment() -> None:
+    """Lists add ``[]`` to a path, maps the word ``<key>``."""
+    rows = [(each.path, each.type, each.default) for each in struct_fields(Outer)]
+
+    assert rows == [
+        ("name", "string", None),
+        ("waitFor", "duration", "5m0s"),
+        ("innerParts", "list of object", "[]"),
+        ("innerParts[].maxCount", "integer", "3"),
+        ("byNode", "map of object", "{}"),
+        ("byNode.<key>.maxCount", "integer", "3"),
+        ("note", "string", "unset"),
+    ]
+
+
+def test_metrics_of_the_originals_are_declared_with_type_labels_and_help() -> None:
+    """Names are constants in the source, so that reading it finds them."""
+    found = {metric.name: metric for metric in declared_metrics()}
+
+    evicted = found["descheduler_pods_evicted"]
+    assert (evicted.type, evicted.component) == ("counter", "descheduler")
+    assert evicted.labels == ("result", "strategy", "namespace", "node")
+    assert all(metric.help for metric in found.values())
+
+
+def test_pages_are_written_the_same_each_time(tmp_path: Path) -> None:
+    """Files of an earlier run that are not pages any more are removed."""
+    (tmp_path / "old.md").write_text("old")
+    write_pages(tmp_path)
+
+    written = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.md")}
+    assert written == pages().keys()
+    assert (tmp_path / "labels.md").read_text("utf-8") == pages()["labels.md"]
+
+
+def test_every_page_of_the_documentation_is_in_a_table_of_contents() -> None:
+    """Sphinx fails on a page that no table of contents names; this test needs no Sphinx."""
+    docs = ROOT / "docs"
+    named = "\n".join(path.read_text("utf-8") for path in docs.rglob("index.md"))
+    for page in sorted((docs / "how-to").glob("*.md")):
+        assert page.stem == "index" or f"\n{page.stem}\n" in named, page
