@@ -11,7 +11,7 @@ from koordinator.api.kubescheduler.config import KubeSchedulerConfiguration
 from koordinator.api.kubescheduler.kubernetes_gates import GateSpec, kubernetes_gates
 from koordinator.descheduler.configuration import DeschedulerConfiguration
 from koordinator.descheduler.profile import DESCHEDULER_PLUGINS
-from koordinator.koordlet.app import gates as koordlet_gates
+from koordinator.koordlet.app import options as koordlet_gates
 from koordinator.manager.admission import gates as manager_gates
 from koordinator.scheduler.profile import BUILTIN_PLUGINS
 
