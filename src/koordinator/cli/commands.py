@@ -91,14 +91,14 @@ COMMANDS: Final[Mapping[str, CommandSource]] = MappingProxyType(
             "koordlet.command", "koordlet", "Run the node agent, or read what it did."
         ),
         "device-daemon": CommandSource(
-            "device_daemon",
+            "device_daemon.command",
             "device_daemon",
             "Describe NPUs, MLUs, XPUs and GPUs of MetaX for the node agent, by their vendors' "
             "tools.",
             "DeviceDaemonCommand",
         ),
         "vgpu-monitor": CommandSource(
-            "vgpu_monitor",
+            "vgpu_monitor.command",
             "vgpu_monitor",
             "Watch slices of GPUs: show what containers use of them, and who waits for whom.",
             "VgpuMonitorCommand",

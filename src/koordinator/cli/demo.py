@@ -37,7 +37,7 @@ def demo(
 
     On a desktop the day is shown in the browser while it runs, and then the report.
     """
-    from koordinator.cli.dashboard.browser import has_browser  # noqa: PLC0415 -- pipes need no server
+    from koordinator.cli.dashboard.command import has_browser  # noqa: PLC0415 -- pipes need no server
 
     check_writable(report)
     if not no_browser and has_browser():
@@ -56,8 +56,11 @@ def show(simulate: Callable[..., Simulation], report: Path) -> None:
 
     Raises typer.Exit if Ctrl-C ends it early; the report is then of what there is.
     """
-    from koordinator.cli.dashboard.browser import open_browser  # noqa: PLC0415 -- as above
-    from koordinator.cli.dashboard.command import SCORES_SHARE, serve  # noqa: PLC0415
+    from koordinator.cli.dashboard.command import (  # noqa: PLC0415
+        SCORES_SHARE,
+        open_browser,
+        serve,
+    )
     from koordinator.cli.dashboard.flags import DashboardFlags  # noqa: PLC0415
     from koordinator.dashboard.sources.simulation import SimulationSource  # noqa: PLC0415
     from koordinator.foundation.clock import SystemClock  # noqa: PLC0415

@@ -22,13 +22,12 @@ from koordinator.api.pod import Pod
 from koordinator.cli.component.dataclass_flags import with_flags
 from koordinator.cli.component.flags import Files, GatesOfScheduler, Print
 from koordinator.cli.help_pages import HelpGroup
-from koordinator.cli.input.compatibility_level import read_gates
 from koordinator.cli.input.configuration import (
     NAMED_CONFIGURATION,
     WHAT_NAMES_MEAN,
     read_configuration,
 )
-from koordinator.cli.input.live import LiveObjects, is_live, readable_objects
+from koordinator.cli.input.live import LiveObjects, is_live, read_gates, readable_objects
 from koordinator.cli.input.manifests import read_manifests
 from koordinator.cli.input.scope import ScopeFlags
 from koordinator.cli.output import Output, console, print_data, warn

@@ -20,7 +20,6 @@ from koordinator.api.kubescheduler import (
 )
 from koordinator.api.meta import JsonObject
 from koordinator.cli.component.flags import GatesOfScheduler, KubeVersionFlag, Print
-from koordinator.cli.input.compatibility_level import read_gates
 from koordinator.cli.input.configuration import (
     NAMED_CONFIGURATION,
     WHAT_NAMES_MEAN,
@@ -28,6 +27,7 @@ from koordinator.cli.input.configuration import (
     read_configuration,
     read_data,
 )
+from koordinator.cli.input.live import read_gates
 from koordinator.cli.output import Output, console, print_data, warn
 from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.duration import Duration

@@ -22,11 +22,10 @@ from koordinator.cli.component.flags import (
     Print,
     Strict,
 )
-from koordinator.cli.input.compatibility_level import read_gates
 from koordinator.cli.input.configuration import Config, plugins_for, read_configuration
 from koordinator.cli.input.extender_connector import extender_connector
 from koordinator.cli.input.input_objects import InputObjects
-from koordinator.cli.input.live import find_cluster, is_live, with_cluster
+from koordinator.cli.input.live import find_cluster, is_live, read_gates, with_cluster
 from koordinator.cli.input.manifests import read_input_objects
 from koordinator.cli.input.scope import ScopeFlags
 from koordinator.cli.input.times import parse_time

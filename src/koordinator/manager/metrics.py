@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from koordinator.api.annotations.quota import shared_weight
 from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.foundation.quantity import NANOS
-from koordinator.manager.node_resources.amounts import milli, units
+from koordinator.manager.node_resources.node import milli, units
 from koordinator.manager.node_resources.reconciler import NodeOutcome
 from koordinator.manager.switches import Controller
 

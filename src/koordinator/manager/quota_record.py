@@ -21,7 +21,7 @@ from koordinator.foundation.errors import (
     InputError,
     NotFoundError,
 )
-from koordinator.manager.admission.quota_changes import QuotaChange
+from koordinator.manager.admission.lookup import QuotaChange
 from koordinator.manager.quota_view import ADMITTED_FOR_S
 
 NAME: Final = "koordinator-quota-admissions"

@@ -18,7 +18,7 @@ from koordinator.api.labels import QUOTA_IS_PARENT, QUOTA_PARENT
 from koordinator.cluster.port import EventType, Listing
 from koordinator.domain.quota.topology import QuotaTopology
 from koordinator.foundation.quantity import Quantity
-from koordinator.manager.admission.quota_changes import QuotaChange
+from koordinator.manager.admission.lookup import QuotaChange
 from koordinator.manager.admission.request import AdmissionOperation
 
 #: For so long an admitted change may still be stored: as long as an API server waits for webhooks.

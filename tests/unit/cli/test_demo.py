@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from koordinator.cli import demo, output
-from koordinator.cli.dashboard import browser
+from koordinator.cli.dashboard import command as browser
 from koordinator.simulator import Simulation, read_workload
 
 WORKLOAD = "examples/small-gpu-cluster.yaml"
@@ -73,7 +73,7 @@ def test_the_run_is_reported_when_it_has_ended(
 
     monkeypatch.setattr("koordinator.cli.demo.console", interrupt)
     opened: list[str] = []
-    monkeypatch.setattr("koordinator.cli.dashboard.browser.webbrowser.open", opened.append)
+    monkeypatch.setattr("koordinator.cli.dashboard.command.webbrowser.open", opened.append)
     demo.show(partial(Simulation, read_workload(WORKLOAD), until_s=3600.0), report)
 
     assert "<html" in report.read_text()

@@ -11,7 +11,7 @@ from prometheus_client.core import Metric
 from tests.unit.scheduler.watches import restarted
 from tests.worlds import START_S, node
 
-from koordinator.cli.component.rest_metrics import RequestMetrics
+from koordinator.cli.component.process import RequestMetrics
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import VirtualClock
 from koordinator.scheduler.features.metrics import SchedulerMetrics

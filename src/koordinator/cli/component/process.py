@@ -14,11 +14,16 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 import numpy as np
-from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+)
 
 from koordinator.api.kubescheduler.config import LeaderElectionConfiguration
 from koordinator.cli.component.flags import ConnectionFlags, ProcessFlags
-from koordinator.cli.component.rest_metrics import RequestMetrics
 from koordinator.cluster.kubernetes.cluster import KubernetesCluster
 from koordinator.cluster.kubernetes.connection import find_connection
 from koordinator.cluster.kubernetes.credentials import Credentials
@@ -31,6 +36,33 @@ from koordinator.process.http_server import HttpServer
 from koordinator.process.leadership import Leadership, unique_identity
 from koordinator.process.logs import set_up_logging
 from koordinator.process.termination import stop_on_signals
+
+_SECONDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
+
+
+class RequestMetrics:
+    """What happened to requests, by verb, host and answer."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._requests = Counter(
+            "rest_client_requests",
+            "Number of HTTP requests, partitioned by status code, method, and host.",
+            ["code", "method", "host"],
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "rest_client_request_duration_seconds",
+            "Request latency in seconds. Broken down by verb, and host.",
+            ["verb", "host"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
+
+    def observe(self, verb: str, status: str, host: str, seconds: float) -> None:
+        """Count one request."""
+        self._requests.labels(status, verb, host).inc()
+        self._seconds.labels(verb, host).observe(seconds)
+
 
 log = logging.getLogger(__name__)
 

@@ -2,7 +2,9 @@
 
 import io
 import os
+import sys
 import threading
+import webbrowser
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -14,14 +16,13 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.priority import PriorityClass
 from koordinator.api.slo_config import CONFIG_NAMESPACE
 from koordinator.cli.component.dataclass_flags import with_flags
-from koordinator.cli.dashboard.browser import has_browser, open_browser
 from koordinator.cli.dashboard.decision_archives import FileArchive, ServerArchive
 from koordinator.cli.dashboard.flags import DashboardFlags
 from koordinator.cli.descheduler.flags import read_descheduler_configuration
 from koordinator.cli.descheduler.plugins import descheduler_plugins_for
-from koordinator.cli.input.compatibility_level import level_now
 from koordinator.cli.input.configuration import plugins_for, read_configuration
 from koordinator.cli.input.extender_connector import extender_connector
+from koordinator.cli.input.live import level_now
 from koordinator.cli.input.manifests import STDIN, files_below, read_manifests
 from koordinator.cli.output import console, warn
 from koordinator.cli.recording import opened_recording, recorded_configuration
@@ -48,6 +49,30 @@ from koordinator.simulator import Simulation, demo_workload, read_workload
 from koordinator.simulator.generation import unsimulated
 from koordinator.simulator.replay import ReplayRun
 from koordinator.simulator.run import default_profile
+
+_DESKTOPS = ("DISPLAY", "WAYLAND_DISPLAY")
+
+
+def has_browser() -> bool:
+    """Return whether somebody sits at a terminal of a desktop.
+
+    Browsers that draw in the terminal itself don't count: they would take it over.
+    """
+    if not (sys.stdout.isatty() and sys.stderr.isatty()):
+        return False
+    if sys.platform not in ("darwin", "win32") and not any(map(os.environ.get, _DESKTOPS)):
+        return False
+    try:
+        webbrowser.get()
+    except webbrowser.Error:
+        return False
+    return True
+
+
+def open_browser(url: str) -> None:
+    """Open a page in the reader's browser."""
+    webbrowser.open(url)
+
 
 DEMO = "demo"
 SIMULATED_SPEED, RECORDED_SPEED = 600.0, 60.0

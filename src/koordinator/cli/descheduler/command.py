@@ -4,8 +4,11 @@ import typer
 
 from koordinator.cli.component.dataclass_flags import with_flags
 from koordinator.cli.component.original_flags import DeschedulerGroup
-from koordinator.cli.descheduler.flags import DeschedulerFlags, write_descheduler_configuration
-from koordinator.cli.descheduler.plan_flags import PlanFlags
+from koordinator.cli.descheduler.flags import (
+    DeschedulerFlags,
+    PlanFlags,
+    write_descheduler_configuration,
+)
 from koordinator.foundation.errors import InputError
 
 descheduler = typer.Typer(

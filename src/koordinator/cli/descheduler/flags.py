@@ -1,4 +1,4 @@
-"""The flags of ``koord descheduler``: those of koord-descheduler."""
+"""Flags of ``koord descheduler``, which are those of koord-descheduler, and of its ``plan``."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,11 +11,16 @@ from koordinator.api.codec import spelt_out
 from koordinator.cli.component.flags import (
     ONCE,
     ConnectionFlags,
+    Files,
+    KubeVersionFlag,
+    Now,
     OnceFiles,
     OnceNow,
     OncePrint,
     PageFlags,
+    Print,
     ProcessFlags,
+    Strict,
 )
 from koordinator.cli.input.configuration import NAMED_CONFIGURATION, WHAT_NAMES_MEAN
 from koordinator.cli.output import Output, write_text
@@ -134,3 +139,41 @@ def parse_gates(text: str) -> frozenset[str]:
         accepted = f"{', '.join(GATES)} with =true or =false"
         raise InputError(f"must be one of {accepted}, got {unknown[0]!r}", source=SOURCE)
     return frozenset(name for name, is_on in said.items() if is_on)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanFlags:
+    """What is looked at, by which policy, and what is made of it."""
+
+    files: Files = None
+    kubeconfig: Annotated[str, typer.Option(help="Read this cluster.")] = ""
+    context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = ""
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="DeschedulerConfiguration.")
+    ] = None
+    scheduler_config: Annotated[
+        str,
+        typer.Option(
+            metavar=NAMED_CONFIGURATION,
+            help=f"By which moves are proven. {WHAT_NAMES_MEAN} Default: both, each for its "
+            "schedulerName.",
+        ),
+    ] = ""
+    cycles: Annotated[
+        int,
+        typer.Option(min=1, max=1000, help="Most cycles, until one of them wants a pod to go."),
+    ] = 10  # a node counts as hot after fewer looks, unless told otherwise
+    now: Now = ""
+    feature_gates: Annotated[
+        str, typer.Option(metavar="NAME=true,...", help="As for the descheduler.")
+    ] = ""
+    kube_version: KubeVersionFlag = ""
+    strict: Strict = False
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a page with before and after.")
+    ] = None
+    apply: Annotated[
+        bool,
+        typer.Option("--apply", help="Create the PodMigrationJobs of the plan in the cluster."),
+    ] = False
+    output: Print = Output.TABLE

@@ -15,13 +15,11 @@ from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.api.pod_migration_job import PodMigrationJob
 from koordinator.api.priority import PriorityClass
-from koordinator.cli.descheduler.flags import parse_gates, read_descheduler_configuration
-from koordinator.cli.descheduler.plan_flags import PlanFlags
+from koordinator.cli.descheduler.flags import PlanFlags, parse_gates, read_descheduler_configuration
 from koordinator.cli.descheduler.plugins import descheduler_plugins_for
-from koordinator.cli.input.compatibility_level import read_gates
 from koordinator.cli.input.configuration import plugins_for, read_configuration
 from koordinator.cli.input.input_objects import InputObjects
-from koordinator.cli.input.live import with_cluster
+from koordinator.cli.input.live import read_gates, with_cluster
 from koordinator.cli.input.manifests import read_input_objects
 from koordinator.cli.input.times import parse_time
 from koordinator.cli.output import (

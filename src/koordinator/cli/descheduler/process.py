@@ -10,14 +10,13 @@ from dataclasses import replace
 from functools import partial
 
 from koordinator.api.kubescheduler import FeatureGates
-from koordinator.cli.component.election import Election
-from koordinator.cli.component.leader_loop import run_leader_loop
+from koordinator.cli.component.election import Election, run_leader_loop
 from koordinator.cli.component.page_servers import REVIEWS_PER_S, page_servers
 from koordinator.cli.component.process import ComponentProcess, LeaseTerms, run_component
 from koordinator.cli.descheduler.flags import DeschedulerFlags
 from koordinator.cli.descheduler.plugins import descheduler_plugins_for
-from koordinator.cli.input.compatibility_level import level_now
 from koordinator.cli.input.configuration import plugins_for, read_configuration
+from koordinator.cli.input.live import level_now
 from koordinator.descheduler.app import Descheduler
 from koordinator.descheduler.configuration import DeschedulerConfiguration, parse_socket_address
 from koordinator.descheduler.evictor import MoveObserver

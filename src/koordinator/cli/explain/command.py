@@ -25,7 +25,6 @@ from koordinator.cli.component.flags import (
     Strict,
 )
 from koordinator.cli.explain.move_history import moves_of, print_moves
-from koordinator.cli.explain.pod_conditions import LIMITED, explain_by_conditions
 from koordinator.cli.explain.text import (
     by_cause,
     print_explanations,
@@ -33,11 +32,10 @@ from koordinator.cli.explain.text import (
     print_overview,
 )
 from koordinator.cli.help_pages import HelpGroup
-from koordinator.cli.input.compatibility_level import read_gates
 from koordinator.cli.input.configuration import Config, plugins_for, read_configuration
 from koordinator.cli.input.extender_connector import extender_connector
 from koordinator.cli.input.input_objects import InputObjects
-from koordinator.cli.input.live import LiveObjects, is_live, readable_objects
+from koordinator.cli.input.live import LiveObjects, is_live, read_gates, readable_objects
 from koordinator.cli.input.manifests import read_input_objects
 from koordinator.cli.input.scope import ScopeFlags
 from koordinator.cli.input.times import parse_time
@@ -45,10 +43,59 @@ from koordinator.cli.output import Output, console, print_data, warn
 from koordinator.domain.gangs import gang_id, group_reference
 from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.errors import InputError
-from koordinator.scheduler.explain import Explanation
+from koordinator.scheduler.explain import CauseReport, Explanation
+from koordinator.scheduler.explain.sentences import sentence
 from koordinator.scheduler.features.explanation.explainer import PLACED
 from koordinator.scheduler.ingest import is_over
 from koordinator.simulator.explanations import explain_pods, explain_waiting
+
+SCHEDULED = "PodScheduled"
+UNSEEN = "no scheduler has written anything about it yet"
+LIMITED = (
+    "this user may not read {}: told is what the scheduler wrote into the pods, and nothing is "
+    "tried"
+)
+
+
+def explain_by_conditions(
+    objects: Sequence[KubeObject], keys: Sequence[str] = ()
+) -> list[Explanation]:
+    """Explain pods by their conditions; without keys all that wait.
+
+    Raises InputError for a key that no pod has.
+    """
+    pods = {obj.key: obj for obj in objects if isinstance(obj, Pod)}
+    unknown = [key for key in keys if key not in pods]
+    if unknown:
+        known = ", ".join(sorted(pods)[:10]) or "nothing: there are no pods"
+        problem = f"there is no pod {unknown[0]}, or it may not be read; must be one of {known}"
+        raise InputError(problem, source="explain pod")
+    wanted = [pods[key] for key in keys] if keys else _waiting_pods(pods.values())
+    return [_explained_by_condition(pod) for pod in wanted]
+
+
+def _waiting_pods(pods: Iterable[Pod]) -> list[Pod]:
+    return [pod for pod in pods if not pod.spec.node_name and not is_over(pod)]
+
+
+def _explained_by_condition(pod: Pod) -> Explanation:
+    if is_over(pod):
+        summary = f"it has ended: {pod.status.phase}"
+        return Explanation(pod=pod.key, verdict="ended", summary=summary, node=pod.spec.node_name)
+    if pod.spec.node_name:
+        summary = f"it runs on {pod.spec.node_name}"
+        return Explanation(pod=pod.key, verdict="placed", summary=summary, node=pod.spec.node_name)
+    said = next((c for c in pod.status.conditions if c.type == SCHEDULED), None)
+    message = (said.message or said.reason) if said is not None else ""
+    closed = " ".join(gate.name for gate in pod.spec.scheduling_gates)
+    if closed:
+        message = f"waiting for scheduling gates: {closed}"
+    reason = message or UNSEEN
+    cause = CauseReport(plugin="", reason=reason, sentence=sentence(reason))
+    return Explanation(
+        pod=pod.key, verdict="waits", summary=reason, causes=(cause,), last_message=message
+    )
+
 
 IS_PLACED = ("placed", "ended")  # verdicts on members of gangs that wait no more
 

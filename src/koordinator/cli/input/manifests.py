@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final, TextIO
 
 import msgspec
 from msgspec.structs import replace
@@ -34,7 +34,7 @@ from koordinator.cli.input.known_fields import (
     knows_kind,
     unknown_fields,
 )
-from koordinator.cli.input.reading_progress import ReadingProgress
+from koordinator.foundation.clock import Clock, SystemClock
 from koordinator.foundation.decoders import convert, decoder_of
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.files import MEBI, PACKED, read_file, read_stream, unpacked
@@ -43,6 +43,34 @@ from koordinator.foundation.yaml_documents import yaml_documents
 from koordinator.foundation.yaml_lists import long_yaml_list
 from koordinator.simulator.operator_workloads import OPERATOR_GROUPS, read_operator_workload
 from koordinator.simulator.pod_controllers import CONTROLLER_KINDS, check_controller
+
+PATIENCE_S: Final = 2.0  # before anything is shown
+INTERVAL_S: Final = 0.5
+
+
+class ReadingProgress:
+    """A line on standard error that replaces itself, and is gone at the end."""
+
+    def __init__(self, stream: TextIO | None = None, clock: Clock | None = None) -> None:
+        self._stream, self._clock = stream or sys.stderr, clock or SystemClock()
+        self._next_s = self._clock.now_s() + PATIENCE_S
+        self._is_shown = False
+
+    def show(self, source: str, done: int, total: int) -> None:
+        """Say that so many bytes of so many have been read, unless that was said just now."""
+        if not self._stream.isatty() or self._clock.now_s() < self._next_s:
+            return
+        self._next_s = self._clock.now_s() + INTERVAL_S
+        self._is_shown = True
+        self._stream.write(f"\r\033[Kreading {source}: {done / MEBI:.0f} of {total / MEBI:.0f} MiB")
+        self._stream.flush()
+
+    def end(self) -> None:
+        """Take the line away."""
+        if self._is_shown:
+            self._stream.write("\r\033[K")
+            self._stream.flush()
+
 
 STDIN = "-"
 _STANDARD_INPUT = "standard input"

@@ -23,9 +23,8 @@ from koordinator.api.webhook_configuration import (
     MutatingWebhookConfiguration,
     ValidatingWebhookConfiguration,
 )
-from koordinator.cli.component.election import Election
+from koordinator.cli.component.election import Election, run_leader_loop
 from koordinator.cli.component.flags import parse_list
-from koordinator.cli.component.leader_loop import run_leader_loop
 from koordinator.cli.component.page_servers import REVIEWS_PER_S, PageSettings, page_servers
 from koordinator.cli.component.process import ComponentProcess, LeaseTerms, run_component
 from koordinator.cli.manager.flags import ManagerFlags

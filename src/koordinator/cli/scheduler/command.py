@@ -2,8 +2,8 @@
 
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration, check_gate_names
 from koordinator.cli.component.dataclass_flags import with_flags
-from koordinator.cli.input.compatibility_level import read_gates
 from koordinator.cli.input.configuration import plugins_for, read_configuration, write_configuration
+from koordinator.cli.input.live import read_gates
 from koordinator.cli.input.manifests import read_manifests
 from koordinator.cli.input.times import parse_time
 from koordinator.cli.input.unused_objects import unused_objects

@@ -7,17 +7,18 @@ Source of names and ports: kubernetes cmd/kube-scheduler/app.
 
 import logging
 import ssl
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
 from koordinator.api.kube_version import NEWEST, KubeVersion
 from koordinator.api.kubescheduler import FeatureGates, KubeSchedulerConfiguration
 from koordinator.api.kubescheduler.gates import GATES
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
-from koordinator.cli.component.election import Election
-from koordinator.cli.component.leader_loop import run_leader_loop
+from koordinator.cli.component.election import Election, run_leader_loop
 from koordinator.cli.component.page_servers import REVIEWS_PER_S
 from koordinator.cli.component.process import (
     LONGEST_WAIT_S,
@@ -25,11 +26,10 @@ from koordinator.cli.component.process import (
     LeaseTerms,
     run_component,
 )
-from koordinator.cli.input.compatibility_level import level_of_server
 from koordinator.cli.input.configuration import plugins_for
 from koordinator.cli.input.extender_connector import ExtenderRequests, extender_connector
+from koordinator.cli.input.live import level_of_server
 from koordinator.cli.scheduler.flags import SchedulerFlags
-from koordinator.cli.scheduler.unserved_pods import UnservedPods
 from koordinator.process.authorization import Authorizer
 from koordinator.process.certificates import (
     context_of_directory,
@@ -57,8 +57,40 @@ from koordinator.scheduler.features.metrics import SchedulerMetrics
 from koordinator.scheduler.loop import Scheduler, SchedulerOptions
 from koordinator.scheduler.profile import build_profiles, watched_kinds
 from koordinator.scheduler.snapshot import ClusterState
+from koordinator.simulator.configurations import shipped_configuration
 
 log = logging.getLogger(__name__)
+
+INTERVAL_S: Final = 30.0
+
+
+class UnservedPods:
+    """Warns once for each scheduler name of the installed configuration that is not served."""
+
+    def __init__(self, served: Iterable[str]) -> None:
+        known = {profile.scheduler_name for profile in shipped_configuration().profiles}
+        self._unserved = known - set(served)
+        self._next_s = 0.0
+
+    def look(self, waiting: Iterable[Pod], now_s: float) -> None:
+        """Look through the pods without a node, but not more often than twice a minute."""
+        if not self._unserved or now_s < self._next_s:
+            return
+        self._next_s = now_s + INTERVAL_S
+        names = (pod.spec.scheduler_name for pod in waiting)
+        found = Counter(name for name in names if name in self._unserved)
+        for name, count in sorted(found.items()):
+            self._unserved.discard(name)
+            log.warning(
+                "pods wait for a scheduler name that the configuration does not serve",
+                extra={
+                    "schedulerName": name,
+                    "pods": count,
+                    "remedy": "--config with a profile of that name, such as --config koordinator "
+                    "for koord-scheduler",
+                },
+            )
+
 
 #: Pods that have ended hold nothing: the server keeps them to itself.
 SELECTORS: Mapping[type[KubeObject], str] = {Pod: "status.phase!=Succeeded,status.phase!=Failed"}

@@ -12,13 +12,13 @@ import typer
 
 from koordinator.cli.component.dataclass_flags import with_flags
 from koordinator.cli.component.flags import KubeVersionFlag, Print
-from koordinator.cli.input.compatibility_level import read_gates
 from koordinator.cli.input.configuration import (
     NAMED_CONFIGURATION,
     WHAT_NAMES_MEAN,
     plugins_for,
     read_configuration,
 )
+from koordinator.cli.input.live import read_gates
 from koordinator.cli.interruption import INTERRUPTED
 from koordinator.cli.output import Output, check_writable, warn
 from koordinator.cli.simulate.reports import print_comparison, print_report, run_watched, write_html

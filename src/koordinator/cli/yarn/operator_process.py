@@ -12,8 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from koordinator.api.lease import YARN_OPERATOR_LEASE
-from koordinator.cli.component.election import Election
-from koordinator.cli.component.leader_loop import run_leader_loop
+from koordinator.cli.component.election import Election, run_leader_loop
 from koordinator.cli.component.page_servers import REVIEWS_PER_S, PageSettings, page_servers
 from koordinator.cli.component.process import ComponentProcess, LeaseTerms, run_component
 from koordinator.cli.yarn.operator_flags import YarnOperatorFlags

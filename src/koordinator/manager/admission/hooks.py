@@ -9,21 +9,47 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
+from koordinator.api.codec import decode
+from koordinator.api.config_map import ConfigMap
 from koordinator.api.labels import CONFIG_MAP_TYPE, POD_MUTATING_UPDATE
 from koordinator.api.meta import JsonObject
 from koordinator.api.slo_config import CONFIG_NAME, CONFIG_NAMESPACE, CONFIG_TYPE
+from koordinator.foundation.errors import InputError
 from koordinator.foundation.faults import FaultHandler, raise_fault
 from koordinator.manager.admission.binding import BindingRules, validate_binding
-from koordinator.manager.admission.config_maps import validate_config_map
 from koordinator.manager.admission.gates import ManagerFeature
 from koordinator.manager.admission.lookup import Lookup
+from koordinator.manager.admission.metadata import CONFIG_NAME as VALIDATOR_NAME
 from koordinator.manager.admission.nodes import mutate_node_status, validate_node
 from koordinator.manager.admission.pod_mutation import mutate_pod
 from koordinator.manager.admission.pod_validation import RESIZE, VALIDATOR_NAMESPACE, validate_pod
+from koordinator.manager.admission.profiles import mutate_reservation
 from koordinator.manager.admission.quotas import mutate_quota, validate_quota
-from koordinator.manager.admission.request import AdmissionRequest
-from koordinator.manager.admission.required_labels import CONFIG_NAME as VALIDATOR_NAME
-from koordinator.manager.admission.reservations import mutate_reservation
+from koordinator.manager.admission.request import AdmissionOperation, AdmissionRequest, Denial
+from koordinator.manager.configuration.checks import check_config
+
+
+def validate_config_map(
+    request: AdmissionRequest,
+    lookup: Lookup,
+    gates: AbstractSet[ManagerFeature],  # noqa: ARG001 -- the signature of a hook
+    config: tuple[str, str] = ("koordinator-system", "slo-controller-config"),
+    *,
+    needs_names: bool = False,
+) -> None:
+    """Raise Denial for sections that changed and can't be meant; other ConfigMaps pass."""
+    if (
+        request.operation == AdmissionOperation.DELETE
+        or (request.namespace, request.name) != config
+    ):
+        return
+    try:
+        new = decode(request.obj, ConfigMap)
+        old = decode(request.old, ConfigMap) if request.old is not None else None
+        check_config(new, old, lookup.nodes(), needs_names=needs_names)
+    except InputError as error:
+        raise Denial(str(error)) from None
+
 
 Mutating = Callable[[AdmissionRequest, Lookup], JsonObject]
 Validating = Callable[[AdmissionRequest, Lookup], None]

@@ -15,7 +15,7 @@ from koordinator.manager.admission.gates import ManagerFeature
 from koordinator.manager.admission.lookup import Lookup
 from koordinator.manager.admission.request import AdmissionOperation, AdmissionRequest, Denial
 from koordinator.manager.configuration.checks import check_node
-from koordinator.manager.node_resources.amplification import amplified
+from koordinator.manager.node_resources.ratios import amplified
 
 _INTERNAL = 500
 

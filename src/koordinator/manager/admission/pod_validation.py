@@ -1,35 +1,153 @@
-"""Whether a pod may be created or changed so.
+"""Validation of pods: combinations of QoS class, priority and devices; quotas; labels.
 
-Source: koordinator pkg/webhook/pod/validating/validating_handler.go.
+Messages are those of the original, in the form of Kubernetes' field errors.
+Source: koordinator pkg/webhook/pod/validating/cluster_colocation_profile.go,
+verify_device_resource.go, verify_annotations.go.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 
 from msgspec.structs import replace
 
 from koordinator.api.codec import decode
+from koordinator.api.labels import POD_PRIORITY, POD_QOS_CLASS
 from koordinator.api.pod import Pod
+from koordinator.api.qos import PriorityBand, QosClass, declared_band, labelled_qos
+from koordinator.api.resource_names import (
+    BATCH_CPU,
+    BATCH_MEMORY,
+    CPU,
+    GPU,
+    GPU_CORE,
+    GPU_MEMORY,
+    GPU_MEMORY_RATIO,
+    GPU_SHARED,
+    NPU_CORE,
+    WHOLE_DEVICE,
+)
+from koordinator.domain.pod_requests import pod_requests
 from koordinator.domain.quota import message_for_clients
 from koordinator.foundation.errors import InputError
-from koordinator.manager.admission.annotations import check_annotations
+from koordinator.foundation.quantity import Quantity
 from koordinator.manager.admission.gates import ManagerFeature
 from koordinator.manager.admission.lookup import Lookup
-from koordinator.manager.admission.pod_rules import (
-    change_problems,
-    colocation_problems,
-    device_problems,
-    reserve_problems,
-)
-from koordinator.manager.admission.quotas import check_pod_in_quota
-from koordinator.manager.admission.request import AdmissionOperation, AdmissionRequest, Denial
-from koordinator.manager.admission.required_labels import (
+from koordinator.manager.admission.metadata import (
     CONFIG_NAME,
+    check_annotations,
     missing_labels,
     read_label_rules,
 )
+from koordinator.manager.admission.quotas import check_pod_in_quota
+from koordinator.manager.admission.request import AdmissionOperation, AdmissionRequest, Denial
 from koordinator.manager.admission.scheduler_keys import check_scheduler_keys
 from koordinator.manager.admission.tenancy import check_pod_tenancy
+
+RESERVE_POD = "scheduling.koordinator.sh/reserve-pod"
+_REQUESTS = "pod.spec.containers[*].resources.requests"
+_QOS = f"labels.{POD_QOS_CLASS}"
+_MILLIS = 1000
+_NOTHING = Quantity(0)
+
+#: QoS class -> bands that it can't be combined with.
+FORBIDDEN: Mapping[QosClass, frozenset[PriorityBand]] = {
+    QosClass.BE: frozenset((PriorityBand.NONE, PriorityBand.PROD)),
+    QosClass.LSR: frozenset(
+        (PriorityBand.NONE, PriorityBand.MID, PriorityBand.BATCH, PriorityBand.FREE)
+    ),
+}
+
+
+def reserve_problems(pod: Pod) -> Iterator[str]:
+    """Yield what is wrong with annotations that only the scheduler may set."""
+    if RESERVE_POD in pod.metadata.annotations:
+        yield f"annotations.{RESERVE_POD}: Forbidden: cannot set in annotations"
+
+
+def change_problems(old: Pod, new: Pod, *, keeps_priority: bool) -> Iterator[str]:
+    """Yield what an update may not change; ``keeps_priority``: nor the order within a band."""
+    before, after = labelled_qos(old.metadata.labels), labelled_qos(new.metadata.labels)
+    if before != after:
+        yield _immutable(_QOS, after)
+    if declared_band(old) != declared_band(new):
+        yield _immutable("spec.priority", declared_band(new))
+    label = new.metadata.labels.get(POD_PRIORITY, "")
+    if keeps_priority and old.metadata.labels.get(POD_PRIORITY, "") != label:
+        yield _immutable(f"labels.{POD_PRIORITY}", label)
+
+
+def colocation_problems(pod: Pod) -> Iterator[str]:
+    """Yield what is wrong with QoS class, priority and requests."""
+    qos, band = labelled_qos(pod.metadata.labels), declared_band(pod)
+    requests = pod_requests(pod.spec)
+    if (requests.get(BATCH_CPU) or requests.get(BATCH_MEMORY)) and qos is not QosClass.BE:
+        yield (
+            f"{_QOS}: Required value: "
+            "must specify koordinator QoS BE with koordinator colocation resources"
+        )
+    if band in FORBIDDEN.get(qos, ()):
+        yield (
+            f"Pod: Forbidden: {POD_QOS_CLASS}={qos} and priorityClass={band} "
+            "cannot be used in combination"
+        )
+    if qos in (QosClass.LSR, QosClass.LSE):
+        cpu = requests.get(CPU, 0)
+        if not cpu:
+            yield f"{_REQUESTS}: Required value: LSR Pod must declare the requested CPUs"
+        elif cpu % _MILLIS:
+            shown = Quantity.from_milli(cpu)
+            yield (
+                f'{_REQUESTS}: Invalid value: "{shown}": '
+                "the requested CPUs of LSR Pod must be integer"
+            )
+
+
+def device_problems(pod: Pod) -> Iterator[str]:
+    """Yield what is wrong with the GPUs of each container, init containers last."""
+    for container in (*pod.spec.containers, *pod.spec.init_containers):
+        requests = container.resources.requests
+        if GPU in requests and GPU_SHARED in requests:
+            yield f"{_REQUESTS}: Forbidden: Forbidden declare GPU and GPU share at same time"
+            continue
+        if GPU in requests:
+            yield from _gpu_problems(requests[GPU])
+        if GPU_SHARED in requests:
+            yield from _share_problems(requests)
+
+
+def _gpu_problems(amount: Quantity) -> Iterator[str]:
+    if not amount.value():
+        yield _invalid(amount, "the requested GPU must be greater than zero")
+    if amount.value() > WHOLE_DEVICE and amount.value() % WHOLE_DEVICE:
+        yield _invalid(amount, "the requested GPU must be percentage of 100")
+
+
+def _share_problems(requests: Mapping[str, Quantity]) -> Iterator[str]:
+    shared = requests[GPU_SHARED]
+    if not shared.value():
+        yield _invalid(shared, "the requested GPU must be greater than zero")
+    if requests.get(NPU_CORE, _NOTHING).value():
+        return
+    memory, ratio = requests.get(GPU_MEMORY, _NOTHING), requests.get(GPU_MEMORY_RATIO, _NOTHING)
+    if not memory.value() and not ratio.value():
+        yield f"{_REQUESTS}: Forbidden: GPU memory and GPU memory ratio all is zero"
+    if memory.value() and ratio.value():
+        yield f"{_REQUESTS}: Forbidden: declare GPU memory and GPU memory ratio at same time"
+    if shared.value():
+        core = requests.get(GPU_CORE, _NOTHING)
+        if core.value() % shared.value():
+            yield _invalid(core, "the requested gpuCore must multiple of shared")
+        if ratio.value() % shared.value():
+            yield _invalid(ratio, "the requested gpuMemoryRatio must multiple of shared")
+
+
+def _immutable(path: str, found: str) -> str:
+    return f'{path}: Invalid value: "{found}": field is immutable'
+
+
+def _invalid(found: Quantity, problem: str) -> str:
+    return f'{_REQUESTS}: Invalid value: "{found.canonical()}": {problem}'
+
 
 VALIDATOR_NAMESPACE = "koordinator-system"
 RESIZE = "resize"  # subresource of pods

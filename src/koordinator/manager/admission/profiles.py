@@ -1,9 +1,11 @@
-"""Which colocation profiles apply to a pod, and what they make of it.
+"""Colocation profiles that apply to a pod or to the template of a Reservation, and their effect.
 
-Source: koordinator pkg/webhook/pod/mutating/cluster_colocation_profile.go.
+Source: koordinator pkg/webhook/pod/mutating/cluster_colocation_profile.go;
+pkg/webhook/reservation/mutating/cluster_colocation_profile.go.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -18,8 +20,9 @@ from koordinator.api.selectors import matches
 from koordinator.api.strategic_merge import strategic_merge
 from koordinator.foundation.errors import ClusterError, InputError
 from koordinator.foundation.faults import FaultHandler, fault_of, raise_fault
+from koordinator.manager.admission.gates import ManagerFeature
 from koordinator.manager.admission.lookup import Lookup
-from koordinator.manager.admission.request import Denial
+from koordinator.manager.admission.request import AdmissionOperation, AdmissionRequest, Denial
 
 STAGE: Final = "review"
 
@@ -215,3 +218,25 @@ def _fits(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
         return matches(selector, labels)
     except InputError:
         return True
+
+
+def mutate_reservation(
+    request: AdmissionRequest,
+    lookup: Lookup,
+    gates: AbstractSet[ManagerFeature],  # noqa: ARG001 -- the signature of a hook
+    on_fault: FaultHandler = raise_fault,
+) -> JsonObject:
+    """Return the reservation with the profiles of its template applied.
+
+    A profile that breaks is told to ``on_fault`` and left out.  Raises Denial.
+    """
+    spec = request.obj.get("spec") or {}
+    template = spec.get("template")
+    if request.operation != AdmissionOperation.CREATE or not template:
+        return request.obj
+    labels = (template.get("metadata") or {}).get("labels") or {}
+    matched = match_profiles(labels, None, lookup, on_fault)
+    changed = made_with(matched, lambda some: applied(template, some.profiles, lookup), on_fault)
+    if changed == template:
+        return request.obj
+    return {**request.obj, "spec": {**spec, "template": changed}}

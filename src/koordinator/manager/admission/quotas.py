@@ -25,10 +25,9 @@ from koordinator.domain.quota import (
 )
 from koordinator.domain.quota.topology import QuotaTopology
 from koordinator.foundation.errors import ClusterError, InputError
-from koordinator.manager.admission.annotations import check_annotations
 from koordinator.manager.admission.gates import ManagerFeature
-from koordinator.manager.admission.lookup import Lookup
-from koordinator.manager.admission.quota_changes import QuotaChange
+from koordinator.manager.admission.lookup import Lookup, QuotaChange
+from koordinator.manager.admission.metadata import check_annotations
 from koordinator.manager.admission.quota_usage import charge_pod
 from koordinator.manager.admission.request import AdmissionOperation, AdmissionRequest, Denial
 from koordinator.manager.admission.tenancy import check_quota_tenancy

@@ -28,9 +28,15 @@ from koordinator.api.slo_config import (
 from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import InputError
 from koordinator.manager.configuration.network_qos import check_network_qos
-from koordinator.manager.configuration.node_entries import NodeEntry, check_entries, check_nodes
+from koordinator.manager.configuration.node_entries import (
+    INVALID,
+    PARSE,
+    NodeEntry,
+    check_entries,
+    check_nodes,
+    refused,
+)
 from koordinator.manager.configuration.ranges import Tree, range_problems
-from koordinator.manager.configuration.refusal import INVALID, PARSE, refused
 
 
 @dataclass(frozen=True, slots=True)

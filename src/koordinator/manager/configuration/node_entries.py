@@ -1,17 +1,33 @@
-"""Which entry of a list is a node's, and entries that could both be.
+"""Entries of a list of node strategies: the entry of a node, overlapping entries, and refusals.
 
-Source: koordinator pkg/webhook/cm/plugins/sloconfig/checker.go, selector.go.
+Source: koordinator pkg/webhook/cm/plugins/sloconfig/checker.go, selector.go, result.go;
+pkg/webhook/util/err/json_error.go.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
+
+import msgspec
 
 from koordinator.api.meta import LabelSelector
 from koordinator.api.node import Node
 from koordinator.api.selector_validation import check_label_selector
 from koordinator.api.selectors import matches
 from koordinator.foundation.errors import InputError
-from koordinator.manager.configuration.refusal import INVALID, NODE_CONFLICT, OVERLAP, refused
+
+PARSE: Final = "ParseConfigFail"
+INVALID: Final = "ConfigParamInvalid"
+OVERLAP: Final = "NodeStrategiesOverlap"
+NODE_CONFLICT: Final = "ExistNodeConfict"  # so spelt on the wire
+
+Message = str | Mapping[str, str | Sequence[str]]
+
+
+def refused(reason: str, message: Message) -> InputError:
+    """Return the error whose text is ``___{"reason": …, "message": …}___``."""
+    text = msgspec.json.encode({"reason": reason, "message": message}).decode()
+    return InputError(f"___{text}___")
+
 
 _MAX_SAMPLES = 4096  # label sets made up for one selector: bounds the work one text can cause
 

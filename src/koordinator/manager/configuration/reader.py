@@ -43,8 +43,8 @@ from koordinator.foundation.quantity import Quantity
 from koordinator.manager.configuration import defaults
 from koordinator.manager.configuration.checks import CHECKED, check_section
 from koordinator.manager.configuration.network_qos import check_network_qos
+from koordinator.manager.configuration.node_entries import INVALID, refused
 from koordinator.manager.configuration.ranges import range_problems
-from koordinator.manager.configuration.refusal import INVALID, refused
 
 SectionT = TypeVar("SectionT", bound=msgspec.Struct)
 StrategyT = TypeVar("StrategyT", bound=msgspec.Struct)

@@ -39,15 +39,15 @@ from koordinator.domain import node_slo
 from koordinator.domain.overlay import overlaid
 from koordinator.foundation.errors import InputError
 from koordinator.manager.configuration import defaults
-from koordinator.manager.configuration.node_entries import NodeEntry, entry_for
-from koordinator.manager.configuration.ranges import range_problems
-from koordinator.manager.configuration.reader import SloConfig
-from koordinator.manager.configuration.resource_strategy import (
+from koordinator.manager.configuration.defaults import (
     MINUTE_S,
     STATIC,
     USAGE,
     Strategy,
 )
+from koordinator.manager.configuration.node_entries import NodeEntry, entry_for
+from koordinator.manager.configuration.ranges import range_problems
+from koordinator.manager.configuration.reader import SloConfig
 
 _RATIO_LABELS = (
     (keys.CPU_RECLAIM_RATIO, "cpu_reclaim_threshold_percent"),

@@ -1,28 +1,52 @@
-"""Batch resources: what important pods leave unused, but for a margin.
+"""Batch resources of a node and of its NUMA nodes: the unused part of prod pods, minus a margin.
 
-usage            capacity - margin - max(system usage, reserved) - usage of important pods
-request          capacity - margin - reserved - requests of important pods
+usage            capacity - margin - max(system usage, reserved) - usage of prod pods
+request          capacity - margin - reserved - requests of prod pods
 maxUsageRequest  capacity - margin - max(system usage, reserved) - the larger of both of each pod
 
+A NodeMetric does not tell NUMA nodes apart: shared usage is split evenly, usage of a pod over the
+NUMA nodes that were allocated to it.
 Source: koordinator pkg/slo-controller/noderesource/plugins/batchresource/plugin.go,
-``calculateOnNode``; plugins/util/util.go, ``CalculateBatchResourceByPolicy``.
+``calculateOnNode``, ``calculateOnNUMALevel``; plugins/util/util.go,
+``CalculateBatchResourceByPolicy``, ``GetPodNUMARequestAndUsage``, ``UpdateNRTZoneListIfNeeded``.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from koordinator.api.node import Node
+from koordinator.api.node_resource_topology import NodeResourceTopology, Zone, ZoneResource
 from koordinator.api.qos import PriorityBand
-from koordinator.manager.configuration.resource_strategy import MAX_USAGE_REQUEST, REQUEST, Strategy
-from koordinator.manager.node_resources.amounts import (
+from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY
+from koordinator.foundation.quantity import Notation, Quantity
+from koordinator.manager.configuration.defaults import MAX_USAGE_REQUEST, REQUEST, Strategy
+from koordinator.manager.node_resources.node import (
+    ZERO,
     CpuMemory,
+    NodePod,
+    NodeUse,
     cpu_and_memory,
     giga,
     milli,
+    node_reserved,
     plain,
     scaled_milli,
     scaled_units,
+    system_usage,
 )
-from koordinator.manager.node_resources.node import NodeUse, node_reserved, system_usage
+
+
+def is_different(old: Quantity | None, new: Quantity | None, difference: float) -> bool:
+    """Return whether the amounts differ by more than that part of the old one.
+
+    What is there is always different from what is missing.
+    """
+    if old is None or new is None:
+        return old is not new
+    return abs(new.milli() - old.milli()) > old.milli() * difference
+
 
 _PERCENT = 100
 
@@ -151,3 +175,99 @@ def _limited(sum_: str, capacity: int, percent: int | None) -> str:
     if percent is None:
         return sum_
     return f"min(nodeCapacity:{capacity} * thresholdRatio:{plain(percent / _PERCENT)}, {sum_})"
+
+
+_COUNTED = frozenset((CPU, MEMORY))
+
+
+def has_zones(topology: NodeResourceTopology) -> bool:
+    """Return whether any zone has CPUs or memory; nothing is written otherwise."""
+    return any(r.name in _COUNTED for zone in topology.zones for r in zone.resources)
+
+
+def zone_terms(
+    strategy: Strategy, node: Node, topology: NodeResourceTopology, use: NodeUse
+) -> list[BatchTerms]:
+    """Return the terms of every zone, in order; zone i is NUMA node i."""
+    zones = len(topology.zones)
+    requested, used, largest = ([ZERO] * zones for _ in range(3))
+    for pod in use.pods:
+        if pod.is_low:
+            continue
+        usage = use.usages.get(pod.key)
+        shares, parts = _shares(pod, zones)
+        request = pod.request.divided(parts)
+        use_part = request if usage is None else usage.divided(parts)
+        counted = CpuMemory(request.cpu, use_part.memory) if pod.keeps_cpus else use_part
+        for zone in shares:
+            requested[zone] = requested[zone].plus(request)
+            used[zone] = used[zone].plus(counted)
+            largest[zone] = largest[zone].plus(request.larger(use_part))
+    for usage in use.dangling:
+        part = usage.divided(zones)
+        used = [each.plus(part) for each in used]
+        largest = [each.plus(part) for each in largest]
+    system = system_usage(use, PriorityBand.BATCH).divided(zones)
+    reserved = node_reserved(node).divided(zones)
+    return [
+        BatchTerms(
+            strategy=strategy,
+            capacity=cpu_and_memory({r.name: r.allocatable for r in zone.resources}),
+            system=system,
+            reserved=reserved,
+            claims=ProdClaims(requested[i], used[i], largest[i]),
+        )
+        for i, zone in enumerate(topology.zones)
+    ]
+
+
+def zone_amounts(terms: Sequence[BatchTerms], cpu_ratio: float) -> list[dict[str, Quantity]]:
+    """Return what the zones show; CPUs that are worth more are more."""
+    shown = []
+    for each in terms:
+        batch = each.batch()
+        cpu = Quantity.from_int(milli(batch.cpu))
+        if cpu_ratio > 1:
+            cpu = Quantity.from_milli(int(cpu.milli() * cpu_ratio))
+        shown.append({BATCH_CPU: cpu, BATCH_MEMORY: Quantity(batch.memory, Notation.BINARY_SI)})
+    return shown
+
+
+def with_amounts(
+    zones: Sequence[Zone], amounts: Sequence[dict[str, Quantity]], difference: float
+) -> tuple[Zone, ...]:
+    """Return the zones with what differs enough in place; the very same if nothing does."""
+    return tuple(
+        _with_amounts(zone, wanted, difference) for zone, wanted in zip(zones, amounts, strict=True)
+    )
+
+
+def _with_amounts(zone: Zone, wanted: dict[str, Quantity], difference: float) -> Zone:
+    resources = list(zone.resources)
+    for name, amount in wanted.items():
+        place = next((i for i, each in enumerate(resources) if each.name == name), None)
+        if place is None:
+            new = ZoneResource(name=name, capacity=amount, allocatable=amount, available=amount)
+            resources = sorted([*resources, new], key=lambda each: each.name)
+            continue
+        old = resources[place]
+        resources[place] = replace(
+            old,
+            capacity=_changed(old.capacity, amount, difference),
+            allocatable=_changed(old.allocatable, amount, difference),
+            available=_changed(old.available, amount, difference),
+        )
+    return replace(zone, resources=tuple(resources))
+
+
+def _changed(old: Quantity, new: Quantity, difference: float) -> Quantity:
+    return new if is_different(old, new, difference) else old
+
+
+def _shares(pod: NodePod, zones: int) -> tuple[Sequence[int], int]:
+    """Return the zones of a pod, and by how much it is divided; ids that can't be don't count.
+
+    An id that is named twice divides twice: so the original.
+    """
+    known = [each for each in pod.numa_nodes if 0 <= each < zones]
+    return (sorted(set(known)), len(known)) if known else (range(zones), zones)

@@ -12,17 +12,19 @@ from dataclasses import dataclass
 
 from koordinator.api.node import Node
 from koordinator.api.qos import PriorityBand
-from koordinator.manager.configuration.resource_strategy import Strategy
-from koordinator.manager.node_resources.amounts import (
+from koordinator.manager.configuration.defaults import Strategy
+from koordinator.manager.node_resources.node import (
     ZERO,
     CpuMemory,
+    NodeUse,
     cpu_and_memory,
     giga,
     milli,
+    node_reserved,
     plain,
+    system_usage,
     units,
 )
-from koordinator.manager.node_resources.node import NodeUse, node_reserved, system_usage
 
 _PERCENT = 100
 _GIGA = 10**9

@@ -21,9 +21,8 @@ from koordinator.api.qos import PriorityBand
 from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY, RDMA
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
-from koordinator.manager.node_resources.amounts import CpuMemory, milli, units
-from koordinator.manager.node_resources.calculation import NodeResourceResult
-from koordinator.manager.node_resources.device_sums import GPU_RESOURCES
+from koordinator.manager.node_resources.calculation import GPU_RESOURCES, NodeResourceResult
+from koordinator.manager.node_resources.node import CpuMemory, milli, units
 from koordinator.manager.switches import NodePlugin
 
 _NOTHING = Quantity(0)

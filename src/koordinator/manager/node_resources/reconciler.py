@@ -23,23 +23,23 @@ from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID
 from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import InputError
 from koordinator.manager.configuration.strategies import Strategies
+from koordinator.manager.node_resources.batch import is_different, with_amounts, zone_amounts
 from koordinator.manager.node_resources.calculation import (
     ALL_PLUGINS,
+    GPU_LABELS,
+    GPU_RESOURCES,
     ManagedNode,
     NodeResourceResult,
     calculate,
     reset,
 )
-from koordinator.manager.node_resources.device_sums import GPU_LABELS, GPU_RESOURCES
-from koordinator.manager.node_resources.difference import is_different
-from koordinator.manager.node_resources.normalization import is_another_ratio
 from koordinator.manager.node_resources.preparation import (
     PreparedNode,
     is_balanced,
     noted_origin,
     prepare,
 )
-from koordinator.manager.node_resources.zones import with_amounts, zone_amounts
+from koordinator.manager.node_resources.ratios import is_another_ratio
 from koordinator.manager.switches import NodePlugin
 from koordinator.manager.writes import Patch, Write, difference
 

@@ -7,13 +7,12 @@ until its pods have gone.
 ``jobs``           a job of any kind, as queues see it
 ``pod_sets``       the pods that a job will create, and their requests
 ``queues``         order of waiting units, by the strategy of their Queue
-``places``         queue and quota of a unit
-``accounts``       amounts held by units; in a quota and its ancestors (``quotas``), in a tree of
-                   quotas (``quota_tree``), in a namespace (``namespace_quotas``)
+``accounts``       amounts held by units in a quota and its ancestors, and in a namespace
+``quota_tree``     amounts held by units in a tree of quotas
 ``life``           phases, timeouts and limits of one unit
 ``admission``      units to admit, and units to preempt for them
 ``configuration``  flags and files of koord-queue
-``plugins``        plugins of koord-queue: groups, quotas and their events
+``plugins``        plugins of koord-queue: queue and quota of a unit, its accounts, Queues
 ``controller``     objects in, writes out
 ``mirror``         the objects that the controller reads
 ``visibility``     positions in queues for the aggregated API

@@ -28,9 +28,8 @@ from koordinator.domain.quota.amounts import (
 )
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import InputError
-from koordinator.manager.queue_units.accounts import UnitClaim
+from koordinator.manager.queue_units.accounts import UnitClaim, times_rate
 from koordinator.manager.queue_units.queues import PREFIXES, marked
-from koordinator.manager.queue_units.quotas import times_rate
 
 TREE_NAMESPACE: Final = "kube-system"  # trees elsewhere don't count
 ROOT: Final = "root"

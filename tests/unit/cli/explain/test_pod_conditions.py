@@ -6,7 +6,7 @@ from tests.worlds import pod
 
 from koordinator.api.meta import Condition
 from koordinator.api.pod import PodStatus
-from koordinator.cli.explain.pod_conditions import UNSEEN, explain_by_conditions
+from koordinator.cli.explain.command import UNSEEN, explain_by_conditions
 from koordinator.foundation.errors import InputError
 
 UNSCHEDULABLE = Condition(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from koordinator.cli.input.admission_notices import admission_notices
+from koordinator.cli.input.input_objects import admission_notices
 from koordinator.cli.input.manifests import read_manifests
 
 POD: dict[str, Any] = {

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from koordinator.cli.input.manifests import read_manifests
-from koordinator.cli.input.reading_progress import PATIENCE_S, ReadingProgress
+from koordinator.cli.input.manifests import PATIENCE_S, ReadingProgress, read_manifests
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import InputError
 

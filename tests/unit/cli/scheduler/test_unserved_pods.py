@@ -6,7 +6,7 @@ import pytest
 from tests.worlds import pod
 
 from koordinator.api.pod import Pod
-from koordinator.cli.scheduler.unserved_pods import INTERVAL_S, UnservedPods
+from koordinator.cli.scheduler.process import INTERVAL_S, UnservedPods
 
 MESSAGE = "pods wait for a scheduler name that the configuration does not serve"
 

@@ -21,7 +21,7 @@ from koordinator.foundation.quantity import Quantity
 from koordinator.manager.admission.gates import DEFAULT_GATES, ManagerFeature, parse_gates
 from koordinator.manager.admission.pod_mutation import mutate_pod
 from koordinator.manager.admission.request import Denial
-from koordinator.manager.node_resources.device_sums import gpu_resources
+from koordinator.manager.node_resources.calculation import gpu_resources
 
 QOS, SUB = "koordinator.sh/qosClass", "koordinator.sh/priority"
 BATCH = priority_class("koord-batch", 5000)

@@ -12,13 +12,13 @@ from koordinator.api.authentication import UserInfo
 from koordinator.api.codec import to_manifest
 from koordinator.foundation.errors import InputError
 from koordinator.manager.admission.binding import BindingRules, validate_binding
-from koordinator.manager.admission.config_maps import validate_config_map
 from koordinator.manager.admission.gates import DEFAULT_GATES, ManagerFeature, parse_gates
+from koordinator.manager.admission.hooks import validate_config_map
 from koordinator.manager.admission.nodes import mutate_node_status, validate_node
 from koordinator.manager.admission.pod_validation import validate_pod
+from koordinator.manager.admission.profiles import mutate_reservation
 from koordinator.manager.admission.quotas import mutate_quota, validate_quota
 from koordinator.manager.admission.request import Denial
-from koordinator.manager.admission.reservations import mutate_reservation
 from koordinator.manager.metrics import BindingMetrics
 
 QOS = "koordinator.sh/qosClass"

@@ -16,10 +16,9 @@ from tests.unit.manager.node_resources.nodes import (
 )
 
 from koordinator.api.node import Node
-from koordinator.manager.configuration.resource_strategy import Strategy
-from koordinator.manager.node_resources.amounts import milli, units
+from koordinator.manager.configuration.defaults import Strategy
 from koordinator.manager.node_resources.batch import BatchTerms, batch_terms
-from koordinator.manager.node_resources.node import NodeUse
+from koordinator.manager.node_resources.node import NodeUse, milli, units
 
 MACHINE = node(amounts(32, "128Gi"), amounts(30, "124Gi"))
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.unit.manager.node_resources.nodes import amounts, metric, node, pod, use
 
-from koordinator.manager.configuration.resource_strategy import Strategy
+from koordinator.manager.configuration.defaults import Strategy
 from koordinator.manager.node_resources.mid import mid_terms
 
 MACHINE = node(amounts(40, "40Gi"), amounts(36, "36Gi"))

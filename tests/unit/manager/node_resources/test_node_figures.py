@@ -12,10 +12,14 @@ from koordinator.api.device import Device
 from koordinator.api.slo_config import CpuNormalizationStrategy
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
-from koordinator.manager.node_resources.amplification import amplification_ratios, amplified
-from koordinator.manager.node_resources.device_sums import gpu_labels, gpu_resources, rdma_resources
-from koordinator.manager.node_resources.difference import is_different
-from koordinator.manager.node_resources.normalization import is_another_ratio, normalization_ratio
+from koordinator.manager.node_resources.batch import is_different
+from koordinator.manager.node_resources.calculation import gpu_labels, gpu_resources, rdma_resources
+from koordinator.manager.node_resources.ratios import (
+    amplification_ratios,
+    amplified,
+    is_another_ratio,
+    normalization_ratio,
+)
 
 RATIOS = "node.koordinator.sh/resource-amplification-ratio"
 VENDOR = "node.koordinator.sh/gpu-vendor"

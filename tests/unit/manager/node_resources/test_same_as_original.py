@@ -19,11 +19,14 @@ from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.pod import Pod
 from koordinator.foundation.quantity import Quantity
 from koordinator.manager.configuration.strategies import resolved
-from koordinator.manager.node_resources.amounts import milli, units
-from koordinator.manager.node_resources.batch import batch_terms
+from koordinator.manager.node_resources.batch import (
+    batch_terms,
+    has_zones,
+    zone_amounts,
+    zone_terms,
+)
 from koordinator.manager.node_resources.mid import mid_terms
-from koordinator.manager.node_resources.node import node_use
-from koordinator.manager.node_resources.zones import has_zones, zone_amounts, zone_terms
+from koordinator.manager.node_resources.node import milli, node_use, units
 
 CASES = json.loads(
     (Path(__file__).parents[3] / "golden/colocation/batch_and_mid.json").read_text("utf-8")

@@ -8,8 +8,8 @@ from tests.unit.manager.node_resources.nodes import amounts, metric, node, pod, 
 
 from koordinator.api.codec import decode
 from koordinator.api.node_resource_topology import NodeResourceTopology
-from koordinator.manager.configuration.resource_strategy import Strategy
-from koordinator.manager.node_resources.zones import (
+from koordinator.manager.configuration.defaults import Strategy
+from koordinator.manager.node_resources.batch import (
     has_zones,
     with_amounts,
     zone_amounts,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from koordinator.cli.device_daemon_flags import DeviceDaemonFlags
+from koordinator.cli.device_daemon.flags import DeviceDaemonFlags
 from koordinator.cli.main import app
 from koordinator.foundation.errors import HostError, InputError
 

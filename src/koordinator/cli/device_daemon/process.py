@@ -6,7 +6,7 @@ Source: koordinator cmd/koord-device-daemon/main.go.
 import logging
 import signal
 
-from koordinator.cli.device_daemon_flags import DeviceDaemonFlags
+from koordinator.cli.device_daemon.flags import DeviceDaemonFlags
 from koordinator.device_daemon.daemon import DaemonIntervals, DeviceDaemon, LinuxCardMachine
 from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.errors import HostError

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from koordinator.cli.component.page_servers import PageSettings, page_servers
 from koordinator.cli.component.process import ComponentProcess, run_component
-from koordinator.cli.vgpu_monitor_flags import VgpuMonitorFlags
+from koordinator.cli.vgpu_monitor.flags import VgpuMonitorFlags
 from koordinator.cluster.kubernetes.cluster import KubernetesCluster
 from koordinator.foundation.clock import WallClock
 from koordinator.host.linux.host import LinuxHost

@@ -1,21 +1,74 @@
-"""Nodes that show more than they have.
+"""Ratios of a node: CPU normalization by model, and amplification of allocatable resources.
 
-Source: koordinator pkg/slo-controller/noderesource/plugins/resourceamplification/plugin.go;
-pkg/webhook/node/plugins/resourceamplification/resource_amplification.go.
+Source: koordinator pkg/slo-controller/noderesource/plugins/cpunormalization/plugin.go,
+``getCPUNormalizationRatio``; plugins/resourceamplification/plugin.go;
+pkg/webhook/node/plugins/resourceamplification/resource_amplification.go;
+apis/extension/cpu_normalization.go.
 """
 
 from collections.abc import Mapping
+from typing import Final
 
 from msgspec.structs import replace
 
 from koordinator.api.annotations.node import RAW_ALLOCATABLE, read_amplification_ratios
+from koordinator.api.annotations.numa import CpuBasicInfo
 from koordinator.api.core import ResourceList
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.node import Node
 from koordinator.api.resource_names import CPU, MEMORY
+from koordinator.api.slo_config import CpuNormalizationStrategy
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
-from koordinator.manager.node_resources.amounts import NANOS_PER_MILLI
+from koordinator.manager.node_resources.node import NANOS_PER_MILLI
+
+LEAST, MOST = 1.0, 5.0
+NEUTRAL: Final = 1.0
+_CLOSE = 0.01
+
+
+def normalization_ratio(strategy: CpuNormalizationStrategy, info: CpuBasicInfo) -> float:
+    """Return the ratio of the model, else the default one.
+
+    Raises InputError if neither is known, or if it is not in 1..5.
+    """
+    model = strategy.ratio_model.get(info.cpu_model)
+    ratio = None
+    if model is not None:
+        if info.hyper_thread_enabled and info.turbo_enabled:
+            ratio = model.hyper_thread_turbo_enabled_ratio
+        elif info.hyper_thread_enabled:
+            ratio = model.hyper_thread_enabled_ratio
+        elif info.turbo_enabled:
+            ratio = model.turbo_enabled_ratio
+        else:
+            ratio = model.base_ratio
+    if ratio is None:
+        ratio = strategy.default_ratio
+    if ratio is None:
+        raise InputError(
+            f"no ratio for CPU model {info.cpu_model!r} with hyper-threading "
+            f"{_on(info.hyper_thread_enabled)} and turbo {_on(info.turbo_enabled)}; "
+            "ratioModel must have one, or defaultRatio must be set"
+        )
+    if not LEAST <= ratio <= MOST:
+        raise InputError(f"the ratio must be {LEAST:g}..{MOST:g}, got {ratio}")
+    return ratio
+
+
+def round_ratio(ratio: float) -> float:
+    """Return a ratio with the two decimals that are written of it."""
+    return float(f"{ratio:.2f}")
+
+
+def is_another_ratio(old: float, new: float) -> bool:
+    """Return whether two ratios differ by more than what is written of them."""
+    return old > new + _CLOSE or old < new - _CLOSE
+
+
+def _on(enabled: bool) -> str:
+    return "on" if enabled else "off"
+
 
 _AMPLIFIED = (CPU, MEMORY)
 

@@ -1,16 +1,37 @@
-"""Labels that somebody requires of every pod: the ConfigMap pod-enhanced-validator-config.
+"""Checks of labels and annotations: required labels of pods, annotations that no component reads.
 
+The original admits an annotation that is nested too deep or too long. Here each component ignores
+it, so admission rejects it.
 Source: koordinator pkg/webhook/pod/validating/pod_enhanced_validator.go.
 """
 
 from typing import Final
 
+from koordinator.api.annotations.codec import annotation_path
 from koordinator.api.codec import decode
 from koordinator.api.config_map import ConfigMap
 from koordinator.api.labels import POD_SKIP_ENHANCED_VALIDATION, is_true
-from koordinator.api.meta import ApiStruct
+from koordinator.api.meta import ApiStruct, KubeObject
+from koordinator.api.nesting import check_annotation
 from koordinator.api.pod import Pod
 from koordinator.foundation.errors import InputError
+
+_DOMAIN = "koordinator.sh/"
+
+
+def check_annotations(new: KubeObject, old: KubeObject | None) -> None:
+    """Raise InputError for an annotation of ours that nobody would read.
+
+    One that is there already does not keep an object from being changed otherwise.
+    """
+    before = old.metadata.annotations if old is not None else {}
+    for key, text in new.metadata.annotations.items():
+        if _DOMAIN in key and before.get(key) != text:
+            try:
+                check_annotation(text.encode())
+            except InputError as error:
+                raise error.within(path=annotation_path(key)) from None
+
 
 CONFIG_NAME: Final = "pod-enhanced-validator-config"
 
