@@ -115,6 +115,14 @@ def test_pages_are_written_the_same_each_time(tmp_path: Path) -> None:
     assert (tmp_path / "labels.md").read_text("utf-8") == pages()["labels.md"]
 
 
+def test_every_link_to_a_generated_page_names_one(reference: Mapping[str, str]) -> None:
+    """The pages are not committed, so that ``tests/pages_check.py`` can't look for them."""
+    for page in sorted((ROOT / "docs").rglob("*.md")):
+        if "generated" not in page.parts:
+            for name in re.findall(r"reference/generated/([\w/.-]+\.md)", page.read_text("utf-8")):
+                assert name in reference, f"{page}: {name}"
+
+
 def test_every_page_of_the_documentation_is_in_a_table_of_contents() -> None:
     """Sphinx fails on a page that no table of contents names; this test needs no Sphinx."""
     docs = ROOT / "docs"
