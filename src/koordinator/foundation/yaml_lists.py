@@ -1,4 +1,4 @@
-"""A long list of objects in YAML, as ``kubectl get -o yaml`` writes it, read a part at a time.
+"""Long lists of objects in YAML, as ``kubectl get -o yaml`` writes them, read a part at a time.
 
 The nodes of a whole document take fifty times the memory of its text.  So the text is cut where an
 item of ``items`` begins; a part that is not what it seems to be is never used: then the document is
@@ -7,17 +7,20 @@ read as a whole, which also finds what is wrong with it, and where.
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from koordinator.foundation.errors import InputError
-from koordinator.foundation.yaml_documents import yaml_document
+from koordinator.foundation.yaml_documents import yaml_document, yaml_documents
 
 LEAST_BYTES: Final = 1 << 20  # below this a document is read as a whole
 PART_BYTES: Final = 1 << 18
 
 _SEPARATOR: Final = re.compile(rb"^(?:---|\.\.\.)(?=[ \t\r\n]|$)", re.MULTILINE)
 _ITEMS: Final = re.compile(rb"^items:[ \t]*\r?\n(?=( *)-[ \r\n])", re.MULTILINE)
+_DOCUMENT: Final = re.compile(rb"^---(?=[ \t\r\n]|$)", re.MULTILINE)
+#: Directives, which belong to the next document, and explicit ends of documents.
+_UNUSUAL: Final = re.compile(rb"^(?:%|\.\.\.(?=[ \t\r\n]|$))", re.MULTILINE)
 _BEGIN: Final = re.compile(rb"\s*---[ \t]*\r?\n")
 
 
@@ -28,6 +31,8 @@ class YamlList:
     header: dict[str, Any]
     _text: bytes
     _starts: tuple[int, ...]  # of the items, and where the last one ends
+    _begin: int = 0  # bytes before it in the file
+    _lines_before: int = 0
 
     def items(self, source: str, on_position: Callable[[int], None]) -> Iterator[Any]:
         """Yield the items; ``on_position`` is called with the bytes that have been read.
@@ -41,12 +46,12 @@ class YamlList:
                 end += 1
             part = self._read(begin, end)
             if part is None:
-                whole = yaml_document(self._text, source)
+                whole = yaml_document(b"\n" * self._lines_before + self._text, source)
                 yield from whole["items"][count:]
                 return
             yield from part
             count += len(part)
-            on_position(self._starts[end])
+            on_position(self._begin + self._starts[end])
             begin = end
 
     def _read(self, begin: int, end: int) -> list[Any] | None:
@@ -79,3 +84,53 @@ def long_yaml_list(text: bytes, least_bytes: int = LEAST_BYTES) -> YamlList | No
     if not isinstance(header, dict) or "items" in header:
         return None
     return YamlList(header, text, (*starts, stop))
+
+
+def documents_and_lists(
+    text: bytes,
+    source: str,
+    is_list: Callable[[dict[str, Any]], bool],
+    on_position: Callable[[int], None],
+    least_bytes: int = LEAST_BYTES,
+) -> Iterator[tuple[int, Any]]:
+    """Yield number (from 1) and content of each document: a ``YamlList`` of long lists, or a tree.
+
+    ``is_list`` tells by everything but the items whether a document is a list of objects.
+    ``on_position`` is called with the bytes that have been read, document by document.
+    Raises InputError with ``source``, line and field path, also later.
+    """
+    number, rest = 0, 0  # ``rest``: where the documents begin that are read one after the other
+
+    def read(end: int) -> Iterator[tuple[int, Any]]:
+        nonlocal number
+        lines = text.count(b"\n", 0, rest)
+        part = text if end - rest == len(text) else b"\n" * lines + text[rest:end]
+        start = rest - lines
+        for document in yaml_documents(part, source, lambda at: on_position(start + at)):
+            number += 1
+            yield number, document
+
+    for begin, end in _long_documents(text, least_bytes):
+        found = long_yaml_list(text[begin:end], least_bytes)
+        if found is None or not is_list(found.header):
+            continue
+        if text[rest:begin].strip():
+            yield from read(begin)
+        number += 1
+        yield number, replace(found, _begin=begin, _lines_before=text.count(b"\n", 0, begin))
+        rest = end
+    if rest == 0 or text[rest:].strip():
+        yield from read(len(text))
+
+
+def _long_documents(text: bytes, least_bytes: int) -> Iterator[tuple[int, int]]:
+    """Yield begin and end of each document that is long enough to be read in parts."""
+    if len(text) < least_bytes or _UNUSUAL.search(text):
+        return
+    begin = 0
+    for found in _DOCUMENT.finditer(text):
+        if found.start() - begin >= least_bytes:
+            yield begin, found.start()
+        begin = found.start()
+    if len(text) - begin >= least_bytes:
+        yield begin, len(text)

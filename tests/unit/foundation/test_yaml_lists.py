@@ -1,15 +1,21 @@
 """A long list is read in parts as it would be read as a whole, or not in parts."""
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from koordinator.foundation import yaml_lists
 from koordinator.foundation.errors import InputError
-from koordinator.foundation.yaml_documents import to_yaml, yaml_document
-from koordinator.foundation.yaml_lists import long_yaml_list
+from koordinator.foundation.yaml_documents import to_yaml, yaml_document, yaml_documents
+from koordinator.foundation.yaml_lists import (
+    YamlList,
+    documents_and_lists,
+    long_yaml_list,
+)
 
 TEXT = st.text(st.sampled_from("ab: -#'\"\n&*|>items"), max_size=12)
 VALUES = st.recursive(
@@ -77,3 +83,66 @@ def test_a_mistake_is_placed_as_in_the_whole() -> None:
         list(found.items("f", lambda _: None))
 
     assert str(parts.value) == str(whole.value)
+
+
+# -- several documents in one file -------------------------------------------------------------
+
+LONG = "kind: List\nitems:\n" + "".join(f"- number: {n}\n  text: some text\n" for n in range(20))
+DOCUMENTS = ["a: 1\n", LONG, "# nothing\n", "b: [2]\n", "kind: Other\n" + LONG[11:]]
+
+
+def read_all(text: str) -> list[Any]:
+    """Return the documents of a file, those read in parts as they are in the whole."""
+    found = documents_and_lists(
+        text.encode(), "f", lambda header: header.get("kind") == "List", lambda _: None, 200
+    )
+    whole = [
+        (number, {**one.header, "items": list(one.items("f", lambda _: None))})
+        if isinstance(one, YamlList)
+        else (number, one)
+        for number, one in found
+    ]
+    assert [number for number, _ in whole] == list(range(1, len(whole) + 1))
+    return [one for _, one in whole]
+
+
+@given(st.lists(st.sampled_from(DOCUMENTS), min_size=1, max_size=6), st.booleans())
+def test_documents_and_lists_of_a_file_are_those_of_the_whole(
+    documents: list[str], has_start: bool
+) -> None:
+    """In any order; a list of another kind is a document."""
+    text = ("---\n" if has_start else "") + "---\n".join(documents)
+
+    assert read_all(text) == list(yaml_documents(text, "f"))
+
+
+@pytest.mark.parametrize("wrong", ["c: {\n", LONG + "- d: 1\n  d: 2\n"])
+def test_a_mistake_after_a_long_list_is_placed_as_in_the_whole(wrong: str) -> None:
+    """Line numbers are those of the file."""
+    text = f"{LONG}---\na: 1\n---\n{LONG}---\n{wrong}"
+    with pytest.raises(InputError) as whole:
+        list(yaml_documents(text.encode(), "f"))
+    with pytest.raises(InputError) as parts:
+        read_all(text)
+
+    assert str(parts.value) == str(whole.value)
+
+
+def test_several_long_lists_in_one_file_take_the_memory_of_a_part(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nodes and pods of a cluster in one file; a whole document takes 50 times its text."""
+    monkeypatch.setattr(yaml_lists, "PART_BYTES", 1 << 12)
+    item = "- metadata: {name: a, namespace: b}\n  spec: {containers: [{name: c, image: d}]}\n"
+    text = "---\n".join(["kind: List\nitems:\n" + 500 * item] * 2).encode()
+    tracemalloc.start()
+    try:
+        count = 0
+        for _, found in documents_and_lists(text, "f", lambda _: True, lambda _: None, 1 << 14):
+            count += sum(1 for _ in found.items("f", lambda _: None))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert count == 1000
+    assert peak < 10 * len(text)

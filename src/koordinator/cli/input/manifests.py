@@ -39,8 +39,7 @@ from koordinator.foundation.decoders import convert, decoder_of
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.files import MEBI, PACKED, read_file, read_stream, unpacked
 from koordinator.foundation.json_text import check_keys, split_stream
-from koordinator.foundation.yaml_documents import yaml_documents
-from koordinator.foundation.yaml_lists import long_yaml_list
+from koordinator.foundation.yaml_lists import YamlList, documents_and_lists
 from koordinator.simulator.operator_workloads import OPERATOR_GROUPS, read_operator_workload
 from koordinator.simulator.pod_controllers import CONTROLLER_KINDS, check_controller
 
@@ -388,16 +387,13 @@ def _yaml_manifests(source: str, text: bytes, progress: ReadingProgress) -> Iter
     def on_position(done: int) -> None:
         progress.show(source, done, len(text))
 
-    found = long_yaml_list(text)
-    if found is not None and _is_list_header(found.header):
-        header, listed = found.header, found.items(source, on_position)
-        yield from _items(
-            listed, f"{source}: document 1", header.get("apiVersion"), header.get("kind")
-        )
-        return
-    for number, document in enumerate(yaml_documents(text, source, on_position), start=1):
+    for number, document in documents_and_lists(text, source, _is_list_header, on_position):
         place = f"{source}: document {number}"
         if document is None:
+            continue
+        if isinstance(document, YamlList):
+            header, listed = document.header, document.items(source, on_position)
+            yield from _items(listed, place, header.get("apiVersion"), header.get("kind"))
             continue
         if not isinstance(document, dict):
             raise _not_an_object(document, place)
