@@ -1,5 +1,6 @@
 """A simulation that is recorded: a replay with its configuration decides the same again."""
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -65,22 +66,29 @@ def again(lines: list[bytes], config: KubeSchedulerConfiguration | None = None) 
     return replay(found, config or decode_configuration(found.header.configuration, "r"))
 
 
+RUNS: dict[str, tuple[Any, KubeSchedulerConfiguration | None]] = {
+    "crowded": (CROWDED, None),
+    "gpus": (GPUS, None),
+    "jobs": (JOBS, NETWORK),
+}
+
+
+@cache
+def run_and_replay(name: str) -> tuple[SimulationResult, ReplayOutcomes]:
+    """Return a run and the replay of its recording; computed once for all tests."""
+    run, lines = recorded(*RUNS[name])
+    return run, again(lines)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("workload", "config"),
-    [(CROWDED, None), (GPUS, None), (JOBS, NETWORK)],
-    ids=["crowded", "gpus", "jobs"],
-)
-def test_a_replay_decides_what_the_simulated_run_decided(
-    workload: Any, config: KubeSchedulerConfiguration | None
-) -> None:
+@pytest.mark.parametrize("name", RUNS)
+def test_a_replay_decides_what_the_simulated_run_decided(name: str) -> None:
     """Every pod on its node, after its wait, evicted or not; and recording changes nothing."""
-    run, lines = recorded(workload, config)
+    workload, config = RUNS[name]
+    run, replayed = run_and_replay(name)
     plain = Simulation(
         parse_workload(yaml.safe_dump(workload), "w"), config, until_s=3 * 3600.0
     ).run()
-
-    replayed = again(lines)
 
     assert run.placements == plain.placements
     assert {
@@ -96,8 +104,8 @@ def test_a_replay_decides_what_the_simulated_run_decided(
 
 def test_preemption_is_in_the_recording() -> None:
     """Who had to go is not mistaken for one that ended: another configuration may keep it."""
-    run, lines = recorded(CROWDED)
-    told = again(lines).comparison()
+    run, replayed = run_and_replay("crowded")
+    told = replayed.comparison()
 
     evicted = sum("made room for" in event.text for event in run.report.events)
     assert told.before.evicted == told.after.evicted == evicted > 0
