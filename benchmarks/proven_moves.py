@@ -156,7 +156,7 @@ def proven_plan(scale: float) -> dict[str, Any]:
         took_s = time.process_time() - began_s
         first_s = first_s if number else took_s
         best_s = min(best_s, took_s)
-    made = [each for each in verdicts if each.stays is None]
+    made = [each for each in verdicts if each.skipped is None]
     return {
         "seconds of a cycle (processor time)": round(best_s, 2),
         "seconds of the first cycle": round(first_s, 2),

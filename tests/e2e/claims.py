@@ -1,4 +1,4 @@
-"""What a controller of claims would do at the end of a test."""
+"""Cleanup of claims at the end of a test."""
 
 from contextlib import suppress
 

@@ -160,7 +160,7 @@ def _build(request: pytest.FixtureRequest, program: str) -> None:
 
 
 def _uncaptured(request: pytest.FixtureRequest) -> AbstractContextManager[None]:
-    """Let people see that it will take minutes."""
+    """Report that the build takes minutes."""
     capture = request.config.pluginmanager.getplugin("capturemanager")
     found: AbstractContextManager[None] = capture.global_and_fixture_disabled()
     return found

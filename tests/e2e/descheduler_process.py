@@ -11,9 +11,9 @@ from tests.e2e.koord_process import KOORD, KoordProcess
 
 
 class DeschedulerProcess(KoordProcess):
-    """One replica, without leader election and with the admin's kubeconfig unless told otherwise.
+    """One replica, by default without leader election and with the admin's kubeconfig.
 
-    ``configuration`` is what the file says beyond kind, version and addresses.
+    ``configuration`` are the fields of the file without kind, version and addresses.
     """
 
     def __init__(

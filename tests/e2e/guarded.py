@@ -1,4 +1,4 @@
-"""Pages that only those may read whom the API server lets."""
+"""Pages that need authorization by the API server."""
 
 import ssl
 from dataclasses import replace
@@ -16,7 +16,7 @@ def unverified() -> ssl.SSLContext:
 
 
 def assert_guarded(stranger: Endpoint, token: str) -> None:
-    """Check that pages are for whom the API server lets, and probes for anybody."""
+    """Check that pages need authorization, and probes need none."""
     assert stranger.request("GET", "/livez") == "ok"
     pages = (("GET", "/metrics"), ("GET", "/debug/threads"), ("PUT", "/debug/flags/v"))
     for credentials, status in (("", 403), ("made-up", 401)):

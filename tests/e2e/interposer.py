@@ -1,4 +1,4 @@
-"""Stands between a client and the API server, and goes wrong when and where a test says.
+"""Proxy between a client and the API server with faults that a test configures.
 
 What no rule is about is passed on as it is, watches line by line.  The client speaks plain HTTP and
 needs no credentials: to the API server everything comes from the admin.
@@ -163,7 +163,7 @@ class Interposer:
     def hold_answer(
         self, method: str, path: str, status: int, body: Manifest, times: int | None = 1
     ) -> Rule:
-        """Let the API server do what is asked; when the rule ends, answer something else."""
+        """Forward the request; when the rule ends, send another answer."""
 
         async def play(request: web.Request, call: Call) -> web.StreamResponse:
             await self._pass_on(request, call)
@@ -229,7 +229,7 @@ class Interposer:
         return self._run(cut())
 
     def stall_streams(self, path: str = "") -> Callable[[], None]:
-        """Keep what the watches bring; return what lets it go on."""
+        """Hold events of watches; return a function that releases them."""
         stall = re.compile(path), asyncio.Event()
         self._stalls = [*self._stalls, stall]
 

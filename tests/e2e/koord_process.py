@@ -57,7 +57,7 @@ class KoordProcess:
         return self._process.pid
 
     def start(self, *, wait: bool = True) -> None:
-        """Start; ``wait`` until /readyz says so."""
+        """Start; ``wait`` until /readyz succeeds."""
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command,

@@ -1,6 +1,6 @@
-"""The nodes of a control plane that has none: a kubelet that runs nothing.
+"""Fake kubelet: nodes for a control plane without machines.
 
-It keeps Leases and the Ready condition of its nodes current, says of every pod bound to them that
+It keeps Leases and the Ready condition of its nodes current, reports for every bound pod that
 it runs and is ready, and ends pods that are deleted.  It uses nothing of koordinator's, so that it
 is a witness of its own of what koordinator wrote.
 """
@@ -249,7 +249,7 @@ class FakeKubelet:
     async def _send(
         self, method: str, path: str, body: Manifest, content_type: str = "application/json"
     ) -> None:
-        """Send until the server takes it; what is gone, or of another uid, is left alone."""
+        """Send until the server accepts it; skip objects that are deleted or have another uid."""
         headers = {"Content-Type": content_type}
         while True:
             try:

@@ -1,6 +1,6 @@
 """The fields that Kubernetes' own kinds have, as its API server describes them.
 
-``python -m tests.e2e.kubernetes_fields`` writes them anew to ``koordinator/cli/data``; a test says
+``python -m tests.e2e.kubernetes_fields`` writes them to ``koordinator/cli/data``; a test reports
 when that is due.
 """
 

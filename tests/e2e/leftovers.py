@@ -104,7 +104,7 @@ class Leftovers:
         return [f"{resource.path(it.get('namespace', ''))}/{it['name']}" for it in strange]
 
     def _request(self, method: str, path: str, body: Any = None) -> Any:
-        """Return the answer, None if what is asked about has gone or is being changed."""
+        """Return the answer, None if the object is deleted or being changed."""
         is_patch, is_read = method == "PATCH", method == "GET"
         try:
             return self._api.request(

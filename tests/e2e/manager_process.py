@@ -11,7 +11,7 @@ NAMESPACE = "koordinator-system"
 
 
 class ManagerProcess(KoordProcess):
-    """One replica, without election and with the admin's kubeconfig unless told otherwise."""
+    """One replica, by default without election and with the admin's kubeconfig."""
 
     def __init__(
         self,

@@ -20,7 +20,7 @@ _machine: int | None = None  # the machine's own namespace, once it was left
 def enter() -> bool:
     """Move this thread, and what it starts from now on, into a namespace with nothing but lo.
 
-    Return whether it is in one, now or since before; False where the kernel doesn't let us.
+    Return whether it is in one, now or since before; False without the right to create one.
     """
     global _machine  # noqa: PLW0603 -- a process has one network
     if _machine is not None:

@@ -82,11 +82,11 @@ class OtherMachine:
         return path
 
     def cut(self) -> None:
-        """Let nothing through any more, in either direction."""
+        """Drop all packets in both directions."""
         _run("ip", "link", "set", _LINK_HERE, "down")
 
     def mend(self) -> None:
-        """Let everything through again."""
+        """Forward all packets again."""
         _run("ip", "link", "set", _LINK_HERE, "up")
 
     def _listen(self) -> bool:

@@ -1,4 +1,4 @@
-"""Several ``koord scheduler`` of which one works at a time, and what the API server saw of them."""
+"""Several ``koord scheduler`` with leader election, and the audit log of the API server."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -62,7 +62,7 @@ class Replica(SchedulerProcess):
 
     @property
     def leads(self) -> bool:
-        """Whether it says so."""
+        """Whether its metric reports it."""
         return self.metric(_MASTER) == 1
 
     @property

@@ -13,8 +13,8 @@ from tests.e2e.koord_process import KOORD, KoordProcess
 class SchedulerProcess(KoordProcess):
     """One replica.
 
-    ``configuration`` is what the file says beyond kind and version; without it there is no leader
-    election.  ``kubeconfig`` is the admin's unless given; ``program`` stands for ``koord``.
+    ``configuration`` has the fields of the file besides kind and version; without it there is no
+    leader election.  ``kubeconfig`` is the admin's unless given; ``program`` replaces ``koord``.
     """
 
     def __init__(

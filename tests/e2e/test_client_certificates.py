@@ -1,4 +1,4 @@
-"""Webhooks that ask for a certificate, and an API server that shows one, as docs/how-to says."""
+"""Webhooks with client certificates of the API server, configured as in docs/how-to."""
 
 import json
 import ssl
@@ -71,7 +71,7 @@ def showing(
 def test_only_an_api_server_with_the_certificate_is_answered(
     showing: ControlPlane, clients: Authority, port: int
 ) -> None:
-    """It is asked and refuses what is wrong; whoever else reaches the port gets nothing."""
+    """It rejects invalid objects; other clients of the port get no answer."""
     api = showing.api
     url = f"https://127.0.0.1:{port}/validate-configmap"
     label = "koordinator.sh/configmap-type"

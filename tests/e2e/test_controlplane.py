@@ -133,7 +133,7 @@ def test_a_service_account_may_do_what_rbac_grants(
 def test_any_user_can_have_a_client_certificate(
     controlplane: ControlPlane, kubectl: Kubectl
 ) -> None:
-    """Name and groups are those of the certificate."""
+    """Name and groups are from the certificate."""
     alice = controlplane.kubeconfig("alice", groups=("developers",))
 
     user = json.loads(kubectl("auth", "whoami", "--output=json", kubeconfig=alice))

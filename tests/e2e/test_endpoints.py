@@ -1,4 +1,4 @@
-"""What the scheduler shows of itself, over TLS and only to those whom the API server lets in."""
+"""Endpoints of the scheduler, over TLS with authorization by the API server."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -76,7 +76,7 @@ def anonymous(
     secure_port: int,
     scheduler: SchedulerProcess,  # noqa: ARG001 -- it serves
 ) -> Endpoint:
-    """Return the secure port as somebody without credentials sees it."""
+    """Return the secure port for a client without credentials."""
     return Endpoint(secure_port, controlplane.api.tls)
 
 
@@ -132,7 +132,7 @@ def test_everything_else_needs_a_right(
 
 
 def test_a_scheduler_is_ready_when_it_has_taken_in_the_cluster(controlplane: ControlPlane) -> None:
-    """Until then it is alive, and says what it waits for."""
+    """Until then it is live, and reports the missing kinds."""
     controlplane.stop_apiserver()
     starting = SchedulerProcess(controlplane, name="not-ready")
     starting.start(wait=False)
@@ -150,7 +150,7 @@ def test_a_scheduler_is_ready_when_it_has_taken_in_the_cluster(controlplane: Con
 
 
 def test_the_configuration_in_use_is_shown(admin: Endpoint) -> None:
-    """What the file says, and the defaults of what it doesn't."""
+    """It contains the fields of the file and the defaults of the others."""
     shown = admin.request("GET", "/configz")["componentconfig"]
 
     assert shown["podInitialBackoffSeconds"] == 3

@@ -142,7 +142,7 @@ def test_every_image_can_be_pinned_by_its_digest(helm: Helm, chart: str) -> None
 
 
 def test_switches_add_and_take_away_objects(helm: Helm) -> None:
-    """Monitoring is off and priority classes are on unless told otherwise."""
+    """By default monitoring is off and priority classes are on."""
     usual = rendered(helm)
     other = rendered(helm, "--set=scheduler.monitorEnabled=true", "--set=priorityClasses=false")
 
@@ -209,7 +209,7 @@ def test_decisions_are_audited_in_memory_or_on_a_volume(
 
 
 def test_manager_and_agent_can_be_left_out(helm: Helm) -> None:
-    """Whoever has the original's keeps them."""
+    """Installations with the original's manager and agent keep them."""
     objects = rendered(helm, "--set=manager.enabled=false", "--set=koordlet.enabled=false")
 
     assert not [name for _, name in objects if "manager" in name or "webhook" in name]

@@ -37,7 +37,7 @@ def secure(controlplane: ControlPlane) -> Endpoint:
 
 @pytest.fixture
 def scheduler(controlplane: ControlPlane, secure: Endpoint) -> Iterator[SchedulerProcess]:
-    """Install as ``docs/how-to/install.md`` says and run what the Deployment's pods would."""
+    """Install by ``docs/how-to/install.md`` and run the commands of the Deployment's pods."""
     for path in ("charts/koordinator/crds", "deploy/koordinator.yaml"):
         controlplane.kubectl("apply", "--server-side", f"--filename={ROOT / path}")
     inside = f"--namespace={NAMESPACE}"

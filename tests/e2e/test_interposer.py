@@ -83,7 +83,7 @@ def test_answers_are_made_up_so_many_times(through: Endpoint, interposer: Interp
 def test_connections_break_before_or_after_the_work(
     through: Endpoint, interposer: Interposer, controlplane: ControlPlane, is_done: bool
 ) -> None:
-    """The client can't tell which."""
+    """The client can't distinguish the two."""
     (interposer.lose_answer if is_done else interposer.drop)("POST", NODES)
 
     with pytest.raises((RemoteDisconnected, ConnectionResetError)):

@@ -52,7 +52,7 @@ def follow(
 
 
 def test_a_client_certificate_says_who_we_are(controlplane: ControlPlane) -> None:
-    """RBAC gives the user nothing: the message says who is forbidden what."""
+    """The user has no rights: the message has the user and the forbidden request."""
     kubeconfig = controlplane.kubeconfig("jane", ["readers"])
     with (
         client(find_connection(str(kubeconfig))) as cluster,
@@ -62,7 +62,7 @@ def test_a_client_certificate_says_who_we_are(controlplane: ControlPlane) -> Non
 
 
 def test_impersonation(controlplane: ControlPlane) -> None:
-    """An admin may act as somebody else."""
+    """An admin may act as another user."""
     path = controlplane.write_kubeconfig("jim", {"token": controlplane.api.token, "as": "jim"})
     with (
         client(find_connection(str(path))) as cluster,
@@ -179,7 +179,7 @@ def test_a_watch_survives_restart_and_compaction(
 def test_etcd_away_is_an_error_in_time(
     controlplane: ControlPlane, cluster: KubernetesCluster
 ) -> None:
-    """A server that can't do its work says so; afterwards the same client goes on."""
+    """A failing server answers with an error; afterwards the same client continues."""
     cluster.create(pod("a"))
     with client(find_connection(str(controlplane.kubeconfig())), timeout_s=2) as hasty:
         controlplane.stop_etcd()

@@ -83,7 +83,7 @@ def livez(process: KoordProcess) -> tuple[int, str]:
 
 
 def test_a_loop_that_hangs_is_not_alive(process: KoordProcess, fifo: Path) -> None:
-    """Before, it is; then livez says for how long, and the log says where; then it recovers."""
+    """Livez reports the duration and the log the place of the hang; then it recovers."""
     assert livez(process) == (200, "ok")
 
     os.mkfifo(fifo)

@@ -1,4 +1,4 @@
-"""The manager answers reviews whenever it says so, whoever attacks its port or takes its lease."""
+"""The manager answers reviews while it is ready, despite attacks on its port or its lease."""
 
 import json
 import socket
@@ -90,7 +90,7 @@ def test_an_idle_connection_is_there_when_it_is_needed(manager: ManagerProcess) 
 
 
 def test_reviews_under_way_are_answered_while_it_stops(manager: ManagerProcess) -> None:
-    """A client that asks again and again sees answers until it is told to leave, and no reset."""
+    """A client with repeated requests gets answers until the connection is closed, and no reset."""
     connection = connect(manager)
     assert review(connection) == (200, True)
     manager.signal(15)

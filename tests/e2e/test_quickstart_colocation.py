@@ -46,7 +46,7 @@ def stored(controlplane: ControlPlane, what: str) -> Any:
 
 
 def without_services(controlplane: ControlPlane, port: int) -> None:
-    """Let the API server, which is no part of the pods' network, call the manager by its port."""
+    """Route webhook calls of the API server, which is outside the pod network, to the manager."""
     for kind in ("mutating", "validating"):
         path = f"{HOOKS}/{kind}webhookconfigurations/koordinator-{kind}-webhook-configuration"
         annotations = controlplane.api.request("GET", path)["metadata"]["annotations"]

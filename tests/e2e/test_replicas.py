@@ -1,4 +1,4 @@
-"""Several replicas of the scheduler on one cluster: somebody always works, and never two.
+"""Several replicas of the scheduler on one cluster: always one leader, and never two.
 
 Who bound what, and when, is taken from the audit log of the API server.
 """
@@ -175,7 +175,7 @@ def test_a_leader_that_was_stopped_too_long_wakes_up_and_does_nothing(
 def test_who_has_lost_leaves_the_lease_to_run_out(
     controlplane: ControlPlane, pods: str, audit_start: int, witness: Witness
 ) -> None:
-    """A write that it began may be on its way still, so nobody may lead any sooner."""
+    """Its last write may still be in flight, so no other replica may lead earlier."""
     api = controlplane.api
     add_nodes(controlplane, 1)
     with running(Replica(controlplane, "one"), Replica(controlplane, "other")) as (leader, _):

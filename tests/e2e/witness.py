@@ -133,7 +133,7 @@ def overcommitted(api: Endpoint) -> dict[str, str]:
 
 
 def overgiven_gpus(api: Endpoint) -> dict[str, str]:
-    """Return the GPUs of which more than the whole was given to pods, as ``node/minor``."""
+    """Return the GPUs with more than 100 percent allocated, as ``node/minor``."""
     given: defaultdict[str, Fraction] = defaultdict(Fraction)
     for pod in pods(api):
         allocated = json.loads(pod["metadata"].get("annotations", {}).get(ALLOCATED, "{}"))

@@ -28,7 +28,7 @@ def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def test_a_head_without_an_end_is_refused(dashboard: Server) -> None:
-    """Whoever sends header lines without end gets no memory and keeps nobody waiting."""
+    """Endless header lines use no memory and delay no other client."""
     before = dashboard.rss_mib()
     line = b"X-Fill: " + b"a" * 4000 + b"\r\n"
     with dashboard.connect() as connection:

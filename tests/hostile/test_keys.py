@@ -52,7 +52,7 @@ def _is_label(text: str) -> bool:
 
 @pytest.fixture(scope="module")
 def manifests(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write all of them into one file, with a node and a pod of somebody else."""
+    """Write all of them to one file, with a node and a pod of another user."""
     node = {"allocatable": {"cpu": "64", "memory": "64Gi", "pods": "110"}}
     good = {"schedulerName": "koord-scheduler", "containers": [{"name": "c"}]}
     objects = [
@@ -66,7 +66,7 @@ def manifests(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_pod_beside_all_keys_gets_a_node(manifests: Path) -> None:
-    """What is wrong with the others is told of these alone."""
+    """Errors are reported for the invalid pods only."""
     done = koord("schedule", "-f", manifests, "-o", "json")
 
     done.check(codes=(0,))

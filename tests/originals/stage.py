@@ -110,7 +110,7 @@ def koordinator(
 ) -> Iterator[ControlPlane]:
     """Run what ``deploy/koordinator.yaml`` installs, with the original's own scheduler's file.
 
-    Its profile stands for the default scheduler, too: the suite's pods with quotas name none.
+    Its profile also serves the default scheduler's name: the suite's pods with quotas name none.
     Webhooks with these names are ``left_out``.
     """
     with _cluster(state, []) as running, ExitStack() as stack:
@@ -204,7 +204,7 @@ def _node(name: str, zone: str) -> Manifest:
 
 
 def _reports(name: str) -> Iterator[tuple[str, Manifest]]:
-    """Yield what the agent of a node says of its CPUs and GPUs, each with its path."""
+    """Yield the reports of a node agent about CPUs and GPUs, each with its path."""
     per_numa = _CPUS // _NUMA_NODES
     cpus = [
         {"id": i, "core": i // 2, "socket": i // per_numa, "node": i // per_numa}
@@ -310,7 +310,7 @@ class _Agents:
 
 
 def _call_by_port(api: Endpoint, port: int, left_out: Sequence[str]) -> None:
-    """Let the API server, which is no part of the pods' network, call the manager by its port."""
+    """Route webhook calls of the API server, which is outside the pod network, to the manager."""
     for kind in ("mutating", "validating"):
         path = f"{_HOOKS}/{kind}webhookconfigurations/koordinator-{kind}-webhook-configuration"
         annotations = api.request("GET", path)["metadata"]["annotations"]

@@ -30,7 +30,7 @@ _TIMEOUT_S = 4 * 3600
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What came of a spec: ``state`` is passed, failed, skipped or what else ginkgo says."""
+    """Result of a spec: ``state`` is passed, failed, skipped or another state of ginkgo."""
 
     name: str
     state: str

@@ -68,7 +68,7 @@ class AgentChurn:
         return self.world.cluster, agent._watch, self.world.tree.host, *series
 
     def round(self, number: int) -> None:
-        """Let some pods come, run, and go."""
+        """Create pods, run them, and delete them."""
         world = self.world
         amounts = {"cpu": "100m", "memory": "64Mi"}
         batch: dict[str, str | int] = {

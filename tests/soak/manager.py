@@ -62,7 +62,7 @@ class ManagerChurn:
         return self.cluster, self.manager._watch, self.lookup._watch
 
     def round(self, number: int) -> None:
-        """Let one of everything come, be reconciled, and go."""
+        """Create one object of each kind, reconcile it, and delete it."""
         objects = list(_objects(f"u{number}"))
         for obj in objects:
             self.cluster.load([obj])

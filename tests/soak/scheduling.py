@@ -108,7 +108,7 @@ class SchedulerChurn:
         return self.world.cluster, self.world.scheduler.handle.watch, self._audit, *logs
 
     def round(self, number: int) -> None:
-        """Let one of everything come, be decided, and go."""
+        """Create one object of each kind, schedule it, and delete it."""
         objects = list(_objects(f"u{number}"))
         cluster, scheduler, clock = self.world.cluster, self.world.scheduler, self.world.clock
         for obj in objects:
@@ -132,7 +132,7 @@ def _tolerations(own: str, count: int) -> list[dict[str, str]]:
 
 
 def _objects(own: str) -> Iterator[KubeObject]:
-    """Yield objects that share no name, label, resource, image, port … with those of others."""
+    """Yield objects that share no name, label, resource, image, port … with other rounds."""
     ns = f"ns-{own}"
     yield made("Namespace", ns, metadata={"labels": {own: own}})
     yield node(
@@ -287,7 +287,7 @@ def _container(own: str, **requests: str) -> dict[str, Any]:
 
 
 class PodChurn:
-    """The stock scheduler, and five hundred pods at a time whose labels nobody else has."""
+    """Stock scheduler with five hundred pods at a time, each with unique labels."""
 
     def __init__(self, mode: str) -> None:
         """``mode`` is ``labels``, or ``anti`` for pods that keep apart from their like, too."""
@@ -296,7 +296,7 @@ class PodChurn:
         self.world.load([node(f"n{i}", 64, "256Gi", 500) for i in range(60)])
 
     def round(self, number: int) -> None:
-        """Let the pods come, be bound, and go."""
+        """Create pods, bind them, and delete them."""
         world = self.world
         names = [f"p{number * PODS + i}" for i in range(PODS)]
         world.cluster.load([self._pod(name) for name in names], admit=True)

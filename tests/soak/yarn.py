@@ -53,7 +53,7 @@ class YarnChurn:
         return self.cluster, self.operator._watch, self.yarn
 
     def round(self, number: int) -> None:
-        """Let NodeManagers of new names be served, be refused, fail, and go."""
+        """Serve, refuse and fail NodeManagers with new names, and remove them."""
         own, yarn = f"u{number}", self.yarn
         names = [f"n-{own}", f"lost-{own}", f"lying-{own}", f"unclear-{own}"]
         origin = '{"resources":{"kubernetes.io/batch-cpu":"8k","kubernetes.io/batch-memory":"8Gi"}}'

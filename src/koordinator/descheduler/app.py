@@ -1,8 +1,7 @@
-"""The loop: events of the cluster, cycles at their time, and work of plugins between them.
+"""Descheduler loop: events of the cluster, periodic cycles, and controllers of plugins.
 
-One ``step`` takes in all events, runs a cycle if one is due, and then has controllers of plugins
-work until nothing is due.  Between steps nothing happens, so whoever embeds the descheduler decides
-when time passes.
+One ``step`` processes all events, runs a cycle if one is due, and then steps the controllers of
+plugins once each.  Nothing runs between steps, so the embedding program controls the time.
 Source: koordinator pkg/descheduler/descheduler.go.
 """
 
@@ -21,15 +20,16 @@ from koordinator.cluster.port import Cluster, EventType, WatchEvent
 from koordinator.cluster.synced_watch import SyncedWatch
 from koordinator.descheduler.configuration import DeschedulerConfiguration
 from koordinator.descheduler.contract import (
+    DeferringEvictPlugin,
     DeschedulerPluginSpec,
     Handle,
-    LastingEvictPlugin,
     PluginController,
 )
 from koordinator.descheduler.eviction_limits import EvictionLimits
 from koordinator.descheduler.evictor import MoveObserver, MoveVerdict, ProfileEvictor
 from koordinator.descheduler.metrics import DeschedulerMetrics
 from koordinator.descheduler.mirror import ClusterMirror
+from koordinator.descheduler.move_reports import SkippedMoveEvents
 from koordinator.descheduler.node_fit import is_ready
 from koordinator.descheduler.pod_filters import selected_nodes
 from koordinator.descheduler.profile import (
@@ -38,9 +38,7 @@ from koordinator.descheduler.profile import (
     build_profile,
     choose_profiles,
 )
-from koordinator.descheduler.proof import MoveMemory, MoveProver
-from koordinator.descheduler.proof.prover import cycle_of
-from koordinator.descheduler.stay_events import StayEvents
+from koordinator.descheduler.proof import MoveMemory, MoveProver, cycle_of
 from koordinator.domain.placement_trial import PlacementTrial
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import ClusterError, InputError
@@ -54,14 +52,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """What became of one cycle; ``problems`` ended it early."""
+    """Result of a cycle; ``problems`` are the errors that ended it early."""
 
     evicted: int
     problems: Sequence[str] = ()
 
 
 class Descheduler:
-    """Looks for pods that should go, at regular times."""
+    """Descheduler: runs the plugins of its profiles in periodic cycles."""
 
     def __init__(
         self,
@@ -79,15 +77,15 @@ class Descheduler:
         on_move: MoveObserver | None = None,
         most_moves: Callable[[], int] | None = None,
     ) -> None:
-        """Build all plugins; ``on_fault`` is told what broke, by default it is raised.
+        """Build all plugins.
 
-        Deadlines are counted with ``clock``, times of objects compared with ``wall_clock``, if any.
+        ``clock`` measures deadlines; ``wall_clock``, by default the same, is compared with times of
+        API objects.  ``on_fault`` receives unexpected exceptions; by default they are raised.
+        ``trial`` proves moves by dry runs; without it moves are not proven.  ``on_move`` receives
+        the verdict on each eviction that a plugin requested.  ``most_moves`` returns an additional
+        limit of evictions before each cycle; the cycle is skipped if it is 0.
 
-        Moves are proven by the ``trial``; without one, none is.  ``on_move`` hears what became of
-        each pod that a plugin wanted to go.  ``most_moves`` is asked before each cycle how many
-        pods may go in it, whatever more the configuration allows; if none, it is left out.
-
-        Raises InputError for a configuration that can't work, naming the path in ``source``.
+        Raises InputError with the path in ``source`` for an invalid configuration.
         """
         self.configuration, self._gates = configuration, gates
         self.last_cycle: Cycle | None = None
@@ -100,7 +98,9 @@ class Descheduler:
             configuration.max_no_of_pods_to_evict_total,
         )
         self._memory = MoveMemory(configuration.move_memory.total_seconds())
-        self._stay_events = StayEvents(cluster, clock, configuration.move_memory.total_seconds())
+        self._skipped_move_events = SkippedMoveEvents(
+            cluster, clock, configuration.move_memory.total_seconds()
+        )
         self._on_move, self._most_moves = on_move, most_moves
         chosen = choose_profiles(configuration, out_of_tree, source)
         self._prover: MoveProver | None = None
@@ -117,30 +117,30 @@ class Descheduler:
             each for profile in self.profiles for each in profile.controllers
         )
         self._watch = SyncedWatch(lambda: cluster.watch(self.view.kinds))
-        self._next_cycle_s: float | None = 0.0  # None: there is none any more
+        self._next_cycle_s: float | None = 0.0  # None: no further cycle
 
     @property
     def is_synced(self) -> bool:
-        """Whether everything that existed when last asked has been taken in."""
+        """Whether the objects of the last listing have been processed."""
         return self._watch.is_synced
 
     def sync(self) -> None:
-        """Take in the whole cluster and watch it from there.
+        """List and watch the cluster.
 
-        Called again, it makes sure that nothing that happened before is missed.  ``is_synced``
-        tells when that is so; until then nothing is decided.
+        A repeated call guarantees that earlier changes are processed before the next decision.
+        ``is_synced`` is true when that is done.
         """
         self._watch.ask()
         if self._prover is not None:
             self._prover.refresh()
-        self._take_in()
+        self._process_events()
 
     def step(self, *, leads: bool = True) -> int:
-        """Take in all events and do what is due; return how many things were done.
+        """Process all events and what is due; return the number of processed items.
 
-        Who does not lead only follows.
+        A process that does not lead (``leads``) only processes events.
         """
-        self._take_in()
+        self._process_events()
         if not (leads and self.is_synced):
             return 0
         done = 0
@@ -149,19 +149,19 @@ class Descheduler:
             self.run_cycle()
             done += 1
         for controller in self._controllers:
-            done += self._work(controller)
+            done += self._step_controller(controller)
         return done
 
     def request_cycle(self) -> None:
-        """Have a cycle run in the next step, whenever the last one was."""
+        """Run a cycle in the next step, regardless of the interval."""
         self._next_cycle_s = 0.0
 
     def end_cycles(self) -> None:
-        """Run no more cycles unless one is requested; jobs that are under way go on."""
+        """Run no more cycles unless one is requested; existing jobs continue."""
         self._next_cycle_s = None
 
     def next_wakeup_s(self) -> float | None:
-        """Return when something is due although nothing happens; None if never."""
+        """Return when a step is due without events; None if never."""
         wakeups = [controller.next_wakeup_s() for controller in self._controllers]
         return min(
             (at_s for at_s in (self._next_cycle_s, *wakeups) if at_s is not None), default=None
@@ -169,7 +169,7 @@ class Descheduler:
 
     # -- events --------------------------------------------------------------------------------
 
-    def _take_in(self) -> None:
+    def _process_events(self) -> None:
         if not self._watch.is_open:
             self.sync()
             return
@@ -179,7 +179,7 @@ class Descheduler:
             self._handle(event)
 
     def _handle(self, event: WatchEvent) -> None:
-        """Take in events; an object that can't be taken in is as if it weren't there."""
+        """Process an event; an object that can't be processed is treated as absent."""
         obj, deleted = event.object, event.type is EventType.DELETED
         try:
             if deleted:
@@ -192,7 +192,7 @@ class Descheduler:
                 self._memory.observe(obj)
             for controller in self._controllers:
                 controller.observe(obj, deleted=deleted)
-        except Exception as error:  # noqa: BLE001 -- told
+        except Exception as error:  # noqa: BLE001 -- reported
             fault = fault_of("news", error, obj.KIND, subject_of(obj))
             with suppress(Exception):
                 self.view.drop(obj)
@@ -201,7 +201,7 @@ class Descheduler:
     # -- work --------------------------------------------------------------------------------
 
     def run_cycle(self) -> None:
-        """Run a cycle now, over what has been taken in."""
+        """Run a cycle on the objects processed so far."""
         began_s = self._clock.now_s()
         self._next_cycle_s = began_s + self._interval_s if self._interval_s else None
         self._limits.reset()
@@ -211,7 +211,7 @@ class Descheduler:
             return
         self._limits.in_total = self._most_in_total(allowed)
         with cycle_of(self._prover):
-            self._carry_out_what_was_begun()
+            self._resume_pending_moves()
             problems = self._cycle()
         took_s = self._clock.now_s() - began_s
         self.last_cycle = Cycle(self._limits.total, problems)
@@ -227,25 +227,25 @@ class Descheduler:
         configured = self.configuration.max_no_of_pods_to_evict_total
         return min((n for n in (configured, allowed) if n is not None), default=None)
 
-    def _carry_out_what_was_begun(self) -> None:
-        """Let the prover know of pods that go, but have not gone."""
+    def _resume_pending_moves(self) -> None:
+        """Apply the pending moves of earlier cycles to the state of the prover."""
         for profile in self.profiles if self._prover is not None else ():
-            if self._prover is not None and isinstance(profile.evict, LastingEvictPlugin):
-                self._prover.carry_out(profile.evict.moves_under_way())
+            if self._prover is not None and isinstance(profile.evict, DeferringEvictPlugin):
+                self._prover.apply_pending(profile.evict.moves_under_way())
 
     def _cycle(self) -> Sequence[str]:
         nodes = self._ready_nodes()
         if len(nodes) < FEWEST_NODES:
             return (TOO_SMALL,)
         for profile in self.profiles:
-            chosen = selected_nodes(nodes, profile.node_selector)
+            selected = selected_nodes(nodes, profile.node_selector)
             work = {name: plugin.deschedule for name, plugin in profile.deschedule}
-            if problems := self._run_plugins(profile, "deschedule", work, chosen):
+            if problems := self._run_plugins(profile, "deschedule", work, selected):
                 return problems
         for profile in self.profiles:
-            chosen = selected_nodes(nodes, profile.node_selector)
+            selected = selected_nodes(nodes, profile.node_selector)
             work = {name: plugin.balance for name, plugin in profile.balance}
-            if problems := self._run_plugins(profile, "balance", work, chosen):
+            if problems := self._run_plugins(profile, "balance", work, selected):
                 return problems
         return ()
 
@@ -256,7 +256,7 @@ class Descheduler:
         work: Mapping[str, Callable[[Sequence[Node]], None]],
         nodes: Sequence[Node],
     ) -> Sequence[str]:
-        """Run all plugins of a profile at a point, whatever becomes of the others."""
+        """Run all plugins of a profile at an extension point; return their errors."""
         problems = []
         for name, run in work.items():
             try:
@@ -264,18 +264,18 @@ class Descheduler:
                 self._evictors[profile.name, name].retry()
             except (InputError, ClusterError) as error:
                 problems.append(f"{name}: {error}")
-            except Exception as error:  # noqa: BLE001 -- told
+            except Exception as error:  # noqa: BLE001 -- reported
                 fault = fault_of(point, error, name)
                 self._on_fault(fault)
                 problems.append(fault.problem)
         return problems
 
-    def _work(self, controller: PluginController) -> int:
+    def _step_controller(self, controller: PluginController) -> int:
         try:
             return controller.step()
         except ClusterError as error:
             log.warning("work of a plugin failed", extra={"error": str(error)})
-        except Exception as error:  # noqa: BLE001 -- told
+        except Exception as error:  # noqa: BLE001 -- reported
             self._on_fault(fault_of("reconcile", error, type(controller).__name__))
         return 0
 
@@ -297,7 +297,7 @@ class Descheduler:
                 self._limits,
                 self.configuration.dry_run,
                 self._count,
-                self._moved,
+                self._report_move,
                 self.view,
                 self._prover if proves else None,
             )
@@ -324,9 +324,9 @@ class Descheduler:
             evictor.running = running
         return running
 
-    def _moved(self, verdict: MoveVerdict) -> None:
+    def _report_move(self, verdict: MoveVerdict) -> None:
         if not self.configuration.dry_run:
-            self._stay_events.observe(verdict)
+            self._skipped_move_events.observe(verdict)
         if self._on_move is not None:
             self._on_move(verdict)
 
@@ -340,8 +340,8 @@ def _proves(
     profile: ChosenProfile,
     spec: DeschedulerPluginSpec[Any],
 ) -> bool:
-    """Return whether moves that a plugin wants are proven before they are made."""
-    for said in (profile.prove_moves, configuration.prove_moves):
-        if said is not None:
-            return said
+    """Return whether the moves of a plugin are proven before they are made."""
+    for setting in (profile.prove_moves, configuration.prove_moves):
+        if setting is not None:
+            return setting
     return spec.proves_moves

@@ -1,20 +1,20 @@
-"""What a plugin of the descheduler is, and what it is given.
+"""Contract of descheduler plugins: extension points, and the handle that a plugin is built with.
 
-A plugin is built once per profile from its arguments and a ``Handle``.  It takes part in every
-extension point whose protocol it fulfils and at which its profile enables it:
+A plugin is built once per profile from its arguments and a ``Handle``.  It runs at every extension
+point whose protocol it implements and at which its profile enables it:
 
 ==============  ====================================================================================
-``deschedule``  ``DeschedulePlugin``: looks at pods one by one, first in a cycle
-``balance``     ``BalancePlugin``: looks at nodes and pods together, after all of the former
-``evict``       ``EvictPlugin``: makes a pod go; a profile has exactly one
-``filter``      ``FilterPlugin``: which pods may go; all of a profile have to agree
+``deschedule``  ``DeschedulePlugin``: evicts single pods; runs first in a cycle
+``balance``     ``BalancePlugin``: compares nodes; runs after all ``deschedule`` plugins
+``evict``       ``EvictPlugin``: performs evictions; a profile has exactly one
+``filter``      ``FilterPlugin``: protects pods; all filters of a profile must pass a pod
 ==============  ====================================================================================
 
-A plugin that works between cycles too is a ``PluginController`` besides.
+A plugin that also works between cycles implements ``PluginController``.
 
-What a plugin sees of the cluster stands still during a cycle.  It asks ``Handle.evictor`` whether a
-pod may go and makes it go; limits, dry run and counting are that one's affair.  A plugin reads no
-clock but that of its handle, and writes through ``Handle.writer`` alone.
+The view of the cluster does not change during a cycle.  A plugin checks and evicts pods through
+``Handle.evictor``, which applies limits and dry run and counts results.  A plugin reads only the
+clocks of its handle, and writes only through ``Handle.writer``.
 Source: koordinator pkg/descheduler/framework/types.go.
 """
 
@@ -38,152 +38,153 @@ from koordinator.foundation.clock import Clock
 KindT = TypeVar("KindT", bound=KubeObject)
 ArgsT = TypeVar("ArgsT", bound=DeschedulerPluginArgs)
 
-#: What the API server makes of a write of an evict plugin; ``result`` of ``pods_evicted``.
+#: Results of evictions: label ``result`` of the metric ``pods_evicted``.
 SUCCESS, ERROR = "success", "error"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictOptions:
-    """Who wants a pod to go, and why.  An empty reason is that of a plugin that gives none."""
+    """Origin and options of an eviction; ``reason`` may be empty."""
 
     plugin: str
     profile: str
     reason: str = ""
     delete_options: DeleteOptions | None = None
     proven: ProvenMove | None = None
-    avoided_nodes: tuple[str, ...] = ()  # where the place that is reserved for the pod must not be
+    avoided_nodes: tuple[str, ...] = ()  # nodes that the reservation for the pod excludes
 
 
 class DeschedulePlugin(Protocol):
-    """Makes pods go that should not be where they are."""
+    """Plugin that evicts pods that should not run where they are."""
 
     def deschedule(self, nodes: Sequence[Node]) -> None:
-        """Look at the pods of these nodes, which are in the order of their names.
+        """Evict pods of the nodes, which are sorted by name.
 
-        Raises InputError or ClusterError: the cycle ends after this profile's plugins.
+        Raises InputError or ClusterError; the cycle then ends after the plugins of the profile.
         """
 
 
 class BalancePlugin(Protocol):
-    """Makes pods go so that those that stay are spread better."""
+    """Plugin that evicts pods to distribute the load of the nodes."""
 
     def balance(self, nodes: Sequence[Node]) -> None:
-        """Look at these nodes, which are in the order of their names, and at their pods.
+        """Evict pods of the nodes, which are sorted by name.
 
-        Raises InputError or ClusterError: the cycle ends after this profile's plugins.
+        Raises InputError or ClusterError; the cycle then ends after the plugins of the profile.
         """
 
 
 class EvictPlugin(Protocol):
-    """Makes pods go, or has somebody else see to it."""
+    """Plugin that evicts pods, or delegates their eviction."""
 
     def evict(self, pod: Pod, options: EvictOptions) -> bool:
-        """Return whether the pod goes or will go; nothing is checked before but the limits."""
+        """Evict the pod, now or later; return whether it is accepted.
+
+        The caller has checked only the limits of the cycle.
+        """
         ...
 
 
 @runtime_checkable
 class ReservingEvictPlugin(Protocol):
-    """An evict plugin that may reserve a place before a pod goes."""
+    """Evict plugin that may reserve a place before it evicts a pod."""
 
     def place_to_reserve(self, pod: Pod, avoided_nodes: tuple[str, ...] = ()) -> Reservation | None:
-        """Return the reservation that would be made for a pod; None: it goes without.
+        """Return the reservation for a pod that excludes the nodes; None if the pod needs none.
 
-        It is not on the nodes that are avoided.
-        Raises InputError if none can be made.
+        Raises InputError if it can't be created.
         """
         ...
 
 
 @runtime_checkable
-class LastingEvictPlugin(Protocol):
-    """An evict plugin that makes pods go later than it was told to."""
+class DeferringEvictPlugin(Protocol):
+    """Evict plugin that evicts pods later than the call."""
 
     def moves_under_way(self) -> Iterable[tuple[Pod, Reservation | None]]:
-        """Yield the pods that are still to go, and whose places nothing keeps yet, in their turn.
+        """Yield the pods to evict that have no reserved place yet, in the order of the evictions.
 
-        With each comes the reservation that is to keep its place; None: it goes without.
+        Each comes with its future reservation, None if it needs none.
         """
         ...
 
 
 @runtime_checkable
 class GroupEvictPlugin(Protocol):
-    """An evict plugin that can make several pods go, or none of them."""
+    """Evict plugin that can evict several pods or none."""
 
     def evict_together(self, pods: Sequence[tuple[Pod, EvictOptions]]) -> bool:
-        """Return whether all go or will go; else none does."""
+        """Evict all pods, now or later, or none of them; return whether they are accepted."""
         ...
 
 
 class FilterPlugin(Protocol):
-    """Says which pods may go."""
+    """Plugin that decides which pods may be evicted."""
 
     def filter(self, pod: Pod) -> bool:
-        """Return whether the pod may go at all."""
+        """Return whether the pod may be evicted at all."""
         ...
 
     def pre_eviction_filter(self, pod: Pod) -> bool:
-        """Return whether the pod may go right now; may look at more than ``filter``."""
+        """Return whether the pod may be evicted now; it may check more than ``filter``."""
         ...
 
 
 @runtime_checkable
 class PluginController(Protocol):
-    """A plugin with work of its own between cycles, such as to see a move through.
+    """Plugin with work between cycles, such as the steps of a move.
 
-    Nothing is asked of it before everything that exists has been delivered, nor while the process
-    does not lead.
+    ``step`` is called only after the initial listing, and only while the process is the leader.
     """
 
     def observe(self, obj: KubeObject, *, deleted: bool) -> None:
-        """Take note of an object of ``watches``, or a node, pod or namespace, that has changed.
+        """Process a change of an object of ``watches``, a node, a pod or a namespace.
 
-        The view shows the change already.
+        The view already contains the change.
         """
 
     def step(self) -> int:
-        """Do what is due now; return how many objects were looked at, 0 when nothing is due."""
+        """Process what is due; return the number of processed objects, 0 if nothing is due."""
         ...
 
     def next_wakeup_s(self) -> float | None:
-        """Return when something is due although nothing happens; None if never."""
+        """Return when a step is due without events; None if never."""
         ...
 
 
 class ClusterView(Protocol):
-    """What exists: nodes, pods, namespaces, and kinds of ``DeschedulerPluginSpec.watches``."""
+    """Nodes, pods, namespaces, and objects of the kinds in ``DeschedulerPluginSpec.watches``."""
 
     def objects(self, kind: type[KindT]) -> Mapping[str, KindT]:
-        """Return all objects of a watched kind by key; none of a kind that is not watched."""
+        """Return all objects of a kind by key; it is empty for a kind that is not watched."""
         ...
 
     def pods_on(self, node: str) -> Sequence[Pod]:
-        """Return the pods of a node in whatever phase, in the order of namespace and name."""
+        """Return the pods of a node in all phases, sorted by namespace and name."""
         ...
 
     def active_pods_on(self, node: str) -> Sequence[Pod]:
-        """Return the pods of a node that have not finished, in the order of namespace and name."""
+        """Return the pods of a node that have not finished, sorted by namespace and name."""
         ...
 
     def requested_on(self, node: str) -> Mapping[str, int]:
-        """Return what the active pods of a node hold; ``pods`` is how many there are."""
+        """Return the allocation of the active pods of a node by resource, and ``pods``."""
         ...
 
     def held_by(self, pod: Pod) -> dict[str, int]:
-        """Return what a pod holds on its node, which differs from its requests in a resize."""
+        """Return the allocation of a pod; it differs from its requests during a resize."""
         ...
 
     def pods_owned_by(self, uid: str) -> Sequence[Pod]:
-        """Return the pods that name an owner of that uid, in the order of namespace and name."""
+        """Return the pods with an owner of the uid, sorted by namespace and name."""
         ...
 
 
 class ClusterWriter(Protocol):
-    """The verbs that change something, as in ``cluster.port``; each raises ClusterError."""
+    """Writing verbs of ``cluster.port``; each raises ClusterError."""
 
     def get(self, kind_type: type[KindT], name: str, namespace: str = "") -> KindT:
-        """Return one object as it is now, for who must not act on old events."""
+        """Read an object from the API server, for decisions that must not use stale events."""
         ...
 
     def create(self, obj: KindT) -> KindT: ...
@@ -215,14 +216,14 @@ class ClusterWriter(Protocol):
 
 
 class Evictor(Protocol):
-    """What a plugin asks and tells about pods that it wants to go."""
+    """Checks and evictions for a plugin, within the limits of the cycle."""
 
     def filter(self, pod: Pod) -> bool:
-        """Return whether all filter plugins of the profile let the pod go."""
+        """Return whether all filter plugins of the profile pass the pod."""
         ...
 
     def pre_eviction_filter(self, pod: Pod) -> bool:
-        """Return whether they all let it go right now."""
+        """Return whether all filter plugins of the profile pass the pod for eviction now."""
         ...
 
     def evict(
@@ -233,11 +234,11 @@ class Evictor(Protocol):
         *,
         goal: MoveGoal | None = None,
     ) -> bool:
-        """Make the pod go if the limits of the cycle allow; return whether it goes.
+        """Evict the pod within the limits of the cycle; return whether it is evicted.
 
-        Where moves are proven, it goes only if its replacement lands on another node and the goal
-        comes true; without a goal, to be elsewhere is enough.  A member of a gang goes with all
-        others.  In a dry run it is counted and told, and stays.
+        If moves are proven, the pod is evicted only if its replacement is placed on another node
+        and the goal gains; without a goal, another node is enough.  A member of a gang is evicted
+        with all others.  A dry run counts and reports the eviction without performing it.
         """
         ...
 
@@ -250,70 +251,68 @@ class Evictor(Protocol):
         avoiding: Sequence[str] = (),
         then: Sequence[Pod] = (),
     ) -> bool:
-        """Return whether all these pods can go, which are useless moves one without the other.
+        """Return whether all pods can be moved, where a move is useless without the others.
 
-        ``avoiding`` are nodes on which no place is reserved for them: the next ``evict`` of each
-        sees to that, proven or not.  ``then`` are pods that wait, a gang or one alone, and have to
-        find their places when all have gone; with them, either all pods are within the limits of
-        the cycle, or none goes.
-
-        Then ``evict`` finds them proven.  True, too, where moves are not proven.  ``cordoning`` is
-        a node that is to take no new pods.
+        The following ``evict`` of each pod uses the proof.  The result is true if moves are not
+        proven.  ``cordoning`` is a node that takes no new pods.  ``avoiding`` are nodes that the
+        reservations of the next ``evict`` exclude, also if moves are not proven.  ``then`` are
+        pending pods, a gang or a single one, that must be placed after all moves; with them the
+        limits of the cycle must allow all pods.
         """
         ...
 
     def is_node_limit_reached(self, node: str) -> bool:
-        """Return whether no further pod of a node may go in this cycle."""
+        """Return whether the cycle may evict no further pod of a node."""
         ...
 
     def evicted_total(self) -> int:
-        """Return how many pods went in this cycle, whoever wanted it."""
+        """Return the number of pods evicted in this cycle by all plugins."""
         ...
 
 
-#: Counts an eviction: plugin that wanted it, pod, and what became of it.
+#: Counts an eviction: plugin, pod, result.
 EvictionCounter = Callable[[str, Pod, str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handle:
-    """What a plugin is given when it is built."""
+    """Services that a plugin is built with."""
 
     profile: str
     plugin: str
-    profiles: tuple[str, ...] = ()  # all of them, in their order
+    profiles: tuple[str, ...] = ()  # all profiles in their order
     view: ClusterView
     evictor: Evictor
     writer: ClusterWriter
     clock: Clock
-    wall_clock: Clock | None = None  # that times of API objects are compared with; None: ``clock``
+    wall_clock: Clock | None = None  # comparable with times of API objects; None: ``clock``
     count: EvictionCounter
-    gates: frozenset[str] = frozenset()  # feature gates that are on
+    gates: frozenset[str] = frozenset()  # enabled feature gates
     is_dry_run: bool = False
-    interval_s: float = 0.0  # between two cycles; 0: there is one
+    interval_s: float = 0.0  # between two cycles; 0: a single cycle
     node_selector: LabelSelector | None = None  # of the profile
 
     def date_s(self) -> float:
-        """Return the time that times of API objects are compared with."""
+        """Return the current time, comparable with times of API objects."""
         return (self.wall_clock or self.clock).now_s()
 
 
 @dataclass(frozen=True)
 class DeschedulerPluginSpec(Generic[ArgsT]):
-    """A plugin as the profile knows it.
+    """Declaration of a plugin.
 
-    ``build`` must say what it returns: the extension points are read off it.  ``watches`` are kinds
-    that the plugin reads besides nodes, pods and namespaces.
+    ``build`` must have a return annotation, from which the extension points are derived.
+    ``watches`` are the kinds that the plugin reads besides nodes, pods and namespaces.
     """
 
     name: str
     args: type[ArgsT]
     build: Callable[[ArgsT, Handle], Any]
     watches: tuple[type[KubeObject], ...] = ()
-    proves_moves: bool = False  # unless the configuration says otherwise
+    proves_moves: bool = False  # default; the configuration may override it
 
     @cached_property
     def points(self) -> frozenset[str]:
-        """The extension points that the plugin implements: each is called like its method."""
+        """Extension points that the plugin implements; each has the name of its method."""
         returned: type = typing.get_type_hints(self.build)["return"]
         return frozenset(point for point in POINTS if hasattr(returned, point))

@@ -1,4 +1,4 @@
-"""How many pods may go in one cycle: from a node, from a namespace, altogether.
+"""Limits of evictions in one cycle: per node, per namespace and in total.
 
 Source: koordinator pkg/descheduler/evictions/eviction_limiter.go.
 """
@@ -12,7 +12,7 @@ from koordinator.api.pod import Pod
 
 
 class LimitReached(StrEnum):
-    """Which limit keeps a pod where it is; ``result`` of the metric ``pods_evicted``."""
+    """Limit that prevents an eviction; ``result`` of the metric ``pods_evicted``."""
 
     NODE = "maximum number of pods per node reached"
     NAMESPACE = "maximum number of pods per namespace reached"
@@ -21,7 +21,7 @@ class LimitReached(StrEnum):
 
 @dataclass(slots=True)
 class EvictionLimits:
-    """Evictions of the cycle by node and namespace; a limit of None is none."""
+    """Evictions of the cycle by node and namespace; None means no limit."""
 
     per_node: int | None = None
     per_namespace: int | None = None
@@ -31,13 +31,13 @@ class EvictionLimits:
     _by_namespace: Counter[str] = field(default_factory=Counter)
 
     def reset(self) -> None:
-        """Begin a cycle: nothing has been evicted."""
+        """Reset the counts at the start of a cycle."""
         self.total = 0
         self._by_node.clear()
         self._by_namespace.clear()
 
     def refusal(self, pod: Pod) -> LimitReached | None:
-        """Return the limit that the eviction of a pod would exceed, None if there is none."""
+        """Return the limit that the eviction of a pod would exceed, None otherwise."""
         node = pod.spec.node_name
         if node and self.is_node_limit_reached(node):
             return LimitReached.NODE
@@ -49,7 +49,7 @@ class EvictionLimits:
         return None
 
     def refusal_of(self, pods: Sequence[Pod]) -> LimitReached | None:
-        """Return the limit that the evictions of all these pods would exceed, None if none."""
+        """Return the limit that the evictions of all pods together would exceed, None otherwise."""
         after = EvictionLimits(
             self.per_node,
             self.per_namespace,
@@ -66,11 +66,11 @@ class EvictionLimits:
         return None
 
     def is_node_limit_reached(self, node: str) -> bool:
-        """Return whether no further pod of a node may go."""
+        """Return whether no further pod of a node may be evicted."""
         return self.per_node is not None and self._by_node[node] >= self.per_node
 
     def count(self, pod: Pod) -> None:
-        """Note that a pod goes."""
+        """Count the eviction of a pod."""
         self.total += 1
         self._by_namespace[pod.metadata.namespace] += 1
         if pod.spec.node_name:

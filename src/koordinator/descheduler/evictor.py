@@ -1,6 +1,6 @@
-"""What plugins ask and tell about pods that they want to go: limits, proofs, dry run, telling.
+"""Evictor of plugins: limits of the cycle, proofs, dry run and reports.
 
-Every eviction of a cycle passes here and nowhere else.
+All evictions of a cycle go through ``ProfileEvictor``.
 Source: koordinator pkg/descheduler/framework/runtime/evictor_proxy.go.
 """
 
@@ -19,7 +19,7 @@ from koordinator.descheduler.contract import (
     ReservingEvictPlugin,
 )
 from koordinator.descheduler.eviction_limits import EvictionLimits, LimitReached
-from koordinator.descheduler.moves import MoveGain, MoveGoal, MoveProof, Stay, StayReason
+from koordinator.descheduler.moves import MoveGain, MoveGoal, MoveProof, SkippedMove, SkipReason
 from koordinator.descheduler.profile import RunningProfile
 from koordinator.descheduler.proof import MoveProver, lineage_of
 from koordinator.foundation.errors import InputError
@@ -29,13 +29,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveVerdict:
-    """What became of a pod that a plugin wanted to go."""
+    """Result of an eviction that a plugin requested."""
 
     plugin: str
     profile: str
     pod: Pod
     reason: str  # the plugin's
-    stays: Stay | LimitReached | str | None = None  # None: it goes
+    skipped: SkippedMove | LimitReached | str | None = None  # None: the pod is evicted
     target: str = ""  # of a proven move
     gain: MoveGain | None = None
     after: tuple[str, ...] = ()
@@ -43,8 +43,8 @@ class MoveVerdict:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
-    """A pod that a plugin wants to go."""
+class _RequestedEviction:
+    """Eviction that a plugin requested."""
 
     pod: Pod
     reason: str
@@ -52,13 +52,13 @@ class _Wanted:
     goal: MoveGoal | None
 
 
-#: Hears of every pod that a plugin wanted to go.
+#: Receives the verdict on each requested eviction.
 MoveObserver = Callable[[MoveVerdict], object]
 
 
 @dataclass(slots=True)
 class ProfileEvictor:
-    """Fulfils ``contract.Evictor`` for one plugin."""
+    """Implementation of ``contract.Evictor`` for one plugin."""
 
     plugin: str
     profile: str
@@ -68,10 +68,12 @@ class ProfileEvictor:
     observe: MoveObserver
     view: ClusterView
     prover: MoveProver | None = None  # None: moves of this plugin are not proven
-    running: RunningProfile | None = None  # known as soon as all its plugins are built
-    #: found no place, and may find one when others have gone
-    _homeless: list[tuple["_Wanted", Stay | LimitReached]] = field(default_factory=list)
-    #: by key of a pod that is to go next: nodes on which no place is reserved for it
+    running: RunningProfile | None = None  # set when all plugins are built
+    #: Evictions without a place, retried after others have freed room.
+    _pending_retry: list[tuple["_RequestedEviction", SkippedMove | LimitReached]] = field(
+        default_factory=list
+    )
+    #: By key of a pod: nodes that the reservation of its next eviction excludes.
     _avoided: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def filter(self, pod: Pod) -> bool:
@@ -88,32 +90,34 @@ class ProfileEvictor:
         *,
         goal: MoveGoal | None = None,
     ) -> bool:
-        stay = self._try(pod, reason, delete_options, goal)
-        if isinstance(stay, Stay) and stay.why is StayReason.NO_PLACE:
-            self._homeless.append((_Wanted(pod, reason, delete_options, goal), stay))
+        skip = self._try(pod, reason, delete_options, goal)
+        if isinstance(skip, SkippedMove) and skip.why is SkipReason.NO_PLACE:
+            self._pending_retry.append(
+                (_RequestedEviction(pod, reason, delete_options, goal), skip)
+            )
             return False
-        if isinstance(stay, (Stay, LimitReached)):
-            return self._stays(pod, reason, stay)
-        return stay
+        if isinstance(skip, (SkippedMove, LimitReached)):
+            return self._skip(pod, reason, skip)
+        return skip
 
     def retry(self) -> None:
-        """Let pods go that found no place, if others have made room since; tell who stays.
+        """Retry evictions without a place if others have freed room; report the skipped ones.
 
-        Called when the plugin has named all the pods that it wants to go.
+        It is called after the plugin has requested all its evictions.
         """
-        homeless, self._homeless = self._homeless, []
+        pending, self._pending_retry = self._pending_retry, []
         self._avoided.clear()
         progress = self.prover is not None and self.prover.makes_room
-        while progress and homeless:
+        while progress and pending:
             progress, left = False, []
-            for wanted, _ in homeless:
-                stay = self._try(wanted.pod, wanted.reason, wanted.delete_options, wanted.goal)
-                if isinstance(stay, (Stay, LimitReached)):
-                    left.append((wanted, stay))
-                progress |= stay is True
-            homeless = left
-        for wanted, why in homeless:
-            self._stays(wanted.pod, wanted.reason, why)
+            for wanted, _ in pending:
+                skip = self._try(wanted.pod, wanted.reason, wanted.delete_options, wanted.goal)
+                if isinstance(skip, (SkippedMove, LimitReached)):
+                    left.append((wanted, skip))
+                progress |= skip is True
+            pending = left
+        for wanted, why in pending:
+            self._skip(wanted.pod, wanted.reason, why)
 
     def prove(
         self,
@@ -126,16 +130,18 @@ class ProfileEvictor:
     ) -> bool:
         limit = self.limits.refusal_of(pods) if then else None
         if limit is not None:
-            return self._stays(pods[0], "", limit)
+            return self._skip(pods[0], "", limit)
         if avoiding:
             self._avoided.update({pod.key: tuple(avoiding) for pod in pods})
         if self.prover is None:
             return True
         for pod in pods:
             if self.prover.members_with(pod):
-                return self._stays(pod, "", Stay(StayReason.GANG, "others have to go without it"))
-        stay = self.prover.prove_all(pods, goal, self._reserve, cordoning=cordoning, then=then)
-        return stay is None or self._stays(pods[0], "", stay)
+                return self._skip(
+                    pod, "", SkippedMove(SkipReason.GANG, "other members of its gang would remain")
+                )
+        skip = self.prover.prove_all(pods, goal, self._reserve, cordoning=cordoning, then=then)
+        return skip is None or self._skip(pods[0], "", skip)
 
     def is_node_limit_reached(self, node: str) -> bool:
         return self.limits.is_node_limit_reached(node)
@@ -149,38 +155,42 @@ class ProfileEvictor:
         reason: str,
         delete_options: DeleteOptions | None,
         goal: MoveGoal | None,
-    ) -> Stay | LimitReached | bool:
-        """Return why the pod stays, or whether it goes: the evict plugin may know better."""
+    ) -> SkippedMove | LimitReached | bool:
+        """Evict a pod; return why it is skipped, or whether the evict plugin accepted it."""
         limit = self.limits.refusal(pod)
         if limit is not None or self.prover is None:
-            return limit or self._go([pod], reason, delete_options, None)
+            return limit or self._perform([pod], reason, delete_options, None)
         proof = self.prover.proof_of(pod) or self._prove(self.prover, pod, goal)
-        if isinstance(proof, Stay):
+        if isinstance(proof, SkippedMove):
             return proof
         pods = [move.pod for move in proof.moves]
         limit = self.limits.refusal_of(pods)
-        if limit is not None or not self._go(pods, reason, delete_options, proof):
-            self.prover.not_made(proof)
+        if limit is not None or not self._perform(pods, reason, delete_options, proof):
+            self.prover.withdraw(proof)
             return limit or False
         self.prover.made(proof, goal)
         return True
 
     # -- proofs --------------------------------------------------------------------------------
 
-    def _prove(self, prover: MoveProver, pod: Pod, goal: MoveGoal | None) -> MoveProof | Stay:
+    def _prove(
+        self, prover: MoveProver, pod: Pod, goal: MoveGoal | None
+    ) -> MoveProof | SkippedMove:
         members = prover.members_with(pod)
         if not members:
             waits = isinstance(self._running().evict, ReservingEvictPlugin)
             return prover.prove(pod, goal, self._reserve, waits=waits)
         if not isinstance(self._running().evict, GroupEvictPlugin):
-            return Stay(StayReason.GANG, "the evict plugin can't evict several pods or none")
+            return SkippedMove(SkipReason.GANG, "the evict plugin can't evict several pods or none")
         known = self.view.objects(Pod)
         pods = [known[key] for key in members if key in known]
         for member in pods:
             if member.key != pod.key and not self.filter(member):
-                return Stay(StayReason.GANG, f"{member.key} may not go")
+                return SkippedMove(SkipReason.GANG, f"{member.key} may not be evicted")
         if len(pods) != len(members):
-            return Stay(StayReason.UNKNOWN, "members of its gang come and go")
+            return SkippedMove(
+                SkipReason.UNKNOWN, "members of its gang are being created or deleted"
+            )
         return prover.prove_gang(pod, pods, goal)
 
     def _reserve(self, pod: Pod) -> Reservation | None:
@@ -189,9 +199,9 @@ class ProfileEvictor:
             return None
         return evict.place_to_reserve(pod, self._avoided.get(pod.key, ()))
 
-    # -- what is done --------------------------------------------------------------------------
+    # -- evictions -----------------------------------------------------------------------------
 
-    def _go(
+    def _perform(
         self,
         pods: Sequence[Pod],
         reason: str,
@@ -203,8 +213,8 @@ class ProfileEvictor:
             return False
         for pod, options in zip(pods, made, strict=True):
             proven = options.proven
-            told = "pod would be evicted, but for the dry run" if self.is_dry_run else "pod evicted"
-            log.info(told, extra=self._extra(pod, reason) | _told(proven))
+            event = "dry run: pod would be evicted" if self.is_dry_run else "pod evicted"
+            log.info(event, extra=self._extra(pod, reason) | _proof_extra(proven))
             self.limits.count(pod)
             self.observe(
                 MoveVerdict(
@@ -238,16 +248,18 @@ class ProfileEvictor:
             profile=self.profile,
             reason=reason,
             delete_options=delete_options,
-            proven=None if proof is None else _written(proof, pod),
+            proven=None if proof is None else _proven_move(proof, pod),
             avoided_nodes=self._avoided.get(pod.key, ()),
         )
 
-    def _stays(self, pod: Pod, reason: str, why: Stay | LimitReached) -> bool:
-        kind = why.why if isinstance(why, Stay) else why
+    def _skip(self, pod: Pod, reason: str, why: SkippedMove | LimitReached) -> bool:
+        kind = why.why if isinstance(why, SkippedMove) else why
         self.count(self.plugin, pod, kind)
         log.info("pod not evicted", extra=self._extra(pod, reason) | {"why": str(why)})
         self.observe(
-            MoveVerdict(plugin=self.plugin, profile=self.profile, pod=pod, reason=reason, stays=why)
+            MoveVerdict(
+                plugin=self.plugin, profile=self.profile, pod=pod, reason=reason, skipped=why
+            )
         )
         return False
 
@@ -262,12 +274,12 @@ class ProfileEvictor:
 
     def _running(self) -> RunningProfile:
         if self.running is None:
-            raise InputError(f"plugin {self.plugin} asks about pods while it is built")
+            raise InputError(f"plugin {self.plugin} uses its evictor before it is built")
         return self.running
 
 
-def _written(proof: MoveProof, pod: Pod) -> ProvenMove:
-    """Return what a proof says of one of its pods, as it is written on a job."""
+def _proven_move(proof: MoveProof, pod: Pod) -> ProvenMove:
+    """Return the annotation of the job of a pod, from the proof of its move."""
     move = next(each for each in proof.moves if each.pod.key == pod.key)
     return ProvenMove(
         source=move.source,
@@ -280,5 +292,5 @@ def _written(proof: MoveProof, pod: Pod) -> ProvenMove:
     )
 
 
-def _told(proven: ProvenMove | None) -> dict[str, str]:
+def _proof_extra(proven: ProvenMove | None) -> dict[str, str]:
     return {} if proven is None else {"target": proven.target, "gain": proven.gain}

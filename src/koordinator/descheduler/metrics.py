@@ -1,4 +1,4 @@
-"""What the descheduler tells of its work, under the original's names.
+"""Metrics of the descheduler, with the original's names.
 
 Source: koordinator pkg/descheduler/metrics/metrics.go.
 """
@@ -15,18 +15,18 @@ _LONGEST_CYCLE_S = 60.0
 
 
 class DeschedulerMetrics:
-    """Evictions by result, and how long cycles took."""
+    """Evictions by result, and durations of cycles."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._evicted = Counter(
             "descheduler_pods_evicted",
-            "Pods that went, and that should have gone, by what became of it.",
+            "Number of evictions that plugins requested, by result.",
             ("result", "strategy", "namespace", "node"),
             registry=registry,
         )
         self._cycles = Histogram(
             "descheduler_cycle_duration_seconds",
-            "How long a cycle took.",
+            "Duration of a cycle.",
             ("result",),
             buckets=(0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, _LONGEST_CYCLE_S),
             registry=registry,
@@ -35,17 +35,17 @@ class DeschedulerMetrics:
         self._series: dict[str, set[tuple[str, ...]]] = {}  # label values by node and by namespace
 
     def evicted(self, plugin: str, pod: Pod, result: str) -> None:
-        """Count an eviction that a plugin wanted."""
+        """Count an eviction that a plugin requested."""
         node, namespace = pod.spec.node_name, pod.metadata.namespace
         labels = (result, plugin, namespace, node)
         self._evicted.labels(*labels).inc()
         for key in (f"node {node}", f"namespace {namespace}"):
             self._series.setdefault(key, set()).add(labels)
 
-    def forget(self, gone: Node | Namespace) -> None:
-        """Drop the figures of a node or a namespace that is gone, so that they don't add up."""
-        for labels in self._series.pop(f"{gone.KIND.lower()} {gone.metadata.name}", ()):
-            with suppress(KeyError):  # dropped with the other of the two
+    def forget(self, deleted: Node | Namespace) -> None:
+        """Remove the series of a deleted node or namespace, so that they don't accumulate."""
+        for labels in self._series.pop(f"{deleted.KIND.lower()} {deleted.metadata.name}", ()):
+            with suppress(KeyError):  # removed with the other of the two
                 self._evicted.remove(*labels)
             for key in (f"namespace {labels[2]}", f"node {labels[3]}"):
                 others = self._series.get(key)
@@ -55,5 +55,5 @@ class DeschedulerMetrics:
                         del self._series[key]
 
     def finished_cycle(self, duration_s: float, *, succeeded: bool) -> None:
-        """Note a cycle."""
+        """Record a finished cycle."""
         self._cycles.labels("success" if succeeded else "error").observe(duration_s)

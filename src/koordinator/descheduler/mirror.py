@@ -1,7 +1,7 @@
-"""What exists, as the watches tell it: every watched kind by key, and pods by node and owner.
+"""Mirror of the cluster: watched objects by key, and pods by node and owner.
 
-Pods and nodes are kept as the scheduler sees them, too: under current resource names, and without
-what the annotation ``node-reservation`` keeps for the system.
+Pods and nodes are transformed as for the scheduler: with current resource names, and without the
+resources that the annotation ``node-reservation`` reserves for the system.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +22,7 @@ _KEY = attrgetter("metadata.namespace", "metadata.name")
 
 
 class ClusterMirror:
-    """Fulfils ``contract.ClusterView``."""
+    """Implementation of ``contract.ClusterView``."""
 
     def __init__(self, kinds: Iterable[type[KubeObject]]) -> None:
         self.kinds: tuple[type[KubeObject], ...] = tuple(
@@ -31,16 +31,16 @@ class ClusterMirror:
         self._objects: dict[type[KubeObject], dict[str, Any]] = {kind: {} for kind in self.kinds}
         self._on_node: dict[str, dict[str, Pod]] = {}
         self._of_owner: dict[str, dict[str, Pod]] = {}
-        # By node, as far as asked for since its pods changed.
+        # Caches by node, invalidated when its pods change.
         self._sorted: dict[str, Sequence[Pod]] = {}
         self._requested: dict[str, Requests] = {}
 
     def objects(self, kind: type[KindT]) -> Mapping[str, KindT]:
-        """Return all objects of a watched kind by key; none of a kind that is not watched."""
+        """Return all objects of a kind by key; it is empty for a kind that is not watched."""
         return self._objects.get(kind, {})
 
     def pods_on(self, node: str) -> Sequence[Pod]:
-        """Return the pods of a node in whatever phase, in the order of namespace and name."""
+        """Return the pods of a node in all phases, sorted by namespace and name."""
         known = self._sorted.get(node)
         if known is None:
             known = sorted(self._on_node.get(node, {}).values(), key=_KEY)
@@ -48,11 +48,11 @@ class ClusterMirror:
         return known
 
     def active_pods_on(self, node: str) -> Sequence[Pod]:
-        """Return the pods of a node that have not finished, in the order of namespace and name."""
+        """Return the pods of a node that have not finished, sorted by namespace and name."""
         return [pod for pod in self.pods_on(node) if pod.status.phase not in FINISHED]
 
     def requested_on(self, node: str) -> Mapping[str, int]:
-        """Return what the active pods of a node hold; ``pods`` is how many there are."""
+        """Return the allocation of the active pods of a node by resource, and ``pods``."""
         known = self._requested.get(node)
         if known is None:
             pods = self.active_pods_on(node)
@@ -64,15 +64,15 @@ class ClusterMirror:
         return known
 
     def held_by(self, pod: Pod) -> Requests:
-        """Return what a pod holds on its node, which differs from its requests in a resize."""
+        """Return the allocation of a pod; it differs from its requests during a resize."""
         return held_requests(pod, DEFAULT_RULES)
 
     def pods_owned_by(self, uid: str) -> Sequence[Pod]:
-        """Return the pods that name an owner of that uid, in the order of namespace and name."""
+        """Return the pods with an owner of the uid, sorted by namespace and name."""
         return sorted(self._of_owner.get(uid, {}).values(), key=_KEY)
 
     def put(self, obj: KubeObject) -> None:
-        """Take in an object as it is now."""
+        """Add or update an object."""
         kept = self._objects[type(obj)]
         if isinstance(obj, Pod):
             obj = as_scheduled(obj)
@@ -85,7 +85,7 @@ class ClusterMirror:
         kept[obj.key] = obj
 
     def drop(self, obj: KubeObject) -> None:
-        """Take out an object."""
+        """Remove an object."""
         old = self._objects[type(obj)].pop(obj.key, None)
         if isinstance(old, Pod):
             self._forget_pod(old)
@@ -94,18 +94,18 @@ class ClusterMirror:
         key, node = pod.key, pod.spec.node_name
         if node:
             self._on_node.setdefault(node, {})[key] = pod
-            self._changed(node)
+            self._invalidate(node)
         for owner in pod.metadata.owner_references:
             self._of_owner.setdefault(owner.uid, {})[key] = pod
 
     def _forget_pod(self, pod: Pod) -> None:
         node = pod.spec.node_name
-        self._changed(node)
+        self._invalidate(node)
         _discard(self._on_node, node, pod.key)
         for owner in pod.metadata.owner_references:
             _discard(self._of_owner, owner.uid, pod.key)
 
-    def _changed(self, node: str) -> None:
+    def _invalidate(self, node: str) -> None:
         self._sorted.pop(node, None)
         self._requested.pop(node, None)
 

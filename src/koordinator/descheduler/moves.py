@@ -1,7 +1,7 @@
-"""What a move is for, and why one is not made: the words in which moves are proven.
+"""Goals, proofs and rejections of moves.
 
-A plugin says by a ``MoveGoal`` what it wants of a move; whoever tries the move asks the goal
-whether that comes true with the node that the scheduler chose.
+A plugin expresses the purpose of a move as a ``MoveGoal``.  The prover evaluates the goal with the
+node that the scheduler chose in a dry run.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from koordinator.api.pod import Pod
 
 @dataclass(frozen=True, slots=True)
 class Relocation:
-    """A pod, the node that it leaves, and the node of the pod that replaces it."""
+    """Pod with its node and the node of its replacement."""
 
     pod: Pod
     source: str
@@ -23,9 +23,9 @@ class Relocation:
 
 @dataclass(frozen=True, slots=True)
 class MoveGain:
-    """What a move is good for; an ``amount`` of 0 or less: for nothing, and ``text`` says why.
+    """Gain of a move; with an ``amount`` of 0 or less there is none, and ``text`` is the reason.
 
-    Amounts of one plugin can be compared and added: percentage points of load above a threshold,
+    Amounts of one plugin are comparable and additive: percentage points of load above a threshold,
     shares of a node, levels.
     """
 
@@ -34,34 +34,34 @@ class MoveGain:
 
 
 class MoveGoal(Protocol):
-    """What a plugin wants of moves.  All moves that were ``made`` before count."""
+    """Purpose of moves; the gain of a move counts the moves ``made`` before."""
 
     def gain(self, moves: Sequence[Relocation]) -> MoveGain:
-        """Return what these moves, made together, are good for."""
+        """Return the gain of the moves together."""
         ...
 
     def made(self, moves: Sequence[Relocation]) -> None:
-        """Take note of moves that are made."""
+        """Record moves that are made."""
 
 
-class StayReason(StrEnum):
-    """Why a pod stays that a plugin wants to go; ``result`` of the metric ``pods_evicted``."""
+class SkipReason(StrEnum):
+    """Reason why a wanted move is not made; ``result`` of the metric ``pods_evicted``."""
 
-    FOREIGN = "not moved: nobody knows how its scheduler decides"
-    UNKNOWN = "not moved: it is not where it was"
-    NO_PLACE = "not moved: no node takes it"
-    COMES_BACK = "not moved: it would come back"
-    CIRCLE = "not moved: it would move in a circle"
-    NO_GAIN = "not moved: nothing would be gained"
+    FOREIGN = "not moved: its scheduler can't be simulated"
+    UNKNOWN = "not moved: the state of the pod is outdated"
+    NO_PLACE = "not moved: no other node has room"
+    COMES_BACK = "not moved: its replacement would return to the same node"
+    CIRCLE = "not moved: its workload recently left the target node"
+    NO_GAIN = "not moved: the move has no gain"
     GANG = "not moved: its gang can't move as a whole"
-    REFUSED = "not moved: the move can't be tried"
+    REFUSED = "not moved: the dry run failed"
 
 
 @dataclass(frozen=True, slots=True)
-class Stay:
-    """A pod that stays, and what exactly was found."""
+class SkippedMove:
+    """Move that is not made, with its reason and details."""
 
-    why: StayReason
+    why: SkipReason
     detail: str = ""
 
     def __str__(self) -> str:
@@ -70,10 +70,10 @@ class Stay:
 
 @dataclass(frozen=True, slots=True)
 class MoveProof:
-    """Moves that belong together and come true when they are made as they were tried."""
+    """Moves that belong together, with the result of their dry run."""
 
     moves: tuple[Relocation, ...]
     gain: MoveGain
-    after: tuple[str, ...] = ()  # keys of pods that have to have moved before: they make the room
-    is_gang: bool = False  # one goes with all others, or none does
-    is_reserved: bool = False  # a place is kept before the pod goes
+    after: tuple[str, ...] = ()  # keys of pods that must move first to free the room
+    is_gang: bool = False  # all moves are made or none
+    is_reserved: bool = False  # a place is reserved before the eviction

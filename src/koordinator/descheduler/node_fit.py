@@ -1,7 +1,7 @@
-"""Whether a pod could run on a node: labels, taints, cordons and requests, as far as looked at.
+"""Node fit of pods: labels, taints, cordons and requests.
 
 Source: koordinator pkg/descheduler/node/node.go, ``NodeFit``; kubernetes-sigs/descheduler
-pkg/descheduler/node/node.go for what its plugins look at besides.
+pkg/descheduler/node/node.go for ``fits_beside``.
 """
 
 from collections.abc import Hashable, Iterable
@@ -19,12 +19,12 @@ from koordinator.domain.tolerations import FORBIDDING, untolerated
 
 
 def is_ready(node: Node) -> bool:
-    """Return whether pods of the node are looked at: nothing says that it is not ready."""
+    """Return whether no condition Ready of the node has another status than True."""
     return all(each.status == "True" for each in node.status.conditions if each.type == "Ready")
 
 
 def accepts(node: Node, pod: Pod) -> bool:
-    """Return whether a node would take a pod if it had room: cordon, labels and taints."""
+    """Return whether cordon, labels and taints of a node admit a pod."""
     return (
         not node.spec.unschedulable
         and admits_pod(node, pod.spec)
@@ -33,7 +33,7 @@ def accepts(node: Node, pod: Pod) -> bool:
 
 
 def acceptance_key(pod: Pod) -> Hashable:
-    """Return what ``accepts`` reads of a pod: equal for pods that the same nodes accept."""
+    """Return the fields of a pod that ``accepts`` reads, as a key for caches."""
     spec = pod.spec
     affinity = spec.affinity.node_affinity if spec.affinity else None
     if not (spec.node_selector or affinity or spec.tolerations):
@@ -42,7 +42,7 @@ def acceptance_key(pod: Pod) -> Hashable:
 
 
 def free_on(node: Node, view: ClusterView) -> Requests:
-    """Return what of each resource no pod on the node has asked for; may be negative."""
+    """Return the unrequested amount of each resource of a node; it may be negative."""
     taken = view.requested_on(node.metadata.name)
     allocatable = node.status.allocatable
     return {
@@ -51,7 +51,7 @@ def free_on(node: Node, view: ClusterView) -> Requests:
 
 
 def has_headroom(node: Node, requests: Iterable[tuple[str, int]], view: ClusterView) -> bool:
-    """Return whether requests, by resource, fit beside those of the pods that are there."""
+    """Return whether requests by resource fit in the unrequested amounts of a node."""
     taken, allocatable = view.requested_on(node.metadata.name), node.status.allocatable
     for name, amount in requests:
         quantity = allocatable.get(name)
@@ -62,20 +62,20 @@ def has_headroom(node: Node, requests: Iterable[tuple[str, int]], view: ClusterV
 
 
 def fits(node: Node, pod: Pod, view: ClusterView) -> bool:
-    """Return whether a pod could run on a node; how many pods it may have is not looked at."""
+    """Return whether a pod fits on a node; the maximum number of pods is not checked."""
     return accepts(node, pod) and has_headroom(node, pod_requests(pod.spec).items(), view)
 
 
 def fits_elsewhere(nodes: Iterable[Node], pod: Pod, view: ClusterView) -> bool:
-    """Return whether some of the nodes other than its own could take the pod."""
+    """Return whether the pod fits on one of the nodes other than its own."""
     return any(node.metadata.name != pod.spec.node_name and fits(node, pod, view) for node in nodes)
 
 
 def fits_beside(node: Node, pod: Pod, view: ClusterView) -> bool:
-    """Return whether a pod could run beside the pods of a node, as upstream's plugins see it.
+    """Return whether a pod fits on a node by the rules of upstream's plugins.
 
-    Looked at are also how many pods the node may have, and the required anti-affinity of the pod to
-    pods on that node.  On its own node it needs no further room.
+    They also check the maximum number of pods, and the required anti-affinity of the pod to pods on
+    the node.  On its own node the pod needs no further room.
     """
     if not accepts(node, pod) or _is_repelled(node, pod, view):
         return False
@@ -101,7 +101,7 @@ def _is_repelled(node: Node, pod: Pod, view: ClusterView) -> bool:
 
 
 def is_covered(scope: PodScope, pod: Pod, view: ClusterView) -> bool:
-    """Return whether a pod is among those that an affinity term speaks of."""
+    """Return whether an affinity term selects a pod."""
     namespace = pod.metadata.namespace
     known = view.objects(Namespace).get(namespace) if scope.namespace_selector else None
     labels = known.metadata.labels if known is not None else {}

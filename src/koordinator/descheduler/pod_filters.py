@@ -1,4 +1,4 @@
-"""Which pods a plugin looks at: by namespace, by label, and as far as they may go."""
+"""Eviction candidates of plugins: by namespace, by label and by the filters of the profile."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from koordinator.descheduler.contract import Handle
 
 
 class ScopedPluginArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
-    """Arguments of upstream's plugins: pods of some namespaces with some labels."""
+    """Arguments of upstream's plugins that select pods by namespace and label."""
 
     namespaces: NamespaceLists | None = None
     label_selector: LabelSelector | None = None
@@ -30,28 +30,28 @@ class ScopedPluginArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class CandidateFilter:
-    """Pods in some namespaces that one of the selectors covers and that may go."""
+    """Pods in some namespaces that a selector matches and that the filters pass."""
 
     may_go: Callable[[Pod], bool]
     namespaces: NamespaceLists | None = None
     selectors: tuple[LabelSelector, ...] = ()  # none: all
 
-    def is_meant(self, pod: Pod) -> bool:
-        """Return whether the plugin is about a pod at all, be it one that has to stay."""
+    def is_in_scope(self, pod: Pod) -> bool:
+        """Return whether namespaces and selectors cover the pod."""
         if self.namespaces is not None and not self.namespaces.covers(pod.metadata.namespace):
             return False
         labels = pod.metadata.labels
         return not self.selectors or any(matches(each, labels) for each in self.selectors)
 
-    def admits(self, pod: Pod) -> bool:
-        """Return whether the pod is meant and may go."""
-        return self.is_meant(pod) and self.may_go(pod)
+    def is_candidate(self, pod: Pod) -> bool:
+        """Return whether the pod is in scope and may be evicted."""
+        return self.is_in_scope(pod) and self.may_go(pod)
 
 
 def candidates_of(
     handle: Handle, namespaces: NamespaceLists | None, selectors: Sequence[NamedPodSelector]
 ) -> CandidateFilter:
-    """Return the filter of a plugin with named selectors; one that selects nothing is left out."""
+    """Return the filter of a plugin with named selectors; those without a selector are skipped."""
     given = tuple(each.selector for each in selectors if each.selector is not None)
     return CandidateFilter(handle.evictor.filter, namespaces, given)
 
@@ -59,15 +59,15 @@ def candidates_of(
 def scoped_candidates(handle: Handle, args: ScopedPluginArgs) -> CandidateFilter:
     """Return the filter of one of upstream's plugins.
 
-    What holds right before an eviction is not looked at: in the original they reach the evictor
-    through an adaptor that asks the plain filter instead.
+    It does not include ``pre_eviction_filter``: the original's adaptor for these plugins calls the
+    plain filter instead.
     """
     selectors = () if args.label_selector is None else (args.label_selector,)
     return CandidateFilter(handle.evictor.filter, args.namespaces, selectors)
 
 
 def selected_nodes(nodes: Sequence[Node], selector: LabelSelector | None) -> Sequence[Node]:
-    """Return the nodes with the labels; no selector selects all."""
+    """Return the nodes that the selector matches; None matches all."""
     if selector is None:
         return nodes
     return [node for node in nodes if matches(selector, node.metadata.labels)]

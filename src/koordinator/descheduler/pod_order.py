@@ -1,4 +1,4 @@
-"""Which pod goes first: the one whose loss costs least.
+"""Orders of eviction.
 
 Source: koordinator pkg/descheduler/utils/sorter.
 """
@@ -40,10 +40,10 @@ Rank = tuple[float, ...]
 
 
 def eviction_rank(pod: Pod, usage: float | None = None) -> Rank:
-    """Return a key to sort pods by; the lowest goes first.
+    """Return a sort key; the lowest pod is evicted first.
 
-    ``usage`` is how much the pod's going would help: among equals the one that helps most goes
-    first, and one of which that is not known (None) last.  Then a younger pod goes before an older.
+    ``usage`` is the relief by the eviction of the pod: among equals the largest comes first, and
+    unknown ones (None) last.  Then younger pods come before older ones.
     """
     meta = pod.metadata
     return (
@@ -60,15 +60,15 @@ def eviction_rank(pod: Pod, usage: float | None = None) -> Rank:
 
 
 def in_eviction_order(pods: Iterable[Pod]) -> list[Pod]:
-    """Return the pods in the order in which they should go, whatever they use."""
+    """Return the pods in the order of eviction, without regard to their usage."""
     return sorted(pods, key=eviction_rank)
 
 
 def in_low_priority_order(pods: Iterable[Pod]) -> list[Pod]:
-    """Return the pods as upstream's plugins evict them: by priority, then by Kubernetes QoS.
+    """Return the pods in the order of upstream's plugins: by priority, then by Kubernetes QoS.
 
-    A pod that asks to stay comes after its equals; other equals come in the reverse of their order,
-    as they do from upstream's sort of a few pods.
+    Pods annotated to prefer no eviction come after their equals; other equals are reversed, as by
+    upstream's sort of a few pods.
     Source: kubernetes-sigs/descheduler pkg/descheduler/pod/pods.go,
     ``SortPodsBasedOnPriorityLowToHigh``.
     """

@@ -1,4 +1,4 @@
-"""What a pod is, as far as it says whether the pod may be made to go.
+"""Properties of pods that decide whether they may be evicted.
 
 Source: koordinator pkg/descheduler/utils/pod.go; kubernetes-sigs/descheduler pkg/utils/pod.go.
 """
@@ -15,37 +15,37 @@ _FROM_API: Final = "api"
 
 
 def asks_to_be_evicted(pod: Pod) -> bool:
-    """Return whether an annotation says that the pod may go, whatever filters say."""
+    """Return whether an annotation of the pod bypasses the filters."""
     return EVICT in pod.metadata.annotations
 
 
 def is_mirror(pod: Pod) -> bool:
-    """Return whether the pod only shows what a kubelet runs by itself."""
+    """Return whether the pod is the mirror of a static pod."""
     return _MIRROR in pod.metadata.annotations
 
 
 def is_static(pod: Pod) -> bool:
-    """Return whether a kubelet has the pod from elsewhere than the API server."""
+    """Return whether the kubelet got the pod from another source than the API server."""
     return pod.metadata.annotations.get(_SOURCE, _FROM_API) != _FROM_API
 
 
 def is_terminating(pod: Pod) -> bool:
-    """Return whether the pod has been deleted and is still there."""
+    """Return whether the pod has a deletion timestamp."""
     return pod.metadata.deletion_timestamp is not None
 
 
 def is_of_daemon_set(pod: Pod) -> bool:
-    """Return whether some owner of the pod is a DaemonSet."""
+    """Return whether an owner of the pod is a DaemonSet."""
     return any(owner.kind == "DaemonSet" for owner in pod.metadata.owner_references)
 
 
 def is_system_critical(pod: Pod) -> bool:
-    """Return whether the priority is one of the two system classes, or higher."""
+    """Return whether the pod has a system-critical priority or a higher one."""
     return pod.spec.priority is not None and pod.spec.priority >= SYSTEM_CRITICAL_PRIORITY
 
 
 def has_local_storage(pod: Pod) -> bool:
-    """Return whether the pod has data that would be lost: an emptyDir, or a folder of its node."""
+    """Return whether the pod has an emptyDir or a hostPath volume."""
     return any(
         each.empty_dir is not None or each.host_path is not None for each in pod.spec.volumes
     )
@@ -57,5 +57,5 @@ def has_volume_claim(pod: Pod) -> bool:
 
 
 def is_finished(pod: Pod) -> bool:
-    """Return whether the pod has ended and holds nothing of its node any more."""
+    """Return whether the pod has succeeded or failed."""
     return pod.status.phase in ("Succeeded", "Failed")

@@ -1,4 +1,4 @@
-"""From the configuration to plugins: which exist, which run where, and with what arguments.
+"""Profiles: the registry of plugins, and their selection and construction by configuration.
 
 Source: koordinator pkg/descheduler/framework/runtime/framework.go, ``NewFramework``.
 """
@@ -58,7 +58,7 @@ from koordinator.foundation.errors import InputError
 
 Spec = DeschedulerPluginSpec[Any]
 
-#: In the order in which ``koord descheduler --help`` and messages name them.
+#: In the order of ``koord descheduler --help`` and of messages.
 DESCHEDULER_PLUGINS: tuple[Spec, ...] = (
     MIGRATION_CONTROLLER,
     LOW_NODE_LOAD,
@@ -82,7 +82,7 @@ DESCHEDULER_PLUGINS: tuple[Spec, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class ChosenPlugin:
-    """A plugin that a profile needs, with its arguments, not built yet."""
+    """Plugin of a profile with its arguments, before it is built."""
 
     spec: Spec
     args: DeschedulerPluginArgs
@@ -90,24 +90,24 @@ class ChosenPlugin:
 
 @dataclass(frozen=True, slots=True)
 class ChosenProfile:
-    """What the configuration says about one profile, checked."""
+    """Validated configuration of a profile."""
 
     name: str
     node_selector: LabelSelector | None
     plugins: Mapping[str, ChosenPlugin]
     names_at: Mapping[str, Sequence[str]]  # extension point -> plugins in running order
-    prove_moves: bool | None = None  # None: it says nothing about that
+    prove_moves: bool | None = None  # None: not set for the profile
 
     @property
     def watches(self) -> Iterable[type[KubeObject]]:
-        """Kinds that some plugin reads besides nodes and pods."""
+        """Kinds that the plugins read besides nodes and pods."""
         for chosen in self.plugins.values():
             yield from chosen.spec.watches
 
 
 @dataclass(frozen=True, slots=True)
 class RunningProfile:
-    """The plugins of a profile by extension point, by name and in running order."""
+    """Built plugins of a profile by extension point, in running order."""
 
     name: str
     node_selector: LabelSelector | None
@@ -123,10 +123,11 @@ def choose_profiles(
     out_of_tree: Iterable[Spec] = (),
     source: str = "",
 ) -> tuple[ChosenProfile, ...]:
-    """Return what runs in each profile.
+    """Return the plugins of each profile.
 
-    Raises InputError for a plugin that does not exist or not at that point, for arguments that are
-    not accepted, and unless each profile has one evict plugin; it names the path in ``source``.
+    Raises InputError with the path in ``source`` for an unknown plugin, a plugin at an extension
+    point that it does not implement, invalid arguments, and a profile without exactly one evict
+    plugin.
     """
     specs = {spec.name: spec for spec in (*DESCHEDULER_PLUGINS, *out_of_tree)}
     return tuple(
@@ -138,7 +139,7 @@ def choose_profiles(
 def build_profile(
     chosen: ChosenProfile, handle_for: Callable[[ChosenProfile, str], Handle]
 ) -> RunningProfile:
-    """Return the profile with its plugins built, each with a handle of its own."""
+    """Build the plugins of a profile, each with its own handle."""
     built = {
         name: each.spec.build(each.args, handle_for(chosen, name))
         for name, each in chosen.plugins.items()
@@ -180,7 +181,10 @@ def _choose(
         plugins[name] = ChosenPlugin(
             specs[name], decode_plugin_args(specs[name].args, data, where, source)
         )
-    for name, index in given.items():  # what no extension point needs is checked all the same
+    for (
+        name,
+        index,
+    ) in given.items():  # arguments of plugins that are not enabled are validated as well
         where = f"{path}.pluginConfig[{index}]"
         _check_known(name, specs, f"{where}.name", source)
         if name not in plugins:

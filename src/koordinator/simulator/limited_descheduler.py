@@ -245,7 +245,7 @@ class LimitedDescheduler:
     # -- what has gone -----------------------------------------------------------------------
 
     def _note(self, verdict: MoveVerdict) -> None:
-        if verdict.stays is None:
+        if verdict.skipped is None:
             self._reasons[verdict.pod.metadata.uid] = f"{verdict.plugin}: {verdict.reason}"
 
     def _take_in(self) -> bool:

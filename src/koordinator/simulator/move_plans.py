@@ -32,7 +32,7 @@ from koordinator.api.selectors import matches
 from koordinator.descheduler.configuration import DeschedulerConfiguration
 from koordinator.descheduler.contract import DeschedulerPluginSpec
 from koordinator.descheduler.evictor import MoveVerdict
-from koordinator.descheduler.moves import Stay
+from koordinator.descheduler.moves import SkippedMove
 from koordinator.domain.pod_requests import canonical, pod_requests
 from koordinator.domain.resized_pods import DEFAULT_RULES, held_requests
 from koordinator.foundation.faults import FaultLog
@@ -100,7 +100,7 @@ def plan_moves(
         last = world.descheduler.last_cycle
         problems = tuple(last.problems) if last is not None else ()
     faults.check()
-    moves = _in_order([each for each in verdicts if each.stays is None])
+    moves = _in_order([each for each in verdicts if each.skipped is None])
     made = {
         job.spec.pod_ref.uid: job
         for job in world.cluster.list(PodMigrationJob).items
@@ -109,7 +109,7 @@ def plan_moves(
     planned = tuple(_planned(number, each, budgets) for number, each in enumerate(moves, 1))
     return MovePlan(
         moves=planned,
-        stays=tuple(_staying(each) for each in verdicts if each.stays is not None),
+        stays=tuple(_staying(each) for each in verdicts if each.skipped is not None),
         nodes=outlook.after(moves),
         cycles=cycles,
         is_proven=all(each.target for each in planned),
@@ -164,8 +164,8 @@ def _planned(
 
 
 def _staying(verdict: MoveVerdict) -> StayingPod:
-    stays = verdict.stays
-    why, detail = (stays.why, stays.detail) if isinstance(stays, Stay) else (str(stays), "")
+    stays = verdict.skipped
+    why, detail = (stays.why, stays.detail) if isinstance(stays, SkippedMove) else (str(stays), "")
     pod = verdict.pod
     return StayingPod(pod.key, pod.spec.node_name, verdict.plugin, verdict.reason, str(why), detail)
 

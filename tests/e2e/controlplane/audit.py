@@ -1,4 +1,4 @@
-"""What the API server itself says about bindings: who asked for which, when, and the answer."""
+"""Audit log of bindings by the API server: user, time and answer."""
 
 import json
 from collections.abc import Iterator

@@ -108,7 +108,7 @@ def _build_kubernetes(folder: Path) -> None:
 
 
 def version_flags(version: str) -> list[str]:
-    """Return the linker's flags without which Kubernetes says that it is v0.0.0.
+    """Return the linker flags that set the version of Kubernetes, v0.0.0 without them.
 
     kubectl can't parse that.
     """

@@ -1,4 +1,4 @@
-"""Programs that tests need and nobody ships: built once per version and machine, then kept."""
+"""Programs that tests build from source, once per version and machine."""
 
 import fcntl
 import hashlib
@@ -49,7 +49,7 @@ def cached(name: str, key: str, make: Callable[[Path], None]) -> Path:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold a lock between processes; says so if it has to wait for another one."""
+    """Hold a lock between processes; log if it is held by another one."""
     with path.open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -85,7 +85,7 @@ def go_build(
 ) -> None:
     """Build a program of a Go module, or of its ``tests``; ``flags`` are the linker's.
 
-    ``modfile`` stands for the go.mod of the folder, with the go.sum beside it.
+    ``modfile`` replaces the go.mod of the folder; its go.sum is in the same folder.
 
     Raises ControlPlaneError without Go, and if it fails.
     """
@@ -123,5 +123,5 @@ def find_go() -> str | None:
 
 
 def say(text: str) -> None:
-    """Tell people why it takes so long."""
+    """Report the reason of a delay."""
     print(f"controlplane: {text}", file=sys.stderr, flush=True)  # noqa: T201 -- the only output

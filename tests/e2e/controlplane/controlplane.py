@@ -174,7 +174,7 @@ class ControlPlane:
         self.api.wait_until_ready("/readyz", self.programs["kube-apiserver"].check)
 
     def compact_history(self) -> None:
-        """Forget the past: a watch or a page of a list from before now is answered with 410 Gone.
+        """Compact the history: older watches and pages of lists get the answer 410.
 
         Compacts etcd and restarts the API server, whose watch cache would remember.
         """
@@ -264,7 +264,7 @@ class ControlPlane:
     def kubectl(
         self, *arguments: str, stdin: str | None = None, kubeconfig: Path | None = None
     ) -> str:
-        """Run kubectl, as the admin unless told otherwise, and return what it printed.
+        """Run kubectl, by default as the admin, and return its output.
 
         Raises ControlPlaneError with its output if it fails.
         """

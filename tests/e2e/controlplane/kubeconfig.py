@@ -8,7 +8,7 @@ from typing import Any
 
 
 def write(path: Path, server: str, ca_path: Path, credentials: Mapping[str, Any]) -> Path:
-    """Write a kubeconfig with one context; ``credentials`` is what it says of its user."""
+    """Write a kubeconfig with one context; ``credentials`` are the fields of its user."""
     cluster = {"server": server, "certificate-authority-data": encoded(ca_path)}
     content = {
         "apiVersion": "v1",

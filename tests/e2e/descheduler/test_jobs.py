@@ -32,7 +32,7 @@ def descheduler(
 def test_a_job_by_hand_moves_a_pod_to_a_place_that_the_scheduler_has_reserved(
     descheduler: DeschedulerProcess, mover: Mover
 ) -> None:
-    """As seen by kubectl: the replica is replaced on another node, and the job says so."""
+    """The replica is replaced on another node, and kubectl shows it in the job."""
     descheduler.start()
     old, place = next(iter(mover.pods().items()))
 

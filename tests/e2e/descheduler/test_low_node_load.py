@@ -62,7 +62,7 @@ def reserving(**more: Any) -> dict[str, Any]:
 
 
 def _without_load_limit(text: str) -> str:
-    """Return the scheduler's configuration for nodes of which nobody measures the pods."""
+    """Return the scheduler's configuration for nodes without measured pods."""
     whole = yaml.safe_load(text)
     for each in whole["profiles"][0]["pluginConfig"]:
         if each["name"] == "LoadAwareScheduling":

@@ -111,7 +111,7 @@ def test_nothing_is_lost_and_nothing_left_however_often_it_dies_while_it_proves(
 
 
 def machine(name: str, gpus: int = 2) -> list[Manifest]:
-    """Return a node of some GPUs, and what its agent says of them."""
+    """Return a node with GPUs, and the Device object of its agent."""
     card = {f"{GPU}-core": "100", f"{GPU}-memory": "80Gi", f"{GPU}-memory-ratio": "100"}
     much = str(100 * gpus)
     headroom: dict[str, Any] = {

@@ -14,7 +14,7 @@ _SHOWN_BYTES = 20_000
 
 @pytest.fixture
 def witness(controlplane: ControlPlane) -> Iterator[Witness]:
-    """See where pods are bound; nobody may ever be moved."""
+    """Observe bindings; no pod may be rebound."""
     with Witness(controlplane.api) as watching:
         yield watching
         watching.check_nobody_moved()

@@ -57,7 +57,7 @@ class Stage:
         create(self.api, self.pods, manifests)
 
     def delete_pod(self, name: str) -> None:
-        """Delete a pod, which is gone at once."""
+        """Delete a pod without grace period."""
         self.api.request("DELETE", f"{self.pods}/{name}")
 
     def bind(self, name: str, node: str) -> None:
@@ -67,7 +67,7 @@ class Stage:
         self.api.request("POST", f"{self.pods}/{name}/binding", binding)
 
     def touch(self, path: str) -> None:
-        """Write an object anew, so that the watches tell of it."""
+        """Rewrite an object, so that watches report it."""
         patch = {"metadata": {"annotations": {"test/touched": "yes"}}}
         merge = "application/merge-patch+json"
         self.api.request("PATCH", path, patch, content_type=merge)

@@ -106,7 +106,7 @@ def test_a_pod_that_is_deleted_while_it_is_bound_gives_its_place_back(
 
 
 def test_an_answer_that_got_lost_is_found_out(stage: Stage) -> None:
-    """The pod counts once, it is not bound again, and nobody is told of a failure."""
+    """The pod counts once, is not bound again, and no failure is reported."""
     stage.start()
     stage.add_nodes(place("n1"), place("n2"))
     stage.interposer.lose_answer("POST", f"/a{BIND}")
@@ -153,7 +153,7 @@ def test_a_server_that_fails_is_asked_what_it_did(stage: Stage, status: int) -> 
 
 @pytest.mark.parametrize("news_comes_first", [True, False])
 def test_a_refusal_that_is_none_is_found_out(stage: Stage, news_comes_first: bool) -> None:
-    """If etcd fails in the middle of a binding, the API server says 409, be it done or not.
+    """If etcd fails during a binding, the API server answers 409 whether it is done or not.
 
     If it is, the pod counts where it is, and is not tried again.
     """

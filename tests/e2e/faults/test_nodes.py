@@ -56,7 +56,7 @@ def test_a_node_goes_while_a_pod_is_on_its_way_to_it(stage: Stage, answer: int |
 
 
 def test_a_node_goes_and_comes_back_before_a_binding_is_refused(stage: Stage) -> None:
-    """The place that was assumed on it is given back all the same."""
+    """The assumed pod is released."""
     stage.start()
     stage.add_nodes(node("n1", pods=1))
     held = stage.interposer.hold("POST", f"/a{BIND}", times=1)

@@ -41,7 +41,7 @@ def one_pod(controlplane: ControlPlane, namespace: str) -> str:
 
 
 def waits(scheduler: SchedulerProcess) -> bool:
-    """Return whether it runs, and says that it is alive but not ready."""
+    """Return whether it runs, and is live but not ready."""
     assert scheduler.is_running
     return scheduler.get("/healthz") == "ok" and scheduler.get("/readyz") == ""
 
@@ -55,7 +55,7 @@ def warned(scheduler: SchedulerProcess, text: str) -> bool:
 def test_a_server_that_is_not_there_yet_is_waited_for(
     controlplane: ControlPlane, start: Start, one_pod: str, witness: Witness
 ) -> None:
-    """Alive, not ready, and it says which address doesn't answer; then it works."""
+    """Until then it is live, not ready, and logs the address."""
     interposer = Interposer(controlplane.api)
     scheduler = start(interposer.kubeconfig(controlplane))
     eventually(lambda: warned(scheduler, f"127.0.0.1:{interposer.endpoint.port}"))
@@ -85,7 +85,7 @@ def test_a_token_that_nobody_knows_is_complained_about_until_it_is_right(
 def test_rights_that_are_missing_are_complained_about_until_they_are_there(
     controlplane: ControlPlane, start: Start, one_pod: str, witness: Witness
 ) -> None:
-    """The message says who may not do what."""
+    """The message has the user and the missing right."""
     scheduler = start(controlplane.kubeconfig("bob", ["schedulers"]))
     eventually(lambda: warned(scheduler, 'User \\"bob\\" cannot list resource \\"nodes\\"'))
     eventually(lambda: waits(scheduler))
@@ -127,7 +127,7 @@ def test_a_kubeconfig_that_says_nothing_ends_the_start(
 
 
 def test_a_kubeconfig_that_is_not_there_ends_the_start(start: Start, tmp_path: Path) -> None:
-    """Likewise."""
+    """The error names the file."""
     path = tmp_path / "missing.kubeconfig"
     scheduler = start(path)
 

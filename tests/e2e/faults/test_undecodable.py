@@ -27,7 +27,7 @@ def spoilt(name: str, *path: str | int) -> Callable[[Manifest], Manifest]:
 
 
 def is_logged(stage: Stage, kind: str, name: str) -> bool:
-    """Return whether a line of the log says that an object was left out."""
+    """Return whether a log line reports that an object was skipped."""
     line = rf'object left out.* kind="{kind}" object="{name}".* error='
     return re.search(line, stage.scheduler.log.read_text()) is not None
 
@@ -36,7 +36,7 @@ def is_logged(stage: Stage, kind: str, name: str) -> bool:
 def test_a_node_that_makes_no_sense_is_left_out_until_it_does(
     stage: Stage, is_there_before: bool
 ) -> None:
-    """Be it in the first list or in the stream; the log names it."""
+    """The node is in the first list or in the stream; the log names it."""
     nodes = node("bad", pods=1), node("good", pods=1)
     mend = stage.interposer.change(NODES, spoilt("bad", "status", "allocatable", "cpu"))
     if is_there_before:

@@ -135,7 +135,7 @@ class PodsMachine:
         return view
 
     def make_cgroups(self, view: PodView) -> None:
-        """Make those of a pod and its containers, as the kubelet and the runtime do."""
+        """Create the cgroups of a pod and its containers, as the kubelet and the runtime do."""
         for folder in (view.folder, *(container.folder for container in view.containers)):
             self._make(folder)
 
@@ -176,7 +176,7 @@ class PodsMachine:
         )
 
     def live(self, seconds: float, until: Callable[[], bool] = lambda: False) -> bool:
-        """Let the agent work until something holds; return whether it did in time."""
+        """Run the agent until a condition holds; return whether it did in time."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             self.count()

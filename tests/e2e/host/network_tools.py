@@ -1,4 +1,4 @@
-"""Programs that shape the network: those of the machine, else Debian's, without being installed."""
+"""Programs for traffic control: of the machine, else unpacked from Debian packages."""
 
 import os
 import shutil

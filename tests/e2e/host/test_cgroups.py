@@ -52,7 +52,7 @@ def test_a_batch_job_makes_room_as_a_service_rises(machine: PodsMachine) -> None
 
 
 def test_a_restarted_agent_leaves_a_suppressed_job_as_it_is(machine: PodsMachine) -> None:
-    """Killed and started again, it does not let go in between."""
+    """The job remains suppressed while the agent is restarted."""
     machine.slo(suppressing(cpuSuppressThresholdPercent=20))  # type: ignore[arg-type]
     machine.run("ls", "LS", requests={"cpu": 1})
     machine.run("be", "BE")
@@ -180,7 +180,7 @@ def test_a_tier_that_an_agent_of_before_left_idle_has_its_shares_again(
 
 
 def test_from_cpu_sets_to_quota_nothing_is_refused(machine: PodsMachine) -> None:
-    """The kernel takes no quota below that of a pod, so those of pods go first."""
+    """The kernel rejects quotas of containers above the pod's, so pods are written first."""
     on = {"enable": True, "cpuSuppressThresholdPercent": 20}
     machine.slo(slo(resourceUsedThresholdWithBE=on | {"cpuSuppressPolicy": "cpuset"}))
     batch = {"kubernetes.io/batch-cpu": 500, "kubernetes.io/batch-memory": "200Mi"}
@@ -199,7 +199,7 @@ def test_from_cpu_sets_to_quota_nothing_is_refused(machine: PodsMachine) -> None
 
 
 def test_a_process_of_another_cgroup_outlives_an_eviction(machine: PodsMachine) -> None:
-    """Whatever a file says: the process itself is asked, and its number can't be another's."""
+    """The process is identified by a pidfd, so a reused number is not another process."""
     victim, other = machine.run("be", "BE", _SLEEP), machine.run("ls", "LS", _SLEEP)
     process = machine.spawn(other, _SLEEP)
     folder = victim.containers[0].folder

@@ -51,7 +51,7 @@ def limited(machine: PodsMachine, milli: int) -> PodView:
 
 
 def worth(machine: PodsMachine, ratio: str) -> None:
-    """Let the CPUs of the node be worth more than others, and restart the agent."""
+    """Set the CPU normalization ratio of the node, and restart the agent."""
     node = machine.cluster.get(Node, "n1")
     meta = replace(node.metadata, annotations={RATIO: ratio})
     machine.cluster.update(replace(node, metadata=meta))

@@ -63,7 +63,7 @@ def test_a_cgroup_that_vanished_is_missing(tmp_path: Path) -> None:
 
 
 def test_what_is_no_cgroup_has_no_counters(tmp_path: Path) -> None:
-    """The kernel says so, and nothing stays open."""
+    """The kernel rejects it, and no descriptor remains open."""
     before = _open_files()
     with pytest.raises(HostError, match="can't count for"):
         LinuxPerfEvents((_CPU_CLOCK, _TASK_CLOCK)).start(str(tmp_path), _CPUS)

@@ -105,7 +105,7 @@ def test_the_capabilities_of_the_chart_are_enough(own: str, foreign: int) -> Non
     ("without", "lost"), [("KILL", "kill"), ("DAC_OVERRIDE", "oom"), ("PERFMON", "perf")]
 )
 def test_each_of_them_is_for_something(own: str, foreign: int, without: str, lost: str) -> None:
-    """Whoever takes one away loses what the page says."""
+    """Without one of them the documented feature fails."""
     if not is_ours(without):
         pytest.skip(f"needs {without}")
     stated = [each for each in VALUES["koordlet"]["capabilities"] if is_ours(each)]

@@ -83,7 +83,7 @@ class Network:
         return done.stdout
 
     def sent_bps(self, place: str) -> float:
-        """Let somebody send to the world as fast as may be; return how fast that was."""
+        """Send at full speed; return the rate."""
         port = str(next(self._ports))
         receiver = subprocess.Popen(
             [*self.prefix("world"), sys.executable, "-c", _RECEIVE, port], stdout=subprocess.PIPE
@@ -95,7 +95,7 @@ class Network:
         return float(said)
 
     def sent_bytes(self) -> dict[str, int]:
-        """Return what each class has let through so far."""
+        """Return the bytes sent by each class."""
         shown = self.run("node", "tc", "-s", "class", "show", "dev", "eth0")
         found = re.findall(r"class htb (\S+) .*\n Sent (\d+) bytes", shown)
         return {name: int(count) for name, count in found}

@@ -1,4 +1,4 @@
-"""The agent and a real API server: what it is told it keeps, what it measures it reports."""
+"""The agent with a real API server: it applies configurations and reports measurements."""
 
 import json
 import subprocess
@@ -169,7 +169,7 @@ def test_the_life_of_an_agent(
 
 
 def test_an_agent_reports_on_its_own_node_only(controlplane: ControlPlane, rights: Path) -> None:
-    """Whoever takes over one agent doesn't speak for the others; others are not concerned."""
+    """The credentials of one agent can't change the reports of others."""
     metrics = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"
     for name in ("n1", "n2"):
         metric = {**METRIC, "metadata": {"name": name}}
@@ -223,7 +223,7 @@ def event(name: str, *, reporter: str = "koordlet", kind: str = "Pod", about: st
 
 
 def test_an_agent_writes_events_of_its_own_only(controlplane: ControlPlane, rights: Path) -> None:
-    """Whoever takes it over can't change what others report, nor speak of other nodes."""
+    """Its credentials can't change events of others or write events for other nodes."""
     (user,) = yaml.safe_load(rights.read_text())["users"]
     agent = replace(controlplane.api, token=user["user"]["token"])
     listed = "events.k8s.io/v1/namespaces/default/events?dryRun=All"

@@ -52,7 +52,7 @@ def cni_conflist(bridge: str, *further: Mapping[str, Any]) -> str:
 
 
 def kubelet_yaml(further: Mapping[str, Any]) -> str:
-    """Return kubelet's: anybody in the namespace may ask it, nothing is evicted or collected."""
+    """Return kubelet's: without authentication, evictions and garbage collection."""
     signals: tuple[str, ...] = ("memory.available", "nodefs.available", "nodefs.inodesFree")
     signals = (*signals, "imagefs.available", "imagefs.inodesFree")
     return yaml.safe_dump(

@@ -1,4 +1,4 @@
-"""What the container runtime says of itself, by its CRI socket."""
+"""Status of the container runtime, from its CRI socket."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -27,7 +27,7 @@ def pack_images(
     commands: Mapping[str, Sequence[str]] = _COMMANDS,
     further: Mapping[str, Path] = MappingProxyType({}),
 ) -> None:
-    """Write an archive of images by name, with what each runs: of both, unless told otherwise.
+    """Write an archive of images by name, with their commands; by default both images.
 
     All have the same files: busybox, and ``further`` programs by their path.
     """

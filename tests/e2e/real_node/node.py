@@ -140,7 +140,7 @@ class RealNode:
             self.inside(["kill", f"-{number}", pid], check=False)
 
     def is_ready(self) -> bool:
-        """Return whether kubelet says so."""
+        """Return whether the kubelet reports it."""
         try:
             node = self._controlplane.api.request("GET", f"/api/v1/nodes/{NAME}")
         except (ApiError, OSError, HTTPException):

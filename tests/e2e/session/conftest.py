@@ -1,4 +1,4 @@
-"""A cluster with ``koord scheduler``, and somebody who uses it through kubectl."""
+"""A cluster with ``koord scheduler``, used through kubectl."""
 
 from collections.abc import Iterator
 

@@ -30,7 +30,7 @@ def node(
 def pod(
     name: str, cpu: str = "100m", *, labels: dict[str, str] | None = None, **spec: Any
 ) -> Manifest:
-    """Return a pod that ends at once when it is told to."""
+    """Return a pod without grace period."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",

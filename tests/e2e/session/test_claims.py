@@ -29,7 +29,7 @@ def _released(controlplane: ControlPlane) -> Iterator[None]:
 
 @pytest.fixture
 def controllers(controlplane: ControlPlane) -> None:
-    """Run who makes claims of templates, and releases those of pods that have ended."""
+    """Run the controllers that create claims from templates and release claims of finished pods."""
     controlplane.start_controller_manager(
         ("resourceclaim-controller", "garbage-collector-controller")
     )
@@ -47,7 +47,7 @@ def made(kind: str, name: str, spec: Any) -> Manifest:
 
 
 def gpus(where: str, count: int) -> Manifest:
-    """Return the GPUs of a node, of which each has an index."""
+    """Return the GPUs of a node, each with an index."""
     devices = [
         {
             "name": f"gpu-{i}",
@@ -119,7 +119,7 @@ def test_a_claim_by_name_is_allocated_and_reserved_before_the_bind(user: User) -
 def test_a_claim_of_a_python_client_is_used_like_any_other(
     controlplane: ControlPlane, user: User
 ) -> None:
-    """Opaque parameters with spaces, which the API server does not let a patch rewrite."""
+    """Opaque parameters with spaces, which the API server rejects in a rewriting patch."""
     config = [{"opaque": {"driver": DRIVER, "parameters": {"mode": "fast", "parts": [1, 2]}}}]
     spec = one_gpu()
     spec["devices"]["config"] = config

@@ -75,7 +75,7 @@ def test_the_whole_loop(
 ) -> None:
     """What the node agent measures becomes batch resources, on which a batch pod is placed.
 
-    Then the node agent holds that pod back as the same configuration says.
+    Then the node agent throttles that pod by the same configuration.
     """
     controlplane.api.request("POST", "/api/v1/nodes", node("n1", str(CPUS)))
     controlplane.kubectl("apply", "--filename=-", stdin=json.dumps(PRIORITY))

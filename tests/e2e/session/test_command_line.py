@@ -36,7 +36,7 @@ def said(kubeconfig: Path, *arguments: str) -> Any:
 
 @pytest.fixture
 def tenant(controlplane: ControlPlane, user: User) -> Path:
-    """Return the kubeconfig of somebody who may read pods of the namespace, and nothing else."""
+    """Return the kubeconfig of a user who may only read pods of the namespace."""
     path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{user.namespace}"
     rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]}]
     role = {"metadata": {"name": "reader"}, "rules": rules}

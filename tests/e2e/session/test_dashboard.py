@@ -1,4 +1,4 @@
-"""``koord dashboard`` on a real cluster: live, read only, each reader as far as its rights go."""
+"""``koord dashboard`` on a real cluster: live, read only, limited to the rights of each reader."""
 
 import http.client
 import json
@@ -46,7 +46,7 @@ class Pages:
 
 @pytest.fixture
 def pages(controlplane: ControlPlane, tmp_path: Path) -> Iterator[Pages]:
-    """Run a dashboard as somebody at their desk does, with a port for others."""
+    """Run a local dashboard with a port for other readers."""
     plain, secure = free_port(), free_port()
     command = [
         str(KOORD),
@@ -100,7 +100,7 @@ def test_pods_come_and_go_before_the_eyes_of_readers(user: User, pages: Pages) -
 def test_two_tenants_see_their_own(
     controlplane: ControlPlane, user: User, pages: Pages, namespace: str
 ) -> None:
-    """A service account that may list pods of one namespace is told of those, and no nodes."""
+    """A service account that may list pods of one namespace sees these pods and no nodes."""
     user.apply(node("only", "2"), pod("waits", "64"))
     other = f"{namespace}-other"
     controlplane.kubectl("create", "namespace", other)

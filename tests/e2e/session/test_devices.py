@@ -128,7 +128,7 @@ def scheduler(controlplane: ControlPlane) -> Iterator[SchedulerProcess]:
 
 @pytest.fixture
 def user(controlplane: ControlPlane, namespace: str, kubelet: FakeKubelet) -> User:
-    """Work in a namespace of one's own; somebody plays the nodes."""
+    """Work in a separate namespace with fake nodes."""
     del kubelet
     return User(controlplane, namespace)
 

@@ -9,7 +9,7 @@ CONTROLLERS = ("deployment-controller", "replicaset-controller", "disruption-con
 
 
 def test_a_drained_node_is_empty_and_comes_back(controlplane: ControlPlane, user: User) -> None:
-    """Evicted replicas find another node, one by one if their budget says so."""
+    """Evicted replicas are placed on another node, one by one if their budget requires it."""
     controlplane.start_controller_manager(CONTROLLERS)
     user.apply(
         node("n0", "4"),

@@ -1,4 +1,4 @@
-"""What ``koord`` says beforehand is what happens, and saying it changes nothing."""
+"""``koord schedule --dry-run`` predicts decisions and changes nothing."""
 
 import json
 import subprocess
@@ -52,13 +52,13 @@ PENDING = (
 
 @pytest.fixture
 def user(controlplane: ControlPlane, namespace: str) -> User:
-    """Work in a cluster that nobody schedules yet."""
+    """Work in a cluster without a running scheduler."""
     return User(controlplane, namespace)
 
 
 @pytest.fixture
 def viewer(controlplane: ControlPlane) -> Path:
-    """Return the kubeconfig of somebody who may read everything and write nothing."""
+    """Return the kubeconfig of a user who may read everything and write nothing."""
     rights = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]}]
     api, path = controlplane.api, "/apis/rbac.authorization.k8s.io/v1"
     api.request(
@@ -81,7 +81,7 @@ def koord(*arguments: str | Path, stdin: str = "") -> subprocess.CompletedProces
 
 
 def dry_run(kubeconfig: Path, *manifests: Manifest) -> Any:
-    """Return what ``koord schedule --dry-run`` says about the cluster, or about these objects."""
+    """Return the output of ``koord schedule --dry-run`` for the cluster or for objects."""
     given = yaml.safe_dump_all(manifests)
     files = ["--filename=-"] if manifests else []
     options = (f"--kubeconfig={kubeconfig}", "--dry-run", "--output=json")

@@ -13,7 +13,7 @@ def member(name: str, cpu: str = "1") -> Manifest:
 
 
 def test_a_gang_waits_for_its_members_and_for_room(user: User) -> None:
-    """Short of members: told so. Whole: nobody starts without the others. With room: all start."""
+    """An incomplete gang gets the reason; a complete one starts as a whole when there is room."""
     group = {
         "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
         "kind": "PodGroup",

@@ -1,4 +1,4 @@
-"""Suspended Jobs on a real API server with the real Job controller: held back, let in, not lost."""
+"""Suspended Jobs on a real API server with the real Job controller: queued, admitted, not lost."""
 
 import json
 from collections.abc import Iterator
@@ -44,14 +44,14 @@ def job(name: str, pods: int, quota_name: str = "team") -> dict[str, Any]:
 
 @pytest.fixture
 def controllers(controlplane: ControlPlane) -> Iterator[None]:
-    """Run the controllers that make pods of Jobs, and delete what belongs to what is gone."""
+    """Run the Job controller and the garbage collector."""
     controlplane.start_controller_manager(("job-controller", "garbage-collector-controller"))
     yield
     controlplane.stop_program("kube-controller-manager")
 
 
 class Queues:
-    """What somebody sees of jobs and units."""
+    """Jobs and queue units as a user sees them."""
 
     def __init__(self, controlplane: ControlPlane, namespace: str) -> None:
         self.api, self.namespace = controlplane.api, namespace

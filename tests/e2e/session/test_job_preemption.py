@@ -1,4 +1,4 @@
-"""A job takes the place of others as a whole, and everybody is told."""
+"""Preemption by a job as a whole, with events for all pods."""
 
 from tests.e2e.session.manifests import Manifest, node, pod, priority_class
 from tests.e2e.session.test_preemption import CLASSES, DISRUPTED, HIGH, LOW, annotated, host
@@ -28,7 +28,7 @@ def nominated(user: User, name: str) -> str:
 
 
 def test_a_job_gets_its_places_and_keeps_them(user: User) -> None:
-    """All members are nominated while the victims end; nobody slips in; then all start."""
+    """All members are nominated while the victims end; no other pod gets the place; all start."""
     user.apply(*CLASSES, node("n0", "2"), node("n1", "2"))
     user.apply(
         *(
@@ -72,7 +72,7 @@ def test_nobody_goes_for_a_job_that_cannot_start(user: User) -> None:
 
 
 def test_a_job_is_lost_as_a_whole(user: User) -> None:
-    """A pod that takes one worker's place costs the job, unless somebody cheaper can go."""
+    """A pod that preempts one worker ends the job, unless a cheaper victim exists."""
     user.apply(
         *CLASSES,
         priority_class("lowest", 1),

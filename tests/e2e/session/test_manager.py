@@ -127,7 +127,7 @@ def test_the_installed_rights_are_enough(
 
 @pytest.mark.usefixtures("manager")
 def test_a_report_becomes_batch_resources(controlplane: ControlPlane) -> None:
-    """As the configuration says; with the node they are gone."""
+    """The amounts follow the configuration and are removed with the node."""
     api = controlplane.api
     api.request("POST", CONFIGS, config(colocation={"enable": True}))
     api.request("POST", "/api/v1/nodes", node("n1", "10"))
@@ -154,7 +154,7 @@ def test_a_report_becomes_batch_resources(controlplane: ControlPlane) -> None:
 def test_a_pod_that_is_created_gets_its_profile(
     controlplane: ControlPlane, manager: ManagerProcess, namespace: str
 ) -> None:
-    """Over TLS, by a certificate that the manager has made and told the API server of."""
+    """Over TLS, with a certificate that the manager generated and registered."""
     api = controlplane.api
     url = f"https://127.0.0.1:{manager.webhook_port}/mutate-pod"
     made = hook("mutating", "mpod-create.koordinator.sh", url, "pods", "app")

@@ -1,4 +1,4 @@
-"""A pod that finds no node says why, and is scheduled as soon as there is room."""
+"""An unschedulable pod has the reason, and is scheduled when there is room."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Pods and Deployments go where their authors said."""
+"""Placement rules of pods and Deployments."""
 
 import json
 import time
@@ -149,7 +149,7 @@ def test_the_more_important_pod_goes_first(user: User) -> None:
 
 
 def test_a_pod_of_another_scheduler_is_left_alone(user: User) -> None:
-    """Every profile answers to its name, and nobody answers to others."""
+    """Every profile serves its scheduler name, and no profile serves other names."""
     user.apply(node("n0"))
     user.apply(pod("foreign", schedulerName="somebody-else"))
     user.apply(pod("batch", schedulerName="batch"))

@@ -1,4 +1,4 @@
-"""Important pods take the place of others, and everybody is told."""
+"""Preemption by important pods, with events for all pods."""
 
 from typing import Any
 
@@ -56,7 +56,7 @@ def test_a_victim_is_told_why_it_goes(user: User) -> None:
 
 
 def test_the_place_is_kept_while_the_victim_ends(user: User) -> None:
-    """The node is nominated: no pod of less importance slips in, be it before or afterwards."""
+    """The node is nominated: no pod of lower priority takes the place before or afterwards."""
     user.apply(*CLASSES, node("n0", "4"))
     user.apply(annotated(pod("victim", "3", **LOW), finalizers=["test/slow"]))
     user.node_of("victim")
@@ -168,7 +168,7 @@ def budget(user: User) -> Manifest:
 
 
 def test_a_pod_that_never_preempts_waits(user: User) -> None:
-    """It says so, and takes the place when it becomes free."""
+    """It has the reason, and is placed when there is room."""
     user.apply(
         *CLASSES,
         priority_class("polite", 5000, preemptionPolicy="Never"),
@@ -188,7 +188,7 @@ def test_a_pod_that_never_preempts_waits(user: User) -> None:
 
 
 def test_preemption_helps_only_where_pods_are_in_the_way(user: User) -> None:
-    """A node that the pod may not use at all loses nobody."""
+    """A node that the pod may not use has no victims."""
     user.apply(
         *CLASSES,
         node("n0", "2"),

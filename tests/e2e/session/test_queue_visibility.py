@@ -83,7 +83,7 @@ def visible(controlplane: ControlPlane, namespace: str) -> Iterator[tuple[Contro
 
 @pytest.fixture
 def waiting(visible: tuple[ControlPlane, int], namespace: str) -> str:
-    """Let two jobs wait in a queue of their own, called as the namespace."""
+    """Queue two jobs in a queue with the name of the namespace."""
     controlplane, _ = visible
     items = [
         {**quota(namespace, 1), "metadata": {"name": namespace, "namespace": namespace}},
@@ -149,7 +149,7 @@ def test_the_group_is_discovered_with_its_schema(visible: tuple[ControlPlane, in
 def test_who_may_not_read_queues_does_not_read_them(
     visible: tuple[ControlPlane, int], waiting: str
 ) -> None:
-    """As the cluster's roles say; headers of anybody but the API server mean nothing."""
+    """The cluster's roles decide; headers are accepted only from the API server."""
     controlplane, _ = visible
     path = f"{BASE}/queues/{waiting}/queueunits"
     stranger = str(controlplane.kubeconfig("stranger"))
@@ -183,7 +183,7 @@ def test_who_may_not_read_queues_does_not_read_them(
 
 
 def _check_headers(visible: tuple[ControlPlane, int], path: str) -> None:
-    """Only the certificate of the API server lets somebody say who asks."""
+    """Only the certificate of the API server authenticates the user headers."""
     controlplane, port = visible
 
     proxy = controlplane.state_dir / "pki/client-front-proxy"

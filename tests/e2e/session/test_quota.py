@@ -1,4 +1,4 @@
-"""Teams share a cluster by quotas and queues: who waits is told why, objects say who has what."""
+"""Quotas and queues of teams: reasons of pending pods, and usage in the objects."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ STEPS_S = 20.0
 
 
 def quota(name: str, most: str, least: str = "0", **said: str) -> Manifest:
-    """Return an ElasticQuota of so many CPUs; ``said`` are annotations."""
+    """Return an ElasticQuota of so many CPUs; ``said`` has its annotations."""
     return {
         "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
         "kind": "ElasticQuota",
@@ -87,7 +87,7 @@ def test_what_was_borrowed_is_given_back(user: User, controlplane: ControlPlane)
 
 
 def test_jobs_wait_in_the_order_of_their_queue(user: User, controlplane: ControlPlane) -> None:
-    """Nobody passes the head; the PodGroup says its place."""
+    """No job overtakes the head; the PodGroup has its position."""
     group = {
         "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
         "kind": "PodGroup",
@@ -120,7 +120,7 @@ def test_jobs_wait_in_the_order_of_their_queue(user: User, controlplane: Control
 
 
 def test_a_quota_that_cannot_be_meant_gets_an_event(user: User) -> None:
-    """Nobody admits quotas here: the scheduler says what is wrong."""
+    """There is no quota admission here: the scheduler reports the error."""
     user.apply(quota("odd", "1", "2"))
 
     event = user.event_of("odd", "InvalidElasticQuota")

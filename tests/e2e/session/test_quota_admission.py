@@ -60,7 +60,7 @@ def asked_replicas(
     webhook: Callable[[int, int], dict[str, Any]],
     flags: Sequence[str] = (),
 ) -> Iterator[None]:
-    """Run two replicas, and let the API server ask the one or the other (or both)."""
+    """Run two replicas, of which the API server calls one or the other or both."""
     api = controlplane.api
     api.request("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     with ExitStack() as running:
@@ -104,7 +104,7 @@ def refusal(controlplane: ControlPlane, namespace: str, obj: dict[str, Any]) -> 
 def test_a_child_may_come_right_after_its_parent(
     controlplane: ControlPlane, namespace: str
 ) -> None:
-    """Whichever replica is asked, and whatever its watch has told it; and go right before it."""
+    """For each replica and state of its watch; the child may be deleted right before the parent."""
     path = f"/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/{namespace}/elasticquotas"
     eventually(lambda: refusal(controlplane, namespace, quota("first-a", 1)) == "", 30)
     eventually(lambda: refusal(controlplane, namespace, quota("first-b", 1)) == "", 30)
@@ -179,9 +179,9 @@ def pod_replicas(controlplane: ControlPlane) -> Iterator[None]:
 def test_pods_that_come_together_get_no_more_than_their_quota_has(
     controlplane: ControlPlane, namespace: str
 ) -> None:
-    """Thirty at once, half of them asked of either replica: ten get in, and the rest is told why.
+    """Thirty requests, half of them to each replica: ten are admitted, the others get the reason.
 
-    A pod that is busy waiting for its charge is refused for now (503), and comes again.
+    A pod that waits for its charge is rejected with 503 and retried.
     """
     quotas = f"/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/{namespace}/elasticquotas"
     pods = f"/api/v1/namespaces/{namespace}/pods"

@@ -33,7 +33,7 @@ def secure_port() -> int:
 def scheduler(
     controlplane: ControlPlane, audit_folder: Path, secure_port: int
 ) -> Iterator[SchedulerProcess]:
-    """Run one scheduler that keeps a trail, and shows it to whoever may see it."""
+    """Run one scheduler with an audit trail for authorized readers."""
     certificate, key = controlplane.authority.issue_server("koord-scheduler", ["127.0.0.1"])
     flags = (
         f"--audit-dir={audit_folder}",
@@ -68,12 +68,12 @@ class Recording:
         assert self._process.wait(30) == 0
 
     def replayed(self) -> Any:
-        """Return what ``koord replay`` says."""
+        """Return the output of ``koord replay``."""
         return json.loads(koord("replay", str(self.path), "--output=json").stdout)
 
 
 def session(user: User) -> dict[str, str]:
-    """Let pods come, wait, preempt and go; return the nodes of those that got one."""
+    """Create, preempt and delete pods; return the nodes of the bound ones."""
     user.apply(node("small", "2"), node("large", "4"))
     user.apply(pod("first", "3"))
     nodes = {"first": user.node_of("first")}
@@ -141,7 +141,7 @@ def test_the_trail_is_shown_to_whoever_has_the_right(
     scheduler: SchedulerProcess,  # noqa: ARG001 -- it serves
     secure_port: int,
 ) -> None:
-    """As a kubeconfig or a token says; Kubernetes lets whoever it knows read below /apis."""
+    """By kubeconfig or token; Kubernetes allows authenticated users to read below /apis."""
     user.apply(node("small", "1"), pod("fits", "1"))
     user.node_of("fits")
     server = f"--server=https://127.0.0.1:{secure_port}"

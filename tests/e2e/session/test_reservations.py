@@ -34,7 +34,7 @@ def reservation(name: str, cpu: str, *, app: str, **spec: object) -> Manifest:
 
 
 def found(user: User, name: str) -> Manifest:
-    """Return a reservation as kubectl prints it; empty if it is gone."""
+    """Return a reservation as kubectl prints it; empty if it does not exist."""
     text = user.kubectl("get", KIND, name, "--ignore-not-found", "--output=json")
     return dict(json.loads(text)) if text.strip() else {}
 
@@ -78,7 +78,7 @@ def test_room_is_kept_used_and_given_back(user: User, scheduler: SchedulerProces
 
 
 def test_a_reservation_that_is_used_once_is_done(user: User) -> None:
-    """Its status says so, and the remainder is free."""
+    """Its status is Succeeded, and the remainder is free."""
     user.apply(node("n0", "4"), reservation("once", "4", app="web"))
     eventually(lambda: phase(user, "once") == "Available", SOON_S)
     user.apply(pod("owner", "1", labels={"app": "web"}, **MINE))

@@ -66,7 +66,7 @@ def _no_topology_left(user: User) -> Iterator[None]:
 
 
 def test_a_job_is_gathered_in_a_block(user: User) -> None:
-    """First no block has room, which every member is told; then one has, and all go there."""
+    """Without room in any block every member gets the reason; with room all are placed in one."""
     user.apply(topology(), wired("a0", "2", "a"), wired("b0", "2", "b"), wired("b1", "1", "b"))
     user.apply(group("train", 4), *members("train", 4))
 

@@ -78,7 +78,7 @@ def first(states: list[Manifest], holds: Callable[[Manifest], bool]) -> int:
 
 @pytest.mark.usefixtures("controllers")
 def test_no_disk_is_given_twice(user: User) -> None:
-    """Of three pods at once, two get one each, and the third is told what is missing."""
+    """Of three simultaneous pods two get a disk each, and the third gets the reason."""
     user.apply(
         LOCAL,
         node("n0"),

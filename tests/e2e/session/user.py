@@ -1,4 +1,4 @@
-"""Somebody with kubectl who works in one namespace."""
+"""User with kubectl in one namespace."""
 
 import json
 from typing import Any
@@ -53,7 +53,7 @@ class User:
         return self.nodes_of(pod, within_s=within_s)[0]
 
     def refusal_of(self, pod: str) -> Manifest:
-        """Wait until the pod is said to be unschedulable; return the condition."""
+        """Wait until the pod is reported as unschedulable; return the condition."""
 
         def refusal() -> Manifest | None:
             condition = self.condition_of(pod, SCHEDULED)
@@ -67,7 +67,7 @@ class User:
         return [line.split(maxsplit=4) for line in lines[lines.index("Events:") + 3 :] if line]
 
     def wait_for_refusal(self, pod: str, reason: str) -> None:
-        """Wait until the pod is said to be unschedulable, for that reason among others."""
+        """Wait until the pod is reported as unschedulable with the reason, among others."""
         eventually(lambda: reason in self.condition_of(pod, SCHEDULED).get("message", ""), SOON_S)
 
     def condition_of(self, pod: str, kind: str) -> Manifest:

@@ -53,7 +53,7 @@ class _Running:
 
 
 class Arena:
-    """The cluster.  ``build`` a scenario, then let schedulers ``try_pod``."""
+    """The cluster.  ``build`` a scenario, then call ``try_pod`` with each scheduler."""
 
     def __init__(self, controlplane: ControlPlane, suffix: str) -> None:
         self._api: Endpoint = controlplane.api
@@ -152,7 +152,7 @@ class Arena:
     # -- decisions ---------------------------------------------------------------------------
 
     def try_pod(self, manifest: Manifest, scheduler: str, *, keep: bool) -> Decision:
-        """Let a scheduler decide; afterwards all is as before, unless the pod is to be kept."""
+        """Schedule a pod; then restore the previous state unless the pod is kept."""
         pod = self._inside(manifest)
         pod["spec"]["schedulerName"] = scheduler
         before = dict(self._pods)
@@ -182,7 +182,7 @@ class Arena:
         return decision
 
     def best_nodes(self, manifest: Manifest) -> set[str]:
-        """Return the nodes that share the highest total for the pod, as ``koord schedule`` says."""
+        """Return the nodes with the highest total score for the pod, from ``koord schedule``."""
         pod = self._inside(manifest)
         pod["spec"]["schedulerName"] = "default-scheduler"
         stored = self._create_pod({**pod, "spec": {**pod["spec"], "schedulerName": "nobody"}})
@@ -214,7 +214,7 @@ class Arena:
         return eventually(lambda: _refusal(self._api.request("GET", _path_of(pod))))
 
     def _event(self, about: Manifest, reason: str, pod: Manifest) -> tuple[str, ...]:
-        """Wait for an event; what it says about the pod's uid is said in general."""
+        """Wait for an event; the pod's uid in its text is replaced by a placeholder."""
         meta = about["metadata"]
         path = f"/api/v1/namespaces/{meta['namespace']}/events"
         selector = f"involvedObject.uid={meta['uid']},reason={reason}"
@@ -287,7 +287,7 @@ class Arena:
         self._set_running(stored, pod)
 
     def _keep(self, pod: Manifest, stored: Manifest, victims: Iterable[str]) -> None:
-        """Let the pod run: it started after all that were there before."""
+        """Start the pod, after all earlier pods."""
         for key in victims:
             del self._pods[key]
         self._kept += 1

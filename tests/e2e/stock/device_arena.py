@@ -63,7 +63,7 @@ class DecidedHere:
         return self.refused.message if self.refused is not None else "nothing"
 
     def totals(self) -> dict[str, int]:
-        """Return the scores of the nodes that would do."""
+        """Return the scores of the feasible nodes."""
         if self.bound is None:
             return {}
         card = self.bound.scorecard
@@ -80,7 +80,7 @@ class DeviceArena:
     """The cluster.  ``build`` a world, then ``compare`` what becomes of each of its pods."""
 
     def __init__(self, controlplane: ControlPlane, namespace: str, scheduler: str) -> None:
-        """Let the ``namespace`` be one of admins; ``scheduler`` is the name of the stock one."""
+        """Label the ``namespace`` for admin access; ``scheduler`` is the name of the stock one."""
         self._api: Endpoint = controlplane.api
         self._namespace, self._scheduler = namespace, scheduler
         self._world = DeviceWorld(0, ())
@@ -115,7 +115,7 @@ class DeviceArena:
             self._api.request("DELETE", path, _FORCED)
 
     def _wait_until_known(self) -> None:
-        """Let a pod claim a device of its own, on the node that was made last."""
+        """Create a pod that claims a separate device on the newest node."""
         name = f"probe-{self._builds}"
         pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
         device = {"name": "d", "attributes": {"build": {"int": self._builds}}}
@@ -343,7 +343,7 @@ def _allocation(claim: Manifest) -> Manifest:
 
 
 def _made_ready(status: Manifest) -> list[Manifest]:
-    """Return what drivers say of devices that have to be made ready; nothing if they said so."""
+    """Return the driver conditions of devices with binding conditions; empty if they are set."""
     if status.get("devices"):
         return []
     said = {"status": "True", "reason": "Made", "message": ""}
@@ -380,5 +380,5 @@ def _comparable(allocation: Manifest) -> Manifest:
 
 
 def _in_general(error: str) -> str:
-    """Return an error without the device or pool: which one is told there is chance."""
+    """Return an error without the device or pool, which are chosen at random."""
     return re.sub(r"(device|pool) \S+|currently (invalid|being updated)", r"\1", error)

@@ -314,7 +314,7 @@ class _Maker:
         return made
 
     def allocated(self, name: str) -> Manifest:
-        """Return a claim that somebody has had, and left; perhaps of what is offered no more."""
+        """Return an allocated claim without users; its device may no longer be offered."""
         exactly = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}
         requests = [{"name": "r0", "exactly": exactly}]
         made = _headed("ResourceClaim", name, {"devices": {"requests": requests}})

@@ -26,7 +26,7 @@ PENDING = 8
 
 @dataclass(slots=True)
 class Scenario:
-    """Manifests; those of pods and claims say ``metadata.namespace`` by ``NAMESPACES``."""
+    """Manifests; pods and claims have their namespaces from ``NAMESPACES``."""
 
     seed: int
     nodes: list[Manifest] = field(default_factory=list)

@@ -101,7 +101,7 @@ class Draw:
 
 
 def world(draw: Draw) -> list[Manifest]:
-    """Return nodes of different sizes, of which the scores differ, devices and classes."""
+    """Return nodes of different sizes with different scores, devices and classes."""
     made: list[Manifest] = []
     for number in range(draw.number(2, 4)):
         name, size = f"n{number}", 8 << number
@@ -207,7 +207,7 @@ def without_names(claim: Manifest) -> Manifest:
 
 
 def decided(cluster: SuiteCluster, manifest: Manifest, scheduler: str, like: Manifest) -> Manifest:
-    """Let a scheduler decide about a pod; return what it came to, ``like`` that if it is soon."""
+    """Schedule a pod; return the decision, preferably equal to ``like`` within a short time."""
     spec = {**manifest["spec"], "schedulerName": scheduler}
     name = manifest["metadata"]["name"]
     before = {each["metadata"]["uid"] for each in cluster.all("ResourceClaim")}
@@ -240,7 +240,7 @@ def only_on(manifest: Manifest, node: str) -> Manifest:
 
 
 def best_nodes(objects: list[Manifest], manifest: Manifest) -> set[str]:
-    """Return the nodes that share the highest total for a pod, as ``koord schedule`` says."""
+    """Return the nodes with the highest total score for a pod, from ``koord schedule``."""
     groups = {"DeviceClass": "resource.k8s.io/v1", "ResourceSlice": "resource.k8s.io/v1"}
     meta = {**manifest["metadata"], "namespace": "default"}
     spec = {**manifest["spec"], "schedulerName": OURS}

@@ -64,7 +64,7 @@ def test_decisions_are_those_of_kube_scheduler(arena: Arena) -> None:
 def compare(arena: Arena, pod: Manifest) -> str:
     """Return how the decisions about a pod differ; it stays where the stock scheduler puts it.
 
-    The original may forget to try a pod again after its victims have gone: it looks at the
+    The original may not retry a pod after its victims were deleted: it considers the
     anti-affinity of the pod, and not at that of the victims.
     """
     ours = arena.try_pod(pod, OURS, keep=False)
@@ -78,7 +78,7 @@ def compare(arena: Arena, pod: Manifest) -> str:
 
 
 def without_node(decision: Decision, *, cut: bool = False) -> tuple[object, ...]:
-    """Return the decision but for the node; ``cut`` what is said about attempts to help."""
+    """Return the decision without the node; ``cut`` removes the text about preemption."""
     if not cut:
         return decision.message, decision.events, decision.victims
     events = tuple((*it[:-1], head(it[-1])) for it in decision.events)

@@ -145,7 +145,7 @@ class SuiteCluster:
         return self.node_of(name)
 
     def fail(self, name: str, requests: dict[str, str] | None = None, **more: Any) -> str:
-        """Create a pod and wait until it is said to find no node; return why."""
+        """Create a pod and wait until it is reported as unschedulable; return the reason."""
         self.create(self.pod(name, requests, **more))
         return self.failure_of(name)
 
@@ -154,7 +154,7 @@ class SuiteCluster:
         return eventually(lambda: str(self.get("Pod", name)["spec"].get("nodeName", "")), SOON_S)
 
     def failure_of(self, name: str) -> str:
-        """Wait until a pod is said to find no node; return why."""
+        """Wait until a pod is reported as unschedulable; return the reason."""
 
         def said() -> str:
             conditions = self.get("Pod", name)["status"].get("conditions", ())
@@ -171,7 +171,7 @@ class SuiteCluster:
         return not found or "deletionTimestamp" in found["metadata"]
 
     def told(self, name: str, key: str, kind: str = "Pod") -> Any:
-        """Return what an annotation says, decoded; None if there is none."""
+        """Return the decoded value of an annotation; None if there is none."""
         text = self.get(kind, name)["metadata"].get("annotations", {}).get(key)
         return None if text is None else json.loads(text)
 

@@ -74,6 +74,6 @@ def cluster(
 
 @pytest.fixture
 def koord(cluster: SuiteCluster) -> SuiteCluster:
-    """Work likewise, with pods of koord-scheduler."""
+    """Return a workspace for pods of koord-scheduler."""
     cluster.scheduler_name = "koord-scheduler"
     return cluster

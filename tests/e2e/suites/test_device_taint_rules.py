@@ -65,7 +65,7 @@ def why(cluster: SuiteCluster, name: str) -> str:
 
 
 def test_a_device_with_a_taint_by_rule_is_given_to_nobody(cluster: SuiteCluster) -> None:
-    """Until the rule is gone; a rule that is only looked at (None) keeps nobody away."""
+    """The taint ends with the rule; a rule with the effect None has no influence."""
     offer(cluster, 2)
     cluster.create(rule("one", "NoSchedule", device="gpu-0"), rule("looked-at", "None"))
     cluster.create(claiming(cluster, "a"))
@@ -79,7 +79,7 @@ def test_a_device_with_a_taint_by_rule_is_given_to_nobody(cluster: SuiteCluster)
 
 
 def test_a_rule_counts_from_the_moment_it_is_there(cluster: SuiteCluster) -> None:
-    """Who has a device keeps it, as far as the scheduler is concerned; others get none."""
+    """The scheduler leaves allocated devices to their claims; other claims get none."""
     offer(cluster, 2)
     cluster.create(claiming(cluster, "a"))
     assert eventually(lambda: device_of(cluster, "a")) == "gpu-0"

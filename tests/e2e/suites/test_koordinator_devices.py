@@ -28,7 +28,7 @@ LSR: dict[str, Any] = {
 
 
 def machine(name: str = "n0", gpus: int = 4) -> list[Manifest]:
-    """Return a node with GPUs and what it says of them, of its CPUs and NUMA nodes."""
+    """Return a node with GPUs and its Device and NodeResourceTopology objects."""
     percent = str(100 * gpus)
     amounts = {GPU: percent, f"{GPU}-core": percent, f"{GPU}-memory-ratio": percent}
     devices = report(name, minors=tuple(range(gpus)))

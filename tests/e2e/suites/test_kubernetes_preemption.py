@@ -75,7 +75,7 @@ def test_no_more_pods_go_than_have_to(cluster: SuiteCluster) -> None:
 def test_budgets_are_kept_while_others_can_go(cluster: SuiteCluster) -> None:
     """Source: test/integration/scheduler/preemption, "A pod of a budget is not a victim": PDB.
 
-    The pod with a budget has the lower priority and stays all the same.
+    The pod with a budget has the lower priority and is no victim.
     """
     cluster.create(*CLASSES, *(node(name, more={FAKE: "2"}) for name in NODES))
     labels = {"app": "guarded"}

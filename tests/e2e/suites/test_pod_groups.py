@@ -62,7 +62,7 @@ def bound(cluster: SuiteCluster) -> set[str]:
 def test_a_gang_waits_for_its_group_its_members_and_room(
     cluster: SuiteCluster, profile: str
 ) -> None:
-    """In this order, each wait with its reason; the group says what came of it."""
+    """In this order, each with its reason; the group has the result."""
     cluster.scheduler_name = profile
     cluster.create(node("n0", "4"), member(cluster, "a"))
     missing = f"PodGroup {cluster.namespace}/train of scheduling.k8s.io does not exist"

@@ -43,7 +43,7 @@ def resize(cluster: SuiteCluster, name: str, cpu: str) -> None:
 
 
 def run(cluster: SuiteCluster, name: str, cpu: str) -> None:
-    """Create a pod and wait until the kubelet has said that it runs; it says so once."""
+    """Create a pod and wait until the kubelet reports it as running, which it does once."""
     cluster.run(name, {"cpu": cpu})
     eventually(lambda: cluster.get("Pod", name)["status"].get("phase") == "Running", SOON_S)
     report(cluster, name, cpu)
@@ -61,7 +61,7 @@ def test_what_a_kubelet_still_holds_is_taken(cluster: SuiteCluster) -> None:
 
 
 def test_a_resize_that_never_can_be_takes_nothing(cluster: SuiteCluster) -> None:
-    """All 4 CPUs are asked for; the kubelet says that it can never grant them."""
+    """All 4 CPUs are requested; the kubelet reports the resize as infeasible."""
     cluster.create(node("n0", "4"))
     run(cluster, "old", "1")
     resize(cluster, "old", "4")

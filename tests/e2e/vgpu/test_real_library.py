@@ -44,7 +44,7 @@ class RealNode(Node):
         ]
 
     def watch(self, seconds: float) -> None:
-        """Let the monitor work for a while."""
+        """Run the monitor for a while."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             self.rounds()

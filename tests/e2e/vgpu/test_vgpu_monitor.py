@@ -88,7 +88,7 @@ def test_the_chart_asks_for_no_more_than_is_needed(helm: Callable[..., str]) -> 
 def test_the_chart_gives_the_monitor_what_it_needs(
     controlplane: ControlPlane, rights: Path, namespace: str, tmp_path: Path
 ) -> None:
-    """It follows the pods of its node, shows what they use, and lets the less important wait."""
+    """It watches the pods of its node, exports their usage, and blocks those of low priority."""
     pods = [sharer("service", namespace, "0"), sharer("batch", namespace, "1")]
     controlplane.kubectl("apply", "--filename=-", stdin=yaml.safe_dump_all(pods))
     regions = RegionsFolder(tmp_path)

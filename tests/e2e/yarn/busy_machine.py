@@ -1,4 +1,4 @@
-"""A machine of files on which something runs: counters go on as long as somebody uses CPUs."""
+"""A machine of files with running programs: counters increase while CPUs are used."""
 
 import os
 import threading
@@ -18,7 +18,7 @@ _NANOS = 10**9
 
 
 class BusyMachine(MachineOfFiles):
-    """``with`` lets its clock run.  Numbers are written in place, all of one width."""
+    """``with`` runs its clock.  Numbers are written in place with a fixed width."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -40,7 +40,7 @@ class BusyMachine(MachineOfFiles):
         self._thread.join(10)
 
     def use(self, folder: str, cores: float, memory_bytes: int = 0) -> None:
-        """Let what is in a cgroup use so much from now on."""
+        """Set the CPU usage of a cgroup."""
         self._uses[folder] = cores, memory_bytes
 
     def _run(self) -> None:

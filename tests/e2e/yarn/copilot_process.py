@@ -33,7 +33,7 @@ class CopilotProcess:
         ]
 
     def start(self, *, wait: bool = True) -> None:
-        """Start, and ``wait`` until somebody can ask."""
+        """Start, and ``wait`` until it accepts requests."""
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command,

@@ -10,7 +10,7 @@ from tests.e2e.koord_process import KOORD, KoordProcess
 
 
 class YarnOperatorProcess(KoordProcess):
-    """One replica, without election and with the admin's kubeconfig unless told otherwise."""
+    """One replica, by default without election and with the admin's kubeconfig."""
 
     def __init__(
         self,
@@ -38,5 +38,5 @@ class YarnOperatorProcess(KoordProcess):
 
     @property
     def leads(self) -> bool:
-        """Whether it says so."""
+        """Whether its metric reports it."""
         return "koord_yarn_operator_is_leader 1.0" in self.get("/metrics")

@@ -183,11 +183,11 @@ class RealYarn:
         process.wait(30)
 
     def pause(self, name: str) -> None:
-        """Let ``rm`` or ``nm`` hang: it accepts connections and answers nobody."""
+        """Suspend ``rm`` or ``nm``: it accepts connections and sends no answers."""
         self._processes[name].send_signal(signal.SIGSTOP)
 
     def resume(self, name: str) -> None:
-        """Let it go on, with what has been sent to it meanwhile."""
+        """Resume it, with the requests sent to it meanwhile."""
         self._processes[name].send_signal(signal.SIGCONT)
 
     # -- what they say -----------------------------------------------------------------------
@@ -221,7 +221,7 @@ class RealYarn:
         )
 
     def tasks(self) -> list[str]:
-        """Return the ids of the containers that run, but for those of ApplicationMasters."""
+        """Return the ids of the running containers without ApplicationMasters."""
         found = self._ask(f"http://localhost:{self.node_web}/ws/v1/node/containers")
         listed = ((found or {}).get("containers") or {}).get("container", [])
         return [
@@ -280,7 +280,7 @@ class RealYarn:
         return f"{scheme}://localhost:{port}/ws/v1/cluster/{path}"
 
     def _ask(self, url: str, body: Any = None, *, method: str | None = None) -> Any:
-        """Return the JSON of an answer; None while nobody answers."""
+        """Return the JSON of an answer; None without an answer."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         request = urllib.request.Request(url, data, headers, method=method)  # noqa: S310 -- our own

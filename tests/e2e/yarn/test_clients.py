@@ -31,7 +31,7 @@ Connect = Callable[..., ResourceManager]
 
 @pytest.fixture
 def connected(yarn: RealYarn) -> Iterator[Connect]:
-    """Return what connects as the operator does, by REST or RPC, as somebody."""
+    """Return a connection like the operator's, by REST or RPC, as a user."""
     with ExitStack() as cleanup:
 
         def connect(api: YarnApi, user: str = "") -> ResourceManager:
@@ -88,7 +88,7 @@ def test_what_is_refused_changes_nothing(api: YarnApi, yarn: RealYarn, connected
 def test_from_hadoop_3_3_on_rest_is_asked_without_being_told(
     yarn: RealYarn, connected: Connect
 ) -> None:
-    """Nobody may change a node by RPC; by REST the user is that of the HTTP filter, an admin."""
+    """No user may change a node by RPC; by REST the HTTP filter sets the user to an admin."""
     auto = connected(YarnApi.AUTO, "nobody")
     resize(auto, yarn, WIDE)
 
@@ -101,7 +101,7 @@ def test_from_hadoop_3_3_on_rest_is_asked_without_being_told(
 
 
 def test_who_is_no_admin_changes_nothing_by_rpc(yarn: RealYarn, connected: Connect) -> None:
-    """By REST the user is that of the ResourceManager's HTTP filter, whoever asks."""
+    """By REST the ResourceManager's HTTP filter sets the user for all clients."""
     before = yarn.limit()
     with pytest.raises(YarnRefusedError, match="nobody"):
         connected(YarnApi.RPC, "nobody").set_limit(YarnLimit(yarn.node_id, WIDE, -1))
@@ -112,7 +112,7 @@ def test_who_is_no_admin_changes_nothing_by_rpc(yarn: RealYarn, connected: Conne
 def test_a_container_ends_by_signal(
     api: YarnApi, yarn: RealYarn, node_manager: NodeManager, connected: Connect
 ) -> None:
-    """It is gone, its application asks for another; the NodeManager tells of both."""
+    """It ends, its application requests another; the NodeManager reports both."""
     client = connected(api)
     resize(client, yarn, WIDE)
     app = yarn.run_tasks(2, memory_mb=512)
@@ -135,7 +135,7 @@ def test_a_container_ends_by_signal(
 def test_shrinking_below_use(
     api: YarnApi, yarn: RealYarn, node_manager: NodeManager, connected: Connect
 ) -> None:
-    """As docs/how-to/run-yarn.md says: never, after a time, at once; and never no more."""
+    """The policies of docs/how-to/run-yarn.md: never, after a time, immediately, then never."""
     assert node_manager.containers() == []
     client = connected(api)
     resize(client, yarn, WIDE)

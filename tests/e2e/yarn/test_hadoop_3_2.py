@@ -36,7 +36,7 @@ def yarn(
 
 
 def test_rpc_is_found_without_being_told(yarn: RealYarn) -> None:
-    """A call that REST of this version doesn't have succeeds, and as nobody it is refused."""
+    """A call that REST of this version lacks succeeds, and fails for the user nobody."""
     (config,) = read_clusters(yarn.conf_dir)
     with ExitStack() as cleanup:
         clients = []

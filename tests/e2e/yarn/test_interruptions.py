@@ -23,7 +23,7 @@ TAKEN_OVER_S = 60
 def replicas(
     controlplane: ControlPlane, yarn: RealYarn, rights: Path
 ) -> Iterator[Sequence[YarnOperatorProcess]]:
-    """Run two operators, of which one leads."""
+    """Run two operators with leader election."""
     with ExitStack() as running:
         yield [
             running.enter_context(
@@ -44,7 +44,7 @@ def machine(controlplane: ControlPlane, yarn: RealYarn, namespace: str) -> Machi
 
 
 def leader(replicas: Sequence[YarnOperatorProcess]) -> YarnOperatorProcess:
-    """Return who leads, as soon as somebody does."""
+    """Wait for a leader and return it."""
     (found,) = eventually(lambda: [each for each in replicas if each.leads], TAKEN_OVER_S)
     return found
 
@@ -57,7 +57,7 @@ def test_two_replicas_take_turns(
 ) -> None:
     """One that was stopped for a while and wakes up as the former leader writes nothing any more.
 
-    Whoever leads goes on where the other one was when it died.
+    The new leader continues the work of the old one.
     """
     with AccountAuditor(controlplane, yarn, "n1") as auditor:
         machine.uses(0, "0")

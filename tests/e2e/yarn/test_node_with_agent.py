@@ -117,11 +117,11 @@ class SharedNode:
         machine.use(HADOOP, 0.0)
 
     def serves(self, cores: float, memory_bytes: int) -> None:
-        """Let the service use so much from now on."""
+        """Set the CPU usage of the service."""
         self.machine.use(self._folders["web"], cores, memory_bytes)
 
     def containers_use(self, cores: float, memory_bytes: int) -> None:
-        """Let YARN's containers use so much together."""
+        """Set the CPU usage of all YARN containers."""
         self.machine.use(HADOOP, cores, memory_bytes)
 
     def shown(self) -> dict[str, str]:
@@ -189,7 +189,7 @@ def machine(tmp_path: Path) -> Iterator[BusyMachine]:
 
 @pytest.fixture
 def copilot(controlplane: ControlPlane, yarn: RealYarn, tmp_path: Path) -> Iterator[CopilotProcess]:
-    """Run a copilot that finds containers of real cgroups, if somebody makes them."""
+    """Run a copilot that finds containers in real cgroups."""
     folder = f"koordinator-e2e-{uuid.uuid4().hex[:8]}"
     made = CopilotProcess(controlplane, yarn, tmp_path / "copilot.sock", folder)
     made.start()
@@ -312,7 +312,7 @@ def test_twenty_kills_of_anybody_promise_nothing_twice(
     shared: SharedNode,
     everybody: Everybody,
 ) -> None:
-    """Everybody dies at random moments, while the service and the containers come and go.
+    """All processes are killed at random, while the service and the containers change.
 
     In the end YARN has what the node leaves.
     """

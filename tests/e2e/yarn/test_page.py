@@ -157,7 +157,7 @@ class PageMachine(Machine):
 def test_the_page_does_what_it_says(
     controlplane: ControlPlane, yarn: RealYarn, conf_dir: Path, tmp_path: Path
 ) -> None:
-    """Installed as it says, a node gives what its formula says; what to look at shows it."""
+    """After the documented installation a node offers the amounts of the documented formula."""
     rights = controlplane.service_account_kubeconfig(NAMESPACE, "koord-yarn-operator")
     kubectl, port = controlplane.kubectl, free_port()
     operator = Installed(

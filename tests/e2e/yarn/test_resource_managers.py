@@ -103,7 +103,7 @@ def test_the_active_one_is_found_by_asking(
 def test_a_certificate_that_nobody_trusts_is_told(
     controlplane: ControlPlane, namespace: str, yarn: RealYarn
 ) -> None:
-    """Without the authority nothing is asked, and the log says why."""
+    """Without the certificate authority no request is sent, and the log has the reason."""
     with YarnOperatorProcess(controlplane, yarn.conf_dir, ["--yarn-api=rest"]) as operator:
         Machine(controlplane, yarn, namespace)
         eventually(lambda: "certificate verify failed" in operator.last_words(), 60)

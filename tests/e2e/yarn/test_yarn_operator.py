@@ -228,9 +228,9 @@ def test_a_node_that_is_short_ends_the_newest_container(
 def test_restarts_promise_nothing_twice(
     controlplane: ControlPlane, yarn: RealYarn, machine: Machine, operator: YarnOperatorProcess
 ) -> None:
-    """A NodeManager that registers anew gets its limit again, and so does a new ResourceManager's.
+    """A NodeManager that registers again gets its limit, also at a new ResourceManager.
 
-    What is promised stays promised while nobody can say what runs.
+    Promised amounts are kept while the running containers are unknown.
     """
     machine.uses(0, "0")
     eventually(lambda: yarn.own_limit() == Amounts(9, 14745))

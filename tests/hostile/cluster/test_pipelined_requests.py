@@ -37,7 +37,7 @@ TLS_PORTS = {
 
 
 def flags(name: str, folder: Path) -> tuple[str, ...]:
-    """Return the flags of a component beside those of ``TLS_PORTS``."""
+    """Return the flags of a component without the flags in ``TLS_PORTS``."""
     machine = MachineOfFiles(folder / "machine").folder
     config = folder / "config.yaml"
     config.write_text(SCHEDULER if name == "scheduler" else DESCHEDULER)

@@ -30,7 +30,7 @@ def annotated(annotations: dict[str, str]) -> Manifest:
 
 @pytest.fixture
 def user(controlplane: ControlPlane, namespace: str, kubelet: FakeKubelet) -> User:  # noqa: ARG001 -- it runs
-    """Return who has pods beside those of the tenant, on a cluster of one node."""
+    """Return a user with pods next to the pods of the tenant, on a cluster of one node."""
     made = User(controlplane, namespace)
     made.apply(node("n1"))
     return made
@@ -40,7 +40,7 @@ def user(controlplane: ControlPlane, namespace: str, kubelet: FakeKubelet) -> Us
 def test_a_pod_with_annotations_of_ours_delays_nobody(
     user: User, scheduler: SchedulerProcess, case: str
 ) -> None:
-    """The pod of somebody else gets its node, and the scheduler goes on without a fault."""
+    """The pod of another user gets its node, and the scheduler has no fault."""
     user.apply(annotated(ANNOTATED[case]))
     user.apply(pod("good"))
 

@@ -133,7 +133,7 @@ def tenant(controlplane: ControlPlane, request: pytest.FixtureRequest) -> Iterat
 def test_a_tenant_binds_nothing_of_another(
     tenant: Tenant, controlplane: ControlPlane, request: pytest.FixtureRequest
 ) -> None:
-    """By quotas, by labels of pods, or by what it says that a pod was given."""
+    """Quotas, labels of pods and forged allocations have no effect."""
     is_strict = request.node.callspec.params["tenant"] == "strict"
     annotations = {f"{QUOTA}namespaces": '["bank"]'}
     for attack, said in (

@@ -27,7 +27,7 @@ class EvictAllArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class EvictAll:
-    """Wants every pod to go."""
+    """Plugin that evicts every pod."""
 
     args: EvictAllArgs
     handle: Handle
@@ -83,15 +83,15 @@ def test_limits_hold_in_a_cycle(limits: Any, gone: set[str]) -> None:
 
 
 def test_a_dry_run_counts_against_the_limits() -> None:
-    """What would go is counted, so that a dry run shows what a real one would do."""
+    """A dry run reports the same evictions as a real run."""
     one = world(*CLUSTER, dryRun=True, maxNoOfPodsToEvictTotal=3)
     assert one.evicted() == set()
     assert one.descheduler.last_cycle is not None
     assert one.descheduler.last_cycle.evicted == 3
 
 
-def test_limits_begin_anew_with_each_cycle() -> None:
-    """A pod that a limit kept goes in the next cycle, no sooner."""
+def test_limits_are_reset_in_each_cycle() -> None:
+    """A pod protected by a limit is evicted in the next cycle."""
     one = world(*CLUSTER, maxNoOfPodsToEvictTotal=3, deschedulingInterval="60s")
     assert one.evicted() == {"a1", "a2", "b1"}
     one.clock.advance_to(one.clock.now_s() + 59)
@@ -100,14 +100,14 @@ def test_limits_begin_anew_with_each_cycle() -> None:
     assert one.evicted() == {"b2"}
 
 
-def test_without_an_interval_there_is_one_cycle() -> None:
-    """Nothing is due after it, however much time passes."""
+def test_without_an_interval_a_single_cycle_runs() -> None:
+    """No further step is due."""
     one = world(*CLUSTER)
     assert one.evicted()
     assert one.descheduler.next_wakeup_s() is None
 
 
-def test_only_selected_and_ready_nodes_are_looked_at() -> None:
+def test_cycle_includes_only_selected_and_ready_nodes() -> None:
     """The configuration's selector counts for the cluster, as readiness does."""
     selector = {"matchLabels": {"pool": "x"}}
     one = world(*CLUSTER, pod("c", on="n3"), nodeSelector=selector)
@@ -115,16 +115,16 @@ def test_only_selected_and_ready_nodes_are_looked_at() -> None:
 
 
 @pytest.mark.parametrize("names", [(), ("n1",)])
-def test_too_small_a_cluster_is_left_alone(names: Sequence[str]) -> None:
-    """With fewer than two nodes an eviction could only do harm."""
+def test_cluster_with_fewer_than_two_nodes_is_skipped(names: Sequence[str]) -> None:
+    """An eviction could only disrupt."""
     one = world(*map(node, names), pod("a", on="n1"))
     assert one.evicted() == set()
     assert one.descheduler.last_cycle is not None
     assert one.descheduler.last_cycle.problems == (TOO_SMALL,)
 
 
-def test_a_problem_of_a_plugin_ends_the_cycle_and_is_told() -> None:
-    """The next cycle comes all the same."""
+def test_error_of_a_plugin_ends_the_cycle_and_is_reported() -> None:
+    """The next cycle runs as scheduled."""
     one = world(*CLUSTER, args={"problem": "no"}, deschedulingInterval="60s")
     one.evicted()
     assert one.descheduler.last_cycle is not None
@@ -132,7 +132,7 @@ def test_a_problem_of_a_plugin_ends_the_cycle_and_is_told() -> None:
     assert one.descheduler.next_wakeup_s() == one.clock.now_s() + 60
 
 
-def test_who_does_not_lead_does_nothing() -> None:
+def test_follower_evicts_nothing() -> None:
     """A standby follows the cluster and evicts no pod."""
     one = world(*CLUSTER)
     assert one.descheduler.step(leads=False) == 0
@@ -147,7 +147,7 @@ def test_who_does_not_lead_does_nothing() -> None:
         ({"evict": {"disabled": [{"name": "*"}]}}, "no evict plugin is enabled"),
     ],
 )
-def test_a_profile_that_cannot_work_is_refused(plugins: Any, told: str) -> None:
+def test_invalid_profile_is_rejected(plugins: Any, told: str) -> None:
     """The message names the path and what would be accepted."""
     profile = profile_of("deschedule", "EvictAll")
     profile["plugins"] |= plugins
@@ -157,8 +157,8 @@ def test_a_profile_that_cannot_work_is_refused(plugins: Any, told: str) -> None:
     assert refused.value.source == "test"
 
 
-def test_figures_of_nodes_and_namespaces_go_with_them() -> None:
-    """Else every namespace that ever was would be counted for ever."""
+def test_series_of_deleted_nodes_and_namespaces_are_removed() -> None:
+    """Series of deleted namespaces would accumulate otherwise."""
     registry = CollectorRegistry()
     one = world(*CLUSTER, made("Namespace", "other"), metrics=DeschedulerMetrics(registry))
     one.evicted()

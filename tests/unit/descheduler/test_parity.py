@@ -1,7 +1,7 @@
 """Recorded decisions of koord-descheduler: jobs, reasons, evictions, deletion costs, cordons.
 
 The recording and the generator of its clusters are not part of the repository: ``KOORD_SHARED``
-says where they lie, by default beside it.
+is their folder, by default beside it.
 """
 
 import importlib.util
@@ -41,10 +41,10 @@ pytestmark = [
 ]
 
 
-def test_every_recorded_decision_of_koord_descheduler_is_made_again() -> None:
-    """One cycle and one arbitration over each recorded cluster, moves not being proven.
+def test_recorded_decisions_of_koord_descheduler_are_reproduced() -> None:
+    """Run one cycle and one arbitration on each recorded cluster, without proofs.
 
-    Jobs, reasons, triggers, modes, times to live and what arbitration let pass are the same, as are
+    Jobs, reasons, triggers, modes, times to live and admitted jobs are the same, as are
     deletion costs and cordons; of evictions how many there are of each workload, or of each
     namespace where that is limited: the original leaves it to chance which job gets the token.
     """

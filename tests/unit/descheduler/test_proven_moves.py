@@ -19,7 +19,7 @@ from koordinator.api.node_metric import NodeMetric
 from koordinator.api.pod import Pod
 from koordinator.api.pod_migration_job import PodMigrationJob
 from koordinator.descheduler.metrics import DeschedulerMetrics
-from koordinator.descheduler.moves import Stay, StayReason
+from koordinator.descheduler.moves import SkippedMove, SkipReason
 from koordinator.descheduler.proof import MoveMemory
 from koordinator.foundation.clock import to_datetime
 from koordinator.simulator.configurations import default_configuration
@@ -105,17 +105,17 @@ def _only(*pools: str) -> JsonObject:
     return {"requiredDuringSchedulingIgnoredDuringExecution": terms}
 
 
-def why(one: DeschedulerWorld) -> dict[str, StayReason]:
+def why(one: DeschedulerWorld) -> dict[str, SkipReason]:
     """Return the pods that stay although a plugin wants them to go."""
     return {
-        verdict.pod.metadata.name: verdict.stays.why
+        verdict.pod.metadata.name: verdict.skipped.why
         for verdict in one.verdicts
-        if isinstance(verdict.stays, Stay)
+        if isinstance(verdict.skipped, SkippedMove)
     }
 
 
 def detail(one: DeschedulerWorld) -> str:
-    return " | ".join(str(verdict.stays) for verdict in one.verdicts if verdict.stays)
+    return " | ".join(str(verdict.skipped) for verdict in one.verdicts if verdict.skipped)
 
 
 def nodes(*names: str, cpu: int = 10) -> list[KubeObject]:
@@ -125,7 +125,7 @@ def nodes(*names: str, cpu: int = 10) -> list[KubeObject]:
 # -- the complaints ------------------------------------------------------------------------------
 
 
-def test_a_pod_that_would_come_back_to_its_node_stays() -> None:
+def test_pod_that_would_return_to_its_node_is_skipped() -> None:
     """The scheduler prefers n1 for it, however hot that is."""
     objects = [
         *nodes("n1", "n2"),
@@ -136,11 +136,11 @@ def test_a_pod_that_would_come_back_to_its_node_stays() -> None:
     assert world(*objects, proveMoves=False, args={"nodeFit": False}).evicted() == {"homesick"}
     one = world(*objects, args={"nodeFit": False})
     assert one.evicted() == set()
-    assert why(one) == {"homesick": StayReason.COMES_BACK}
+    assert why(one) == {"homesick": SkipReason.COMES_BACK}
     assert "n1" in detail(one)
 
 
-def test_a_pod_too_large_for_any_node_is_not_sent_round_for_ever() -> None:
+def test_pod_that_overloads_every_node_is_skipped() -> None:
     """Wherever it goes it is too hot: it would be evicted there in five minutes."""
     objects = [
         *nodes("n1", "n2"),
@@ -153,11 +153,11 @@ def test_a_pod_too_large_for_any_node_is_not_sent_round_for_ever() -> None:
     assert world(*objects, proveMoves=False, args=args).evicted() == {"large"}
     one = world(*objects, args=args)
     assert one.evicted() == set()
-    assert why(one)["large"] is StayReason.NO_GAIN
+    assert why(one)["large"] is SkipReason.NO_GAIN
     assert "n2 would be overutilized instead: cpu usage(70.00%)>threshold(60.00%)" in detail(one)
 
 
-def test_a_pod_that_no_node_takes_is_not_evicted() -> None:
+def test_pod_that_fits_on_no_other_node_is_skipped() -> None:
     """Each node has one of its kind, which keep away from each other: the fit check can't see it.
 
     A job would be made, its reservation would wait until it is given up, again and again.
@@ -173,15 +173,15 @@ def test_a_pod_that_no_node_takes_is_not_evicted() -> None:
     assert len(migrating(*objects, proveMoves=False).jobs()) == 1
     one = migrating(*objects)
     assert one.jobs() == []
-    assert why(one) == {"web-0": StayReason.NO_PLACE}
+    assert why(one) == {"web-0": SkipReason.NO_PLACE}
     assert "0/2 nodes are available" in detail(one)
     assert "anti-affinity" in detail(one)
 
 
-def test_whatever_is_said_to_be_evicted_is_evicted_and_what_stays_is_told(
+def test_logged_evictions_are_made_and_skipped_moves_are_reported(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """No log says "evicted" of a pod that stays; who stays hears of it once, and it is counted."""
+    """Skipped moves are counted and reported once, and not logged as evicted."""
     apart = {"podAntiAffinity": near("web", key="kubernetes.io/hostname")}
     objects = [
         *nodes("n1", "n2"),
@@ -200,7 +200,7 @@ def test_whatever_is_said_to_be_evicted_is_evicted_and_what_stays_is_told(
         one.descheduler.step()
     said = {(r.message, r.__dict__.get("pod")) for r in caplog.records if "pod" in r.__dict__}
     assert {name for what, name in said if what == "pod evicted"} == {f"default/{n}" for n in gone}
-    stays = [verdict for verdict in one.verdicts if isinstance(verdict.stays, Stay)]
+    stays = [verdict for verdict in one.verdicts if isinstance(verdict.skipped, SkippedMove)]
     assert stays
     told = [event for event in one.cluster.list(Event).items if event.reason == "NotMoved"]
     assert {event.regarding.name for event in told if event.regarding} == {
@@ -208,7 +208,7 @@ def test_whatever_is_said_to_be_evicted_is_evicted_and_what_stays_is_told(
     }
     for verdict in stays:
         labels = {
-            "result": str(verdict.stays.why) if isinstance(verdict.stays, Stay) else "",
+            "result": str(verdict.skipped.why) if isinstance(verdict.skipped, SkippedMove) else "",
             "strategy": "LowNodeLoad",
             "namespace": "default",
             "node": "n1",
@@ -219,7 +219,7 @@ def test_whatever_is_said_to_be_evicted_is_evicted_and_what_stays_is_told(
 # -- what is proven ------------------------------------------------------------------------------
 
 
-def test_a_move_that_counts_is_made_and_its_job_says_what_was_proven() -> None:
+def test_job_of_a_proven_move_has_its_proof() -> None:
     """The reservation would land on n2, the pod leaves n1, its replacement uses it."""
     objects = [*nodes("n1", "n2"), *replicas("web", on=["n1", "n1"]),
                load("n1", **{"web-0": "4", "web-1": "3"}), load("n2")]  # fmt: skip
@@ -230,10 +230,10 @@ def test_a_move_that_counts_is_made_and_its_job_says_what_was_proven() -> None:
     assert (proven.source, proven.target, proven.lineage) == ("n1", "n2", "ReplicaSet-web")
     assert proven.gain == "n1: 10.00 percentage points closer to its threshold"
     (verdict,) = one.verdicts
-    assert (verdict.target, verdict.stays) == ("n2", None)
+    assert (verdict.target, verdict.skipped) == ("n2", None)
 
 
-def test_a_workload_does_not_return_within_the_memory_to_a_node_that_it_left() -> None:
+def test_workload_does_not_return_to_a_node_within_the_move_memory() -> None:
     """From n1 to n2; when n2 is hot and n1 cool, it stays, until half an hour has passed."""
     objects = [*nodes("n1", "n2"), *replicas("web", on=["n1", "n1"], cpu=1)]
     one = migrating(*objects, load("n1", **{"web-0": "4", "web-1": "3"}), load("n2"))
@@ -254,13 +254,13 @@ def test_a_workload_does_not_return_within_the_memory_to_a_node_that_it_left() -
         return one.jobs()
 
     assert again() == []
-    assert why(one) == {name: StayReason.CIRCLE}
+    assert why(one) == {name: SkipReason.CIRCLE}
     assert "its workload left n1 0 s ago" in detail(one)
     one.clock.advance_to(one.clock.now_s() + 31 * 60)
     assert len(again()) == 1
 
 
-def test_a_restarted_descheduler_remembers_moves_by_their_jobs() -> None:
+def test_move_memory_is_restored_from_jobs() -> None:
     objects = [*nodes("n1", "n2"), *replicas("web", on=["n1", "n1"])]
     one = migrating(*objects, load("n1", **{"web-0": "4", "web-1": "3"}), load("n2"))
     (job,) = one.jobs()
@@ -270,16 +270,16 @@ def test_a_restarted_descheduler_remembers_moves_by_their_jobs() -> None:
     assert memory.left_ago_s("ReplicaSet-web", "n2", one.clock.now_s() + 60) is None
 
 
-def test_pods_of_a_scheduler_that_nobody_knows_stay() -> None:
+def test_pods_of_unknown_schedulers_are_skipped() -> None:
     objects = [*nodes("n1", "n2"), running("x", schedulerName="volcano"), load("n1", x="7"),
                load("n2")]  # fmt: skip
     one = world(*objects, args={"nodeFit": False})
     assert one.evicted() == set()
-    assert why(one) == {"x": StayReason.FOREIGN}
+    assert why(one) == {"x": SkipReason.FOREIGN}
     assert "'volcano' is not one of default-scheduler" in detail(one)
 
 
-def test_what_a_quota_refuses_is_refused() -> None:
+def test_move_rejected_by_a_quota_is_skipped() -> None:
     """The replacement may use what the pod gives back, and no more than its quota has."""
     quota = made(
         "ElasticQuota",
@@ -299,12 +299,12 @@ def test_what_a_quota_refuses_is_refused() -> None:
                load("n1", **{"web-0": "4", "web-1": "3"}), load("n2")]  # fmt: skip
     one = migrating(*objects)
     one.jobs()
-    assert set(why(one).values()) <= {StayReason.NO_PLACE}
-    if one.verdicts[0].stays:  # the reservation counts beside the pod while both are there
+    assert set(why(one).values()) <= {SkipReason.NO_PLACE}
+    if one.verdicts[0].skipped:  # the reservation counts beside the pod while both are there
         assert "quota" in detail(one).lower()
 
 
-def test_an_upstream_plugin_is_proven_only_if_that_is_asked_for() -> None:
+def test_moves_of_upstream_plugins_are_proven_only_if_configured() -> None:
     """By default they do as they always did."""
     objects = [*nodes("n1", "n2"), running("old", affinity=ON_N1_IF_POSSIBLE, started="08:30")]
     profile = profile_of("deschedule", "PodLifeTime", {"maxPodLifeTimeSeconds": 1})
@@ -315,7 +315,7 @@ def test_an_upstream_plugin_is_proven_only_if_that_is_asked_for() -> None:
         assert one.evicted() == gone
 
 
-def test_a_profile_may_say_otherwise_than_the_whole() -> None:
+def test_profile_overrides_prove_moves() -> None:
     objects = [*nodes("n1", "n2"), running("homesick", affinity=ON_N1_IF_POSSIBLE),
                load("n1", homesick="8"), load("n2")]  # fmt: skip
     given = {"anomalyCondition": AT_ONCE, **THRESHOLDS, "nodeFit": False}
@@ -324,7 +324,7 @@ def test_a_profile_may_say_otherwise_than_the_whole() -> None:
     assert one.evicted() == {"homesick"}
 
 
-def test_moves_of_one_cycle_count_for_the_next_ones() -> None:
+def test_proofs_include_earlier_moves_of_the_cycle() -> None:
     """Two pods of three cores leave a hot node; each of the cool ones has room for one of them."""
     objects = [
         *nodes("n1", "n2", "n3", cpu=10),
@@ -335,10 +335,10 @@ def test_moves_of_one_cycle_count_for_the_next_ones() -> None:
     ]
     one = world(*objects, args={"highThresholds": {"cpu": 50}})
     assert len(one.evicted()) == 2
-    assert sorted(v.target for v in one.verdicts if v.stays is None) == ["n2", "n3"]
+    assert sorted(v.target for v in one.verdicts if v.skipped is None) == ["n2", "n3"]
 
 
-def test_a_move_that_is_under_way_counts_where_it_will_land() -> None:
+def test_pending_move_counts_on_its_target() -> None:
     """Its job waits for arbitration; n2 has room for both pods, and would be hot with both."""
     pods = replicas("web", on=["n1", "n1", "n1"], cpu=1)
     heat = {"web-0": "3", "web-1": "3", "web-2": "3"}
@@ -357,12 +357,12 @@ def test_a_move_that_is_under_way_counts_where_it_will_land() -> None:
     one.descheduler.run_cycle()
 
     assert list(one.cluster.list(PodMigrationJob).items) == [first]
-    assert set(why(one).values()) == {StayReason.NO_GAIN}
+    assert set(why(one).values()) == {SkipReason.NO_GAIN}
     assert "n2 would be overutilized instead: cpu usage(80.00%)>threshold(60.00%)" in detail(one)
 
 
 @pytest.mark.parametrize("is_measured", [False, True])
-def test_a_pod_that_came_after_the_last_report_counts_as_what_it_asks_for(
+def test_pod_newer_than_the_report_counts_with_its_requests(
     is_measured: bool,
 ) -> None:
     """It is not measured yet; once it is, what was measured counts."""
@@ -374,10 +374,10 @@ def test_a_pod_that_came_after_the_last_report_counts_as_what_it_asks_for(
     one = world(*nodes("n1", "n2"), *here, there, came, args={"nodeFit": False})
 
     assert one.evicted() == ({"p"} if is_measured else set())
-    assert is_measured or why(one)["p"] is StayReason.NO_GAIN
+    assert is_measured or why(one)["p"] is SkipReason.NO_GAIN
 
 
-def test_a_node_is_drained_only_if_all_its_pods_find_places() -> None:
+def test_node_is_drained_only_if_all_its_pods_fit() -> None:
     """The last pod keeps the first ones where they are: half a node is nothing."""
     objects = [
         node("old", 4, labels={"pool": "old"}),
@@ -396,7 +396,7 @@ def test_a_node_is_drained_only_if_all_its_pods_find_places() -> None:
         assert not one.cluster.get(Node, "old").spec.unschedulable
 
 
-def test_a_drained_node_is_cordoned_in_thought_too() -> None:
+def test_drained_node_is_cordoned_in_the_dry_run() -> None:
     """Else the scheduler would put its pods back where there is most room."""
     objects = [
         node("old", 40, labels={"pool": "old"}),
@@ -441,7 +441,7 @@ def gang_on_a_hot_node() -> list[KubeObject]:
     ]
 
 
-def test_a_gang_moves_as_a_whole() -> None:
+def test_gang_moves_as_a_whole() -> None:
     """One member is on a hot node: jobs for both, directly, and both begin at once."""
     args = {"maxMigratingPerWorkload": 2, "maxUnavailablePerWorkload": 2,
             "skipCheckExpectedReplicas": True}  # fmt: skip
@@ -456,8 +456,8 @@ def test_a_gang_moves_as_a_whole() -> None:
     assert one.passed() == {job.metadata.name for job in jobs}
 
 
-def test_a_gang_of_which_one_may_not_go_stays_whole() -> None:
-    """Limits let only one go at a time: then none goes."""
+def test_gang_is_skipped_if_limits_protect_a_member() -> None:
+    """Limits allow one eviction at a time, so none is made."""
     args = {"maxMigratingPerWorkload": 1, "maxUnavailablePerWorkload": 2,
             "skipCheckExpectedReplicas": True}  # fmt: skip
     objects = gang_on_a_hot_node()
@@ -466,7 +466,7 @@ def test_a_gang_of_which_one_may_not_go_stays_whole() -> None:
     assert one.pods() == {"filler", "train-0", "train-1"}
 
 
-def test_a_gang_without_room_for_all_stays_whole() -> None:
+def test_gang_without_room_for_all_members_is_skipped() -> None:
     args = {"maxMigratingPerWorkload": 2, "maxUnavailablePerWorkload": 2,
             "skipCheckExpectedReplicas": True}  # fmt: skip
     objects = [
@@ -479,7 +479,7 @@ def test_a_gang_without_room_for_all_stays_whole() -> None:
     given = {"anomalyCondition": AT_ONCE, **THRESHOLDS, "nodeFit": False}
     one = migrating(*objects, plugin=("LowNodeLoad", given), controller=args)
     assert one.jobs() == []
-    assert why(one)["train-0"] is StayReason.NO_PLACE
+    assert why(one)["train-0"] is SkipReason.NO_PLACE
 
 
 MOVES_ALL = {"maxMigratingPerWorkload": 2, "maxUnavailablePerWorkload": 2,
@@ -503,7 +503,7 @@ def chain() -> tuple[list[KubeObject], tuple[str, JsonObject]]:
     return objects, ("CustomPriority", {"evictionOrder": order, "nodeFit": False})
 
 
-def test_a_move_that_needs_the_room_of_another_comes_after_it() -> None:
+def test_move_into_freed_room_waits_for_the_other_job() -> None:
     """Its job begins when the other one has ended, and not before."""
     objects, plugin = chain()
     one = migrating(*objects, plugin=plugin, controller=MOVES_ALL)
@@ -520,7 +520,7 @@ def test_a_move_that_needs_the_room_of_another_comes_after_it() -> None:
     assert one.passed() == {then}
 
 
-def test_whoever_evicts_at_once_does_not_make_a_move_that_has_to_wait() -> None:
+def test_direct_eviction_skips_moves_into_freed_room() -> None:
     """The next cycle finds the room."""
     objects, (name, args) = chain()
     bare = [replace(each, spec=replace(each.spec, scheduler_name="default-scheduler"))
@@ -530,7 +530,7 @@ def test_whoever_evicts_at_once_does_not_make_a_move_that_has_to_wait() -> None:
     assert set(why(one)) == {"gold-app-0"}
 
 
-def test_the_same_cluster_gives_the_same_moves_whatever_the_order_of_its_objects() -> None:
+def test_moves_do_not_depend_on_the_order_of_objects() -> None:
     objects = [
         *nodes("n1", "n2", "n3", "n4"),
         *replicas("web", on=["n1"] * 4),
@@ -546,7 +546,7 @@ def test_the_same_cluster_gives_the_same_moves_whatever_the_order_of_its_objects
     def moves(given: list[KubeObject]) -> list[tuple[str, str, str]]:
         one = migrating(*given, controller=args)
         one.jobs()
-        return [(v.pod.key, v.target, str(v.stays)) for v in one.verdicts]
+        return [(v.pod.key, v.target, str(v.skipped)) for v in one.verdicts]
 
     first = moves(objects)
     assert any(target for _, target, _ in first)
@@ -557,8 +557,8 @@ def test_the_same_cluster_gives_the_same_moves_whatever_the_order_of_its_objects
 # -- several at a time, and one after the other ---------------------------------------------------
 
 
-def test_pods_that_leave_a_node_at_once_do_not_make_it_attractive_again() -> None:
-    """Each alone would go elsewhere; were both gone, n1 would be the emptiest and take one back."""
+def test_simultaneous_evictions_are_proven_together() -> None:
+    """Each alone would move; without both, n1 would be the emptiest and get one back."""
     objects = [
         *nodes("n1", "n2", "n3"),
         running("a", cpu="3"),
@@ -573,12 +573,12 @@ def test_pods_that_leave_a_node_at_once_do_not_make_it_attractive_again() -> Non
     gone = one.evicted()
     assert len(gone) == 1
     (stays,) = {"a", "b"} - gone
-    assert why(one)[stays] is StayReason.COMES_BACK
-    assert f"if it went, default/{next(iter(gone))} would come back to n1" in detail(one)
+    assert why(one)[stays] is SkipReason.COMES_BACK
+    assert f"with this move, default/{next(iter(gone))} would return to n1" in detail(one)
 
 
 @pytest.mark.parametrize("mode", ["EvictDirectly", "ReservationFirst"])
-def test_room_that_an_earlier_move_will_take_is_not_promised_again(mode: str) -> None:
+def test_room_of_a_pending_move_is_not_used_twice(mode: str) -> None:
     """n2 takes one of the two; its job waits for arbitration while the next cycle runs."""
     objects = [
         *nodes("n1", "n2"),
@@ -601,10 +601,10 @@ def test_room_that_an_earlier_move_will_take_is_not_promised_again(mode: str) ->
     jobs = {job.spec.pod_ref.name for job in one.cluster.list(PodMigrationJob).items}
     assert len(jobs & {"big-0", "big-1"}) == 1
     other = ({"big-0", "big-1"} - jobs).pop()
-    assert why(one)[other] in {StayReason.NO_PLACE, StayReason.COMES_BACK}
+    assert why(one)[other] in {SkipReason.NO_PLACE, SkipReason.COMES_BACK}
 
 
-def test_a_gang_beyond_the_limit_stays_and_takes_no_room_in_thought() -> None:
+def test_skipped_gang_leaves_the_fork_unchanged() -> None:
     """Two members on hot nodes ask for the whole gang twice; one pod may go: another one does."""
     objects = [
         *nodes("n1", "n2", "n3"),

@@ -21,7 +21,7 @@ from koordinator.descheduler.app import Descheduler
 from koordinator.descheduler.configuration import DeschedulerConfiguration, parse_socket_address
 from koordinator.descheduler.evictor import MoveObserver
 from koordinator.descheduler.metrics import DeschedulerMetrics
-from koordinator.descheduler.move_trail import MoveTrail
+from koordinator.descheduler.move_reports import MoveTrail
 from koordinator.domain.placement_trial import PlacementTrial
 from koordinator.process.configz import configz
 from koordinator.process.endpoints import Endpoints, application, probes, thread_stacks

@@ -1,33 +1,59 @@
-"""Which waiting jobs may begin: one pass over them, in an order in which the cheapest come first.
+"""Arbitration: admission of waiting jobs in the order of their eviction cost, within the limits.
 
 Source: koordinator pkg/descheduler/controllers/migration/arbitrator: arbitrator.go, sort.go.
 """
 
+import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from koordinator.api.pod import Pod
-from koordinator.api.pod_migration_job import PodMigrationJob
+from koordinator.api.pod_migration_job import (
+    PodMigrationJob,
+)
 from koordinator.api.workload import Job
-from koordinator.descheduler.migration.jobs import pod_key
+from koordinator.descheduler.contract import (
+    Handle,
+)
+from koordinator.descheduler.migration.arguments import MigrationControllerArgs
+from koordinator.descheduler.migration.decisions import (
+    is_timed_out,
+)
+from koordinator.descheduler.migration.filters import MoveFilter
+from koordinator.descheduler.migration.jobs import (
+    JobIndex,
+    as_passed,
+    has_passed,
+    jobs_by_gang,
+    pod_key,
+    proven_move_of,
+)
+from koordinator.descheduler.migration.transitions import (
+    JobEvent,
+)
 from koordinator.descheduler.migration.workloads import controller_of
 from koordinator.descheduler.pod_order import Rank, eviction_rank
 from koordinator.foundation.clock import to_epoch_s
+from koordinator.foundation.errors import (
+    ClusterError,
+)
 
-_FIRST: Rank = ()  # a job without a pod: it is only to be told so
+log = logging.getLogger(__name__)
+
+_FIRST: Rank = ()  # a job without a pod: it fails without moving anything
 
 
 @dataclass(frozen=True, slots=True)
 class ArbitratedJob:
-    """A waiting job with its pod, which may be gone."""
+    """Waiting job with its pod, None if the pod does not exist."""
 
     job: PodMigrationJob
     pod: Pod | None
 
     @property
     def group(self) -> str:
-        """The uid of the Job (a workload that runs to its end) whose pod it is, else empty."""
+        """Uid of the batch Job that owns the pod, else empty."""
         owner = None if self.pod is None else controller_of(self.pod)
         return owner.uid if owner is not None and owner.kind == Job.KIND else ""
 
@@ -35,11 +61,11 @@ class ArbitratedJob:
 def in_arbitration_order(
     waiting: Iterable[ArbitratedJob], migrating: Mapping[str, int]
 ) -> list[ArbitratedJob]:
-    """Return jobs in the order in which they are let through.
+    """Return jobs in the order of arbitration.
 
-    Jobs whose pods may go first come first, of equals the newest, and else as they are given.  Jobs
-    about pods of one Job stand together where the first of them stands, and before all others those
-    of which most pods are ``migrating`` already, by the uid of the Job.
+    Jobs are sorted by the eviction rank of their pods, then newest first; the sort is stable.  Jobs
+    for pods of one batch Job are grouped at the place of their first.  Groups with more pods
+    ``migrating``, by uid of the batch Job, come before all others.
     """
     ordered = sorted(
         waiting, key=lambda each: -int(to_epoch_s(each.job.metadata.creation_timestamp))
@@ -56,7 +82,7 @@ def in_arbitration_order(
 def migrating_by_group(
     passed: Iterable[PodMigrationJob], pods: Mapping[str, Pod]
 ) -> Mapping[str, int]:
-    """Return how many jobs that have been let through there are by the uid of their Job."""
+    """Return the number of admitted jobs by the uid of the batch Job."""
     known = (ArbitratedJob(job, pods.get(pod_key(job.spec.pod_ref))) for job in passed)
     return Counter(each.group for each in known if each.group)
 
@@ -66,5 +92,139 @@ def _pod_rank(waiting: ArbitratedJob) -> Rank:
 
 
 def paired(jobs: Sequence[PodMigrationJob], pods: Mapping[str, Pod]) -> list[ArbitratedJob]:
-    """Return the jobs with the pods that they name."""
+    """Return the jobs with their pods."""
     return [ArbitratedJob(job, pods.get(pod_key(job.spec.pod_ref))) for job in jobs]
+
+
+class Arbiter:
+    """Arbiter of the jobs of one profile.
+
+    ``is_mine`` selects the jobs of the profile, ``write_event`` writes an event to a job, and
+    ``refresh`` reads a job from the API server.  The last two may raise ClusterError.
+    """
+
+    def __init__(
+        self,
+        args: MigrationControllerArgs,
+        handle: Handle,
+        jobs: JobIndex,
+        moves: MoveFilter,
+        *,
+        is_mine: Callable[[PodMigrationJob], bool],
+        write_event: Callable[[PodMigrationJob, JobEvent], object],
+        refresh: Callable[[str], object],
+    ) -> None:
+        self._args, self._view, self._clock = args, handle.view, handle.clock
+        self._jobs, self._filter = jobs, moves
+        self._is_mine, self._write_event, self._refresh = is_mine, write_event, refresh
+        self._next_s = 0.0
+        self._waiting: dict[str, None] = {}  # names of jobs
+        #: Names of jobs whose admission was written without an answer.
+        self._unknown_admissions: dict[str, None] = {}
+
+    def note(self, name: str, *, waits: bool) -> None:
+        """Add a job to the waiting ones, or remove it."""
+        if waits:
+            self._waiting[name] = None
+        else:
+            self._waiting.pop(name, None)
+
+    def forget(self, name: str) -> None:
+        """Remove a deleted job."""
+        self._waiting.pop(name, None)
+        self._unknown_admissions.pop(name, None)
+
+    def next_s(self) -> float | None:
+        """Return the time of the next arbitration; None if no job waits."""
+        return self._next_s if self._waiting else None
+
+    def step(self) -> int:
+        """Arbitrate if the interval has passed; return the number of jobs written."""
+        now_s = self._clock.now_s()
+        if not self._waiting or now_s < self._next_s:
+            return 0
+        self._next_s = now_s + self._args.arbitration_interval_s
+        try:
+            self._resolve_unknown_admissions()
+        except ClusterError as error:
+            log.warning("arbitration postponed", extra={"error": str(error)})
+            return 0
+        pods = self._view.objects(Pod)
+        by_name = self._jobs.by_name
+        waiting = [by_name[name] for name in self._waiting]
+        waiting = [
+            job
+            for job in waiting
+            if self._is_mine(job) and not job.spec.paused and not is_timed_out(job, now_s)
+        ]
+        waiting = self._eligible(waiting)
+        passed = (job for job in self._jobs.live() if has_passed(job))
+        ordered = in_arbitration_order(paired(waiting, pods), migrating_by_group(passed, pods))
+        done = 0
+        for each in ordered:
+            try:
+                done += self._arbitrate_job(each.job, each.pod)
+            except ClusterError as error:  # the limits depend on whether this one passed
+                self._unknown_admissions[each.job.metadata.name] = None
+                extra = {"job": each.job.metadata.name, "error": str(error)}
+                log.warning("arbitration ended early", extra=extra)
+                break
+        return done
+
+    def _eligible(self, waiting: Sequence[PodMigrationJob]) -> list[PodMigrationJob]:
+        """Return the jobs that wait for no other job, and only complete gangs."""
+        free = [
+            job
+            for job in waiting
+            if not any(any(self._jobs.named_like(key)) for key in proven_move_of(job).after)
+        ]
+        deferred: set[str] = set()
+        for gang, jobs in jobs_by_gang(free).items():
+            began = any(
+                has_passed(job) for job in self._jobs.live() if proven_move_of(job).gang == gang
+            )
+            if not began and not self._may_start_together(jobs):
+                deferred.update(job.metadata.name for job in jobs)
+        return [job for job in free if job.metadata.name not in deferred]
+
+    def _may_start_together(self, jobs: Sequence[PodMigrationJob]) -> bool:
+        """Return whether no limit is exceeded when all jobs of a gang start."""
+        if len(jobs) < proven_move_of(jobs[0]).gang_size:
+            return False
+        pods, started = self._view.objects(Pod), []
+        try:
+            for job in jobs:
+                pod = pods.get(pod_key(job.spec.pod_ref))
+                if pod is None or self._filter.lasting_refusal(pod):
+                    return True  # their arbitration ends in failure for each
+                if self._filter.passing_refusal(pod, arbitrating=True) is not None:
+                    return False
+                started.append(job)
+                self._jobs.put_job(as_passed(job))  # so that the next one counts it; undone below
+        finally:
+            for job in started:
+                self._jobs.put_job(job)
+        return True
+
+    def _resolve_unknown_admissions(self) -> None:
+        for name in list(self._unknown_admissions):
+            self._refresh(name)
+            self._unknown_admissions.pop(name, None)
+
+    def _arbitrate_job(self, job: PodMigrationJob, pod: Pod | None) -> bool:
+        event, uid = JobEvent.ADMITTED, job.spec.pod_ref.uid
+        extra = {"job": job.metadata.name, "pod": pod_key(job.spec.pod_ref)}
+        if pod is not None and uid in {
+            "",
+            pod.metadata.uid,
+        }:  # otherwise the next step reports it missing
+            lasting = self._filter.lasting_refusal(pod)
+            passing = None if lasting else self._filter.passing_refusal(pod, arbitrating=True)
+            if passing is not None:
+                log.debug("job waits", extra={**extra, "check": str(passing)})
+                return False
+            if lasting is not None:
+                log.info("job forbidden", extra={**extra, "check": str(lasting)})
+                event = JobEvent.FORBIDDEN
+        self._write_event(job, event)
+        return True

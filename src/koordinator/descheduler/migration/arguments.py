@@ -1,4 +1,4 @@
-"""The arguments of the MigrationController.
+"""Arguments of the MigrationController.
 
 Source: koordinator pkg/descheduler/apis/config/v1alpha2: types_pluginargs.go, defaults.go;
 validation/validation_pluginargs.go.
@@ -31,7 +31,7 @@ _MAX_INT32 = 2**31 - 1
 
 
 class EvictionGate(StrEnum):
-    """A check of the filter that can be left out by its name."""
+    """Name of a check that ``skipEvictionGates`` can disable."""
 
     MAX_UNAVAILABLE_PER_WORKLOAD = "MaxUnavailablePerWorkload"
     MAX_MIGRATING_PER_WORKLOAD = "MaxMigratingPerWorkload"
@@ -50,24 +50,24 @@ class EvictionGate(StrEnum):
 
 
 class LimitedObject(StrEnum):
-    """Of what the evictions within some time are limited."""
+    """Kind of object whose evictions are rate-limited."""
 
     WORKLOAD = "workload"
     NAMESPACE = "namespace"
 
 
 class MigrationPriorityThreshold(ConfigStruct, frozen=True, kw_only=True):
-    """Pods of this priority or a higher one stay; ``name`` is of a PriorityClass."""
+    """Priority from which on pods are not evicted; ``name`` is the name of a PriorityClass."""
 
     value: int | None = None
     name: str = ""
 
 
 class MigrationObjectLimiter(ConfigStruct, frozen=True, kw_only=True):
-    """At most so many evictions within ``duration``, and at most ``burst`` of them at once.
+    """Limit of evictions within ``duration`` with a burst.
 
-    A ``duration`` of 0 switches the limiter off, a ``burst`` of 0 is 1.  Without a number for a
-    workload that of ``maxMigratingPerWorkload`` counts.
+    A ``duration`` of 0 disables the limiter, a ``burst`` of 0 means 1.  The default of
+    ``maxMigrating`` for a workload is ``maxMigratingPerWorkload``.
     """
 
     duration: Duration = Duration()
@@ -76,7 +76,7 @@ class MigrationObjectLimiter(ConfigStruct, frozen=True, kw_only=True):
 
 
 class ArbitrationArgs(ConfigStruct, frozen=True, kw_only=True):
-    """How often waiting jobs are looked at; ``enabled`` has no effect, as in the original."""
+    """Interval of arbitration; ``enabled`` has no effect, as in the original."""
 
     enabled: bool = True
     interval: Duration | None = None
@@ -89,14 +89,16 @@ _OBJECT_LIMITERS: Final = {
 
 
 class MigrationControllerArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
-    """Which pods may be moved, how many at a time, and how.
+    """Eligible pods, limits of concurrent moves, and modes of moves.
 
-    A number of 0 of ``maxMigrating{Globally,PerNode,PerNamespace}`` is none.  What is per workload
-    is a number of pods or a percentage of its replicas.
+    A value of 0 in ``maxMigrating{Globally,PerNode,PerNamespace}`` means no limit.  Limits per
+    workload are numbers of pods or percentages of its replicas.
     """
 
     dry_run: bool = False
-    max_concurrent_reconciles: int = 1  # one at a time is all there is
+    max_concurrent_reconciles: int = (
+        1  # accepted for compatibility: jobs are reconciled one at a time
+    )
     evict_failed_bare_pods: bool = False
     evict_all_bare_pods: bool = False
     evict_local_storage_pods: bool = False
@@ -136,8 +138,7 @@ class MigrationControllerArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
     def validate(self) -> None:
         for index, gate in enumerate(self.skip_eviction_gates):
             if gate not in frozenset(EvictionGate):
-                accepted = ", ".join(EvictionGate)
-                problem = f"unknown eviction gate; must be one of {accepted}"
+                problem = f"unknown eviction gate; must be one of {', '.join(EvictionGate)}"
                 raise field_error(f"skipEvictionGates[{index}]", gate, problem)
         self._check_numbers()
         self._check_limiters()
@@ -169,7 +170,7 @@ class MigrationControllerArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
 
     @property
     def evictions_per_s(self) -> float:
-        """The rate of evictions, 0 for a text that is no number."""
+        """Rate of evictions; 0 for a text that is not a number."""
         try:
             return float(self.evict_qps)
         except ValueError:
@@ -177,22 +178,22 @@ class MigrationControllerArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
 
     @property
     def arbitration_interval_s(self) -> float:
-        """The time between two looks at waiting jobs."""
+        """Time between two arbitrations."""
         interval = self.arbitration_args.interval
         return (_ARBITRATION_INTERVAL if interval is None else interval).total_seconds()
 
     def skips(self, gate: EvictionGate) -> bool:
-        """Return whether a check is left out."""
+        """Return whether a check is disabled."""
         return gate in self.skip_eviction_gates
 
     def _check_numbers(self) -> None:
-        for path, found in (
+        for path, limit in (
             ("maxMigratingGlobally", self.max_migrating_globally),
             ("maxMigratingPerNamespace", self.max_migrating_per_namespace),
             ("maxMigratingPerNode", self.max_migrating_per_node),
         ):
-            if found is not None and not 0 <= found <= _MAX_INT32:
-                raise field_error(path, found, f"{path} should be greater or equal 0")
+            if limit is not None and not 0 <= limit <= _MAX_INT32:
+                raise field_error(path, limit, f"{path} should be greater or equal 0")
         for path, amount in (
             ("maxMigratingPerWorkload", self.max_migrating_per_workload),
             ("maxUnavailablePerWorkload", self.max_unavailable_per_workload),
@@ -210,8 +211,8 @@ class MigrationControllerArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
         for name, limiter in self.object_limiters.items():
             path = join_path("objectLimiters", name)
             if name not in frozenset(LimitedObject):
-                accepted = ", ".join(LimitedObject)
-                raise InputError(f"unknown key; must be one of {accepted}", path=path)
+                keys = ", ".join(LimitedObject)
+                raise InputError(f"unknown key; must be one of {keys}", path=path)
             check_int_or_percent(limiter.max_migrating, f"{path}.maxMigrating")
             if limiter.duration < Duration():
                 problem = "must be a duration of at least 0s"
@@ -228,10 +229,10 @@ def check_int_or_percent(amount: int | str | None, path: str) -> None:
         return
     name = path.rpartition(".")[2]
     raise field_error(
-        path, amount, (f"{name} is invalid; must be a number or a percentage such as 10%")
+        path, amount, f"{name} is invalid; must be a number or a percentage such as 10%"
     )
 
 
-def _check_choice(found: str, accepted: tuple[str, ...], path: str, problem: str) -> None:
-    if found not in accepted:
-        raise field_error(path, found, problem)
+def _check_choice(value: str, choices: tuple[str, ...], path: str, problem: str) -> None:
+    if value not in choices:
+        raise field_error(path, value, problem)

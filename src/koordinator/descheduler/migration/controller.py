@@ -1,4 +1,4 @@
-"""The MigrationController: makes jobs of evictions, and has them seen through.
+"""MigrationController plugin: creates a PodMigrationJob for each eviction.
 
 Source: koordinator pkg/descheduler/controllers/migration: controller.go, evict.go.
 """
@@ -61,7 +61,7 @@ _NAMES = UUID("b0a3c1de-70a7-5b0f-9d52-3f8a4f3c9f55")
 
 
 class MigrationController:
-    """Moves pods by PodMigrationJobs: evicts, filters, and works between cycles."""
+    """Evict and filter plugin that moves pods by PodMigrationJobs between cycles."""
 
     def __init__(self, args: MigrationControllerArgs, handle: Handle) -> None:
         self._args, self._handle = args, handle
@@ -69,14 +69,14 @@ class MigrationController:
         self._work = JobWork(args, handle)
 
     def filter(self, pod: Pod) -> bool:
-        """Return whether a job may be made for the pod."""
+        """Return whether a job may be created for the pod."""
         refusal = self._work.filter.refusal(pod)
         if refusal is not None:
-            log.debug("pod stays", extra={"pod": pod.key, "check": str(refusal)})
+            log.debug("pod rejected", extra={"pod": pod.key, "check": str(refusal)})
         return refusal is None
 
     def pre_eviction_filter(self, pod: Pod) -> bool:
-        """Return whether some ready node could take the pod, if ``nodeFit`` asks for it."""
+        """Return whether the pod fits on another ready node; true without ``nodeFit``."""
         if not self._args.node_fit or self._args.skips(EvictionGate.NODE_FIT):
             return True
         nodes = selected_nodes(
@@ -85,10 +85,10 @@ class MigrationController:
         return fits_elsewhere((node for node in nodes if is_ready(node)), pod, self._view)
 
     def evict(self, pod: Pod, options: EvictOptions) -> bool:
-        """Make a job for the pod; return whether there is one now."""
+        """Create a job for the pod; return whether it was created."""
         extra = {"pod": pod.key, "plugin": options.plugin, "reason": options.reason}
         if self._args.dry_run:
-            log.info("pod would be moved, but for the dry run", extra=extra)
+            log.info("dry run: pod would be moved", extra=extra)
             return True
         now_s = self._clock.now_s()
         refusal = self._work.filter.refusal(pod)
@@ -100,33 +100,33 @@ class MigrationController:
             log.info("pod not moved", extra={**extra, "why": "objectLimiters", "until_s": next_s})
             return False
         try:
-            self._work.take_in_job(self._writer.create(self._job_for(pod, options, now_s)))
+            self._work.put_job(self._writer.create(self._job_for(pod, options, now_s)))
         except ClusterError as error:
             log.warning("job not created", extra={**extra, "error": str(error)})
             return False
         return True
 
     def evict_together(self, pods: Sequence[tuple[Pod, EvictOptions]]) -> bool:
-        """Make jobs for all of the pods, or for none; return whether there are jobs now."""
-        made: list[str] = []
+        """Create jobs for all of the pods or for none; return whether they were created."""
+        created: list[str] = []
         for pod, options in pods:
             if not self.evict(pod, options):
-                for name in made:
-                    self._take_back(name)
+                for name in created:
+                    self._delete_waiting_job(name)
                 return False
-            made += [job.metadata.name for job in self._work.jobs.live_about(pod)]
+            created += [job.metadata.name for job in self._work.jobs.live_about(pod)]
         return True
 
     def place_to_reserve(self, pod: Pod, avoided_nodes: tuple[str, ...] = ()) -> Reservation | None:
-        """Return the reservation that a job for the pod would make; None: it makes none.
+        """Return the reservation that a job for the pod would create; None without one.
 
-        Raises InputError if none can be made.
+        Raises InputError if it can't be created.
         """
         if self._args.default_job_mode != PodMigrationJobMode.RESERVATION_FIRST:
             return None
         now_s = self._clock.now_s()
-        nobody = EvictOptions(plugin="", profile=self._handle.profile, avoided_nodes=avoided_nodes)
-        job = self._job_for(pod, nobody, now_s)
+        options = EvictOptions(plugin="", profile=self._handle.profile, avoided_nodes=avoided_nodes)
+        job = self._job_for(pod, options, now_s)
         uid = job.metadata.name
         job = replace(job, metadata=replace(job.metadata, uid=uid))
         drops = NO_CLAIMS in self._handle.gates
@@ -134,7 +134,7 @@ class MigrationController:
         return replace(made, metadata=replace(made.metadata, uid=uid))
 
     def moves_under_way(self) -> Iterator[tuple[Pod, Reservation | None]]:
-        """Yield the pods of live jobs whose places are not reserved yet, the oldest job first."""
+        """Yield the pods of live jobs without a scheduled reservation, the oldest job first."""
         pods, now_s = self._view.objects(Pod), self._clock.now_s()
         drops = NO_CLAIMS in self._handle.gates
         jobs = sorted(
@@ -165,15 +165,15 @@ class MigrationController:
             elif not reservation.status.node_name:
                 yield pod, reservation
 
-    def _take_back(self, name: str) -> None:
-        """Delete a job that has not begun."""
+    def _delete_waiting_job(self, name: str) -> None:
+        """Delete a job that arbitration has not admitted."""
         job = self._work.jobs.by_name.get(name)
         if job is None:
             return
         try:
             self._writer.delete(PodMigrationJob, name, uid=job.metadata.uid)
         except ClusterError as error:
-            log.warning("job not taken back", extra={"job": name, "error": str(error)})
+            log.warning("job not deleted", extra={"job": name, "error": str(error)})
         else:
             self._work.drop_job(job)
 
@@ -191,7 +191,7 @@ class MigrationController:
             ),
             spec=PodMigrationJobSpec(
                 pod_ref=reference_to_pod(pod),
-                # A gang lands as one: places kept for single members would be none for the gang.
+                # A gang is scheduled as a whole; reservations of single members don't help it.
                 mode=PodMigrationJobMode.EVICT_DIRECTLY if proven and proven.gang else mode,
                 ttl=self._args.default_job_ttl,
                 delete_options=options.delete_options or self._args.default_delete_options,
@@ -202,15 +202,15 @@ class MigrationController:
     # -- between cycles ------------------------------------------------------------------------
 
     def observe(self, obj: KubeObject, *, deleted: bool) -> None:
-        """Take note of a change, and look again at the jobs that it concerns."""
+        """Process an event, and requeue the jobs that it concerns."""
         self._work.observe(obj, deleted=deleted)
 
     def step(self) -> int:
-        """Let waiting jobs begin if it is time, and see those through that are due."""
+        """Arbitrate waiting jobs and reconcile those that are due; return how many."""
         return self._work.step()
 
     def next_wakeup_s(self) -> float | None:
-        """Return when something is due although nothing happens; None if never."""
+        """Return when a step is due without events; None if never."""
         return self._work.next_wakeup_s()
 
 

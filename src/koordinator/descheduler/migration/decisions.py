@@ -1,7 +1,7 @@
-"""What to do next for a job, from what is known of its pod and its reservation.
+"""Decision about the next step of a job, from its pod and its reservation.
 
-A pure function of a ``JobSituation``; whoever asks carries the decision out, looks again and asks
-again.  So it does not matter where the last process stopped.
+``decide`` is a pure function of a ``JobSituation``.  The caller carries the decision out and calls
+it again, so that a new process continues where the last one stopped.
 Source: koordinator pkg/descheduler/controllers/migration/controller.go, ``doMigrate``.
 """
 
@@ -59,10 +59,10 @@ _NEEDS_RESERVATION = frozenset((JobState.RESERVED, JobState.EVICTING, JobState.E
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSituation:
-    """A job and what it depends on.
+    """A job and the objects that it depends on.
 
-    ``pod`` has the name that the job names, whatever its uid.  ``next_eviction_s`` is when the
-    limiters let it go.
+    ``pod`` has the name in ``spec.podRef`` and any uid.  ``next_eviction_s`` is the earliest time
+    that the object limiters allow.
     """
 
     job: PodMigrationJob
@@ -75,12 +75,12 @@ class JobSituation:
 
     @property
     def state(self) -> JobState:
-        """How far the job is."""
+        """State of the job."""
         return state_of(self.job, self.default_mode)
 
     @property
     def its_pod(self) -> Pod | None:
-        """The pod that is to be moved, None if it is gone or another one has taken its name."""
+        """Pod to move, None if it does not exist or a pod of another uid has its name."""
         uid = self.job.spec.pod_ref.uid
         if self.pod is None or (uid and self.pod.metadata.uid != uid):
             return None
@@ -88,8 +88,8 @@ class JobSituation:
 
 
 @dataclass(frozen=True, slots=True)
-class Happened:
-    """Something has happened to the job that is to be written on it."""
+class Transition:
+    """Write an event to the job."""
 
     event: JobEvent
     facts: EventFacts = NO_FACTS
@@ -97,35 +97,35 @@ class Happened:
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """A place for the pod is to be reserved."""
+    """Create a reservation for the pod."""
 
     pod: Pod
 
 
 @dataclass(frozen=True, slots=True)
-class GiveOrder:
-    """The reservation is to get its place among those that fit the same pods."""
+class AssignReservationOrder:
+    """Set the order label of a reservation that has none."""
 
     reservation: Reservation
 
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Pods may use the reservation from now on: the pod whose place it is goes or is gone."""
+    """Open the reservation to pods: the pod of the job is terminating or deleted."""
 
     reservation: Reservation
 
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Pods may not use the reservation: it was opened for an eviction that was not made."""
+    """Close the reservation to pods: it was opened for an eviction that was not made."""
 
     reservation: Reservation
 
 
 @dataclass(frozen=True, slots=True)
 class Evict:
-    """The pod is to go; ``reservation`` keeps the place for the next one."""
+    """Evict the pod; ``reservation`` is for its replacement."""
 
     pod: Pod
     reservation: Reservation | None = None
@@ -133,54 +133,54 @@ class Evict:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing can be done before that time, or before there are events (None)."""
+    """Wait until a time, or for events (None)."""
 
     until_s: float | None = None
 
 
-JobDecision = Happened | Reserve | GiveOrder | Open | Close | Evict | Wait
+JobDecision = Transition | Reserve | AssignReservationOrder | Open | Close | Evict | Wait
 
-_NEWS = Wait()
+_WAIT = Wait()
 
 
 def decide(seen: JobSituation) -> JobDecision:
     """Return what to do next for a job."""
     job, state = seen.job, seen.state
     if job.spec.paused or state in LAST_STATES:
-        return _NEWS
+        return _WAIT
     if is_timed_out(job, seen.now_s):
-        return Happened(JobEvent.TIMED_OUT)
+        return Transition(JobEvent.TIMED_OUT)
     if (early := _opened_early(seen)) is not None:
         return Close(early)
     if state in _BEFORE_EVICTION and not _was_evicted(seen):
         is_limited = seen.its_pod is not None and seen.next_eviction_s > seen.now_s
         if is_limited and EVICT not in job.metadata.annotations:
             return Wait(seen.next_eviction_s)
-    if state in _NEEDS_RESERVATION and (lost := _lost_reservation(seen)) is not None:
-        return lost
+    if state in _NEEDS_RESERVATION and (failure := _reservation_failure(seen)) is not None:
+        return failure
     closed = _closed_reservation(seen) if state in _WAITS_FOR_NEXT_POD else None
-    return _WORK[state](seen) if closed is None else Open(closed)
+    return _STEPS[state](seen) if closed is None else Open(closed)
 
 
 def ttl_s(job: PodMigrationJob) -> float:
-    """Return how long a job may take; 0: for ever."""
+    """Return the time limit of a job; 0 means none."""
     return 0.0 if job.spec.ttl is None else max(0.0, job.spec.ttl.total_seconds())
 
 
 def deadline_s(job: PodMigrationJob) -> float | None:
-    """Return when the job fails if it is not done; None: never."""
+    """Return when an unfinished job fails; None means never."""
     lasts_s = ttl_s(job)
     return to_epoch_s(job.metadata.creation_timestamp) + lasts_s if lasts_s else None
 
 
 def is_timed_out(job: PodMigrationJob, now_s: float) -> bool:
-    """Return whether the time of the job is over."""
+    """Return whether the deadline of the job has passed."""
     at_s = deadline_s(job)
     return at_s is not None and now_s >= at_s
 
 
 def is_usable(reservation: Reservation, pod: Pod) -> bool:
-    """Return whether a reservation keeps a place elsewhere that nobody has taken yet."""
+    """Return whether a reservation is available on another node and unused."""
     status = reservation.status
     return (
         status.phase == ReservationPhase.AVAILABLE
@@ -202,22 +202,22 @@ def bound_reference(reservation: Reservation | None) -> ObjectReference | None:
 def _start(seen: JobSituation) -> JobDecision:
     reference, pod = seen.job.spec.pod_ref, seen.its_pod
     if not (reference.namespace and reference.name):
-        return Happened(JobEvent.POD_REF_INVALID)
+        return Transition(JobEvent.POD_REF_INVALID)
     if pod is None:
-        return Happened(JobEvent.POD_MISSING)
+        return Transition(JobEvent.POD_MISSING)
     directly = mode_of(seen.job, seen.default_mode) is PodMigrationJobMode.EVICT_DIRECTLY
     event = JobEvent.STARTED_DIRECTLY if directly else JobEvent.STARTED_RESERVING
-    return Happened(event, EventFacts(pod=reference_to_pod(pod)))
+    return Transition(event, EventFacts(pod=reference_to_pod(pod)))
 
 
 def _evict(seen: JobSituation) -> JobDecision:
-    """Have the pod evicted unless that was done before and the answer was lost."""
+    """Evict the pod unless an earlier eviction, whose answer was lost, has succeeded."""
     pod = seen.its_pod
     if pod is None:
         attempted = attempt_of(seen.job) is not None
-        return Happened(JobEvent.POD_GONE if attempted else JobEvent.POD_MISSING)
+        return Transition(JobEvent.POD_DELETED if attempted else JobEvent.POD_MISSING)
     if _was_evicted(seen):
-        return Happened(JobEvent.EVICTION_ISSUED, EventFacts(node=pod.spec.node_name))
+        return Transition(JobEvent.EVICTION_ISSUED, EventFacts(node=pod.spec.node_name))
     return Evict(pod, seen.reservation if seen.state is JobState.RESERVED else None)
 
 
@@ -226,33 +226,33 @@ def _reserve(seen: JobSituation) -> JobDecision:
     scheduled = condition_of(job, Step.RESERVATION_SCHEDULED)
     if scheduled is not None and scheduled.status == "True":  # that of the first reservation
         used = ObjectReference(name=job.metadata.annotations.get(USED_RESERVATION, ""))
-        return Happened(JobEvent.RESERVATION_USED, EventFacts(reservation=used))
-    return Happened(JobEvent.POD_MISSING) if pod is None else Reserve(pod)
+        return Transition(JobEvent.RESERVATION_USED, EventFacts(reservation=used))
+    return Transition(JobEvent.POD_MISSING) if pod is None else Reserve(pod)
 
 
 def _await_reservation(seen: JobSituation) -> JobDecision:
     job, reservation = seen.job, seen.reservation
     if reservation is None:
-        return Happened(JobEvent.RESERVATION_MISSING)
-    if not _says(job, Step.RESERVATION_CREATED, "True"):
-        return Happened(JobEvent.RESERVATION_MADE)
+        return Transition(JobEvent.RESERVATION_MISSING)
+    if not _has_condition(job, Step.RESERVATION_CREATED, "True"):
+        return Transition(JobEvent.RESERVATION_MADE)
     if RESERVATION_ORDER not in reservation.metadata.labels:
-        return GiveOrder(reservation)
+        return AssignReservationOrder(reservation)
     unschedulable = _unschedulable(reservation)
     message = "" if unschedulable is None else unschedulable.message
-    if unschedulable is not None and not _says(
+    if unschedulable is not None and not _has_condition(
         job, Step.RESERVATION_SCHEDULED, "False", Reason.UNSCHEDULABLE, message
     ):
-        return Happened(JobEvent.RESERVATION_WAITS, EventFacts(message=message))
+        return Transition(JobEvent.RESERVATION_WAITS, EventFacts(message=message))
     if reservation.status.phase in {"", ReservationPhase.PENDING}:
-        return _NEWS
-    return Happened(*_outcome_of(reservation, seen.pod, message))
+        return _WAIT
+    return Transition(*_outcome_of(reservation, seen.pod, message))
 
 
 def _outcome_of(
     reservation: Reservation, pod: Pod | None, message: str
 ) -> tuple[JobEvent, EventFacts]:
-    """Return what became of a reservation that the scheduler is done with."""
+    """Return the event of a reservation that the scheduler has processed."""
     node = reservation.status.node_name
     if _is_expired(reservation):
         return JobEvent.RESERVATION_EXPIRED, NO_FACTS
@@ -266,39 +266,39 @@ def _outcome_of(
 def _use_reservation(seen: JobSituation) -> JobDecision:
     reservation, pod = seen.reservation, seen.its_pod
     if reservation is None:
-        return Happened(JobEvent.RESERVATION_MISSING)
+        return Transition(JobEvent.RESERVATION_MISSING)
     if is_for_pending_pod(reservation):
         return _await_assignment(seen, reservation)
     if pod is not None and not _was_evicted(seen):
         if reservation.status.node_name == pod.spec.node_name:
-            return Happened(JobEvent.RESERVATION_ON_SAME_NODE)
+            return Transition(JobEvent.RESERVATION_ON_SAME_NODE)
         if not is_usable(reservation, pod):
             return _taken(seen.job, reservation)
     return _evict(seen)
 
 
 def _await_assignment(seen: JobSituation, reservation: Reservation) -> JobDecision:
-    """Wait for the pending pod itself: it needs no eviction."""
+    """Wait until the pending pod itself is scheduled: it needs no eviction."""
     pod = seen.its_pod
     if pod is None:
-        return Happened(JobEvent.POD_MISSING)
+        return Transition(JobEvent.POD_MISSING)
     scheduled = next((c for c in pod.status.conditions if c.type == "PodScheduled"), None)
     if scheduled is not None and scheduled.status != "False":
-        return Happened(JobEvent.POD_ASSIGNED, EventFacts(node=pod.spec.node_name))
+        return Transition(JobEvent.POD_ASSIGNED, EventFacts(node=pod.spec.node_name))
     bound = bound_reference(reservation)
     is_over = reservation.status.phase == ReservationPhase.SUCCEEDED
     if is_over and (bound is None or bound.uid != pod.metadata.uid):
         return _taken(seen.job, reservation)
     message = "" if scheduled is None else scheduled.message
-    if _says(seen.job, Step.POD_SCHEDULED, "False", Reason.UNSCHEDULABLE, message):
-        return _NEWS
-    return Happened(JobEvent.POD_WAITS, EventFacts(message=message))
+    if _has_condition(seen.job, Step.POD_SCHEDULED, "False", Reason.UNSCHEDULABLE, message):
+        return _WAIT
+    return Transition(JobEvent.POD_WAITS, EventFacts(message=message))
 
 
-def _taken(job: PodMigrationJob, reservation: Reservation) -> Happened:
-    """Return the event of a reservation that another pod used: a second one, or the end."""
+def _taken(job: PodMigrationJob, reservation: Reservation) -> Transition:
+    """Return the event of a reservation that another pod used: retry once, then fail."""
     may_retry = _is_own(job, reservation) and not has_second_reservation(job)
-    return Happened(JobEvent.RESERVATION_USED if may_retry else JobEvent.RESERVATION_TAKEN)
+    return Transition(JobEvent.RESERVATION_USED if may_retry else JobEvent.RESERVATION_TAKEN)
 
 
 def _opened_early(seen: JobSituation) -> Reservation | None:
@@ -328,46 +328,46 @@ def _is_own(job: PodMigrationJob, reservation: Reservation) -> bool:
     return job_uid_of(reservation.metadata) == job.metadata.uid
 
 
-def _nothing(seen: JobSituation) -> JobDecision:  # noqa: ARG001 -- as the others
-    return _NEWS
+def _wait(seen: JobSituation) -> JobDecision:  # noqa: ARG001 -- as the others
+    return _WAIT
 
 
 def _await_end(seen: JobSituation) -> JobDecision:
-    return Happened(JobEvent.POD_GONE) if seen.its_pod is None else _NEWS
+    return Transition(JobEvent.POD_DELETED) if seen.its_pod is None else _WAIT
 
 
 def _await_bound_pod(seen: JobSituation) -> JobDecision:
     bound = bound_reference(seen.reservation)
     if bound is not None:
-        return Happened(JobEvent.POD_BOUND, EventFacts(pod=bound))
+        return Transition(JobEvent.POD_BOUND, EventFacts(pod=bound))
     reason = Reason.WAIT_FOR_POD_BIND_RESERVATION
-    if _says(seen.job, Step.POD_BOUND_RESERVATION, "False", reason):
-        return _NEWS
-    return Happened(JobEvent.NOT_BOUND_YET)
+    if _has_condition(seen.job, Step.POD_BOUND_RESERVATION, "False", reason):
+        return _WAIT
+    return Transition(JobEvent.NOT_BOUND_YET)
 
 
 def _await_ready_pod(seen: JobSituation) -> JobDecision:
     pod, reference = seen.bound_pod, seen.job.status.pod_ref
-    if pod is None or is_ready(pod):  # one that is gone again has been there
-        return Happened(JobEvent.POD_READY, EventFacts(pod=reference))
+    if pod is None or is_ready(pod):  # a pod that was deleted since has been bound
+        return Transition(JobEvent.POD_READY, EventFacts(pod=reference))
     reason = Reason.WAIT_FOR_BOUND_POD_READY
-    if _says(seen.job, Step.BOUND_POD_READY, "False", reason):
-        return _NEWS
-    return Happened(JobEvent.POD_NOT_READY, EventFacts(pod=reference))
+    if _has_condition(seen.job, Step.BOUND_POD_READY, "False", reason):
+        return _WAIT
+    return Transition(JobEvent.POD_NOT_READY, EventFacts(pod=reference))
 
 
-def _lost_reservation(seen: JobSituation) -> Happened | None:
+def _reservation_failure(seen: JobSituation) -> Transition | None:
     reservation = seen.reservation
     if reservation is None:
-        return Happened(JobEvent.RESERVATION_MISSING)
+        return Transition(JobEvent.RESERVATION_MISSING)
     if reservation.status.phase == ReservationPhase.FAILED:
-        return Happened(JobEvent.RESERVATION_EXPIRED)
+        return Transition(JobEvent.RESERVATION_EXPIRED)
     return None
 
 
-_WORK: Mapping[JobState, Callable[[JobSituation], JobDecision]] = MappingProxyType(
+_STEPS: Mapping[JobState, Callable[[JobSituation], JobDecision]] = MappingProxyType(
     {
-        JobState.WAITING: _nothing,
+        JobState.WAITING: _wait,
         JobState.ADMITTED: _start,
         JobState.DIRECT: _evict,
         JobState.DIRECT_EVICTING: _await_end,
@@ -390,21 +390,22 @@ def _was_evicted(seen: JobSituation) -> bool:
 
 
 def is_evicted(pod: Pod | None, attempt: EvictionAttempt) -> bool:
-    """Return whether an eviction that was tried shows: the pod is gone, going or asked to go.
+    """Return whether an attempted eviction has taken effect.
 
-    ``pod`` is what has the name of the pod now.
+    It has if the pod is deleted, terminating or annotated with a soft eviction.  ``pod`` is the pod
+    that has the name now.
     """
     if pod is None or pod.metadata.uid != attempt.pod_uid:
         return True
-    is_going = pod.metadata.deletion_timestamp is not None
-    return is_going or SOFT_EVICTION.is_in(pod.metadata.annotations)
+    is_terminating = pod.metadata.deletion_timestamp is not None
+    return is_terminating or SOFT_EVICTION.is_in(pod.metadata.annotations)
 
 
-def _says(
+def _has_condition(
     job: PodMigrationJob, kind: Step, status: str, reason: str = "", message: str = ""
 ) -> bool:
-    found = condition_of(job, kind)
-    return found is not None and (found.status, found.reason, found.message) == (
+    known = condition_of(job, kind)
+    return known is not None and (known.status, known.reason, known.message) == (
         status,
         reason,
         message,
@@ -432,6 +433,6 @@ def _is_expired(reservation: Reservation) -> bool:
 
 
 def reference_to_pod(pod: Pod) -> ObjectReference:
-    """Return what names the pod, and no later one of its name."""
+    """Return a reference with the uid, so that no later pod of the same name matches."""
     meta = pod.metadata
     return ObjectReference(namespace=meta.namespace, name=meta.name, uid=meta.uid)

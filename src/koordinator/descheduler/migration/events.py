@@ -1,4 +1,4 @@
-"""Events about jobs and pods.
+"""Kubernetes events about jobs and pods.
 
 Source: koordinator pkg/descheduler/controllers/migration, ``eventRecorder.Eventf``.
 """
@@ -15,23 +15,23 @@ from koordinator.foundation.clock import UTC
 COMPONENT = "koord-descheduler"
 ACTION = "Migrating"
 DESCHEDULED = "Descheduled"
-_LONGEST_NOTE = 1024  # what the API server accepts
+_LONGEST_NOTE = 1024  # limit of the API server
 _LONGEST_NAME = 200
 
 
-def event_about(obj: KubeObject, told: JobAnnouncement, now_s: float) -> Event:
-    """Return an event; the same about one object again takes the place of the last."""
-    meta = obj.metadata
-    digest = sha256(f"{meta.uid} {told.reason} {told.note}".encode()).hexdigest()[:16]
+def event_about(obj: KubeObject, announcement: JobAnnouncement, now_s: float) -> Event:
+    """Return an event; an equal one about the same object replaces it."""
+    meta, note = obj.metadata, announcement.note
+    digest = sha256(f"{meta.uid} {announcement.reason} {note}".encode()).hexdigest()[:16]
     return Event(
         metadata=ObjectMeta(
             name=f"{meta.name[:_LONGEST_NAME]}.{digest}", namespace=meta.namespace or "default"
         ),
         event_time=MicroTime.fromtimestamp(now_s, UTC),
-        type="Warning" if told.is_warning else "Normal",
-        reason=told.reason,
+        type="Warning" if announcement.is_warning else "Normal",
+        reason=announcement.reason,
         action=ACTION,
-        note=told.note if len(told.note) <= _LONGEST_NOTE else told.note[: _LONGEST_NOTE - 1] + "…",
+        note=note if len(note) <= _LONGEST_NOTE else note[: _LONGEST_NOTE - 1] + "…",
         regarding=reference_to(obj),
         reporting_controller=COMPONENT,
         reporting_instance=COMPONENT,
@@ -39,6 +39,6 @@ def event_about(obj: KubeObject, told: JobAnnouncement, now_s: float) -> Event:
 
 
 def descheduled(pod: Pod, reason: str, now_s: float) -> Event:
-    """Return what is told about a pod that has been evicted."""
+    """Return the event about an evicted pod."""
     note = f'Pod evicted from node "{pod.spec.node_name}" by the reason "{reason}"'
     return event_about(pod, JobAnnouncement(DESCHEDULED, note), now_s)

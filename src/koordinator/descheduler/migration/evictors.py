@@ -1,11 +1,10 @@
-"""How a pod is made to go: through the eviction API, by a deletion, or by asking somebody to.
+"""Eviction policies: eviction API, deletion, or a soft-eviction annotation.
 
 Source: koordinator pkg/descheduler/controllers/migration/evictor.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Protocol
 
 from koordinator.api.annotations.descheduling import (
     SOFT_EVICTION,
@@ -20,28 +19,14 @@ from koordinator.descheduler.contract import ClusterWriter
 from koordinator.descheduler.migration.jobs import reason_of, trigger_of
 from koordinator.foundation.clock import to_datetime
 
-
-class PodEvictor(Protocol):
-    """Makes one pod go."""
-
-    def __call__(
-        self,
-        writer: ClusterWriter,
-        pod: Pod,
-        job: PodMigrationJob,
-        options: DeleteOptions | None,
-        now_s: float,
-    ) -> None:
-        """Begin it; of a pod of the same name that came since, nothing is changed.
-
-        Raises ClusterError.
-        """
+#: Starts the eviction of a pod, matched by its uid, for a job; raises ClusterError.
+PodEvictor = Callable[[ClusterWriter, Pod, PodMigrationJob, DeleteOptions | None, float], None]
 
 
 def evictor_for(pod: Pod, job: PodMigrationJob, default: str) -> PodEvictor:
-    """Return the evictor that the label of the pod names, else that of the job, else the default.
+    """Return the evictor named by the label of the pod, else of the job, else the default.
 
-    A policy that nobody knows is the default, as in the original.
+    An unknown policy means the default, as in the original.
     """
     named = _label(pod.metadata) or _label(job.metadata)
     return EVICTORS.get(named) or EVICTORS[default]
@@ -54,7 +39,7 @@ def evict_by_api(
     options: DeleteOptions | None,
     now_s: float,  # noqa: ARG001 -- as above
 ) -> None:
-    """Evict a pod unless its disruption budget is used up."""
+    """Evict a pod through the eviction API, which enforces disruption budgets."""
     meta = pod.metadata
     grace_s = None if options is None else options.grace_period_seconds
     writer.evict(meta.namespace, meta.name, uid=meta.uid, grace_period_s=grace_s)
@@ -67,28 +52,28 @@ def delete_pod(
     options: DeleteOptions | None,
     now_s: float,  # noqa: ARG001 -- as above
 ) -> None:
-    """Delete a pod whatever its disruption budget says."""
+    """Delete a pod without regard to disruption budgets."""
     meta = pod.metadata
     grace_s = None if options is None else options.grace_period_seconds
     writer.delete(Pod, meta.name, meta.namespace, uid=meta.uid, grace_period_s=grace_s)
 
 
-def ask_to_evict(
+def annotate_soft_eviction(
     writer: ClusterWriter,
     pod: Pod,
     job: PodMigrationJob,
     options: DeleteOptions | None,
     now_s: float,
 ) -> None:
-    """Write on a pod that it should go: whoever looks after such pods sees to it."""
+    """Annotate a pod with a soft eviction, for the controller that handles them."""
     meta = pod.metadata
-    asked = SoftEviction(
+    request = SoftEviction(
         timestamp=to_datetime(now_s),
         delete_options=options,
         initiator=trigger_of(job),
         reason=reason_of(job),
     )
-    patch = {"metadata": {"uid": meta.uid, "annotations": SOFT_EVICTION.entry(asked)}}
+    patch = {"metadata": {"uid": meta.uid, "annotations": SOFT_EVICTION.entry(request)}}
     writer.patch(Pod, meta.name, meta.namespace, patch)
 
 
@@ -96,7 +81,7 @@ EVICTORS: Mapping[str, PodEvictor] = MappingProxyType(
     {
         EvictionPolicy.EVICTION.value: evict_by_api,
         EvictionPolicy.DELETE.value: delete_pod,
-        EvictionPolicy.SOFT_EVICTION.value: ask_to_evict,
+        EvictionPolicy.SOFT_EVICTION.value: annotate_soft_eviction,
     }
 )
 

@@ -1,7 +1,7 @@
-"""Which pods may be moved, and why not.
+"""Filter of the MigrationController: reasons why a pod must not be moved.
 
-Some refusals last as long as the pod and the configuration are as they are: a job about such a pod
-fails.  The others pass: a job waits for them.
+A lasting refusal holds until the pod or the configuration changes; a job for such a pod fails.  A
+passing refusal comes from a limit on concurrent moves; a job waits until it ends.
 Source: koordinator pkg/descheduler/controllers/migration/arbitrator/filter.go,
 pkg/descheduler/evictions/evictions.go; kubernetes-sigs/descheduler pkg/utils/pod.go.
 """
@@ -17,8 +17,12 @@ from koordinator.api.selectors import matches
 from koordinator.descheduler.contract import ClusterView
 from koordinator.descheduler.migration.arguments import EvictionGate, MigrationControllerArgs
 from koordinator.descheduler.migration.jobs import JobIndex, has_passed, pod_key
-from koordinator.descheduler.migration.limits import resolved_limit
-from koordinator.descheduler.migration.workloads import Workloads, WorkloadScale, controller_of
+from koordinator.descheduler.migration.workloads import (
+    Workloads,
+    WorkloadScale,
+    controller_of,
+    resolved_limit,
+)
 from koordinator.descheduler.pod_traits import (
     asks_to_be_evicted,
     has_local_storage,
@@ -33,7 +37,7 @@ from koordinator.descheduler.pod_traits import (
 
 @dataclass(frozen=True, slots=True)
 class MoveRefusal:
-    """Why a pod is not moved: the check that it fails, and what was found."""
+    """Check that a pod fails, with the value that fails it."""
 
     check: str
     detail: str = ""
@@ -46,7 +50,7 @@ _Check = Callable[[Pod], MoveRefusal | None]
 
 
 class MoveFilter:
-    """Judges pods by the arguments, the jobs there are and the workloads of the pods."""
+    """Checks of pods against the arguments, the existing jobs and the workloads."""
 
     def __init__(
         self,
@@ -59,7 +63,7 @@ class MoveFilter:
         self._lasting: tuple[_Check, ...] = tuple(self._lasting_checks())
 
     def refusal(self, pod: Pod) -> MoveRefusal | None:
-        """Return why no job may be made for a pod now, None if one may."""
+        """Return why no job may be created for a pod now, None if one may."""
         job = next(iter(self._jobs.live_about(pod)), None)
         if job is not None:
             return MoveRefusal("ExistingPodMigrationJob", job.metadata.name)
@@ -68,24 +72,24 @@ class MoveFilter:
             args.default_job_mode == PodMigrationJobMode.RESERVATION_FIRST
             and pod.spec.scheduler_name not in args.scheduler_names
         ):
-            found = f"spec.schedulerName {pod.spec.scheduler_name!r} can't reserve"
-            return MoveRefusal("SchedulerNames", found)
+            detail = f"spec.schedulerName {pod.spec.scheduler_name!r} can't reserve"
+            return MoveRefusal("SchedulerNames", detail)
         return self.lasting_refusal(pod) or self.passing_refusal(pod)
 
     def lasting_refusal(self, pod: Pod) -> MoveRefusal | None:
-        """Return why a pod must never be moved as things are."""
+        """Return why a pod must not be moved until it or the configuration changes."""
         if asks_to_be_evicted(pod):
             return None
         for check in self._lasting:
-            found = check(pod)
-            if found is not None:
-                return found
+            refusal = check(pod)
+            if refusal is not None:
+                return refusal
         return None
 
     def passing_refusal(self, pod: Pod, *, arbitrating: bool = False) -> MoveRefusal | None:
-        """Return which limit on the number of moves keeps a pod where it is for the time being.
+        """Return the limit on concurrent moves that a move of the pod would exceed.
 
-        While jobs are ``arbitrating`` only those count that have been let through.
+        When ``arbitrating``, only admitted jobs count.
         """
         if asks_to_be_evicted(pod):
             return None
@@ -96,7 +100,7 @@ class MoveFilter:
             or self._of_workload(pod, arbitrating)
         )
 
-    # -- what lasts --------------------------------------------------------------------------
+    # -- lasting ----------------------------------------------------------------------------
 
     def _lasting_checks(self) -> Iterable[_Check]:
         args = self._args
@@ -129,7 +133,7 @@ class MoveFilter:
             return None
         if self._args.evict_failed_bare_pods and pod.status.phase == "Failed":
             return None
-        return MoveRefusal(EvictionGate.BARE_PODS, "nobody owns the pod")
+        return MoveRefusal(EvictionGate.BARE_PODS, "the pod has no owner")
 
     def _critical(self, pod: Pod) -> MoveRefusal | None:
         if not is_system_critical(pod):
@@ -161,7 +165,7 @@ class MoveFilter:
             return MoveRefusal(EvictionGate.EXPECTED_REPLICAS, f"{replicas} of {_named(owner)}")
         return None
 
-    # -- what passes -------------------------------------------------------------------------
+    # -- passing -----------------------------------------------------------------------------
 
     def _globally(self, pod: Pod, arbitrating: bool) -> MoveRefusal | None:
         most = self._args.max_migrating_globally
@@ -199,8 +203,8 @@ class MoveFilter:
         migrating = self._migrating_of(owner, pod, arbitrating)
         if limits_moves and migrating:
             most = resolved_limit(scale.replicas, args.max_migrating_per_workload)
-            if found := _above(EvictionGate.MAX_MIGRATING_PER_WORKLOAD, len(migrating), most):
-                return found
+            if refusal := _above(EvictionGate.MAX_MIGRATING_PER_WORKLOAD, len(migrating), most):
+                return refusal
         return self._too_few_available(scale, migrating) if limits_absence else None
 
     def _too_few_available(self, scale: WorkloadScale, migrating: set[str]) -> MoveRefusal | None:
@@ -209,7 +213,7 @@ class MoveFilter:
         return _above(EvictionGate.MAX_UNAVAILABLE_PER_WORKLOAD, count, most)
 
     def _count(self, jobs: Iterable[PodMigrationJob], pod: Pod, arbitrating: bool) -> int:
-        """Return how many of the jobs count that are about other pods."""
+        """Return how many of the jobs move other pods."""
         return sum(
             1
             for job in jobs
@@ -223,15 +227,15 @@ class MoveFilter:
     def _migrating_of(self, owner: OwnerReference, pod: Pod, arbitrating: bool) -> set[str]:
         """Return the other pods of a controller that are being moved, by ``namespace/name``."""
         pods = self._view.objects(Pod)
-        found: set[str] = set()
+        migrating: set[str] = set()
         for job in self._jobs.live_in(pod.metadata.namespace):
             if job.spec.pod_ref.uid == pod.metadata.uid or (arbitrating and not has_passed(job)):
                 continue
             other = pods.get(pod_key(job.spec.pod_ref))
-            above = None if other is None else controller_of(other)
-            if other is not None and above is not None and above.uid == owner.uid:
-                found.add(other.key)
-        return found
+            controller = None if other is None else controller_of(other)
+            if other is not None and controller is not None and controller.uid == owner.uid:
+                migrating.add(other.key)
+        return migrating
 
 
 def _above(gate: EvictionGate, count: int, most: int) -> MoveRefusal | None:
@@ -245,7 +249,7 @@ def _never_evicted(pod: Pod) -> MoveRefusal | None:
 
 
 def _belongs_to_node(pod: Pod) -> MoveRefusal | None:
-    """Refuse what comes back to the same node, and what goes anyway."""
+    """Refuse pods that return to the same node, and terminating ones."""
     for check, holds in (
         ("DaemonSet", is_of_daemon_set),
         ("MirrorPod", is_mirror),

@@ -1,18 +1,22 @@
-"""What a PodMigrationJob says of itself, and all jobs by the pods that they are about.
+"""Accessors of PodMigrationJobs, their order, and an index of jobs by pod.
 
 Source: koordinator pkg/descheduler/fieldindex; controllers/migration/arbitrator/filter.go,
 ``forEachAvailableMigrationJobs``; evictor/interpreter.go, ``GetEvictionTriggerAndReason``.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from msgspec.structs import replace
 
 from koordinator.api.annotations.descheduling import (
     EVICT_REASON,
     EVICT_TRIGGER,
     EVICTION_ATTEMPT,
     PASSED_ARBITRATION,
+    PROVEN_MOVE,
     USED_RESERVATION,
     EvictionAttempt,
+    ProvenMove,
 )
 from koordinator.api.core import ObjectReference
 from koordinator.api.meta import Condition, KubeObject
@@ -25,39 +29,40 @@ from koordinator.api.pod_migration_job import (
 from koordinator.foundation.errors import InputError
 
 _NOT_STARTED = ("", PodMigrationJobPhase.PENDING)
+_UNPROVEN = ProvenMove(source="", target="")
 _LIVE = (*_NOT_STARTED, PodMigrationJobPhase.RUNNING)
 
 
 def is_live(job: PodMigrationJob) -> bool:
-    """Return whether the job still has something to do."""
+    """Return whether the job has not finished."""
     return job.status.phase in _LIVE
 
 
 def has_started(job: PodMigrationJob) -> bool:
-    """Return whether the job is past its beginning; a finished one is, too."""
+    """Return whether the job has started; finished jobs count as started."""
     return job.status.phase not in _NOT_STARTED
 
 
 def has_passed(job: PodMigrationJob) -> bool:
-    """Return whether arbitration let the job begin."""
+    """Return whether arbitration admitted the job."""
     passed = job.metadata.annotations.get(PASSED_ARBITRATION) == "true"
     return passed or job.status.phase == PodMigrationJobPhase.RUNNING
 
 
 def mode_of(job: PodMigrationJob, default: str) -> PodMigrationJobMode:
-    """Return how the pod is moved; a mode nobody knows is ReservationFirst, as in the original."""
+    """Return the mode of a job; an unknown mode means ReservationFirst, as in the original."""
     if (job.spec.mode or default) == PodMigrationJobMode.EVICT_DIRECTLY:
         return PodMigrationJobMode.EVICT_DIRECTLY
     return PodMigrationJobMode.RESERVATION_FIRST
 
 
 def condition_of(job: PodMigrationJob, kind: str) -> Condition | None:
-    """Return the condition of that type, None if there is none."""
+    """Return the condition of a type, None if the job has none."""
     return next((each for each in job.status.conditions if each.type == kind), None)
 
 
 def reservation_ref(job: PodMigrationJob) -> ObjectReference | None:
-    """Return the reservation of the job, None if it has none yet."""
+    """Return the reference to the reservation of the job, None before it has one."""
     options = job.spec.reservation_options
     return None if options is None else options.reservation_ref
 
@@ -68,17 +73,17 @@ def has_second_reservation(job: PodMigrationJob) -> bool:
 
 
 def trigger_of(job: PodMigrationJob) -> str:
-    """Return the plugin that wanted the move; empty for a job made by hand."""
+    """Return the plugin that created the job; empty for a job of a user."""
     return job.metadata.annotations.get(EVICT_TRIGGER, "")
 
 
 def reason_of(job: PodMigrationJob) -> str:
-    """Return why the pod is moved, as events tell it."""
+    """Return the reason of the move for events."""
     return job.metadata.annotations.get(EVICT_REASON) or trigger_of(job) or "NotSet"
 
 
 def attempt_of(job: PodMigrationJob) -> EvictionAttempt | None:
-    """Return the eviction that may have been made; None also for a text that can't be read."""
+    """Return the recorded eviction attempt; None also for a malformed annotation."""
     try:
         return EVICTION_ATTEMPT.read(job.metadata)
     except InputError:
@@ -86,15 +91,15 @@ def attempt_of(job: PodMigrationJob) -> EvictionAttempt | None:
 
 
 def pod_key(reference: ObjectReference) -> str:
-    """Return ``namespace/name`` of the pod that a job is about."""
+    """Return ``namespace/name`` of a reference to a pod."""
     return f"{reference.namespace}/{reference.name}"
 
 
 def is_newer(obj: KubeObject, than: KubeObject, *, strictly: bool = False) -> bool:
-    """Return whether a state of an object is not older than another of the same object.
+    """Return whether a version of an object is not older than another version of it.
 
-    ``strictly`` excludes the same version.  Versions that can't be compared count as newer.
-    The API server promises that the versions of one kind are numbers in the order of the writes.
+    ``strictly`` excludes equal versions.  Versions that can't be compared count as newer.  The API
+    server guarantees that resource versions of one kind are numbers in the order of the writes.
     """
     versions = obj.metadata.resource_version, than.metadata.resource_version
     if obj.metadata.uid != than.metadata.uid or not all(map(str.isdecimal, versions)):
@@ -102,12 +107,41 @@ def is_newer(obj: KubeObject, than: KubeObject, *, strictly: bool = False) -> bo
     return int(versions[0]) >= int(versions[1]) + strictly
 
 
+# -- order of proven moves -------------------------------------------------------------------
+
+
+def proven_move_of(job: PodMigrationJob) -> ProvenMove:
+    """Return the proof annotation of a job; an empty one if it is missing or malformed."""
+    try:
+        return PROVEN_MOVE.read(job.metadata) or _UNPROVEN
+    except InputError:
+        return _UNPROVEN
+
+
+def jobs_by_gang(jobs: Iterable[PodMigrationJob]) -> Mapping[str, Sequence[PodMigrationJob]]:
+    """Return the jobs of gangs, which start together, by gang."""
+    gangs: dict[str, list[PodMigrationJob]] = {}
+    for job in jobs:
+        if gang := proven_move_of(job).gang:
+            gangs.setdefault(gang, []).append(job)
+    return gangs
+
+
+def as_passed(job: PodMigrationJob) -> PodMigrationJob:
+    """Return the job as arbitration would admit it."""
+    annotations = {**job.metadata.annotations, PASSED_ARBITRATION: "true"}
+    return replace(job, metadata=replace(job.metadata, annotations=annotations))
+
+
+# -- index ------------------------------------------------------------------------------------
+
+
 class JobIndex:
-    """All jobs by name, and those that still have something to do by their pods."""
+    """Jobs by name, and live jobs by pod and namespace."""
 
     def __init__(self) -> None:
         self._jobs: dict[str, PodMigrationJob] = {}
-        self._uids: dict[str, str] = {}  # of jobs -> names
+        self._uids: dict[str, str] = {}  # uid of a job -> its name
         self._live: dict[str, PodMigrationJob] = {}
         self._by_pod_uid: dict[str, dict[str, None]] = {}
         self._by_pod: dict[str, dict[str, None]] = {}
@@ -115,15 +149,15 @@ class JobIndex:
 
     @property
     def by_name(self) -> Mapping[str, PodMigrationJob]:
-        """All jobs."""
+        """All jobs by name."""
         return self._jobs
 
     def has_uid(self, uid: str) -> bool:
-        """Return whether there is a job of that uid."""
+        """Return whether a job has the uid."""
         return uid in self._uids
 
     def put_job(self, job: PodMigrationJob) -> bool:
-        """Take in a job as it is now; return False for one that is older than what is known."""
+        """Add or update a job; return False if the known version is newer."""
         name = job.metadata.name
         known = self._jobs.get(name)
         if known is not None:
@@ -139,7 +173,7 @@ class JobIndex:
         return True
 
     def drop_job(self, name: str) -> PodMigrationJob | None:
-        """Take out a job; return what was known of it."""
+        """Remove a job; return its last known version."""
         job = self._jobs.pop(name, None)
         if job is None:
             return None
@@ -153,20 +187,20 @@ class JobIndex:
         return job
 
     def live(self) -> Iterable[PodMigrationJob]:
-        """Return all jobs that still have something to do."""
+        """Return the jobs that have not finished."""
         return self._live.values()
 
     def live_in(self, namespace: str) -> Iterator[PodMigrationJob]:
-        """Yield the live jobs about pods of a namespace."""
+        """Yield the live jobs for pods of a namespace."""
         return self._named(self._by_namespace.get(namespace, {}))
 
     def live_about(self, pod: Pod) -> Iterator[PodMigrationJob]:
-        """Yield the live jobs about this pod, or about one of its name."""
+        """Yield the live jobs for a pod, by its uid or its name."""
         by_uid = self._by_pod_uid.get(pod.metadata.uid, {})
         return self._named({**by_uid, **self._by_pod.get(pod.key, {})})
 
     def named_like(self, key: str) -> Iterator[PodMigrationJob]:
-        """Yield the live jobs about a pod with this ``namespace/name``."""
+        """Yield the live jobs for a pod by ``namespace/name``."""
         return self._named(self._by_pod.get(key, {}))
 
     def _named(self, names: Iterable[str]) -> Iterator[PodMigrationJob]:

@@ -1,7 +1,7 @@
-"""How often pods of one workload, or of one namespace, may be evicted.
+"""Rate limits of evictions per workload and per namespace.
 
-A bucket of tokens for each, from which an eviction takes one.  They follow from the evictions of
-the past alone: after a restart the evictions that jobs tell of are counted again.
+Each workload and namespace has a token bucket.  The buckets depend on past evictions only: after a
+restart they are rebuilt from the evictions recorded in jobs.
 Source: koordinator pkg/descheduler/controllers/migration/controller.go, ``trackEvictedPod``,
 ``checkPodExceedObjectLimiter``; golang.org/x/time/rate.
 """
@@ -15,16 +15,15 @@ from koordinator.descheduler.migration.arguments import (
     MigrationControllerArgs,
     MigrationObjectLimiter,
 )
-from koordinator.descheduler.migration.limits import resolved_limit
-from koordinator.descheduler.migration.workloads import controller_of
+from koordinator.descheduler.migration.workloads import controller_of, resolved_limit
 
-_FORGOTTEN_AFTER = 1.5  # of the duration, since the last eviction
-SPARE_BUCKETS = 64  # forgotten ones that are not worth looking for
+_EXPIRED_AFTER = 1.5  # durations since the last eviction
+SPARE_BUCKETS = 64  # expired buckets kept before a sweep
 
 
 @dataclass(slots=True)
 class EvictionBucket:
-    """Tokens that come back at a rate; a new bucket is full."""
+    """Token bucket; a new one is full."""
 
     rate_per_s: float
     burst: int
@@ -32,25 +31,25 @@ class EvictionBucket:
     counted_s: float
 
     def available(self, now_s: float) -> float:
-        """Return how many tokens there are, which may be less than none."""
+        """Return the number of tokens, which may be negative."""
         earned = max(0.0, now_s - self.counted_s) * self.rate_per_s
         return min(float(self.burst), self.tokens + earned)
 
     def take(self, now_s: float, rate_per_s: float) -> None:
-        """Take a token if there is one, and let new ones come at this rate from now on."""
+        """Take a token if one is available, and set the refill rate."""
         tokens = self.available(now_s)
         self.tokens = tokens - 1 if tokens >= 1 else tokens
         self.counted_s = max(now_s, self.counted_s)
         self.rate_per_s = rate_per_s
 
     def next_s(self, now_s: float) -> float:
-        """Return when a token is there."""
-        lacking = 1 - self.available(now_s)
-        return now_s if lacking <= 0 else now_s + lacking / self.rate_per_s
+        """Return when a token is available."""
+        shortfall = 1 - self.available(now_s)
+        return now_s if shortfall <= 0 else now_s + shortfall / self.rate_per_s
 
 
 class ObjectLimiters:
-    """The buckets of all workloads and namespaces from which pods have been evicted."""
+    """Token buckets of the workloads and namespaces with evictions."""
 
     def __init__(self, args: MigrationControllerArgs) -> None:
         self._per_workload = args.max_migrating_per_workload
@@ -63,7 +62,7 @@ class ObjectLimiters:
         self._swept = SPARE_BUCKETS
 
     def next_eviction_s(self, pod: Pod, now_s: float) -> float:
-        """Return when a pod may be evicted at the earliest: now, or later."""
+        """Return the earliest time at which a pod may be evicted."""
         owner = controller_of(pod)
         keys = self._keys("" if owner is None else owner.uid, pod.metadata.namespace)
         return max((self._next_s(kind, name, now_s) for kind, _, name in keys), default=now_s)
@@ -71,14 +70,14 @@ class ObjectLimiters:
     def note_eviction(
         self, workload_uid: str, namespace: str, replicas: int, when_s: float
     ) -> None:
-        """Count an eviction.  ``replicas`` is the scale of the workload at that time."""
+        """Count an eviction; ``replicas`` is the scale of the workload at that time."""
         for kind, limiter, name in self._keys(workload_uid, namespace):
             most = self._most(kind, limiter, replicas)
             if most <= 0:
                 continue
             rate_per_s = most / limiter.duration.total_seconds()
             bucket = self._buckets.get((kind, name))
-            if bucket is None or self._is_forgotten(kind, bucket, when_s):
+            if bucket is None or self._is_expired(kind, bucket, when_s):
                 burst = limiter.burst or 1
                 bucket = EvictionBucket(rate_per_s, burst, float(burst), when_s)
                 self._buckets[kind, name] = bucket
@@ -95,18 +94,20 @@ class ObjectLimiters:
 
     def _next_s(self, kind: LimitedObject, name: str, now_s: float) -> float:
         bucket = self._buckets.get((kind, name))
-        if bucket is None or self._is_forgotten(kind, bucket, now_s):
+        if bucket is None or self._is_expired(kind, bucket, now_s):
             return now_s
         return bucket.next_s(now_s)
 
     def _most(self, kind: LimitedObject, limiter: MigrationObjectLimiter, replicas: int) -> int:
         amount = limiter.max_migrating
-        if kind is LimitedObject.NAMESPACE:  # a percentage of what: as in the original, no limit
+        if (
+            kind is LimitedObject.NAMESPACE
+        ):  # a percentage has no base: as in the original, no limit
             return amount if isinstance(amount, int) else 0
         return resolved_limit(replicas, self._per_workload if amount is None else amount)
 
-    def _is_forgotten(self, kind: LimitedObject, bucket: EvictionBucket, now_s: float) -> bool:
-        kept_s = self._limiters[kind].duration.total_seconds() * _FORGOTTEN_AFTER
+    def _is_expired(self, kind: LimitedObject, bucket: EvictionBucket, now_s: float) -> bool:
+        kept_s = self._limiters[kind].duration.total_seconds() * _EXPIRED_AFTER
         return now_s > bucket.counted_s + kept_s
 
     def _sweep(self, now_s: float) -> None:
@@ -115,6 +116,6 @@ class ObjectLimiters:
         self._buckets = {
             key: bucket
             for key, bucket in self._buckets.items()
-            if not self._is_forgotten(key[0], bucket, now_s)
+            if not self._is_expired(key[0], bucket, now_s)
         }
         self._swept = 2 * len(self._buckets) + SPARE_BUCKETS

@@ -1,9 +1,9 @@
-"""The Reservation that keeps a place for the pod that comes after the one that is moved.
+"""Reservation of a job for the replacement of its pod.
 
 Source: koordinator pkg/descheduler/controllers/migration/reservation/util.go,
-``CreateOrUpdateReservationOptions``, ``GenerateReserveResourceOwners``.  Different here: what the
-pod holds of its old node by name (devices, CPUs, a reservation) is not copied, and the Reservation
-belongs to its job, so that it never outlives it.
+``CreateOrUpdateReservationOptions``, ``GenerateReserveResourceOwners``.  Different here:
+allocations that are specific to the old node (devices, CPUs, a reservation) are not copied, and the
+Reservation has an owner reference to its job, so that it is deleted with the job.
 """
 
 from collections.abc import Sequence
@@ -42,10 +42,10 @@ _MS = 1000
 def reservation_for(
     job: PodMigrationJob, pod: Pod, now_s: float, *, drops_claims: bool = False
 ) -> Reservation:
-    """Return the reservation to create for a job, by the job's own template where it has one.
+    """Return the reservation to create for a job, based on the job's template if it has one.
 
-    ``drops_claims`` leaves out the volumes that are claims.
-    Raises InputError for a template that can't be read, and for a pod that nothing replaces.
+    ``drops_claims`` omits the volumes that are claims.
+    Raises InputError for an invalid template, and for a pod without a controller.
     """
     options = job.spec.reservation_options
     template: JsonObject = dict(options.template) if options is not None else {}
@@ -56,7 +56,7 @@ def reservation_for(
         owners = owners_of(pod)
         if not owners:
             raise InputError(
-                f'no Pod would use it: nothing replaces Pod "{pod.key}", which has no controller',
+                f'no Pod would use it: Pod "{pod.key}" has no controller that replaces it',
                 path="spec.reservationOptions.template.spec.owners",
             )
         spec["owners"] = [_json(owner) for owner in owners]
@@ -80,7 +80,7 @@ def reservation_for(
 
 
 def options_avoiding(pod: Pod, nodes: Sequence[str]) -> PodMigrationReservationOptions | None:
-    """Return what a job says of its reservation so that it is not on these nodes; None: nothing."""
+    """Return reservation options that exclude the nodes; None if there are none to exclude."""
     if not nodes:
         return None
     template = _template_of(replace(pod, spec=_elsewhere(pod.spec, nodes)))
@@ -88,9 +88,9 @@ def options_avoiding(pod: Pod, nodes: Sequence[str]) -> PodMigrationReservationO
 
 
 def owners_of(pod: Pod) -> tuple[ReservationOwner, ...]:
-    """Return who may use the reservation: a pod that waits itself, else its workload's pods.
+    """Return the owners of a reservation: an unschedulable pod itself, else its controller's pods.
 
-    Nobody if nothing replaces the pod.
+    It is empty for a pod without a controller.
     """
     meta = pod.metadata
     if pod.status.phase == "Pending" and any(
@@ -116,7 +116,7 @@ def owners_of(pod: Pod) -> tuple[ReservationOwner, ...]:
 
 
 def is_for_pending_pod(reservation: Reservation) -> bool:
-    """Return whether a reservation waits for a pod that exists and has no node."""
+    """Return whether a reservation is for a pod that exists and has no node."""
     return any(
         each.object is not None and each.controller is None and each.label_selector is None
         for each in reservation.spec.owners
@@ -124,13 +124,13 @@ def is_for_pending_pod(reservation: Reservation) -> bool:
 
 
 def job_uid_of(meta: ObjectMeta) -> str:
-    """Return the uid of the job to which a reservation belongs; empty if it belongs to none."""
+    """Return the uid of the job that owns a reservation; empty if no job does."""
     owner = job_reference_of(meta)
     return "" if owner is None else owner.uid
 
 
 def job_reference_of(meta: ObjectMeta) -> OwnerReference | None:
-    """Return the job to which a reservation belongs, None if it belongs to none."""
+    """Return the owner reference to the job of a reservation, None if it has none."""
     for owner in meta.owner_references:
         if (owner.api_version, owner.kind) == (PodMigrationJob.API_VERSION, PodMigrationJob.KIND):
             return owner
@@ -138,20 +138,20 @@ def job_reference_of(meta: ObjectMeta) -> OwnerReference | None:
 
 
 def order_now(now_s: float) -> str:
-    """Return the order of a reservation made now: of several that fit the smallest is used."""
+    """Return the order label of a reservation created now; the scheduler prefers the smallest."""
     return str(int(now_s * _MS))
 
 
 def _object(template: JsonObject, name: str) -> JsonObject:
-    found = template.get(name) or {}
-    if not isinstance(found, dict):
+    value = template.get(name) or {}
+    if not isinstance(value, dict):
         path = f"spec.reservationOptions.template.{name}"
-        raise InputError(f"must be an object, got {found!r}", path=path)
-    return dict(found)
+        raise InputError(f"must be an object, got {value!r}", path=path)
+    return dict(value)
 
 
 def _metadata(job: PodMigrationJob, meta: ObjectMeta, now_s: float) -> ObjectMeta:
-    belongs_to = OwnerReference(
+    owner = OwnerReference(
         api_version=PodMigrationJob.API_VERSION,
         kind=PodMigrationJob.KIND,
         name=job.metadata.name,
@@ -162,13 +162,13 @@ def _metadata(job: PodMigrationJob, meta: ObjectMeta, now_s: float) -> ObjectMet
         name=f"{name}-2" if has_second_reservation(job) else name,
         labels={**meta.labels, CREATED_BY: CREATOR, RESERVATION_ORDER: order_now(now_s)},
         annotations=meta.annotations,
-        owner_references=(*meta.owner_references, belongs_to),
+        owner_references=(*meta.owner_references, owner),
         finalizers=meta.finalizers,
     )
 
 
 def _template_of(pod: Pod) -> JsonObject:
-    """Return metadata and spec of the pod, without what its old node gave it."""
+    """Return metadata and spec of the pod without the allocations on its node."""
     meta = pod.metadata
     annotations = {k: v for k, v in meta.annotations.items() if k not in OF_ITS_NODE}
     kept = ObjectMeta(
@@ -182,7 +182,7 @@ def _template_of(pod: Pod) -> JsonObject:
 
 
 def _elsewhere(spec: PodSpec, nodes_left: Sequence[str]) -> PodSpec:
-    """Return what the reservation asks for: the same, not on these nodes."""
+    """Return the pod spec with a required node affinity that excludes the nodes."""
     spec = replace(spec, node_name="")
     others = tuple(
         NodeSelectorRequirement(key="metadata.name", operator="NotIn", values=(node,))

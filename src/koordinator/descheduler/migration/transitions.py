@@ -1,8 +1,8 @@
-"""The life of a PodMigrationJob: one table of states, events and what comes next.
+"""State machine of a PodMigrationJob: one table of states, events and following states.
 
-``state_of`` reads the state off the object; nothing else is kept anywhere.  ``apply_event`` returns
-the job as it is after an event, and what is told about it.  What is not in the table can't happen:
-it raises with the story of the job.  Nothing here knows a cluster or the time.
+``state_of`` derives the state from the object; no other copy of the state exists.  ``apply_event``
+returns the job after an event and the Kubernetes events to report.  An event that the table does
+not have in a state raises an error with the history of the job.  The module does no I/O.
 
 EvictDirectly::
 
@@ -15,7 +15,7 @@ ReservationFirst::
                              └─ first reservation used ───┼───────────┘                    │
                                          of a pending pod └──────────► SUCCEEDED ◄─────────┘
 
-From every state but the last ones a job may FAIL.
+A job may FAIL from every state that is not a final one.
 Source: koordinator pkg/descheduler/controllers/migration/controller.go, ``doMigrate``.
 """
 
@@ -56,7 +56,7 @@ RESERVATION_USED: Final = "ReservationUsed"  # reason of a condition and of an e
 
 
 class JobState(StrEnum):
-    """How far a job is."""
+    """State of a job; the values appear in error messages."""
 
     WAITING = "waiting for arbitration"
     ADMITTED = "admitted"
@@ -74,29 +74,29 @@ class JobState(StrEnum):
 
 
 class JobEvent(StrEnum):
-    """What happens to a job."""
+    """Event in the life of a job; the values appear in error messages."""
 
-    ADMITTED = "arbitration lets the job begin"
-    FORBIDDEN = "the pod must not be moved"
-    TIMED_OUT = "the ttl is over"
+    ADMITTED = "arbitration admits the job"
+    FORBIDDEN = "the pod must not be result"
+    TIMED_OUT = "the ttl has passed"
     POD_REF_INVALID = "spec.podRef names no pod"
-    POD_MISSING = "the pod is gone, and the job has not evicted it"
-    STARTED_DIRECTLY = "the job begins, without a reservation"
-    STARTED_RESERVING = "the job begins, with a reservation"
+    POD_MISSING = "the pod does not exist, and the job has not evicted it"
+    STARTED_DIRECTLY = "the job starts without a reservation"
+    STARTED_RESERVING = "the job starts with a reservation"
     RESERVATION_REFUSED = "the reservation can't be created"
-    RESERVATION_MADE = "there is a reservation"
-    RESERVATION_MISSING = "the reservation is gone"
+    RESERVATION_MADE = "the reservation exists"
+    RESERVATION_MISSING = "the reservation does not exist"
     RESERVATION_WAITS = "the scheduler finds no node for the reservation"
-    RESERVATION_EXPIRED = "the reservation is over without having been used"
-    RESERVATION_FAILED = "the reservation will never have a node"
-    RESERVATION_ON_SAME_NODE = "the reservation is where the pod is"
-    RESERVATION_TAKEN = "another pod has used up the reservation"
+    RESERVATION_EXPIRED = "the reservation expired unused"
+    RESERVATION_FAILED = "the reservation can't be scheduled any more"
+    RESERVATION_ON_SAME_NODE = "the reservation is on the node of the pod"
+    RESERVATION_TAKEN = "another pod has used the last reservation of the job"
     RESERVATION_USED = "another pod has used the first reservation of the job"
     RESERVATION_SCHEDULED = "the reservation has a node"
     POD_WAITS = "the pending pod has no node yet"
     POD_ASSIGNED = "the pending pod has a node"
     EVICTION_ISSUED = "the pod is being evicted"
-    POD_GONE = "the evicted pod is gone"
+    POD_DELETED = "the evicted pod is deleted"
     NOT_BOUND_YET = "no pod uses the reservation yet"
     POD_BOUND = "a pod uses the reservation"
     POD_NOT_READY = "the new pod is not ready yet"
@@ -105,7 +105,7 @@ class JobEvent(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventFacts:
-    """What an event brings along, as far as it has it."""
+    """Details of an event; fields that do not apply are empty."""
 
     message: str = ""
     node: str = ""
@@ -118,7 +118,7 @@ NO_FACTS: Final = EventFacts()
 
 @dataclass(frozen=True, slots=True)
 class JobAnnouncement:
-    """An event to be told about a job."""
+    """Kubernetes event to report about a job."""
 
     reason: str
     note: str
@@ -126,27 +126,27 @@ class JobAnnouncement:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
-    """A job after an event, and what is to be told."""
+class TransitionResult:
+    """Job after an event, and the Kubernetes events to report."""
 
     job: PodMigrationJob
     announcements: tuple[JobAnnouncement, ...] = ()
 
 
 class IllegalMoveError(BugError):
-    """An event that can't happen in the state of the job."""
+    """Event that the table does not have in the state of the job."""
 
 
-Effect = Callable[[PodMigrationJob, EventFacts, dt.datetime], Moved]
+Effect = Callable[[PodMigrationJob, EventFacts, dt.datetime], TransitionResult]
 
 
 def state_of(job: PodMigrationJob, default_mode: str) -> JobState:
-    """Return how far a job is, from what its object says."""
+    """Return the state of a job, derived from its object."""
     phase = job.status.phase
     if not has_started(job):
         return JobState.ADMITTED if has_passed(job) else JobState.WAITING
     if phase != PodMigrationJobPhase.RUNNING:
-        return _ENDED.get(phase, JobState.ABORTED)  # a phase nobody knows is left alone
+        return _ENDED.get(phase, JobState.ABORTED)  # jobs of unknown phases are not touched
     if mode_of(job, default_mode) is PodMigrationJobMode.EVICT_DIRECTLY:
         has_begun = condition_of(job, Step.EVICTION) is not None
         return JobState.DIRECT_EVICTING if has_begun else JobState.DIRECT
@@ -160,31 +160,31 @@ def apply_event(
     facts: EventFacts = NO_FACTS,
     *,
     default_mode: str = PodMigrationJobMode.RESERVATION_FIRST,
-) -> Moved:
+) -> TransitionResult:
     """Return the job after an event.
 
-    Raises IllegalMoveError, which tells the story of the job, for what the table does not have.
+    Raises IllegalMoveError with the history of the job for an event that the table does not have.
     """
     state = state_of(job, default_mode)
     if event not in TRANSITIONS[state]:
         raise IllegalMoveError(
             f'PodMigrationJob {job.metadata.name}: "{event}" can\'t happen while it is "{state}"; '
-            f"its story: {story_of(job)}"
+            f"history: {history_of(job)}"
         )
-    to_the_end = event is JobEvent.POD_GONE and TRANSITIONS[state][event] is JobState.SUCCEEDED
-    effect = _gone_directly if to_the_end else EFFECTS[event]
+    completes = event is JobEvent.POD_DELETED and TRANSITIONS[state][event] is JobState.SUCCEEDED
+    effect = _pod_deleted_directly if completes else EFFECTS[event]
     return effect(job, facts, now)
 
 
-def story_of(job: PodMigrationJob) -> str:
-    """Return what is known of the past of a job, the oldest first."""
+def history_of(job: PodMigrationJob) -> str:
+    """Return the conditions of a job as text, the oldest first."""
     meta, status = job.metadata, job.status
-    told = [
+    conditions = [
         (each.last_transition_time, f"{each.type} {each.status} {each.reason}".rstrip())
         for each in status.conditions
     ]
-    told.sort(key=lambda each: each[0].isoformat() if each[0] is not None else "")
-    steps = [f"{'' if at is None else f'{at:%H:%M:%S} '}{text}" for at, text in told]
+    conditions.sort(key=lambda each: each[0].isoformat() if each[0] is not None else "")
+    steps = [f"{'' if at is None else f'{at:%H:%M:%S} '}{text}" for at, text in conditions]
     created = meta.creation_timestamp
     begin = f"created{'' if created is None else f' {created:%H:%M:%S}'} for {_pod(job)}"
     now = f"now {status.phase or 'Pending'} {status.reason}".rstrip()
@@ -195,65 +195,87 @@ def story_of(job: PodMigrationJob) -> str:
 
 
 def _failed(reason: str, text: Callable[[PodMigrationJob, EventFacts], str]) -> Effect:
-    def effect(job: PodMigrationJob, facts: EventFacts, now: dt.datetime) -> Moved:  # noqa: ARG001
+    def effect(job: PodMigrationJob, facts: EventFacts, now: dt.datetime) -> TransitionResult:  # noqa: ARG001
         message = text(job, facts)
         status = replace(
             job.status, phase=PodMigrationJobPhase.FAILED.value, reason=reason, message=message
         )
-        told = JobAnnouncement(reason, message or reason, is_warning=True)
-        return Moved(replace(job, status=status), (told,))
+        announcement = JobAnnouncement(reason, message or reason, is_warning=True)
+        return TransitionResult(replace(job, status=status), (announcement,))
 
     return effect
 
 
-def _admitted(job: PodMigrationJob, facts: EventFacts, now: dt.datetime) -> Moved:  # noqa: ARG001
+def _admitted(job: PodMigrationJob, facts: EventFacts, now: dt.datetime) -> TransitionResult:  # noqa: ARG001
     annotations = {**job.metadata.annotations, PASSED_ARBITRATION: "true"}
-    return Moved(replace(job, metadata=replace(job.metadata, annotations=annotations)))
+    return TransitionResult(replace(job, metadata=replace(job.metadata, annotations=annotations)))
 
 
-def _started(job: PodMigrationJob, facts: EventFacts, now: dt.datetime) -> Moved:  # noqa: ARG001
+def _started(job: PodMigrationJob, facts: EventFacts, now: dt.datetime) -> TransitionResult:  # noqa: ARG001
     spec = job.spec
     if facts.pod is not None and not spec.pod_ref.uid:
         spec = replace(spec, pod_ref=replace(spec.pod_ref, uid=facts.pod.uid))
     status = replace(job.status, phase=PodMigrationJobPhase.RUNNING.value)
-    return Moved(replace(job, spec=spec, status=status))
+    return TransitionResult(replace(job, spec=spec, status=status))
 
 
-def _reservation_refused(job: PodMigrationJob, facts: EventFacts, now: dt.datetime) -> Moved:
+def _reservation_refused(
+    job: PodMigrationJob, facts: EventFacts, now: dt.datetime
+) -> TransitionResult:
     reason = Reason.FAILED_CREATE_RESERVATION
     message = f"Failed to create Reservation caused by {facts.message}"
-    told = JobAnnouncement(reason, message, is_warning=True)
+    announcement = JobAnnouncement(reason, message, is_warning=True)
     return _changed(
-        job, Step.RESERVATION_CREATED, "False", now, reason=reason, message=message, told=told
+        job,
+        Step.RESERVATION_CREATED,
+        "False",
+        now,
+        reason=reason,
+        message=message,
+        announcement=announcement,
     )
 
 
-def _reservation_made(job: PodMigrationJob, facts: EventFacts, now: dt.datetime) -> Moved:
+def _reservation_made(
+    job: PodMigrationJob, facts: EventFacts, now: dt.datetime
+) -> TransitionResult:
     if facts.reservation is not None:
         options = job.spec.reservation_options or PodMigrationReservationOptions()
         options = replace(options, reservation_ref=facts.reservation)
         job = replace(job, spec=replace(job.spec, reservation_options=options))
     note = f'Successfully create Reservation "{_reservation(job)}"'
-    told = JobAnnouncement(Step.RESERVATION_CREATED, note)
-    return _changed(job, Step.RESERVATION_CREATED, "True", now, told=told)
+    announcement = JobAnnouncement(Step.RESERVATION_CREATED, note)
+    return _changed(job, Step.RESERVATION_CREATED, "True", now, announcement=announcement)
 
 
-def _reservation_waits(job: PodMigrationJob, facts: EventFacts, now: dt.datetime) -> Moved:
+def _reservation_waits(
+    job: PodMigrationJob, facts: EventFacts, now: dt.datetime
+) -> TransitionResult:
     reason, message = Reason.UNSCHEDULABLE, facts.message
-    told = JobAnnouncement(reason, message or reason, is_warning=True)
+    announcement = JobAnnouncement(reason, message or reason, is_warning=True)
     return _changed(
-        job, Step.RESERVATION_SCHEDULED, "False", now, reason=reason, message=message, told=told
+        job,
+        Step.RESERVATION_SCHEDULED,
+        "False",
+        now,
+        reason=reason,
+        message=message,
+        announcement=announcement,
     )
 
 
-def _reservation_scheduled(job: PodMigrationJob, facts: EventFacts, now: dt.datetime) -> Moved:
+def _reservation_scheduled(
+    job: PodMigrationJob, facts: EventFacts, now: dt.datetime
+) -> TransitionResult:
     job = replace(job, status=replace(job.status, node_name=facts.node))
     note = f'Assigned Reservation "{_reservation(job)}" to node "{facts.node}"'
-    told = JobAnnouncement(Step.RESERVATION_SCHEDULED, note)
-    return _changed(job, Step.RESERVATION_SCHEDULED, "True", now, told=told)
+    announcement = JobAnnouncement(Step.RESERVATION_SCHEDULED, note)
+    return _changed(job, Step.RESERVATION_SCHEDULED, "True", now, announcement=announcement)
 
 
-def _reservation_used(job: PodMigrationJob, facts: EventFacts, now: dt.datetime) -> Moved:
+def _reservation_used(
+    job: PodMigrationJob, facts: EventFacts, now: dt.datetime
+) -> TransitionResult:
     """Detach the used reservation, so that the job makes its second and last one."""
     used = facts.reservation.name if facts.reservation is not None else _reservation(job)
     annotations = {**job.metadata.annotations, USED_RESERVATION: used}
@@ -267,7 +289,7 @@ def _reservation_used(job: PodMigrationJob, facts: EventFacts, now: dt.datetime)
         status=replace(job.status, node_name=""),
     )
     message = f'Reservation "{used}" is used by another Pod'
-    told = JobAnnouncement(RESERVATION_USED, message, is_warning=True)
+    announcement = JobAnnouncement(RESERVATION_USED, message, is_warning=True)
     job = _with_condition(job, Step.RESERVATION_CREATED, "False", now, reason=RESERVATION_USED)
     return _changed(
         job,
@@ -276,68 +298,82 @@ def _reservation_used(job: PodMigrationJob, facts: EventFacts, now: dt.datetime)
         now,
         reason=RESERVATION_USED,
         message=message,
-        told=told,
+        announcement=announcement,
     )
 
 
-def _pod_waits(job: PodMigrationJob, facts: EventFacts, now: dt.datetime) -> Moved:
+def _pod_waits(job: PodMigrationJob, facts: EventFacts, now: dt.datetime) -> TransitionResult:
     reason = Reason.UNSCHEDULABLE
     return _changed(job, Step.POD_SCHEDULED, "False", now, reason=reason, message=facts.message)
 
 
-def _pod_assigned(job: PodMigrationJob, facts: EventFacts, now: dt.datetime) -> Moved:
+def _pod_assigned(job: PodMigrationJob, facts: EventFacts, now: dt.datetime) -> TransitionResult:
     message = f'Assign Pod "{_pod(job)}" to node "{facts.node}"'
     job = _with_condition(job, Step.POD_SCHEDULED, "True", now)
     return _completed(job, message)
 
 
-def _eviction_issued(job: PodMigrationJob, facts: EventFacts, now: dt.datetime) -> Moved:
+def _eviction_issued(job: PodMigrationJob, facts: EventFacts, now: dt.datetime) -> TransitionResult:
     message = f'Pod "{_pod(job)}" evicted from node "{facts.node}" by the reason "{reason_of(job)}"'
-    told = JobAnnouncement(Reason.EVICTING, message)
+    announcement = JobAnnouncement(Reason.EVICTING, message)
     return _changed(
-        job, Step.EVICTION, "False", now, reason=Reason.EVICTING, message=message, told=told
+        job,
+        Step.EVICTION,
+        "False",
+        now,
+        reason=Reason.EVICTING,
+        message=message,
+        announcement=announcement,
     )
 
 
-def _pod_gone(job: PodMigrationJob, facts: EventFacts, now: dt.datetime) -> Moved:  # noqa: ARG001
+def _pod_deleted(job: PodMigrationJob, facts: EventFacts, now: dt.datetime) -> TransitionResult:  # noqa: ARG001
     note = f'Pod "{_pod(job)}" has been evicted'
-    told = JobAnnouncement(Reason.EVICT_COMPLETE, note)
-    return _changed(job, Step.EVICTION, "True", now, reason=Reason.EVICT_COMPLETE, told=told)
+    announcement = JobAnnouncement(Reason.EVICT_COMPLETE, note)
+    return _changed(
+        job, Step.EVICTION, "True", now, reason=Reason.EVICT_COMPLETE, announcement=announcement
+    )
 
 
-def _not_bound_yet(job: PodMigrationJob, facts: EventFacts, now: dt.datetime) -> Moved:  # noqa: ARG001
+def _not_bound_yet(job: PodMigrationJob, facts: EventFacts, now: dt.datetime) -> TransitionResult:  # noqa: ARG001
     reason = Reason.WAIT_FOR_POD_BIND_RESERVATION
-    told = JobAnnouncement(reason, "Waiting for Pod bind Reservation")
-    return _changed(job, Step.POD_BOUND_RESERVATION, "False", now, reason=reason, told=told)
+    announcement = JobAnnouncement(reason, "Waiting for Pod bind Reservation")
+    return _changed(
+        job, Step.POD_BOUND_RESERVATION, "False", now, reason=reason, announcement=announcement
+    )
 
 
-def _pod_bound(job: PodMigrationJob, facts: EventFacts, now: dt.datetime) -> Moved:
-    """Note the new pod; ``status.status`` stays, as in the original."""
+def _pod_bound(job: PodMigrationJob, facts: EventFacts, now: dt.datetime) -> TransitionResult:
+    """Record the new pod; ``status.status`` is not changed, as in the original."""
     status = replace(job.status, pod_ref=facts.pod)
     job = _with_condition(replace(job, status=status), Step.RESERVATION_BOUND, "True", now)
     note = f'Reservation bound by pod "{_named(facts.pod)}"'
-    return Moved(job, (JobAnnouncement("PodBoundReservation", note),))
+    return TransitionResult(job, (JobAnnouncement("PodBoundReservation", note),))
 
 
-def _pod_not_ready(job: PodMigrationJob, facts: EventFacts, now: dt.datetime) -> Moved:
+def _pod_not_ready(job: PodMigrationJob, facts: EventFacts, now: dt.datetime) -> TransitionResult:
     reason = Reason.WAIT_FOR_BOUND_POD_READY
-    told = JobAnnouncement(reason, f"Waiting for Bound Pod {_named(facts.pod)} Ready")
-    return _changed(job, Step.BOUND_POD_READY, "False", now, reason=reason, told=told)
+    announcement = JobAnnouncement(reason, f"Waiting for Bound Pod {_named(facts.pod)} Ready")
+    return _changed(
+        job, Step.BOUND_POD_READY, "False", now, reason=reason, announcement=announcement
+    )
 
 
-def _pod_ready(job: PodMigrationJob, facts: EventFacts, now: dt.datetime) -> Moved:
+def _pod_ready(job: PodMigrationJob, facts: EventFacts, now: dt.datetime) -> TransitionResult:
     message = f'Bind Pod "{_named(facts.pod)}" in Reservation "{_reservation(job)}"'
     ready = JobAnnouncement("BoundPodReady", f'Bind pod "{_named(facts.pod)}" is ready')
     job = _with_condition(job, Step.BOUND_POD_READY, "True", now)
     job = _with_condition(job, Step.POD_BOUND_RESERVATION, "True", now, message=message)
-    moved = _completed(replace(job, status=replace(job.status, pod_ref=facts.pod)), message)
-    return Moved(moved.job, (ready, *moved.announcements))
+    result = _completed(replace(job, status=replace(job.status, pod_ref=facts.pod)), message)
+    return TransitionResult(result.job, (ready, *result.announcements))
 
 
-def _gone_directly(job: PodMigrationJob, facts: EventFacts, now: dt.datetime) -> Moved:
-    moved = _pod_gone(job, facts, now)
+def _pod_deleted_directly(
+    job: PodMigrationJob, facts: EventFacts, now: dt.datetime
+) -> TransitionResult:
+    result = _pod_deleted(job, facts, now)
     message = f'Pod "{_pod(job)}" has been evicted'
-    return Moved(_completed(moved.job, message).job, moved.announcements)
+    return TransitionResult(_completed(result.job, message).job, result.announcements)
 
 
 EFFECTS: Final[Mapping[JobEvent, Effect]] = MappingProxyType(
@@ -386,7 +422,7 @@ EFFECTS: Final[Mapping[JobEvent, Effect]] = MappingProxyType(
         JobEvent.POD_WAITS: _pod_waits,
         JobEvent.POD_ASSIGNED: _pod_assigned,
         JobEvent.EVICTION_ISSUED: _eviction_issued,
-        JobEvent.POD_GONE: _pod_gone,
+        JobEvent.POD_DELETED: _pod_deleted,
         JobEvent.NOT_BOUND_YET: _not_bound_yet,
         JobEvent.POD_BOUND: _pod_bound,
         JobEvent.POD_NOT_READY: _pod_not_ready,
@@ -420,10 +456,10 @@ TRANSITIONS: Final[Mapping[JobState, Mapping[JobEvent, JobState]]] = MappingProx
         _S.DIRECT: {
             _E.POD_MISSING: _S.FAILED,
             _E.EVICTION_ISSUED: _S.DIRECT_EVICTING,
-            _E.POD_GONE: _S.SUCCEEDED,  # the answer to the eviction was lost
+            _E.POD_DELETED: _S.SUCCEEDED,  # the answer to the eviction was lost
             **_ENDS_ANYTIME,
         },
-        _S.DIRECT_EVICTING: {_E.POD_GONE: _S.SUCCEEDED, **_ENDS_ANYTIME},
+        _S.DIRECT_EVICTING: {_E.POD_DELETED: _S.SUCCEEDED, **_ENDS_ANYTIME},
         _S.UNRESERVED: {
             _E.POD_MISSING: _S.FAILED,
             _E.RESERVATION_REFUSED: _S.UNRESERVED,
@@ -432,7 +468,7 @@ TRANSITIONS: Final[Mapping[JobState, Mapping[JobEvent, JobState]]] = MappingProx
             **_ENDS_ANYTIME,
         },
         _S.RESERVING: {
-            _E.RESERVATION_MADE: _S.RESERVING,  # one that was there before the job
+            _E.RESERVATION_MADE: _S.RESERVING,  # a reservation that the user named
             _E.RESERVATION_WAITS: _S.RESERVING,
             _E.RESERVATION_ON_SAME_NODE: _S.FAILED,
             _E.RESERVATION_SCHEDULED: _S.RESERVED,
@@ -447,11 +483,11 @@ TRANSITIONS: Final[Mapping[JobState, Mapping[JobEvent, JobState]]] = MappingProx
             _E.POD_WAITS: _S.RESERVED,
             _E.POD_ASSIGNED: _S.SUCCEEDED,
             _E.EVICTION_ISSUED: _S.EVICTING,
-            _E.POD_GONE: _S.EVICTED,  # the answer to the eviction was lost
+            _E.POD_DELETED: _S.EVICTED,  # the answer to the eviction was lost
             **_LOSES_RESERVATION,
             **_ENDS_ANYTIME,
         },
-        _S.EVICTING: {_E.POD_GONE: _S.EVICTED, **_LOSES_RESERVATION, **_ENDS_ANYTIME},
+        _S.EVICTING: {_E.POD_DELETED: _S.EVICTED, **_LOSES_RESERVATION, **_ENDS_ANYTIME},
         _S.EVICTED: {
             _E.NOT_BOUND_YET: _S.EVICTED,
             _E.POD_BOUND: _S.BOUND,
@@ -483,18 +519,18 @@ _ENDED: Final[Mapping[str, JobState]] = MappingProxyType(
 
 
 def _reserving_state(job: PodMigrationJob) -> JobState:
-    """Return how far a running job is that keeps a place: the last step that it has taken."""
+    """Return the state of a running job with a reservation: that of its last step."""
     eviction, reference = condition_of(job, Step.EVICTION), reservation_ref(job)
     if eviction is None and reference is None and has_second_reservation(job):
-        return JobState.UNRESERVED  # whatever the status still says of the first reservation
-    for has_come, state in (
+        return JobState.UNRESERVED  # even if the status still describes the first reservation
+    for reached, state in (
         (_is_true(condition_of(job, Step.RESERVATION_BOUND)), JobState.BOUND),
         (_is_true(eviction), JobState.EVICTED),
         (eviction is not None, JobState.EVICTING),
         (_is_true(condition_of(job, Step.RESERVATION_SCHEDULED)), JobState.RESERVED),
         (reference is not None, JobState.RESERVING),
     ):
-        if has_come:
+        if reached:
             return state
     return JobState.UNRESERVED
 
@@ -507,20 +543,22 @@ def _changed(
     *,
     reason: str = "",
     message: str = "",
-    told: JobAnnouncement | None = None,
-) -> Moved:
-    """Return the job with a condition that its status points at; nothing is told twice."""
+    announcement: JobAnnouncement | None = None,
+) -> TransitionResult:
+    """Return the job with a condition and ``status.status`` set; report an unchanged one never."""
     changed = _with_condition(job, kind, status, now, reason=reason, message=message)
     if changed is job:
-        return Moved(job)
+        return TransitionResult(job)
     new = replace(changed.status, status=kind.value, reason=reason, message=message)
-    return Moved(replace(changed, status=new), () if told is None else (told,))
+    return TransitionResult(
+        replace(changed, status=new), () if announcement is None else (announcement,)
+    )
 
 
-def _completed(job: PodMigrationJob, message: str) -> Moved:
+def _completed(job: PodMigrationJob, message: str) -> TransitionResult:
     phase = PodMigrationJobPhase.SUCCEEDED.value
     status = replace(job.status, phase=phase, status=COMPLETE, reason="", message=message)
-    return Moved(replace(job, status=status), (JobAnnouncement(COMPLETE, message),))
+    return TransitionResult(replace(job, status=status), (JobAnnouncement(COMPLETE, message),))
 
 
 def _with_condition(
@@ -532,7 +570,7 @@ def _with_condition(
     reason: str = "",
     message: str = "",
 ) -> PodMigrationJob:
-    """Return the job with the condition; the same job if it says so already."""
+    """Return the job with the condition; the same object if the condition is equal."""
     new = Condition(
         type=kind.value,
         status=status,

@@ -1,7 +1,8 @@
-"""How many replicas a workload should have, and which pods are its own.
+"""Workloads of pods: their scale, their unavailable pods and limits relative to their replicas.
 
-Source: koordinator pkg/descheduler/controllers/migration/controllerfinder.  Different here: of
-workloads other than Kubernetes' own nothing is known, so that they count as having no replicas.
+Source: koordinator pkg/descheduler/controllers/migration: controllerfinder, and util/util.go,
+``GetMaxUnavailable``.  Different here: workloads of other than the built-in kinds count as having
+no replicas.
 """
 
 from collections.abc import Mapping
@@ -21,6 +22,9 @@ WORKLOAD_KINDS: tuple[type[KubeObject], ...] = (
     StatefulSet,
 )
 _DEFAULT_REPLICAS = 1
+_MANY_REPLICAS = 10  # above it the default limit is a tenth
+_SOME_REPLICAS = 4  # from here on the default limit is two
+_PERCENTS = 100
 
 
 def _group(api_version: str) -> str:
@@ -34,7 +38,7 @@ _BY_GROUP_AND_KIND: Mapping[tuple[str, str], type[KubeObject]] = MappingProxyTyp
 
 @dataclass(frozen=True, slots=True)
 class WorkloadScale:
-    """How many replicas are wanted, and the uids of the controllers whose pods are the replicas."""
+    """Desired number of replicas, and the uids of the controllers that own them."""
 
     replicas: int
     controller_uids: tuple[str, ...] = ()
@@ -45,16 +49,16 @@ UNKNOWN_SCALE = WorkloadScale(0)
 
 
 class Workloads:
-    """Finds the workloads of pods, and remembers what it found until events concern it."""
+    """Lookup of the workloads of pods, with caches that events invalidate."""
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view
-        self._replica_sets: dict[str, dict[str, None]] = {}  # uid of a Deployment -> their uids
+        self._replica_sets: dict[str, dict[str, None]] = {}  # uid of a Deployment -> uids
         self._deployment_of: dict[str, str] = {}
         self._unavailable: dict[str, frozenset[str]] = {}  # uid of a controller -> its pods
 
     def observe(self, obj: KubeObject, *, deleted: bool) -> None:
-        """Take note of a changed pod or workload."""
+        """Process the event of a pod or a workload."""
         if deleted:
             self._unavailable.pop(obj.metadata.uid, None)
         if isinstance(obj, Pod):
@@ -74,9 +78,9 @@ class Workloads:
                 self._replica_sets.setdefault(owner.uid, {})[uid] = None
 
     def scale_of(self, owner: OwnerReference, namespace: str) -> WorkloadScale:
-        """Return the scale of a controller; of the ReplicaSet of a Deployment, the Deployment's.
+        """Return the scale of a controller; for a ReplicaSet of a Deployment the Deployment's.
 
-        It is ``UNKNOWN_SCALE`` for a kind without known replicas, and for one that is gone.
+        It is ``UNKNOWN_SCALE`` for a kind without known replicas and for a deleted controller.
         """
         found = self._find(owner, namespace)
         if found is None:
@@ -91,7 +95,7 @@ class Workloads:
         return _scale(deployment, tuple(siblings) or (found.metadata.uid,))
 
     def unavailable_pods(self, scale: WorkloadScale) -> frozenset[str]:
-        """Return the pods of a workload that do not serve, by ``namespace/name``."""
+        """Return the unavailable pods of a workload, by ``namespace/name``."""
         found: frozenset[str] = frozenset()
         for uid in scale.controller_uids:
             known = self._unavailable.get(uid)
@@ -113,20 +117,35 @@ class Workloads:
 
 
 def controller_of(obj: KubeObject) -> OwnerReference | None:
-    """Return the reference to the object that replaces this one when it goes."""
+    """Return the owner reference to the controller of an object, None if it has none."""
     return next((each for each in obj.metadata.owner_references if each.controller), None)
 
 
 def is_available(pod: Pod) -> bool:
-    """Return whether a replica serves: it is neither over nor going, and ready."""
+    """Return whether a replica is ready and neither finished nor terminating."""
     if pod.metadata.deletion_timestamp is not None or pod.status.phase in {"Succeeded", "Failed"}:
         return False
     return is_ready(pod)
 
 
 def is_ready(pod: Pod) -> bool:
-    """Return whether the pod says that it is ready."""
+    """Return whether the condition Ready of the pod is true."""
     return any(each.type == "Ready" and each.status == "True" for each in pod.status.conditions)
+
+
+def resolved_limit(replicas: int, amount: int | str | None) -> int:
+    """Return a limit for a workload of so many replicas.
+
+    A percentage is rounded down and is at least 1.  Without an amount it is a tenth of more than
+    ten replicas, 2 of four or more, else 1.  The result is at most ``replicas``.
+    """
+    if amount is None:
+        if replicas > _MANY_REPLICAS:
+            return replicas // 10
+        return min(2 if replicas >= _SOME_REPLICAS else 1, replicas)
+    if isinstance(amount, str):
+        amount = int(amount.removesuffix("%")) * replicas // _PERCENTS
+    return min(amount or 1, replicas)
 
 
 def _scale(workload: Any, uids: tuple[str, ...]) -> WorkloadScale:

@@ -1,4 +1,4 @@
-"""CustomPriority: moves pods from nodes that come first in an order to nodes that come later.
+"""CustomPriority: moves pods from nodes of a level to nodes of later levels in a given order.
 
 Source: koordinator pkg/descheduler/framework/plugins/custompriority/custom_priority.go;
 pkg/descheduler/apis/config/validation/validation_custom_priority.go.
@@ -32,8 +32,8 @@ from koordinator.descheduler.pod_filters import CandidateFilter, candidates_of, 
 from koordinator.domain.pod_requests import canonical
 from koordinator.foundation.errors import ClusterError
 
-_MISSES = 5  # pods in a row that fit nowhere end the look at a node
-_LEAST = 2  # levels between which pods can be moved
+_MISSES = 5  # consecutive pods without a fitting node after which a node is skipped
+_LEAST = 2  # levels; moves need a source and a target
 _MODES = ("", "BestEffort", "DrainNode")
 _ALL = 100
 _PACKED: Final = ("cpu", "memory")
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 class ResourcePriority(ConfigStruct, frozen=True, kw_only=True):
-    """Nodes of one level; the thresholds have no effect."""
+    """Nodes of a level; the thresholds have no effect, as in the original."""
 
     name: str = ""
     node_selector: LabelSelector | None = None
@@ -51,7 +51,7 @@ class ResourcePriority(ConfigStruct, frozen=True, kw_only=True):
 
 
 class CustomPriorityArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
-    """Pods leave nodes of a level for nodes of any later level."""
+    """Levels of nodes in the order of eviction, and the mode of moves."""
 
     paused: bool = False
     dry_run: bool = False
@@ -60,8 +60,8 @@ class CustomPriorityArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
     pod_selectors: tuple[NamedPodSelector, ...] = ()
     node_fit: bool = True
     eviction_order: tuple[ResourcePriority, ...] = ()
-    mode: str = ""  # BestEffort if empty, or DrainNode: all pods of a node or none
-    auto_cordon: bool = False  # nodes that are drained
+    mode: str = ""  # BestEffort (default), or DrainNode: all pods of a node or none
+    auto_cordon: bool = False  # cordon drained nodes
 
     def validate(self) -> None:
         if len(self.eviction_order) < _LEAST:
@@ -91,7 +91,7 @@ class CustomPriorityArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class CustomPriority:
-    """Empties nodes of earlier levels, as far as later ones have room."""
+    """Plugin that empties nodes of earlier levels into later ones."""
 
     args: CustomPriorityArgs
     handle: Handle
@@ -99,7 +99,7 @@ class CustomPriority:
 
     def balance(self, nodes: Sequence[Node]) -> None:
         if self.args.paused:
-            log.info("CustomPriority is paused and does nothing")
+            log.info("CustomPriority is paused")
             return
         levels = self._levels(selected_nodes(nodes, self.args.node_selector))
         goal = LaterLevelGoal(
@@ -117,7 +117,7 @@ class CustomPriority:
                 self._move(name, sources, targets, goal)
 
     def _levels(self, nodes: Sequence[Node]) -> list[tuple[str, list[Node]]]:
-        """Return the levels that have nodes, in order; a node is of the first that selects it."""
+        """Return the levels with nodes, in order; a node is in the first level that matches it."""
         levels: dict[str, list[Node]] = {level.name: [] for level in self.args.eviction_order}
         for node in nodes:
             for level in self.args.eviction_order:
@@ -154,7 +154,7 @@ class CustomPriority:
         targets: Sequence[Node],
         goal: "LaterLevelGoal",
     ) -> None:
-        """Empty the nodes whose pods all find a place, one after the other."""
+        """Drain the nodes whose pods all fit on targets, one after the other."""
         view = self.handle.view
         free = {node.metadata.name: free_on(node, view) for node in targets}
         for source in sources:
@@ -169,14 +169,14 @@ class CustomPriority:
             cordoned = self._cordon(source)
             reason = f"drain node {name} (sourcePriority={level})"
             for pod in pods:
-                if self.candidates.admits(pod) and not self._evict(pod, reason, goal):
+                if self.candidates.is_candidate(pod) and not self._evict(pod, reason, goal):
                     if cordoned:
                         self._set_unschedulable(source, wanted=False)
                     break
             free = left
 
     def _pack(self, pod: Pod, targets: Sequence[Node], left: dict[str, dict[str, int]]) -> bool:
-        """Return whether some target takes the pod, and take its requests off what is left."""
+        """Return whether the pod fits on a target; deduct its requests from what is left."""
         requests = _container_requests(pod)
         for node in targets:
             if self.args.node_fit and not fits(node, pod, self.handle.view):
@@ -189,8 +189,8 @@ class CustomPriority:
         return False
 
     def _candidates_on(self, node: Node) -> list[Pod]:
-        """Return the pods that may go, those that ask for least first."""
-        pods = filter(self.candidates.admits, self.handle.view.pods_on(node.metadata.name))
+        """Return the candidates of a node, those with the smallest requests first."""
+        pods = filter(self.candidates.is_candidate, self.handle.view.pods_on(node.metadata.name))
         return sorted(pods, key=_size)
 
     def _fits_any(self, pod: Pod, targets: Sequence[Node]) -> bool:
@@ -198,12 +198,12 @@ class CustomPriority:
 
     def _evict(self, pod: Pod, reason: str, goal: "LaterLevelGoal") -> bool:
         if self.args.dry_run:
-            log.info("pod would be evicted, but for the dry run", extra={"pod": pod.key})
+            log.info("dry run: pod would be evicted", extra={"pod": pod.key})
             return True
         return self.handle.evictor.evict(pod, reason, goal=goal)
 
     def _cordon(self, node: Node) -> bool:
-        """Return whether the node was cordoned by this."""
+        """Cordon a node; return whether this call cordoned it."""
         is_dry_run = self.args.dry_run or self.handle.is_dry_run
         if not self.args.auto_cordon or is_dry_run or node.spec.unschedulable:
             return False
@@ -222,37 +222,37 @@ class CustomPriority:
 
 @dataclass(frozen=True, slots=True)
 class LaterLevelGoal:
-    """Pods run on nodes of a later level than before."""
+    """Goal that pods run on nodes of a later level than before."""
 
-    levels: Mapping[str, tuple[int, str]]  # by node: its place in the order, and its name
+    levels: Mapping[str, tuple[int, str]]  # by node: index and name of its level
 
     def gain(self, moves: Sequence[Relocation]) -> MoveGain:
-        """Return by how many levels pods get on, all together."""
-        total, told = 0, []
+        """Return the number of levels that all pods advance."""
+        total, parts = 0, []
         for move in moves:
             if move.source == move.target:
                 continue
             source, target = self.levels.get(move.source), self.levels.get(move.target)
             if source is None or target is None or target[0] <= source[0]:
                 where = f"{move.target} of {target[1] if target else 'no level'}"
-                came = source[1] if source else "no level"
-                return MoveGain(0.0, f"it would go to {where}, which does not come after {came}")
+                left = source[1] if source else "no level"
+                return MoveGain(0.0, f"it would move to {where}, which does not come after {left}")
             total += target[0] - source[0]
-            told.append(f"{source[1]} -> {target[1]}")
-        return MoveGain(float(total), ", ".join(dict.fromkeys(told)))
+            parts.append(f"{source[1]} -> {target[1]}")
+        return MoveGain(float(total), ", ".join(dict.fromkeys(parts)))
 
     def made(self, moves: Sequence[Relocation]) -> None:
-        """Do nothing: levels stay as they are."""
+        """Do nothing: levels don't depend on moves."""
 
 
 def build_custom_priority(args: CustomPriorityArgs, handle: Handle) -> CustomPriority:
-    """Return the plugin."""
+    """Build the plugin."""
     candidates = candidates_of(handle, args.evictable_namespaces, args.pod_selectors)
     return CustomPriority(args, handle, candidates)
 
 
 def _container_requests(pod: Pod) -> dict[str, int]:
-    """Return what the containers ask for together; init containers and overhead don't count."""
+    """Return the requests of the containers, without init containers and overhead."""
     sums: dict[str, int] = {}
     for container in pod.spec.containers:
         for name, quantity in container.resources.requests.items():

@@ -1,4 +1,4 @@
-"""Pods that are protected, and eviction through the eviction API without a PodMigrationJob.
+"""DefaultEvictor: protection of pods, and eviction by the eviction API without PodMigrationJobs.
 
 Source: kubernetes-sigs/descheduler pkg/framework/plugins/defaultevictor; koordinator
 pkg/descheduler/framework/plugins/kubernetes/defaultevictor, pkg/descheduler/evictions.
@@ -54,14 +54,14 @@ from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import ClusterError, InputError, NotFoundError
 
 _LONGEST_NAME, _SHORT = 200, 8
-_LONGEST_NOTE = 1024  # what the API server accepts
-_FEWEST_REPLICAS = 2  # fewer than that are no reason to look
+_LONGEST_NOTE = 1024  # limit of the API server
+_FEWEST_REPLICAS = 2  # smaller values of minReplicas have no effect
 
 log = logging.getLogger(__name__)
 
 
 class PodProtection(StrEnum):
-    """Why a pod stays."""
+    """Protection of pods from eviction."""
 
     LOCAL_STORAGE = "PodsWithLocalStorage"
     DAEMON_SET = "DaemonSetPods"
@@ -86,32 +86,32 @@ _EXTRA: Final = (
 
 
 class PriorityThreshold(ConfigStruct, frozen=True, kw_only=True):
-    """Pods of that priority or a higher one stay: a number, or the name of a PriorityClass."""
+    """Priority from which on pods are protected: a number, or the name of a PriorityClass."""
 
     value: Int32 | None = None
     name: str = ""
 
 
 class ProtectedStorageClass(ConfigStruct, frozen=True, kw_only=True):
-    """A StorageClass whose volumes keep pods where they are."""
+    """StorageClass whose volumes protect pods."""
 
     name: str
 
 
 class PodsWithPVCConfig(ConfigStruct, frozen=True, kw_only=True):
-    """Whose volumes count; none means all."""
+    """Protected storage classes; an empty list means all."""
 
     protected_storage_classes: tuple[ProtectedStorageClass, ...] = ()
 
 
 class PodProtectionsConfig(ConfigStruct, frozen=True, kw_only=True):
-    """Details of protections, by their names."""
+    """Configuration of single protections."""
 
     pods_with_pvc: PodsWithPVCConfig | None = field(name="PodsWithPVC", default=None)
 
 
 class PodProtections(ConfigStruct, frozen=True, kw_only=True):
-    """Changes to the protections that there are by default."""
+    """Changes to the default protections."""
 
     extra_enabled: tuple[str, ...] = ()
     default_disabled: tuple[str, ...] = ()
@@ -119,9 +119,9 @@ class PodProtections(ConfigStruct, frozen=True, kw_only=True):
 
 
 class DefaultEvictorArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
-    """Which pods stay.  Former fields ``evict…`` and ``ignore…`` go without ``podProtections``."""
+    """Protected pods; the deprecated ``evict…`` and ``ignore…`` exclude ``podProtections``."""
 
-    node_selector: str = ""  # nodes on which a pod has to fit, as text such as a=b,!c
+    node_selector: str = ""  # nodes considered for node fit, such as a=b,!c
     label_selector: LabelSelector | None = None
     namespace_label_selector: LabelSelector | None = None
     priority_threshold: PriorityThreshold | None = None
@@ -161,7 +161,7 @@ class DefaultEvictorArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
         _check_protections(protections.default_disabled, _BY_DEFAULT, "defaultDisabled")
 
     def protections(self) -> frozenset[PodProtection]:
-        """Return the protections that count."""
+        """Return the enabled protections."""
         changes = self.pod_protections
         if changes.extra_enabled or changes.default_disabled:
             kept = (each for each in _BY_DEFAULT if each.value not in changes.default_disabled)
@@ -190,11 +190,13 @@ class DefaultEvictorArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class DefaultEvictor:
-    """Lets pods go that no protection keeps."""
+    """Evict and filter plugin that passes unprotected pods."""
 
     args: DefaultEvictorArgs
     handle: Handle
-    checks: tuple[Callable[[Pod], str], ...]  # each returns why the pod stays, empty if it may go
+    checks: tuple[
+        Callable[[Pod], str], ...
+    ]  # each returns why a pod is protected, else an empty text
 
     def filter(self, pod: Pod) -> bool:
         if asks_to_be_evicted(pod):
@@ -202,7 +204,7 @@ class DefaultEvictor:
         for check in self.checks:
             why = check(pod)
             if why:
-                log.debug("pod stays", extra={"pod": pod.key, "why": why})
+                log.debug("pod protected", extra={"pod": pod.key, "why": why})
                 return False
         return True
 
@@ -215,7 +217,7 @@ class DefaultEvictor:
                 node.metadata.name != pod.spec.node_name and fits_beside(node, pod, known)
                 for node in ready
             ):
-                log.debug("pod stays: it fits nowhere else", extra={"pod": pod.key})
+                log.debug("pod fits on no other node", extra={"pod": pod.key})
                 return False
         selector = self.args.namespace_label_selector
         if selector is None:
@@ -231,7 +233,7 @@ class DefaultEvictor:
                 meta.namespace, meta.name, uid=meta.uid, grace_period_s=grace_s
             )
         except NotFoundError:
-            log.info("pod is gone already", extra={"pod": pod.key})
+            log.info("pod does not exist any more", extra={"pod": pod.key})
             return False
         except ClusterError as error:
             self.handle.count(options.plugin, pod, ERROR)
@@ -261,12 +263,12 @@ def _descheduled(pod: Pod, options: EvictOptions, now_s: float) -> Event:
 
 
 def build_default_evictor(args: DefaultEvictorArgs, handle: Handle) -> DefaultEvictor:
-    """Return the plugin."""
+    """Build the plugin."""
     return DefaultEvictor(args, handle, tuple(_checks(args, handle)))
 
 
 def check_priority_threshold(threshold: PriorityThreshold, path: str) -> None:
-    """Raise InputError if it is both a number and a name, or a number that protects no pod."""
+    """Raise InputError if both number and name are set, or if the number protects no pod."""
     if threshold.value is not None and threshold.name:
         message = "only one of priorityThreshold fields can be set"
         raise field_error(path, {"value": threshold.value, "name": threshold.name}, message)
@@ -276,22 +278,22 @@ def check_priority_threshold(threshold: PriorityThreshold, path: str) -> None:
 
 
 def _check_protections(
-    found: tuple[str, ...], accepted: tuple[PodProtection, ...], name: str
+    names: tuple[str, ...], choices: tuple[PodProtection, ...], field_name: str
 ) -> None:
-    path = f"podProtections.{name}"
-    for index, each in enumerate(found):
-        if each not in accepted:
-            message = f"invalid pod protection policy; must be one of {', '.join(accepted)}"
+    path = f"podProtections.{field_name}"
+    for index, each in enumerate(names):
+        if each not in choices:
+            message = f"invalid pod protection policy; must be one of {', '.join(choices)}"
             raise field_error(f"{path}[{index}]", each, message)
-        if each in found[:index]:
+        if each in names[:index]:
             raise field_error(f"{path}[{index}]", each, "contains duplicate entries")
 
 
 Check = Callable[[Pod], str]
 
 
-def _kept(is_so: Callable[[Pod], bool], why: str) -> Check:
-    return lambda pod: why if is_so(pod) else ""
+def _protected_if(holds: Callable[[Pod], bool], why: str) -> Check:
+    return lambda pod: why if holds(pod) else ""
 
 
 def _is_bare(pod: Pod) -> bool:
@@ -299,17 +301,19 @@ def _is_bare(pod: Pod) -> bool:
 
 
 def _checks(args: DefaultEvictorArgs, handle: Handle) -> Iterator[Check]:
-    """Yield what is looked at, in order."""
+    """Yield the enabled checks in order."""
     if args.no_eviction_policy == "Mandatory":
-        yield _kept(lambda pod: PREFERS_NO_EVICTION in pod.metadata.annotations, "it asks to stay")
-    yield _kept(is_mirror, "pod is a mirror pod")
-    yield _kept(is_static, "pod is a static pod")
-    yield _kept(is_terminating, "pod is terminating")
+        yield _protected_if(
+            lambda pod: PREFERS_NO_EVICTION in pod.metadata.annotations, "pod prefers no eviction"
+        )
+    yield _protected_if(is_mirror, "pod is a mirror pod")
+    yield _protected_if(is_static, "pod is a static pod")
+    yield _protected_if(is_terminating, "pod is terminating")
     on = args.protections()
     checks = _protection_checks(args, handle)
     yield from (check for protection, check in checks if protection in on)
     if PodProtection.FAILED_BARE not in on:
-        yield _kept(
+        yield _protected_if(
             lambda pod: _is_bare(pod) and pod.status.phase != "Failed",
             "pod has no owner and has not failed",
         )
@@ -320,45 +324,47 @@ def _protection_checks(
     args: DefaultEvictorArgs, handle: Handle
 ) -> Iterator[tuple[PodProtection, Check]]:
     critical = PodProtection.SYSTEM_CRITICAL
-    yield critical, _kept(is_system_critical, "pod has system critical priority")
+    yield critical, _protected_if(is_system_critical, "pod has system critical priority")
     if args.priority_threshold is not None:
         yield critical, _priority_check(args.priority_threshold, handle)
-    yield PodProtection.FAILED_BARE, _kept(_is_bare, "pod has no owner")
-    yield PodProtection.LOCAL_STORAGE, _kept(has_local_storage, "pod has local storage")
-    yield PodProtection.DAEMON_SET, _kept(is_of_daemon_set, "pod is of a DaemonSet")
+    yield PodProtection.FAILED_BARE, _protected_if(_is_bare, "pod has no owner")
+    yield PodProtection.LOCAL_STORAGE, _protected_if(has_local_storage, "pod has local storage")
+    yield PodProtection.DAEMON_SET, _protected_if(is_of_daemon_set, "pod is of a DaemonSet")
     yield PodProtection.VOLUME_CLAIM, _claim_check(args, handle)
     yield (
         PodProtection.NO_BUDGET,
-        _kept(lambda pod: not _has_budget(pod, handle), "pod has no PodDisruptionBudget"),
+        _protected_if(lambda pod: not _has_budget(pod, handle), "pod has no PodDisruptionBudget"),
     )
     yield (
         PodProtection.RESOURCE_CLAIMS,
-        _kept(lambda pod: bool(pod.spec.resource_claims), "pod has ResourceClaims"),
+        _protected_if(lambda pod: bool(pod.spec.resource_claims), "pod has ResourceClaims"),
     )
 
 
 def _scope_checks(args: DefaultEvictorArgs, handle: Handle) -> Iterator[Check]:
     selector, fewest, age = args.label_selector, args.min_replicas, args.min_pod_age
     if selector is not None:
-        yield _kept(
+        yield _protected_if(
             lambda pod: not matches(selector, pod.metadata.labels), "labels are not selected"
         )
     if fewest >= _FEWEST_REPLICAS:
-        yield _kept(
+        yield _protected_if(
             lambda pod: _has_few_siblings(pod, fewest, handle), "its owner has too few pods"
         )
     if age is not None:
-        yield _kept(lambda pod: _age_s(pod, handle) < age.total_seconds(), "pod is too young")
+        yield _protected_if(
+            lambda pod: _age_s(pod, handle) < age.total_seconds(), "pod is too young"
+        )
 
 
 def _priority_check(threshold: PriorityThreshold, handle: Handle) -> Check:
     def check(pod: Pod) -> str:
         limit = threshold.value
         if limit is None:
-            found = handle.view.objects(PriorityClass).get(threshold.name)
-            if found is None:
+            priority_class = handle.view.objects(PriorityClass).get(threshold.name)
+            if priority_class is None:
                 return f"PriorityClass {threshold.name} of priorityThreshold does not exist"
-            limit = found.value
+            limit = priority_class.value
         priority = pod.spec.priority
         return "" if priority is None or priority < limit else "pod has too high a priority"
 
@@ -381,7 +387,7 @@ def _claim_check(args: DefaultEvictorArgs, handle: Handle) -> Check:
             claim = claims.get(f"{pod.metadata.namespace}/{name}")
             storage_class = claim.spec.storage_class_name if claim is not None else None
             if not storage_class or storage_class in classes:
-                return f"volume claim {name} is protected, or nothing is known of its class"
+                return f"volume claim {name} has a protected or unknown storage class"
         return ""
 
     return check
@@ -401,7 +407,7 @@ def _has_few_siblings(pod: Pod, fewest: int, handle: Handle) -> bool:
 
 
 def _age_s(pod: Pod, handle: Handle) -> float:
-    """Return how long the pod has been running; a pod that has not been started has no age."""
+    """Return the time since the pod started; negative for a pod that has not started."""
     started = pod.status.start_time
     return handle.date_s() - to_epoch_s(started) if started is not None else -1.0
 

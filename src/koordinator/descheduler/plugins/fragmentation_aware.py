@@ -1,4 +1,4 @@
-"""FragmentationAware: moves the pod whose going leaves its node most evenly requested.
+"""FragmentationAware: moves the pod whose eviction evens the requests of its node most.
 
 Source: koordinator pkg/descheduler/framework/plugins/fragmentationaware;
 pkg/descheduler/apis/config/validation/validation_fragmentationaware.go.
@@ -31,19 +31,19 @@ from koordinator.domain.pod_requests import canonical, pod_requests
 
 _DEFAULT = ("cpu", "memory")
 _MILLIS = 1000
-_LEAST_GAIN = 1e-9  # what is less may be the rounding
+_LEAST_GAIN = 1e-9  # smaller gains may be rounding errors
 
 log = logging.getLogger(__name__)
 
 
 class FragmentationAwarePodSelector(ConfigStruct, frozen=True, kw_only=True):
-    """Pods with certain labels."""
+    """Selector of pods."""
 
     selector: LabelSelector | None = None
 
 
 class FragmentationAwareArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
-    """How uneven a node must be, and how much a move must help: standard deviations of shares."""
+    """Thresholds of imbalance and improvement, as standard deviations of requested shares."""
 
     paused: bool = False
     dry_run: bool = False
@@ -59,7 +59,7 @@ class FragmentationAwareArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
         fill(self, resources=self.resources or _DEFAULT)
 
     def named_selectors(self) -> tuple[NamedPodSelector, ...]:
-        """Return the selectors as other plugins have them."""
+        """Return the selectors in the type of the other plugins."""
         return tuple(NamedPodSelector(selector=each.selector) for each in self.pod_selectors)
 
     def validate(self) -> None:
@@ -79,7 +79,7 @@ class FragmentationAwareArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class FragmentationAware:
-    """Moves at most one pod per node and cycle."""
+    """Plugin that moves at most one pod per node and cycle."""
 
     args: FragmentationAwareArgs
     handle: Handle
@@ -87,7 +87,7 @@ class FragmentationAware:
 
     def balance(self, nodes: Sequence[Node]) -> None:
         if self.args.paused:
-            log.info("FragmentationAware is paused and does nothing")
+            log.info("FragmentationAware is paused")
             return
         chosen = selected_nodes(nodes, self.args.node_selector)
         goal = EvennessGoal(
@@ -97,19 +97,19 @@ class FragmentationAware:
             before = self._imbalance(node, self.handle.view.requested_on(node.metadata.name))
             if before <= self.args.imbalance_threshold:
                 continue
-            found = self._best(node, chosen, before)
-            if found is None:
+            best = self._best(node, chosen, before)
+            if best is None:
                 continue
-            pod, after = found
+            pod, after = best
             if self.handle.evictor.pre_eviction_filter(pod):
                 self._evict(pod, before, after, goal)
 
     def _best(self, node: Node, nodes: Sequence[Node], before: float) -> tuple[Pod, float] | None:
-        """Return the pod whose going helps most, and how uneven the node is then."""
+        """Return the pod whose eviction improves most, and the imbalance of the node after it."""
         name, best, best_gain = node.metadata.name, None, self.args.min_improvement_threshold
         requested = self.handle.view.requested_on(name)
         for pod in self.handle.view.active_pods_on(name):
-            if not self.candidates.admits(pod):
+            if not self.candidates.is_candidate(pod):
                 continue
             if self.args.node_fit and not fits_elsewhere(nodes, pod, self.handle.view):
                 continue
@@ -127,12 +127,12 @@ class FragmentationAware:
         )
         if self.args.dry_run:
             extra = {"pod": pod.key, "reason": reason}
-            log.info("pod would be evicted, but for the dry run", extra=extra)
+            log.info("dry run: pod would be evicted", extra=extra)
         else:
             self.handle.evictor.evict(pod, reason, goal=goal)
 
     def _imbalance(self, node: Node, requested: Mapping[str, int]) -> float:
-        """Return the population standard deviation of the shares that are requested."""
+        """Return the population standard deviation of the requested shares."""
         shares = []
         for name in self.args.resources:
             quantity = node.status.allocatable.get(name)
@@ -148,31 +148,31 @@ class FragmentationAware:
 
 @dataclass(frozen=True, slots=True)
 class EvennessGoal:
-    """The nodes that a pod leaves and goes to are more evenly requested together than before."""
+    """Goal that source and target together are more evenly requested than before."""
 
     nodes: Mapping[str, Node]
     view: ClusterView
     imbalance: Callable[[Node, Mapping[str, int]], float]
-    _more: dict[str, Counter[str]] = field(default_factory=dict)  # by node: what moves add
+    _more: dict[str, Counter[str]] = field(default_factory=dict)  # by node: requests added by moves
 
     def gain(self, moves: Sequence[Relocation]) -> MoveGain:
-        """Return by how much the standard deviations of the shares get smaller, added up."""
+        """Return the decrease of the standard deviations of the shares, summed over nodes."""
         moves = [move for move in moves if move.source != move.target]
         changes = self._changes(moves)
-        total, told = 0.0, []
+        total, parts = 0.0, []
         for name, change in changes.items():
             if name not in self.nodes:
-                return MoveGain(0.0, f"{name} is not one of the nodes that are looked at")
+                return MoveGain(0.0, f"{name} is not a node of the plugin")
             known = self._requested(name)
             after = {each: known.get(each, 0) + change[each] for each in {*known, *change}}
             was, is_now = (self.imbalance(self.nodes[name], each) for each in (known, after))
             total += was - is_now
-            told.append(f"{name} {was:.4f} -> {is_now:.4f}")
-        text = f"standard deviation of shares: {', '.join(told)}"
+            parts.append(f"{name} {was:.4f} -> {is_now:.4f}")
+        text = f"standard deviation of shares: {', '.join(parts)}"
         return MoveGain(total if total > _LEAST_GAIN else 0.0, text)
 
     def made(self, moves: Sequence[Relocation]) -> None:
-        """Count what moves take along."""
+        """Add the requests of the moves."""
         for name, change in self._changes(moves).items():
             self._more.setdefault(name, Counter()).update(change)
 
@@ -192,7 +192,7 @@ class EvennessGoal:
 
 
 def build_fragmentation_aware(args: FragmentationAwareArgs, handle: Handle) -> FragmentationAware:
-    """Return the plugin."""
+    """Build the plugin."""
     candidates = candidates_of(handle, args.evictable_namespaces, args.named_selectors())
     return FragmentationAware(args, handle, candidates)
 

@@ -1,4 +1,4 @@
-"""PodLifeTime: evicts pods that are old, or in certain states, the oldest first.
+"""PodLifeTime: evicts pods by age, state, condition or exit code, the oldest first.
 
 Source: kubernetes-sigs/descheduler pkg/framework/plugins/podlifetime.
 """
@@ -49,35 +49,39 @@ _STATES: Final = (
 
 
 class OwnerKinds(ConfigStruct, frozen=True, kw_only=True):
-    """Kinds of owners that are meant alone, or that are not meant."""
+    """Included or excluded kinds of owners."""
 
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
 
 
 class PodConditionFilter(ConfigStruct, frozen=True, kw_only=True):
-    """A condition as a pod may have it; what is not said may be anything."""
+    """Filter of pod conditions; empty fields match everything."""
 
     type: str = ""
     status: str = ""
     reason: str = ""
     min_time_since_last_transition_seconds: Seconds | None = None
 
-    def matches(self, found: Condition, now_s: float) -> bool:
-        """Return whether a condition is such a one."""
-        wanted = ((self.type, found.type), (self.status, found.status), (self.reason, found.reason))
-        if any(text and text != other for text, other in wanted):
+    def matches(self, condition: Condition, now_s: float) -> bool:
+        """Return whether the filter matches a condition."""
+        fields = (
+            (self.type, condition.type),
+            (self.status, condition.status),
+            (self.reason, condition.reason),
+        )
+        if any(text and text != other for text, other in fields):
             return False
         if self.min_time_since_last_transition_seconds is None:
             return True
-        if found.last_transition_time is None:
+        if condition.last_transition_time is None:
             return False
-        idle_s = now_s - to_epoch_s(found.last_transition_time)
+        idle_s = now_s - to_epoch_s(condition.last_transition_time)
         return idle_s >= 0 and int(idle_s) >= self.min_time_since_last_transition_seconds
 
 
 class PodLifeTimeArgs(ScopedPluginArgs, frozen=True, kw_only=True):
-    """A pod goes if it meets every criterion that is set."""
+    """Criteria of pods to evict; all criteria that are set must match."""
 
     owner_kinds: OwnerKinds | None = None
     max_pod_life_time_seconds: Seconds | None = None
@@ -116,7 +120,7 @@ class PodLifeTimeArgs(ScopedPluginArgs, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class PodLifeTime:
-    """Looks at pods in whatever phase."""
+    """Plugin that evicts matching pods in all phases."""
 
     args: PodLifeTimeArgs
     handle: Handle
@@ -127,13 +131,13 @@ class PodLifeTime:
             pod
             for node in nodes
             for pod in self.handle.view.pods_on(node.metadata.name)
-            if self._has_lived(pod) and self.candidates.admits(pod)
+            if self._matches(pod) and self.candidates.is_candidate(pod)
         ]
         found.sort(key=lambda pod: to_epoch_s(pod.metadata.creation_timestamp))
         for pod in found:
             self.handle.evictor.evict(pod)
 
-    def _has_lived(self, pod: Pod) -> bool:
+    def _matches(self, pod: Pod) -> bool:
         args, now_s = self.args, self.handle.date_s()
         if args.max_pod_life_time_seconds is not None:
             age_s = now_s - to_epoch_s(pod.metadata.creation_timestamp, now_s)
@@ -144,12 +148,12 @@ class PodLifeTime:
         if args.owner_kinds is not None and not _is_owned(pod, args.owner_kinds):
             return False
         if args.conditions and not any(
-            wanted.matches(found, now_s)
-            for wanted in args.conditions
-            for found in pod.status.conditions
+            each.matches(condition, now_s)
+            for each in args.conditions
+            for condition in pod.status.conditions
         ):
             return False
-        return not args.exit_codes or self._exited_so(pod)
+        return not args.exit_codes or self._has_exit_code(pod)
 
     def _is_in_state(self, pod: Pod) -> bool:
         status, states = pod.status, self.args.states
@@ -161,7 +165,7 @@ class PodLifeTime:
             for reason in _reasons(each)
         )
 
-    def _exited_so(self, pod: Pod) -> bool:
+    def _has_exit_code(self, pod: Pod) -> bool:
         return any(
             each.state.terminated is not None
             and each.state.terminated.exit_code in self.args.exit_codes
@@ -177,7 +181,7 @@ class PodLifeTime:
 
 
 def build_pod_life_time(args: PodLifeTimeArgs, handle: Handle) -> PodLifeTime:
-    """Return the plugin."""
+    """Build the plugin."""
     return PodLifeTime(args, handle, scoped_candidates(handle, args))
 
 

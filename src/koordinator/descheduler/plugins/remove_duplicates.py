@@ -22,11 +22,11 @@ from koordinator.domain.node_selection import admits_pod
 from koordinator.domain.tolerations import FORBIDDING, untolerated
 
 Owner = tuple[str, str, str, tuple[str, ...]]  # namespace, kind, name, images
-_FEWEST_NODES = 2  # over which pods can be spread
+_FEWEST_NODES = 2  # feasible nodes needed to distribute pods
 
 
 class RemoveDuplicatesArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
-    """Whose pods are looked at."""
+    """Namespaces and excluded owner kinds."""
 
     namespaces: NamespaceLists | None = None
     exclude_owner_kinds: tuple[str, ...] = ()
@@ -37,7 +37,7 @@ class RemoveDuplicatesArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class RemoveDuplicates:
-    """Evicts what a node has of an owner's pods above the mean, rounded up."""
+    """Plugin that evicts the pods of an owner on a node above the mean, rounded up."""
 
     args: RemoveDuplicatesArgs
     handle: Handle
@@ -59,14 +59,14 @@ class RemoveDuplicates:
                     self.handle.evictor.evict(pod)
 
     def _duplicates_on(self, node: str, counts: Counter[Owner]) -> Mapping[Owner, list[Pod]]:
-        """Return by owner the pods of a node but the first one of each kind; count all of them."""
+        """Return the pods of a node by owner except the first of each kind; count all of them."""
         seen: set[tuple[str, ...]] = set()
         found: defaultdict[Owner, list[Pod]] = defaultdict(list)
         for pod in self.handle.view.active_pods_on(node):
             references = pod.metadata.owner_references
             kinds = {reference.kind for reference in references}
             excluded = not kinds.isdisjoint(self.args.exclude_owner_kinds)
-            if not references or excluded or not self.candidates.admits(pod):
+            if not references or excluded or not self.candidates.is_candidate(pod):
                 continue
             namespace = pod.metadata.namespace
             images = tuple(sorted(container.image for container in pod.spec.containers))
@@ -83,13 +83,13 @@ class RemoveDuplicates:
 
 
 def build_remove_duplicates(args: RemoveDuplicatesArgs, handle: Handle) -> RemoveDuplicates:
-    """Return the plugin."""
+    """Build the plugin."""
     candidates = CandidateFilter(handle.evictor.filter, args.namespaces)
     return RemoveDuplicates(args, handle, candidates)
 
 
 def _feasible_nodes(by_node: Mapping[str, Sequence[Pod]], nodes: Sequence[Node]) -> set[str]:
-    """Return the nodes that some of the pods may run on, if it has more than one to choose from."""
+    """Return the nodes that admit a pod, of pods admitted by more than one node."""
     kinds: dict[bytes, Pod] = {}
     for pods in by_node.values():
         for pod in pods:

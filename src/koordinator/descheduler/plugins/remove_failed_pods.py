@@ -1,4 +1,4 @@
-"""RemoveFailedPods: evicts pods that have failed, for certain reasons or any.
+"""RemoveFailedPods: evicts failed pods, optionally only with certain reasons or exit codes.
 
 Source: kubernetes-sigs/descheduler pkg/framework/plugins/removefailedpods.
 """
@@ -19,7 +19,7 @@ from koordinator.foundation.clock import to_epoch_s
 
 
 class RemoveFailedPodsArgs(ScopedPluginArgs, frozen=True, kw_only=True):
-    """Which failed pods go, and not before they are so old."""
+    """Criteria of failed pods: age, reasons, exit codes and owners."""
 
     exclude_owner_kinds: tuple[str, ...] = ()
     min_pod_lifetime_seconds: Seconds = 3600
@@ -30,7 +30,7 @@ class RemoveFailedPodsArgs(ScopedPluginArgs, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class RemoveFailedPods:
-    """Makes room in lists of pods: a failed pod takes none on its node."""
+    """Plugin that evicts failed pods."""
 
     args: RemoveFailedPodsArgs
     handle: Handle
@@ -43,7 +43,7 @@ class RemoveFailedPods:
                 for pod in self.handle.view.pods_on(node.metadata.name)
                 if pod.status.phase == "Failed"
                 and self._is_meant(pod)
-                and self.candidates.admits(pod)
+                and self.candidates.is_candidate(pod)
             ]
             for pod in failed:
                 self.handle.evictor.evict(pod)
@@ -67,7 +67,7 @@ class RemoveFailedPods:
 
 
 def build_remove_failed_pods(args: RemoveFailedPodsArgs, handle: Handle) -> RemoveFailedPods:
-    """Return the plugin."""
+    """Build the plugin."""
     return RemoveFailedPods(args, handle, scoped_candidates(handle, args))
 
 

@@ -1,4 +1,4 @@
-"""RemovePodsHavingTooManyRestarts: evicts pods whose containers start again and again.
+"""RemovePodsHavingTooManyRestarts: evicts pods whose containers restart too often.
 
 Source: kubernetes-sigs/descheduler pkg/framework/plugins/removepodshavingtoomanyrestarts.
 """
@@ -21,7 +21,7 @@ _STATES = ("CrashLoopBackOff", "Running")
 
 
 class RemovePodsHavingTooManyRestartsArgs(ScopedPluginArgs, frozen=True, kw_only=True):
-    """How many restarts of all containers together are too many."""
+    """Threshold of the restarts of all containers of a pod."""
 
     pod_restart_threshold: Int32 = 0
     including_init_containers: bool = False
@@ -40,7 +40,7 @@ class RemovePodsHavingTooManyRestartsArgs(ScopedPluginArgs, frozen=True, kw_only
 
 @dataclass(frozen=True, slots=True)
 class RemovePodsHavingTooManyRestarts:
-    """Lets the pod of a node that restarted most go first."""
+    """Plugin that evicts the pods of a node with the most restarts first."""
 
     args: RemovePodsHavingTooManyRestartsArgs
     handle: Handle
@@ -53,7 +53,7 @@ class RemovePodsHavingTooManyRestarts:
                 for pod in self.handle.view.pods_on(node.metadata.name)
                 if self._restarts(pod) >= self.args.pod_restart_threshold
                 and self._is_in_state(pod)
-                and self.candidates.admits(pod)
+                and self.candidates.is_candidate(pod)
             ]
             for pod in sorted(found, key=self._restarts, reverse=True):
                 self.handle.evictor.evict(pod)
@@ -78,7 +78,7 @@ class RemovePodsHavingTooManyRestarts:
 def build_remove_pods_having_too_many_restarts(
     args: RemovePodsHavingTooManyRestartsArgs, handle: Handle
 ) -> RemovePodsHavingTooManyRestarts:
-    """Return the plugin."""
+    """Build the plugin."""
     return RemovePodsHavingTooManyRestarts(args, handle, scoped_candidates(handle, args))
 
 

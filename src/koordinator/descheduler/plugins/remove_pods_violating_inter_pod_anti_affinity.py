@@ -1,4 +1,4 @@
-"""RemovePodsViolatingInterPodAntiAffinity: evicts pods that are too near to others.
+"""RemovePodsViolatingInterPodAntiAffinity: evicts pods that violate required anti-affinity.
 
 Source: kubernetes-sigs/descheduler pkg/framework/plugins/removepodsviolatinginterpodantiaffinity;
 pkg/utils/predicates.go ``CheckPodsWithAntiAffinityExist``.
@@ -22,12 +22,12 @@ from koordinator.domain.pod_affinity import scope_of
 
 
 class RemovePodsViolatingInterPodAntiAffinityArgs(ScopedPluginArgs, frozen=True, kw_only=True):
-    """Which pods are looked at; others are as if they weren't there."""
+    """Selected pods; other pods are ignored."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemovePodsViolatingInterPodAntiAffinity:
-    """Evicts a pod whose required anti-affinity does not hold, low priorities first."""
+    """Plugin that evicts pods with violated required anti-affinity, low priorities first."""
 
     handle: Handle
     candidates: CandidateFilter
@@ -35,7 +35,7 @@ class RemovePodsViolatingInterPodAntiAffinity:
     def deschedule(self, nodes: Sequence[Node]) -> None:
         by_name = {node.metadata.name: node for node in nodes}
         on = {
-            name: list(filter(self.candidates.is_meant, self.handle.view.active_pods_on(name)))
+            name: list(filter(self.candidates.is_in_scope, self.handle.view.active_pods_on(name)))
             for name in by_name
         }
         pods = {pod.key: pod for there in on.values() for pod in there}
@@ -65,7 +65,7 @@ class RemovePodsViolatingInterPodAntiAffinity:
 def build_remove_pods_violating_inter_pod_anti_affinity(
     args: RemovePodsViolatingInterPodAntiAffinityArgs, handle: Handle
 ) -> RemovePodsViolatingInterPodAntiAffinity:
-    """Return the plugin."""
+    """Build the plugin."""
     return RemovePodsViolatingInterPodAntiAffinity(handle, scoped_candidates(handle, args))
 
 
@@ -75,7 +75,7 @@ def _required(pod: Pod) -> Sequence[PodAffinityTerm]:
 
 
 def _are_together(one: Node, other: Node, key: str) -> bool:
-    """Return whether two nodes are of one domain; a node is always together with itself."""
+    """Return whether two nodes are in one domain; a node always is with itself."""
     if one.metadata.name == other.metadata.name:
         return True
     value = one.metadata.labels.get(key)

@@ -1,4 +1,4 @@
-"""RemovePodsViolatingNodeAffinity: evicts pods whose node they would no longer be sent to.
+"""RemovePodsViolatingNodeAffinity: evicts pods whose node no longer matches their node affinity.
 
 Source: kubernetes-sigs/descheduler pkg/framework/plugins/removepodsviolatingnodeaffinity.
 """
@@ -24,7 +24,7 @@ PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 class RemovePodsViolatingNodeAffinityArgs(ScopedPluginArgs, frozen=True, kw_only=True):
-    """Which terms count: those that a pod requires, and those that it would rather have."""
+    """Considered types of terms: required and preferred ones."""
 
     node_affinity_type: tuple[str, ...] = ()
 
@@ -40,7 +40,7 @@ class RemovePodsViolatingNodeAffinityArgs(ScopedPluginArgs, frozen=True, kw_only
 
 @dataclass(frozen=True, slots=True)
 class RemovePodsViolatingNodeAffinity:
-    """Leaves a pod where it is if no node could take it."""
+    """Plugin that evicts violating pods if another node fits."""
 
     args: RemovePodsViolatingNodeAffinityArgs
     handle: Handle
@@ -63,7 +63,7 @@ class RemovePodsViolatingNodeAffinity:
             pod
             for pod in view.active_pods_on(node.metadata.name)
             if misplaced(pod, node, nodes)
-            and self.candidates.admits(pod)
+            and self.candidates.is_candidate(pod)
             and any(fits_beside(other, pod, view) for other in nodes)
         ]
         for pod in found:
@@ -73,7 +73,7 @@ class RemovePodsViolatingNodeAffinity:
 def build_remove_pods_violating_node_affinity(
     args: RemovePodsViolatingNodeAffinityArgs, handle: Handle
 ) -> RemovePodsViolatingNodeAffinity:
-    """Return the plugin."""
+    """Build the plugin."""
     return RemovePodsViolatingNodeAffinity(args, handle, scoped_candidates(handle, args))
 
 
@@ -86,7 +86,7 @@ def _is_unfit(pod: Pod, node: Node, _: Sequence[Node]) -> bool:
 
 
 def _is_worse(pod: Pod, node: Node, nodes: Sequence[Node]) -> bool:
-    """Return whether some node would suit a pod with preferred terms better."""
+    """Return whether another node has a higher preferred weight."""
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
     if affinity is None or not affinity.preferred_during_scheduling_ignored_during_execution:
         return False

@@ -1,4 +1,4 @@
-"""RemovePodsViolatingNodeTaints: evicts pods from nodes that got taints they don't tolerate.
+"""RemovePodsViolatingNodeTaints: evicts pods that don't tolerate the taints of their nodes.
 
 Source: kubernetes-sigs/descheduler pkg/framework/plugins/removepodsviolatingnodetaints.
 """
@@ -19,7 +19,7 @@ from koordinator.domain.tolerations import untolerated
 
 
 class RemovePodsViolatingNodeTaintsArgs(ScopedPluginArgs, frozen=True, kw_only=True):
-    """Which taints count, as ``key`` or ``key=value``."""
+    """Considered taints, as ``key`` or ``key=value``."""
 
     include_prefer_no_schedule: bool = False
     excluded_taints: tuple[str, ...] = ()
@@ -32,7 +32,7 @@ class RemovePodsViolatingNodeTaintsArgs(ScopedPluginArgs, frozen=True, kw_only=T
             raise field_error("includedTaints", list(self.included_taints), message)
 
     def counts(self, taint: Taint) -> bool:
-        """Return whether a taint is looked at."""
+        """Return whether a taint is considered."""
         names = {taint.key, f"{taint.key}={taint.value}" if taint.value else taint.key}
         if not names.isdisjoint(self.excluded_taints):
             return False
@@ -41,7 +41,7 @@ class RemovePodsViolatingNodeTaintsArgs(ScopedPluginArgs, frozen=True, kw_only=T
 
 @dataclass(frozen=True, slots=True)
 class RemovePodsViolatingNodeTaints:
-    """Leaves NoExecute to the cluster, which evicts for it by itself."""
+    """Plugin for NoSchedule and PreferNoSchedule; Kubernetes itself evicts for NoExecute."""
 
     args: RemovePodsViolatingNodeTaintsArgs
     handle: Handle
@@ -57,7 +57,7 @@ class RemovePodsViolatingNodeTaints:
                 pod
                 for pod in self.handle.view.active_pods_on(node.metadata.name)
                 if untolerated(taints, pod.spec.tolerations, effects)
-                and self.candidates.admits(pod)
+                and self.candidates.is_candidate(pod)
             ]
             for pod in found:
                 self.handle.evictor.evict(pod)
@@ -66,7 +66,7 @@ class RemovePodsViolatingNodeTaints:
 def build_remove_pods_violating_node_taints(
     args: RemovePodsViolatingNodeTaintsArgs, handle: Handle
 ) -> RemovePodsViolatingNodeTaints:
-    """Return the plugin."""
+    """Build the plugin."""
     return RemovePodsViolatingNodeTaints(args, handle, scoped_candidates(handle, args))
 
 

@@ -1,4 +1,4 @@
-"""RemovePodsViolatingTopologySpreadConstraint: evicts pods so that replacements even them out.
+"""RemovePodsViolatingTopologySpreadConstraint: evicts pods of domains that exceed the skew.
 
 Source: kubernetes-sigs/descheduler
 pkg/framework/plugins/removepodsviolatingtopologyspreadconstraint.
@@ -35,7 +35,7 @@ _KINDS: Final = ("DoNotSchedule", "ScheduleAnyway")
 
 
 class RemovePodsViolatingTopologySpreadConstraintArgs(ScopedPluginArgs, frozen=True, kw_only=True):
-    """Which constraints count, and whether a pod needs a node that could take it."""
+    """Considered constraints, and the node fit check."""
 
     constraints: tuple[str, ...] = _HARD
     topology_balance_node_fit: bool = True
@@ -53,17 +53,17 @@ class RemovePodsViolatingTopologySpreadConstraintArgs(ScopedPluginArgs, frozen=T
 
 @dataclass(frozen=True, slots=True)
 class _Constraint:
-    """A constraint as pods of one kind have it."""
+    """Topology spread constraint of equal pods."""
 
     max_skew: int
     key: str
     selector: LabelSelector | None
     honours_affinity: bool
     honours_taints: bool
-    example: Pod  # its affinity and tolerations are those of all such pods
+    example: Pod  # representative for affinity and tolerations
 
     def counts(self, node: Node) -> bool:
-        """Return whether a node is among those over which pods are spread."""
+        """Return whether the constraint includes a node."""
         spec = self.example.spec
         if self.honours_affinity and not admits_pod(node, spec):
             return False
@@ -72,7 +72,7 @@ class _Constraint:
         )
 
     def identity(self) -> bytes:
-        """Return what two constraints that are alike have in common."""
+        """Return a key that is equal for equal constraints."""
         spec = self.example.spec
         affinity = spec.affinity.node_affinity if spec.affinity else None
         required = (
@@ -99,7 +99,7 @@ class _Domain:
 
 @dataclass(frozen=True, slots=True)
 class RemovePodsViolatingTopologySpreadConstraint:
-    """Looks at one namespace after the other, and at one constraint after the other."""
+    """Plugin that balances each constraint of each namespace."""
 
     args: RemovePodsViolatingTopologySpreadConstraintArgs
     handle: Handle
@@ -109,7 +109,7 @@ class RemovePodsViolatingTopologySpreadConstraint:
         by_namespace: dict[str, list[Pod]] = {}
         for node in nodes:
             for pod in self.handle.view.active_pods_on(node.metadata.name):
-                if self.candidates.admits(pod):
+                if self.candidates.is_candidate(pod):
                     by_namespace.setdefault(pod.metadata.namespace, []).append(pod)
         surplus: dict[str, Pod] = {}
         for _, pods in sorted(by_namespace.items()):
@@ -119,11 +119,11 @@ class RemovePodsViolatingTopologySpreadConstraint:
                 if sizes and max(sizes) - min(sizes) > constraint.max_skew:
                     self._balance_domains(constraint, domains, nodes, surplus)
         for pod in surplus.values():
-            if self.candidates.admits(pod):
+            if self.candidates.is_candidate(pod):
                 self.handle.evictor.evict(pod)
 
     def _constraints(self, pods: Sequence[Pod]) -> list[_Constraint]:
-        """Return the constraints of pods that count, each kind once."""
+        """Return the distinct considered constraints of pods."""
         found: dict[bytes, _Constraint] = {}
         for pod in pods:
             for given in pod.spec.topology_spread_constraints:
@@ -139,7 +139,7 @@ class RemovePodsViolatingTopologySpreadConstraint:
         nodes: Sequence[Node],
         surplus: dict[str, Pod],
     ) -> None:
-        """Note which pods have to go so that the largest domains give to the smallest."""
+        """Add the pods to evict from the largest domains to ``surplus``."""
         mean = sum(len(domain.pods) for domain in domains) / len(domains)
         for domain in domains:
             domain.pods = _movable_last(domain.pods, self.handle.evictor.filter)
@@ -184,7 +184,7 @@ class RemovePodsViolatingTopologySpreadConstraint:
 def build_remove_pods_violating_topology_spread_constraint(
     args: RemovePodsViolatingTopologySpreadConstraintArgs, handle: Handle
 ) -> RemovePodsViolatingTopologySpreadConstraint:
-    """Return the plugin."""
+    """Build the plugin."""
     candidates = scoped_candidates(handle, args)
     return RemovePodsViolatingTopologySpreadConstraint(args, handle, candidates)
 
@@ -201,9 +201,9 @@ def _constraint_of(given: TopologySpreadConstraint, pod: Pod) -> _Constraint:
 
 
 def _domains(constraint: _Constraint, pods: Sequence[Pod], nodes: Sequence[Node]) -> list[_Domain]:
-    """Return the pods that a constraint speaks of by domain, in the order of the domains' values.
+    """Return the pods that a constraint selects, by domain, sorted by the value of the domain.
 
-    A domain without pods is one, if some node of it counts.
+    Domains without pods are included if the constraint includes a node of them.
     """
     labels = {node.metadata.name: node.metadata.labels.get(constraint.key) for node in nodes}
     counted = (labels[node.metadata.name] for node in nodes if constraint.counts(node))
@@ -220,9 +220,9 @@ def _domains(constraint: _Constraint, pods: Sequence[Pod], nodes: Sequence[Node]
 
 
 def _movable_last(pods: Sequence[Pod], may_go: Callable[[Pod], bool]) -> list[Pod]:
-    """Return pods in the order in which they are kept: those that could best be moved come last.
+    """Return pods with the most movable ones last.
 
-    Pods that may not go come first, then those that are bound to certain nodes, then by priority.
+    Protected pods come first, then pods with node selectors or affinity, then by priority.
     """
 
     def key(pod: Pod) -> tuple[bool, bool, bool, int]:

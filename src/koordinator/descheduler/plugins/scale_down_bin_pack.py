@@ -1,4 +1,4 @@
-"""ScaleDownBinPack: ranks the pods of a workload so that scaling it down empties nodes.
+"""ScaleDownBinPack: ranks pods so that scaling down empties nodes.
 
 Source: koordinator pkg/descheduler/framework/plugins/scaledownbinpack;
 pkg/descheduler/apis/config/validation/validation_scaledownbinpack.go.
@@ -31,7 +31,7 @@ from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import ClusterError
 
 _DEFAULT = ("cpu", "memory")
-_STAYS = 2**31 - 1  # deletion cost of a pod that may not go
+_HIGHEST_COST = 2**31 - 1  # of pods that must not be evicted
 _CALCULATE, _EVICT = "CalculateOnly", "EvictDirectly"
 _MILLIS = 1000
 
@@ -39,10 +39,10 @@ log = logging.getLogger(__name__)
 
 
 class ScaleDownBinPackArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
-    """Whether ranks are written as deletion costs, or the first pods are evicted."""
+    """Selected pods, and the strategy: write ranks as deletion costs, or evict the first pods."""
 
     paused: bool = False
-    strategy: str = ""  # CalculateOnly if empty, or EvictDirectly
+    strategy: str = ""  # CalculateOnly (default) or EvictDirectly
     max_pods_to_evict: Int32 | None = None
     node_selector: LabelSelector | None = None
     pod_selectors: tuple[NamedPodSelector, ...] = ()
@@ -80,13 +80,13 @@ class ScaleDownBinPackArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
 class _NodePods:
     node: Node
     eligible: Sequence[Pod]
-    skipped: Sequence[Pod]  # would be eligible, but may not go
+    skipped: Sequence[Pod]  # selected pods that must not be evicted
     others: Sequence[Pod]
 
 
 @dataclass(frozen=True, slots=True)
 class ScaleDownBinPack:
-    """Ranks first the pods of nodes that are nearly theirs alone."""
+    """Plugin that ranks pods of nodes with few other pods first."""
 
     args: ScaleDownBinPackArgs
     handle: Handle
@@ -94,23 +94,23 @@ class ScaleDownBinPack:
 
     def balance(self, nodes: Sequence[Node]) -> None:
         if self.args.paused:
-            log.info("ScaleDownBinPack is paused and does nothing")
+            log.info("ScaleDownBinPack is paused")
             return
-        found = [self._pods_of(node) for node in selected_nodes(nodes, self.args.node_selector)]
-        concerned = [each for each in found if each.eligible]
-        if not concerned:
+        selected = (self._pods_of(node) for node in selected_nodes(nodes, self.args.node_selector))
+        sources = [each for each in selected if each.eligible]
+        if not sources:
             return
-        ranked = self._ranked(concerned)
+        ranked = self._ranked(sources)
         if self.args.strategy == _EVICT:
-            scores = {each.node.metadata.name: self._score(each) for each in concerned}
+            scores = {each.node.metadata.name: self._score(each) for each in sources}
             self._evict(ranked, FullerNodeGoal(scores))
         else:
-            self._write_costs(ranked, [pod for each in concerned for pod in each.skipped])
+            self._write_costs(ranked, [pod for each in sources for pod in each.skipped])
 
     def _pods_of(self, node: Node) -> _NodePods:
         eligible, skipped, others = [], [], []
         for pod in self.handle.view.active_pods_on(node.metadata.name):
-            if self.candidates.admits(pod):
+            if self.candidates.is_candidate(pod):
                 eligible.append(pod)
             elif self._is_target(pod):
                 skipped.append(pod)
@@ -119,14 +119,14 @@ class ScaleDownBinPack:
         return _NodePods(node, eligible, skipped, others)
 
     def _is_target(self, pod: Pod) -> bool:
-        """Return whether a selector means the pod, whatever its namespace."""
+        """Return whether a selector matches the pod, in any namespace."""
         selectors = self.args.pod_selectors
         if any(each.selector is None for each in selectors):
             return True
-        return CandidateFilter(lambda _: True, None, self.candidates.selectors).is_meant(pod)
+        return CandidateFilter(lambda _: True, None, self.candidates.selectors).is_in_scope(pod)
 
     def _ranked(self, nodes: Iterable[_NodePods]) -> list[Pod]:
-        """Return the pods in the order in which they should go."""
+        """Return the pods in the order of eviction."""
 
         def by_emptiness(each: _NodePods) -> tuple[float, int, str]:
             return self._score(each), len(each.eligible), each.node.metadata.name
@@ -138,11 +138,11 @@ class ScaleDownBinPack:
         ]
 
     def _score(self, pods: _NodePods) -> float:
-        """Return how much others ask for against those that may go; low is nearly theirs alone."""
-        theirs = self._share(pods.node, pods.eligible)
+        """Return the requests of other pods divided by the requests of eligible pods."""
+        eligible = self._share(pods.node, pods.eligible)
         others = self._share(pods.node, (*pods.others, *pods.skipped))
-        if theirs > 0:
-            return others / theirs
+        if eligible > 0:
+            return others / eligible
         return math.inf if others > 0 else 0.0
 
     def _rank(self, pod: Pod, node: Node) -> tuple[float, float, str, str]:
@@ -151,7 +151,7 @@ class ScaleDownBinPack:
         return -self._share(node, [pod]), -created_s, meta.namespace, meta.name
 
     def _share(self, node: Node, pods: Sequence[Pod]) -> float:
-        """Return the weighted sum of what pods ask for, as shares of what the node has."""
+        """Return the weighted sum of the requests of pods, as shares of allocatable."""
         requests = [self.handle.view.held_by(pod) for pod in pods]
         total = 0.0
         weights: Mapping[str, float] = self.args.resource_weights or {}
@@ -160,8 +160,8 @@ class ScaleDownBinPack:
             has = canonical(name, quantity) if quantity is not None else 0
             if has > 0:
                 unit = 1 if name == "cpu" else _MILLIS
-                asked = sum(each.get(name, 0) for each in requests)
-                total += weight * (float(asked * unit) / float(has * unit))
+                requested = sum(each.get(name, 0) for each in requests)
+                total += weight * (float(requested * unit) / float(has * unit))
         return total
 
     def _evict(self, ranked: Iterable[Pod], goal: "FullerNodeGoal") -> None:
@@ -172,14 +172,17 @@ class ScaleDownBinPack:
             left -= self.handle.evictor.evict(pod, "scale-down binpack", goal=goal)
 
     def _write_costs(self, ranked: Sequence[Pod], skipped: Sequence[Pod]) -> None:
-        """Write ranks and, of pods that should stay, the highest cost.
+        """Write ranks as deletion costs, and the highest cost for skipped pods.
 
-        Raises ClusterError, when all the others are written, if some could not be.
+        Raises ClusterError after all writes if some of them failed.
         """
         if self.handle.is_dry_run:
             return
         failed = 0
-        costs = [*((pod, rank) for rank, pod in enumerate(ranked)), *((p, _STAYS) for p in skipped)]
+        costs = [
+            *((pod, rank) for rank, pod in enumerate(ranked)),
+            *((p, _HIGHEST_COST) for p in skipped),
+        ]
         for pod, cost in costs:
             if pod.metadata.annotations.get(POD_DELETION_COST) == str(cost):
                 continue
@@ -200,26 +203,26 @@ class ScaleDownBinPack:
 
 @dataclass(frozen=True, slots=True)
 class FullerNodeGoal:
-    """Pods leave nodes that are nearly theirs alone, not for others that are still more so."""
+    """Goal that pods leave nodes with few other pods, for nodes with relatively more."""
 
-    scores: Mapping[str, float]  # by node with such pods; low: nearly theirs alone
+    scores: Mapping[str, float]  # by source: requests of other pods relative to eligible ones
 
     def gain(self, moves: Sequence[Relocation]) -> MoveGain:
-        """Return how many pods are off nodes that should become empty."""
+        """Return the number of pods moved to nodes that are emptied later or not at all."""
         moves = [move for move in moves if move.source != move.target]
         for move in moves:
-            least, found = self.scores.get(move.source, 0.0), self.scores.get(move.target)
-            if found is not None and found <= least:
-                why = f"it would go to {move.target}, which is to become empty before {move.source}"
+            source, target = self.scores.get(move.source, 0.0), self.scores.get(move.target)
+            if target is not None and target <= source:
+                why = f"it would move to {move.target}, which is emptied before {move.source}"
                 return MoveGain(0.0, why)
-        return MoveGain(float(len(moves)), "its node comes nearer to being empty")
+        return MoveGain(float(len(moves)), "its node has fewer pods")
 
     def made(self, moves: Sequence[Relocation]) -> None:
-        """Do nothing: the order of the nodes is that of the cycle."""
+        """Do nothing: the order of the nodes is fixed for the cycle."""
 
 
 def build_scale_down_bin_pack(args: ScaleDownBinPackArgs, handle: Handle) -> ScaleDownBinPack:
-    """Return the plugin."""
+    """Build the plugin."""
     candidates = candidates_of(handle, args.evictable_namespaces, args.pod_selectors)
     return ScaleDownBinPack(args, handle, candidates)
 

@@ -16,8 +16,8 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.cli.main import app
 from koordinator.descheduler.evictor import MoveVerdict
-from koordinator.descheduler.move_trail import entry_of
-from koordinator.descheduler.moves import MoveGain, Stay, StayReason
+from koordinator.descheduler.move_reports import entry_of
+from koordinator.descheduler.moves import MoveGain, SkippedMove, SkipReason
 from koordinator.domain.audit.entry import to_lines
 from koordinator.foundation.errors import InputError
 
@@ -95,7 +95,7 @@ def test_a_plan_says_what_moves_what_it_gains_and_costs_and_what_stays(folder: P
     assert move["cost"]["priority"] == 0
     (stay,) = told["stays"]
     assert stay["pod"] == "default/alien-0"
-    assert stay["why"] == "not moved: nobody knows how its scheduler decides"
+    assert stay["why"] == "not moved: its scheduler can't be simulated"
     assert told["cycles"] == 4
     assert told["isProven"]
     by_node = {each["node"]: each for each in told["nodes"]}
@@ -181,7 +181,9 @@ def test_a_pod_is_told_why_it_was_moved_by_the_audit(folder: Path) -> None:
         target="n2",
         gain=MoveGain(10.0, "n1: cooler"),
     )
-    stays = replace(moved, pod=placed("web-1", "n1"), stays=Stay(StayReason.COMES_BACK, "n1"))
+    stays = replace(
+        moved, pod=placed("web-1", "n1"), skipped=SkippedMove(SkipReason.COMES_BACK, "n1")
+    )
     (folder / "audit.jsonl").write_bytes(
         to_lines([entry_of(moved, START_S), entry_of(stays, START_S)])
     )
@@ -199,7 +201,7 @@ def test_a_pod_is_told_why_it_was_moved_by_the_audit(folder: Path) -> None:
         "web-0"
     )
     assert "default/web-0 moved n1 -> n2" in told("web-2")
-    assert "stayed on n1; LowNodeLoad: node is overutilized; not moved: it would come" in told(
+    assert "stayed on n1; LowNodeLoad: node is overutilized; not moved: its replacement" in told(
         "web-1"
     )
     assert json.loads(told("web-0", "-o", "json"))["moves"]["default/web-0"]

@@ -95,7 +95,7 @@ class CompetingMoves:
         self.faulty.fault = "none"
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, then run the descheduler."""
+        """Advance the clock, then run the descheduler."""
         self.clock.advance_to(self.clock.now_s() + seconds)
         self.settle()
 
@@ -178,7 +178,7 @@ class CompetingMoves:
             self.cluster.overwrite(replace(each, spec=spec, status=status))
 
     def use(self, reservation: Reservation, by: Pod) -> None:
-        """Let a pod use a reservation."""
+        """Mark a reservation as used by a pod."""
         uid = job_uid_of(reservation.metadata)
         if not self.is_evicted(uid):
             self.used[uid] = self.used.get(uid, 0) + 1
@@ -194,7 +194,7 @@ class CompetingMoves:
         return is_evicted(self.pods().get(each.spec.pod_ref.name), attempt)
 
     def finish(self) -> None:
-        """Let everything proceed without faults until no job is live."""
+        """Run without faults until no job is live."""
         self.allow_evictions(True)
         self.start()
         for _ in range(40):
@@ -263,7 +263,7 @@ def test_reservation_opened_last_is_used_last() -> None:
 
 
 def used_early(world: CompetingMoves) -> None:
-    """Let another replica use every reservation although it is not open."""
+    """Mark every unused reservation as used by another replica."""
     world.create_replica()
     other = max(world.pods().values(), key=lambda pod: pod.metadata.name)
     for each in world.reservations():

@@ -32,8 +32,8 @@ def budget(min_available: int) -> KubeObject:
     return made("PodDisruptionBudget", "all", "policy/v1", metadata=metadata, spec=spec)
 
 
-def test_a_job_made_by_hand_evicts_its_pod_and_succeeds() -> None:
-    """From the filter to the end."""
+def test_direct_job_of_a_user_evicts_its_pod_and_succeeds() -> None:
+    """The job passes all states of EvictDirectly."""
     here = world(*WEB)
     here.cluster.create(job("move", "web-0"))
 
@@ -55,8 +55,8 @@ def done_evicting(reason: str) -> str:
     return f'Pod "default/web-0" evicted from node "n1" by the reason "{reason}"'
 
 
-def test_a_plugin_that_evicts_makes_a_job_that_tells_why() -> None:
-    """Reason, plugin and profile stand on the job."""
+def test_eviction_of_a_plugin_creates_a_job_with_its_reason() -> None:
+    """The job has annotations for reason, plugin and profile."""
     here = world(*WEB)
     pod = here.cluster.get(Pod, "web-0", "default")
     options = EvictOptions(plugin="LowNodeLoad", profile="koord-descheduler", reason="too hot")
@@ -75,8 +75,8 @@ def test_a_plugin_that_evicts_makes_a_job_that_tells_why() -> None:
     assert here.pods() == {"web-1", "web-2", "web-3"}
 
 
-def test_a_budget_holds_a_job_up_until_it_allows_the_eviction() -> None:
-    """A refusal is told and tried again; it is no failure."""
+def test_job_waits_for_the_disruption_budget() -> None:
+    """A refusal is reported and retried; it does not fail the job."""
     here = world(*WEB, budget(4))
     here.cluster.create(job("move", "web-0"))
     here.advance(20)
@@ -95,8 +95,8 @@ def test_a_budget_holds_a_job_up_until_it_allows_the_eviction() -> None:
     assert here.job("move").status.phase == "Succeeded"
 
 
-def test_a_budget_that_never_allows_it_ends_the_job_by_its_ttl() -> None:
-    """The pod stays."""
+def test_job_fails_by_ttl_if_the_budget_never_allows_the_eviction() -> None:
+    """The pod is not evicted."""
     here = world(*WEB, budget(4))
     here.cluster.create(job("move", "web-0"))
     here.advance(300)
@@ -104,8 +104,8 @@ def test_a_budget_that_never_allows_it_ends_the_job_by_its_ttl() -> None:
     assert "web-0" in here.pods()
 
 
-def test_a_refused_eviction_is_tried_again_less_and_less_often() -> None:
-    """The API server is not asked more than every quarter of a minute in the end."""
+def test_refused_eviction_is_retried_with_backoff() -> None:
+    """The longest interval is 15 seconds."""
     here = world(*WEB, budget(4))
     for name in ("web-0", "web-1"):
         here.cluster.create(job(f"move-{name}", name))
@@ -118,8 +118,8 @@ def test_a_refused_eviction_is_tried_again_less_and_less_often() -> None:
     assert 2 * 120 / 15 <= rounds <= 4 * 120 / 15
 
 
-def test_a_deletion_asks_no_budget() -> None:
-    """By the policy of the configuration or of the job; that of the pod goes before both."""
+def test_policy_delete_ignores_disruption_budgets() -> None:
+    """The policy is in the configuration or the job; a label of the pod overrides both."""
     here = world(*WEB, budget(4), args={"evictionPolicy": "Delete"})
     here.cluster.create(job("move", "web-0"))
     here.settle()
@@ -140,8 +140,8 @@ def test_a_deletion_asks_no_budget() -> None:
     assert "web-0" in here.pods()
 
 
-def test_a_soft_eviction_asks_somebody_and_waits_until_the_pod_is_gone() -> None:
-    """Who wanted it and why stands on the pod."""
+def test_soft_eviction_annotates_the_pod_and_waits_for_its_deletion() -> None:
+    """The annotation has the initiator and the reason."""
     here = world(*WEB, args={"evictionPolicy": "SoftEviction"})
     pod = here.cluster.get(Pod, "web-0", "default")
     options = EvictOptions(plugin="LowNodeLoad", profile="koord-descheduler", reason="too hot")
@@ -168,8 +168,8 @@ def test_a_soft_eviction_asks_somebody_and_waits_until_the_pod_is_gone() -> None
         ("web-0", {"uid": "old"}, "MissingPod", 'Abort job caused by missing Pod "default/web-0"'),
     ],
 )
-def test_a_job_about_no_pod_fails(pod_name: str, changes: Any, reason: str, message: str) -> None:
-    """Also one about a pod whose name another one has by now: that one is not moved."""
+def test_job_without_its_pod_fails(pod_name: str, changes: Any, reason: str, message: str) -> None:
+    """A pod of the same name with another uid is not moved."""
     here = world(*WEB)
     new = job("move", pod_name)
     new = replace(new, spec=replace(new.spec, pod_ref=replace(new.spec.pod_ref, **changes)))
@@ -180,8 +180,8 @@ def test_a_job_about_no_pod_fails(pod_name: str, changes: Any, reason: str, mess
     assert len(here.pods()) == 4
 
 
-def test_a_paused_job_does_nothing_until_it_is_resumed() -> None:
-    """Nor does it count against the limits."""
+def test_paused_job_waits_until_it_is_resumed() -> None:
+    """It does not count against the limits."""
     here = world(*WEB)
     here.cluster.create(job("move", "web-0", paused=True))
     here.advance(20)
@@ -193,8 +193,8 @@ def test_a_paused_job_does_nothing_until_it_is_resumed() -> None:
     assert here.job("move").status.phase == "Succeeded"
 
 
-def test_in_a_dry_run_nothing_is_evicted() -> None:
-    """Neither by a plugin nor by jobs that are there."""
+def test_dry_run_evicts_nothing() -> None:
+    """Plugins and existing jobs evict nothing."""
     here = world(*WEB, dryRun=True)
     here.cluster.create(job("move", "web-0"))
     here.advance(20)
@@ -202,7 +202,7 @@ def test_in_a_dry_run_nothing_is_evicted() -> None:
     assert here.job("move").status.phase == ""
 
 
-def test_jobs_of_one_workload_go_one_after_the_other() -> None:
+def test_object_limiter_spaces_the_jobs_of_a_workload() -> None:
     """By the object limiter: 2 of 4 pods within 5 minutes, one at a time."""
     here = world(*WEB, args={"maxMigratingPerWorkload": 2, "maxUnavailablePerWorkload": 3})
     for name in ("web-0", "web-1"):
@@ -213,7 +213,7 @@ def test_jobs_of_one_workload_go_one_after_the_other() -> None:
     assert len(here.pods()) == 2
 
 
-def test_the_first_pass_lets_the_cheapest_pods_of_a_node_go() -> None:
+def test_arbitration_admits_the_cheapest_pods_of_a_node_first() -> None:
     """The example of the specification: five jobs on one node, two at a time."""
     pods = replicas("web", on=["n1"] * 5)
     priorities = dict(zip(("web-0", "web-1", "web-2", "web-3", "web-4"), PRIORITIES, strict=True))
@@ -236,7 +236,7 @@ def test_the_first_pass_lets_the_cheapest_pods_of_a_node_go() -> None:
     assert here.passed() == {"move-web-1", "move-web-2"}
 
 
-def test_forbidden_pods_fail_their_jobs_and_limited_ones_wait() -> None:
+def test_lasting_refusal_fails_a_job_and_passing_refusal_delays_it() -> None:
     """What lasts ends a job, what passes delays it."""
     here = world(*WEB, args={"labelSelector": {"matchLabels": {"app": "db"}}})
     here.cluster.create(job("move", "web-0"))
@@ -248,7 +248,7 @@ def test_forbidden_pods_fail_their_jobs_and_limited_ones_wait() -> None:
     )
 
 
-def test_a_second_descheduler_goes_on_where_the_first_one_stopped() -> None:
+def test_new_process_continues_the_jobs_of_the_last_one() -> None:
     """A job that is under way is not forgotten."""
     here = world(*WEB, budget(4))
     here.cluster.create(job("move", "web-0"))

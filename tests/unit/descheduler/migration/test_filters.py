@@ -1,4 +1,4 @@
-"""Which pods may be moved: check by check, as the specification lists them."""
+"""Filter of the MigrationController: each check of the specification."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -85,7 +85,7 @@ def may_go(here: MigrationWorld, name: str = "web-0") -> bool:
         ("one replica", {"on": ("n1",), "args": {"skipCheckExpectedReplicas": True}}),
     ],
 )  # fmt: skip
-def test_pods_that_may_be_moved(why: str, changes: dict[str, Any]) -> None:
+def test_filter_passes_eligible_pods(why: str, changes: dict[str, Any]) -> None:
     """By what they are, or by what the arguments allow."""
     assert may_go(world(**changes)), why
 
@@ -115,7 +115,7 @@ def test_pods_that_may_be_moved(why: str, changes: dict[str, Any]) -> None:
         ("all may go", {"args": {"maxMigratingPerWorkload": 4}}),
     ],
 )  # fmt: skip
-def test_pods_that_must_not_be_moved(why: str, changes: dict[str, Any]) -> None:
+def test_filter_rejects_protected_pods(why: str, changes: dict[str, Any]) -> None:
     """Each for one reason alone."""
     assert not may_go(world(**changes)), why
 
@@ -134,7 +134,7 @@ def test_pods_that_must_not_be_moved(why: str, changes: dict[str, Any]) -> None:
         ({"maxMigratingGlobally": 1, "skipEvictionGates": ["MaxMigratingGlobally"]}, "web-1", True),
     ],
 )
-def test_limits_count_the_jobs_that_are_under_way(args: Any, pod: str, may: bool) -> None:
+def test_limits_count_live_jobs(args: Any, pod: str, may: bool) -> None:
     """One pod of four is being moved; a job about the pod itself keeps it, too."""
     here = world(args=args)
     here.cluster.create(job("move", "web-0"))
@@ -144,8 +144,8 @@ def test_limits_count_the_jobs_that_are_under_way(args: Any, pod: str, may: bool
     assert not may_go(here, "web-0")
 
 
-def test_an_unready_pod_uses_up_the_budget_of_its_workload() -> None:
-    """Two of four may be away by default: with two that are not ready nobody else may go."""
+def test_unready_pods_count_as_unavailable() -> None:
+    """By default two of four may be unavailable: with two unready pods none is evicted."""
     here = world()
     for name, expected in (("web-1", True), ("web-2", False)):
         pod = here.cluster.get(Pod, name, "default")
@@ -153,8 +153,8 @@ def test_an_unready_pod_uses_up_the_budget_of_its_workload() -> None:
         assert may_go(here, "web-0") is expected
 
 
-def test_a_template_that_is_no_object_is_told_on_the_job() -> None:
-    """With the path, and without troubling anybody else's job."""
+def test_malformed_template_is_reported_on_the_job() -> None:
+    """The message has the path, and other jobs are not affected."""
     here = world()
     for name, template in (("bad", {"metadata": "web"}), ("worse", {"spec": {"owners": 1}})):
         options = PodMigrationReservationOptions(

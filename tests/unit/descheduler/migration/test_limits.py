@@ -1,4 +1,4 @@
-"""How many pods of a workload may be away, and how often one may go."""
+"""Limits of unavailable pods, and rate limits of evictions."""
 
 import pytest
 from msgspec.structs import replace
@@ -8,8 +8,8 @@ from koordinator.api.meta import OwnerReference
 from koordinator.api.pod import Pod
 from koordinator.descheduler.configuration import decode_plugin_args
 from koordinator.descheduler.migration.arguments import MigrationControllerArgs
-from koordinator.descheduler.migration.limits import resolved_limit
 from koordinator.descheduler.migration.object_limiters import SPARE_BUCKETS, ObjectLimiters
+from koordinator.descheduler.migration.workloads import resolved_limit
 from koordinator.foundation.errors import InputError
 
 
@@ -30,7 +30,7 @@ from koordinator.foundation.errors import InputError
         (3, "100%", 3),
     ],
 )
-def test_a_limit_is_resolved_for_the_replicas(
+def test_limit_is_resolved_for_the_replicas(
     replicas: int, amount: int | str | None, limit: int
 ) -> None:
     """The examples of the specification."""
@@ -48,7 +48,7 @@ def web(namespace: str = "default") -> Pod:
     return replace(made, metadata=replace(made.metadata, owner_references=(owner,)))
 
 
-def test_ten_replicas_go_one_in_150_seconds_by_default() -> None:
+def test_default_limiter_evicts_one_of_ten_replicas_in_150_seconds() -> None:
     """2 of 10 within 5 minutes, and one at once."""
     found = limiters()
     assert found.next_eviction_s(web(), 1000.0) == 1000.0
@@ -57,7 +57,7 @@ def test_ten_replicas_go_one_in_150_seconds_by_default() -> None:
     assert found.next_eviction_s(web(), 1150.0) == 1150.0
 
 
-def test_a_burst_lets_several_go_at_once() -> None:
+def test_burst_allows_several_immediate_evictions() -> None:
     """The bucket holds as many tokens."""
     found = limiters(workload={"duration": "100s", "maxMigrating": 1, "burst": 2})
     found.note_eviction("rs", "default", 10, 0.0)
@@ -66,7 +66,7 @@ def test_a_burst_lets_several_go_at_once() -> None:
     assert found.next_eviction_s(web(), 0.0) == 100.0
 
 
-def test_a_namespace_is_limited_by_a_number_only() -> None:
+def test_percentage_of_a_namespace_is_no_limit() -> None:
     """A percentage has nothing that it could be of: it is no limit, as in the original."""
     counted = limiters(namespace={"duration": "10s", "maxMigrating": 1})
     counted.note_eviction("", "default", 0, 0.0)
@@ -77,14 +77,14 @@ def test_a_namespace_is_limited_by_a_number_only() -> None:
     assert percent.next_eviction_s(web(), 0.0) == 0.0
 
 
-def test_a_duration_of_nothing_is_no_limit() -> None:
+def test_duration_of_zero_disables_the_limiter() -> None:
     """The limiter is switched off."""
     found = limiters(workload={"duration": "0s"})
     found.note_eviction("rs", "default", 1, 0.0)
     assert found.next_eviction_s(web(), 0.0) == 0.0
 
 
-def test_the_limiters_forget_workloads_that_have_gone() -> None:
+def test_buckets_of_deleted_workloads_expire() -> None:
     """A bucket lasts one and a half durations after its last eviction."""
     found = limiters()
     for index in range(10 * SPARE_BUCKETS):
@@ -114,7 +114,7 @@ def test_the_limiters_forget_workloads_that_have_gone() -> None:
         ({"priorityThreshold": {"value": 1, "weight": 2}}, "priorityThreshold.weight"),
     ],
 )
-def test_arguments_that_can_not_be_meant_are_refused(args: dict[str, object], problem: str) -> None:
+def test_invalid_arguments_are_rejected(args: dict[str, object], problem: str) -> None:
     """With the field, and what is accepted."""
     with pytest.raises(InputError) as raised:
         decode_plugin_args(MigrationControllerArgs, args, "profiles[0].pluginConfig[0].args", "f")
@@ -122,7 +122,7 @@ def test_arguments_that_can_not_be_meant_are_refused(args: dict[str, object], pr
     assert str(raised.value).startswith("f: profiles[0].pluginConfig[0].args.")
 
 
-def test_defaults_are_the_originals() -> None:
+def test_defaults_equal_the_originals() -> None:
     """Of every field that has one."""
     args = decode_plugin_args(MigrationControllerArgs, {}, "args", "f")
     assert args.default_job_mode == "ReservationFirst"

@@ -1,4 +1,4 @@
-"""Writes whose answers are lost, one by one: what was done counts all the same."""
+"""Lost answers to single writes: the effects of the writes count."""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +23,7 @@ Loses = Callable[[MemoryCluster, str, tuple[Any, ...]], bool]
 
 
 class ForgetfulCluster(MemoryCluster):
-    """Carries a write out and answers with an error where ``loses`` says so, once."""
+    """Cluster that performs a write and loses its answer, once, when ``loses`` returns true."""
 
     def __init__(self, clock: VirtualClock, loses: Loses) -> None:
         super().__init__(clock, immediate_pod_deletion=False)
@@ -45,7 +45,7 @@ class ForgetfulCluster(MemoryCluster):
 
 
 def settled(loses: Loses, *jobs: PodMigrationJob, **args: Any) -> ForgetfulCluster:
-    """Return a cluster after all that can be done for the jobs at once."""
+    """Return a cluster after the jobs were processed for a few seconds."""
     clock = VirtualClock(START_S)
     cluster = ForgetfulCluster(clock, loses)
     cluster.load([node("n1"), node("n2"), *replicas("web", on=["n1", "n1", "n1", "n2", "n2"])])
@@ -88,8 +88,8 @@ DIRECT = [job(f"move-{name}", name, mode="EvictDirectly") for name in ("web-0", 
 LOOSE = {"maxMigratingPerWorkload": 4, "maxUnavailablePerWorkload": 4}
 
 
-def test_a_job_that_may_have_been_let_through_counts() -> None:
-    """One pod of a node at a time, although nobody said that the first was let through."""
+def test_job_with_unknown_admission_counts_against_limits() -> None:
+    """One pod of a node at a time, although the admission of the first has no answer."""
     cluster = settled(
         lambda _, verb, args: verb == "patch" and _annotates(args, PASSED_ARBITRATION),
         *DIRECT,
@@ -102,16 +102,16 @@ def test_a_job_that_may_have_been_let_through_counts() -> None:
     assert going(cluster) == 1
 
 
-def test_an_eviction_that_may_have_been_made_counts() -> None:
-    """One pod of the workload within minutes, although nobody said that the first goes."""
+def test_eviction_with_unknown_outcome_counts_against_limits() -> None:
+    """One pod of the workload within minutes, although the first eviction has no answer."""
     cluster = settled(lambda _, verb, __: verb == "evict", *DIRECT, **LOOSE)
     assert going(cluster) == 1
     reasons = sorted(each.status.reason for each in cluster.list(PodMigrationJob).items)
     assert reasons == ["", "Evicting"]
 
 
-def test_an_eviction_that_could_not_be_written_down_counts() -> None:
-    """Likewise where only the status of the job is not known to have arrived."""
+def test_eviction_with_a_lost_status_write_counts_against_limits() -> None:
+    """The status write of the job has no answer, and the eviction counts."""
     cluster = settled(
         lambda _, verb, args: verb == "patch" and "Evicting" in str(args[3].get("status", "")),
         *DIRECT,
@@ -120,7 +120,7 @@ def test_an_eviction_that_could_not_be_written_down_counts() -> None:
     assert going(cluster) == 1
 
 
-def test_no_pod_goes_when_its_place_is_gone_at_the_last_moment() -> None:
+def test_pod_is_not_evicted_if_its_reservation_expires_before_the_eviction() -> None:
     """The reservation expires while it is written down that the pod is about to be evicted."""
 
     def expires(cluster: MemoryCluster, verb: str, args: tuple[Any, ...]) -> bool:

@@ -1,4 +1,4 @@
-"""What the page about moving pods shows is run here."""
+"""Examples of the page about moving pods."""
 
 import json
 import re

@@ -1,7 +1,7 @@
-"""Jobs in a cluster where everything goes wrong: the promises hold whatever happens when.
+"""Guarantees of jobs under random faults and events.
 
-The controller is killed before and after any of its writes and begins anew, writes fail, answers
-are lost; pods end, are replaced and deleted, reservations get a node or none, expire and vanish;
+The controller is killed before and after any of its writes and restarted, writes fail, answers
+are lost; pods end, are replaced and deleted, reservations are scheduled, expire and are deleted;
 users pause and delete jobs, and time passes.
 """
 
@@ -46,11 +46,11 @@ FAULTS = ("none", "fails", "lost", "killed before", "killed after")
 
 
 class ControllerKilledError(BaseException):
-    """Ends the process in the middle of a write."""
+    """End of the process during a write."""
 
 
 class FaultyCluster:
-    """The cluster as the descheduler reaches it: one of its writes ends badly."""
+    """Connection of the descheduler to the cluster, on which one write fails."""
 
     def __init__(self, cluster: MemoryCluster, judge: Callable[[str, Any], None]) -> None:
         self._cluster, self._judge = cluster, judge
@@ -83,7 +83,7 @@ class FaultyCluster:
 
 
 class MigrationMachine(RuleBasedStateMachine):
-    """What may happen, in any order."""
+    """Random sequences of events."""
 
     @initialize()
     def begin(self) -> None:
@@ -118,7 +118,7 @@ class MigrationMachine(RuleBasedStateMachine):
 
     @rule(fault=st.sampled_from(FAULTS), after=st.integers(0, 8))
     def step(self, fault: str, after: int) -> None:
-        """Let it work; one of its writes may end badly."""
+        """Run the descheduler; one of its writes may fail."""
         self.faulty.fault, self.faulty.writes_left = fault, after
         self.surviving(self.settle)
 
@@ -207,7 +207,7 @@ class MigrationMachine(RuleBasedStateMachine):
 
     @rule()
     def end_pods(self) -> None:
-        """Let kubelets be done with what was to go, and pods of the same names come."""
+        """End terminating pods and create their replacements with the same names."""
         for each in self.cluster.list(Pod).items:
             if each.metadata.deletion_timestamp is not None:
                 self.cluster.delete(Pod, each.metadata.name, "default", grace_period_s=0)
@@ -223,7 +223,7 @@ class MigrationMachine(RuleBasedStateMachine):
 
     @rule(index=st.integers(0, 9), place=st.sampled_from(NODES))
     def bind_pod(self, index: int, place: str) -> None:
-        """Give a pending pod the reservation that is there for it, or room elsewhere."""
+        """Bind a pending pod with a matching reservation, or to any node."""
         pending = [pod for pod in self.pods() if not pod.spec.node_name]
         for each in self.chosen(pending, index):
             free = [
@@ -263,7 +263,7 @@ class MigrationMachine(RuleBasedStateMachine):
     # -- what must hold ----------------------------------------------------------------------
 
     def judge(self, verb: str, args: Any) -> None:
-        """Judge a write of the descheduler at the moment at which it is made."""
+        """Check a write of the descheduler when it is made."""
         if verb == "create" and isinstance(args[0], Reservation):
             uid = job_uid_of(args[0].metadata)
             exists = any(r.metadata.name == args[0].metadata.name for r in self.reservations())
@@ -324,7 +324,7 @@ class MigrationMachine(RuleBasedStateMachine):
             assert len(owners) == len(set(owners))
 
     def teardown(self) -> None:
-        """Whatever has happened: every job ends, and nothing is left."""
+        """Every job ends, and no object is left."""
         if not hasattr(self, "cluster"):
             return
         self.start()

@@ -1,4 +1,4 @@
-"""Jobs that keep a place for the next pod, with the scheduler that keeps it."""
+"""ReservationFirst jobs with a real scheduler."""
 
 from typing import Any
 
@@ -47,8 +47,8 @@ class ReservedWorld(Descheduled):
 NODES = [node("n1", cpu=2), node("n2", cpu=2), node("n3", cpu=2)]
 
 
-def test_a_job_reserves_a_place_evicts_and_waits_until_the_next_pod_is_ready_there() -> None:
-    """From the job to its end, in the original's words."""
+def test_job_reserves_evicts_and_completes_when_the_replacement_is_ready() -> None:
+    """Conditions, events and messages are the original's."""
     world = ReservedWorld(*NODES, *replicas("web", on=["n1", "n1", "n2", "n3"], cpu=1))
     world.cluster.create(job("move", "web-0"))
 
@@ -85,8 +85,8 @@ def test_a_job_reserves_a_place_evicts_and_waits_until_the_next_pod_is_ready_the
     }
 
 
-def test_a_pod_stays_where_no_other_node_takes_the_next_one() -> None:
-    """The job says why, fails when its time is over, and leaves no reservation."""
+def test_pod_without_another_node_is_not_evicted() -> None:
+    """The job has the reason, fails after its ttl, and leaves no reservation."""
     world = ReservedWorld(*NODES, *replicas("web", on=["n1", "n1", "n2", "n3"], cpu=2))
     world.cluster.create(job("move", "web-0"))
     world.run_until(START_S + 10)
@@ -106,8 +106,8 @@ def test_a_pod_stays_where_no_other_node_takes_the_next_one() -> None:
     assert not world.cluster.list(Reservation).items
 
 
-def test_a_job_is_deleted_five_minutes_after_its_time_with_its_reservation() -> None:
-    """Nothing is left of a move."""
+def test_job_and_reservation_are_deleted_five_minutes_after_the_ttl() -> None:
+    """No object of a move is left."""
     world = ReservedWorld(*NODES, *replicas("web", on=["n1", "n1", "n2", "n3"], cpu=1))
     world.cluster.create(job("move", "web-0"))
     world.run_until_jobs_end()
@@ -119,8 +119,8 @@ def test_a_job_is_deleted_five_minutes_after_its_time_with_its_reservation() -> 
     assert not world.cluster.list(Reservation).items
 
 
-def test_a_deleted_job_takes_its_reservation_along() -> None:
-    """Whoever deletes a job ends the move."""
+def test_reservation_is_deleted_with_its_job() -> None:
+    """Deleting a job ends the move."""
     world = ReservedWorld(*NODES, *replicas("web", on=["n1", "n1", "n2", "n3"], cpu=2))
     world.cluster.create(job("move", "web-0"))
     world.run_until(START_S + 1)
@@ -153,7 +153,7 @@ def reserved(name: str, on: str, **owner: Any) -> KubeObject:
     )
 
 
-def test_a_pod_that_waits_for_a_node_gets_the_reserved_one_itself() -> None:
+def test_pending_pod_uses_the_reservation_itself() -> None:
     """Nothing is evicted: the reservation is for the pod, and the job ends when it has its node."""
     first = replicas("web", on=["n1", "n2", "n3"], cpu=1)[2]
     assert isinstance(first, Pod)
@@ -179,8 +179,8 @@ def test_a_pod_that_waits_for_a_node_gets_the_reserved_one_itself() -> None:
     assert world.cluster.get(Pod, "web-0", "default").metadata.uid == first.metadata.uid
 
 
-def test_a_reservation_of_the_same_name_that_is_another_ones_is_left_alone() -> None:
-    """The job does not take what it has not made."""
+def test_reservation_of_another_owner_with_the_same_name_is_not_used() -> None:
+    """The job uses no reservation that it has not created."""
     world = ReservedWorld(*NODES, *replicas("web", on=["n1", "n1", "n2", "n3"], cpu=1))
     theirs = made(
         "Reservation",
@@ -205,7 +205,7 @@ def test_a_reservation_of_the_same_name_that_is_another_ones_is_left_alone() -> 
     assert [each.metadata.name for each in world.cluster.list(Reservation).items] == ["mine"]
 
 
-def test_what_the_template_of_the_job_says_is_kept() -> None:
+def test_fields_of_the_template_are_kept() -> None:
     """Name, labels and ttl are the user's; the rest is as for any job."""
     world = ReservedWorld(*NODES, *replicas("web", on=["n1", "n1", "n2", "n3"], cpu=1))
     template = {"metadata": {"name": "mine", "labels": {"a": "b"}}, "spec": {"ttl": "1h"}}
@@ -222,7 +222,7 @@ def test_what_the_template_of_the_job_says_is_kept() -> None:
     assert kept.spec.template.spec.affinity is not None
 
 
-def test_a_reservation_that_was_there_before_is_used() -> None:
+def test_existing_reservation_is_used() -> None:
     """The user reserved a place; the job moves the pod there."""
     world = ReservedWorld(*NODES, *replicas("web", on=["n1", "n1", "n2", "n3"], cpu=1))
     web = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "ReplicaSet-web"}
@@ -240,8 +240,8 @@ def test_a_reservation_that_was_there_before_is_used() -> None:
     assert world.node_of(done.pod_ref.name) == "n2"
 
 
-def test_a_pod_that_nothing_replaces_is_not_moved_by_a_reservation() -> None:
-    """Nobody would use it: the job says so and ends."""
+def test_pod_without_a_controller_is_not_moved_with_a_reservation() -> None:
+    """No pod would use the reservation: the job has this reason and fails."""
     world = ReservedWorld(*NODES, pod("bare", 1, on="n1", schedulerName="koord-scheduler"))
     world.cluster.create(job("move", "bare"))
     world.run_until_jobs_end()
@@ -250,7 +250,7 @@ def test_a_pod_that_nothing_replaces_is_not_moved_by_a_reservation() -> None:
     world = ReservedWorld(*NODES, pod("bare", 1, on="n1"), args={"evictAllBarePods": True})
     world.cluster.create(job("move", "bare"))
     world.run_until_jobs_end()
-    assert "nothing replaces Pod" in world.job("move").status.conditions[0].message
+    assert "has no controller that replaces it" in world.job("move").status.conditions[0].message
     assert world.node_of("bare") == "n1"
 
 
@@ -276,8 +276,8 @@ def crowded(evictions_per_s: str) -> ReservedWorld:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lost", [(), ("web-19",), ("web-13", "web-16", "web-19")])
-def test_ten_moves_of_one_workload_keep_their_places_to_themselves(lost: tuple[str, ...]) -> None:
-    """Neither another move's pod nor a replica that comes meanwhile takes a place: all succeed."""
+def test_ten_moves_of_one_workload_use_their_own_reservations(lost: tuple[str, ...]) -> None:
+    """Pods of other moves and new replicas use no reservation of a move: all jobs succeed."""
     world = crowded("0.2")
     world.run_until(START_S + 12)
     for name in lost:
@@ -293,8 +293,8 @@ def test_ten_moves_of_one_workload_keep_their_places_to_themselves(lost: tuple[s
     assert len(users) == 10
 
 
-def test_a_place_is_open_only_once_the_pod_that_is_moved_is_evicted() -> None:
-    """No replica uses it before; when the pod is evicted, one can."""
+def test_reservation_is_open_only_after_the_eviction_of_its_pod() -> None:
+    """The other reservations are closed to all replicas."""
     world = crowded("0.01")
     world.run_until(START_S + 20)
 
@@ -308,7 +308,7 @@ def test_a_place_is_open_only_once_the_pod_that_is_moved_is_evicted() -> None:
     assert seen[True] == 1
 
 
-def test_a_place_is_used_when_the_pod_goes_by_itself_after_a_refused_eviction() -> None:
+def test_reservation_is_used_if_the_pod_is_deleted_after_a_refused_eviction() -> None:
     """The budget refuses the eviction, the pod is deleted, and the next one takes the place."""
     budget = made(
         "PodDisruptionBudget",

@@ -1,4 +1,4 @@
-"""The table of a job's life: what it says follows, and nothing else."""
+"""State machine of jobs: transitions follow the table."""
 
 import datetime as dt
 
@@ -38,10 +38,8 @@ def begun(mode: str) -> PodMigrationJob:
 
 @pytest.mark.parametrize("mode", list(PodMigrationJobMode))
 @given(data=st.data())
-def test_every_walk_through_the_table_ends_where_the_table_says(
-    mode: str, data: st.DataObject
-) -> None:
-    """The object alone tells the state after each event, and an end is an end."""
+def test_state_after_each_event_is_that_of_the_table(mode: str, data: st.DataObject) -> None:
+    """The state is derived from the object, and final states are final."""
     moving = begun(mode)
     started = {
         PodMigrationJobMode.EVICT_DIRECTLY: JobEvent.STARTED_DIRECTLY,
@@ -61,8 +59,8 @@ def test_every_walk_through_the_table_ends_where_the_table_says(
     )
 
 
-def test_an_illegal_move_raises_with_the_story_of_the_job() -> None:
-    """Who reads the error sees how the job came to where it is."""
+def test_illegal_event_raises_with_the_history_of_the_job() -> None:
+    """The error has the conditions of the job."""
     moving = begun("ReservationFirst")
     for event in (JobEvent.ADMITTED, JobEvent.STARTED_RESERVING, JobEvent.RESERVATION_MADE):
         moving = apply_event(moving, event, NOW, FACTS).job
@@ -70,7 +68,7 @@ def test_an_illegal_move_raises_with_the_story_of_the_job() -> None:
         apply_event(moving, JobEvent.POD_BOUND, NOW, FACTS)
     assert str(raised.value) == (
         'PodMigrationJob move: "a pod uses the reservation" can\'t happen while it is "waiting for '
-        'a node for the reservation"; its story: created 00:00:00 for default/web-0; 00:00:00 '
+        'a node for the reservation"; history: created 00:00:00 for default/web-0; 00:00:00 '
         "ReservationCreated True; now Running"
     )
 
@@ -81,7 +79,7 @@ def test_no_pod_is_evicted_before_its_reservation_has_a_node() -> None:
     assert evicting == {JobState.DIRECT, JobState.RESERVED}
 
 
-def test_every_state_that_is_no_end_can_fail_by_time() -> None:
-    """No job lasts longer than its ttl."""
+def test_every_state_but_final_ones_has_a_timeout() -> None:
+    """No job exceeds its ttl."""
     for state, events in TRANSITIONS.items():
         assert state in LAST_STATES or events[JobEvent.TIMED_OUT] is JobState.FAILED

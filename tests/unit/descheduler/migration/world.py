@@ -23,7 +23,7 @@ def profile_with(args: Any = None) -> JsonObject:
 
 
 class MigrationWorld(DeschedulerWorld):
-    """A cluster whose descheduler carries out jobs, and has no plugin that makes any."""
+    """Cluster with a descheduler that has no plugins other than MigrationController."""
 
     def __init__(self, *objects: KubeObject, args: Any = None, **configuration: Any) -> None:
         super().__init__(*objects, profile=profile_with(args), **configuration)
@@ -33,7 +33,7 @@ class MigrationWorld(DeschedulerWorld):
         return self.cluster.get(PodMigrationJob, name)
 
     def passed(self) -> set[str]:
-        """Return the names of the jobs that arbitration has let through."""
+        """Return the names of the admitted jobs."""
         jobs = self.cluster.list(PodMigrationJob).items
         return {job.metadata.name for job in jobs if has_passed(job)}
 
@@ -50,7 +50,7 @@ class MigrationWorld(DeschedulerWorld):
             self.clock.advance_to(wakeup_s)
 
     def restart(self) -> None:
-        """Begin anew with what the cluster says."""
+        """Replace the descheduler by a new process."""
         configuration = self.descheduler.configuration
         self.descheduler = Descheduler(self.cluster, self.clock, configuration, source="test")
         self.descheduler.sync()

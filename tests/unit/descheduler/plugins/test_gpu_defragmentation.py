@@ -121,9 +121,9 @@ def world(
 
 
 def moved(one: MigrationWorld) -> dict[str, str]:
-    """Run a cycle; return the pods with jobs, and where the proof says that they go."""
+    """Run a cycle; return the pods with jobs and their proven targets."""
     one.descheduler.step()
-    targets = {v.pod.metadata.name: v.target for v in one.verdicts if v.stays is None}
+    targets = {v.pod.metadata.name: v.target for v in one.verdicts if v.skipped is None}
     jobs = one.cluster.list(PodMigrationJob).items
     return {
         job.spec.pod_ref.name: targets.get(job.spec.pod_ref.name, "")
@@ -133,10 +133,10 @@ def moved(one: MigrationWorld) -> dict[str, str]:
 
 
 def stays(one: MigrationWorld) -> str:
-    return " | ".join(str(verdict.stays) for verdict in one.verdicts if verdict.stays)
+    return " | ".join(str(verdict.skipped) for verdict in one.verdicts if verdict.skipped)
 
 
-def test_one_pod_goes_where_that_makes_room_and_the_gang_then_fits() -> None:
+def test_one_move_makes_room_for_the_gang() -> None:
     """Two nodes of three are wanted whole; one pod that is in the way goes to the third."""
     one = world(
         *nodes("n1", "n2", "n3"),
@@ -155,7 +155,7 @@ def test_one_pod_goes_where_that_makes_room_and_the_gang_then_fits() -> None:
     assert moved(fits) in ({"a": "n2"}, {"b": "n1"}), stays(fits)
 
 
-def test_the_job_says_where_the_pod_must_not_go() -> None:
+def test_reservation_of_a_moved_pod_excludes_the_room() -> None:
     """Its reservation avoids the room, on whichever free GPU the scheduler would put it."""
     one = world(*nodes("n1", "n2"), running("a", "n1", 0), *waiting("train", 1))
     assert moved(one) == {}, stays(one)  # n2 is free: nobody has to go
@@ -181,7 +181,7 @@ def test_the_job_says_where_the_pod_must_not_go() -> None:
 @pytest.mark.parametrize(
     "reason", ["priority", "gang", "selector", "bare", "cordon", "taint", "not whole", "young"]
 )
-def test_nothing_moves_that_may_not(reason: str) -> None:
+def test_protected_pods_are_not_moved_for_a_gang(reason: str) -> None:
     """Of a more important pod, a member of a gang, one that runs nowhere else, and so on."""
     held = running("a", "n1", 0)
     machines = nodes("n1", "n2")
@@ -229,7 +229,7 @@ def _tainted(obj: KubeObject, taint: Taint) -> KubeObject:
     return replace(obj, spec=replace(obj.spec, taints=(taint,)))
 
 
-def test_nobody_moves_for_a_gang_that_something_else_keeps_waiting() -> None:
+def test_no_moves_for_a_gang_pending_for_other_reasons() -> None:
     """The room alone would not help: members want a label that no node with room has."""
     one = world(
         *nodes("n1", "n2"),
@@ -240,7 +240,7 @@ def test_nobody_moves_for_a_gang_that_something_else_keeps_waiting() -> None:
     assert moved(one) == {}
 
 
-def test_moves_are_seen_through_before_others_begin() -> None:
+def test_no_moves_start_while_jobs_are_live() -> None:
     """While jobs are under way no other pod is named."""
     one = world(
         *nodes("n1", "n2", "n3"),
@@ -257,7 +257,7 @@ def test_moves_are_seen_through_before_others_begin() -> None:
     assert moved(one).keys() == first.keys()
 
 
-def test_the_room_is_there_in_the_end() -> None:
+def test_scheduler_places_the_gang_after_the_moves() -> None:
     """The scheduler itself puts the gang there when the pods have moved."""
     trial_world = world(
         *nodes("n1", "n2", "n3", "n4"),
@@ -338,8 +338,8 @@ def _only(node: str) -> Affinity:
     )
 
 
-def test_without_anyone_waiting_shares_are_put_together() -> None:
-    """Two GPUs half used, and nobody expected whom a half serves: one share goes to the other."""
+def test_shares_are_consolidated_without_pending_gangs() -> None:
+    """Two GPUs are half used, and no expected pod needs a half: one share moves to the other."""
     expected = [
         {"count": 10, "cpuMilli": 4000, "gpus": 1, "gpuMilli": milli} for milli in (810, 1000)
     ]
@@ -372,7 +372,7 @@ def test_without_anyone_waiting_shares_are_put_together() -> None:
         ({"moves": 1}, "moves"),
     ],
 )
-def test_arguments_out_of_bounds_are_refused(args: JsonObject, path: str) -> None:
+def test_arguments_out_of_bounds_are_rejected(args: JsonObject, path: str) -> None:
     """With the field's path."""
     with pytest.raises(InputError, match=path.rpartition(".")[2]):
         decode_plugin_args(GPUDefragmentationArgs, args, "args", "test")

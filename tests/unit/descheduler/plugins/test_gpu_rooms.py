@@ -1,4 +1,4 @@
-"""What GPUDefragmentation reads of a gang's wishes: NUMA nodes, NVLink groups, one spine."""
+"""Requests of gangs: NUMA nodes, GPU partitions and network domains."""
 
 from typing import Any
 
@@ -57,27 +57,27 @@ def annotated(gang: list[Pod], entry: dict[str, str]) -> list[Pod]:
     ]
 
 
-def test_a_pod_that_says_nothing_may_have_any_gpus() -> None:
+def test_pod_without_annotations_may_have_any_gpus() -> None:
     request = asked(waiting("train", 2, gpus=2), *wired("n1"), *wired("n2"))
     assert (request.members, request.gpus) == (2, 2)
     assert request.groups is None
     assert request.domain is None
 
 
-def test_a_pod_of_a_single_numa_node_wants_its_gpus_in_one() -> None:
+def test_single_numa_node_pod_needs_gpus_of_one_numa_node() -> None:
     entry = NUMA_TOPOLOGY_SPEC.entry(NumaTopologySpec(numa_topology_policy="SingleNUMANode"))
     request = asked(annotated(waiting("train", 1, gpus=2), entry), *wired("n1"), *wired("n2", 4))
     assert request.groups == (((0, 1, 2, 3), (4, 5, 6, 7)), ((0, 1), (2, 3)))
 
 
-def test_a_pod_that_wants_a_partition_wants_gpus_that_nvlink_joins() -> None:
+def test_partition_pod_needs_gpus_of_one_partition() -> None:
     """Of as many GPUs as it asks for; a node that has no such groups has none."""
     entry = GPU_PARTITION_SPEC.entry(GpuPartitionSpec())
     request = asked(annotated(waiting("train", 1, gpus=4), entry), *wired("n1"), *wired("n2", 2))
     assert request.groups == (((0, 1, 2, 3), (4, 5, 6, 7)), ())
 
 
-def test_a_gang_that_must_be_near_each_other_wants_one_spine() -> None:
+def test_gang_with_a_required_layer_needs_one_domain() -> None:
     """Nodes of one spine have one number; a node in none has -1, and does not count."""
     layers: list[dict[str, Any]] = [
         {"topologyLayer": "SpineLayer", "labelKey": ["spine"]},

@@ -1,4 +1,4 @@
-"""LowNodeLoad: which nodes are too hot, which pods go, in which order, and what is said of it."""
+"""LowNodeLoad: anomalous nodes, order of evictions, and reasons."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -54,12 +54,12 @@ def reasons(one: DeschedulerWorld) -> set[str]:
     return {event.note for event in one.cluster.list(Event).items}
 
 
-def test_pods_go_until_the_node_is_no_longer_too_hot() -> None:
+def test_pods_are_evicted_until_usage_is_below_the_high_threshold() -> None:
     """Batch before prod, and none more than needed."""
     assert world(*two_nodes()).evicted() == {"a", "b"}
 
 
-def test_the_reason_says_what_the_node_uses_when_the_pod_goes() -> None:
+def test_reason_has_the_usage_at_the_time_of_the_eviction() -> None:
     """The second pod goes from a node that is cooler by the first."""
     one = world(*two_nodes())
     one.evicted()
@@ -69,7 +69,7 @@ def test_the_reason_says_what_the_node_uses_when_the_pod_goes() -> None:
     }
 
 
-def test_what_helps_most_goes_first() -> None:
+def test_pod_with_the_largest_relief_is_evicted_first() -> None:
     """With two resources above, the usage that just covers the excess counts most."""
     thresholds = {
         "lowThresholds": {"cpu": 30, "memory": 30},
@@ -113,12 +113,12 @@ def test_what_helps_most_goes_first() -> None:
         ({"lowThresholds": {"memory": 50}, "highThresholds": {"cpu": 60, "memory": 60}}, set()),
     ],
 )
-def test_what_keeps_pods_where_they_are(args: Mapping[str, Any], gone: set[str]) -> None:
+def test_conditions_that_prevent_evictions(args: Mapping[str, Any], gone: set[str]) -> None:
     """Each of these is enough."""
     assert world(*two_nodes(), **args).evicted() == gone
 
 
-def test_a_cordoned_node_is_no_place_to_go() -> None:
+def test_cordoned_node_is_no_target() -> None:
     """However little it uses."""
     objects = two_nodes()
     objects[1] = node("n2", 10, unschedulable=True)
@@ -133,8 +133,8 @@ def test_a_cordoned_node_is_no_place_to_go() -> None:
         ({"cpu": "50m"}, False),
     ],
 )
-def test_a_pod_that_would_fit_nowhere_stays(change: Any, fits: bool) -> None:
-    """Unless nobody is to look: nodeFit false."""
+def test_pod_without_a_fitting_target_is_not_evicted(change: Any, fits: bool) -> None:
+    """With nodeFit false it is evicted."""
     objects = two_nodes()
     objects[1] = node("n2", **{"cpu": 10, **change})
     objects[-1] = load("n2", "0")
@@ -144,7 +144,7 @@ def test_a_pod_that_would_fit_nowhere_stays(change: Any, fits: bool) -> None:
         assert world(*objects, nodeFit=False).evicted() == {"a", "b"}
 
 
-def test_a_target_is_not_filled_beyond_its_threshold() -> None:
+def test_target_is_not_filled_beyond_its_threshold() -> None:
     """What one pod would take there, the next one does not find."""
     objects: list[KubeObject] = [
         node("n1", 10),
@@ -156,8 +156,8 @@ def test_a_target_is_not_filled_beyond_its_threshold() -> None:
     assert world(*objects).evicted() == {"a"}
 
 
-def test_a_pod_without_a_report_stays_if_fit_is_looked_at() -> None:
-    """Nobody knows how much room it needs."""
+def test_pod_without_a_report_is_not_evicted_with_node_fit() -> None:
+    """Its usage is unknown."""
     objects = two_nodes()
     objects[5] = load("n1", "5", b="1500m", c="3000m")
     assert world(*objects).evicted() == {"b"}
@@ -165,7 +165,7 @@ def test_a_pod_without_a_report_stays_if_fit_is_looked_at() -> None:
     assert world(*objects, nodeFit=False).evicted() == {"a", "b", "c"}
 
 
-def test_prod_pods_are_balanced_among_themselves() -> None:
+def test_prod_pods_are_balanced_by_their_own_usage() -> None:
     """A node may be cool enough, and its prod pods not."""
     thresholds = {
         "highThresholds": {"cpu": 80},
@@ -181,7 +181,7 @@ def test_prod_pods_are_balanced_among_themselves() -> None:
     }
 
 
-def test_thresholds_may_lie_around_the_mean() -> None:
+def test_thresholds_may_be_deviations_from_the_mean() -> None:
     """Hot is what uses so much more than all use on average."""
     deviation = {
         "useDeviationThresholds": True,
@@ -196,7 +196,7 @@ def test_thresholds_may_lie_around_the_mean() -> None:
     }
 
 
-def test_a_node_is_too_hot_only_after_more_marks_than_configured() -> None:
+def test_node_is_anomalous_after_more_marks_than_configured() -> None:
     """Three abnormalities mean that something happens at the fourth look."""
     condition = {"timeout": "1m", "consecutiveAbnormalities": 3, "consecutiveNormalities": 1}
     one = world(*two_nodes(), condition=condition, configuration={"deschedulingInterval": "30s"})
@@ -209,7 +209,7 @@ def test_a_node_is_too_hot_only_after_more_marks_than_configured() -> None:
     assert one.evicted() == {"a", "b"}
 
 
-def test_a_node_that_nobody_sees_hot_for_long_is_forgotten() -> None:
+def test_detector_expires_without_marks() -> None:
     """The marks before a pause longer than the cache's time don't count."""
     condition = {"timeout": "1m", "consecutiveAbnormalities": 2, "consecutiveNormalities": 1}
     one = world(
@@ -232,7 +232,7 @@ def test_a_node_that_nobody_sees_hot_for_long_is_forgotten() -> None:
     assert one.evicted() == set()
 
 
-def test_pools_have_thresholds_of_their_own() -> None:
+def test_pools_have_their_own_thresholds() -> None:
     """A pool takes what it does not say from outside, and only its nodes."""
     objects: list[KubeObject] = [
         *(node(f"{pool}{i}", 10, labels={"pool": pool}) for pool in "xy" for i in (1, 2)),
@@ -249,7 +249,7 @@ def test_pools_have_thresholds_of_their_own() -> None:
     assert world(*objects, **args).evicted() == set()
 
 
-def test_what_a_node_had_before_it_was_amplified_counts() -> None:
+def test_percentages_are_of_the_raw_allocatable() -> None:
     """Percentages are of the raw allocatable."""
     objects = two_nodes()
     raw = {"node.koordinator.sh/raw-allocatable": '{"cpu":"10","memory":"32Gi"}'}
@@ -259,8 +259,8 @@ def test_what_a_node_had_before_it_was_amplified_counts() -> None:
     assert world(*objects).evicted() == set()
 
 
-def test_finished_pods_and_pods_of_ended_nodes_do_no_harm() -> None:
-    """A report may name pods that are gone, and a node may have finished pods."""
+def test_finished_and_deleted_pods_are_ignored() -> None:
+    """A report may contain deleted pods, and a node may have finished pods."""
     objects = two_nodes()
     objects.append(measured("done", "n1", phase="Failed"))
     objects.append(replace(load("gone"), metadata=load("gone").metadata))
@@ -300,13 +300,13 @@ def test_finished_pods_and_pods_of_ended_nodes_do_no_harm() -> None:
         ({"lowThresholds": {"cpu": "30%"}}, "lowThresholds.cpu", "a number"),
     ],
 )
-def test_wrong_arguments_are_refused(args: Any, path: str, told: str) -> None:
+def test_invalid_arguments_are_rejected(args: Any, path: str, told: str) -> None:
     """The message has the path in the file and what would be accepted."""
     with pytest.raises(InputError, match=told) as refused:
         world(**args)
     assert refused.value.path == f"profiles[0].pluginConfig[0].args.{path}"
 
 
-def test_a_condition_takes_what_it_lacks_from_the_defaults() -> None:
-    """Only a timeout is said: the counts are 5 and 3, so nothing goes at the first look."""
+def test_condition_inherits_missing_counts_from_the_defaults() -> None:
+    """With only a timeout the counts are 5 and 3, so the first cycle evicts nothing."""
     assert world(*two_nodes(), condition={"timeout": "2m"}).evicted() == set()

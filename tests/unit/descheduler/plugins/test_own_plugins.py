@@ -36,7 +36,7 @@ TIERS: list[KubeObject] = [
 ]
 
 
-def test_pods_leave_earlier_levels_if_they_fit_later_ones() -> None:
+def test_pods_leave_earlier_levels_if_they_fit_on_later_ones() -> None:
     """The smallest first; each by itself, so together they may ask for more than there is."""
     pods = [owned("small", "g", 1), owned("middle", "g", 2), owned("large", "g", 4)]
     one = world("CustomPriority", GOLD_TO_BRONZE, *TIERS, *pods)
@@ -48,7 +48,7 @@ def test_pods_leave_earlier_levels_if_they_fit_later_ones() -> None:
 
 
 @pytest.mark.parametrize(("sizes", "goes"), [((1, 2), True), ((2, 2), False)])
-def test_a_node_is_drained_whole_or_not_at_all(sizes: tuple[int, int], goes: bool) -> None:
+def test_node_is_drained_completely_or_not_at_all(sizes: tuple[int, int], goes: bool) -> None:
     """All its pods have to find a place beside one another; then it is cordoned."""
     pods = [owned(f"p{i}", "g", size) for i, size in enumerate(sizes)]
     args = {**GOLD_TO_BRONZE, "mode": "DrainNode", "autoCordon": True}
@@ -57,8 +57,8 @@ def test_a_node_is_drained_whole_or_not_at_all(sizes: tuple[int, int], goes: boo
     assert one.cluster.get(Node, "g").spec.unschedulable is goes
 
 
-def test_a_drain_that_is_refused_takes_its_cordon_back() -> None:
-    """But not the cordon of somebody else."""
+def test_refused_drain_removes_its_cordon() -> None:
+    """A cordon that existed before is kept."""
     pods = [owned("p0", "g", 1), owned("p1", "g", 1)]
     args = {**GOLD_TO_BRONZE, "mode": "DrainNode", "autoCordon": True}
     one = world("CustomPriority", args, *TIERS, *pods, maxNoOfPodsToEvictTotal=1)
@@ -71,15 +71,15 @@ def test_a_drain_that_is_refused_takes_its_cordon_back() -> None:
 
 
 @pytest.mark.parametrize("dry", [{"dryRun": True}, {}])
-def test_a_dry_run_cordons_nothing(dry: Any) -> None:
-    """Be it one of the plugin or of the whole descheduler."""
+def test_dry_run_cordons_no_node(dry: Any) -> None:
+    """The dry run is set on the plugin or on the descheduler."""
     args = {**GOLD_TO_BRONZE, "mode": "DrainNode", "autoCordon": True, **dry}
     one = world("CustomPriority", args, *TIERS, owned("p", "g", 1), dryRun=not dry)
     assert one.evicted() == set()
     assert not one.cluster.get(Node, "g").spec.unschedulable
 
 
-def test_the_pod_goes_that_leaves_its_node_most_even() -> None:
+def test_pod_whose_eviction_evens_its_node_most_is_evicted() -> None:
     """One per node and cycle, with the figures as the reason."""
     objects = [
         node("n1", 10, "10Gi"),
@@ -107,7 +107,7 @@ def test_the_pod_goes_that_leaves_its_node_most_even() -> None:
         {"nodeSelector": {"matchLabels": {"a": "b"}}},
     ],
 )
-def test_what_keeps_a_fragmented_node_as_it_is(args: Any) -> None:
+def test_conditions_that_keep_a_fragmented_node(args: Any) -> None:
     """Each of these is enough; thresholds have to be exceeded."""
     objects = [
         node("n1", 10, "10Gi"),
@@ -144,18 +144,18 @@ def packing() -> list[KubeObject]:
 WEB = {"podSelectors": [{"name": "web", "selector": {"matchLabels": {"app": "web"}}}]}
 
 
-def test_pods_of_nodes_that_are_nearly_theirs_alone_are_cheapest() -> None:
+def test_pods_of_nodes_with_few_others_have_the_lowest_cost() -> None:
     """On a node the largest first; what may not go gets the highest cost."""
     found = ranked(world("ScaleDownBinPack", WEB, *packing()))
     assert found == {"c": "0", "b": "1", "a": "2", "bare": "2147483647"}
 
 
-def test_in_a_dry_run_no_cost_is_written() -> None:
+def test_dry_run_writes_no_costs() -> None:
     """Nothing of the cluster changes."""
     assert ranked(world("ScaleDownBinPack", WEB, *packing(), dryRun=True)) == {}
 
 
-def test_the_first_pods_can_be_evicted_at_once() -> None:
+def test_evict_directly_evicts_the_first_pods() -> None:
     """As many as are allowed."""
     args = {**WEB, "strategy": "EvictDirectly", "maxPodsToEvict": 2}
     one = world("ScaleDownBinPack", args, *packing())
@@ -180,7 +180,7 @@ def test_the_first_pods_can_be_evicted_at_once() -> None:
         ("ScaleDownBinPack", {"resourceWeights": {"cpu": 0}}, "resourceWeights[cpu]"),
     ],
 )
-def test_wrong_arguments_are_refused(plugin: str, args: Any, path: str) -> None:
+def test_invalid_arguments_are_rejected(plugin: str, args: Any, path: str) -> None:
     """With the path in the file."""
     with pytest.raises(InputError) as refused:
         world(plugin, args)

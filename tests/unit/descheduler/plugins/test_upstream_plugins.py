@@ -58,7 +58,7 @@ def restarted(times: int, **state: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_pods_that_have_lived_long_enough(args: Any, evicted: set[str]) -> None:
+def test_pod_life_time_evicts_matching_pods(args: Any, evicted: set[str]) -> None:
     """All criteria together decide."""
     since = to_datetime(START_S - 100).isoformat()
     ready = {"type": "Ready", "status": "True", "lastTransitionTime": since}
@@ -73,8 +73,8 @@ def test_pods_that_have_lived_long_enough(args: Any, evicted: set[str]) -> None:
     assert gone("PodLifeTime", "deschedule", args, *nodes("n1", "n2"), *pods) == evicted
 
 
-def test_the_oldest_pods_go_first() -> None:
-    """As far as the limits of the cycle allow."""
+def test_oldest_pods_are_evicted_first() -> None:
+    """The limits of the cycle restrict their number."""
     pods = [owned("a", "n1"), owned("b", "n2", age_s=8000), owned("c", "n1", age_s=7500)]
     found = gone(
         "PodLifeTime",
@@ -99,7 +99,7 @@ def test_the_oldest_pods_go_first() -> None:
         ({"namespaces": {"exclude": ["default"]}}, set()),
     ],
 )
-def test_failed_pods(args: Any, evicted: set[str]) -> None:
+def test_failed_pods_are_evicted(args: Any, evicted: set[str]) -> None:
     """Those that run are left alone, and by default those that failed within the hour."""
     oom = restarted(1, terminated={"reason": "OOMKilled", "exitCode": 1})
     pods = [
@@ -120,7 +120,7 @@ def test_failed_pods(args: Any, evicted: set[str]) -> None:
         ({"podRestartThreshold": 5, "states": ["CrashLoopBackOff"]}, {"looping"}),
     ],
 )
-def test_pods_that_restart_again_and_again(args: Any, evicted: set[str]) -> None:
+def test_pods_with_too_many_restarts_are_evicted(args: Any, evicted: set[str]) -> None:
     """Restarts of all containers count together."""
     initial = [{"name": "i", "restartCount": 1}]
     looping = restarted(9, waiting={"reason": "CrashLoopBackOff"})
@@ -143,7 +143,7 @@ def test_pods_that_restart_again_and_again(args: Any, evicted: set[str]) -> None
         ({"includedTaints": ["dedicated"]}, {"plain"}),
     ],
 )
-def test_pods_that_do_not_tolerate_their_node(args: Any, evicted: set[str]) -> None:
+def test_pods_that_do_not_tolerate_taints_are_evicted(args: Any, evicted: set[str]) -> None:
     """NoExecute is not looked at: the cluster evicts for it by itself."""
     tolerating = [{"key": "dedicated", "operator": "Exists"}]
     objects = [
@@ -166,7 +166,7 @@ def affinity(kind: str, value: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", [REQUIRED, PREFERRED])
-def test_pods_whose_node_affinity_no_longer_holds(kind: str) -> None:
+def test_pods_with_violated_node_affinity_are_evicted(kind: str) -> None:
     """A pod stays if no node would take it, or suit it better."""
     objects = [
         node("n1", 4, labels={"disk": "hdd"}),
@@ -182,7 +182,7 @@ def test_pods_whose_node_affinity_no_longer_holds(kind: str) -> None:
     assert found == ({"misplaced"} if kind == REQUIRED else {"misplaced", "large"})
 
 
-def test_pods_that_are_too_near_to_others() -> None:
+def test_pods_with_violated_anti_affinity_are_evicted() -> None:
     """One of two goes, the one with the lower priority; then there is no more reason."""
     apart = {"podAntiAffinity": near("web")}
     objects = [
@@ -205,14 +205,14 @@ def test_pods_that_are_too_near_to_others() -> None:
         (("n1", "n2"), {"excludeOwnerKinds": ["ReplicaSet"]}, 4),
     ],
 )
-def test_duplicates_on_one_node(names: tuple[str, ...], args: Any, left: int) -> None:
+def test_duplicates_on_a_node_are_evicted(names: tuple[str, ...], args: Any, left: int) -> None:
     """A node keeps the mean over the nodes that could run such a pod, rounded up."""
     pods = [owned(f"p{i}", "n1", images=("i",)) for i in range(4)]
     found = gone("RemoveDuplicates", "balance", args, *nodes(*names), *pods)
     assert len(found) == 4 - left
 
 
-def test_pods_without_a_second_node_are_no_duplicates() -> None:
+def test_pods_with_a_single_feasible_node_are_no_duplicates() -> None:
     """There is nowhere else for them to go."""
     pods = [owned(f"p{i}", "n1", nodeSelector={"disk": "ssd"}) for i in range(4)]
     objects = [node("n1", labels={"disk": "ssd"}), node("n2"), *pods]
@@ -228,7 +228,7 @@ def test_pods_without_a_second_node_are_no_duplicates() -> None:
         ({"labelSelector": {"matchLabels": {"app": "db"}}}, 0),
     ],
 )
-def test_pods_that_are_spread_unevenly(args: Any, count: int) -> None:
+def test_pods_exceeding_the_skew_are_evicted(args: Any, count: int) -> None:
     """As many go as the small domains lack."""
     objects = [
         node("n1", zone="a"),
@@ -242,8 +242,8 @@ def test_pods_that_are_spread_unevenly(args: Any, count: int) -> None:
     assert len(gone(plugin, "balance", args, *objects)) == count
 
 
-def test_pods_stay_where_the_small_domain_has_no_room() -> None:
-    """Unless nobody is to look."""
+def test_pods_are_kept_if_the_small_domain_has_no_room() -> None:
+    """With topologyBalanceNodeFit false they are evicted."""
     objects = [
         node("n1", zone="a"),
         node("n2", zone="b", unschedulable=True),
@@ -278,7 +278,7 @@ LOW = {"thresholds": {"cpu": 30}, "targetThresholds": {"cpu": 60}}
         ),
     ],
 )
-def test_nodes_of_which_too_much_is_asked_for(args: Any, count: int) -> None:
+def test_nodes_with_requests_above_the_target_lose_pods(args: Any, count: int) -> None:
     """Pods go until the node is below its target."""
     pods = [owned(f"p{i}", "n1", 1) for i in range(8)]
     found = gone("LowNodeUtilization", "balance", args, *nodes("n1", "n2"), *pods)
@@ -297,7 +297,7 @@ def test_nodes_of_which_too_much_is_asked_for(args: Any, count: int) -> None:
         ),
     ],
 )
-def test_nodes_of_which_little_is_asked_for_are_emptied(args: Any, evicted: set[str]) -> None:
+def test_nodes_with_low_requests_are_emptied(args: Any, evicted: set[str]) -> None:
     """As long as the others have room."""
     pods = [owned("lonely", "n1", 1), *(owned(f"p{i}", "n2", 1) for i in range(5))]
     assert gone("HighNodeUtilization", "balance", args, *nodes("n1", "n2"), *pods) == evicted
@@ -337,7 +337,7 @@ def test_nodes_of_which_little_is_asked_for_are_emptied(args: Any, evicted: set[
         ),
     ],
 )
-def test_what_the_default_evictor_protects(protections: Any, kept: set[str]) -> None:
+def test_default_evictor_protects_pods(protections: Any, kept: set[str]) -> None:
     """An annotation overrules every protection."""
     claimed = {"name": "v", "persistentVolumeClaim": {"claimName": "x"}}
     asks = {"descheduler.alpha.kubernetes.io/evict": "true"}
@@ -386,14 +386,14 @@ def test_what_the_default_evictor_protects(protections: Any, kept: set[str]) -> 
         ("RemoveDuplicates", "balance", {"labelSelector": {}}, "labelSelector"),
     ],
 )
-def test_wrong_arguments_are_refused(plugin: str, point: str, args: Any, path: str) -> None:
+def test_invalid_arguments_are_rejected(plugin: str, point: str, args: Any, path: str) -> None:
     """With the path in the file."""
     with pytest.raises(InputError) as refused:
         gone(plugin, point, args)
     assert refused.value.path == f"profiles[0].pluginConfig[0].args.{path}"
 
 
-def test_a_pod_that_fits_nowhere_else_is_kept_by_node_fit() -> None:
+def test_node_fit_protects_a_pod_that_fits_on_no_other_node() -> None:
     """The DefaultEvictor asks right before the eviction; only our own plugins ask it then."""
     args = {"imbalanceThreshold": 0.01, "minImprovementThreshold": 0.001, "nodeFit": False}
     objects = [node("n1", 10), node("n2", 1), owned("large", "n1", 5)]

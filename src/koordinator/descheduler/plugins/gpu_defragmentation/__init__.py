@@ -1,11 +1,13 @@
-"""GPUDefragmentation: moves pods so that those who wait for whole GPUs find room.  Our own.
+"""GPUDefragmentation: moves pods to make room for pending pods with whole GPUs.
 
-``arguments``    what it is told
-``gpu_cluster``  nodes and pods as arrays
-``pending_gangs``  who waits, and for what
-``stranded``     GPU that is expected to be of no use
-``room``         the pods that have to go elsewhere so that pods of whole GPUs fit
-``plugin``       a cycle
+``arguments``      arguments
+``gpu_cluster``    nodes and pods as arrays
+``pending_gangs``  pending gangs and their requests
+``stranded``       GPU capacity that is expected to remain unused
+``room``           search for the pods to move
+``plugin``         the cycle
+
+The original has no such plugin.
 """
 
 from koordinator.descheduler.plugins.gpu_defragmentation.plugin import GPU_DEFRAGMENTATION

@@ -1,4 +1,4 @@
-"""What the plugin is told: for whom room is made, who may move, and how much at a time."""
+"""Arguments of GPUDefragmentation."""
 
 from typing import Annotated
 
@@ -23,24 +23,24 @@ _MOST_MILLI = 64_000
 
 
 class MovesWithoutPending(ConfigStruct, frozen=True, kw_only=True):
-    """Moves that lower the GPU that is expected to be of no use, when nobody waits for room."""
+    """Moves without pending gangs, which lower the GPU capacity that is expected to be stranded."""
 
-    max_moves: Annotated[int, Meta(ge=0, le=_MOST_MOVES)] = 2  # in a cycle; 0: none
+    max_moves: Annotated[int, Meta(ge=0, le=_MOST_MOVES)] = 2  # per cycle; 0: none
     least_gain_milli: Annotated[int, Meta(ge=1, le=_MOST_MILLI)] = 200  # of a move
-    expected: tuple[ExpectedPods, ...] = ()  # the mix of pods; none: that of the pods there are
+    expected: tuple[ExpectedPods, ...] = ()  # mix of pods; default: that of the running pods
 
 
 class GPUDefragmentationArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
-    """For whom room is made, who may move for it, and how much in one cycle."""
+    """Pending gangs to make room for, pods to move, and limits per cycle."""
 
     paused: bool = False
     dry_run: bool = False
     node_selector: LabelSelector | None = None
     evictable_namespaces: NamespaceLists | None = None
-    pod_selectors: tuple[NamedPodSelector, ...] = ()  # of pods that may move; none: all
-    pending_for: Duration = Duration(minutes=1)  # how long who waits has waited at least
-    max_moves_per_gang: Annotated[int, Meta(ge=1, le=_MOST_MOVES)] = 64  # or pod in no gang
-    #: looked at in a cycle; room is made for the first for which it can be
+    pod_selectors: tuple[NamedPodSelector, ...] = ()  # pods to move; default: all
+    pending_for: Duration = Duration(minutes=1)  # minimum pending time of a gang
+    max_moves_per_gang: Annotated[int, Meta(ge=1, le=_MOST_MOVES)] = 64  # or single pod
+    #: Gangs tried per cycle; room is made for the first one possible.
     max_gangs_per_cycle: Annotated[int, Meta(ge=1, le=_MOST_MOVES)] = 8
     without_pending: MovesWithoutPending = MovesWithoutPending()
 

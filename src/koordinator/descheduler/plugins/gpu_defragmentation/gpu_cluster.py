@@ -1,7 +1,7 @@
-"""The cluster as the search for room sees it: rows are nodes, columns resources and GPUs.
+"""Arrays for the search for room: rows are nodes, columns resources and GPUs.
 
-What a pod needs beyond this (volumes, affinity to other pods, spreading) is not known here: such a
-pod is not moved, and whether members who wait have a place in the end the proof tells.
+Volumes, pod affinity and topology spread are not represented: pods with these are not moved, and
+the proof of the moves verifies that the pending members can be placed.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -34,7 +34,7 @@ Groups = tuple[tuple[tuple[int, ...], ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class GpuCluster:
-    """``room`` and what its rows and positions stand for."""
+    """Input of the search (``room``) with the objects of its rows and positions."""
 
     nodes: Sequence[Node]
     pods: Sequence[Pod]  # as ``room.pods``
@@ -47,7 +47,7 @@ class GpuCluster:
     def of(
         cls, nodes: Sequence[Node], view: ClusterView, may_move: Callable[[Pod], bool]
     ) -> "GpuCluster":
-        """Return the nodes with the pods on them, and what reservations keep."""
+        """Return the arrays of nodes, their pods and available reservations."""
         devices = [view.objects(Device).get(node.metadata.name) for node in nodes]
         free = [free_on(node, view) for node in nodes]
         resources = sorted({name for each in free for name in each if name not in DEVICE_NAMES})
@@ -69,14 +69,16 @@ class GpuCluster:
         return made._with_pods(view, may_move)
 
     def amounts(self, requests: Requests) -> "np.typing.NDArray[np.int64] | None":
-        """Return ``(n_resources,)``; None if no node has some resource that is asked for."""
-        asked = {**requests, "pods": 1}
-        if any(asked[name] and name not in self.resources for name in asked.keys() - DEVICE_NAMES):
+        """Return requests as ``(n_resources,)``; None if no node has a requested resource."""
+        wanted = {**requests, "pods": 1}
+        if any(
+            wanted[name] and name not in self.resources for name in wanted.keys() - DEVICE_NAMES
+        ):
             return None
-        return np.array([asked.get(name, 0) for name in self.resources], np.int64)
+        return np.array([wanted.get(name, 0) for name in self.resources], np.int64)
 
     def accepting(self, pod: Pod) -> BoolArray:
-        """Return ``(n_nodes,)``: labels, taints and cordons let the pod in."""
+        """Return ``(n_nodes,)``: labels, taints and cordon admit the pod."""
         key = acceptance_key(pod)
         known = self._accepting.get(key)
         if known is None:
@@ -85,7 +87,7 @@ class GpuCluster:
         return known
 
     def partitions(self, gpus: int) -> Groups:
-        """Return by row the groups of so many GPUs that are joined, as the devices say."""
+        """Return by row the GPU partitions of the size ``gpus``, from the Device objects."""
         found = []
         for device in self.devices:
             try:
@@ -119,7 +121,7 @@ class GpuCluster:
                 placed.append(found)
                 self.room.gpu_free[row, list(found.gpus)] -= found.gpu_milli
         for reservation in view.objects(Reservation).values():
-            self._keep(reservation, rows)
+            self._deduct(reservation, rows)
         np.maximum(self.room.gpu_free, -1, out=self.room.gpu_free)
         room = RoomCluster(self.room.free, self.room.gpu_free, tuple(placed))
         return GpuCluster(self.nodes, pods, self.resources, room, self.devices, self._accepting)
@@ -127,15 +129,15 @@ class GpuCluster:
     def _room_pod(
         self, pod: Pod, requests: Requests, row: int, may_move: Callable[[Pod], bool]
     ) -> RoomPod | None:
-        """Return the pod, which holds ``requests``; None if its GPUs are not all known."""
+        """Return the pod with its allocation ``requests``; None if a GPU of it is unknown."""
         amounts = self.amounts(requests)
-        held = _held(pod.metadata)
+        held = _allocated_gpus(pod.metadata)
         try:
-            asks = gpu_request(requests)
+            gpus = gpu_request(requests)
         except GpuRequestError:
             return None
         known = {minor for minor in held if 0 <= minor < self.room.gpu_free.shape[1]}
-        if (asks is not None and not held) or len(known) < len(held):
+        if (gpus is not None and not held) or len(known) < len(held):
             return None
         milli = max(held.values(), default=0)
         return RoomPod(
@@ -152,8 +154,8 @@ class GpuCluster:
             cost=1.0 + max(pod.spec.priority or 0, 0) / 1e6,
         )
 
-    def _keep(self, reservation: Reservation, rows: Mapping[str, int]) -> None:
-        """Take what a reservation keeps: its GPUs as a whole, of other things what is unused."""
+    def _deduct(self, reservation: Reservation, rows: Mapping[str, int]) -> None:
+        """Deduct a reservation: its GPUs completely, of other resources the unused amount."""
         row = rows.get(reservation.status.node_name)
         if row is None or reservation.status.phase != ReservationPhase.AVAILABLE:
             return
@@ -163,7 +165,7 @@ class GpuCluster:
                 kept = bounded(name, status.allocatable[name])
                 used = bounded(name, status.allocated[name]) if name in status.allocated else 0
                 self.room.free[row, column] -= max(kept - used, 0)
-        for minor in _held(reservation.metadata):
+        for minor in _allocated_gpus(reservation.metadata):
             if 0 <= minor < self.room.gpu_free.shape[1]:
                 self.room.gpu_free[row, minor] = min(self.room.gpu_free[row, minor], 0)
 
@@ -175,8 +177,8 @@ def _slots(device: Device | None) -> int:
     )
 
 
-def _held(meta: ObjectMeta) -> dict[int, int]:
-    """Return the GPU milli that are given to a pod or a reservation, by minor."""
+def _allocated_gpus(meta: ObjectMeta) -> dict[int, int]:
+    """Return the allocated GPU milli of a pod or a reservation, by minor."""
     try:
         allocated = (ALLOCATED.read(meta) or {}).get(DeviceType.GPU, ())
     except InputError:
@@ -190,14 +192,14 @@ def _held(meta: ObjectMeta) -> dict[int, int]:
 
 
 def _is_plain(pod: Pod, requests: Requests) -> bool:
-    """Return whether rows and columns say all that decides where a pod may run."""
+    """Return whether the arrays represent all placement rules of a pod."""
     spec = pod.spec
     affinity = spec.affinity
     others = affinity is not None and (
         affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None
     )
     try:
-        asks = gpu_request(requests)
+        gpus = gpu_request(requests)
     except GpuRequestError:
         return False
     devices = {name for name in requests if name in DEVICE_NAMES}
@@ -207,5 +209,5 @@ def _is_plain(pod: Pod, requests: Requests) -> bool:
         or any(volume.persistent_volume_claim for volume in spec.volumes)
         or gang_name(pod.metadata)
         or group_reference(spec) is not None
-        or (devices and asks is None)
+        or (devices and gpus is None)
     )

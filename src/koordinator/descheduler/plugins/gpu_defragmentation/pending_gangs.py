@@ -1,4 +1,4 @@
-"""Who waits for room: pods of whole GPUs, alone or in a gang."""
+"""Pending gangs: pending pods that request whole GPUs, single or in a gang."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,22 +29,22 @@ _SINGLE_NUMA_NODE = "SingleNUMANode"
 
 @dataclass(frozen=True, slots=True)
 class PendingGang:
-    """Pods that start together: a gang, or one pod."""
+    """Pending pods that start together: a gang, or a single pod."""
 
     name: str  # namespace/name
     pods: tuple[Pod, ...]
-    gpus: int  # of each
+    gpus: int  # per pod
 
     @property
     def priority(self) -> int:
-        """The highest of its pods."""
+        """Highest priority of its pods."""
         return max(pod.spec.priority or 0 for pod in self.pods)
 
 
 def pending_gangs(pods: Iterable[Pod], view: ClusterView, before_s: float) -> list[PendingGang]:
-    """Return who waits since then or longer, the most important first, then the longest.
+    """Return gangs pending since ``before_s`` or longer, by priority, then the longest first.
 
-    A gang that is not whole, or whose members are not alike, is left out.
+    Gangs that are incomplete or have members with different requests are omitted.
     """
     together: dict[str, list[Pod]] = {}
     bound: dict[str, int] = {}
@@ -52,7 +52,7 @@ def pending_gangs(pods: Iterable[Pod], view: ClusterView, before_s: float) -> li
         gang = gang_id(pod.metadata)
         if pod.spec.node_name:
             bound[gang] = bound.get(gang, 0) + 1
-        elif _waits(pod):
+        elif _is_pending(pod):
             together.setdefault(gang or pod.key, []).append(pod)
     found = []
     for name, members in together.items():
@@ -69,9 +69,9 @@ def pending_gangs(pods: Iterable[Pod], view: ClusterView, before_s: float) -> li
 
 
 def request_of(gang: PendingGang, cluster: GpuCluster, view: ClusterView) -> RoomRequest | None:
-    """Return the room that a gang wants; None if no node has what it asks for.
+    """Return the room that a gang needs; None if no node has a requested resource.
 
-    Raises InputError if it can't be said, as of members that are not alike.
+    Raises InputError for members with different requests, and for invalid annotations.
     """
     first = gang.pods[0]
     wanted = cluster.amounts(pod_requests(first.spec))
@@ -81,7 +81,7 @@ def request_of(gang: PendingGang, cluster: GpuCluster, view: ClusterView) -> Roo
     for pod in gang.pods[1:]:
         amounts = cluster.amounts(pod_requests(pod.spec))
         if amounts is None or not np.array_equal(amounts, wanted):
-            raise InputError("its members ask for different amounts", source=gang.name)
+            raise InputError("its members have different requests", source=gang.name)
         allowed = allowed & cluster.accepting(pod)
     return RoomRequest(
         members=len(gang.pods),
@@ -93,17 +93,17 @@ def request_of(gang: PendingGang, cluster: GpuCluster, view: ClusterView) -> Roo
     )
 
 
-def _waits(pod: Pod) -> bool:
+def _is_pending(pod: Pod) -> bool:
     return (
         pod.status.phase in ("", "Pending")
         and pod.metadata.deletion_timestamp is None
         and not pod.spec.scheduling_gates
-        and group_reference(pod.spec) is None  # how many its gang needs is not known here
+        and group_reference(pod.spec) is None  # the minimum of such a group is not known here
     )
 
 
 def _whole_gpus(pod: Pod) -> int:
-    """Return how many whole GPUs a pod asks for; 0 if it asks for none or for parts."""
+    """Return the number of whole GPUs that a pod requests; 0 for none and for shares."""
     try:
         asks = gpu_request(pod_requests(pod.spec))
     except GpuRequestError:
@@ -114,7 +114,7 @@ def _whole_gpus(pod: Pod) -> int:
 
 
 def _least(pod: Pod, view: ClusterView) -> int:
-    """Return how many members a pod's gang needs."""
+    """Return the minimum number of members of a pod's gang."""
     if not gang_name(pod.metadata):
         return 1
     group = view.objects(PodGroup).get(gang_id(pod.metadata))
@@ -134,7 +134,7 @@ def _groups(gang: PendingGang, cluster: GpuCluster) -> Groups | None:
 
 
 def _domain(gang: PendingGang, cluster: GpuCluster, view: ClusterView) -> IntArray | None:
-    """Return the number of each node's domain, of the layer in which all members have to be."""
+    """Return the domain of each node, ``(n_nodes,)``, in the layer that must have all members."""
     spec = NETWORK_TOPOLOGY_SPEC.read(gang.pods[0].metadata)
     topology = next(iter(view.objects(ClusterNetworkTopology).values()), None)
     if spec is None or topology is None:
@@ -152,7 +152,7 @@ def _domain(gang: PendingGang, cluster: GpuCluster, view: ClusterView) -> IntArr
 
 
 def _path(labels: Mapping[str, str], keys: Sequence[Sequence[str]]) -> tuple[str, ...] | None:
-    """Return the names of a node's domains from the top; None if it is in none."""
+    """Return the domains of a node from the top layer; None if a layer has no label."""
     names = []
     for accepted in keys:
         name = next((labels[key] for key in accepted if labels.get(key)), "")

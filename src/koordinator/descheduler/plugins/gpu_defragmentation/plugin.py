@@ -1,8 +1,9 @@
-"""Room for those who wait, one gang after the other; else less GPU that is of no use."""
+"""GPUDefragmentation plugin: room for pending gangs, else less stranded GPU."""
 
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -36,60 +37,60 @@ from koordinator.foundation.errors import InputError
 
 NAME = "GPUDefragmentation"
 _LIVE = ("", PodMigrationJobPhase.PENDING, PodMigrationJobPhase.RUNNING)
-_SMALL = 300  # nodes times pods that may move, up to which the fewest moves are found by the solver
-_FORGOTTEN_AFTER_S = 600.0  # a pod that was to go and is still there
+_SMALL = 300  # nodes times movable pods, up to which the solver finds the fewest moves
+_EXPIRATION_S = 600.0  # of evictions whose pods still run
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class RoomGoal:
-    """Pods leave the nodes on which room is made, and come to none of them."""
+    """Goal that pods leave the nodes where room is made for other nodes."""
 
     gang: str
     rooms: frozenset[str]  # names of nodes
 
     def gain(self, moves: Sequence[Relocation]) -> MoveGain:
-        """Return how many pods are out of the way."""
+        """Return the number of moved pods; no gain if one moves to a node of the room."""
         for move in moves:
             if move.target in self.rooms:
                 return MoveGain(0.0, f"it would take the room for {self.gang} on {move.target}")
         return MoveGain(float(len(moves)), f"room for {self.gang}")
 
     def made(self, moves: Sequence[Relocation]) -> None:
-        """Do nothing: the goal stays the same."""
+        """Do nothing: the goal does not depend on moves."""
 
 
 @dataclass(frozen=True, slots=True)
 class _StrandedGoal:
-    """Less GPU is expected to be of no use."""
+    """Goal that less GPU is stranded."""
 
     measure: StrandedGpu
     least_milli: int
 
     def gain(self, moves: Sequence[Relocation]) -> MoveGain:
-        """Return the GPU milli that are of use again; what is too little counts as none."""
-        found = self.measure.gain(moves)
-        return MoveGain(found.amount if found.amount >= self.least_milli else 0.0, found.text)
+        """Return the recovered GPU milli; 0 if it is less than the minimum."""
+        gain = self.measure.gain(moves)
+        return MoveGain(gain.amount if gain.amount >= self.least_milli else 0.0, gain.text)
 
     def made(self, moves: Sequence[Relocation]) -> None:
-        """Do nothing: one pod of a node moves in a cycle."""
+        """Do nothing: at most one pod per node is moved in a cycle."""
 
 
 @dataclass(slots=True)
 class GPUDefragmentation:
-    """Moves pods so that pods of whole GPUs, gangs above all, find room."""
+    """Plugin that moves pods to make room for pending gangs."""
 
     args: GPUDefragmentationArgs
     handle: Handle
     candidates: CandidateFilter
-    _going: dict[str, tuple[str, float]] = field(default_factory=dict)  # uid: key, since
+    _evicted: dict[str, tuple[str, float]] = field(default_factory=dict)  # uid: key, since
 
     def balance(self, nodes: Sequence[Node]) -> None:
         if self.args.paused:
-            log.info("GPUDefragmentation is paused and does nothing")
+            log.info("GPUDefragmentation is paused")
             return
-        if self._is_under_way():
+        if self._has_pending_moves():
             return
         chosen = selected_nodes(nodes, self.args.node_selector)
         view, now_s = self.handle.view, self.handle.clock.now_s()
@@ -98,16 +99,16 @@ class GPUDefragmentation:
         before_s = now_s - self.args.pending_for.total_seconds()
         ripe = pending_gangs(pods, view, before_s)
         for gang in ripe[: self.args.max_gangs_per_cycle]:
-            cluster = GpuCluster.of(chosen, view, lambda pod, gang=gang: self._may_go(pod, gang))  # type: ignore[misc]  # mypy knows no defaults of lambdas
+            cluster = GpuCluster.of(chosen, view, partial(self._may_move_for, gang))
             if self._make_room(gang, cluster):
                 return
         if not waiting:
-            self._tidy(chosen)
+            self._reduce_stranded(chosen)
 
-    # -- for who waits -------------------------------------------------------------------------
+    # -- pending gangs -------------------------------------------------------------------------
 
     def _make_room(self, gang: PendingGang, cluster: GpuCluster) -> bool:
-        """Move pods for a gang; return whether some go."""
+        """Move pods for a gang; return whether pods were evicted."""
         try:
             request = request_of(gang, cluster, self.handle.view)
         except InputError as error:
@@ -115,26 +116,26 @@ class GPUDefragmentation:
             return False
         plan = None if request is None else _plan(cluster.room, request)
         if plan is None or len(plan.moves) > self.args.max_moves_per_gang:
-            why = "no moves make it" if plan is None else f"it takes {len(plan.moves)} moves"
+            why = "no moves suffice" if plan is None else f"it needs {len(plan.moves)} moves"
             log.info("no room is made", extra={"gang": gang.name, "why": why})
             return False
         if not plan.moves:
-            return False  # there is room: the scheduler has other reasons
+            return False  # the room exists: the gang is pending for other reasons
         names = [node.metadata.name for node in cluster.nodes]
         rooms = frozenset(names[place.row] for place in plan.places)
         moving = [cluster.pods[move.pod] for move in plan.moves]
         goal = RoomGoal(gang.name, rooms)
         reason = f"room for {gang.name}: {gang.gpus} GPUs on each of {len(gang.pods)} nodes"
         if self.args.dry_run:
-            told = {"gang": gang.name, "pods": ", ".join(pod.key for pod in moving)}
-            log.info("pods would be moved, but for the dry run", extra=told)
+            extra = {"gang": gang.name, "pods": ", ".join(pod.key for pod in moving)}
+            log.info("dry run: pods would be moved", extra=extra)
             return False
         evictor = self.handle.evictor
         if not evictor.prove(moving, goal, avoiding=sorted(rooms), then=gang.pods):
             return False
         return self._evict(moving, reason, goal)
 
-    def _may_go(self, pod: Pod, gang: PendingGang) -> bool:
+    def _may_move_for(self, gang: PendingGang, pod: Pod) -> bool:
         return (pod.spec.priority or 0) <= gang.priority and self._is_movable(pod)
 
     def _is_movable(self, pod: Pod) -> bool:
@@ -142,38 +143,38 @@ class GPUDefragmentation:
         return (
             pod.metadata.deletion_timestamp is None
             and not evictor.is_node_limit_reached(pod.spec.node_name)
-            and self.candidates.admits(pod)
+            and self.candidates.is_candidate(pod)
         )
 
     def _evict(self, pods: Sequence[Pod], reason: str, goal: RoomGoal | _StrandedGoal) -> bool:
-        """Let pods go, in this order; return whether one goes."""
-        goes = False
+        """Evict pods in order until one is refused; return whether one was evicted."""
+        evicted = False
         for pod in pods:
             if not self.handle.evictor.evict(pod, reason, goal=goal):
                 break
-            goes = True
+            evicted = True
             if not self.handle.is_dry_run:
-                self._going[pod.metadata.uid] = pod.key, self.handle.clock.now_s()
-        return goes
+                self._evicted[pod.metadata.uid] = pod.key, self.handle.clock.now_s()
+        return evicted
 
-    def _is_under_way(self) -> bool:
-        """Return whether pods that were to go are still there, or their moves not at an end."""
+    def _has_pending_moves(self) -> bool:
+        """Return whether evicted pods still run or their jobs have not finished."""
         pods: Mapping[str, Pod] = self.handle.view.objects(Pod)
-        oldest_s = self.handle.clock.now_s() - _FORGOTTEN_AFTER_S
-        for uid, (key, since_s) in list(self._going.items()):
+        oldest_s = self.handle.clock.now_s() - _EXPIRATION_S
+        for uid, (key, since_s) in list(self._evicted.items()):
             pod = pods.get(key)
             if pod is None or pod.metadata.uid != uid or since_s < oldest_s:
-                del self._going[uid]
+                del self._evicted[uid]
         jobs = self.handle.view.objects(PodMigrationJob).values()
-        return bool(self._going) or any(
+        return bool(self._evicted) or any(
             job.metadata.annotations.get(EVICT_TRIGGER) == NAME and job.status.phase in _LIVE
             for job in jobs
         )
 
-    # -- when nobody waits ---------------------------------------------------------------------
+    # -- without pending gangs -----------------------------------------------------------------
 
-    def _tidy(self, nodes: Sequence[Node]) -> None:
-        """Make some moves that lower the GPU which is expected to be of no use."""
+    def _reduce_stranded(self, nodes: Sequence[Node]) -> None:
+        """Make moves that lower the stranded GPU."""
         wanted = self.args.without_pending
         if not wanted.max_moves or self.args.dry_run:
             return
@@ -192,14 +193,14 @@ class GPUDefragmentation:
                 return
             if pod.spec.node_name in touched or not self.handle.evictor.pre_eviction_filter(pod):
                 continue
-            reason = f"{gain:.0f} milli of GPU would be of use again"
+            reason = f"{gain:.0f} milli of GPU would be usable again"
             if self._evict([pod], reason, goal):
                 touched.add(pod.spec.node_name)
                 left -= 1
 
 
 def _plan(cluster: RoomCluster, request: RoomRequest) -> RoomPlan | None:
-    """Return the fewest moves for small clusters, few for others."""
+    """Return a plan with the fewest moves for small clusters, with few moves for others."""
     plan = find_room(cluster, request, np.random.default_rng(0))
     movable = sum(pod.may_move for pod in cluster.pods)
     if plan is not None and not plan.moves:
@@ -212,7 +213,7 @@ def _plan(cluster: RoomCluster, request: RoomRequest) -> RoomPlan | None:
 
 
 def build_gpu_defragmentation(args: GPUDefragmentationArgs, handle: Handle) -> GPUDefragmentation:
-    """Return the plugin."""
+    """Build the plugin."""
     candidates = candidates_of(handle, args.evictable_namespaces, args.pod_selectors)
     return GPUDefragmentation(args, handle, candidates)
 

@@ -1,4 +1,4 @@
-"""How much GPU is expected to be of no use, by the measure of the scheduler's price policy.
+"""Stranded GPU: capacity that is expected to remain unused, as measured by the price policy.
 
 Source: ``domain.gpus.price``, whose prices are solved for on the cluster as it is.
 """
@@ -17,11 +17,11 @@ from koordinator.domain.gpus.price import PriceModel
 from koordinator.foundation.arrays import FloatArray, IntArray
 
 MODEL_LABEL = "node.koordinator.sh/gpu-model"
-_MOST_TRIED = 64  # pods, those first whose going helps their node most
+_MOST_TRIED = 64  # pods with the largest relief of their nodes
 
 
 class StrandedGpu:
-    """The potential of nodes, and what moves of pods change about it; milli of GPUs."""
+    """Potential of nodes in GPU milli, and its changes by moves."""
 
     def __init__(self, cluster: GpuCluster, expected: Sequence[ExpectedPods]) -> None:
         self._cluster, self._room = cluster, cluster.room
@@ -39,7 +39,7 @@ class StrandedGpu:
         self._prices = model.solve(mix, self._nodes(np.arange(len(names))))
 
     def best_moves(self) -> list[tuple[float, int]]:
-        """Return by how much a pod's move lowers the potential at most, and the pod; best first."""
+        """Return the largest decrease of the potential by moving a pod, and the pod; best first."""
         falls = [
             (self.fall(index), index)
             for index, pod in enumerate(self._room.pods)
@@ -56,12 +56,12 @@ class StrandedGpu:
         return sorted(gains, key=lambda gain: (-gain[0], gain[1]))
 
     def fall(self, index: int) -> float:
-        """Return by how much the potential of a pod's node falls when it goes."""
+        """Return the decrease of the potential of a pod's node by its eviction."""
         pod = self._room.pods[index]
         return -self._change(pod.row, pod, pod.gpus, 1)
 
     def growth(self, index: int, row: int) -> float:
-        """Return by how much the potential of a row grows with a pod; infinite without room."""
+        """Return the increase of the potential of a row by a pod; infinite without room."""
         pod = self._room.pods[index]
         gpus = self._ledger.gpus_for(pod, row)
         return np.inf if gpus is None else self._change(row, pod, gpus, -1)
@@ -76,15 +76,15 @@ class StrandedGpu:
         return float(change[0])
 
     def gain(self, moves: Sequence[Relocation]) -> MoveGain:
-        """Return by how much moves lower the potential with the nodes that were chosen."""
+        """Return the decrease of the potential by moves with known targets."""
         position = {pod.key: index for index, pod in enumerate(self._cluster.pods)}
         total = 0.0
         for move in moves:
             index, row = position.get(move.pod.key), self._rows.get(move.target)
             if index is None or row is None:
-                return MoveGain(0.0, f"{move.target} is not one of the nodes that are looked at")
+                return MoveGain(0.0, f"{move.target} is not a node of the plugin")
             total += self.fall(index) - self.growth(index, row)
-        text = f"{total:.0f} milli of GPU less are expected to be of no use"
+        text = f"{total:.0f} milli of GPU less are expected to be stranded"
         return MoveGain(total if np.isfinite(total) else 0.0, text)
 
     def _nodes(self, rows: IntArray) -> GpuNodes:

@@ -1,10 +1,11 @@
-"""LowNodeLoad: moves pods off nodes that use too much, as long as others use little.
+"""LowNodeLoad: moves pods from nodes with high measured usage while other nodes have low usage.
 
-``arguments``   what may be configured, and its pools
-``usage``       what nodes use and may use, as arrays: rows are nodes
-``detectors``   nodes that were too hot for long enough
-``targets``     where pods could go, and what room is left there
-``plugin``      one cycle
+``arguments``   arguments and node pools
+``usage``       usage and thresholds of nodes, as arrays with a row per node
+``detectors``   nodes with high usage over several cycles
+``targets``     target nodes and their headroom
+``goal``        gain of moves by measured usage
+``plugin``      the cycle
 """
 
 from koordinator.descheduler.plugins.low_node_load.plugin import LOW_NODE_LOAD

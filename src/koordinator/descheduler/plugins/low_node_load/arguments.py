@@ -20,7 +20,7 @@ from koordinator.descheduler.configuration import (
 )
 from koordinator.foundation.duration import Duration
 
-Percentages = Mapping[str, float]  # resource -> percent of what the node has
+Percentages = Mapping[str, float]  # resource -> percent of allocatable
 
 _TIMEOUT = Duration(seconds=60)
 _ABNORMALITIES, _NORMALITIES = 5, 3
@@ -28,14 +28,14 @@ _NOT_NEGATIVE = "percentage must be greater than or equal to 0"
 
 
 class LoadAnomalyCondition(ConfigStruct, frozen=True, kw_only=True):
-    """How often in a row a node must be too hot; a count of 0 is the default."""
+    """Number of consecutive cycles with high usage; a count of 0 means the default."""
 
-    timeout: Duration = _TIMEOUT  # how long a node counts as too hot then
+    timeout: Duration = _TIMEOUT  # after which an anomalous node is normal again
     consecutive_abnormalities: int = 0
     consecutive_normalities: int = 0
 
     def over(self, default: "LoadAnomalyCondition") -> "LoadAnomalyCondition":
-        """Return the condition with counts of another one where this has none."""
+        """Return the condition with the counts of ``default`` where this has none."""
         return LoadAnomalyCondition(
             timeout=self.timeout,
             consecutive_abnormalities=(
@@ -45,7 +45,7 @@ class LoadAnomalyCondition(ConfigStruct, frozen=True, kw_only=True):
         )
 
     def validate(self, path: str) -> None:
-        """Check that a node can become too hot, and normal again."""
+        """Raise InputError unless both counts are positive."""
         counts = {
             "consecutiveAbnormalities": self.consecutive_abnormalities,
             "consecutiveNormalities": self.consecutive_normalities,
@@ -61,7 +61,7 @@ _CONDITION = LoadAnomalyCondition(
 
 
 class LowNodeLoadNodePool(ConfigStruct, frozen=True, kw_only=True):
-    """Nodes that are balanced among themselves; what is None is as outside of the pool."""
+    """Pool of nodes balanced separately; fields that are None inherit from the arguments."""
 
     name: str = ""
     node_selector: LabelSelector | None = None
@@ -74,10 +74,7 @@ class LowNodeLoadNodePool(ConfigStruct, frozen=True, kw_only=True):
     anomaly_condition: LoadAnomalyCondition | None = None
 
     def validate(self, path: str) -> None:
-        """Check every percentage, and those that belong together.
-
-        Raises InputError with the path.
-        """
+        """Raise InputError with the path for an invalid percentage or order of thresholds."""
         check_selector(self.node_selector, _joined(path, "nodeSelector"))
         high, low = self.high_thresholds or {}, self.low_thresholds or {}
         prod_high, prod_low = self.prod_high_thresholds or {}, self.prod_low_thresholds or {}
@@ -109,11 +106,11 @@ class LowNodeLoadNodePool(ConfigStruct, frozen=True, kw_only=True):
 
 
 class LowNodeLoadArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
-    """Thresholds of all nodes, which are a pool too, and of further pools."""
+    """Thresholds of the default pool, which has all nodes, and further pools."""
 
     paused: bool = False
     dry_run: bool = False
-    number_of_nodes: Int32 = 0  # nothing is done unless more than so many nodes use little
+    number_of_nodes: Int32 = 0  # the plugin runs if more nodes than this have low usage
     node_metric_expiration_seconds: Int64 = 180
     evictable_namespaces: NamespaceLists | None = None
     node_selector: LabelSelector | None = None
@@ -141,7 +138,7 @@ class LowNodeLoadArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
         )
 
     def pools(self) -> tuple[LowNodeLoadNodePool, ...]:
-        """Return all pools in the order in which they are balanced, with nothing left open."""
+        """Return all pools in the order of balancing, with inherited fields filled in."""
         whole = LowNodeLoadNodePool(
             name="__default_node_pool__",
             node_selector=self.node_selector,
@@ -161,8 +158,8 @@ class LowNodeLoadArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
             raise field_error("numberOfNodes", self.number_of_nodes, message)
         if self.node_metric_expiration_seconds <= 0:
             message = "nodeMetricExpiredSeconds should be a positive value"
-            found = self.node_metric_expiration_seconds
-            raise field_error("nodeMetricExpirationSeconds", found, message)
+            value = self.node_metric_expiration_seconds
+            raise field_error("nodeMetricExpirationSeconds", value, message)
         check_namespaces(self.evictable_namespaces, "evictableNamespaces")
         check_pod_selectors(self.pod_selectors, "podSelectors")
         for index, pool in enumerate(self.pools()):
@@ -172,9 +169,9 @@ class LowNodeLoadArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
         given = pool.anomaly_condition
 
         def own(name: str) -> dict[str, float] | None:
-            found: dict[str, float] | None = getattr(pool, name)
+            own_value: dict[str, float] | None = getattr(pool, name)
             inherited: dict[str, float] | None = getattr(self, name)
-            return inherited if found is None else found
+            return inherited if own_value is None else own_value
 
         return LowNodeLoadNodePool(
             name=pool.name,

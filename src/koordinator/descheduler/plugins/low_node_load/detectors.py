@@ -1,7 +1,7 @@
-"""Nodes that have been too hot for long enough: one small state machine per node.
+"""Anomaly detectors: nodes with high usage over several cycles, one state machine per node.
 
-Source: koordinator pkg/descheduler/utils/anomaly/basic_detector.go; patrickmn/go-cache for how
-long a node that is not seen is remembered.
+Source: koordinator pkg/descheduler/utils/anomaly/basic_detector.go; patrickmn/go-cache for the
+expiration of detectors.
 """
 
 from dataclasses import dataclass
@@ -13,16 +13,16 @@ _DEFAULT_TIMEOUT_S = 60.0
 
 @dataclass(slots=True)
 class Detector:
-    """Counts marks; anomalous after *more* than so many abnormal ones, for ``timeout`` at most."""
+    """Detector of a node: anomalous after *more* marks than the count, until ``timeout``."""
 
     condition: LoadAnomalyCondition
-    expires_s: float  # when it is forgotten unless it is marked abnormal before
-    anomalous_until_s: float | None = None  # None: all is well
-    abnormal: int = 0  # marks in a row
+    expires_s: float  # removed then unless marked abnormal before
+    anomalous_until_s: float | None = None  # None: normal
+    abnormal: int = 0  # consecutive marks
     normal: int = 0
 
     def mark(self, *, normal: bool, now_s: float) -> bool:
-        """Note how the node was found; return whether it is anomalous now."""
+        """Count a mark; return whether the node is anomalous."""
         self._expire(now_s)
         if normal:
             self.normal, self.abnormal = self.normal + 1, 0
@@ -38,7 +38,7 @@ class Detector:
         return self.anomalous_until_s is not None
 
     def reset(self) -> None:
-        """Make an anomalous node a normal one; marks of a normal one stay."""
+        """Make an anomalous node normal; the marks of a normal one are kept."""
         if self.anomalous_until_s is not None:
             self._clear(None)
 
@@ -55,7 +55,7 @@ class Detector:
 
 
 class Detectors:
-    """Detectors by node, forgotten some time after the last abnormal mark."""
+    """Detectors by node; they expire some time after the last abnormal mark."""
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
@@ -64,31 +64,31 @@ class Detectors:
     def find_anomalous(
         self, nodes: list[str], condition: LoadAnomalyCondition | None, now_s: float
     ) -> list[str]:
-        """Mark these nodes as abnormal; return those that are anomalous, in their order.
+        """Mark nodes as abnormal; return the anomalous ones in the same order.
 
-        A condition of one abnormality asks no detector.
+        With a condition of one abnormality all are anomalous without a detector.
         """
         if condition is None or condition.consecutive_abnormalities == 1:
             return nodes
-        self._forget(now_s)
-        found = []
+        self._remove_expired(now_s)
+        anomalous = []
         for node in nodes:
             detector = self._by_node.get(node)
             if detector is None:
                 detector = self._by_node[node] = Detector(condition, now_s)
             if detector.mark(normal=False, now_s=now_s):
-                found.append(node)
+                anomalous.append(node)
             detector.expires_s = now_s + self._timeout_s
-        return found
+        return anomalous
 
     def reset(self, node: str, now_s: float) -> None:
-        """Note that a node has become normal."""
+        """Reset the detector of a node with normal usage."""
         detector = self._known(node, now_s)
         if detector is not None:
             detector.reset()
 
     def mark_normal(self, node: str, now_s: float) -> None:
-        """Note that something was done for a node."""
+        """Add a normal mark after pods of a node were evicted."""
         detector = self._known(node, now_s)
         if detector is not None:
             detector.mark(normal=True, now_s=now_s)
@@ -97,7 +97,7 @@ class Detectors:
         detector = self._by_node.get(node)
         return None if detector is None or detector.expires_s < now_s else detector
 
-    def _forget(self, now_s: float) -> None:
-        gone = [node for node, each in self._by_node.items() if each.expires_s < now_s]
-        for node in gone:
+    def _remove_expired(self, now_s: float) -> None:
+        expired = [node for node, each in self._by_node.items() if each.expires_s < now_s]
+        for node in expired:
             del self._by_node[node]

@@ -1,4 +1,7 @@
-"""What a move is good for by measured load: less above the high threshold, and no new one."""
+"""Gain of moves by measured usage: less usage above the high threshold of the source.
+
+A move that would raise its target above the high threshold has no gain.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -31,12 +34,12 @@ _LIVE = ("", PodMigrationJobPhase.PENDING, PodMigrationJobPhase.RUNNING)
 
 @dataclass(frozen=True, slots=True)
 class LoadGoal:
-    """Usage is counted where pods are proven to land, not where they could.
+    """Goal of a pool, with usage counted on the proven target nodes.
 
-    Arrays are ``(n_nodes, n_resources)``.  ``usage`` and ``prod_usage`` change as moves are made:
-    they are what sources use when all have been made.  ``most`` and ``prod_most`` are what targets
-    may use meanwhile: pods that leave are still there when others arrive, in whatever order moves
-    are made, and what is under way from earlier cycles arrives, too.
+    Arrays are ``(n_nodes, n_resources)``.  ``usage`` and ``prod_usage`` are the usage after all
+    moves made so far.  ``most`` and ``prod_most`` are upper bounds of the usage in between: pods
+    that leave may still run when others arrive, in any order of the moves, and pending moves of
+    earlier cycles arrive as well.
     """
 
     pool: PoolUsage
@@ -45,27 +48,29 @@ class LoadGoal:
     most: Amounts
     prod_most: Amounts
     rows: Mapping[str, int]
-    is_prod: bool = False  # it is prod pods of the source that use too much
+    is_prod: bool = False  # the usage of prod pods exceeds the threshold
 
     @classmethod
     def of(cls, pool: PoolUsage, view: ClusterView) -> "LoadGoal":
-        """Return the goal of a pool, as it was measured; that of prod pods shares its usage."""
+        """Return the goal of a measured pool; a copy for prod pods shares the arrays."""
         rows = {node.metadata.name: row for row, node in enumerate(pool.nodes)}
         usage, prod_usage = pool.usage, pool.prod_usage
         goal = cls(pool, usage.copy(), prod_usage.copy(), usage.copy(), prod_usage.copy(), rows)
-        for pod, target in _under_way(pool, view):
-            amounts = goal._use(pod, pod.spec.node_name)
-            goal._arrives(pod, _estimate(pod, pool, target) if amounts is None else amounts, target)
+        for pod, target in _pending_arrivals(pool, view):
+            amounts = goal._usage_of(pod, pod.spec.node_name)
+            goal._add_arrival(
+                pod, _estimate(pod, pool, target) if amounts is None else amounts, target
+            )
         return goal
 
     def gain(self, moves: Sequence[Relocation]) -> MoveGain:
-        """Return by how many percentage points the sources get closer to their thresholds."""
+        """Return the decrease above the thresholds of the sources, in percentage points."""
         for move in moves:
-            if self._use(move.pod, move.source) is None:
-                return MoveGain(0.0, f"nothing is known of what {move.pod.key} uses")
+            if self._usage_of(move.pod, move.source) is None:
+                return MoveGain(0.0, f"the usage of {move.pod.key} is unknown")
             if move.target not in self.rows:
-                return MoveGain(0.0, f"nothing is known of what {move.target} uses")
-        before, limits = self._judged()
+                return MoveGain(0.0, f"the usage of {move.target} is unknown")
+        before, limits = self._usage_and_limits()
         usage, prod_usage, most, prod_most = self._after(moves)
         after = prod_usage if self.is_prod else usage
         for move in moves:
@@ -75,28 +80,28 @@ class LoadGoal:
                 (prod_most, self.pool.prod_high, "prod "),
             ):
                 if over(amounts[row], high[row]):
-                    said = self._percentages(amounts[row], high[row], row, whose)
-                    return MoveGain(0.0, f"{move.target} would be overutilized instead: {said}")
-        amount, told = 0.0, []
+                    usages = self._percentages(amounts[row], high[row], row, whose)
+                    return MoveGain(0.0, f"{move.target} would be overutilized instead: {usages}")
+        amount, parts = 0.0, []
         for source in dict.fromkeys(move.source for move in moves if move.source in self.rows):
             row = self.rows[source]
             less = self._excess(before[row], limits[row], row) - self._excess(
                 after[row], limits[row], row
             )
             amount += less
-            told.append(f"{source}: {less:.2f} percentage points closer to its threshold")
+            parts.append(f"{source}: {less:.2f} percentage points closer to its threshold")
         if amount <= 0:
-            return MoveGain(0.0, "its going takes nothing off what is too much")
-        return MoveGain(amount, "; ".join(told))
+            return MoveGain(0.0, "its eviction does not lower the usage above the threshold")
+        return MoveGain(amount, "; ".join(parts))
 
     def made(self, moves: Sequence[Relocation]) -> None:
-        """Count what moves take along where they land."""
+        """Add the usage of the moves to their targets."""
         arrays = (self.usage, self.prod_usage, self.most, self.prod_most)
         for known, after in zip(arrays, self._after(moves), strict=True):
             known[:] = after
 
-    def _use(self, pod: Pod, source: str) -> Amounts | None:
-        """Return ``(n_resources,)``: what was measured of a pod; None: nothing was."""
+    def _usage_of(self, pod: Pod, source: str) -> Amounts | None:
+        """Return the measured usage of a pod, ``(n_resources,)``; None if there is none."""
         row, meta = self.rows.get(source), pod.metadata
         if row is None:
             return None
@@ -109,24 +114,24 @@ class LoadGoal:
                 return amounts
         return None
 
-    def _arrives(self, pod: Pod, amounts: Amounts, target: str) -> None:
+    def _add_arrival(self, pod: Pod, amounts: Amounts, target: str) -> None:
         row = self.rows.get(target)
         if row is not None:
             self.most[row] += amounts
             if self.pool.thresholds.needs_prod and is_prod(pod):
                 self.prod_most[row] += amounts
 
-    def _judged(self) -> tuple[Amounts, Amounts]:
+    def _usage_and_limits(self) -> tuple[Amounts, Amounts]:
         if self.is_prod:
             return self.prod_usage, self.pool.prod_high
         return self.usage, self.pool.high
 
     def _after(self, moves: Sequence[Relocation]) -> tuple[Amounts, Amounts, Amounts, Amounts]:
-        """Return the four arrays after the moves; a pod that comes back changes nothing."""
+        """Return the four arrays after the moves; moves to the same node change nothing."""
         usage, prod_usage = self.usage.copy(), self.prod_usage.copy()
         most, prod_most = self.most.copy(), self.prod_most.copy()
         for move in moves:
-            amounts = self._use(move.pod, move.source)
+            amounts = self._usage_of(move.pod, move.source)
             if amounts is None or move.source == move.target:
                 continue
             counts_prod = self.pool.thresholds.needs_prod and is_prod(move.pod)
@@ -143,7 +148,7 @@ class LoadGoal:
         return usage, prod_usage, most, prod_most
 
     def _excess(self, usage: Amounts, high: Amounts, row: int) -> float:
-        """Return how far a node is above its thresholds, in percentage points of what it has."""
+        """Return the usage above the thresholds, in percentage points of allocatable."""
         base = np.maximum(self.pool.base[row], 1)
         return float((np.maximum(usage - high, 0) / base).sum()) * _PERCENT
 
@@ -158,8 +163,8 @@ class LoadGoal:
         return ", ".join(parts)
 
 
-def _under_way(pool: PoolUsage, view: ClusterView) -> Iterator[tuple[Pod, str]]:
-    """Yield the pods that will use something of a node which is not measured there, and the node.
+def _pending_arrivals(pool: PoolUsage, view: ClusterView) -> Iterator[tuple[Pod, str]]:
+    """Yield pods whose usage is not measured on their node yet, and the node.
 
     They are on their way to it by a move of an earlier cycle, or have come since it was measured.
     """
@@ -185,11 +190,11 @@ def _under_way(pool: PoolUsage, view: ClusterView) -> Iterator[tuple[Pod, str]]:
 
 
 def _estimate(pod: Pod, pool: PoolUsage, target: str) -> Amounts:
-    """Return ``(n_resources,)``: what a pod of which nothing is measured asks for.
+    """Return the requests of a pod without measured usage, ``(n_resources,)``.
 
-    Pods are counted, not measured: one that is there counts already.
+    Pods are counted, not measured: a pod on the target is already in the count.
     """
-    asked = {**pod_requests(pod.spec), PODS: int(pod.spec.node_name != target)}
+    requested = {**pod_requests(pod.spec), PODS: int(pod.spec.node_name != target)}
     names = pool.thresholds.resources
-    amounts = [asked.get(name, 0) * (NANOS_PER_MILLI if name == CPU else 1) for name in names]
+    amounts = [requested.get(name, 0) * (NANOS_PER_MILLI if name == CPU else 1) for name in names]
     return np.array(amounts, np.int64)

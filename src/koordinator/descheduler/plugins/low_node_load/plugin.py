@@ -1,4 +1,4 @@
-"""One cycle of LowNodeLoad, pool by pool.
+"""LowNodeLoad plugin: balances node pools in order.
 
 Source: koordinator pkg/descheduler/framework/plugins/loadaware/low_node_load.go,
 utilization_util.go.
@@ -48,12 +48,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
-    """Rows of nodes by how much they and their prod pods use, in the order of names."""
+    """Rows of nodes by the usage of the node and of its prod pods, sorted by name."""
 
-    low: Rows  # little; prod pods neither
+    low: Rows  # low usage, prod usage neither low nor high
     high: Rows
-    prod_low: Rows  # prod pods little, the node neither
-    prod_high: Rows  # prod pods too much, the node not
+    prod_low: Rows  # low prod usage, usage neither low nor high
+    prod_high: Rows  # high prod usage, usage not high
     both_low: Rows
 
     @property
@@ -63,12 +63,14 @@ class _Groups:
 
 @dataclass(slots=True)
 class _Round:
-    """What nodes, or their prod pods, use and may use, and what is left where pods can go."""
+    """Usage and limits of nodes, or of their prod pods, and the remaining headroom of targets."""
 
     is_prod: bool
     usage: Amounts
     high: Amounts
-    budget: list[int]  # by resource, in Python's integers: sums over thousands of nodes
+    budget: list[
+        int
+    ]  # by resource, as Python integers, since sums over thousands of nodes may exceed 64 bits
     targets: Targets
     n_targets: int
     detectors: Detectors
@@ -77,7 +79,7 @@ class _Round:
 
 @dataclass(frozen=True, slots=True)
 class LowNodeLoad:
-    """Makes pods go from nodes above their high thresholds while others are below the low ones."""
+    """Plugin that evicts from nodes above high thresholds while others are below low ones."""
 
     args: LowNodeLoadArgs
     handle: Handle
@@ -88,7 +90,7 @@ class LowNodeLoad:
 
     def balance(self, nodes: Sequence[Node]) -> None:
         if self.args.paused:
-            log.info("LowNodeLoad is paused and does nothing")
+            log.info("LowNodeLoad is paused")
             return
         treated: set[str] = set()
         for pool in self.pools:
@@ -99,7 +101,7 @@ class LowNodeLoad:
                 treated |= self._balance_pool(pool, chosen)
 
     def _balance_pool(self, pool: LowNodeLoadNodePool, nodes: Sequence[Node]) -> set[str]:
-        """Return the names of nodes that were too hot, if something could be done about it."""
+        """Balance a pool; return the names of its nodes with high usage, empty if it is skipped."""
         now_s = self.handle.clock.now_s()
         use = measure(
             nodes,
@@ -147,7 +149,7 @@ class LowNodeLoad:
         sources: list[int],
         prod_sources: list[int],
     ) -> None:
-        """Evict from nodes, then prod pods from nodes where these use too much."""
+        """Evict from nodes with high usage, then prod pods from nodes with high prod usage."""
         goal = LoadGoal.of(use, self.handle.view)
         both, both_prod = (
             _headroom(use.usage, use.high, groups.both_low),
@@ -194,7 +196,7 @@ class LowNodeLoad:
                 pod
                 for pod in pods
                 if (not attempt.is_prod or is_prod(pod))
-                and self.candidates.admits(pod)
+                and self.candidates.is_candidate(pod)
                 and self._fits_somewhere(pod, reports.get(pod.key), use, attempt)
             ]
             excess, weights = _excess(use, attempt, row), pool.resource_weights or {}
@@ -228,10 +230,10 @@ class LowNodeLoad:
                 return
             if any(left <= 0 for left in attempt.budget):
                 return
-            if not self.candidates.admits(pod):
+            if not self.candidates.is_candidate(pod):
                 continue
             if self.args.dry_run:
-                log.info("pod would be evicted, but for the dry run", extra={"pod": pod.key})
+                log.info("dry run: pod would be evicted", extra={"pod": pod.key})
             elif not self.handle.evictor.evict(pod, _reason(use, row, attempt), goal=attempt.goal):
                 continue
             report = reports.get(pod.key)
@@ -241,7 +243,7 @@ class LowNodeLoad:
             if PODS in names:
                 amounts[names.index(PODS)] = 1
             attempt.budget[:] = [
-                left - gone for left, gone in zip(attempt.budget, amounts, strict=True)
+                left - evicted for left, evicted in zip(attempt.budget, amounts, strict=True)
             ]
             use.usage[row] -= amounts
             if attempt.is_prod:
@@ -249,10 +251,10 @@ class LowNodeLoad:
 
 
 def build_low_node_load(args: LowNodeLoadArgs, handle: Handle) -> LowNodeLoad:
-    """Return the plugin; nodes are remembered at least from one cycle to the next."""
-    remembered_s = max(args.detector_cache_timeout.total_seconds(), handle.interval_s)
+    """Build the plugin; detectors are kept at least from one cycle to the next."""
+    expiration_s = max(args.detector_cache_timeout.total_seconds(), handle.interval_s)
     candidates = candidates_of(handle, args.evictable_namespaces, args.pod_selectors)
-    node_detectors, prod_detectors = Detectors(remembered_s), Detectors(remembered_s)
+    node_detectors, prod_detectors = Detectors(expiration_s), Detectors(expiration_s)
     return LowNodeLoad(args, handle, candidates, node_detectors, prod_detectors, args.pools())
 
 
@@ -274,7 +276,7 @@ def _classify(use: PoolUsage) -> _Groups:
 
 
 def _headroom(usage: Amounts, high: Amounts, rows: Rows) -> list[int]:
-    """Return by resource how much more these nodes may use together."""
+    """Return the total headroom of the nodes by resource."""
     return [sum(column) for column in (high[rows] - usage[rows]).T.tolist()]
 
 
@@ -285,7 +287,7 @@ def _added(one: Sequence[int], other: Sequence[int]) -> list[int]:
 def _hottest_first(
     pool: LowNodeLoadNodePool, use: PoolUsage, rows: list[int], usage: Amounts
 ) -> list[int]:
-    """Return the rows by weighted usage, highest first; equals stay in the order of names."""
+    """Return the rows by weighted usage, highest first, then by name."""
     weights, names = pool.resource_weights or {}, use.thresholds.resources
 
     def score(row: int) -> int:
@@ -310,7 +312,7 @@ def _reports(metric: NodeMetric) -> Mapping[str, PodUsage]:
 
 
 def _excess(use: PoolUsage, attempt: _Round, row: int) -> Mapping[str, int]:
-    """Return by resource how much more the node uses than it should."""
+    """Return the usage of a node above its limits by resource."""
     beyond = (attempt.usage[row] - attempt.high[row]).tolist()
     names = use.thresholds.resources
     return {name: amount for name, amount in zip(names, beyond, strict=True) if amount > 0}
@@ -323,7 +325,7 @@ def _rank(
 
 
 def _relief(report: PodUsage, excess: Mapping[str, int], weights: Mapping[str, int]) -> float:
-    """Return how much it helps if the pod goes, at most 2: its usage just covers the excess."""
+    """Return the relief by the eviction of a pod; at most 2, if its usage equals the excess."""
     total = weighted = 0.0
     for name, quantity in report.pod_usage.resources.items():
         if name not in excess:

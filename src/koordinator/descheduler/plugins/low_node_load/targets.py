@@ -1,6 +1,6 @@
-"""Where pods could go: the first node, by name, that accepts a pod and stays cool with it.
+"""Target nodes: a pod is assigned to the first node by name that accepts it within thresholds.
 
-A node that takes a pod in thought has the less room for the next one.
+An assignment reduces the headroom of the node for the next pods.
 Source: koordinator pkg/descheduler/framework/plugins/loadaware/utilization_util.go,
 ``podFitsAnyNodeWithThreshold``.
 """
@@ -17,13 +17,13 @@ from koordinator.descheduler.node_fit import acceptance_key, accepts, has_headro
 from koordinator.descheduler.plugins.low_node_load.usage import Amounts, Mask
 from koordinator.domain.pod_requests import pod_requests
 
-_FIRST = 256  # nodes looked at before all the others: most pods fit one of them
+_FIRST = 256  # nodes checked as a first block: most pods fit on one of them
 
 
 class Targets:
-    """Nodes that may take pods; ``usage`` and ``high`` are ``(n_nodes, n_resources)``.
+    """Targets of a pool; ``usage`` and ``high`` are ``(n_nodes, n_resources)``.
 
-    ``rows`` are the targets in the order in which they are tried.
+    ``rows`` are the targets in the order of the checks.
     """
 
     def __init__(
@@ -37,11 +37,11 @@ class Targets:
         self._nodes = [nodes[row] for row in rows]
         self._rows, self._usage, self._view = rows, usage, view
         self._headroom = high[rows] - usage[rows]
-        self._accepting: dict[Hashable, Mask] = {}  # by what is read of a pod
+        self._accepting: dict[Hashable, Mask] = {}  # by ``acceptance_key``
         self._refusing: dict[Hashable, Mask] = {}  # nodes without room, by requests
 
     def take(self, pod: Pod, amounts: Amounts) -> bool:
-        """Return whether some node takes a pod that uses ``(n_resources,)`` amounts."""
+        """Assign a pod with a usage of ``(n_resources,)`` to a node; return whether one fits."""
         candidates = self._accepted(pod)
         requests = tuple(sorted(pod_requests(pod.spec).items()))
         full = self._refusing.get(requests)

@@ -1,6 +1,6 @@
-"""What the nodes of a pool use and may use, as arrays: rows are nodes, columns resources.
+"""Usage and thresholds of the nodes of a pool, as arrays: rows are nodes, columns resources.
 
-CPU is in nanos of a core, so that no measurement is rounded, everything else in whole units.
+CPU is in nanocores, so that measurements are not rounded; other resources are in whole units.
 Source: koordinator pkg/descheduler/framework/plugins/loadaware/utilization_util.go,
 low_node_load.go ``newThresholds``.
 """
@@ -27,12 +27,12 @@ Amounts = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 CPU, MEMORY, PODS = "cpu", "memory", "pods"
 _ALL, _NONE = 100.0, 0.0
-_LARGEST = 1 << 60  # what somebody reports must not overflow 64 bits
+_LARGEST = 1 << 60  # bound of reported amounts, so that sums don't overflow 64 bits
 
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """Percentages by resource; every one of ``resources`` has a low one, of prod pods too."""
+    """Percentages by resource; each of ``resources`` has low ones for nodes and for prod pods."""
 
     resources: tuple[str, ...]
     low: Percentages
@@ -43,9 +43,9 @@ class Thresholds:
 
     @property
     def needs_prod(self) -> bool:
-        """Whether anything depends on what prod pods use.
+        """Whether the usage of prod pods is needed.
 
-        Without thresholds for them they are allowed everything, and use no more than their node.
+        Without thresholds for prod pods there is no limit on them.
         """
         free = _NONE if self.is_deviation else _ALL
         return any(
@@ -56,10 +56,10 @@ class Thresholds:
 
 
 def thresholds_of(pool: LowNodeLoadNodePool) -> Thresholds:
-    """Return what counts for a pool.
+    """Return the thresholds of a pool.
 
-    A resource without a low percentage is never too much and never too little, whatever its high
-    one; so it is with those of prod pods.
+    A resource without a low percentage is never above or below its thresholds, even with a high
+    percentage.  The same holds for prod pods.
     """
     given = [
         dict(each or {})
@@ -83,7 +83,7 @@ def thresholds_of(pool: LowNodeLoadNodePool) -> Thresholds:
 
 @dataclass(slots=True)
 class PoolUsage:
-    """Arrays ``(n_nodes, n_resources)``; those of usage change as pods are moved."""
+    """Arrays ``(n_nodes, n_resources)``; the usage arrays change with evictions."""
 
     nodes: Sequence[Node]
     metrics: Sequence[NodeMetric]
@@ -97,19 +97,19 @@ class PoolUsage:
     prod_high: Amounts
 
     def over(self) -> Mask:
-        """Return ``(n_nodes,)``: uses more of some resource than it should."""
+        """Return ``(n_nodes,)``: the usage of a resource is above its high threshold."""
         return over(self.usage, self.high)
 
     def prod_over(self) -> Mask:
-        """Return ``(n_nodes,)``: prod pods use more of some resource than they should."""
+        """Return ``(n_nodes,)``: the usage of prod pods is above a high threshold."""
         return over(self.prod_usage, self.prod_high)
 
     def under(self) -> Mask:
-        """Return ``(n_nodes,)``: uses little of every resource, and takes pods."""
+        """Return ``(n_nodes,)``: all usage is below the low thresholds, and not cordoned."""
         return (self.usage <= self.low).all(axis=1) & self._takes_pods()
 
     def prod_under(self) -> Mask:
-        """Return ``(n_nodes,)``: prod pods use little of every resource, and the node takes any."""
+        """Return ``(n_nodes,)``: prod usage is below the low thresholds, and not cordoned."""
         return (self.prod_usage <= self.prod_low).all(axis=1) & self._takes_pods()
 
     def _takes_pods(self) -> Mask:
@@ -117,9 +117,9 @@ class PoolUsage:
 
 
 def over(usage: Amounts, high: Amounts) -> Mask:
-    """Return ``(n,)``: some column of ``usage`` is above that of ``high``."""
-    found: Mask = np.asarray((usage > high).any(axis=-1))
-    return found
+    """Return ``(n,)``: a column of ``usage`` is above its value in ``high``."""
+    mask: Mask = np.asarray((usage > high).any(axis=-1))
+    return mask
 
 
 def measure(
@@ -130,7 +130,7 @@ def measure(
     expiration_s: float,
     now_s: float,
 ) -> PoolUsage:
-    """Return the usage of the nodes that have a fresh report; others are left out."""
+    """Return the usage of the nodes with a fresh report; others are omitted."""
     reports = view.objects(NodeMetric)
     known: list[tuple[Node, NodeMetric]] = []
     for node in nodes:
@@ -149,7 +149,7 @@ def measure(
 
 
 def amount_of(name: str, quantity: Quantity | None) -> int:
-    """Return an amount in the units of the arrays, 0 for none."""
+    """Return a quantity in the units of the arrays; None is 0."""
     if quantity is None:
         return 0
     amount = quantity.nanos if name == CPU else quantity.value()
@@ -157,13 +157,13 @@ def amount_of(name: str, quantity: Quantity | None) -> int:
 
 
 def base_of(node: Node, names: Sequence[str]) -> list[int]:
-    """Return what percentages are of: what the node has, before it was amplified."""
+    """Return the base of percentages: allocatable without amplification."""
     allocatable = raw_allocatable(node)
     return [amount_of(name, allocatable.get(name)) for name in names]
 
 
 def raw_allocatable(node: Node) -> ResourceList:
-    """Return what a node has to give, as its annotation says or else its status."""
+    """Return the allocatable of the annotation ``raw-allocatable``, else of the status."""
     try:
         raw = RAW_ALLOCATABLE.read(node.metadata)
     except InputError:
@@ -177,7 +177,7 @@ def is_prod(pod: Pod) -> bool:
 
 
 def pod_amounts(report: PodUsage, names: Sequence[str]) -> list[int]:
-    """Return what a pod uses; of ``pods`` it uses none, as nobody measures that."""
+    """Return the reported usage of a pod; ``pods`` is 0, as it is not measured."""
     resources = report.pod_usage.resources
     return [amount_of(name, resources.get(name)) for name in names]
 
@@ -192,10 +192,10 @@ def _is_fresh(metric: NodeMetric, expiration_s: float, now_s: float) -> bool:
 def _usage(node: Node, metric: NodeMetric, view: ClusterView, names: Sequence[str]) -> list[int]:
     body = metric.status.node_metric
     system = body.system_usage.resources if body is not None else {}
-    found = _summed(metric.status.pods_metric, system, names)
+    sums = _summed(metric.status.pods_metric, system, names)
     if PODS in names:
-        found[names.index(PODS)] = len(view.active_pods_on(node.metadata.name))
-    return found
+        sums[names.index(PODS)] = len(view.active_pods_on(node.metadata.name))
+    return sums
 
 
 def _prod_usage(
@@ -205,10 +205,10 @@ def _prod_usage(
     reports = [
         each for each in metric.status.pods_metric if f"{each.namespace}/{each.name}" in prod
     ]
-    found = _summed(reports, {}, names)
+    sums = _summed(reports, {}, names)
     if PODS in names:
-        found[names.index(PODS)] = len(prod)
-    return found
+        sums[names.index(PODS)] = len(prod)
+    return sums
 
 
 def _summed(
@@ -230,7 +230,7 @@ def _array(rows: Iterable[Sequence[int]], names: Sequence[str]) -> Amounts:
 def _limits(
     thresholds: Thresholds, base: Amounts, usage: Amounts, prod_usage: Amounts
 ) -> tuple[Amounts, Amounts, Amounts, Amounts]:
-    """Return the most that counts as little, and as not too much, of nodes and of prod pods."""
+    """Return the low and high limits in amounts, of nodes and of prod pods."""
     low, high, prod_low, prod_high = (
         _row(each, thresholds.resources)
         for each in (
@@ -254,7 +254,7 @@ def _around(
     low: NDArray[np.float64],
     high: NDArray[np.float64],
 ) -> tuple[Amounts, Amounts]:
-    """Return limits that lie around the mean; a low percentage of 0 leaves a resource alone."""
+    """Return limits around the mean usage; a low percentage of 0 disables a resource."""
     names = thresholds.resources
     mean = _mean_percentages(base, usage, names)
     below = _part(base, np.clip(mean - low, _NONE, _ALL), names)
@@ -264,19 +264,19 @@ def _around(
 
 
 def _mean_percentages(base: Amounts, usage: Amounts, names: Sequence[str]) -> NDArray[np.float64]:
-    """Return ``(n_resources,)``: the mean over all nodes of what they use, in percent."""
+    """Return ``(n_resources,)``: the mean usage of all nodes, in percent."""
     used, has = _in_milli_cpu(usage, names), _in_milli_cpu(base, names)
     with np.errstate(divide="ignore", invalid="ignore"):
         percentages = np.where(has == 0, 0.0, used / has * 100.0)
     if not len(percentages):
         return np.zeros(len(names))
-    # One after the other, as the original adds them: the last bits decide about a unit.
+    # Add sequentially, as the original does: the last bits decide about a unit.
     mean: NDArray[np.float64] = np.cumsum(percentages, axis=0)[-1] / len(percentages)
     return mean
 
 
 def _part(base: Amounts, percentages: NDArray[np.float64], names: Sequence[str]) -> Amounts:
-    """Return that percentage of what the nodes have, cut off to whole units, of CPU to milli."""
+    """Return percentages of the base, truncated to whole units, CPU to millicores."""
     scale = _scale(names)
     parts = percentages * 0.01 * _in_milli_cpu(base, names)
     cut: Amounts = np.minimum(parts, float(_LARGEST) / scale).astype(np.int64)
@@ -288,7 +288,7 @@ def _row(percentages: Percentages, names: Sequence[str]) -> NDArray[np.float64]:
 
 
 def _in_milli_cpu(amounts: Amounts, names: Sequence[str]) -> NDArray[np.float64]:
-    """Return amounts with CPU in milli, rounded up."""
+    """Return amounts with CPU in millicores, rounded up."""
     scaled: Amounts = -(-amounts // _scale(names))
     return scaled.astype(np.float64)
 

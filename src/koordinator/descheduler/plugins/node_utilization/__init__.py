@@ -1,7 +1,7 @@
-"""LowNodeUtilization and HighNodeUtilization: balance, or pack, nodes by what pods ask for.
+"""LowNodeUtilization and HighNodeUtilization: balance or pack nodes by requested resources.
 
-``arguments``   what may be configured
-``requested``   what is asked for of nodes, in percent and in amounts
+``arguments``   arguments of both plugins
+``requested``   requested resources of nodes, in amounts and in percent
 ``plugins``     the two plugins
 """
 

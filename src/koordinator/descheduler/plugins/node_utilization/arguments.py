@@ -18,13 +18,13 @@ _ALL = 100
 
 
 class PrometheusQuery(ConfigStruct, frozen=True, kw_only=True):
-    """What a Prometheus would be asked."""
+    """Query of Prometheus."""
 
     query: str = ""
 
 
 class MetricsUtilization(ConfigStruct, frozen=True, kw_only=True):
-    """Where usage would come from."""
+    """Source of usage; only requests are supported."""
 
     metrics_server: bool = False
     source: str = ""
@@ -32,18 +32,18 @@ class MetricsUtilization(ConfigStruct, frozen=True, kw_only=True):
 
 
 class EvictionLimitsArgs(ConfigStruct, frozen=True, kw_only=True):
-    """How many pods of one node may go in one cycle."""
+    """Limit of evictions per node and cycle."""
 
     node: Count | None = None
 
 
 class LowNodeUtilizationArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
-    """Pods go from nodes above the target thresholds while some are below the thresholds."""
+    """Thresholds: pods leave nodes above the target thresholds while others are below."""
 
     use_deviation_thresholds: bool = False
     thresholds: dict[str, float] = {}  # noqa: RUF012 -- msgspec copies it
     target_thresholds: dict[str, float] = {}  # noqa: RUF012 -- as above
-    number_of_nodes: Int32 = 0  # nothing is done unless more than so many nodes are below
+    number_of_nodes: Int32 = 0  # the plugin runs if more nodes than this are below
     metrics_utilization: MetricsUtilization | None = None
     evictable_namespaces: NamespaceLists | None = None
     eviction_limits: EvictionLimitsArgs | None = None
@@ -61,11 +61,11 @@ class LowNodeUtilizationArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
                 raise field_error(f"thresholds[{name}]", percentage, message)
         if self.metrics_utilization is not None:
             message = "metrics client not initialized: only requests can be used, without this"
-            raise field_error("metricsUtilization", "it", message)
+            raise field_error("metricsUtilization", "a value", message)
 
 
 class HighNodeUtilizationArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
-    """Pods go from nodes below the thresholds, so that these nodes can be taken away."""
+    """Thresholds: pods leave nodes below them, so that these nodes can be removed."""
 
     thresholds: dict[str, float] = {}  # noqa: RUF012 -- as above
     number_of_nodes: Int32 = 0

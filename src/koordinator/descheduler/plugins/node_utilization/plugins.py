@@ -1,4 +1,4 @@
-"""LowNodeUtilization and HighNodeUtilization.
+"""LowNodeUtilization and HighNodeUtilization: balance or pack nodes by requested resources.
 
 Source: kubernetes-sigs/descheduler pkg/framework/plugins/nodeutilization lownodeutilization.go,
 highnodeutilization.go, nodeutilization.go.
@@ -32,24 +32,28 @@ _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
 @dataclass(frozen=True, slots=True)
-class _Moves:
-    """Evicts pods from nodes, as long as others have room."""
+class _Evictions:
+    """Evictions from source nodes while targets have headroom."""
 
     handle: Handle
     namespaces: NamespaceLists | None
-    may_go: Callable[[Pod], bool]
+    may_evict: Callable[[Pod], bool]
     targets: Sequence[RequestedNode]
-    headroom: dict[str, int]  # falls as pods are evicted
+    headroom: dict[str, int]  # decreases with evictions
     most_per_node: int | None = None
 
-    def evict_from(self, sources: Iterable[RequestedNode], goes_on: "GoesOn") -> None:
+    def evict_from(
+        self, sources: Iterable[RequestedNode], should_continue: "ShouldContinue"
+    ) -> None:
         for source in sources:
-            pods = filter(self.may_go, self.handle.view.active_pods_on(source.name))
+            pods = filter(self.may_evict, self.handle.view.active_pods_on(source.name))
             ordered = in_low_priority_order(pods)
-            if goes_on(source) and self._has_headroom():
-                self._evict(source, ordered, goes_on)
+            if should_continue(source) and self._has_headroom():
+                self._evict(source, ordered, should_continue)
 
-    def _evict(self, source: RequestedNode, pods: Sequence[Pod], goes_on: "GoesOn") -> None:
+    def _evict(
+        self, source: RequestedNode, pods: Sequence[Pod], should_continue: "ShouldContinue"
+    ) -> None:
         evicted = 0
         for pod in pods:
             if self.most_per_node is not None and evicted >= self.most_per_node:
@@ -57,24 +61,24 @@ class _Moves:
             excluded = self.namespaces is not None and not self.namespaces.covers(
                 pod.metadata.namespace
             )
-            if excluded or not self._is_tolerant(pod) or not self.may_go(pod):
+            if excluded or not self._is_tolerant(pod) or not self.may_evict(pod):
                 continue
             if not self.handle.evictor.evict(pod):
                 continue
             evicted += 1
-            asked = {**pod_requests(pod.spec), "pods": 1}
-            held = {**self.handle.view.held_by(pod), "pods": 1}
+            requests = {**pod_requests(pod.spec), "pods": 1}
+            allocation = {**self.handle.view.held_by(pod), "pods": 1}
             for name in self.headroom:
-                self.headroom[name] -= asked.get(name, 0)
-                source.amounts[name] -= held.get(name, 0)
-            if not (goes_on(source) and self._has_headroom()):
+                self.headroom[name] -= requests.get(name, 0)
+                source.amounts[name] -= allocation.get(name, 0)
+            if not (should_continue(source) and self._has_headroom()):
                 return
 
     def _has_headroom(self) -> bool:
         return all(amount > 0 for amount in self.headroom.values())
 
     def _is_tolerant(self, pod: Pod) -> bool:
-        """Return whether a pod tolerates all taints of some target, be they preferences."""
+        """Return whether a pod tolerates all taints of a target, including PreferNoSchedule."""
         tolerations = pod.spec.tolerations
         return any(
             len(tolerations) >= len(target.node.spec.taints)
@@ -83,28 +87,28 @@ class _Moves:
         )
 
 
-GoesOn = Callable[[RequestedNode], bool]
+ShouldContinue = Callable[[RequestedNode], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class LowNodeUtilization:
-    """Evicts from nodes of which more than the target is asked for."""
+    """Plugin that evicts from nodes with requests above the target thresholds."""
 
     args: LowNodeUtilizationArgs
     handle: Handle
 
     def balance(self, nodes: Sequence[Node]) -> None:
         names = tuple(dict.fromkeys((*BASIC, *self.args.thresholds)))
-        found = requested_nodes(nodes, names, self.handle.view)
-        low, high = self._thresholds(found)
-        below = [each for each in found if not each.is_above(low) and _takes_pods(each)]
+        measured = requested_nodes(nodes, names, self.handle.view)
+        low, high = self._thresholds(measured)
+        below = [each for each in measured if not each.is_above(low) and _takes_pods(each)]
         lows = {each.name for each in below}
-        above = [each for each in found if each.name not in lows and each.is_above(high)]
+        above = [each for each in measured if each.name not in lows and each.is_above(high)]
         if not below or len(below) <= self.args.number_of_nodes or len(below) == len(nodes):
             return
         limits = {each.name: each.limits(high, names) for each in (*below, *above)}
         given = self.args.eviction_limits
-        moves = _Moves(
+        moves = _Evictions(
             self.handle,
             self.args.evictable_namespaces,
             self.handle.evictor.filter,
@@ -128,7 +132,7 @@ class LowNodeUtilization:
 
 @dataclass(frozen=True, slots=True)
 class HighNodeUtilization:
-    """Evicts from nodes of which little is asked for."""
+    """Plugin that evicts from nodes with requests below the thresholds."""
 
     args: HighNodeUtilizationArgs
     handle: Handle
@@ -136,27 +140,27 @@ class HighNodeUtilization:
     def balance(self, nodes: Sequence[Node]) -> None:
         thresholds = self.args.thresholds
         names = tuple(dict.fromkeys((*BASIC, *thresholds)))
-        found = requested_nodes(nodes, names, self.handle.view)
-        below = [each for each in found if not each.is_above(thresholds)]
+        measured = requested_nodes(nodes, names, self.handle.view)
+        below = [each for each in measured if not each.is_above(thresholds)]
         lows = {each.name for each in below}
-        targets = [each for each in found if each.name not in lows and _takes_pods(each)]
+        targets = [each for each in measured if each.name not in lows and _takes_pods(each)]
         if not below or len(below) <= self.args.number_of_nodes or len(below) == len(nodes):
             return
         if not targets:
             return
         whole = dict.fromkeys(thresholds, ALL)
         limits = {each.name: each.limits(whole, names) for each in targets}
-        moves = _Moves(
+        moves = _Evictions(
             self.handle,
             self.args.evictable_namespaces,
-            self._may_go,
+            self._may_evict,
             targets,
             _headroom(targets, limits),
         )
         below.sort(key=lambda each: each.total)
         moves.evict_from(below, lambda _: True)
 
-    def _may_go(self, pod: Pod) -> bool:
+    def _may_evict(self, pod: Pod) -> bool:
         if ONLY_THRESHOLDING_RESOURCES in self.args.eviction_modes and not any(
             name in container.resources.requests
             for name in self.args.thresholds
@@ -167,14 +171,14 @@ class HighNodeUtilization:
 
 
 def build_low_node_utilization(args: LowNodeUtilizationArgs, handle: Handle) -> LowNodeUtilization:
-    """Return the plugin."""
+    """Build the plugin."""
     return LowNodeUtilization(args, handle)
 
 
 def build_high_node_utilization(
     args: HighNodeUtilizationArgs, handle: Handle
 ) -> HighNodeUtilization:
-    """Return the plugin."""
+    """Build the plugin."""
     return HighNodeUtilization(args, handle)
 
 
@@ -185,7 +189,7 @@ def _takes_pods(node: RequestedNode) -> bool:
 def _headroom(
     nodes: Sequence[RequestedNode], limits: Mapping[str, Mapping[str, int]]
 ) -> dict[str, int]:
-    """Return by resource how much more may be asked for of these nodes together."""
+    """Return the total headroom of the nodes by resource."""
     headroom: dict[str, int] = {}
     for node in nodes:
         for name, limit in limits[node.name].items():

@@ -1,4 +1,4 @@
-"""What is asked for of nodes: in amounts, and in percent of what they have.
+"""Requested resources of nodes, in amounts and in percent of allocatable.
 
 Source: kubernetes-sigs/descheduler pkg/framework/plugins/nodeutilization nodeutilization.go,
 usageclients.go.
@@ -18,12 +18,12 @@ ALL = 100.0
 
 @dataclass(frozen=True, slots=True)
 class RequestedNode:
-    """A node, what is asked for of each resource, and which percentage of what it has that is."""
+    """Node with its requested amounts and percentages by resource."""
 
     node: Node
     capacity: Mapping[str, int]
-    amounts: dict[str, int]  # falls as pods are evicted
-    percentages: Percentages  # of resources that the node has
+    amounts: dict[str, int]  # decreases with evictions
+    percentages: Percentages  # of the resources of the node
 
     @property
     def name(self) -> str:
@@ -31,28 +31,28 @@ class RequestedNode:
 
     @property
     def total(self) -> int:
-        """All amounts together, by which nodes are ordered."""
+        """Sum of all amounts, by which nodes are sorted."""
         return sum(self.amounts.values())
 
     def is_above(self, thresholds: Percentages) -> bool:
-        """Return whether more than a threshold is asked for of some resource."""
+        """Return whether the requested percentage of a resource exceeds its threshold."""
         return any(limit < self.percentages.get(name, 0.0) for name, limit in thresholds.items())
 
     def limits(self, thresholds: Percentages, names: Iterable[str]) -> dict[str, int]:
-        """Return the most that may be asked for: all of what has no threshold."""
-        found = {}
+        """Return the limits in amounts; a resource without a threshold has its capacity."""
+        limits = {}
         for name in names:
-            has = self.capacity.get(name, 0)
+            capacity = self.capacity.get(name, 0)
             part = thresholds.get(name)
-            found[name] = has if part is None else int(part * 0.01 * float(has))
-        return found
+            limits[name] = capacity if part is None else int(part * 0.01 * float(capacity))
+        return limits
 
 
 def requested_nodes(
     nodes: Sequence[Node], names: Sequence[str], view: ClusterView
 ) -> list[RequestedNode]:
-    """Return what is asked for of nodes, in their order."""
-    found = []
+    """Return the nodes with their requested resources, in the same order."""
+    requested_on = []
     for node in nodes:
         requested = view.requested_on(node.metadata.name)
         has = node.status.allocatable or node.status.capacity
@@ -63,14 +63,14 @@ def requested_nodes(
             for name in names
             if name in capacity
         }
-        found.append(RequestedNode(node, capacity, amounts, percentages))
-    return found
+        requested_on.append(RequestedNode(node, capacity, amounts, percentages))
+    return requested_on
 
 
 def around_mean(
     nodes: Sequence[RequestedNode], below: Percentages, above: Percentages
 ) -> tuple[Percentages, Percentages]:
-    """Return thresholds that lie so far below and above the mean of the nodes."""
+    """Return thresholds at the given distances below and above the mean of the nodes."""
     low, high = {}, {}
     for name in below:
         known = [each.percentages[name] for each in nodes if name in each.percentages]

@@ -1,9 +1,9 @@
-"""Room for pods of whole GPUs: which pods have to go elsewhere so that they fit, as few as can be.
+"""Search for the fewest moves that make room for pods with whole GPUs.
 
-``problem``  nodes, pods, and what room is wanted; what a plan says
-``ledger``   what is free while moves are tried and taken back
-``search``   a bounded search, for clusters of any size
-``exact``    the fewest moves, by an integer program, for small clusters
+``problem``  nodes, pods, requested room, and plans
+``ledger``   free amounts during the search, with undo
+``search``   heuristic search for clusters of any size
+``exact``    integer program with the fewest moves, for small clusters
 """
 
 from koordinator.descheduler.plugins.gpu_defragmentation.room.exact import fewest_moves, solve_room

@@ -1,8 +1,7 @@
-"""The fewest moves that make room, by an integer program: for small clusters, and to measure by.
+"""Integer program for the fewest moves that make room, for small clusters and as a benchmark.
 
-Whether there is an order in which each move finds its room free is not part of the program, so its
-number of moves is a lower bound for any plan that is made move by move.  A pod does not move within
-its node.
+The program does not require an order in which each target has room, so its number of moves is a
+lower bound for sequential plans.  A pod does not move within its node.
 """
 
 import math
@@ -38,7 +37,7 @@ class _Variables:
 
 
 def fewest_moves(cluster: RoomCluster, request: RoomRequest) -> int | None:
-    """Return how many moves are needed at least; None if no moves make the room."""
+    """Return the minimum number of moves; None if no moves make the room."""
     variables, solution = _solved(cluster, request)
     if solution is None:
         return None
@@ -46,9 +45,9 @@ def fewest_moves(cluster: RoomCluster, request: RoomRequest) -> int | None:
 
 
 def solve_room(cluster: RoomCluster, request: RoomRequest) -> RoomPlan | None:
-    """Return a plan with the fewest moves, the cheapest of these.
+    """Return a cheapest plan with the fewest moves.
 
-    None if there is none, or if no order of these moves is possible.
+    The result is None if there is none, or if these moves have no feasible order.
     """
     variables, solution = _solved(cluster, request)
     if solution is None:
@@ -68,10 +67,10 @@ def solve_room(cluster: RoomCluster, request: RoomRequest) -> RoomPlan | None:
 def _ordered(
     cluster: RoomCluster, request: RoomRequest, places: list[MemberPlace], targets: dict[int, int]
 ) -> RoomPlan | None:
-    """Return the plan with its moves in an order that is possible; None if there is none."""
+    """Return the plan with its moves in a feasible order; None without one."""
     ledger = RoomLedger(cluster)
     kept = {(place.row, slot) for place in places for slot in place.gpus}
-    for row, slot in kept:  # from pods that come
+    for row, slot in kept:  # from moved pods
         ledger.gpu_free[row, slot] -= WHOLE_GPU
     left = dict(sorted(targets.items()))
     while left:
@@ -103,7 +102,7 @@ def _solved(cluster: RoomCluster, request: RoomRequest) -> tuple[_Variables, lis
 def _add_members(
     program: IntegerProgram, variables: _Variables, cluster: RoomCluster, request: RoomRequest
 ) -> bool:
-    """Say that all members have their GPUs; return False if there can't be any."""
+    """Require places for all members; return False if there can't be any."""
     by_domain: dict[int, list[int]] = {}
     for row in range(len(cluster.free)):
         if request.accepts is not None and not request.accepts[row]:
@@ -131,7 +130,7 @@ def _add_members_of(
     request: RoomRequest,
     row: int,
 ) -> list[int]:
-    """Say that members on a row have GPUs of it; return how many there are, by group."""
+    """Require GPUs for the members on a row; return the variables of their number, by group."""
     slots = np.flatnonzero(cluster.gpu_free[row] >= 0).tolist()
     groups = [tuple(slots)] if request.groups is None else list(request.groups[row])
     own = []
@@ -157,7 +156,7 @@ def _add_members_of(
 
 
 def _add_moves(program: IntegerProgram, variables: _Variables, cluster: RoomCluster) -> None:
-    """Say where pods may go, and that who goes comes somewhere."""
+    """Add variables for the targets of pods, and require a target for each moved pod."""
     weight = _COST_WEIGHT / max(sum(pod.cost for pod in cluster.pods), 1e-9)
     for index, pod in enumerate(cluster.pods):
         if not pod.may_move:
@@ -180,7 +179,7 @@ def _add_moves(program: IntegerProgram, variables: _Variables, cluster: RoomClus
 
 
 def _add_gpu_limits(program: IntegerProgram, variables: _Variables, cluster: RoomCluster) -> None:
-    """Say that no GPU holds more than it has."""
+    """Limit the allocation of each GPU."""
     holders: dict[tuple[int, int], list[int]] = {}
     for index, pod in enumerate(cluster.pods):
         for slot in pod.gpus:
@@ -203,7 +202,7 @@ def _add_gpu_limits(program: IntegerProgram, variables: _Variables, cluster: Roo
 
 
 def _add_coming(program: IntegerProgram, variables: _Variables, cluster: RoomCluster) -> None:
-    """Say that pods of whole GPUs take as many as they ask for where they come."""
+    """Require the requested number of whole GPUs on the targets of pods."""
     whole_at: dict[int, dict[int, float]] = {}
     for (index, row), position in variables.comes.items():
         pod = cluster.pods[index]
@@ -218,7 +217,7 @@ def _add_coming(program: IntegerProgram, variables: _Variables, cluster: RoomClu
 def _add_resource_limits(
     program: IntegerProgram, variables: _Variables, cluster: RoomCluster, request: RoomRequest
 ) -> None:
-    """Say that no node holds more than it has of anything else."""
+    """Limit the allocation of the other resources of each node."""
     for row, free in enumerate(cluster.free.tolist()):
         for column, amount in enumerate(free):
             limits: dict[int, float] = {}

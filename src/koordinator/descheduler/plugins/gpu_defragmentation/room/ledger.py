@@ -1,4 +1,4 @@
-"""What is free while moves are tried: every change can be taken back."""
+"""Ledger of free amounts during the search; every change can be undone."""
 
 from collections.abc import Iterable
 
@@ -15,7 +15,7 @@ from koordinator.foundation.arrays import BoolArray, IntArray
 
 
 class RoomLedger:
-    """Free amounts by row, where pods are, and what has been moved and given so far."""
+    """Free amounts by row, positions of pods, moves and assigned places."""
 
     def __init__(self, cluster: RoomCluster) -> None:
         self.pods = cluster.pods
@@ -25,16 +25,16 @@ class RoomLedger:
             self.on_row[pod.row].add(index)
         self.moves: dict[int, RoomMove] = {}  # by pod, in the order in which they are made
         self.places: list[MemberPlace] = []
-        #: (n_nodes,) nothing may be moved there: room is made, or just being made
+        #: (n_nodes,) rows that are no targets, as room is made there
         self.closed: BoolArray = np.zeros(len(cluster.free), bool)
 
     def whole_free(self) -> IntArray:
-        """Return ``(n_nodes,)`` how many GPUs are free as a whole."""
+        """Return ``(n_nodes,)``: the number of completely free GPUs."""
         whole: IntArray = np.count_nonzero(self.gpu_free == WHOLE_GPU, axis=1)
         return whole
 
     def gpus_for(self, pod: RoomPod, row: int) -> tuple[int, ...] | None:
-        """Return GPUs of a row for a pod: for a share the fullest that has room; None: none."""
+        """Return GPUs of a row for a pod, for a share the fullest with room; None without room."""
         free = self.gpu_free[row]
         if pod.is_share:
             able = np.flatnonzero(free >= pod.gpu_milli)
@@ -46,7 +46,7 @@ class RoomLedger:
         return tuple(sorted(tightest[: len(pod.gpus)].tolist()))
 
     def rows_for(self, pod: RoomPod) -> IntArray:
-        """Return rows with room for a pod, not its own and not closed."""
+        """Return the rows with room for a pod, except its own and closed ones."""
         able = (self.free >= pod.requests).all(axis=1) & ~self.closed
         if pod.accepts is not None:
             able &= pod.accepts
@@ -57,7 +57,7 @@ class RoomLedger:
         return np.flatnonzero(able)
 
     def move(self, pod: int, row: int) -> bool:
-        """Move a pod to a row that has room; return False if its GPUs have none there."""
+        """Move a pod to a row with room; return False if the row has no GPUs for it."""
         gpus = self.gpus_for(self.pods[pod], row)
         if gpus is None:
             return False
@@ -68,12 +68,12 @@ class RoomLedger:
         return True
 
     def give(self, place: MemberPlace, requests: IntArray) -> None:
-        """Keep room for a member."""
+        """Assign a place to a member."""
         self._add(place.row, requests, place.gpus, WHOLE_GPU, -1)
         self.places.append(place)
 
     def undo_moves(self, count: int) -> None:
-        """Take back the last moves until so many are left."""
+        """Undo the last moves until ``count`` are left."""
         while len(self.moves) > count:
             index, move = self.moves.popitem()
             pod = self.pods[index]
@@ -85,14 +85,14 @@ class RoomLedger:
         """Return the cost of all moves."""
         return sum(self.pods[index].cost for index in self.moves)
 
-    def fits(self, requests: IntArray, row: int, going: Iterable[int]) -> bool:
-        """Return whether a row has these amounts free when some pods of it are gone."""
-        return bool((self.after(row, going) >= requests).all())
+    def fits(self, requests: IntArray, row: int, removed: Iterable[int]) -> bool:
+        """Return whether a row has the amounts free without the removed pods."""
+        return bool((self.after(row, removed) >= requests).all())
 
-    def after(self, row: int, going: Iterable[int]) -> IntArray:
-        """Return ``(n_resources,)`` what is free on a row when some pods of it are gone."""
+    def after(self, row: int, removed: Iterable[int]) -> IntArray:
+        """Return ``(n_resources,)``: the free amounts of a row without the removed pods."""
         free: IntArray = self.free[row].copy()
-        for index in going:
+        for index in removed:
             free += self.pods[index].requests
         return free
 

@@ -1,4 +1,4 @@
-"""What is known of a cluster in which room is wanted, and what a plan to make it says."""
+"""Input of the search for room, and its plans."""
 
 from dataclasses import dataclass
 
@@ -8,28 +8,29 @@ from koordinator.foundation.arrays import BoolArray, IntArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RoomPod:
-    """A pod that runs."""
+    """Running pod."""
 
     key: str
     row: int  # of its node
     requests: IntArray  # (n_resources,) besides GPUs
     gpus: tuple[int, ...] = ()  # minors
-    gpu_milli: int = 0  # of each of them
-    accepts: BoolArray | None = None  # (n_nodes,) where it may run by its constraints; None: all
+    gpu_milli: int = 0  # of each GPU
+    accepts: BoolArray | None = None  # (n_nodes,) nodes that its constraints admit; None: all
     may_move: bool = True
-    cost: float = 1.0  # of moving it: tells apart plans with equally many moves
+    cost: float = 1.0  # of moving it; breaks ties of plans with equally many moves
 
     @property
     def is_share(self) -> bool:
-        """Whether it takes part of one GPU."""
+        """Whether it uses a share of one GPU."""
         return len(self.gpus) == 1 and self.gpu_milli < WHOLE_GPU
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RoomCluster:
-    """Nodes by row, and the pods on them.
+    """Nodes by row, and their pods.
 
-    What neither is free nor held by a pod of the list (reservations, broken GPUs) stays taken.
+    Amounts that are neither free nor allocated to a listed pod (reservations, broken GPUs) are
+    never freed.
     """
 
     free: IntArray  # (n_nodes, n_resources)
@@ -39,22 +40,22 @@ class RoomCluster:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RoomRequest:
-    """So many members, each with so many whole GPUs of one node."""
+    """Members to place, each with whole GPUs of one node."""
 
     members: int
     gpus: int
     requests: IntArray  # (n_resources,) of a member, besides GPUs
-    accepts: BoolArray | None = None  # (n_nodes,) where members may run; None: everywhere
-    #: by row: sets of GPUs of which a member gets one as a whole, such as those of a NUMA node or
-    #: an NVLink partition; None: any GPUs of a node will do
+    accepts: BoolArray | None = None  # (n_nodes,) nodes that admit members; None: all
+    #: By row: groups of GPUs, such as those of a NUMA node or an NVLink partition; the GPUs of a
+    #: member are in one group.  None: any GPUs of a node.
     groups: tuple[tuple[tuple[int, ...], ...], ...] | None = None
-    #: (n_nodes,) number of the domain of the network, all members in one; None: anywhere
+    #: (n_nodes,) network domain, which all members share; None: no restriction
     domain: IntArray | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RoomMove:
-    """A pod, by position, goes to a row and, if it has GPUs, to these of it."""
+    """Move of a pod, by position, to a row and its GPUs."""
 
     pod: int
     row: int
@@ -63,7 +64,7 @@ class RoomMove:
 
 @dataclass(frozen=True, slots=True)
 class MemberPlace:
-    """Where there is room for a member when all moves are made."""
+    """Place of a member after all moves."""
 
     row: int
     gpus: tuple[int, ...]
@@ -71,7 +72,7 @@ class MemberPlace:
 
 @dataclass(frozen=True, slots=True)
 class RoomPlan:
-    """Moves in an order in which each finds its room free, and the room that they make."""
+    """Moves in an order in which each target has room, and the places that they make."""
 
     moves: tuple[RoomMove, ...]
     places: tuple[MemberPlace, ...]
@@ -79,5 +80,5 @@ class RoomPlan:
 
     @property
     def rank(self) -> tuple[int, float]:
-        """The lower, the better: the number of moves, then their cost."""
+        """Number of moves and their cost; lower is better."""
         return len(self.moves), self.cost

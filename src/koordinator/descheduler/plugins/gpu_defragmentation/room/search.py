@@ -1,10 +1,10 @@
-"""A bounded search for room.
+"""Bounded heuristic search for room.
 
-Nodes are emptied in the order of how many pods have to go for a member; each of these goes where it
-fits best, or, where it fits nowhere, where others go for it in turn, to a depth of two.  Several
-attempts begin with other orders among equals; the plan with the fewest moves is kept, the cheapest
-of equals.  A member's GPUs on a node are chosen exactly: GPUs that pods join together are freed
-together, and the fewest pods that free enough of them are found by dynamic programming.
+Nodes are cleared in the order of the number of pods to move for a member.  Each pod moves to the
+best fitting node; if it fits nowhere, other pods are moved for it, to a depth of two.  Several
+attempts use different orders of ties; the plan with the fewest moves, then the lowest cost, wins.
+The GPUs of a member on a node are chosen exactly: GPUs shared by a pod are freed together, and
+dynamic programming finds the fewest pods that free enough of them.
 """
 
 import heapq
@@ -43,7 +43,7 @@ _Entry = tuple[int, float, float, int]
 
 @dataclass(frozen=True, slots=True)
 class _Clearance:
-    """Pods that have to go from a row, and what a member gets then."""
+    """Pods to move from a row, and the GPUs that a member gets."""
 
     pods: tuple[int, ...]
     gpus: tuple[int, ...]
@@ -53,7 +53,7 @@ class _Clearance:
 def find_room(
     cluster: RoomCluster, request: RoomRequest, rng: np.random.Generator
 ) -> RoomPlan | None:
-    """Return a plan of few moves; None if the search finds none, although there may be one."""
+    """Return a plan with few moves; None if the search finds none, which is no proof of absence."""
     fewest, most = _ATTEMPTS
     attempts = min(max(_WORK // max(len(cluster.pods), 1), fewest), most)
     best: RoomPlan | None = None
@@ -84,7 +84,7 @@ def _rows_by_domain(cluster: RoomCluster, request: RoomRequest) -> list[BoolArra
 
 
 class _Attempt:
-    """One greedy run; ``rows`` is where members may be."""
+    """Greedy attempt; ``rows`` are the nodes that admit members."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class _Attempt:
         self._is_candidate: BoolArray = np.zeros(len(cluster.free), bool)
 
     def run(self, best: RoomPlan | None) -> RoomPlan | None:
-        """Return a plan, None if there is none, or none with fewer moves than ``best``."""
+        """Return a plan with fewer moves than ``best``, None without one."""
         members, ledger = self._request.members, self._ledger
         heap: list[_Entry] = []
         for row in self._promising_rows().tolist():
@@ -135,13 +135,13 @@ class _Attempt:
         return RoomPlan(tuple(ledger.moves.values()), tuple(ledger.places), ledger.cost())
 
     def _push(self, heap: list[_Entry], row: int) -> None:
-        """Let a row be a candidate if a member can have room there."""
+        """Add a row to the candidates if a member can get room there."""
         clearance = self._clearance(row, self._request)
         if clearance is not None:
             heapq.heappush(heap, self._entry(row, clearance))
 
     def _promising_rows(self) -> IntArray:
-        """Return rows where members might go, some that look as if few pods had to go."""
+        """Return candidate rows; in large clusters only those with few pods to move."""
         rows, ledger = np.flatnonzero(self._rows), self._ledger
         most = max(_ROWS_PER_MEMBER * self._request.members, _FEWEST_ROWS)
         if len(rows) <= most:
@@ -156,20 +156,20 @@ class _Attempt:
         return rows[np.lexsort((self._noise[rows], holders, few))[:most]]
 
     def _entry(self, row: int, clearance: _Clearance) -> _Entry:
-        """Return what to sort by: moves, among them those that make room for a move; cost."""
+        """Return the sort key: moves, including those that make room for moves, then cost."""
         noise = float(self._noise[row])
         moves = sum(self._weights[index] for index in clearance.pods)
         return int(moves + noise), round(clearance.cost, 6) + noise % 1.0, noise, row
 
     def _shortage(self, index: int) -> int:
-        """Return how many GPUs a pod lacks at first even where most are free."""
+        """Return the shortfall of GPUs of a pod on the node with the most free ones."""
         pod = self._ledger.pods[index]
         return 0 if pod.is_share else max(len(pod.gpus) - self._most_free, 0)
 
     # -- making room ---------------------------------------------------------------------------
 
     def _clear(self, row: int, clearance: _Clearance, depth: int = 0) -> bool:
-        """Move pods from a row that is closed from then on; undo all if one can't go."""
+        """Close a row and move pods from it; undo all moves if one has no target."""
         ledger, mark = self._ledger, len(self._ledger.moves)
         was_closed = bool(ledger.closed[row])
         ledger.closed[row] = True
@@ -193,7 +193,7 @@ class _Attempt:
         return depth < _DEEPEST and self._displace(index, depth + 1)
 
     def _tightest(self, pod: RoomPod, rows: IntArray) -> int:
-        """Return the row that is fullest with the pod, not one where room may be made."""
+        """Return the fullest row for a pod, preferring rows that are no candidates."""
         ledger = self._ledger
         gpu_free = ledger.gpu_free[rows]
         whole = np.count_nonzero(gpu_free == WHOLE_GPU, axis=1)
@@ -209,7 +209,7 @@ class _Attempt:
         return int(rows[order[0]])
 
     def _displace(self, index: int, depth: int) -> bool:
-        """Make room for a pod by moving others, where the fewest have to go."""
+        """Make room for a pod on the row with the fewest other pods to move."""
         ledger, pod = self._ledger, self._ledger.pods[index]
         able = ~ledger.closed
         if pod.accepts is not None:
@@ -230,22 +230,22 @@ class _Attempt:
         return False
 
     def _nearly_free(self, pod: RoomPod, rows: IntArray) -> IntArray:
-        """Return some rows on which a pod lacks least."""
+        """Return the rows with the smallest shortfall for a pod."""
         ledger = self._ledger
         gpu_free = ledger.gpu_free[rows]
         if pod.is_share:
-            lacks = pod.gpu_milli - gpu_free.max(axis=1)
+            shortfall = pod.gpu_milli - gpu_free.max(axis=1)
         else:
-            lacks = len(pod.gpus) - np.count_nonzero(gpu_free == WHOLE_GPU, axis=1)
-        lacks_more = np.maximum(pod.requests - ledger.free[rows], 0)
-        lacks_more = (lacks_more / np.maximum(pod.requests, 1)).sum(axis=1)
-        order = np.lexsort((self._noise[rows], lacks_more, lacks))
+            shortfall = len(pod.gpus) - np.count_nonzero(gpu_free == WHOLE_GPU, axis=1)
+        other_shortfall = np.maximum(pod.requests - ledger.free[rows], 0)
+        other_shortfall = (other_shortfall / np.maximum(pod.requests, 1)).sum(axis=1)
+        order = np.lexsort((self._noise[rows], other_shortfall, shortfall))
         return rows[order[:_ROWS_LOOKED_AT]]
 
     # -- who has to go -------------------------------------------------------------------------
 
     def _clearance(self, row: int, request: RoomRequest) -> _Clearance | None:
-        """Return the fewest pods whose going gives a member its room on a row."""
+        """Return the fewest pods to move so that a member fits on a row."""
         if request.groups is None:
             freed = self._freed(row, request.gpus)
         else:
@@ -261,11 +261,11 @@ class _Attempt:
         return self._with_resources(row, request.requests, *freed)
 
     def _clearance_for(self, row: int, pod: RoomPod) -> _Clearance | None:
-        """Return the fewest pods whose going gives a pod its room on a row."""
+        """Return the fewest pods to move so that a pod fits on a row."""
         if pod.is_share:
             freed = self._freed_hole(row, pod.gpu_milli)
         elif pod.gpu_milli not in (0, WHOLE_GPU):
-            return None  # parts of several GPUs: nobody goes for that
+            return None  # shares of several GPUs: no pods are moved for these
         else:
             freed = self._freed(row, len(pod.gpus))
         return None if freed is None else self._with_resources(row, pod.requests, *freed)
@@ -273,7 +273,7 @@ class _Attempt:
     def _freed(
         self, row: int, gpus: int, among: frozenset[int] | None = None
     ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-        """Return the fewest, then cheapest pods that hold back so many GPUs, and these GPUs."""
+        """Return the fewest, then cheapest pods that free the number of GPUs, and these GPUs."""
         if not gpus:
             return (), ()
         #: by how many GPUs are freed: (weight, cost), pods, GPUs
@@ -285,18 +285,18 @@ class _Attempt:
             if not useful:
                 continue
             more = (sum(self._weights[index] for index in pods), self._cost(pods))
-            for count, (rank, gone, freed) in list(best.items()):
+            for count, (rank, removed, freed) in list(best.items()):
                 total = min(count + len(useful), gpus)
                 new = (rank[0] + more[0], rank[1] + more[1])
                 if total not in best or new < best[total][0]:
-                    best[total] = new, (*gone, *pods), (*freed, *useful)
+                    best[total] = new, (*removed, *pods), (*freed, *useful)
         if gpus not in best:
             return None
-        _, gone, freed = best[gpus]
-        return gone, tuple(sorted(freed[:gpus]))
+        _, removed, freed = best[gpus]
+        return removed, tuple(sorted(freed[:gpus]))
 
     def _joined(self, row: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-        """Return GPUs of a row that are freed together: pods that have to go, and GPUs."""
+        """Return the groups of GPUs of a row that are freed together, with the pods to move."""
         ledger = self._ledger
         free = ledger.gpu_free[row].tolist()
         parts: dict[int, tuple[set[int], set[int]]] = {
@@ -327,7 +327,7 @@ class _Attempt:
         return sorted(joined, key=lambda part: (len(part[0]) / len(part[1]), part))
 
     def _freed_hole(self, row: int, milli: int) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-        """Return the smallest share whose going makes a GPU's free part large enough."""
+        """Return the smallest share to move so that the free part of a GPU is large enough."""
         ledger = self._ledger
         options = []
         for index in ledger.on_row[row]:
@@ -344,19 +344,23 @@ class _Attempt:
     def _with_resources(
         self, row: int, requests: IntArray, pods: Sequence[int], gpus: tuple[int, ...]
     ) -> _Clearance | None:
-        """Return the clearance, with further pods that have to go for CPU, memory and others."""
-        ledger, gone = self._ledger, list(dict.fromkeys(pods))
-        while not ledger.fits(requests, row, gone):
-            lack = np.maximum(requests - ledger.after(row, gone), 0)
+        """Return the clearance, with further pods to move for CPU, memory and other resources."""
+        ledger, removed = self._ledger, list(dict.fromkeys(pods))
+        while not ledger.fits(requests, row, removed):
+            shortfall = np.maximum(requests - ledger.after(row, removed), 0)
             options = [
-                (-float((np.minimum(pod.requests, lack) / np.maximum(lack, 1)).sum()), pod.cost, i)
-                for i in sorted(ledger.on_row[row].difference(gone))
+                (
+                    -float((np.minimum(pod.requests, shortfall) / np.maximum(shortfall, 1)).sum()),
+                    pod.cost,
+                    i,
+                )
+                for i in sorted(ledger.on_row[row].difference(removed))
                 if (pod := ledger.pods[i]).may_move and i not in ledger.moves
             ]
             if not options or min(options)[0] == 0:
                 return None
-            gone.append(min(options)[-1])
-        return _Clearance(tuple(gone), gpus, self._cost(gone))
+            removed.append(min(options)[-1])
+        return _Clearance(tuple(removed), gpus, self._cost(removed))
 
     def _cost(self, pods: Sequence[int]) -> float:
         return sum(self._ledger.pods[index].cost for index in pods)

@@ -20,7 +20,7 @@ from koordinator.domain.gpus.mix import WHOLE_GPU
 
 
 def cluster(*nodes: Sequence[RoomPod], slots: int = 4, cpu: int = 32) -> RoomCluster:
-    """Return nodes of so many GPUs and cores; a row of pods per node, as far as they fit."""
+    """Return nodes with GPUs and cores, and the pods of each row that fit on its node."""
     gpu_free = np.full((len(nodes), slots), WHOLE_GPU)
     free = np.full((len(nodes), 1), cpu)
     pods = []
@@ -88,7 +88,7 @@ def check(where: RoomCluster, wanted: RoomRequest, plan: RoomPlan) -> None:
         assert len({int(wanted.domain[place.row]) for place in plan.places}) == 1
 
 
-def test_nobody_moves_where_there_is_room() -> None:
+def test_existing_room_needs_no_moves() -> None:
     """What fits needs no moves."""
     where = cluster([pod(0, 0)], [])
     plan = find(where, request())
@@ -97,7 +97,7 @@ def test_nobody_moves_where_there_is_room() -> None:
     assert [place.row for place in plan.places] == [1]
 
 
-def test_the_node_with_the_fewest_pods_is_emptied() -> None:
+def test_node_with_the_fewest_pods_is_cleared() -> None:
     """One move, not two."""
     where = cluster([pod(0, 0), pod(0, 1)], [pod(1, 2)], [pod(2, 0), pod(2, 1), pod(2, 2)])
     plan = find(where, request())
@@ -106,7 +106,7 @@ def test_the_node_with_the_fewest_pods_is_emptied() -> None:
     check(where, request(), plan)
 
 
-def test_of_equally_many_moves_the_cheapest_are_made() -> None:
+def test_cheapest_of_equally_many_moves_are_chosen() -> None:
     """The pod of the lower cost goes."""
     where = cluster([pod(0, 0, cost=5.0)], [pod(1, 0, cost=1.0)], [pod(2, 0, cost=5.0)])
     for plan in (find(where, request()), solve_room(where, request())):
@@ -114,8 +114,8 @@ def test_of_equally_many_moves_the_cheapest_are_made() -> None:
         assert [where.pods[move.pod].row for move in plan.moves] == [1]
 
 
-def test_a_pod_that_may_not_move_stays() -> None:
-    """Then two others go, or nobody."""
+def test_protected_pod_is_not_moved() -> None:
+    """Two other pods are moved, or none."""
     stuck = pod(0, 0, may_move=False)
     where = cluster([stuck], [pod(1, 0), pod(1, 1)], [pod(2, 0, may_move=False)])
     plan = find(where, request())
@@ -127,8 +127,8 @@ def test_a_pod_that_may_not_move_stays() -> None:
     assert fewest_moves(nobody, request()) is None
 
 
-def test_a_pod_goes_only_where_it_may_run() -> None:
-    """Node selectors, taints and cordons are what ``accepts`` says."""
+def test_pod_moves_only_to_accepting_nodes() -> None:
+    """``accepts`` represents node selectors, taints and cordons."""
     own = pod(0, 0, accepts=np.array([True, False, True]))
     where = cluster([own], [pod(1, 0, may_move=False)], [pod(2, 0, may_move=False)])
     plan = find(where, request())
@@ -136,7 +136,7 @@ def test_a_pod_goes_only_where_it_may_run() -> None:
     assert [(move.pod, move.row) for move in plan.moves] == [(0, 2)]
 
 
-def test_members_gather_in_one_domain() -> None:
+def test_members_are_placed_in_one_domain() -> None:
     """Two nodes with one move each in one spine, instead of two free ones in two spines."""
     where = cluster([], [pod(1, 0)], [], [pod(3, 0), pod(3, 1)], slots=4)
     wanted = request(members=2, domain=np.array([0, 0, 1, 1]))
@@ -149,7 +149,7 @@ def test_members_gather_in_one_domain() -> None:
     assert free.moves == ()
 
 
-def test_a_numa_node_is_freed_as_a_whole() -> None:
+def test_room_is_within_one_numa_node() -> None:
     """Two free GPUs on two NUMA nodes are not enough for who wants two of one."""
     groups = tuple([((0, 1), (2, 3))] * 2)
     where = cluster([pod(0, 0), pod(0, 2)], [pod(1, 0), pod(1, 2), pod(1, 3)])
@@ -160,8 +160,8 @@ def test_a_numa_node_is_freed_as_a_whole() -> None:
     check(where, wanted, plan)
 
 
-def test_others_make_room_for_a_pod_that_fits_nowhere() -> None:
-    """A pod of two GPUs goes where a pod of one has gone before."""
+def test_other_pods_move_first_for_a_pod_that_fits_nowhere() -> None:
+    """A pod of two GPUs moves to a node that a pod of one GPU left."""
     where = cluster(
         [pod(0, 0, 1)],
         [pod(1, 0, 1, may_move=False), pod(1, 2)],
@@ -175,7 +175,7 @@ def test_others_make_room_for_a_pod_that_fits_nowhere() -> None:
     check(where, wanted, plan)
 
 
-def test_what_nobody_of_the_list_holds_stays_taken() -> None:
+def test_gpus_not_allocated_to_pods_are_not_freed() -> None:
     """A GPU that is broken or reserved is not freed by moving pods."""
     where = cluster([pod(0, 0)], [])
     taken = RoomCluster(where.free, where.gpu_free.copy(), where.pods)
@@ -236,7 +236,7 @@ def worlds(draw: st.DrawFn) -> tuple[RoomCluster, RoomRequest]:
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(worlds())
-def test_room_found_is_room_and_never_with_fewer_moves_than_needed(
+def test_plan_is_valid_and_has_at_least_the_minimum_of_moves(
     world: tuple[RoomCluster, RoomRequest],
 ) -> None:
     """Plans come true move by move; the program's number is a lower bound, its plans reach it."""

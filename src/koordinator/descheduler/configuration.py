@@ -1,16 +1,18 @@
-"""The configuration file of the descheduler: ``DeschedulerConfiguration``.
+"""Configuration file of the descheduler: ``DeschedulerConfiguration``.
 
-Where Go can't tell 0 or "" from nothing, neither do we: both mean the default.
+As in Go, 0 and "" mean the default in fields where Go does not distinguish them from unset.
 Source: koordinator pkg/descheduler/apis/config/v1alpha2 types.go, defaults.go, default_plugins.go;
 pkg/descheduler/apis/config/validation/validation.go.
 """
 
+from collections.abc import Sequence
 from ipaddress import ip_address
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 from msgspec import Meta, field
 
+from koordinator.api.codec import without_nulls
 from koordinator.api.kubescheduler import (
     ClientConnectionConfiguration,
     LeaderElectionConfiguration,
@@ -20,17 +22,19 @@ from koordinator.api.kubescheduler.structs import ConfigStruct, Count, fill
 from koordinator.api.lease import DESCHEDULER_LEASE
 from koordinator.api.meta import LabelSelector
 from koordinator.api.selector_validation import check_label_selector
-from koordinator.api.syntax import is_dns_subdomain, refusal
-from koordinator.descheduler.configuration.plugin_args import take_header
+from koordinator.api.syntax import is_dns_subdomain, join_path, refusal
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError
 
+DESCHEDULER_API_VERSION: Final = "descheduler/v1alpha2"
+
+ArgsT = TypeVar("ArgsT", bound="DeschedulerPluginArgs")
 DEFAULT_PROFILE: Final = "koord-descheduler"
 MIGRATION_CONTROLLER: Final = "MigrationController"
 PLAIN_PORT: Final = 10251
 SECURE_PORT: Final = 10258
 POINTS: Final = ("deschedule", "balance", "evict", "filter")
-_ANY_HOST = "0.0.0.0"  # noqa: S104 -- the original's; all but health is for whom the API server lets
+_ANY_HOST = "0.0.0.0"  # noqa: S104 -- the original's; everything but health needs authorization
 _ADDRESS = f"{_ANY_HOST}:{PLAIN_PORT}"
 _QPS, _BURST = 50.0, 100
 _ALL = "*"
@@ -41,8 +45,99 @@ _MOVE_MEMORY = Duration(minutes=30)
 Limit = Annotated[int, Meta(ge=0)]
 
 
+# -- arguments of plugins --------------------------------------------------------------------
+
+
+class DeschedulerPluginArgs(ConfigStruct, frozen=True, kw_only=True):
+    """Arguments of a plugin; the name of a subclass is the ``kind`` in the file."""
+
+    def validate(self) -> None:
+        """Check rules that types don't express.
+
+        Raises InputError whose path starts at the arguments.
+        """
+
+
+class NamespaceLists(ConfigStruct, frozen=True, kw_only=True):
+    """Included or excluded namespaces; empty lists mean all."""
+
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+
+    def covers(self, namespace: str) -> bool:
+        """Return whether a namespace is included and not excluded."""
+        if self.include and namespace not in self.include:
+            return False
+        return namespace not in self.exclude
+
+
+class NamedPodSelector(ConfigStruct, frozen=True, kw_only=True):
+    """Named selector of pods; without a selector it matches none, with an empty one all."""
+
+    name: str = ""
+    selector: LabelSelector | None = None
+
+
+def decode_plugin_args(args_type: type[ArgsT], data: object, path: str, source: str) -> ArgsT:
+    """Decode the arguments of a plugin, with defaults; ``path`` is their place in the file.
+
+    ``apiVersion`` and ``kind`` may be omitted.
+    Raises InputError with source and path.
+    """
+    try:
+        fields = _take_header({} if data is None else data, args_type.__name__, required=False)
+        args = decode_struct(fields, args_type, "")
+        args.validate()
+    except InputError as error:
+        raise error.within(source=source, path=path) from None
+    return args
+
+
+def _take_header(data: object, kind: str, *, required: bool) -> dict[str, Any]:
+    """Return the fields of an object without nulls, ``apiVersion`` and ``kind``.
+
+    Raises InputError for a value that is not an object, and for another ``apiVersion`` or ``kind``.
+    """
+    left = without_nulls(data)
+    if not isinstance(left, dict):
+        raise refusal("", left, "an object")
+    for name, expected in (("apiVersion", DESCHEDULER_API_VERSION), ("kind", kind)):
+        value = left.pop(name, None)
+        if value is None and required:
+            raise InputError(f"is required and must be {expected}", path=name)
+        if value is not None and value != expected:
+            raise refusal(name, value, expected)
+    return left
+
+
+def field_error(path: str, value: object, message: str) -> InputError:
+    """Return the error of a field with the original's ``message``."""
+    return InputError(f"{message}, got {value!r}", path=path)
+
+
+def check_namespaces(namespaces: NamespaceLists | None, path: str) -> None:
+    """Raise InputError if namespaces are both included and excluded."""
+    if namespaces is not None and namespaces.include and namespaces.exclude:
+        value = {"include": list(namespaces.include), "exclude": list(namespaces.exclude)}
+        raise field_error(path, value, "only one of Include/Exclude namespaces can be set")
+
+
+def check_selector(selector: LabelSelector | None, path: str) -> None:
+    """Raise InputError for an invalid selector."""
+    check_label_selector(selector, path)
+
+
+def check_pod_selectors(selectors: Sequence[NamedPodSelector], path: str) -> None:
+    """Raise InputError for the first invalid selector."""
+    for index, each in enumerate(selectors):
+        check_label_selector(each.selector, join_path(f"{path}[{index}]", "selector"))
+
+
+# -- configuration file ----------------------------------------------------------------------
+
+
 class DeschedulerLeaderElection(LeaderElectionConfiguration, frozen=True, kw_only=True):
-    """Which of several deschedulers works; the lease is a ``coordination.k8s.io/v1`` Lease."""
+    """Leader election by a ``coordination.k8s.io/v1`` Lease."""
 
     resource_name: str = DESCHEDULER_LEASE
     resource_namespace: str = "koordinator-system"
@@ -57,7 +152,7 @@ class DeschedulerLeaderElection(LeaderElectionConfiguration, frozen=True, kw_onl
 
 
 class DeschedulerClientConnection(ClientConnectionConfiguration, frozen=True, kw_only=True):
-    """How to reach the API server; ``qps`` below 0 is unlimited."""
+    """Client of the API server; a negative ``qps`` means no limit."""
 
     qps: float = _QPS
     burst: Count = _BURST
@@ -68,7 +163,7 @@ class DeschedulerClientConnection(ClientConnectionConfiguration, frozen=True, kw
 
 
 class DeschedulerPlugin(ConfigStruct, frozen=True, kw_only=True):
-    """A plugin by name, or ``*`` to disable all defaults."""
+    """Name of a plugin, or ``*`` to disable all defaults."""
 
     name: str
 
@@ -80,14 +175,14 @@ class DeschedulerPluginSet(ConfigStruct, frozen=True, kw_only=True):
     disabled: tuple[DeschedulerPlugin, ...] = ()
 
     def over(self, defaults: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the names in running order: defaults that are left, then those enabled here."""
+        """Return the names in running order: defaults not disabled, then those enabled here."""
         off = {plugin.name for plugin in self.disabled}
         left = () if _ALL in off else tuple(name for name in defaults if name not in off)
         return (*left, *(each.name for each in self.enabled if each.name not in left))
 
 
 class DeschedulerPlugins(ConfigStruct, frozen=True, kw_only=True):
-    """One set per extension point."""
+    """Plugin sets by extension point."""
 
     deschedule: DeschedulerPluginSet = DeschedulerPluginSet()
     balance: DeschedulerPluginSet = DeschedulerPluginSet()
@@ -108,25 +203,25 @@ _DEFAULT_PLUGINS = {"evict": (MIGRATION_CONTROLLER,), "filter": (MIGRATION_CONTR
 
 
 class DeschedulerPluginConfig(ConfigStruct, frozen=True, kw_only=True):
-    """Arguments of a plugin, still untyped: see ``decode_plugin_args``."""
+    """Undecoded arguments of a plugin; ``decode_plugin_args`` decodes them."""
 
     name: str
     args: dict[str, Any] = field(default_factory=dict)
 
 
 class DeschedulerProfile(ConfigStruct, frozen=True, kw_only=True):
-    """Plugins that work together on some of the nodes."""
+    """Plugins for the nodes that the selector matches."""
 
-    name: str = ""  # koord-descheduler if there is one profile
+    name: str = ""  # default koord-descheduler for a single profile
     plugin_config: tuple[DeschedulerPluginConfig, ...] = ()
     plugins: DeschedulerPlugins = DeschedulerPlugins()
     node_selector: LabelSelector | None = None
-    prove_moves: bool | None = None  # if not given, as the whole configuration says
+    prove_moves: bool | None = None  # default: that of the configuration
 
     def validate(self, path: str) -> None:
-        """Check names and that every plugin has one set of arguments at most."""
+        """Check names, and that every plugin has at most one set of arguments."""
         if not self.name:
-            raise InputError("required with several profiles, but missing", path=f"{path}.name")
+            raise InputError("required with several profiles", path=f"{path}.name")
         check_label_selector(self.node_selector, f"{path}.nodeSelector")
         for point in POINTS:
             enabled = [plugin.name for plugin in self.plugins.changes_at(point).enabled]
@@ -143,7 +238,7 @@ class DeschedulerProfile(ConfigStruct, frozen=True, kw_only=True):
 
 
 class DeschedulerConfiguration(ConfigStruct, frozen=True, kw_only=True):
-    """The whole file."""
+    """Configuration of the descheduler."""
 
     leader_election: DeschedulerLeaderElection = DeschedulerLeaderElection()
     client_connection: DeschedulerClientConnection = DeschedulerClientConnection()
@@ -151,16 +246,16 @@ class DeschedulerConfiguration(ConfigStruct, frozen=True, kw_only=True):
     enable_contention_profiling: bool = True
     healthz_bind_address: str = _ADDRESS
     metrics_bind_address: str = _ADDRESS
-    descheduling_interval: Duration = Duration()  # between starts of cycles; 0: there is one
+    descheduling_interval: Duration = Duration()  # between starts of cycles; 0: a single cycle
     dry_run: bool = False
     profiles: tuple[DeschedulerProfile, ...] = ()
     node_selector: LabelSelector | None = None
-    max_no_of_pods_to_evict_per_node: Limit | None = None  # in one cycle, as the next two
+    max_no_of_pods_to_evict_per_node: Limit | None = None  # per cycle, as the next two
     max_no_of_pods_to_evict_per_namespace: Limit | None = None
     max_no_of_pods_to_evict_total: Limit | None = None
-    #: whether evictions are tried before they are made; if not given, those of our own plugins are
+    #: Whether evictions are proven by a dry run; by default those of our own plugins are.
     prove_moves: bool | None = None
-    move_memory: Duration = _MOVE_MEMORY  # within it no workload goes back to where it left
+    move_memory: Duration = _MOVE_MEMORY  # time in which no workload returns to a node that it left
 
     def __post_init__(self) -> None:
         profiles = self.profiles or (DeschedulerProfile(),)
@@ -185,7 +280,7 @@ class DeschedulerConfiguration(ConfigStruct, frozen=True, kw_only=True):
         return frozenset((*enabled, *given))
 
     def validate(self) -> None:
-        """Check what types don't say.
+        """Check rules that types don't express.
 
         Raises InputError with the path.
         """
@@ -207,13 +302,13 @@ class DeschedulerConfiguration(ConfigStruct, frozen=True, kw_only=True):
 
 
 def decode_descheduler_configuration(data: object, source: str) -> DeschedulerConfiguration:
-    """Return the configuration that a file holds, with defaults; ``source`` names the file.
+    """Decode a configuration file, with defaults; ``source`` is its name.
 
-    The arguments of plugins stay untyped: only who knows the plugin knows their type.
+    The arguments of plugins remain undecoded, as their types depend on the registered plugins.
     Raises InputError with source and path.
     """
     try:
-        fields = take_header(data, DeschedulerConfiguration.__name__, required=True)
+        fields = _take_header(data, DeschedulerConfiguration.__name__, required=True)
         configuration = decode_struct(fields, DeschedulerConfiguration, "")
         configuration.validate()
     except InputError as error:
@@ -222,7 +317,7 @@ def decode_descheduler_configuration(data: object, source: str) -> DeschedulerCo
 
 
 def parse_socket_address(text: str, path: str) -> tuple[str, int] | None:
-    """Return host and port; None for port 0, where nothing is served.
+    """Return host and port; None for port 0, which disables the server.
 
     Raises InputError.
     """
@@ -236,7 +331,7 @@ def parse_socket_address(text: str, path: str) -> tuple[str, int] | None:
 
 
 def _with_defaults(address: str) -> str:
-    """Return an address with the parts that may be left out: the host, or after one the port."""
+    """Return an address with default host or port if one is omitted."""
     if not address:
         return _ADDRESS
     if address.startswith(":"):
