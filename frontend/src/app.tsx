@@ -3,12 +3,14 @@ import type { JSX } from 'preact'
 import { useEffect, useMemo, useState } from 'preact/hooks'
 import { follow, post, Refused, setToken } from './client'
 import { bytes, count, duration, moment, percent, share } from './format'
+import { Help } from './help'
 import { apply, model } from './model'
 import { Bar, Problem, ThemeSwitch, useAnswer } from './parts'
-import { go, route, VIEWS, type View } from './route'
+import { go, type Route, route, VIEWS, type View } from './route'
 import { NeedsAttention } from './views/attention'
 import { NodeMap } from './views/map'
 import { Report } from './views/results'
+import { Start } from './views/start'
 import { Shares } from './views/shares'
 import { Time } from './views/time'
 import { TryIt } from './views/try'
@@ -16,6 +18,7 @@ import { Waiting } from './views/waiting'
 import type { Attention } from './wire'
 
 const TITLES: Record<View, string> = {
+  start: 'Start',
   waiting: 'Pending pods',
   map: 'Nodes',
   shares: 'Shares',
@@ -67,18 +70,20 @@ function views(): View[] {
 export function App(): JSX.Element {
   const [, setCount] = useState(0)
   const [where, setWhere] = useState(route())
+  const [isHelpOpen, setHelpOpen] = useState(false)
   useEffect(() => {
     changed = () => setCount((old) => old + 1)
     const moved = (): void => setWhere(route())
     const pressed = (event: KeyboardEvent): void => {
       const isWriting = event.target instanceof HTMLElement && event.target.matches('input, textarea, select')
       if (isWriting || event.ctrlKey || event.metaKey || event.altKey) return
-      const view = views()[Number(event.key) - 1]
+      const view = /^\d$/.test(event.key) ? views()[Number(event.key)] : undefined
       if (view) go(view)
+      else if (event.key === '?') setHelpOpen(true)
       else if (event.key === '/') {
         event.preventDefault()
         document.querySelector<HTMLInputElement>('[data-search]')?.focus()
-      } else if (event.key === 'Escape') go(route().view)
+      } else if (event.key === 'Escape' && !document.querySelector('dialog[open]')) go(route().view)
     }
     window.addEventListener('hashchange', moved)
     window.addEventListener('keydown', pressed)
@@ -88,23 +93,25 @@ export function App(): JSX.Element {
     }
   }, [])
   const attention = useAnswer<Attention>('attention', model.number > 0 ? {} : null, 30_000)
-  const urgent = attention.answer?.items.length ?? 0
+  const urgent = attention.answer?.items ?? []
+  const hasErrors = urgent.some((one) => one.severity === 'error')
   useEffect(() => {
     document.querySelector('nav [aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'center' })
-  }, [where.view, model.number > 0])
+  }, [where.view, model.number > 0, urgent.length > 0, model.totals.waiting > 0])
   document.title = model.totals.waiting > 0 ? `(${model.totals.waiting}) ${model.title}` : model.title
   return (
     <>
       <a class="skip" href="#main">
         skip to the view
       </a>
-      <Header />
+      <Header openHelp={() => setHelpOpen(true)} />
+      <Help view={where.view} title={TITLES[where.view]} isOpen={isHelpOpen} close={() => setHelpOpen(false)} />
       <nav aria-label="Views">
         {views().map((view, place) => (
           <a href={`#/${view}`} aria-current={view === where.view ? 'page' : undefined}>
-            <kbd>{place + 1}</kbd> {TITLES[view]}
+            <kbd>{place}</kbd> {TITLES[view]}
             {view === 'waiting' && model.totals.waiting > 0 && <span class="badge">{count(model.totals.waiting)}</span>}
-            {view === 'attention' && urgent > 0 && <span class="badge">{count(urgent)}</span>}
+            {view === 'attention' && urgent.length > 0 && <span class={hasErrors ? 'badge' : 'badge warning'}>{count(urgent.length)}</span>}
           </a>
         ))}
       </nav>
@@ -112,15 +119,17 @@ export function App(): JSX.Element {
         {model.refused && (model.refused.status === 401 || model.refused.status === 403) ? (
           <SignIn why={model.refused.message} />
         ) : (
-          <Open view={where.view} name={where.name} />
+          <Open {...where} />
         )}
       </main>
     </>
   )
 }
 
-function Open(props: { view: View; name: string }): JSX.Element {
+function Open(props: Route): JSX.Element {
   switch (props.view) {
+    case 'start':
+      return <Start views={views().slice(1)} titles={TITLES} />
     case 'map':
       return <NodeMap node={props.name} />
     case 'shares':
@@ -128,7 +137,7 @@ function Open(props: { view: View; name: string }): JSX.Element {
     case 'attention':
       return <NeedsAttention />
     case 'time':
-      return <Time text={props.name} />
+      return <Time text={props.name} range={props.range} />
     case 'report':
       return <Report />
     case 'try':
@@ -138,7 +147,7 @@ function Open(props: { view: View; name: string }): JSX.Element {
   }
 }
 
-function Header(): JSX.Element {
+function Header(props: { openHelp: () => void }): JSX.Element {
   const { status, totals } = model
   const isAway = !model.isConnected
   const phase = isAway ? (model.number ? 'the server does not respond' : 'connecting') : status.phase === 'lost' && model.source === 'manifests' ? UNREADABLE : PHASES[status.phase]
@@ -153,6 +162,9 @@ function Header(): JSX.Element {
         {useMemo(() => (
           <ThemeSwitch />
         ), [])}
+        <button type="button" aria-keyshortcuts="?" onClick={props.openHelp}>
+          Help
+        </button>
       </div>
       <Problem text={isAway ? (model.refused?.message ?? '') : status.problem} />
       {model.unasked > 0 && (

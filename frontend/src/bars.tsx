@@ -3,6 +3,7 @@
 import type { JSX } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import uPlot from 'uplot'
+import { span } from './chart'
 import { LINES, UNKNOWN_COLOUR } from './colours'
 import { axisText, count, duration, DURATION_STEPS, moment } from './format'
 import type { BarJob, DeviceBar, DeviceLanes } from './wire'
@@ -14,6 +15,7 @@ interface Props {
   isVirtual: boolean
   hasEnded?: boolean
   open?: (node: string) => void
+  range?: [number, number] | null
 }
 
 interface Drawn {
@@ -34,14 +36,10 @@ type Grouping = 'tenant' | 'workload' | 'job' | 'quota' | 'priority'
 const OTHER_TENANT = 'another tenant'
 const GROUPINGS: Record<Grouping, (job: BarJob) => string> = {
   tenant: (job) => job.namespace || OTHER_TENANT,
-  workload: (job) => stem(job.name) || OTHER_TENANT,
+  workload: (job) => job.workload || OTHER_TENANT,
   job: (job) => job.name || OTHER_TENANT,
   quota: (job) => job.quota || 'no quota',
   priority: (job) => `priority ${job.priority}`,
-}
-/** Return the name of a job without its numbers: `ml/train` for `ml/train-17`. */
-function stem(name: string): string {
-  return name.replace(/([-.][0-9a-f]*[0-9][0-9a-f]*)+$/, '')
 }
 
 const HEIGHT = 560
@@ -54,6 +52,8 @@ export function Bars(props: Props): JSX.Element {
   const place = useRef<HTMLDivElement>(null)
   const plot = useRef<uPlot | null>(null)
   const isZoomed = useRef(false)
+  const range = useRef(props.range ?? null)
+  range.current = props.range ?? null
   const [by, setBy] = useState<Grouping>(new Set(devices.jobs.map((one) => one.namespace)).size > 1 ? 'tenant' : 'workload')
   const [chosen, setChosen] = useState<Drawn | null>(null)
   const bars = laidOut(devices, props.nowS)
@@ -79,7 +79,7 @@ export function Bars(props: Props): JSX.Element {
         height,
         cursor: { sync: { key: 'time' }, y: false, points: { show: false } },
         legend: { show: false },
-        scales: { x: { time: !isVirtual }, y: { range: [0, devices.lanes.length], dir: -1 } },
+        scales: { x: { time: !isVirtual, range: (_, min, max) => range.current ?? span(min, max) }, y: { range: [0, devices.lanes.length], dir: -1 } },
         axes: [
           {
             ...axis,
@@ -127,6 +127,10 @@ export function Bars(props: Props): JSX.Element {
     if (isZoomed.current) plot.current?.redraw()
   }, [devices, props.atS, structure])
   useEffect(() => plot.current?.redraw(false), [by, chosen])
+  useEffect(() => {
+    isZoomed.current = false
+    plot.current?.setData(plot.current.data, true)
+  }, [props.range?.[0], props.range?.[1]])
 
   const keys = (event: KeyboardEvent): void => {
     const made = plot.current

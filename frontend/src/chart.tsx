@@ -5,6 +5,7 @@ import { useEffect, useRef, useState } from 'preact/hooks'
 import uPlot from 'uplot'
 import 'uplot/dist/uPlot.min.css'
 import { LINES } from './colours'
+import { fileName, keep, toCsv, toSvg, type ExportedChart } from './exported'
 import { axisText, DURATION_STEPS, inUnit, moment, type Unit } from './format'
 
 export interface Series {
@@ -33,6 +34,7 @@ interface Props extends ChartData {
   isVirtual: boolean
   marks?: Mark[]
   other?: { name: string; chart: ChartData } | undefined // of another run, drawn as dashed lines
+  range?: [number, number] | null // in seconds; null: all that there is
 }
 
 type Values = (number | null | undefined)[]
@@ -48,6 +50,8 @@ export function Chart(props: Props): JSX.Element {
   const place = useRef<HTMLDivElement>(null)
   const plot = useRef<uPlot | null>(null)
   const isZoomed = useRef(false)
+  const range = useRef(props.range ?? null)
+  range.current = props.range ?? null
   const [hidden, setHidden] = useState<ReadonlySet<string>>(new Set())
   const [cursor, setCursor] = useState<number | null>(null)
   const { at, curves } = merged(props)
@@ -64,6 +68,7 @@ export function Chart(props: Props): JSX.Element {
         zoomed: (is) => (isZoomed.current = is),
         moved: (row) => setCursor(row),
         marks: () => latest.current,
+        range: () => range.current,
       }),
       [at, ...drawn] as uPlot.AlignedData,
       box,
@@ -79,6 +84,11 @@ export function Chart(props: Props): JSX.Element {
       made.destroy()
     }
   }, [structure])
+
+  useEffect(() => {
+    isZoomed.current = false
+    plot.current?.setData(plot.current.data, true)
+  }, [props.range?.[0], props.range?.[1]])
 
   const latest = useRef<Mark[]>([])
   latest.current = props.marks ?? []
@@ -106,13 +116,28 @@ export function Chart(props: Props): JSX.Element {
     const row = Math.min(Math.max((cursor ?? at.length - 1) + step, 0), at.length - 1)
     made.setCursor({ left: made.valToPos(at[row] ?? 0, 'x'), top: 0 })
   }
-  const row = cursor ?? at.length - 1
+  const lastShown = props.range ? at.filter((one) => one <= (props.range?.[1] ?? Infinity)).length - 1 : at.length - 1
+  const row = cursor ?? Math.max(0, lastShown)
+  const shown = (): ExportedChart => {
+    const { min, max } = plot.current?.scales['x'] ?? {}
+    const rows = at.map((_, place) => place).filter((place) => (at[place] ?? 0) >= (min ?? -Infinity) && (at[place] ?? 0) <= (max ?? Infinity))
+    const series = curves.filter(isShown).map((one) => ({ name: one.name, tone: one.tone, isDashed: one.isOther, values: rows.map((place) => one.values[place]) }))
+    return { title: props.title, unit: props.unit, isStacked: props.isStacked ?? false, isVirtual: props.isVirtual, atS: rows.map((place) => at[place] ?? 0), series }
+  }
   return (
     <figure class={props.isSmall ? 'chart small' : 'chart'}>
       <figcaption>
         <h3>{props.title}</h3>
         <span class="dim">{cursor === null || at[row] === undefined ? '' : `at ${moment(at[row] ?? 0, props.isVirtual)}`}</span>
         {props.note && <p class="dim">{props.note}</p>}
+        <p class="export">
+          <button type="button" class="link" aria-label={`${props.title} as CSV`} onClick={() => keep(toCsv(shown()), 'text/csv', fileName(props.title, 'csv'))}>
+            CSV
+          </button>
+          <button type="button" class="link" aria-label={`${props.title} as SVG`} onClick={() => keep(toSvg(shown()), 'image/svg+xml', fileName(props.title, 'svg'))}>
+            SVG
+          </button>
+        </p>
       </figcaption>
       <ul class="legend">
         {curves.map((one) => (
@@ -200,6 +225,7 @@ interface Listener {
   zoomed: (is: boolean) => void
   moved: (row: number | null) => void
   marks: () => Mark[]
+  range: () => [number, number] | null
 }
 
 function options(props: Props, curves: Curve[], box: HTMLElement, height: number, listener: Listener): uPlot.Options {
@@ -218,7 +244,7 @@ function options(props: Props, curves: Curve[], box: HTMLElement, height: number
       ready: [(made) => made.over.addEventListener('dblclick', () => listener.zoomed(false))],
       draw: [(made) => drawMarks(made, listener.marks(), box)],
     },
-    scales: { x: { time: !props.isVirtual, range: (_, min, max) => span(min, max) }, y: { range: (_, __, max) => [0, top(max, props)] } },
+    scales: { x: { time: !props.isVirtual, range: (_, min, max) => listener.range() ?? span(min, max) }, y: { range: (_, __, max) => [0, top(max, props)] } },
     axes: [
       {
         ...axis,
@@ -251,7 +277,7 @@ function options(props: Props, curves: Curve[], box: HTMLElement, height: number
 }
 
 /** Return the limits of a time axis; a single moment gets a span of one minute. */
-function span(min: number | null, max: number | null): [number | null, number | null] {
+export function span(min: number | null, max: number | null): [number | null, number | null] {
   return min !== null && min === max ? [min - 30, min + 30] : [min, max]
 }
 

@@ -2,6 +2,7 @@
 import type { JSX } from 'preact'
 import { useState } from 'preact/hooks'
 import type { ChartData } from './chart'
+import { fileName, keep } from './exported'
 import { inUnit } from './format'
 import { Problem, Table } from './parts'
 import type { DeviceLanes, ResultPage } from './wire'
@@ -120,9 +121,5 @@ function mean(at: number[], values: Values, until: number): number | null {
 
 /** Download a result page as a file. */
 export function save(page: ResultPage): void {
-  const link = document.createElement('a')
-  link.href = URL.createObjectURL(new Blob([JSON.stringify(page)], { type: 'application/json' }))
-  link.download = `${page.title.replace(/[^\w.-]+/g, '-')}.json`
-  link.click()
-  URL.revokeObjectURL(link.href)
+  keep(JSON.stringify(page), 'application/json', fileName(page.title, 'json'))
 }

@@ -75,11 +75,34 @@ export function axisText(atS: number, next: number, before: number): string {
   return clock(atS, step < 60 && step > 0 ? 3 : 2)
 }
 
+/** Return whether a moment is one of the calendar; recorded simulations begin with 1970. */
+export function isCalendar(atS: number, isVirtual: boolean): boolean {
+  return !isVirtual && atS > 365 * DAY
+}
+
 /** Return a moment of a cluster; virtual times, also in recordings of simulations, start at the epoch. */
 export function moment(atS: number, isVirtual: boolean): string {
-  if (!isVirtual && atS > 365 * DAY) return new Date(atS * 1000).toLocaleString()
+  if (isCalendar(atS, isVirtual)) return new Date(atS * 1000).toLocaleString()
   const day = Math.floor(atS / DAY)
   return day ? `day ${day + 1}, ${clock(atS, 3)}` : clock(atS, 3)
+}
+
+/** Return a moment of a cluster as a field for local times takes it: 2026-01-31T08:30:00. */
+export function clockTime(atS: number): string {
+  const at = new Date(atS * 1000)
+  return new Date(at.getTime() - at.getTimezoneOffset() * 60_000).toISOString().slice(0, 19)
+}
+
+/** Return the seconds of a time as ``moment`` or ``clockTime`` spell it; null for any other text. */
+export function secondsOf(text: string, isVirtual: boolean): number | null {
+  if (!isVirtual) {
+    const at = Date.parse(text)
+    return Number.isNaN(at) ? null : at / 1000
+  }
+  const found = /^(?:day\s+(\d+),?\s*)?(\d{1,2}):(\d{2})(?::(\d{2}))?$/i.exec(text.trim())
+  if (!found) return null
+  const [day, hours, minutes, seconds] = found.slice(1).map((part) => Number(part ?? 0))
+  return Math.max(0, (day ?? 0) - 1) * DAY + (hours ?? 0) * HOUR + (minutes ?? 0) * 60 + (seconds ?? 0)
 }
 
 const BINARY = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB']

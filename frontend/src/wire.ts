@@ -74,6 +74,7 @@ export interface BarJob {
   namespace: string
   quota: string
   priority: number
+  workload: string
 }
 
 /** Lane, index of the job, pod, start, end or null, percent of the device, reason of an eviction. */

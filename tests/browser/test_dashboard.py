@@ -1,10 +1,13 @@
 """The dashboard in a browser: each view, live updates, phones and large screens, the keyboard."""
 
+import csv
+import io
 import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import pytest
 from tests.unit.dashboard.dashboards import HOSTILE, Browser, crowded, gpu_node, manifests, served
@@ -21,7 +24,7 @@ from koordinator.simulator.run import default_profile
 pytestmark = pytest.mark.slow
 
 OpenPage = Callable[..., Any]
-VIEWS = ("waiting", "map", "shares", "attention", "time", "try")
+VIEWS = ("start", "waiting", "map", "shares", "attention", "time", "try")
 CONFIG = configuration(
     plugins={
         "multiPoint": {"enabled": [{"name": name} for name in ("ElasticQuota", "DeviceShare")]},
@@ -99,7 +102,7 @@ def url(dashboard: Browser) -> str:
 
 def test_pending_pod_opens_its_explanation(open_page: OpenPage, url: str) -> None:
     """The open pod is part of the address."""
-    page = open_page(url)
+    page = open_page(url + "#/waiting")
     page.get_by_role("heading", name="8 pods: too little cpu is free").wait_for()
     page.get_by_role("button", name="all 8").click()
     page.get_by_role("link", name="blue/batch-0").click()
@@ -171,6 +174,130 @@ def test_what_if_with_a_manifest(open_page: OpenPage, url: str) -> None:
     page.get_by_role("alert").wait_for()
 
 
+# -- the first page --------------------------------------------------------------------------
+
+
+def test_a_healthy_cluster_is_shown_as_healthy(open_page: OpenPage) -> None:
+    """Whoever opens the address sees what the cluster consists of, and that it has no problem."""
+    pool = {"koordinator.sh/node-pool": "web"}
+    nodes = [node(f"n{number}", cpu=8, labels=pool) for number in range(3)]
+    with served(manifests([*nodes, pod("p", cpu=4, on="n0")])) as found:
+        page = open_page(f"http://127.0.0.1:{found.port}/")
+        page.get_by_role("heading", name="Healthy: nothing needs a person.").wait_for()
+        assert page.get_by_role("heading", name="No pod is pending.").is_visible()
+        row = page.get_by_role("region", name="Pools of nodes").get_by_role("row").last
+        assert row.get_by_role("cell").all_inner_texts()[:3] == ["web", "3", "1"]
+        assert page.locator("nav .badge").count() == 0
+
+
+def test_problems_stand_on_the_first_page_with_a_badge(open_page: OpenPage, url: str) -> None:
+    """The number of problems is the one of the tab; each heading leads to its view."""
+    page = open_page(url)
+    problems = page.get_by_role("heading", name="need a person").or_(
+        page.get_by_role("heading", name="needs a person")
+    )
+    problems.first.wait_for()
+    tab = page.get_by_role("navigation").get_by_role("link", name="Problems")
+    assert problems.first.inner_text().split()[0] == tab.locator(".badge").inner_text()
+    assert page.get_by_text("gpu 7: unhealthy").is_visible()
+    assert page.get_by_role("heading", name="8 pending pods").is_visible()
+    problems.first.get_by_role("link").click()
+    page.get_by_role("heading", name="Problems", exact=True).wait_for()
+
+
+def test_help_names_keys_and_leads_to_the_documentation(open_page: OpenPage, url: str) -> None:
+    """By a key or the button, about the open view; Escape closes it and not the view."""
+    page = open_page(url + "#/waiting/blue%2Fbatch-0")
+    page.get_by_role("heading", name="Nearest nodes").wait_for()
+    page.keyboard.press("?")
+    box = page.get_by_role("dialog", name="Help")
+    for link in box.get_by_role("link").all():
+        answer = page.request.get(f"{url}{link.get_attribute('href')}")
+        assert answer.status == 200
+        assert answer.text().startswith(f"# {link.inner_text()}\n")
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    assert axe.Axe().run(page).response["violations"] == []
+    page.keyboard.press("Escape")
+    box.wait_for(state="hidden")
+    assert page.get_by_role("heading", name="Nearest nodes").is_visible()
+    page.get_by_role("button", name="Help").click()
+    box.wait_for()
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_the_header_leaves_a_phone_its_screen(open_page: OpenPage, url: str, view: str) -> None:
+    """Header and tabs take less than 40 % of it, and the tab of the open view is on it."""
+    page = open_page(f"{url}#/{view}", width=390, height=844)
+    page.get_by_text("pending pods", exact=True).wait_for()
+    tab = page.locator("nav [aria-current]")
+    tab.wait_for()
+    bar, own = page.get_by_role("navigation").bounding_box(), tab.bounding_box()
+    assert bar["y"] + bar["height"] < 0.4 * 844
+    assert own["x"] >= 0
+    assert own["x"] + own["width"] <= 390
+
+
+# -- a run that is over ------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def ended(chromium: Any) -> Iterator[str]:
+    """Serve two hours of a simulation, and return the address."""
+    assert chromium
+    run = Simulation(read_workload("examples/small-gpu-cluster.yaml"), until_s=7200.0)
+    with served(SimulationSource(run, default_profile(), SystemClock(), speed=0)) as found:
+        yield f"http://127.0.0.1:{found.port}/"
+
+
+def downloaded(page: Any, name: str) -> str:
+    with page.expect_download() as saved:
+        page.get_by_role("button", name=name, exact=True).click()
+    return str(Path(saved.value.path()).read_text())
+
+
+def test_a_range_of_time_is_chosen_by_its_ends(open_page: OpenPage, ended: str) -> None:
+    """All charts and files show it, it is in the address, and what is no time is refused."""
+    page = open_page(ended + "#/time")
+    page.get_by_text("ended", exact=True).wait_for()
+    page.get_by_label("from", exact=True).fill("00:30")
+    page.get_by_label("from", exact=True).press("Enter")
+    page.get_by_label("to", exact=True).fill("day 1, 01:00:00")
+    page.get_by_label("to", exact=True).press("Enter")
+    page.wait_for_url("**#/time//1800..3600")
+    page.reload()
+    page.get_by_role("button", name="Allocation as CSV").wait_for()
+    rows = list(csv.DictReader(io.StringIO(downloaded(page, "Allocation as CSV"))))
+    seconds = [float(row["seconds"]) for row in rows]
+    assert len(rows) > 1
+    assert 1800 <= min(seconds) <= max(seconds) <= 3600
+
+    page.get_by_label("from", exact=True).fill("yesterday")
+    page.get_by_label("from", exact=True).press("Enter")
+    page.get_by_role("alert").filter(has_text="Expected a time").wait_for()
+    page.get_by_role("button", name="all the time").click()
+    page.wait_for_url("**#/time")
+    whole = list(csv.DictReader(io.StringIO(downloaded(page, "Allocation as CSV"))))
+    assert len(whole) > len(rows)
+
+
+def test_a_chart_is_saved_as_csv_and_svg(open_page: OpenPage, ended: str) -> None:
+    """The columns are the series of the legend; a series that is hidden is in neither file."""
+    page = open_page(ended + "#/time")
+    page.get_by_text("ended", exact=True).wait_for()
+    allocated = page.locator("figure").filter(has_text="Allocation")
+    allocated.get_by_role("button", name="memory").click()
+    table = list(csv.reader(io.StringIO(downloaded(page, "Allocation as CSV"))))
+    assert table[0] == ["seconds", "CPU", "GPU"]
+    assert all(0 <= float(share) <= 1 for row in table[1:] for share in row[1:] if share)
+
+    drawing = ET.fromstring(downloaded(page, "Allocation as SVG"))  # noqa: S314 -- ours
+    texts = [one.text for one in drawing.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"Allocation", "CPU", "GPU"} <= set(texts)
+    assert "memory" not in texts
+    lines = [one.get("d") for one in drawing.iter("{http://www.w3.org/2000/svg}path")]
+    assert max(len(line or "") for line in lines) > 100
+
+
 # -- live ------------------------------------------------------------------------------------
 
 
@@ -182,7 +309,7 @@ def test_changes_appear_without_a_reload(open_page: OpenPage) -> None:
 
     source = ManifestSource("t", read, lambda: version, STOCK, lambda: START_S)
     with served(source) as found:
-        page = open_page(f"http://127.0.0.1:{found.port}/")
+        page = open_page(f"http://127.0.0.1:{found.port}/#/waiting")
         page.get_by_role("heading", name="4 pods: too little cpu is free").wait_for()
         objects = [*objects, pod("one-more", cpu=3)]
         version = 2
@@ -195,7 +322,7 @@ def test_changes_appear_without_a_reload(open_page: OpenPage) -> None:
 def test_unreachable_server_is_reported(open_page: OpenPage) -> None:
     """The last state stays visible."""
     with served(manifests(crowded())) as found:
-        page = open_page(f"http://127.0.0.1:{found.port}/")
+        page = open_page(f"http://127.0.0.1:{found.port}/#/waiting")
         page.get_by_role("heading", name="4 pods").wait_for()
     page.get_by_text("the server does not respond").wait_for()
     assert page.get_by_role("heading", name="4 pods").is_visible()
@@ -280,7 +407,7 @@ def test_run_is_compared_with_another_configuration(open_page: OpenPage) -> None
 def test_ended_run_has_a_report_view(open_page: OpenPage) -> None:
     run = Simulation(read_workload("examples/small-gpu-cluster.yaml"), until_s=7200.0)
     with served(SimulationSource(run, default_profile(), SystemClock())) as found:
-        page = open_page(f"http://127.0.0.1:{found.port}/")
+        page = open_page(f"http://127.0.0.1:{found.port}/#/waiting")
         page.get_by_role("navigation").get_by_role("link", name="Report").click()
         page.get_by_text("Pods scheduled").wait_for()
         assert page.locator("figure canvas").count() >= 6
@@ -294,7 +421,7 @@ def test_hostile_names_are_shown_as_text(open_page: OpenPage) -> None:
         pod(HOSTILE, cpu=9, namespace=HOSTILE, schedulerName="default-scheduler"),
     ]
     with served(manifests(objects)) as found:
-        page = open_page(f"http://127.0.0.1:{found.port}/")
+        page = open_page(f"http://127.0.0.1:{found.port}/#/waiting")
         page.get_by_text(f"{HOSTILE}/{HOSTILE}").wait_for()
         page.get_by_role("link", name=HOSTILE).first.click()
         page.get_by_role("heading", name="Nearest nodes").wait_for()
@@ -330,7 +457,7 @@ def test_page_fits_phones_and_large_screens(
 
 def test_views_are_usable_by_keyboard(open_page: OpenPage, url: str) -> None:
     """Digits open views, a slash focuses the search, Escape closes."""
-    page = open_page(url)
+    page = open_page(url + "#/waiting")
     page.get_by_role("heading", name="Pending pods").wait_for()
     page.keyboard.press("3")
     page.get_by_role("heading", name="Quotas").wait_for()

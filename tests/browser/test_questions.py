@@ -125,7 +125,7 @@ class Reader:
 @pytest.fixture
 def reader(open_page: OpenPage, shown: Browser) -> Reader:
     """Open the page at its start."""
-    return Reader(open_page(f"http://127.0.0.1:{shown.port}/"))
+    return Reader(open_page(f"http://127.0.0.1:{shown.port}/#/waiting"))
 
 
 def test_tenant_above_its_guarantee_and_its_lenders(reader: Reader) -> None:
@@ -217,7 +217,7 @@ def test_changes_of_the_last_10_minutes(open_page: OpenPage) -> None:
     source = ManifestSource("t", lambda: objects, lambda: version, STOCK, lambda: now_s)
     now_s = START_S
     with served(source) as found:
-        reader = Reader(open_page(f"http://127.0.0.1:{found.port}/"))
+        reader = Reader(open_page(f"http://127.0.0.1:{found.port}/#/waiting"))
         objects, now_s, version = [*objects, node("new", cpu=64)], START_S + 60, 2
         reader.open("Time")
         reader.choose("in", "600")
@@ -288,7 +288,7 @@ def test_causes_by_longest_waiting_pod(open_page: OpenPage) -> None:
         *(pod(f"late-{number}", cpu=9, namespace="blue") for number in range(3)),
     ]
     with served(manifests(objects)) as found:
-        reader = Reader(open_page(f"http://127.0.0.1:{found.port}/"))
+        reader = Reader(open_page(f"http://127.0.0.1:{found.port}/#/waiting"))
         first = reader.page.locator("article h2").first
         assert first.inner_text() == "3 pods: too little cpu is free"
         reader.choose("order", "longest")

@@ -55,7 +55,8 @@ def report(*, gpus: int = 16, title: str = "A day", waiting: int = 5) -> RunRepo
 
 def lanes() -> BarLanes:
     """Return two GPUs: a job on both with one evicted pod, and two pods that share one GPU."""
-    train, half = BarJob("red/train", "red", "", 9), BarJob(f"blue/{HOSTILE}", "blue", "q", 0)
+    train = BarJob("red/train", "red", "", 9, "red/train")
+    half = BarJob(f"blue/{HOSTILE}", "blue", "q", 0, f"blue/{HOSTILE}")
     bars = (
         DeviceBar(0, 0, "red/train-0", 0.0, 1200.0, 100, "PreemptionByScheduler: for another"),
         DeviceBar(0, 1, "blue/half-0", 1800.0, None, 50, ""),

@@ -9,16 +9,19 @@ import { AllDecisions } from '../decisions'
 import { Happened } from '../happened'
 import { model } from '../model'
 import { Empty, Problem, useAnswer } from '../parts'
-import { go } from '../route'
+import { RangeChooser } from '../range'
+import { go, type Range } from '../route'
 import type { DeviceLanes, ResultPage, TimelineData } from '../wire'
 
-export function Time(props: { text: string }): JSX.Element {
+export function Time(props: { text: string; range: Range | null }): JSX.Element {
   const [within, setWithin] = useState(0)
   const [chosen, setChosen] = useState<ResultPage | null>(null)
   const { answer, problem } = useAnswer<TimelineData>('timeline', {}, 1000)
   if (!answer) return <section aria-label="Time"><h1>Time</h1><Problem text={problem} /></section>
   const { isVirtual, nowS } = model.status
-  const marks = (answer.marks ?? []).filter((one) => !within || one.atS >= nowS - within)
+  const { range } = props
+  const isIn = (atS: number): boolean => !range || (atS >= range[0] && atS <= range[1])
+  const marks = (answer.marks ?? []).filter((one) => isIn(one.atS) && (!within || one.atS >= nowS - within))
   const live = answer.other
   const other = live ? { title: live.title, facts: [], charts: chartsOf(live) } : chosen && shifted(runOf(chosen), isVirtual ? 0 : (answer.atS[0] ?? 0))
   const charts = chartsOf(answer)
@@ -38,18 +41,19 @@ export function Time(props: { text: string }): JSX.Element {
           Save this run
         </button>
       </div>
+      <RangeChooser range={range} atS={answer.atS} isVirtual={isVirtual} choose={(chosen) => go('time', props.text, chosen)} />
       {live ? <p class="dim">dashed: the same run with {live.title}</p> : <Choose what="compare with a report or a saved run" other={other} choose={setChosen} />}
       {other && <Means title={other.title} own={charts} other={other.charts} />}
       <div class="charts">
         {charts.map((one) => {
           const theirs = other?.charts.find((each) => each.title === one.title)
-          return <Chart key={one.title} {...one} isVirtual={isVirtual} marks={marks} other={other && theirs ? { name: live ? live.title : 'the other', chart: theirs } : undefined} />
+          return <Chart key={one.title} {...one} isVirtual={isVirtual} marks={marks} range={range} other={other && theirs ? { name: live ? live.title : 'the other', chart: theirs } : undefined} />
         })}
         {charts.length < 2 && <Empty>No pod was pending.</Empty>}
       </div>
-      <Devices atS={answer.atS} nowS={nowS} isVirtual={isVirtual} of="" />
-      {live && <Devices atS={answer.atS} nowS={nowS} isVirtual={isVirtual} of="other" title={`Allocation of GPUs with ${live.title}`} />}
-      {!live && other?.devices && <Bars devices={other.devices} atS={answer.atS} nowS={nowS} isVirtual={isVirtual} hasEnded />}
+      <Devices range={range} atS={answer.atS} nowS={nowS} isVirtual={isVirtual} of="" />
+      {live && <Devices range={range} atS={answer.atS} nowS={nowS} isVirtual={isVirtual} of="other" title={`Allocation of GPUs with ${live.title}`} />}
+      {!live && other?.devices && <Bars devices={other.devices} range={range} atS={answer.atS} nowS={nowS} isVirtual={isVirtual} hasEnded />}
       <div class="tools">
         <h2>Events</h2>
         <label>
@@ -89,7 +93,7 @@ function shifted(run: OtherRun, bySeconds: number): OtherRun {
 }
 
 /** Allocation of GPUs over time: one page of them, or those that match a text. */
-function Devices(props: { atS: number[]; nowS: number; isVirtual: boolean; of: string; title?: string }): JSX.Element | null {
+function Devices(props: { range: Range | null; atS: number[]; nowS: number; isVirtual: boolean; of: string; title?: string }): JSX.Element | null {
   const [first, setFirst] = useState(0)
   const [text, setText] = useState('')
   const asked = { first: String(first), most: String(PER_PAGE), text, of: props.of }

@@ -3,6 +3,16 @@
 from typing import Any
 
 from koordinator.api.device import DeviceType
+from koordinator.api.resource_names import (
+    AMD_GPU,
+    GPU,
+    GPU_CORE,
+    GPU_MEMORY,
+    GPU_MEMORY_RATIO,
+    GPU_SHARED,
+    HYGON_DCU,
+    NVIDIA_GPU,
+)
 from koordinator.dashboard.access import ViewScope
 from koordinator.domain.devices.amounts import RATIO
 from koordinator.domain.devices.model import DeviceGroup
@@ -15,6 +25,11 @@ from koordinator.scheduler.snapshot import ClusterState, PlacedPod
 
 MAX_PARTITIONS = 64
 HIDDEN = "a pod of another tenant"
+#: Resource names of GPUs, those that count whole GPUs first.
+_GPU_NAMES = (
+    *(NVIDIA_GPU, AMD_GPU, HYGON_DCU),
+    *(GPU, GPU_CORE, GPU_MEMORY_RATIO, GPU_MEMORY, GPU_SHARED),
+)
 
 
 def node_details(handle: SchedulerHandle, name: str, scope: ViewScope) -> dict[str, Any]:
@@ -53,16 +68,28 @@ def node_details(handle: SchedulerHandle, name: str, scope: ViewScope) -> dict[s
 
 
 def _resources(state: ClusterState, row: int) -> list[dict[str, Any]]:
+    """Return the amounts of a node.
+
+    Several resource names describe the same GPUs. Those that pods on the node request are shown;
+    where none is requested, the first of ``_GPU_NAMES`` that the node has.
+    """
     allocatable, requested = state.nodes.allocatable[:, row], state.nodes.requested[:, row]
+    amounts = {
+        name: (int(total), int(used))
+        for name, total, used in zip(state.axis.names, allocatable, requested, strict=False)
+        if name and (total or used)
+    }
+    gpus = [name for name in _GPU_NAMES if name in amounts]
+    shown = [name for name in gpus if amounts[name][1]] or gpus[:1]
     return [
         {
             "name": name,
-            "used": quantity(name, int(used)),
-            "total": quantity(name, int(total)),
-            "share": int(used) / int(total) if total else None,
+            "used": quantity(name, used),
+            "total": quantity(name, total),
+            "share": used / total if total else None,
         }
-        for name, total, used in zip(state.axis.names, allocatable, requested, strict=False)
-        if name and (total or used)
+        for name, (total, used) in amounts.items()
+        if name not in gpus or name in shown
     ]
 
 

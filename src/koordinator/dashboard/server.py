@@ -5,13 +5,16 @@ cluster reach it as JSON.  Nothing here writes to a cluster.
 """
 
 import asyncio
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any, TypeVar, cast
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 from starlette.applications import Starlette
@@ -150,6 +153,7 @@ def dashboard_application(
     routes = [
         Route("/", _static("index.html")),
         *(Route(f"/{name}", _static(name)) for name in _FILES[1:]),
+        Route("/docs/{page}", _documentation),
         Route("/healthz", _healthy),
         Route("/api/events", pages.events),
         Route("/api/pod", pages.get(pages.pod)),
@@ -616,6 +620,24 @@ def _denied(_: Request, error: Exception) -> Response:
 
 async def _healthy(_: Request) -> Response:
     return PlainTextResponse("ok")
+
+
+async def _documentation(request: Request) -> Response:
+    """Return a page of the documentation as its text."""
+    name = request.path_params["page"]
+    folder = next((one for one in _DOCUMENTATION if one.is_dir()), None)
+    if folder is None or not _PAGE.fullmatch(name) or not (page := folder.joinpath(name)).is_file():
+        raise NotFoundError(f"there is no page {name}")
+    text = await run_in_threadpool(page.read_text, "utf-8")
+    return PlainTextResponse(text, headers={"x-content-type-options": "nosniff"})
+
+
+#: Folders of the pages: of an installed package, of a checkout of the sources.
+_DOCUMENTATION: Final[Sequence[Traversable]] = (
+    files("koordinator.dashboard").joinpath("docs"),
+    Path(__file__).parents[3] / "docs" / "how-to",
+)
+_PAGE: Final = re.compile(r"[a-z0-9-]+\.md")
 
 
 def _static(name: str) -> Callable[[Request], Any]:

@@ -3,11 +3,13 @@
 For reports of runs and for the dashboard.  A look costs only what has changed since the last one.
 """
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from math import inf
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -19,7 +21,9 @@ from koordinator.domain.devices.amounts import RATIO
 from koordinator.domain.gangs import gang_id, group_reference
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod
 from koordinator.simulator.disruptions import why_disrupted
+from koordinator.simulator.stages import original_name
 
+POD_TEMPLATE_HASH = "pod-template-hash"
 MOST_BARS = 20_000  # that have ended; the oldest ones go
 MOST_LANES = 256  # in one answer
 _WHOLE_S = 1.0  # pods say in whole seconds when they got their nodes
@@ -33,6 +37,8 @@ class BarJob(msgspec.Struct, frozen=True, rename="camel"):
     namespace: str
     quota: str
     priority: int
+    #: ``namespace/name`` of what makes such jobs: without the hash or the number of one job
+    workload: str = ""
 
 
 class DeviceBar(msgspec.Struct, frozen=True, array_like=True):
@@ -188,7 +194,7 @@ def _bar(held: _Held, lane: int, jobs: dict[BarJob, int], sees: Callable[[str], 
     pod = held.placed.pod
     bar = partial(DeviceBar, start_s=held.start_s, end_s=held.end_s, percent=held.percent)
     if not sees(pod.metadata.namespace):
-        hidden = BarJob("", "", "", 0)
+        hidden = BarJob("", "", "", 0, "")
         return bar(lane=lane, job=jobs.setdefault(hidden, len(jobs)), pod="", why="")
     number = jobs.setdefault(_job_of(pod), len(jobs))
     return bar(lane=lane, job=number, pod=held.placed.key, why=held.why)
@@ -199,6 +205,13 @@ def _job_of(pod: Pod) -> BarJob:
     owners = [owner.name for owner in meta.owner_references if owner.controller]
     name = gang_id(meta, group_reference(pod.spec))
     if not name:
-        name = f"{meta.namespace}/{owners[0] if owners else meta.name}"
+        name = f"{meta.namespace}/{owners[0] if owners else original_name(meta.name)}"
+    template = f"-{meta.labels.get(POD_TEMPLATE_HASH, '')}"
+    is_replica_set = len(template) > 1 and name.endswith(template)
+    workload = name.removesuffix(template) if is_replica_set else _NUMBERS.sub("", name)
     quota = meta.labels.get(QUOTA_NAME, "")
-    return BarJob(name, meta.namespace, quota, pod.spec.priority or 0)
+    return BarJob(name, meta.namespace, quota, pod.spec.priority or 0, workload)
+
+
+#: Numbers and hexadecimal hashes at the end of the name of a job.
+_NUMBERS: Final = re.compile(r"([-.][0-9a-f]*[0-9][0-9a-f]*)+$")

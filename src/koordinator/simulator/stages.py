@@ -17,9 +17,11 @@ taints), pkg/controller/tainteviction/taint_eviction.go ``getMinTolerationTime``
 """
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 import numpy as np
 from msgspec.structs import replace
@@ -137,9 +139,20 @@ def next_pod_stage(stage: PodStage, event: PodEvent, pod: str) -> PodStage:
         raise BugError(f"pod {pod}: {event} can't happen in stage {stage}") from None
 
 
+_RESUBMITTED: Final = re.compile(r"(?<=\d)-r\d+$")
+
+
 def resubmitted_name(name: str, times: int) -> str:
     """Return the name of the pod that takes the place of a lost one, ``times`` counted from 1."""
     return f"{name}-r{times}"
+
+
+def original_name(name: str) -> str:
+    """Return the name of the pod that was lost first, of one that ``resubmitted_name`` named.
+
+    Simulated pods are numbered, so that the suffix follows a digit; other names stay the same.
+    """
+    return _RESUBMITTED.sub("", name)
 
 
 # -- nodes -----------------------------------------------------------------------------------

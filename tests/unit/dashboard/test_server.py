@@ -1,7 +1,9 @@
 """Dashboard over HTTP: the page, queries, the event stream, and access rights."""
 
 import json
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -13,6 +15,7 @@ from tests.worlds import START_S, configuration, device, gpu_pod, made, node, po
 from koordinator.api.authentication import TokenReview, TokenReviewStatus, UserInfo
 from koordinator.api.authorization import SubjectAccessReview, SubjectAccessReviewStatus
 from koordinator.api.meta import KubeObject
+from koordinator.api.pod import Pod
 from koordinator.dashboard.access import ReviewedAccess
 from koordinator.dashboard.server import dashboard_application
 from koordinator.foundation.clock import SystemClock, to_datetime
@@ -141,6 +144,46 @@ def test_node_details_have_devices_and_holders() -> None:
     assert inside["pods"][0]["pod"] == "default/half"
 
 
+def test_pages_of_the_documentation_are_served(browser: Browser) -> None:
+    """All that the help links to, as text that no browser takes for a page; nothing else."""
+    linked = set(re.findall(r"\['([a-z-]+)', '", (ROOT / "frontend/src/help.tsx").read_text()))
+    assert {"dashboard", "explain-pods"} <= linked
+    for name in linked:
+        page = browser.get(f"/docs/{name}.md")
+        assert page.text == (ROOT / f"docs/how-to/{name}.md").read_text()
+        assert page.headers["content-type"].startswith("text/plain")
+    for path in ("nothing.md", "..%2F..%2FREADME.md", "%2e%2e%2fglossary.md", "dashboard"):
+        assert browser.get(f"/docs/{path}").status == 404
+
+
+@pytest.mark.parametrize(
+    ("pods", "shown"),
+    [
+        ([], {"nvidia.com/gpu": ("0", "2")}),
+        ([pod("p", on="g", requests={"nvidia.com/gpu": 1})], {"nvidia.com/gpu": ("1", "2")}),
+        (
+            [gpu_pod("p", "g", minors=[1], gpu_core=50, gpu_memory_ratio=50)],
+            {
+                "koordinator.sh/gpu-core": ("50", "200"),
+                "koordinator.sh/gpu-memory-ratio": ("50", "200"),
+            },
+        ),
+    ],
+)
+def test_amounts_of_a_node_have_the_resource_names_of_gpus_that_are_in_use(
+    pods: list[Pod], shown: dict[str, tuple[str, str]]
+) -> None:
+    """The same GPUs are not shown a second time as an amount that no pod requests."""
+    offered: dict[str, Any] = {"nvidia.com/gpu": 2}
+    machine, report = gpu_node("g", 2, **offered)
+    with served(manifests([machine, report, *pods])) as found:
+        amounts = found.get("/api/node?name=g").json["resources"]
+
+    named = {one["name"]: (one["used"], one["total"]) for one in amounts}
+    assert {name: pair for name, pair in named.items() if "gpu" in name} == shown
+    assert {"cpu", "pods"} < named.keys()
+
+
 def quota(name: str, namespace: str, **amounts: Any) -> KubeObject:
     """Return a quota with amounts of CPU."""
     return made(
@@ -165,6 +208,7 @@ def tenants() -> list[KubeObject]:
     ]
 
 
+ROOT = Path(__file__).parents[3]
 QUOTAS = configuration(plugins={"multiPoint": {"enabled": [{"name": "ElasticQuota"}]}})
 
 

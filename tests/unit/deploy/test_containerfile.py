@@ -38,10 +38,12 @@ def test_what_is_copied_exists_and_nothing_else_is_sent_to_the_builder() -> None
 
 
 def test_the_build_backend_finds_what_it_reads() -> None:
-    """Readme and licence are part of the wheel's metadata."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    """Readme and licence are part of the wheel's metadata, pages of the help part of the wheel."""
+    configuration = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    project = configuration["project"]
+    included = configuration["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
 
-    read = {"pyproject.toml", "src", project["readme"], *project["license-files"]}
+    read = {"pyproject.toml", "src", project["readme"], *project["license-files"], *included}
     assert read == copied() - {"requirements"}
 
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from tests.unit.dashboard.dashboards import gpu_node
 from tests.worlds import START_S, add, gpu_pod, world
 
-from koordinator.api.meta import Condition
+from koordinator.api.meta import Condition, OwnerReference
 from koordinator.api.pod import Pod
 from koordinator.scheduler.snapshot import ClusterState
 from koordinator.simulator import Simulation, parse_workload
@@ -91,6 +91,40 @@ def test_who_had_to_go_is_told_why() -> None:
         "default/p2": (START_S + 60, ""),
         "default/p3": (None, ""),
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "owner", "labels", "job", "workload"),
+    [
+        ("train-17", "", {}, "train-17", "train"),
+        ("train-17-r2", "", {}, "train-17", "train"),
+        ("redis-r1", "", {}, "redis-r1", "redis-r1"),
+        ("web-bcd24-x7x7x", "web-bcd24", {"pod-template-hash": "bcd24"}, "web-bcd24", "web"),
+        ("etl-28739-x7x7x", "etl-28739", {}, "etl-28739", "etl"),
+        ("x-0-r1", "x", {}, "x", "x"),
+    ],
+)
+def test_pods_in_place_of_others_belong_to_the_same_job_and_workload(
+    name: str, owner: str, labels: dict[str, str], job: str, workload: str
+) -> None:
+    """A resubmitted pod is of the job of the first one, a ReplicaSet of its Deployment."""
+    pod = holding(name, 0)
+    owners = (OwnerReference(name=owner, kind="Any", controller=True),) if owner else ()
+    meta = replace(pod.metadata, owner_references=owners, labels=labels)
+    bars = DeviceBars()
+    bars.look(world(*gpu_node("a", 1), replace(pod, metadata=meta)), START_S)
+
+    (found,) = bars.lanes().jobs
+    assert (found.name, found.workload) == (f"default/{job}", f"default/{workload}")
+
+
+def test_resubmitted_pods_of_a_run_are_no_workloads_of_their_own() -> None:
+    """The legend of a run with failures has one entry for each stream of pods."""
+    run = Simulation(parse_workload(WORKLOAD, "w.yaml"), seed=1).run()
+
+    lanes = run.devices.lanes()
+    assert any("-r1" in bar.pod for bar in lanes.bars)
+    assert {job.workload for job in lanes.jobs} == {"default/train", "default/share"}
 
 
 def test_others_are_bars_without_names() -> None:
