@@ -48,7 +48,7 @@ def test_a_job_gets_its_places_and_keeps_them(user: User) -> None:
         assert (told["status"], told["reason"]) == ("True", "PreemptionByScheduler")
         assert f"gang group {user.namespace}/train" in told["message"]
     for name in ("w-0", "w-1"):
-        user.wait_for_refusal(name, "evicted for 2 members of the gang; its place is on node")
+        user.wait_for_refusal(name, "evicted for 2 members of the gang; it is nominated to node")
 
     user.kubectl("patch", "pod/victim-0", '--patch={"metadata":{"finalizers":null}}')
     user.apply(pod("late", "2", **LOW))
@@ -67,7 +67,7 @@ def test_nobody_goes_for_a_job_that_cannot_start(user: User) -> None:
 
     user.apply(group("train", 2), member("w-0", "train", **HIGH), member("w-1", "train", **HIGH))
 
-    user.wait_for_refusal("w-0", "no room for 2 members even without all pods of lower priority")
+    user.wait_for_refusal("w-0", "2 members do not fit even without all pods of lower priority")
     assert "deletionTimestamp" not in user.get("pods", "survivor")["metadata"]
 
 

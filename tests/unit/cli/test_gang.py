@@ -138,7 +138,7 @@ spec: {containers: [{name: c, image: busybox, resources: {requests: {cpu: "%s"}}
             "2",
             (
                 "1 of 2 members finds a place; the next one: too little cpu is free "
-                "(cpu: asks for 2, 1 of 1 free)"
+                "(cpu: requests 2, 1 of 1 free)"
             ),
         ),
         ("1", "nothing: it starts when a scheduler looks at it"),

@@ -86,4 +86,4 @@ def test_nobody_goes_where_that_is_not_enough(tmp_path: Path) -> None:
     said = decided(tmp_path, 2)
 
     assert (said["evicted"], said["placements"]) == ([], [])
-    assert any("no room for 3 members" in it["message"] for it in said["unschedulable"])
+    assert any("3 members do not fit" in it["message"] for it in said["unschedulable"])

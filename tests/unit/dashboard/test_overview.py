@@ -142,7 +142,7 @@ def test_room_in_the_network_does_not_split_causes() -> None:
         waiting_cause(tried.format(where, many))
         for where, many in (("Spine/s0", "7 of 12"), ("Spine/s1", "0 of 4"))
     }
-    assert causes == {"no part of the network has room for its gang"}
+    assert causes == {"no network domain has room for its gang"}
 
 
 def test_linked_gpus_are_the_largest_free_partition() -> None:

@@ -67,7 +67,7 @@ def test_gated_member_has_its_own_cause() -> None:
         assert handle is not None
         waiting = OverviewBuilder(handle).build(NOW).waiting
         assert {one.name: one.cause for one in waiting} == {
-            "g-0": "scheduling gates are closed: [example.com/later]",
+            "g-0": "it has scheduling gates: [example.com/later]",
             "g-1": "too little cpu is free",
             "g-2": "too little cpu is free",
         }

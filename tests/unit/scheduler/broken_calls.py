@@ -1,4 +1,4 @@
-"""Calls that leave the loop and the bindings, made to raise, in a world of many kinds of pods."""
+"""Calls out of the loop and the bindings, made to raise in a world of many kinds of pods."""
 
 import sys
 from collections import Counter
@@ -39,7 +39,7 @@ CallSite = tuple[str, int, str]
 
 
 class Calls:
-    """Notes the calls that leave the loop and the bindings while ``traced``.
+    """Recorder of calls out of the loop and the bindings while ``traced``.
 
     Each of the ``broken`` ones raises ``times`` times, at its first calls.
     """
@@ -50,7 +50,7 @@ class Calls:
 
     @contextmanager
     def traced(self) -> Iterator[None]:
-        """Trace all calls of this thread meanwhile."""
+        """Trace all calls of this thread within the context."""
         before = sys.gettrace()
         sys.settrace(self._called)
         try:
@@ -81,7 +81,7 @@ _FOR_TESTS = (Scheduler.validate.__code__,)
 
 
 class Hesitant:
-    """Lets a pod wait for its permit and before its bind, by its name, and refuses another once."""
+    """Plugin that delays permit and bind of pods by name, and refuses one pod once."""
 
     def __init__(self) -> None:
         self._asked: Counter[tuple[str, str]] = Counter()
@@ -97,7 +97,7 @@ class Hesitant:
         return self._answer("pre_bind", pod)
 
     def post_bind(self, _pod: Pod, _node: str) -> None:
-        """Have nothing to do."""
+        """Do nothing."""
 
     def _is_known(self, point: str, pod: Pod) -> bool:
         self._asked[point, pod.metadata.name] += 1
@@ -116,10 +116,7 @@ _CONFIG = configuration(permit="Hesitant", preBind="Hesitant", postBind="Hesitan
 
 
 def play(calls: Calls, rounds: int = 4) -> tuple[World, set[str]]:
-    """Let pods of many kinds come, go, wait, use reservations and preempt each other.
-
-    Return the pods that have nodes in the end.
-    """
+    """Create, delete and change pods of many kinds, and return those with nodes in the end."""
     web = {"app": "web"}
     unreadable = {"scheduling.koordinator.sh/resource-status": "{"}
     group = {"pod-group.scheduling.sigs.k8s.io": "good"}

@@ -1,4 +1,4 @@
-"""Plugins that break on purpose, in a world of many kinds of pods."""
+"""Plugins that raise on purpose, in a world of many kinds of pods."""
 
 import inspect
 from collections.abc import Iterator, Sequence
@@ -23,18 +23,18 @@ from koordinator.simulator import Embedded
 
 EVIL, KOORD = "example.com/evil", "koord-scheduler"
 GROUP, QUOTA = "pod-group.scheduling.sigs.k8s.io", "quota.scheduling.koordinator.sh/name"
-#: Every method that the contract knows of.
+#: Every method of the contract.
 METHODS = tuple(sorted(contract.METHODS))
 #: Asked while the scheduler is built, before there is any object.
 BUILDING = ("setup", "with_gates")
 
 
-class Boom(Exception):  # noqa: N818 -- what nobody foresaw
+class Boom(Exception):  # noqa: N818 -- an unexpected failure
     """Raised by a broken plugin."""
 
 
 def configuration(**more: str) -> Any:
-    """Return the scheduler's configuration as the chart has it; ``more`` plugins by point."""
+    """Return the configuration of the chart with ``more`` plugins by point."""
     values = yaml.safe_load(Path("charts/koordinator/values.yaml").read_text())
     config = values["scheduler"]["config"]
     for point, name in more.items():
@@ -110,7 +110,7 @@ def objects(*, with_evil: bool) -> list[KubeObject]:
 
 
 class World:
-    """An embedded scheduler whose faults are kept."""
+    """Embedded scheduler that records its faults."""
 
     def __init__(
         self, *loaded: KubeObject, config: Any = CONFIG, out_of_tree: Sequence[Any] = ()
@@ -126,7 +126,7 @@ class World:
         self._loaded = loaded
 
     def load(self) -> None:
-        """Let the objects come into being."""
+        """Create the objects."""
         self.one.load(self._loaded)
 
     def run(self) -> dict[str, str]:
@@ -146,7 +146,7 @@ class World:
 
 
 def plugins_of(one: Embedded) -> dict[str, list[ActivePlugin]]:
-    """Return the plugins of the only profile by name, each as often as it has it."""
+    """Return the plugins of the only profile by name, once per instance."""
     (cycle,) = one.scheduler.cycles.values()
     found: dict[str, list[ActivePlugin]] = {}
     for name in cycle.profile.__dataclass_fields__:
@@ -159,10 +159,7 @@ def plugins_of(one: Embedded) -> dict[str, list[ActivePlugin]]:
 def breaks(
     actives: Sequence[ActivePlugin], method: str, *, only_on_evil: bool, times: int = 1 << 30
 ) -> list[int]:
-    """Let a plugin raise when it is asked something.
-
-    Return a list with as many items as it has done so.
-    """
+    """Make a plugin's method raise, and return a list with an item per failure."""
     raised: list[int] = []
     plugin: Any = actives[0].plugin
     of_speed = actives[0].hints.overrides().get(method)
@@ -186,7 +183,7 @@ def breaks(
 
 
 def breakable() -> Iterator[tuple[str, str]]:
-    """Yield each method of each plugin that is asked while pods are scheduled."""
+    """Yield each method of each plugin that runs while pods are scheduled."""
     for name, (active, *_) in sorted(World().plugins().items()):
         for method in METHODS:
             own = getattr(type(active.plugin), method, None)

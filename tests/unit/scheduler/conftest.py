@@ -1,4 +1,4 @@
-"""Worlds that are checked when the test is over: every sum, count and index must still be true."""
+"""Worlds whose invariants are validated at the end of each test."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

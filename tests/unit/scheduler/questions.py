@@ -1,4 +1,4 @@
-"""Asking a plugin about a pod, with answers by node name."""
+"""Calls of one plugin for a pod, with results by node name."""
 
 from typing import Any
 
@@ -12,12 +12,12 @@ from koordinator.scheduler.snapshot import ClusterState, Snapshot
 
 
 def built(spec: PluginSpec[Any], state: ClusterState, **args: object) -> Any:
-    """Build the plugin with arguments as they stand in a configuration file."""
+    """Build the plugin from arguments in the form of a configuration file."""
     return spec.build(decode_args(spec.args, args, "args", "test"), state.axis)
 
 
 def refused(plugin: Any, state: ClusterState, pod: Pod) -> dict[str, str]:
-    """Return ``{node: reasons}`` for the nodes that the plugin rejects."""
+    """Return ``{node: reasons}`` of the nodes that the plugin rejects."""
     pod_class, snapshot = state.classes.of(pod), Snapshot(state)
     if not ActivePlugin.of("", plugin).hints.filters(snapshot, pod_class):
         return {}
@@ -30,14 +30,14 @@ def refused(plugin: Any, state: ClusterState, pod: Pod) -> dict[str, str]:
 
 
 def hopeless(plugin: Any, state: ClusterState, pod: Pod) -> set[str]:
-    """Return the rejected nodes that preemption would not help on."""
+    """Return the rejected nodes where preemption cannot help."""
     rejections = plugin.filter(Snapshot(state), state.classes.of(pod))
     never = np.broadcast_to(rejections.unresolvable, len(state.nodes))
     return {n for n, row in state.nodes.rows.items() if rejections.codes[row] and never[row]}
 
 
 def scored(plugin: Any, state: ClusterState, pod: Pod, *, raw: bool = False) -> dict[str, int]:
-    """Return ``{node: score}`` with all nodes feasible; empty if the plugin leaves the pod out."""
+    """Return ``{node: score}`` with all nodes feasible; empty if the plugin skips the pod."""
     pod_class, snapshot = state.classes.of(pod), Snapshot(state)
     if not ActivePlugin.of("", plugin).hints.scores(snapshot, pod_class):
         return {}

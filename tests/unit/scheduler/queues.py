@@ -1,4 +1,4 @@
-"""What the tests of the scheduling queue share: pods, plugins that are woken by some events."""
+"""Pods and plugins with queueing hints, shared by the tests of the scheduling queue."""
 
 from collections.abc import Callable, Sequence
 

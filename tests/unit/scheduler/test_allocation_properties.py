@@ -1,6 +1,6 @@
-"""Devices, CPUs and NUMA nodes under churn: nothing twice, nothing lost, the same after a restart.
+"""Devices, CPUs and NUMA nodes under churn: none is allocated twice or lost, also after a restart.
 
-What pods hold is read off their annotations here, not off the scheduler's own state.
+Allocations are read from the pods' annotations, not from the scheduler's state.
 """
 
 import json
@@ -36,10 +36,8 @@ def clusters(draw: st.DrawFn) -> list[KubeObject]:
 
 @quickly
 @given(cluster=clusters(), data=st.data())
-def test_nothing_is_given_out_twice_and_nothing_is_lost(
-    cluster: list[KubeObject], data: st.DataObject
-) -> None:
-    """Pods come and go; after each round, everything holds, and a new scheduler knows the same."""
+def test_nothing_is_allocated_twice_or_lost(cluster: list[KubeObject], data: st.DataObject) -> None:
+    """After each round of changes all invariants hold, and a new scheduler has the same state."""
     one = embedded(*cluster, config=PLACES, report=False)
     kinds = [data.draw(machine_pods()) for _ in range(4)]
     for attempt in range(data.draw(st.integers(1, 4))):
@@ -66,7 +64,7 @@ def test_nothing_is_given_out_twice_and_nothing_is_lost(
 
 
 def check_everything(one: Embedded) -> None:
-    one.scheduler.step(limit=0)  # victims of preemptions are gone
+    one.scheduler.step(limit=0)  # victims of preemptions have terminated
     one.state.validate()
     for node in one.cluster.list(Node).items:
         pods = [pod for pod in bound(one) if pod.spec.node_name == node.metadata.name]
@@ -92,7 +90,7 @@ def check_everything(one: Embedded) -> None:
 
 
 def check_devices(device: Device | None, pods: list[Pod]) -> None:
-    """No more than all of a device, and each virtual function once."""
+    """Check that no device is overcommitted and each virtual function has one holder."""
     given_out: Counter[tuple[str, int, str]] = Counter()
     functions: Counter[str] = Counter()
     for entry, kind in _devices(pods):
@@ -108,7 +106,7 @@ def check_devices(device: Device | None, pods: list[Pod]) -> None:
 
 
 def check_cpus(found: NodeResourceTopology, pods: list[Pod]) -> None:
-    """No CPU is held by two pods, and none that is reserved."""
+    """Check that no CPU has two holders, and that no reserved one has any."""
     taken = read_topology(found).unusable
     for pod in pods:
         cpus = parse_cpu_list(_status(pod).get("cpuset", ""))
@@ -117,7 +115,7 @@ def check_cpus(found: NodeResourceTopology, pods: list[Pod]) -> None:
 
 
 def check_zones(found: NodeResourceTopology, pods: list[Pod]) -> None:
-    """No NUMA node gives more than it has, as far as pods were given some of it."""
+    """Check that no NUMA node is overcommitted by pods with amounts of it."""
     left = {
         (zone, name): amount
         for zone, amounts in read_topology(found).zones.items()
@@ -127,7 +125,7 @@ def check_zones(found: NodeResourceTopology, pods: list[Pod]) -> None:
         for part in _status(pod).get("numaNodeResources", ()):
             for name, amount in part["resources"].items():
                 left[part["node"], name] -= canonical(name, Quantity.parse(amount))
-    # Nodes that show 1.5 times the CPU give that out.
+    # Nodes amplified by 1.5 allocate that much.
     assert all(
         amount >= 0 or (name == "cpu" and 2 * amount >= -1 * _whole(found, zone))
         for (zone, name), amount in left.items()
@@ -139,7 +137,7 @@ def _whole(found: NodeResourceTopology, zone: int) -> int:
 
 
 def pod_allocation(state: ClusterState) -> dict[str, object]:
-    """Return what each pod holds besides amounts of the whole node."""
+    """Return the devices, CPUs and NUMA amounts of each pod."""
     return {
         key: (placed.pod_allocation.devices, placed.pod_allocation.numa)
         for key, placed in state.pods.by_key.items()

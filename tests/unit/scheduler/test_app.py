@@ -1,4 +1,4 @@
-"""The scheduler on a cluster: what it binds, what it writes, whom it tries when."""
+"""The scheduler on a cluster: binds, status writes and retries."""
 
 from collections.abc import Callable
 
@@ -24,7 +24,7 @@ FULL = (
     "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
 )
 
-# -- what is written -------------------------------------------------------------------------
+# -- writes ------------------------------------------------------------------------------------
 
 
 def test_a_bound_pod_has_its_node_a_condition_and_an_event(embedded: NewEmbedded) -> None:
@@ -39,8 +39,8 @@ def test_a_bound_pod_has_its_node_a_condition_and_an_event(embedded: NewEmbedded
     ]
 
 
-def test_a_pod_that_fits_nowhere_is_told_why(embedded: NewEmbedded) -> None:
-    """In a condition and an event, with the plugin that is most to blame in the outcome."""
+def test_pod_that_fits_nowhere_has_a_reason(embedded: NewEmbedded) -> None:
+    """Condition and event have the message, and the outcome names the main plugin."""
     one = embedded(node("n", cpu=1), pod("b", cpu=1, on="n"), pod("p", cpu=1))
 
     (failed,) = only(Unschedulable, one.scheduler.step())
@@ -50,16 +50,16 @@ def test_a_pod_that_fits_nowhere_is_told_why(embedded: NewEmbedded) -> None:
     assert events(one, "p") == [("Warning", "FailedScheduling", "Scheduling", FULL)]
 
 
-def test_without_nodes_there_is_nothing_to_count(embedded: NewEmbedded) -> None:
-    """The message is another one."""
+def test_message_without_nodes(embedded: NewEmbedded) -> None:
+    """The message is a different one."""
     one = embedded(pod("p"))
 
     (failed,) = only(Unschedulable, one.scheduler.step())
     assert failed.message == "no nodes available to schedule pods"
 
 
-def test_a_condition_that_says_so_already_is_not_written_again(embedded: NewEmbedded) -> None:
-    """A failed pod is tried again and again; its version stays."""
+def test_unchanged_condition_is_not_written_again(embedded: NewEmbedded) -> None:
+    """A failed pod is tried repeatedly, and its resource version stays the same."""
     one = embedded(node("n", cpu=1), pod("p", cpu=2))
     one.scheduler.step()
     version = stored(one, "p").metadata.resource_version
@@ -69,7 +69,7 @@ def test_a_condition_that_says_so_already_is_not_written_again(embedded: NewEmbe
 
 
 def test_events_name_the_scheduler_of_the_pod(embedded: NewEmbedded) -> None:
-    """Of several profiles in one process."""
+    """It holds for several profiles in one process."""
     config = configuration()
     both = KubeSchedulerConfiguration(
         profiles=(*configuration(schedulerName="other").profiles, *config.profiles)
@@ -82,7 +82,7 @@ def test_events_name_the_scheduler_of_the_pod(embedded: NewEmbedded) -> None:
 
 
 def test_reports_can_be_switched_off(embedded: NewEmbedded) -> None:
-    """For simulations; the outcomes have all of it."""
+    """Simulations do this; the outcomes are complete."""
     one = embedded(node("n"), pod("p"), pod("q", cpu=99), report=False)
     one.scheduler.step()
 
@@ -90,11 +90,11 @@ def test_reports_can_be_switched_off(embedded: NewEmbedded) -> None:
     assert condition(one, "q") is None
 
 
-# -- what waits, and for what ----------------------------------------------------------------
+# -- pending pods ------------------------------------------------------------------------------
 
 
-def test_pods_go_by_priority_then_by_arrival(embedded: NewEmbedded) -> None:
-    """There is room for two."""
+def test_pods_are_scheduled_by_priority_then_arrival(embedded: NewEmbedded) -> None:
+    """Two of them fit."""
     one = embedded(
         node("n", cpu=2),
         pod("a", cpu=1),
@@ -106,7 +106,7 @@ def test_pods_go_by_priority_then_by_arrival(embedded: NewEmbedded) -> None:
 
 
 def test_a_gated_pod_waits_for_its_gates(embedded: NewEmbedded) -> None:
-    """It is no attempt; once they are gone it is scheduled."""
+    """It is not tried; once the gates are removed it is scheduled."""
     one = embedded(node("n"), pod("p", schedulingGates=[{"name": "g"}]))
     assert one.scheduler.step() == []
     waiting = one.scheduler.queue.get("default/p")
@@ -117,8 +117,8 @@ def test_a_gated_pod_waits_for_its_gates(embedded: NewEmbedded) -> None:
     assert places(one.scheduler.step()) == {"p": "n"}
 
 
-def test_pods_of_other_schedulers_are_left_alone(embedded: NewEmbedded) -> None:
-    """But what they take, once bound, counts."""
+def test_pods_of_other_schedulers_are_ignored(embedded: NewEmbedded) -> None:
+    """Their requests count once they are bound."""
     one = embedded(node("n", cpu=2), pod("theirs", cpu=2, schedulerName="theirs"))
     assert one.scheduler.step() == []
 
@@ -141,10 +141,10 @@ def test_pods_of_other_schedulers_are_left_alone(embedded: NewEmbedded) -> None:
         (lambda c: c.create(pod("other", schedulerName="theirs")), False),
     ],
 )
-def test_only_what_could_help_wakes_a_pod(
+def test_only_helpful_events_requeue_a_pod(
     embedded: NewEmbedded, event: Callable[[MemoryCluster], object], wakes: bool
 ) -> None:
-    """The pod needs cpu: room, not labels."""
+    """The pod lacks cpu, so labels cannot help."""
     one = embedded(node("n", cpu=1), pod("b", cpu=1, on="n"), pod("p", cpu=1))
     one.scheduler.step()
     event(one.cluster)
@@ -152,8 +152,8 @@ def test_only_what_could_help_wakes_a_pod(
     assert ("default/p" in {o.pod for o in later(one, 2.0)}) is wakes
 
 
-def test_a_pod_that_ends_makes_room(embedded: NewEmbedded) -> None:
-    """Without being deleted."""
+def test_finished_pod_frees_its_node(embedded: NewEmbedded) -> None:
+    """It need not be deleted."""
     one = embedded(node("n", cpu=1), pod("b", cpu=1, on="n"), pod("p", cpu=1))
     one.scheduler.step()
 
@@ -162,7 +162,7 @@ def test_a_pod_that_ends_makes_room(embedded: NewEmbedded) -> None:
 
 
 def test_a_pending_pod_may_change(embedded: NewEmbedded) -> None:
-    """It tolerates the taint now; labels that others select count as they are when it is placed."""
+    """It now tolerates the taint; its labels at placement count for selectors of others."""
     one = embedded(node("n", taints=["a=1:NoSchedule"]), pod("p"))
     one.scheduler.step()
 
@@ -172,7 +172,7 @@ def test_a_pending_pod_may_change(embedded: NewEmbedded) -> None:
 
 
 def test_a_pod_that_is_deleted_while_it_waits_is_forgotten(embedded: NewEmbedded) -> None:
-    """Also when one of the same name comes after it."""
+    """It also holds if a pod of the same name is created later."""
     one = embedded(node("n", cpu=1), pod("p", cpu=2))
     one.scheduler.step()
 
@@ -184,7 +184,7 @@ def test_a_pod_that_is_deleted_while_it_waits_is_forgotten(embedded: NewEmbedded
 def test_waiting_pods_are_tried_again_after_five_minutes_at_the_latest(
     embedded: NewEmbedded,
 ) -> None:
-    """Even if nothing happened; unless the option says otherwise."""
+    """No event is needed; an option sets the time."""
     one = embedded(node("n", cpu=1), pod("p", cpu=2), max_unschedulable_s=60.0)
     one.scheduler.step()
 
@@ -197,7 +197,7 @@ def test_waiting_pods_are_tried_again_after_five_minutes_at_the_latest(
 
 
 class PreferLong:
-    """Scores by the length of the node's name."""
+    """Plugin that scores by the length of the node's name."""
 
     reads = Reads.NODE
 
@@ -210,7 +210,7 @@ def build_prefer_long(_args: NoArgs, _axis: ResourceAxis) -> PreferLong:
 
 
 def test_an_out_of_tree_plugin_is_enabled_by_name(embedded: NewEmbedded) -> None:
-    """With its weight; it decides between nodes that are alike otherwise."""
+    """Its weight counts; it decides between otherwise equal nodes."""
     spec = PluginSpec("PreferLong", NoArgs, build_prefer_long)
     cluster = [node("a"), node("longer"), pod("p")]
     without = embedded(*cluster, out_of_tree=[spec])
@@ -225,8 +225,8 @@ def test_an_out_of_tree_plugin_is_enabled_by_name(embedded: NewEmbedded) -> None
     assert bound.scorecard.scores["PreferLong"].tolist() == [9, 54]
 
 
-def test_every_pod_goes_by_the_profile_that_it_names(embedded: NewEmbedded) -> None:
-    """One packs, one spreads."""
+def test_each_pod_uses_the_profile_that_it_names(embedded: NewEmbedded) -> None:
+    """One profile packs, one spreads."""
     packing = configuration(
         schedulerName="packing",
         pluginConfig=[

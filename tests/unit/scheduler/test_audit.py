@@ -1,4 +1,4 @@
-"""The audit trail: what was decided, by whom, and what that says together."""
+"""The audit trail: entries and their summary."""
 
 from io import FileIO
 from pathlib import Path
@@ -29,7 +29,7 @@ EVERYTHING = AuditChoice()
 
 
 class Audited:
-    """A small world whose scheduler is audited; ``lines`` is what was kept of it."""
+    """Small world with an audited scheduler; ``lines`` are the written ones."""
 
     def __init__(self, capacity: int = 1000, config: KubeSchedulerConfiguration = STOCK) -> None:
         self.lines: list[bytes] = []
@@ -51,8 +51,8 @@ class Audited:
         self.world.scheduler.step()
 
 
-def test_a_bound_pod_has_its_node_the_scores_and_what_decided() -> None:
-    """The best node is first; the plugin is the one whose scores set it apart."""
+def test_entry_of_a_bound_pod_has_scores_and_the_decisive_plugin() -> None:
+    """The best node is first; the plugin is the one that separates the best nodes most."""
     one = Audited()
     one.cluster.load([pod("p", cpu=2)])
     one.world.scheduler.step()
@@ -68,7 +68,7 @@ def test_a_bound_pod_has_its_node_the_scores_and_what_decided() -> None:
 
 
 def test_a_rejected_pod_has_the_plugin_and_the_reason() -> None:
-    """Its figures are there although the turn had not ended when it was rejected."""
+    """The figures are present although the attempt had not ended at the rejection."""
     one = Audited()
     one.cluster.load([pod("p", cpu=20)])
     one.world.scheduler.step()
@@ -89,7 +89,7 @@ def test_pods_decided_together_are_one_entry() -> None:
     assert len(entry.pods) == entry.turn_pods == 20
 
 
-def test_a_victim_is_told_with_who_needed_the_room() -> None:
+def test_entry_of_a_victim_names_the_preemptor() -> None:
     """Preemption is a decision, too."""
     one = Audited()
     one.cluster.load([pod("low", cpu=8, on="b", priority=0), pod("high", cpu=6, priority=10)])
@@ -99,8 +99,8 @@ def test_a_victim_is_told_with_who_needed_the_room() -> None:
     assert (entry.pods[0].pod, entry.by) == ("default/low", "default/high")
 
 
-def test_the_ring_forgets_the_oldest() -> None:
-    """It is bounded in pods."""
+def test_ring_drops_the_oldest_entries() -> None:
+    """Its bound is a number of pods."""
     one = Audited(capacity=5)
     for number in range(12):
         one.cluster.load([pod(f"p{number}", cpu="100m")])
@@ -110,7 +110,7 @@ def test_the_ring_forgets_the_oldest() -> None:
     assert kept == [f"default/p{number}" for number in range(7, 12)]
 
 
-def test_what_is_kept_on_disk_is_what_was_in_memory(tmp_path: Path) -> None:
+def test_written_entries_equal_those_in_memory(tmp_path: Path) -> None:
     """Lines are read back as the same entries, also from several files."""
     one = Audited()
     kept = RotatedFile(tmp_path / "trail", "audit.jsonl", largest_bytes=600, kept=50)
@@ -132,8 +132,8 @@ def test_what_is_kept_on_disk_is_what_was_in_memory(tmp_path: Path) -> None:
     assert read == one.entries()
 
 
-def test_only_so_many_files_are_kept(tmp_path: Path) -> None:
-    """The oldest goes when another one is begun."""
+def test_number_of_files_is_limited(tmp_path: Path) -> None:
+    """The oldest file is deleted when a new one begins."""
     kept = RotatedFile(tmp_path, "audit.jsonl", largest_bytes=10, kept=2)
     for number in range(6):
         kept.write(b"12345 %d\n" % number)
@@ -146,14 +146,14 @@ def test_only_so_many_files_are_kept(tmp_path: Path) -> None:
     }
 
 
-def test_a_line_that_is_no_entry_is_named() -> None:
-    """With file and number."""
+def test_malformed_line_is_reported() -> None:
+    """The error has file and line number."""
     with pytest.raises(InputError, match="trail:2"):
         list(from_lines([b"", b"{}"], "trail"))
 
 
-def test_a_node_that_closes_again_and_again_flaps() -> None:
-    """Closing once is work on the node; a node that was never open is none."""
+def test_node_that_closes_repeatedly_is_flapping() -> None:
+    """Closing once is maintenance; a node that was never open does not count."""
     one = Audited()
     one.cordon("a", on=True)
     for _ in range(3):
@@ -184,8 +184,8 @@ def test_the_summary_names_jobs_and_plugins() -> None:
     assert sum(it.share for it in told.slowest) <= 1 + 1e-9
 
 
-def test_every_member_of_a_gang_is_in_the_trail() -> None:
-    """The one that found no room, and those that wait for it; placed, they are one turn."""
+def test_every_member_of_a_gang_is_recorded() -> None:
+    """These are the failed member and the waiting ones; placed members are one attempt."""
     one = Audited(config=config())
     one.cluster.load([group("g", 3), *members("g", 3, cpu=5)])
     one.world.scheduler.step()
@@ -202,8 +202,8 @@ def test_every_member_of_a_gang_is_in_the_trail() -> None:
     assert list(from_lines(b"".join(one.lines).splitlines(), "")) == one.entries()
 
 
-def test_the_endpoint_takes_the_choice() -> None:
-    """A name with a star, an outcome, a limit; anything else is refused with what is accepted."""
+def test_page_accepts_filters() -> None:
+    """A name with a wildcard, an outcome and a limit are accepted; errors list accepted values."""
     one = Audited()
     one.cluster.load([pod("p1", cpu=1), pod("p2", cpu=20), pod("q1", cpu=1)])
     one.world.scheduler.step()
@@ -219,8 +219,8 @@ def test_the_endpoint_takes_the_choice() -> None:
         pages["/audit"]({"limit": "0"})
 
 
-def test_a_line_that_was_torn_stays_alone(tmp_path: Path) -> None:
-    """By the end of a process, or by a disk that was full for a while."""
+def test_torn_line_does_not_damage_others(tmp_path: Path) -> None:
+    """The process ended, or the disk was full for a while."""
     path = tmp_path / "audit.jsonl"
     path.write_bytes(b'{"atS":1')
     kept = RotatedFile(tmp_path, "audit.jsonl")

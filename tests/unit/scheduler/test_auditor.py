@@ -1,4 +1,4 @@
-"""Lives of workloads in a running scheduler, under the metric names of koord-scheduler."""
+"""Lifecycles of workloads in a running scheduler, under the metric names of koord-scheduler."""
 
 from collections.abc import Mapping
 
@@ -21,7 +21,7 @@ PREFIX = "scheduler_workload_auditor_"
 
 
 class AuditedWorld:
-    """Two CPUs of node ``a``, and what is measured of who wants them."""
+    """World with two CPUs on node ``a`` and the auditor's measures."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class AuditedWorld:
         return self.registry.get_sample_value(PREFIX + name, {"priority": "", **labels}) or 0.0
 
     def events(self, outcome: str, **labels: str) -> dict[str, float]:
-        """Return how many events of each type a workload had by its end."""
+        """Return the number of events per type of a workload at its end."""
         family = next(f for f in self.registry.collect() if f.name.endswith("before_outcome"))
         return {
             sample.labels["event_type"]: sample.value
@@ -60,7 +60,7 @@ class AuditedWorld:
 
 
 def test_a_pod_that_starts_has_two_events() -> None:
-    """And leaves nothing behind."""
+    """No record of it remains."""
     one = AuditedWorld()
     one.world.load([pod("p", cpu=1)])
     one.world.run_to_fixed_point()
@@ -69,8 +69,8 @@ def test_a_pod_that_starts_has_two_events() -> None:
     assert one.auditor.waiting == 0
 
 
-def test_a_pod_that_makes_room_is_followed_to_its_start() -> None:
-    """The victim's end is measured from the nomination, the start from the victim's end."""
+def test_preemption_is_measured_until_the_preemptor_starts() -> None:
+    """The victim's termination is measured from the nomination, the start from the termination."""
     one = AuditedWorld()
     one.world.load([placed_on(pod("victim", cpu=2), "a"), pod("p", cpu=2, priority=100)])
     one.world.run_to_fixed_point()
@@ -87,7 +87,7 @@ def test_a_pod_that_makes_room_is_followed_to_its_start() -> None:
 
 
 def test_a_pod_without_room_fails_until_it_is_deleted() -> None:
-    """Nobody is less important: there is nobody to send away."""
+    """No pod has lower priority, so there are no victims."""
     one = AuditedWorld()
     one.world.load([pod("p", cpu=64)])
     one.world.scheduler.step()
@@ -99,7 +99,7 @@ def test_a_pod_without_room_fails_until_it_is_deleted() -> None:
 
 
 def test_gates_end_a_round_of_waiting(caplog: pytest.LogCaptureFixture) -> None:
-    """Who is held back by gates for an hour alarms nobody."""
+    """A pod gated for an hour raises no alert."""
     one = AuditedWorld()
     gated = pod("p", cpu=1)
     gates = (PodSchedulingGate(name="example.com/queue"),)
@@ -118,7 +118,7 @@ def test_gates_end_a_round_of_waiting(caplog: pytest.LogCaptureFixture) -> None:
     assert "workload auditor" not in caplog.text
 
 
-def test_whoever_is_not_tried_for_long_alarms(caplog: pytest.LogCaptureFixture) -> None:
+def test_pod_that_is_not_tried_for_long_raises_an_alert(caplog: pytest.LogCaptureFixture) -> None:
     """The log names the pod."""
     one = AuditedWorld(limits=AlertLimits(interval_s=30))
     one.world.load([pod("p", cpu=64)])
@@ -131,7 +131,7 @@ def test_whoever_is_not_tried_for_long_alarms(caplog: pytest.LogCaptureFixture) 
 
 
 def test_a_gang_is_one_workload() -> None:
-    """It starts once as many members as it needs have nodes."""
+    """It starts once as many members as required have nodes."""
     one = AuditedWorld(config())
     one.world.load([group("g", 2), *members("g", 2)])
     one.world.run_to_fixed_point()
@@ -144,8 +144,8 @@ def test_a_gang_is_one_workload() -> None:
     assert one.auditor.waiting == 0
 
 
-def test_a_gang_without_room_is_told_of_once_per_attempt() -> None:
-    """However many members it has; it ends with the last of them."""
+def test_failed_gang_is_recorded_once_per_attempt() -> None:
+    """The number of members does not matter; it ends with the last member."""
     one = AuditedWorld(config())
     one.world.load([group("g", 3), *members("g", 3)])
     one.world.scheduler.step()
@@ -158,8 +158,8 @@ def test_a_gang_without_room_is_told_of_once_per_attempt() -> None:
     assert one.auditor.waiting == 0
 
 
-def test_series_have_the_labels_that_were_asked_for() -> None:
-    """From labels of pods, by another name; only so many series, whatever tenants write."""
+def test_series_have_configured_labels() -> None:
+    """They come from pod labels under other names; the number of series is limited."""
     one = AuditedWorld(labels={"quota_name": "quota.scheduling.koordinator.sh/name"})
     one.world.load([pod("p", 1, labels={"quota.scheduling.koordinator.sh/name": "team-a"})])
     one.world.run_to_fixed_point()

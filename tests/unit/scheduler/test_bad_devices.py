@@ -1,4 +1,4 @@
-"""What is said about devices that can't be meant: once, clearly, and the rest goes on."""
+"""Reports about invalid device objects and annotations, without effect on others."""
 
 import json
 from typing import Any
@@ -20,7 +20,7 @@ GPUS = configuration(plugins={"multiPoint": {"enabled": [{"name": "DeviceShare"}
 HINT = "scheduling.koordinator.sh/device-allocate-hint"
 
 
-def told(one: Embedded, kind: str, name: str) -> list[tuple[str, str]]:
+def warnings(one: Embedded, kind: str, name: str) -> list[tuple[str, str]]:
     """Return (reason, note) of the warnings about an object."""
     return [
         (event.reason, event.note)
@@ -59,22 +59,22 @@ def with_a_minor_twice() -> Device:
     ],
     ids=["a minor twice", "unknown minor", "overlapping", "no JSON"],
 )
-def test_a_bad_device_report_has_an_event(
+def test_invalid_device_object_has_an_event(
     embedded: NewEmbedded, report: Device, problem: str
 ) -> None:
-    """In the default namespace, as for every object without one; the node's GPUs are given out."""
+    """It is in the default namespace as for every cluster-scoped object; the GPUs are usable."""
     one = embedded(node("n", **HEADROOM), report, gpu_pod("p", gpu=100), config=GPUS)
     one.run_to_fixed_point()
 
-    ((reason, note),) = told(one, "Device", "n")
+    ((reason, note),) = warnings(one, "Device", "n")
     assert reason == "InvalidDevice"
     assert note.startswith("Device n: ")
     assert problem in note
     assert one.cluster.get(Pod, "p", "default").spec.node_name == "n"
 
 
-def test_it_is_said_once(embedded: NewEmbedded) -> None:
-    """Koordlet writes the report again every few seconds."""
+def test_event_is_reported_once(embedded: NewEmbedded) -> None:
+    """Koordlet writes the object every few seconds."""
     one = embedded(node("n", **HEADROOM), with_a_minor_twice(), config=GPUS)
     one.run_to_fixed_point()
     one.cluster.patch(Device, "n", "", {"metadata": {"labels": {"a": "b"}}})
@@ -85,8 +85,8 @@ def test_it_is_said_once(embedded: NewEmbedded) -> None:
     assert event.reporting_controller == "koord-scheduler"
 
 
-def test_a_bound_pod_with_a_device_that_its_node_lacks_has_an_event(embedded: NewEmbedded) -> None:
-    """The rest of the node is given out."""
+def test_bound_pod_with_a_missing_device_has_an_event(embedded: NewEmbedded) -> None:
+    """The rest of the node is usable."""
     one = embedded(
         node("n", **HEADROOM),
         device("n", gpus=4),
@@ -96,7 +96,7 @@ def test_a_bound_pod_with_a_device_that_its_node_lacks_has_an_event(embedded: Ne
     )
     one.run_to_fixed_point()
 
-    ((reason, note),) = told(one, "Pod", "old")
+    ((reason, note),) = warnings(one, "Pod", "old")
     assert reason == "InvalidPod"
     assert "names gpu devices [6], which node n does not report" in note
     assert one.cluster.get(Pod, "new", "default").spec.node_name == "n"
@@ -110,23 +110,23 @@ HALF_READABLE = [
 ]
 
 
-def test_of_an_annotation_what_can_be_counts(embedded: NewEmbedded) -> None:
-    """Of minor 0 everything is taken, of minor 1 nothing; what else it says is told."""
+def test_valid_part_of_an_annotation_counts(embedded: NewEmbedded) -> None:
+    """Minor 0 is fully taken, minor 1 is free; the invalid rest is reported."""
     text = json.dumps({"gpu": HALF_READABLE})
     old = pod("old", on="n", requests={GPU: 200}, annotations={ALLOCATED.key: text})
     report, headroom = device("n", gpus=4), node("n", **HEADROOM)
     one = embedded(headroom, report, old, gpu_pod("new", gpu=200), config=GPUS)
     one.run_to_fixed_point()
 
-    ((reason, note),) = told(one, "Pod", "old")
+    ((reason, note),) = warnings(one, "Pod", "old")
     assert reason == "InvalidPod"
     assert "gpu: minors must be numbers from 0 to 1023, got [5000, -1]" in note
     new = ALLOCATED.read(one.cluster.get(Pod, "new", "default").metadata)
     assert [taken.minor for taken in (new or {})["gpu"]] == [1, 2]
 
 
-def test_amounts_that_can_not_be_are_no_harm(embedded: NewEmbedded) -> None:
-    """Their sums must not turn negative, which would give the GPU away again."""
+def test_impossible_amounts_do_not_break_sums(embedded: NewEmbedded) -> None:
+    """Negative sums would make the GPU available again."""
     much = [{"minor": 0, "resources": dict.fromkeys((f"{GPU}-core", f"{GPU}-memory"), "9E")}]
     said = {ALLOCATED.key: json.dumps({"gpu": much})}
     held = [pod(name, on="n", requests={GPU: 100}, annotations=said) for name in "abc"]
@@ -164,16 +164,16 @@ def test_amounts_that_can_not_be_are_no_harm(embedded: NewEmbedded) -> None:
         "a hint that selects nothing",
     ],
 )
-def test_a_pod_that_asks_for_what_can_not_be_has_the_reason(
+def test_invalid_device_request_is_reported_on_the_pod(
     embedded: NewEmbedded, requests: dict[str, int], hint: str, reason: str
 ) -> None:
-    """In its condition and its event."""
+    """Condition and event have the reason."""
     asking = pod("p", requests=requests, annotations={HINT: hint} if hint else {})
     plenty: dict[str, Any] = {"nvidia.com/gpu": 8, **HEADROOM}
     one = embedded(node("n", **plenty), device("n", gpus=4), asking, config=GPUS)
     one.run_to_fixed_point()
 
-    ((_, note),) = told(one, "Pod", "p")
+    ((_, note),) = warnings(one, "Pod", "p")
     (condition,) = one.cluster.get(Pod, "p", "default").status.conditions
     assert reason in note
     assert reason in condition.message

@@ -1,4 +1,4 @@
-"""Gangs and quotas that can't be meant, where no admission has seen them: never a silent guess."""
+"""Invalid gangs and quotas that no admission has seen: they are reported, not guessed."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from tests.worlds import START_S, embedded, node, pod
 from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.event import Event
 from koordinator.api.pod_group import PodGroup
-from koordinator.scheduler.features.gangs.reports import PATIENCE_S
+from koordinator.scheduler.features.gangs.reports import GRACE_PERIOD_S
 from koordinator.simulator import Embedded
 
 GROUP, TEAM = "PodGroup default/g", "ElasticQuota tenants/team"
@@ -25,7 +25,7 @@ def world(*objects: Any) -> Embedded:
 
 
 def warnings(one: Embedded) -> dict[str, str]:
-    """Return what events of the reason Ignored say, by object."""
+    """Return the notes of events with the reason Ignored, by object."""
     events = (e for e in one.cluster.list(Event).items if e.reason.startswith("Invalid"))
     return {
         f"{e.regarding.kind} {e.regarding.namespace}/{e.regarding.name}": e.note for e in events
@@ -33,7 +33,7 @@ def warnings(one: Embedded) -> dict[str, str]:
 
 
 def validity(one: Embedded, kind: Any, key: str) -> tuple[str, str, str] | None:
-    """Return status, reason and message of the condition that tells whether an object is valid."""
+    """Return status, reason and message of the condition about validity."""
     namespace, _, name = key.rpartition("/")
     found = one.cluster.get(kind, name, namespace).status.conditions
     assert [c.type for c in found] in ([], ["Valid"])
@@ -59,10 +59,8 @@ def later(one: Embedded, seconds: float = 2.0) -> None:
         (1, {"groups": "g,h"}, "groups]: not valid JSON"),
     ],
 )
-def test_a_pod_group_that_cannot_be_meant_gets_an_event(
-    least: int, said: dict[str, str], text: str
-) -> None:
-    """What is ignored of it is told at the object."""
+def test_invalid_pod_group_has_an_event(least: int, said: dict[str, str], text: str) -> None:
+    """The event lists the ignored settings."""
     annotations = {k: v for k, v in said.items() if k != "groups"}
     made = group("g", least, **annotations)
     one = world(node("a"))
@@ -78,8 +76,8 @@ def test_a_pod_group_that_cannot_be_meant_gets_an_event(
     assert (status, reason, text in message) == ("False", "InvalidPodGroup", True)
 
 
-def test_the_condition_of_a_pod_group_follows_what_it_says() -> None:
-    """It is there once there was something to complain about, and takes that back."""
+def test_validity_condition_follows_the_pod_group() -> None:
+    """It exists after the first problem, and turns True when that is fixed."""
     one = world(node("a"), group("g", 0), group("fine", 1))
     one.run_to_fixed_point()
     assert (validity(one, PodGroup, "default/g") or ("",))[0] == "False"
@@ -93,8 +91,8 @@ def test_the_condition_of_a_pod_group_follows_what_it_says() -> None:
     assert one.cluster.get(PodGroup, "g", "default").status.phase
 
 
-def test_a_restarted_scheduler_takes_back_what_is_mended() -> None:
-    """The condition is read from the object, not remembered."""
+def test_restarted_scheduler_clears_a_fixed_problem() -> None:
+    """The condition is read from the object."""
     before = world(node("a"), group("g", 0))
     before.run_to_fixed_point()
     stored = before.cluster.get(PodGroup, "g", "default")
@@ -106,8 +104,8 @@ def test_a_restarted_scheduler_takes_back_what_is_mended() -> None:
     assert validity(one, PodGroup, "default/g") == ("True", "Valid", "")
 
 
-def test_a_gang_without_object_tells_at_a_pod() -> None:
-    """There is nothing else to tell it at."""
+def test_problem_of_a_gang_without_object_is_reported_on_a_pod() -> None:
+    """There is no other object to report on."""
     said = {GANG + "name": "g", GANG + "min-available": "1", GANG + "mode": "Loose"}
     one = world(node("a"), pod("p", 1, annotations=said))
 
@@ -117,8 +115,8 @@ def test_a_gang_without_object_tells_at_a_pod() -> None:
     assert set(placed(one)) == {"p"}
 
 
-def test_a_pod_that_names_two_gangs_is_told_which_one_counts() -> None:
-    """Even if nothing keeps it from running."""
+def test_pod_with_two_gangs_gets_a_warning() -> None:
+    """The warning names the gang that counts, even if the pod can run."""
     one = world(node("a"), group("g", 1), member("p", "g", annotations={GANG + "name": "other"}))
 
     one.run_to_fixed_point()
@@ -129,19 +127,19 @@ def test_a_pod_that_names_two_gangs_is_told_which_one_counts() -> None:
     )
 
 
-def test_a_group_that_names_a_missing_gang_says_so() -> None:
-    """The pods at once; the PodGroup after a while, because partners come one by one."""
+def test_group_with_a_missing_gang_is_reported() -> None:
+    """Pods are reported immediately, the PodGroup after a grace period."""
     one = world(node("a"), group("g", 1, groups=["g", "h"]), *members("g", 1))
     one.run_to_fixed_point()
     assert "gang default/h is not known" in condition(one, "g-0")[1]
     assert warnings(one) == {}
-    assert one.scheduler.next_wakeup_s() == START_S + PATIENCE_S or (
+    assert one.scheduler.next_wakeup_s() == START_S + GRACE_PERIOD_S or (
         one.scheduler.next_wakeup_s() or 0
-    ) < (START_S + PATIENCE_S)
+    ) < (START_S + GRACE_PERIOD_S)
 
-    later(one, PATIENCE_S)
+    later(one, GRACE_PERIOD_S)
 
-    assert "default/h found nowhere" in warnings(one)[GROUP]
+    assert "no gang named default/h exists" in warnings(one)[GROUP]
     later(one)
     assert (validity(one, PodGroup, "default/g") or ("",))[0] == "False"
     one.load([group("h", 1, groups=["g", "h"]), *members("h", 1)])
@@ -190,10 +188,8 @@ def with_pod(name: str, quota_name: str, cpu: int = 1) -> Any:
         ),
     ],
 )
-def test_a_quota_that_cannot_be_meant_gets_an_event(
-    quotas: list[ElasticQuota], about: str, text: str
-) -> None:
-    """Admission would have refused it; pods are scheduled all the same."""
+def test_invalid_quota_has_an_event(quotas: list[ElasticQuota], about: str, text: str) -> None:
+    """Admission would have rejected it; pods are still scheduled."""
     one = world(node("a"), *quotas, pod("other", 1))
     one.run_to_fixed_point()
     later(one)
@@ -204,8 +200,8 @@ def test_a_quota_that_cannot_be_meant_gets_an_event(
     assert set(placed(one)) == {"other"}
 
 
-def test_a_quota_that_is_put_right_is_not_complained_of_again() -> None:
-    """And when it is wrong again, it is."""
+def test_fixed_quota_is_not_reported_again() -> None:
+    """If it becomes invalid again, it is reported again."""
     one = world(node("a"), team("team", 1, 2))
     one.run_to_fixed_point()
     later(one)
@@ -226,8 +222,8 @@ def test_a_quota_that_is_put_right_is_not_complained_of_again() -> None:
     assert one.cluster.get(ElasticQuota, "team", "tenants").status.used["cpu"].value() == 1
 
 
-def test_a_quota_deleted_with_children_and_pods_says_what_became_of_them() -> None:
-    """Its pods are in the default quota, its children without parent, and both is told."""
+def test_quota_deleted_with_children_and_pods_is_reported() -> None:
+    """Its pods are in the default quota, its children without parent, and the event has both."""
     one = world(
         node("a"),
         team("dept", 9, 3, is_parent=True),
@@ -243,14 +239,14 @@ def test_a_quota_deleted_with_children_and_pods_says_what_became_of_them() -> No
 
     told = warnings(one)
     assert told["ElasticQuota tenants/dept"] == (
-        "deleted while it had 1 child quotas, which have their minimum until it is back and "
-        "1 pods, which belong to other quotas now"
+        "deleted while it had 1 child quotas, which keep their minimum until it is recreated and "
+        "1 pods, which now count in other quotas"
     )
     assert "must be the name of an existing quota, got 'dept'" in told[TEAM]
 
 
-def test_a_quota_moved_to_a_parent_without_room_says_so() -> None:
-    """What it uses stays used."""
+def test_quota_moved_to_a_full_parent_is_reported() -> None:
+    """Its usage stays as it is."""
     one = world(
         node("a"),
         team("large", 9, is_parent=True),
@@ -267,5 +263,5 @@ def test_a_quota_moved_to_a_parent_without_room_says_so() -> None:
     later(one)
 
     notes = [e.note for e in one.cluster.list(Event).items if e.reason.startswith("Invalid")]
-    assert "moved to parent small, which has no room for what it uses: cpu:3" in notes
+    assert "moved to parent small, which has no room for its usage: cpu:3" in notes
     one.state.validate()

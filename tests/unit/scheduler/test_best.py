@@ -1,4 +1,4 @@
-"""The best of many nodes: compiled loops and the array code that they must agree with."""
+"""Choice of the best of many nodes: compiled kernels equal the array code."""
 
 import numpy as np
 import pytest
@@ -29,10 +29,10 @@ ranks = st.permutations(range(NODES)).map(lambda order: np.array(order, np.int64
 @pytest.mark.slow
 @settings(deadline=None)
 @given(total=totals, raw=raws, weight=st.integers(1, 100), reverse=st.booleans())
-def test_relative_scores_are_scaled_among_the_nodes_that_take_the_pod(
+def test_relative_scores_are_scaled_among_feasible_nodes(
     total: IntArray, raw: IntArray, weight: int, reverse: bool
 ) -> None:
-    """Also for raw scores beyond those that are scaled beforehand."""
+    """It includes raw scores outside the precomputed range."""
     arguments = (total, raw, weight, reverse)
 
     assert np.array_equal(spread_onto.compiled(*arguments), spread_onto.reference(*arguments))
@@ -42,7 +42,7 @@ def test_relative_scores_are_scaled_among_the_nodes_that_take_the_pod(
 @settings(deadline=None)
 @given(total=totals, rank=ranks)
 def test_the_lowest_rank_wins_among_equals(total: IntArray, rank: IntArray) -> None:
-    """Nothing if no node takes the pod."""
+    """There is no result without a feasible node."""
     want = best_row.reference(total, rank)
 
     assert best_row.compiled(total, rank) == want
@@ -52,10 +52,10 @@ def test_the_lowest_rank_wins_among_equals(total: IntArray, rank: IntArray) -> N
 @pytest.mark.slow
 @settings(deadline=None)
 @given(total=totals, raw=raws, weight=st.integers(1, 100), reverse=st.booleans(), rank=ranks)
-def test_both_can_be_done_at_once(
+def test_scaled_scores_and_ranks_combine(
     total: IntArray, raw: IntArray, weight: int, reverse: bool, rank: IntArray
 ) -> None:
-    """The best node by scaled scores, of equal ones that with the lowest rank."""
+    """The best node by scaled scores is chosen, and the lowest rank among ties."""
     arguments = (total, raw, weight, reverse, rank)
 
     assert best_spread.compiled(*arguments) == best_spread.reference(*arguments)
@@ -67,10 +67,8 @@ def test_both_can_be_done_at_once(
     ids=lambda plugin: plugin.name,
 )
 @given(raw=arrays.arrays(np.int64, NODES, elements=st.integers(0, 10_000)))
-def test_a_plugin_that_names_its_spread_does_nothing_else(
-    plugin: ActivePlugin, raw: IntArray
-) -> None:
-    """``normalize`` is not asked where many nodes are compared at once."""
+def test_plugin_with_spread_is_not_normalized(plugin: ActivePlugin, raw: IntArray) -> None:
+    """``normalize`` is not called when many nodes are compared in one step."""
     reverse = plugin.hints.spread is Spread.LOWEST
 
     assert np.array_equal(plugin.plugin.normalize(raw), spread_of(raw, reverse=reverse))

@@ -1,4 +1,4 @@
-"""Binding takes time: what the scheduler does while the API server has not answered yet."""
+"""Binds in flight: the scheduler's behaviour before the API server has responded."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -27,7 +27,7 @@ from koordinator.simulator.volume_controller import VolumeController
 
 @dataclass
 class SlowBinds:
-    """Bindings that are sent when told to, and answered when asked after."""
+    """Binds that are sent and answered on demand."""
 
     cluster: "SlowCluster"
     bindings: Sequence[Binding]
@@ -35,7 +35,7 @@ class SlowBinds:
     told: int = 0
 
     def send(self, error: ClusterError | None = None) -> None:
-        """Let the server handle the next one, or lose it."""
+        """Make the server handle or lose the next bind."""
         binding = self.bindings[len(self.answers)]
         self.answers.append(error or MemoryCluster.bind(self.cluster, [binding]).results()[0])
 
@@ -51,7 +51,7 @@ class SlowBinds:
 
 
 class SlowCluster(MemoryCluster):
-    """A cluster on which bindings stay under way."""
+    """Cluster whose binds stay in flight."""
 
     def __init__(self, clock: VirtualClock) -> None:
         super().__init__(clock)
@@ -74,8 +74,8 @@ def slow(*objects: KubeObject) -> tuple[SlowCluster, VirtualClock, Scheduler]:
     return cluster, clock, restarted(cluster, clock)
 
 
-def test_a_pod_counts_from_the_moment_it_is_decided() -> None:
-    """The next pod sees a full node while the bind of the first is under way."""
+def test_pod_counts_from_its_decision_on() -> None:
+    """The next pod sees a full node while the bind of the first is in flight."""
     cluster, _, scheduler = slow(node("n", cpu=1), pod("a", cpu=1))
     assert scheduler.step() == []
     cluster.create(pod("b", cpu=1))
@@ -85,8 +85,8 @@ def test_a_pod_counts_from_the_moment_it_is_decided() -> None:
     assert places(scheduler.step()) == {"a": "n"}
 
 
-def test_a_pod_deleted_meanwhile_gives_its_place_to_the_next_of_its_name() -> None:
-    """The late answer about the old pod leaves the new one's place alone."""
+def test_pod_deleted_during_its_bind_frees_its_node() -> None:
+    """The late response about the old pod does not affect a new one of that name."""
     cluster, _, scheduler = slow(node("n", cpu=1), pod("p", cpu=1))
     scheduler.step()
     cluster.delete(Pod, "p", "default")
@@ -104,8 +104,8 @@ def test_a_pod_deleted_meanwhile_gives_its_place_to_the_next_of_its_name() -> No
 
 
 @pytest.mark.parametrize("is_back", [True, False])
-def test_a_refused_pod_is_not_kept_for_a_node_that_went_meanwhile(is_back: bool) -> None:
-    """Be the node back before the refusal or after it, the pod counts only where it goes next."""
+def test_refused_bind_does_not_reserve_a_deleted_node(is_back: bool) -> None:
+    """The node may return before or after the refusal; the pod counts only on its next node."""
     cluster, clock, scheduler = slow(node("n", cpu=1), pod("p", cpu=1))
     scheduler.step()
     cluster.delete(Node, "n")
@@ -132,8 +132,8 @@ def test_a_refused_pod_is_not_kept_for_a_node_that_went_meanwhile(is_back: bool)
     }
 
 
-def test_a_pod_bound_elsewhere_meanwhile_counts_there() -> None:
-    """The events may come before the refusal of our own binding."""
+def test_pod_bound_elsewhere_counts_there() -> None:
+    """The events may arrive before the refusal of our own bind."""
     cluster, _, scheduler = slow(
         node("n", cpu=1), node("m", cpu=1, unschedulable=True), pod("p", cpu=1)
     )
@@ -149,8 +149,8 @@ def test_a_pod_bound_elsewhere_meanwhile_counts_there() -> None:
     state.validate()
 
 
-def test_a_lost_binding_is_tried_again() -> None:
-    """Its place is free until then."""
+def test_lost_bind_is_retried() -> None:
+    """Its node is free until then."""
     cluster, clock, scheduler = slow(node("n", cpu=1), pod("p", cpu=1))
     scheduler.step()
     cluster.batches[0].send(ClusterError("connection lost"))
@@ -163,8 +163,8 @@ def test_a_lost_binding_is_tried_again() -> None:
     assert places(scheduler.step()) == {"p": "n"}
 
 
-def test_no_more_is_decided_than_can_be_sent() -> None:
-    """A pod of high priority that comes late waits for what is under way, not for the rest."""
+def test_decisions_wait_for_capacity_of_the_binder() -> None:
+    """A late pod of high priority waits for binds in flight, not for the whole queue."""
     clock = VirtualClock(START_S)
     cluster = SlowCluster(clock)
     cluster.load([node("n", cpu=64), *(pod(f"p{i:02}", cpu=1) for i in range(20))])
@@ -180,8 +180,8 @@ def test_no_more_is_decided_than_can_be_sent() -> None:
     assert cluster.batches[1].bindings[0].name == "urgent"
 
 
-def test_a_victim_on_its_way_is_bound_before_it_is_deleted() -> None:
-    """Deleting first would let the binding bring nobody to the node."""
+def test_victim_in_flight_is_bound_before_its_deletion() -> None:
+    """A deletion first would allow the bind to place a deleted pod."""
     cluster, _, scheduler = slow(node("n", cpu=1), pod("victim", cpu=1))
     scheduler.step()
     cluster.load([pod("urgent", cpu=1, priority=9)])
@@ -202,7 +202,7 @@ def test_a_victim_on_its_way_is_bound_before_it_is_deleted() -> None:
     )
 )
 def test_nothing_leaks_and_nothing_is_overcommitted(moves: list[str]) -> None:
-    """Whatever order answers, losses and deletions come in, of pods and of a node."""
+    """Responses, losses and deletions of pods and of a node come in any order."""
     cluster, clock, scheduler = slow(node("n", cpu=3), node("m", cpu=2))
     created = 0
     for move in moves:
@@ -265,7 +265,7 @@ def volume_world() -> tuple[KubeObject, ...]:
 
 
 def test_a_pod_is_bound_after_its_volume() -> None:
-    """The claim is told the node first; the bind waits for the provisioner."""
+    """The node is written to the claim first; the bind waits for the provisioner."""
     clock = VirtualClock(START_S)
     cluster = MemoryCluster(clock)
     cluster.load(volume_world())
@@ -282,8 +282,8 @@ def test_a_pod_is_bound_after_its_volume() -> None:
     assert len(cluster.list(PersistentVolume).items) == 1
 
 
-def test_a_volume_that_never_comes_sends_the_pod_back() -> None:
-    """After bindTimeoutSeconds (600) its place is given back and it is tried again."""
+def test_volume_timeout_unreserves_the_pod() -> None:
+    """After bindTimeoutSeconds (600) the pod is unreserved and retried."""
     clock = VirtualClock(START_S)
     cluster = MemoryCluster(clock)
     cluster.load(volume_world())
@@ -297,8 +297,8 @@ def test_a_volume_that_never_comes_sends_the_pod_back() -> None:
     assert not scheduler.state.pods.by_key
 
 
-def test_a_provisioner_that_gives_up_sends_the_pod_back() -> None:
-    """It takes the node out of the claim; the pod may go elsewhere."""
+def test_failed_provisioning_unreserves_the_pod() -> None:
+    """The provisioner removes the node from the claim; the pod may go elsewhere."""
     clock = VirtualClock(START_S)
     cluster = MemoryCluster(clock)
     cluster.load(volume_world())
@@ -311,10 +311,10 @@ def test_a_provisioner_that_gives_up_sends_the_pod_back() -> None:
     assert failed.message == 'binding failed: provisioning failed for PVC "data"'
 
 
-# -- events that come again ------------------------------------------------------------------
+# -- repeated events ---------------------------------------------------------------------------
 
 
-def test_a_failure_that_comes_again_is_counted_not_repeated() -> None:
+def test_repeated_failure_increments_the_event_count() -> None:
     """Within six minutes it is one event with a count."""
     one = Embedded(now_s=START_S)
     one.load([node("n", cpu=1), pod("p", cpu=2)])

@@ -1,6 +1,6 @@
-"""Decision 0007's table: whatever call raises that leaves loop or bindings, the loop goes on.
+"""Table of decision 0007: the loop continues whatever call out of loop or bindings raises.
 
-The calls are found by tracing a world, so a new one is in this test on the day when it is written.
+The calls are found by tracing a world, so new ones are covered automatically.
 """
 
 import functools
@@ -14,7 +14,7 @@ from tests.unit.scheduler.broken_plugins import Boom
 
 @functools.cache
 def undisturbed() -> tuple[tuple[CallSite, ...], frozenset[str]]:
-    """Return all calls, and who has a node if none of them raises."""
+    """Return all calls, and the nodes of pods if none of them raises."""
     calls = Calls()
     _, placed = play(calls)
     return tuple(calls.sites), frozenset(placed)
@@ -23,8 +23,8 @@ def undisturbed() -> tuple[tuple[CallSite, ...], frozenset[str]]:
 @pytest.mark.slow
 @settings(max_examples=15)
 @given(st.data())
-def test_a_call_that_raises_costs_nobody_its_node(data: st.DataObject) -> None:
-    """No exception leaves a step, what broke is told, and books are in order afterwards."""
+def test_raising_call_costs_no_pod_its_node(data: st.DataObject) -> None:
+    """No exception leaves a step, the fault is reported, and invariants hold afterwards."""
     sites, expected = undisturbed()
     site = data.draw(st.sampled_from(sites))
 
@@ -35,8 +35,8 @@ def test_a_call_that_raises_costs_nobody_its_node(data: st.DataObject) -> None:
 
 
 @pytest.mark.slow
-def test_when_every_call_raises_once_all_pods_get_their_nodes_all_the_same() -> None:
-    """One fault after the other, in one world."""
+def test_all_pods_get_nodes_if_every_call_raises_once() -> None:
+    """The faults occur one after the other in one world."""
     sites, expected = undisturbed()
     assert len(sites) > 100
 

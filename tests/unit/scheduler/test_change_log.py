@@ -1,4 +1,4 @@
-"""The log of changed rows forgets nothing that it says it still knows."""
+"""The bounded log of changed rows."""
 
 import numpy as np
 from hypothesis import given
@@ -13,10 +13,10 @@ changes = st.lists(st.one_of(rows, st.lists(rows, max_size=3 * CAPACITY)), max_s
 
 
 @given(changes)
-def test_readers_learn_every_change_or_that_they_must_look_at_everything(
+def test_reader_gets_every_change_or_a_resync(
     written: list[int | list[int]],
 ) -> None:
-    """Whatever a reader holds stays as it was when it was told."""
+    """Arrays returned earlier do not change."""
     log, every = ChangeLog(CAPACITY), list[int]()
     told: list[tuple[np.ndarray, list[int]]] = []
     for each in written:
@@ -39,8 +39,8 @@ def test_readers_learn_every_change_or_that_they_must_look_at_everything(
         assert log.last(row) <= len(every)
 
 
-def test_the_newest_half_is_always_known() -> None:
-    """One change at a time, far beyond its capacity."""
+def test_newest_half_is_available() -> None:
+    """Changes are added one by one, far beyond the capacity."""
     log = ChangeLog(CAPACITY)
     for row in range(10 * CAPACITY):
         log.append(row)

@@ -1,4 +1,4 @@
-"""A waiting pod that is changed is tried again, whichever field it is that a plugin reads."""
+"""Changes of pending pods: a change of a field that a plugin reads requeues the pod."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -126,8 +126,8 @@ def world(*objects: KubeObject) -> Embedded:
 
 
 @pytest.mark.parametrize("name", list(CASES))
-def test_a_pod_that_fits_after_its_change_is_placed_at_once(name: str) -> None:
-    """Also where another plugin has rejected it than the one that reads the field."""
+def test_pod_that_fits_after_a_change_is_placed(name: str) -> None:
+    """It also holds if another plugin than the reader of the field rejected it."""
     objects, change = CASES[name]
     one = world(*objects)
     assert "p" not in placed(one)
@@ -139,8 +139,8 @@ def test_a_pod_that_fits_after_its_change_is_placed_at_once(name: str) -> None:
     one.scheduler.validate()
 
 
-def test_what_no_plugin_reads_costs_a_waiting_pod_no_attempt() -> None:
-    """Such as an annotation of another program."""
+def test_change_that_no_plugin_reads_causes_no_attempt() -> None:
+    """An example is an annotation of another program."""
     one = world(node("n", 1), waiting())
     queued = one.scheduler.queue.get("default/p")
     assert queued is not None
@@ -153,8 +153,8 @@ def test_what_no_plugin_reads_costs_a_waiting_pod_no_attempt() -> None:
 
 
 @pytest.mark.parametrize("first", ["g-0", "g-1"])
-def test_members_that_disagree_ask_for_the_fewest_of_them(first: str) -> None:
-    """Whichever of them comes first."""
+def test_conflicting_members_use_the_lowest_minimum(first: str) -> None:
+    """The order of creation does not matter."""
     said = {"g-0": "3", "g-1": "2"}
     order = sorted(said, key=lambda name: name != first)
     pods = [
@@ -170,8 +170,8 @@ def test_members_that_disagree_ask_for_the_fewest_of_them(first: str) -> None:
     assert set(placed(world(node("n"), *pods))) == {"g-0", "g-1"}
 
 
-def test_members_go_by_their_own_terms_when_their_pod_group_goes() -> None:
-    """Nothing else has to happen to them."""
+def test_members_use_their_annotations_after_their_pod_group_is_deleted() -> None:
+    """No other event is needed."""
     terms = {GANG + "name": "g", GANG + "min-available": "1"}
     one = world(node("n"), group("g", 3), waiting(1, annotations=terms))
     assert placed(one) == {}
@@ -182,8 +182,8 @@ def test_members_go_by_their_own_terms_when_their_pod_group_goes() -> None:
     assert placed(one) == {"p": "n"}
 
 
-def test_the_first_node_is_seen_at_once() -> None:
-    """A pod that found no nodes at all waits for one, not for time to pass."""
+def test_first_node_requeues_pods() -> None:
+    """A pod rejected without any nodes waits for a node, not for a timeout."""
     one = world(pod("p", 1), *members("g", 2), group("g", 2))
     assert placed(one) == {}
 
@@ -195,7 +195,7 @@ def test_the_first_node_is_seen_at_once() -> None:
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_a_reservation_that_waits_is_placed_when_a_node_comes(first: int) -> None:
-    """Whether there were nodes before, or none at all."""
+    """It holds with and without earlier nodes."""
     template = {"schedulerName": KOORD}
     small = [node(f"small{number}", 1) for number in range(first)]
     one = world(*small, reservation("r", 4, "4Gi", template=template))

@@ -61,7 +61,7 @@ def chosen_run(cycle: SchedulingCycle, asked: Pod, count: int) -> list[str] | No
 
 
 def test_the_first_of_equally_scored_nodes_is_chosen(world: World) -> None:
-    """In row order, unless ranks say otherwise."""
+    """The order is that of rows, unless ranks are given."""
     state = world(*(node(name) for name in "abc"))
     cycle = cycle_on(state)
     assert chosen(cycle, pod("p", cpu=1)) == "a"
@@ -72,7 +72,7 @@ def test_the_first_of_equally_scored_nodes_is_chosen(world: World) -> None:
 
 
 def test_a_change_of_a_node_is_seen_by_the_next_pod(world: World) -> None:
-    """Also one that concerns labels, taints or images only."""
+    """It also holds for changes of labels, taints or images only."""
     state = world(node("a"), node("b"))
     cycle, asked = cycle_on(state), pod("p", cpu=1)
     assert chosen(cycle, asked) == "a"
@@ -87,8 +87,8 @@ def test_a_change_of_a_node_is_seen_by_the_next_pod(world: World) -> None:
     assert chosen(cycle, asked) == "c"
 
 
-def test_a_resource_that_was_unknown_so_far_is_seen(world: World) -> None:
-    """The axis grows under the results that are kept."""
+def test_new_resource_is_scheduled(world: World) -> None:
+    """The resource axis grows while results are cached."""
     state = world(node("a"), node("b"))
     cycle, asked = cycle_on(state), pod("p", cpu=1, requests={"example.com/new": 1})
     assert chosen(cycle, pod("q", cpu=1)) == "a"
@@ -99,7 +99,7 @@ def test_a_resource_that_was_unknown_so_far_is_seen(world: World) -> None:
 
 
 def test_more_changes_than_the_log_holds_are_not_lost(world: World) -> None:
-    """Whoever falls behind starts over."""
+    """A reader that falls behind starts from scratch."""
     state = world(node("a"), node("b"))
     cycle, asked = cycle_on(state), pod("p", cpu=1)
     assert chosen(cycle, asked) == "a"
@@ -115,14 +115,14 @@ def test_more_changes_than_the_log_holds_are_not_lost(world: World) -> None:
 
 
 def test_a_run_spreads_over_equal_nodes(world: World) -> None:
-    """Least allocated: one each, then the next round, until nothing fits."""
+    """With LeastAllocated each node gets one pod per round until nothing fits."""
     state = world(*(node(name, cpu=2) for name in "abc"))
 
     assert chosen_run(cycle_on(state), pod("p", cpu=1), 9) == ["a", "b", "c", "a", "b", "c"]
 
 
 def test_a_run_packs_where_nodes_get_better(world: World) -> None:
-    """Most allocated: a node that got a pod is filled first."""
+    """With MostAllocated a node with a pod is filled first."""
     state = world(*(node(name, cpu=3, memory="3Gi") for name in "ab"))
     asked = pod("p", cpu=1, memory="1Gi")
 
@@ -130,7 +130,7 @@ def test_a_run_packs_where_nodes_get_better(world: World) -> None:
 
 
 def test_a_long_run_on_few_nodes(world: World) -> None:
-    """More pods per node than the first blocks of trajectories have."""
+    """Nodes get more pods than the first blocks of trajectories have."""
     state = world(node("a", cpu=64, memory="64Gi"), node("b", cpu=64, memory="64Gi"))
     rows = chosen_run(cycle_on(state), pod("p", cpu="1", memory="1Gi"), 200)
 
@@ -147,8 +147,10 @@ def test_a_long_run_on_few_nodes(world: World) -> None:
     ],
     ids=["spread", "affinity", "port"],
 )
-def test_pods_that_change_more_than_amounts_go_one_by_one(world: World, asked: Pod) -> None:
-    """The next one must see the one before."""
+def test_pods_that_change_more_than_amounts_are_decided_individually(
+    world: World, asked: Pod
+) -> None:
+    """Each decision must see the previous one."""
     state = world(node("a", zone="a"), node("b", zone="b"))
 
     assert chosen_run(cycle_on(state), asked, 2) is None
@@ -157,8 +159,8 @@ def test_pods_that_change_more_than_amounts_go_one_by_one(world: World, asked: P
 # -- transactions ----------------------------------------------------------------------------
 
 
-def test_a_transaction_that_is_not_committed_leaves_no_trace(world: World) -> None:
-    """Pods placed and taken off, ports, devices and objects."""
+def test_rolled_back_transaction_leaves_no_trace(world: World) -> None:
+    """Pods were placed and removed, with ports, devices and objects."""
     state = world(
         node("n"),
         device("n", gpus=2),
@@ -181,7 +183,7 @@ def test_a_transaction_that_is_not_committed_leaves_no_trace(world: World) -> No
 
 
 def test_a_committed_transaction_stays(world: World) -> None:
-    """And an error on the way undoes all of it."""
+    """An error before the commit undoes all of it."""
     state = world(node("n"))
     asked = pod("p", cpu=1)
     with Transaction(state) as transaction:
@@ -202,7 +204,7 @@ def _place_twice(state: ClusterState, asked: Pod) -> None:
 
 
 def _content(state: ClusterState) -> object:
-    """Return everything but the positions of the logs and the order of pods."""
+    """Return the state without log positions and the order of pods."""
     arrays_, rows, ports, images, pods, *_, ledgers = fingerprint(state)
     held = {key: placed.pod_allocation for key, placed in state.pods.by_key.items()}
     taken = {port: counts for port, counts in ports.items() if any(counts)}
@@ -213,8 +215,8 @@ def _content(state: ClusterState) -> object:
 # -- orphans ---------------------------------------------------------------------------------
 
 
-def test_a_pod_may_be_known_before_its_node(world: World) -> None:
-    """It counts from the moment when the node appears."""
+def test_pod_may_arrive_before_its_node(world: World) -> None:
+    """It counts once the node appears."""
     state = world(pod("p", cpu=1, on="n"), pod("q", cpu=1, on="n"))
     state.displace("default/q")
     add(state, node("n", cpu=2))
@@ -223,8 +225,8 @@ def test_a_pod_may_be_known_before_its_node(world: World) -> None:
     assert chosen(cycle_on(state), pod("new", cpu=1)) == "n"
 
 
-def test_a_row_that_is_used_again_has_nothing_of_the_node_before(world: World) -> None:
-    """Labels, taints, images, devices and the pods of the old node."""
+def test_reused_row_has_nothing_of_the_previous_node(world: World) -> None:
+    """It covers labels, taints, images, devices and pods."""
     state = world(
         node("old", labels={"disk": "ssd"}, taints=["a=1:NoSchedule"], images={"web:1": 900}),
         device("old", gpus=2),
@@ -258,7 +260,7 @@ def matrices(width: int) -> st.SearchStrategy[IntArray]:
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(requested=matrices(N_RESOURCES), data=st.data())
 def test_compiled_kernels_equal_their_references(requested: IntArray, data: st.DataObject) -> None:
-    """For nothing, for more than there is, and where floating point is no longer exact."""
+    """Inputs include zeros, excesses, and sizes where floating point is inexact."""
     n = len(requested)
 
     def draw(*shape: int) -> IntArray:

@@ -1,4 +1,4 @@
-"""What the scheduler tells about devices, CPUs and NUMA nodes to whoever asks."""
+"""Pages of devices, CPUs and NUMA nodes."""
 
 import json
 
@@ -22,7 +22,7 @@ CORE, MEMORY, RATIO = (f"koordinator.sh/gpu-{what}" for what in ("core", "memory
 
 @pytest.fixture
 def one(embedded: NewEmbedded) -> Embedded:
-    """One node of two NUMA nodes, two GPUs and a NIC, and a pod that has a bit of everything."""
+    """Return a world with one node (two NUMA nodes, two GPUs, a NIC) and a pod that uses them."""
     wants = pod(
         "p",
         cpu=2,
@@ -42,8 +42,8 @@ def page(one: Embedded, path: str, **given: str) -> object:
     return json.loads(json.dumps(answer))  # plain data throughout
 
 
-def test_a_summary_tells_of_each_device_what_is_left_and_who_has_it(one: Embedded) -> None:
-    """Sums of the node, and the same by type and minor."""
+def test_device_summary_has_free_amounts_and_holders(one: Embedded) -> None:
+    """It has sums of the node, and amounts by type and minor."""
     card = {CORE: "50", MEMORY: "20Gi", RATIO: "50"}
     summary = page(one, "/plugins/DeviceShare/nodeDeviceSummaries/{name}", name="n")
 
@@ -63,8 +63,8 @@ def test_a_summary_tells_of_each_device_what_is_left_and_who_has_it(one: Embedde
     assert page(one, "/plugins/DeviceShare/nodeDeviceSummaries") == {"n": summary}
 
 
-def test_a_numa_page_tells_of_cpus_and_numa_nodes(one: Embedded) -> None:
-    """What there is, what is left, and what each pod has."""
+def test_numa_page_has_cpus_and_numa_nodes(one: Embedded) -> None:
+    """It has totals, free amounts and the allocation of each pod."""
     found = page(one, "/plugins/NodeNUMAResource/nodes/{nodeName}", nodeName="n")
 
     assert isinstance(found, dict)
@@ -90,14 +90,14 @@ def test_a_numa_page_tells_of_cpus_and_numa_nodes(one: Embedded) -> None:
         ("/plugins/NodeNUMAResource/nodes/{nodeName}", "nodeName"),
     ],
 )
-def test_a_node_that_is_not_there_is_not_found(one: Embedded, path: str, name: str) -> None:
+def test_unknown_node_is_not_found(one: Embedded, path: str, name: str) -> None:
     """The message names it."""
     with pytest.raises(NotFoundError, match="cannot find node elsewhere"):
         page(one, path, **{name: "elsewhere"})
 
 
-def test_nodes_whose_nics_do_not_go_with_their_gpus_are_shown() -> None:
-    """While the label says so; the series goes with it."""
+def test_gauge_of_poorly_planned_nics() -> None:
+    """The series exists while the node has the label."""
     label = "node.koordinator.sh/secondary-device-well-planned"
     clock, registry = VirtualClock(START_S), CollectorRegistry()
     cluster = MemoryCluster(clock)

@@ -1,4 +1,4 @@
-"""Preemption sees which devices would come free, not only how many."""
+"""Preemption that frees specific devices."""
 
 import json
 from typing import Any
@@ -17,7 +17,7 @@ GPUS = configuration(plugins={"multiPoint": {"enabled": [{"name": "DeviceShare"}
 
 
 def in_pairs() -> Device:
-    """Four GPUs, given out alone or as the pairs that NVLink joins."""
+    """Return a node with four GPUs, allocated one by one or in NVLink pairs."""
     table = {
         "1": [{"minors": [minor], "gpuLinkType": "NVLink"} for minor in range(4)],
         "2": [{"minors": pair, "gpuLinkType": "NVLink"} for pair in ([0, 1], [2, 3])],
@@ -42,8 +42,8 @@ def wanting(priority: int) -> Pod:
     return msgspec.structs.replace(pair, spec=msgspec.structs.replace(pair.spec, priority=priority))
 
 
-def test_the_victims_are_those_whose_devices_make_a_group_whole(embedded: NewEmbedded) -> None:
-    """GPU 2 stays with its important pod, so that the one on GPU 3 would go in vain."""
+def test_victims_complete_a_partition(embedded: NewEmbedded) -> None:
+    """GPU 2 has an important pod, so evicting the pod on GPU 3 would not help."""
     one = embedded(
         node("n", **HEADROOM),
         in_pairs(),
@@ -65,8 +65,8 @@ def test_the_victims_are_those_whose_devices_make_a_group_whole(embedded: NewEmb
     assert [each["minor"] for each in json.loads(text)["gpu"]] == [0, 1]
 
 
-def test_nobody_goes_where_no_group_would_become_whole(embedded: NewEmbedded) -> None:
-    """Two GPUs could be freed, but of different groups."""
+def test_no_eviction_without_a_complete_partition(embedded: NewEmbedded) -> None:
+    """Two GPUs could be freed, but in different partitions."""
     one = embedded(
         node("n", **HEADROOM),
         in_pairs(),

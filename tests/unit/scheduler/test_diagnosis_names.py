@@ -1,4 +1,4 @@
-"""Names that do not exist: which existing one may be meant."""
+"""Suggestions for unknown names."""
 
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -10,8 +10,8 @@ words = st.text("abcdefghij", min_size=5, max_size=10)
 
 @settings(max_examples=20)
 @given(words, st.data())
-def test_two_letters_in_the_wrong_order_are_a_misspelling(name: str, data: st.DataObject) -> None:
-    """With and without a domain, and beside a name that is not alike."""
+def test_swapped_letters_are_a_typo(name: str, data: st.DataObject) -> None:
+    """It holds with and without a domain, and beside unrelated names."""
     at = data.draw(st.integers(0, len(name) - 2))
     written = name[:at] + name[at + 1] + name[at] + name[at + 2 :]
     assume(written != name)
@@ -22,15 +22,15 @@ def test_two_letters_in_the_wrong_order_are_a_misspelling(name: str, data: st.Da
 
 @settings(max_examples=20)
 @given(words, st.integers(0, 99), st.integers(0, 99))
-def test_another_number_is_another_object(name: str, one: int, other: int) -> None:
-    """Nodes and pools are numbered: the next one is not meant."""
+def test_different_number_is_a_different_object(name: str, one: int, other: int) -> None:
+    """Nodes and pools are numbered, so the next number is no suggestion."""
     assume(one != other)
 
     assert did_you_mean(f"{name}-{one}", [f"{name}-{other}"]) == ""
 
 
-def test_names_that_are_alike_in_a_part_only() -> None:
-    """A common domain makes no two resources alike, and a lacking one is no matter."""
+def test_similar_parts_of_names() -> None:
+    """A common domain alone is not similar, and a missing domain does not matter."""
     assert did_you_mean("nvidia.com/gup", ["cpu", "memory", "nvidia.com/gpu"]) == "nvidia.com/gpu"
     assert did_you_mean("batch-cpu", ["kubernetes.io/batch-cpu"]) == "kubernetes.io/batch-cpu"
     assert did_you_mean("koordinator.sh/rdma", ["koordinator.sh/gpu-core"]) == ""

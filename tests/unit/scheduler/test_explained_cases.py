@@ -1,8 +1,8 @@
-"""Pods that had no remedy or a bad one: what is told, and what happens if somebody follows it.
+"""Explanations of pods, and the effect of following each remedy.
 
-A case of ``tests/golden/explain/cases`` is a document on what is to be told, then manifests.  Each
-remedy that is said to be enough names what a reader of it would do ``then``: ``patch`` an object,
-``delete``, ``create``, or ``copy`` one under another name.
+A case of ``tests/golden/explain/cases`` is a document with the expected explanation, then
+manifests. Each remedy marked as sufficient names the steps of a user who follows it: ``patch`` an
+object, ``delete``, ``create``, or ``copy`` one under another name.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,7 +30,7 @@ NEW_NAME = "kubernetes.io/hostname"  # label of a node that a copy has in its ow
 
 @pytest.fixture(scope="module")
 def installed() -> KubeSchedulerConfiguration:
-    """Return the configuration that the chart installs, for pods that name no scheduler."""
+    """Return the configuration of the chart for pods without a scheduler name."""
     found = scheduler_configuration()
     del found["leaderElection"]
     found["profiles"][0]["schedulerName"] = "default-scheduler"
@@ -39,17 +39,17 @@ def installed() -> KubeSchedulerConfiguration:
 
 @pytest.fixture(params=CASES, ids=lambda path: path.stem)
 def case(request: pytest.FixtureRequest) -> tuple[JsonObject, list[JsonObject]]:
-    """Return what is to be told, and the manifests."""
+    """Return the expected explanation and the manifests."""
     told, *manifests = yaml.safe_load_all(request.param.read_text("utf-8"))
     return told, manifests
 
 
-def test_what_is_told_and_what_comes_of_it(
+def test_explanation_and_effect_of_its_remedies(
     case: tuple[JsonObject, list[JsonObject]],
     installed: KubeSchedulerConfiguration,
     tmp_path: Path,
 ) -> None:
-    """Causes and remedies are as written down; each that is enough lets the pod start."""
+    """Causes and remedies equal the recorded ones; the pod starts after each sufficient remedy."""
     told, manifests = case
     found = explained(manifests, told["about"], installed, tmp_path)
 
@@ -64,8 +64,8 @@ def test_what_is_told_and_what_comes_of_it(
             assert starts(world, told["about"], installed), remedy.text
 
 
-def test_there_are_twenty_cases_at_least() -> None:
-    """None is lost."""
+def test_number_of_cases() -> None:
+    """No case is lost."""
     assert len(CASES) >= 20
 
 
@@ -93,7 +93,7 @@ def starts(world: Sequence[KubeObject], name: str, config: KubeSchedulerConfigur
 
 
 def followed(manifests: Sequence[JsonObject], then: Sequence[JsonObject]) -> Iterator[JsonObject]:
-    """Yield the manifests as somebody leaves them who has done all that."""
+    """Yield the manifests after all steps of a remedy."""
     by_name = {f"{one['kind']}/{one['metadata']['name']}": one for one in deepcopy(manifests)}
     for step in then:
         match step:

@@ -1,4 +1,4 @@
-"""What a pod is told whose claims, classes or templates do not exist: once, and what to create."""
+"""Explanations of missing claims, classes and templates: once, with the object to create."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -122,18 +122,16 @@ def explained(*objects: KubeObject) -> Explanation:
         ),
     ],
 )
-def test_what_is_missing_is_named_once_with_what_to_create(
-    objects: list[KubeObject], cause: str, remedy: str
-) -> None:
-    """Plugins that keep it out of the queue and those that refuse it are one voice."""
+def test_missing_object_is_named_once(objects: list[KubeObject], cause: str, remedy: str) -> None:
+    """Plugins that gate the pod and those that refuse it are merged."""
     found = explained(*objects)
 
     assert [one.sentence for one in found.causes] == [cause]
     assert [(one.text, one.sufficient) for one in found.remedies] == [(remedy, True)]
 
 
-def test_a_class_that_a_gate_keeps_from_serving_is_not_a_matter_of_nodes() -> None:
-    """The remedy is the gate; where nodes have some of the resource, it is amounts as ever."""
+def test_gate_of_extended_resources_is_the_remedy() -> None:
+    """Where nodes have some of the resource, amounts are the cause as usual."""
     served = device_class("gpu", extendedResourceName="example.com/gpu")
     asks = pod("p", requests={"example.com/gpu": 1}, limits={"example.com/gpu": 1})
 

@@ -1,4 +1,4 @@
-"""Why a pod waits: every cause is named, none is invented, and what is said to help does."""
+"""Explanations of pending pods: complete causes and effective remedies."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ CORDONED = "node(s) were unschedulable"
 
 
 def explained(*objects: KubeObject, name: str = "default/p", **options: Any) -> Explanation:
-    """Let the scheduler run until nothing moves, and ask about a pod."""
+    """Run the scheduler until nothing changes, and explain a pod."""
     one = embedded(*objects, **options)
     one.run_to_fixed_point()
     before = one.state.usage_log.position
@@ -45,7 +45,7 @@ def decisive(found: Explanation) -> set[str]:
 
 
 def test_each_node_has_its_own_cause() -> None:
-    """What keeps the pod from some node, alone, is named with the number of such nodes."""
+    """A cause that alone rejects nodes has the number of such nodes."""
     found = explained(
         node("full", cpu=2),
         node("infra", cpu=8, taints=["dedicated=infra:NoSchedule"]),
@@ -63,16 +63,16 @@ def test_each_node_has_its_own_cause() -> None:
 
 
 def test_several_causes_on_one_node_are_all_named() -> None:
-    """The first plugin that rejects a node hides the others from a condition, not from here."""
+    """A condition shows only the first plugin that rejects a node."""
     found = explained(node("n", cpu=2, taints=["a=b:NoSchedule"]), pod("p", 4))
 
     assert decisive(found) == {CPU, TAINTED}
     near = found.nearest[0]
     assert near.lacks == {"cpu": "2"}
-    assert set(near.details) == {"a=b:NoSchedule", "cpu: asks for 4, 2 of 2 free"}
+    assert set(near.details) == {"a=b:NoSchedule", "cpu: requests 4, 2 of 2 free"}
 
 
-def test_a_cause_that_would_not_have_to_go_is_not_decisive() -> None:
+def test_cause_that_need_not_go_is_not_decisive() -> None:
     """No node has the cpu; that one of them has a taint as well decides nothing."""
     found = explained(node("a", cpu=2), node("b", cpu=2, taints=["x=y:NoSchedule"]), pod("p", 4))
 
@@ -81,7 +81,7 @@ def test_a_cause_that_would_not_have_to_go_is_not_decisive() -> None:
 
 
 def test_a_gate_and_a_full_node_are_both_named() -> None:
-    """What keeps a pod out of the queue does not hide what would keep it from the nodes."""
+    """A cause that gates the pod does not hide causes on nodes."""
     gates = [{"name": "example.com/gate"}]
     found = explained(node("n", cpu=2), pod("p", 4, schedulingGates=gates))
 
@@ -91,7 +91,7 @@ def test_a_gate_and_a_full_node_are_both_named() -> None:
 
 
 def test_a_missing_claim_is_named_once() -> None:
-    """Four plugins look the claim up; the user hears of it once, and of the full node too."""
+    """Four plugins look up the claim; it is one cause, next to the full node."""
     claims = [{"name": "v", "persistentVolumeClaim": {"claimName": "gone"}}]
     found = explained(node("n", cpu=2), pod("p", 4, volumes=claims))
 
@@ -99,7 +99,7 @@ def test_a_missing_claim_is_named_once() -> None:
     assert reasons == ['persistentvolumeclaim "gone" not found', CPU]
 
 
-def test_a_quota_says_by_how_much_it_is_short() -> None:
+def test_quota_remedy_has_the_missing_amount() -> None:
     """The remedy names the quota and the amount."""
     label = {PREFIX + "name": "team"}
     found = explained(
@@ -118,8 +118,8 @@ def test_a_quota_says_by_how_much_it_is_short() -> None:
     )
 
 
-def test_a_gang_is_explained_by_the_member_that_finds_no_place() -> None:
-    """Any member tells how many find a place, and what the next one lacks."""
+def test_gang_is_explained_by_its_unplaced_member() -> None:
+    """The explanation of any member has the number of placed members, and the next one's causes."""
     found = explained(
         node("n", cpu=3), group("g", 4), *members("g", 4), config=BOTH, name="default/g-0"
     )
@@ -129,8 +129,8 @@ def test_a_gang_is_explained_by_the_member_that_finds_no_place() -> None:
     assert found.nearest[0].lacks == {"cpu": "1"}
 
 
-def test_a_gang_short_of_members_says_so() -> None:
-    """Members before the queue have a cause, too."""
+def test_incomplete_gang_is_explained() -> None:
+    """Gated members have a cause, too."""
     found = explained(
         node("n", cpu=9), group("g", 3), *members("g", 2), config=BOTH, name="default/g-1"
     )
@@ -140,21 +140,21 @@ def test_a_gang_short_of_members_says_so() -> None:
     assert found.queue is not None
     (woken_by,) = found.queue.woken_by
     assert woken_by == (
-        "Coscheduling: a member of its gang comes or loses its gates, "
-        "its PodGroup or Workload comes or changes"
+        "Coscheduling: a member of its gang is added or loses its scheduling gates, "
+        "its PodGroup or Workload is added or changes"
     )
 
 
-def test_pods_that_end_are_waited_for() -> None:
-    """A pod that is being deleted makes room by itself: there is nothing to do, and it is said."""
+def test_terminating_pods_are_waited_for() -> None:
+    """A terminating pod frees capacity by itself, so the remedy is to wait."""
     found = explained(node("n", cpu=2), pod("old", 2, on="n", deleted=True), pod("p", 1))
 
     assert [remedy.kind for remedy in found.remedies][:1] == ["wait"]
     assert found.remedies[0].pods == ("default/old",)
 
 
-def test_who_may_preempt_and_may_not_is_said() -> None:
-    """A pod that could make room by preemption but must not is told what forbids it."""
+def test_preemption_remedy_depends_on_the_policy() -> None:
+    """A pod that could preempt but must not has the reason."""
     found = explained(
         node("n", cpu=2),
         pod("low", 2, on="n", priority=1),
@@ -165,49 +165,49 @@ def test_who_may_preempt_and_may_not_is_said() -> None:
     assert "preemptionPolicy is Never" in remedy.text
 
 
-def test_a_pod_that_fits_nowhere_ever_is_told_so() -> None:
-    """However empty the cluster is."""
+def test_pod_too_large_for_every_node() -> None:
+    """It would not fit on an empty cluster either."""
     found = explained(node("n", cpu=2), pod("other", 2, on="n"), pod("p", 4))
 
     assert found.empty_cluster is not None
     assert not found.empty_cluster.fits
-    assert found.empty_cluster.why == "it asks for 4 of cpu; the most that a node has is 2"
+    assert found.empty_cluster.why == "it requests 4 of cpu; the most that a node has is 2"
 
 
-def test_a_pod_of_another_scheduler_is_told_so() -> None:
-    """Nobody here will ever look at it."""
+def test_pod_of_another_scheduler_is_explained() -> None:
+    """No profile of this scheduler has that name."""
     found = explained(node("n", cpu=2), pod("p", 1, schedulerName="other"))
 
     assert found.summary.startswith("no profile schedules it")
     assert [(r.kind, r.text, r.tried) for r in found.remedies] == [
         (
             "change-pod",
-            "let spec.schedulerName be default-scheduler, or run the scheduler that it names",
+            "set spec.schedulerName to default-scheduler, or run the scheduler that it names",
             False,
         )
     ]
 
 
-def test_batch_amounts_of_an_empty_cluster_are_told_as_elsewhere() -> None:
-    """In CPUs: nobody knows how much 6k is."""
+def test_batch_amounts_have_the_usual_form() -> None:
+    """They are shown in CPUs, because 6k has no obvious meaning."""
     offered: dict[str, Any] = {BATCH_CPU: 4000}
     found = explained(node("n", **offered), pod("p", requests={BATCH_CPU: 6000}))
 
     assert found.empty_cluster is not None
     assert found.empty_cluster.why == (
-        f"it asks for 6 CPUs (6000m) of {BATCH_CPU}; the most that a node has is 4 CPUs (4000m)"
+        f"it requests 6 CPUs (6000m) of {BATCH_CPU}; the most that a node has is 4 CPUs (4000m)"
     )
 
 
-def test_a_pod_that_is_being_deleted_is_told_so() -> None:
-    """Nobody schedules it any more, whatever its profile."""
+def test_terminating_pod_is_explained() -> None:
+    """It is not scheduled, whatever its profile."""
     going = pod("p", 1, deleted=True)
     going = replace(going, metadata=replace(going.metadata, finalizers=("x.io/last",)))
     found = explained(node("n", cpu=2), going)
 
     assert found.summary == (
-        "it is being deleted, so nobody schedules it any more; "
-        "it goes when its finalizers [x.io/last] have"
+        "it is being deleted and is not scheduled any more; "
+        "its finalizers [x.io/last] have not been removed yet"
     )
 
 
@@ -224,8 +224,8 @@ def test_a_pod_that_is_being_deleted_is_told_so() -> None:
         ),
     ],
 )
-def test_what_no_scheduler_looks_at_is_told_so(there: KubeObject, name: str, told: str) -> None:
-    """It is there, so it is no mistake to ask; but it does not wait."""
+def test_unscheduled_object_is_explained(there: KubeObject, name: str, told: str) -> None:
+    """The object exists, so the question is valid; but it does not wait."""
     (found,) = explain_pods([node("n", cpu=2), there], [name])
 
     assert (found.pod, found.summary, found.causes) == (name, told, ())
@@ -248,7 +248,7 @@ def test_a_pod_that_has_a_node_may_not_run_yet(phase: str, summary: str) -> None
 
 
 def test_placed_and_unknown_pods() -> None:
-    """One that runs has no causes; one that is not there is an error."""
+    """A running pod has no causes; an unknown one is an error."""
     one = embedded(node("n", cpu=2), pod("p", 1))
     one.run_to_fixed_point()
 
@@ -259,8 +259,8 @@ def test_placed_and_unknown_pods() -> None:
         explain_pods([node("n", cpu=2)], ["default/q"])
 
 
-def test_the_start_is_foreseen_where_ends_are_known() -> None:
-    """The queue is run forward: the more important pod gets the first place that is left."""
+def test_start_is_predicted_from_known_ends() -> None:
+    """The queue is simulated: the more important pod gets the first free node."""
     objects = [
         node("n", cpu=2),
         pod("a", 1, on="n", started="08:00", activeDeadlineSeconds=3_600),
@@ -277,20 +277,20 @@ def test_the_start_is_foreseen_where_ends_are_known() -> None:
     ]
 
 
-def test_nobody_waits_for_members_of_the_own_gang() -> None:
-    """They have a place in thought only; a node more takes the two that lack one."""
+def test_own_gang_members_are_no_victims() -> None:
+    """Their nodes are assumed in a trial only; one more node fits the two unplaced members."""
     found = explained(
         node("n", cpu=2), group("g", 4), *members("g", 4), config=BOTH, name="default/g-0"
     )
 
     assert [(r.kind, r.text, r.sufficient) for r in found.remedies] == [
         ("add-node", "add a node like n: empty ones take the 2 members that find no place", True),
-        ("gang", "let minMember of PodGroup default/g be 2: so many find a place", True),
+        ("gang", "set minMember of PodGroup default/g to 2: that many members find a place", True),
     ]
 
 
-def test_what_a_node_is_can_not_be_changed_by_a_label() -> None:
-    """A label that others wait for can; the one that pods keep apart by should not."""
+def test_remedies_change_no_facts_of_nodes() -> None:
+    """Other labels may change, except topology keys of pod affinity."""
     found = explained(
         node("n", cpu=2, labels={"kubernetes.io/hostname": "n"}),
         pod("p", 1, nodeSelector={"kubernetes.io/hostname": "m"}),
@@ -300,29 +300,31 @@ def test_what_a_node_is_can_not_be_changed_by_a_label() -> None:
     other = explained(node("n", cpu=2), pod("p", 1, nodeSelector={"disk": "ssd"}))
     assert [r.text for r in other.remedies] == [
         "label n (disk=ssd)",
-        "take disk=ssd out of its nodeSelector: n takes it then",
+        "remove disk=ssd from its nodeSelector: n takes it then",
     ]
 
 
 @pytest.mark.parametrize(
     ("report", "args", "told"),
     [
-        (metric("n", cpu=8), {}, "cpu: 8 in use and 850m of the pod, of 6549m at most"),
+        (metric("n", cpu=8), {}, "cpu: 8 in use plus 850m of the pod, the threshold is 6549m"),
         (
             metric("n", cpu=1, at="20:00:00"),
             {},
-            "reported last at 2023-11-14T20:00:00Z",
+            "its NodeMetric was last updated at 2023-11-14T20:00:00Z",
         ),
-        (metric("n", cpu=1, at=""), {}, "its report has no updateTime"),
+        (metric("n", cpu=1, at=""), {}, "its NodeMetric has no updateTime"),
         (
             metric("n", cpu=8, windows={("5m", "p95"): used(7)}),
             {"aggregated": {"usageThresholds": {"cpu": 50}, "usageAggregationType": "p95"}},
-            "cpu: 7 in use and 850m of the pod, of 5049m at most",
+            "cpu: 7 in use plus 850m of the pod, the threshold is 5049m",
         ),
     ],
 )
-def test_a_busy_node_tells_by_how_much(report: KubeObject, args: dict[str, Any], told: str) -> None:
-    """Usage and estimates, and what is allowed; or how old the last report is."""
+def test_busy_node_has_usage_and_threshold(
+    report: KubeObject, args: dict[str, Any], told: str
+) -> None:
+    """Details give usage, estimates and threshold, or the age of the last report."""
     config = configuration(
         pluginConfig=[{"name": "LoadAwareScheduling", "args": args}],
         plugins={"filter": {"enabled": [{"name": "LoadAwareScheduling"}]}},
@@ -332,8 +334,8 @@ def test_a_busy_node_tells_by_how_much(report: KubeObject, args: dict[str, Any],
     assert [near.details for near in found.nearest] == [(told,)]
 
 
-def test_a_node_that_could_not_hold_what_the_pod_takes_is_no_way_out() -> None:
-    """The node has not so many CPUs, whoever runs there: BestEffort rejects it, too."""
+def test_node_too_small_for_the_allocation_is_no_remedy() -> None:
+    """The node has too few CPUs even when empty: BestEffort rejects it, too."""
     kept = {"node.koordinator.sh/reservation": '{"reservedCPUs": "0,1"}'}
     policy = {"node.koordinator.sh/numa-topology-policy": "BestEffort"}
     small = machine("m", zones=1, cores=2, topology=kept, labels=policy)
@@ -346,12 +348,12 @@ def test_a_node_that_could_not_hold_what_the_pod_takes_is_no_way_out() -> None:
 
 
 def measured(*objects: KubeObject, **options: Any) -> Explanation:
-    """Ask where nodes may be used up to 65 % of their CPU."""
+    """Explain with a usage threshold of 65 % of CPU."""
     load = {"filter": {"enabled": [{"name": "LoadAwareScheduling"}]}}
     return explained(*objects, config=configuration(plugins=load), **options)
 
 
-def test_without_nodes_that_is_the_cause() -> None:
+def test_missing_nodes_are_a_cause() -> None:
     """Programs read causes, not summaries."""
     found = explained(pod("p", 1))
 
@@ -359,8 +361,8 @@ def test_without_nodes_that_is_the_cause() -> None:
     assert found.summary == "there are no nodes"
 
 
-def test_what_two_plugins_say_of_one_claim_is_one_cause() -> None:
-    """To VolumeZone, a claim that nobody has bound yet is a volume without a name."""
+def test_equivalent_reasons_of_two_plugins_are_one_cause() -> None:
+    """VolumeZone sees an unbound claim as a volume without a name."""
     at_once = made(
         "StorageClass",
         "at-once",
@@ -383,7 +385,7 @@ def test_what_two_plugins_say_of_one_claim_is_one_cause() -> None:
 
 
 def bound_claim(volume: str, mode: str) -> tuple[KubeObject, list[dict[str, Any]]]:
-    """Return a claim that has a volume, and the volumes of a pod that uses it."""
+    """Return a bound claim, and the volumes of a pod that uses it."""
     claim = made(
         "PersistentVolumeClaim",
         "data",
@@ -396,16 +398,16 @@ def bound_claim(volume: str, mode: str) -> tuple[KubeObject, list[dict[str, Any]
     return claim, [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
 
 
-def test_a_volume_that_is_gone_is_one_cause() -> None:
-    """Whatever each plugin calls it, and whether it says so of the pod or of every node."""
+def test_deleted_volume_is_one_cause() -> None:
+    """Plugins word it differently, about the pod or about every node."""
     claim, volumes = bound_claim("gone", "ReadWriteOnce")
     found = explained(node("n"), claim, pod("p", 1, volumes=volumes))
 
     assert [cause.reason for cause in found.causes] == ['persistentvolume "gone" not found']
 
 
-def test_a_claim_for_one_pod_is_taken_on_new_nodes_too() -> None:
-    """One node more does not help; the pod that has the claim has to go."""
+def test_exclusive_claim_also_blocks_new_nodes() -> None:
+    """An additional node does not help; the pod with the claim must end."""
     volume = made(
         "PersistentVolume",
         "pv",
@@ -428,8 +430,8 @@ def test_a_claim_for_one_pod_is_taken_on_new_nodes_too() -> None:
     assert [remedy.kind for remedy in found.remedies] == ["fewer-pods"]
 
 
-def test_asking_for_less_does_not_make_what_no_node_has() -> None:
-    """With fewer CPUs, the pod would wait for its GPU all the same."""
+def test_smaller_requests_do_not_replace_a_missing_resource() -> None:
+    """With fewer CPUs the pod would still wait for its GPU."""
     found = explained(node("n", cpu=8), pod("p", 12, requests={"example.com/gpu": 1}))
 
     assert decisive(found) == {CPU, "Insufficient example.com/gpu"}
@@ -443,8 +445,8 @@ def test_asking_for_less_does_not_make_what_no_node_has() -> None:
     assert not [remedy for remedy in beside.remedies if remedy.kind == "ask-less"]
 
 
-def test_too_few_domains_are_told_as_that() -> None:
-    """Spreading over three zones where there are two is no matter of how full they are."""
+def test_too_few_domains_are_the_cause() -> None:
+    """Three zones are required where there are two, whatever their usage."""
     labels = {"app": "web"}
     found = explained(
         node("a", zone="1"),
@@ -459,8 +461,8 @@ def test_too_few_domains_are_told_as_that() -> None:
     ]
 
 
-def test_a_change_of_the_node_and_pods_that_end_are_enough_together() -> None:
-    """Neither of them alone; both are told in one remedy, and were tried together."""
+def test_node_change_and_fewer_pods_are_combined() -> None:
+    """Neither suffices alone; the combined remedy was tried."""
     found = explained(
         node("n", cpu=2, unschedulable=True), pod("there", "1500m", on="n"), pod("p", 1)
     )
@@ -468,7 +470,7 @@ def test_a_change_of_the_node_and_pods_that_end_are_enough_together() -> None:
     assert [(r.kind, r.text, r.sufficient, r.pods) for r in found.remedies] == [
         (
             "change-node",
-            "uncordon n, then it takes it when default/there has ended",
+            "uncordon n, then it takes the pod when default/there has ended",
             True,
             ("default/there",),
         )
@@ -478,15 +480,15 @@ def test_a_change_of_the_node_and_pods_that_end_are_enough_together() -> None:
 @pytest.mark.parametrize(
     ("report", "told"),
     [
-        (metric("n", cpu=9), "bring the use of n down by 3301m cpu"),  # 9 + 0.85 of 6.549 at most
+        (metric("n", cpu=9), "reduce the usage of n by 3301m cpu"),  # 9 + 0.85 of 6.549 at most
         (
             metric("n", cpu=1, at="20:00:00"),
-            "let the koordlet of n report again",
+            "restore the koordlet of n, which reports its usage",
         ),
     ],
 )
-def test_a_busy_node_is_told_what_would_help(report: KubeObject, told: str) -> None:
-    """How much less has to be in use, or that its report is too old."""
+def test_remedy_for_a_busy_node(report: KubeObject, told: str) -> None:
+    """It is the usage to shed, or a restored koordlet."""
     found = measured(node("n", cpu=10), report, pod("p", 1))
 
     assert [(r.kind, r.text, r.sufficient, r.nodes) for r in found.remedies] == [
@@ -494,8 +496,8 @@ def test_a_busy_node_is_told_what_would_help(report: KubeObject, told: str) -> N
     ]
 
 
-def test_nobody_knows_what_a_busy_node_would_use_without_its_pods() -> None:
-    """What was measured of pods that are gone in thought is measured still."""
+def test_usage_without_pods_is_unknown() -> None:
+    """Measured usage includes pods that a trial removes."""
     found = measured(
         node("n", cpu=10),
         metric("n", cpu=9, pods={"there": used(9)}),
@@ -507,8 +509,8 @@ def test_nobody_knows_what_a_busy_node_would_use_without_its_pods() -> None:
     assert found.empty_cluster is None
 
 
-def test_a_reservation_in_the_way_is_named_as_users_do() -> None:
-    """Not by the pod that stands for it inside the scheduler."""
+def test_blocking_reservation_has_its_own_name() -> None:
+    """The name of its reserve pod is internal."""
     kept = reservation("kept", 7, on="n")
     found = explained(node("n", cpu=8), kept, pod("p", 2), config=reserving())
 
@@ -517,8 +519,8 @@ def test_a_reservation_in_the_way_is_named_as_users_do() -> None:
     ]
 
 
-def test_a_gang_is_not_said_to_fit_because_its_last_member_would() -> None:
-    """Nobody has tried all of them on empty nodes; that one alone fits nowhere is known."""
+def test_gang_is_not_reported_to_fit_on_an_empty_cluster() -> None:
+    """Only a member that fits nowhere alone is reported."""
     one = explained(
         node("n", cpu=3), group("g", 4), *members("g", 4), config=BOTH, name="default/g-0"
     )
@@ -531,8 +533,8 @@ def test_a_gang_is_not_said_to_fit_because_its_last_member_would() -> None:
     assert not big.empty_cluster.fits
 
 
-def test_a_node_kept_for_another_pod_is_not_kept_where_that_is_gone() -> None:
-    """In a cluster without others, nobody is nominated either."""
+def test_nominations_do_not_count_in_the_empty_cluster() -> None:
+    """Without other pods there are no nominated pods either."""
     going = pod("there", 2, on="n", priority=1, deleted=True)
     going = replace(going, metadata=replace(going.metadata, finalizers=("x.io/last",)))
     first = pod("first", 2, priority=9)
@@ -543,8 +545,8 @@ def test_a_node_kept_for_another_pod_is_not_kept_where_that_is_gone() -> None:
     assert found.empty_cluster.fits
 
 
-def test_who_waits_with_it_and_goes_first_is_before_it() -> None:
-    """More important pods, and those that have waited longer; none whose gates are closed."""
+def test_pods_ahead_in_the_queue() -> None:
+    """More important pods and older ones are ahead, gated ones are not."""
     gates = [{"name": "x.io/approval"}]
     waiting = [
         pod("low", 2, priority=1),
@@ -560,8 +562,8 @@ def test_who_waits_with_it_and_goes_first_is_before_it() -> None:
     assert found.queue.position == 3
 
 
-def test_a_pod_that_wants_others_near_is_not_said_to_fit_without_them() -> None:
-    """One node is emptied in thought; those whom it wants run on the other one."""
+def test_pod_with_required_affinity_is_not_reported_to_fit_alone() -> None:
+    """One node is emptied at a time; the required pods run on the other one."""
     found = explained(
         node("n", cpu=2, zone="z"),
         node("m", cpu=1, zone="z"),
@@ -574,8 +576,8 @@ def test_a_pod_that_wants_others_near_is_not_said_to_fit_without_them() -> None:
     assert found.empty_cluster is None
 
 
-def test_a_member_behind_its_gate_is_not_enough_for_its_gang() -> None:
-    """Its gate, a node and less to ask for together leave the gang short all the same."""
+def test_gated_member_does_not_complete_its_gang() -> None:
+    """The gang stays incomplete without its gate, with another node, and with smaller requests."""
     gated = pod(
         "g-0",
         4,
@@ -589,8 +591,8 @@ def test_a_member_behind_its_gate_is_not_enough_for_its_gang() -> None:
     assert not [remedy for remedy in found.remedies if remedy.sufficient]
 
 
-def test_who_names_its_node_is_not_sent_to_another() -> None:
-    """A new node would have another name, and the pod means this one."""
+def test_pod_with_node_name_gets_no_other_node() -> None:
+    """A new node would have another name."""
     found = explained(
         node("n", cpu=2, labels={"kubernetes.io/hostname": "n"}),
         pod("there", 2, on="n", priority=9),
@@ -600,8 +602,8 @@ def test_who_names_its_node_is_not_sent_to_another() -> None:
     assert [remedy.kind for remedy in found.remedies] == ["fewer-pods"]
 
 
-def test_a_gang_is_told_how_many_nodes_all_of_it_needs() -> None:
-    """Members of different sizes are put on new nodes one after the other."""
+def test_number_of_nodes_for_a_whole_gang() -> None:
+    """Members of different sizes are placed on new nodes one by one."""
     mixed = [
         pod(f"g-{n}", cpu, labels={"pod-group.scheduling.sigs.k8s.io": "g"})
         for n, cpu in enumerate((3, 1, 3, 2))
@@ -620,8 +622,8 @@ def test_a_gang_is_told_how_many_nodes_all_of_it_needs() -> None:
     assert nodes.sufficient
 
 
-def test_a_gang_is_explained_alike_whichever_member_is_named() -> None:
-    """As many members as possible are placed; the one that finds no place is the same for all."""
+def test_explanation_of_a_gang_is_equal_for_all_members() -> None:
+    """As many members as possible are placed, so the unplaced one is the same."""
     pods = [*members("g", 4, 1)]
     odd = replace(pods[1], spec=replace(pods[1].spec, node_selector={"gpu": "yes"}))
     world = [node("n", cpu=8), group("g", 4), pods[0], odd, *pods[2:]]
@@ -631,8 +633,8 @@ def test_a_gang_is_explained_alike_whichever_member_is_named() -> None:
     assert len({(one.gang, one.causes, one.remedies) for one in told}) == 1
 
 
-def test_the_quota_that_would_refuse_a_whole_gang_is_named_while_members_are_missing() -> None:
-    """Making the missing member is not enough, and the reader learns why."""
+def test_quota_that_blocks_the_complete_gang_is_named() -> None:
+    """Creating the missing member does not suffice, and the explanation has the reason."""
     label = {PREFIX + "name": "team"}
     pods = [
         replace(p, metadata=replace(p.metadata, labels={**p.metadata.labels, **label}))

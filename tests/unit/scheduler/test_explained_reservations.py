@@ -1,4 +1,4 @@
-"""Why pods wait that may use reservations, and reservations themselves."""
+"""Explanations of pods with reservations, and of reservations."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from koordinator.simulator.explanations import explain_pods
 WEB = {"app": "web"}
 NO_MATCH = "node(s) no reservations match reservation affinity"
 WITHOUT = (
-    "take its reservation affinity (annotation scheduling.koordinator.sh/reservation-affinity) away"
+    "remove its reservation affinity (annotation scheduling.koordinator.sh/reservation-affinity)"
 )
 SHORT = "Reservation(s) Insufficient cpu, requested: 3000, used: 0, capacity: 2000"
 
@@ -24,20 +24,20 @@ def asked(*objects: Any, **options: Any) -> Explanation:
     return explained(*objects, config=config(), **options)
 
 
-def test_an_owner_sees_the_node_without_what_is_kept_for_it() -> None:
-    """It lacks only what the reservation and the rest of the node together don't have."""
+def test_owner_sees_the_node_with_its_reservation() -> None:
+    """It lacks only what reservation and node together lack."""
     found = asked(node("n", cpu=8), reservation("r", 6, on="n"), pod("p", 9, labels=WEB))
 
     assert decisive(found) == {"Insufficient cpu"}
     assert found.nearest[0].lacks == {"cpu": "1"}
     assert [r.text for r in found.remedies] == [
-        "ask for at most 8 of cpu: n has that free",
+        "request at most 8 of cpu: n has that free",
         "add a node like n, but with 9 of cpu (it has 8)",
     ]
 
 
-def test_a_reservation_that_is_too_small_is_the_cause() -> None:
-    """Restricted: the node has room, but the pod must take it from the reservation."""
+def test_small_reservation_is_the_cause() -> None:
+    """It is restricted: the node has capacity, but the pod must use the reservation."""
     held = reservation("r", 2, on="n", policy="Restricted")
     needs = pod("p", 3, labels=WEB, annotations=affinity(name="r"))
     found = asked(node("n", cpu=8), node("m", cpu=8), held, needs)
@@ -57,7 +57,7 @@ def test_a_reservation_that_is_too_small_is_the_cause() -> None:
             {},
             "not selected by its reservation affinity",
         ),
-        (affinity() | exactly("cpu"), {}, "without exactly the amounts that it asks for"),
+        (affinity() | exactly("cpu"), {}, "without exactly the requested amounts"),
         (affinity(), {"unschedulable": True}, "unschedulable"),
         (
             affinity(),
@@ -66,10 +66,10 @@ def test_a_reservation_that_is_too_small_is_the_cause() -> None:
         ),
     ],
 )
-def test_what_is_against_each_reservation_is_told(
+def test_reasons_of_unmatched_reservations(
     annotations: dict[str, str], spec: dict[str, Any], told: str
 ) -> None:
-    """A pod that needs one hears why those that it owns don't do."""
+    """A pod that requires a reservation has the reasons of those that it owns."""
     held = reservation("r", 6, on="n", **spec)
     found = asked(node("n", cpu=8), held, pod("p", 2, labels=WEB, annotations=annotations))
 
@@ -78,31 +78,31 @@ def test_what_is_against_each_reservation_is_told(
     assert cause.detail == f"it is the owner of 1 reservation: 1 {told}"
 
 
-def test_who_owns_no_reservation_is_told_so() -> None:
-    """There is one, for others."""
+def test_pod_without_own_reservation() -> None:
+    """The only reservation is of others."""
     needs = pod("p", 2, labels={"app": "db"}, annotations=affinity())
     found = asked(node("n", cpu=8), reservation("r", 6, on="n"), needs)
 
     assert [cause.detail for cause in found.causes] == ["it is the owner of no reservation"]
 
 
-def test_a_reservation_in_the_way_is_called_by_its_name() -> None:
-    """Its end would help; no priority would, for nobody preempts it."""
+def test_blocking_reservation_is_called_by_its_name() -> None:
+    """Its end would help; a priority would not, because reservations are not preempted."""
     found = asked(node("n", cpu=8), reservation("r", 6, on="n"), pod("p", 4))
 
     assert found.remedies[0].text == "n takes it when reservation/r has ended"
 
 
-def test_a_reservation_that_waits_is_explained() -> None:
-    """By its own name, as pods are."""
+def test_pending_reservation_is_explained() -> None:
+    """It is explained under its own name."""
     found = asked(node("n", cpu=8), reservation("big", 9), name="reservation/big")
 
     assert found.pod == "reservation/big"
     assert decisive(found) == {"Insufficient cpu"}
 
 
-def test_what_is_reserved_for_a_pod_stays_when_others_go() -> None:
-    """A pod that needs the reservation is told of its users, not that it can never run."""
+def test_own_reservation_stays_when_others_are_removed() -> None:
+    """The explanation names its users, not that the pod can never run."""
     held = reservation("r", 6, on="n", policy="Restricted")
     used = ALLOCATED.entry(ReservationAllocated(name="r", uid=uid("r")))
     user = pod("user", 4, on="n", labels=WEB, annotations=used)
@@ -115,8 +115,8 @@ def test_what_is_reserved_for_a_pod_stays_when_others_go() -> None:
     assert (remedy.kind, remedy.pods, remedy.sufficient) == ("fewer-pods", (user.key,), True)
 
 
-def test_what_never_fits_into_a_reservation_is_told_so() -> None:
-    """It is the reservation that is too small, whoever uses it."""
+def test_reservation_too_small_for_the_pod() -> None:
+    """It is too small even without users."""
     held = reservation("r", 2, on="n", policy="Restricted")
     needs = pod("p", 3, labels=WEB, annotations=affinity(name="r"))
     found = asked(node("n", cpu=8), held, needs)
@@ -134,10 +134,10 @@ def test_what_never_fits_into_a_reservation_is_told_so() -> None:
         ("Aligned", affinity(), "3"),
     ],
 )
-def test_what_a_node_lacks_is_what_would_have_to_be_added(
+def test_shortage_of_a_node_is_the_amount_to_add(
     policy: str, needs: dict[str, str], lacking: str
 ) -> None:
-    """A pod uses one reservation, not what all of them hold together."""
+    """A pod uses one reservation, not the sum of all."""
     held = [reservation(name, 2, on="n", policy=policy) for name in ("r1", "r2")]
     wanted = pod("p", 5, labels=WEB, annotations=needs)
 
@@ -148,7 +148,7 @@ def test_what_a_node_lacks_is_what_would_have_to_be_added(
     assert asked(more, *held, wanted).verdict == "placed"
 
 
-def test_a_pod_without_a_reservation_that_it_needs_never_starts() -> None:
+def test_missing_required_reservation_blocks_an_empty_cluster() -> None:
     """However empty the cluster is."""
     found = asked(node("n", cpu=8), pod("p", 1, annotations=affinity()))
 
@@ -164,10 +164,10 @@ def test_a_pod_without_a_reservation_that_it_needs_never_starts() -> None:
         (True, {"scheduling.koordinator.sh/disable-preemptible": "true"}, "fewer-pods"),
     ],
 )
-def test_whether_a_reservation_may_preempt_is_up_to_its_plugin(
+def test_preemption_by_reservations_depends_on_the_plugin(
     may: bool, labels: dict[str, str], kind: str
 ) -> None:
-    """And to the label of pods that are not to be evicted; other pods ask DefaultPreemption."""
+    """The label of non-preemptible pods counts; other pods use DefaultPreemption."""
     there = pod("there", 4, on="n", labels=labels)
     waiting = reservation("r", 4, template={"preemptionPolicy": "Never"})
     found = explained(
@@ -177,14 +177,14 @@ def test_whether_a_reservation_may_preempt_is_up_to_its_plugin(
     assert found.remedies[0].kind == kind
 
 
-def test_reservations_are_called_by_name_where_others_are_asked_for() -> None:
-    """Nobody knows the uid that the scheduler calls them by."""
+def test_reservations_have_names_in_explanations() -> None:
+    """The internal uid is not shown."""
     with pytest.raises(InputError, match=r"waiting pods: reservation/r$"):
         explain_pods([node("n", cpu=1), reservation("r", 4)], ["default/x"], config())
 
 
-def test_what_no_node_has_is_lacking_nowhere() -> None:
-    """Also beside a reservation; that nobody has it is the cause."""
+def test_resource_of_no_node_is_not_a_shortage() -> None:
+    """The cause is that no node has it, also beside a reservation."""
     wanted = pod("p", 1, labels=WEB, requests={"example.com/tpu": 1})
     found = asked(node("n", cpu=4), reservation("r", 1, on="n"), wanted)
 

@@ -1,4 +1,4 @@
-"""What explain says would help is tried for real: on clusters with every kind of obstacle."""
+"""Remedies of explanations, applied on random clusters with every kind of obstacle."""
 
 import re
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ NEAR_WEB = {"labelSelector": {"matchLabels": WEB}}
 RESERVING = config()
 PORT = (ContainerPort(container_port=80, host_port=80, protocol="TCP"),)
 
-#: What the pod asks for besides amounts.
+#: Requirements of the pod besides amounts.
 RULES: dict[str, dict[str, Any]] = {
     "nothing": {},
     "apart by node": {
@@ -86,10 +86,10 @@ RUNNING = st.lists(
     rule=st.sampled_from(sorted(RULES)),
     listens=st.booleans(),
 )
-def test_every_sufficient_remedy_lets_the_pod_start(
+def test_pod_starts_after_every_sufficient_remedy(
     nodes: list[Any], running: list[Any], cpu: int, *, picky: bool, rule: str, listens: bool
 ) -> None:
-    """Each is tried for real; what is said of an empty cluster is true as well."""
+    """Each is applied; the result for an empty cluster is verified as well."""
     made: list[Node] = [
         node(
             f"n{i}",
@@ -139,10 +139,8 @@ def test_every_sufficient_remedy_lets_the_pod_start(
 
 @settings(max_examples=120, deadline=None)
 @given(there=reserved_rooms(), wanted=reserving_pods())
-def test_what_is_told_holds_where_something_is_reserved(
-    there: list[KubeObject], wanted: Pod
-) -> None:
-    """Remedies, what nodes lack, and what would be so if no other pod ran."""
+def test_explanations_are_right_with_reservations(there: list[KubeObject], wanted: Pod) -> None:
+    """It covers remedies, shortages, and the result without other pods."""
     stays = {_key(o) for o in _reservations_after(*there) if is_available(o)}
     there = [o for o in there if not isinstance(o, Reservation) or _key(o) in stays]
     found = explained(*there, wanted, config=RESERVING)
@@ -173,7 +171,7 @@ def _key(one: KubeObject) -> str:
 
 
 def _grown(one: Node, near: NearNode) -> Node:
-    """Return the node with what is said to be lacking."""
+    """Return the node with its shortage added."""
     if one.metadata.name != near.node:
         return one
     more = one.status.allocatable["cpu"].milli() + Quantity.parse(near.lacks["cpu"]).milli()
@@ -202,9 +200,9 @@ def _after(remedy: Remedy, nodes: list[Node], pods: list[Pod], wanted: Pod) -> l
                 more = replace(more, status=replace(more.status, allocatable=allocatable))
             return [*nodes, more, *pods, wanted]
         case "change-pod":
-            return [*nodes, *pods, _as_told(remedy.text, wanted)]
+            return [*nodes, *pods, _changed_as_described(remedy.text, wanted)]
         case "ask-less":
-            asked = pod("q", int(remedy.text.split()[4])).spec.containers[0].resources
+            asked = pod("q", int(remedy.text.split()[3])).spec.containers[0].resources
             container = replace(wanted.spec.containers[0], resources=asked)
             spec = replace(wanted.spec, containers=(container,))
             return [*nodes, *pods, replace(wanted, spec=spec)]
@@ -213,14 +211,14 @@ def _after(remedy: Remedy, nodes: list[Node], pods: list[Pod], wanted: Pod) -> l
             return [*(_mended(n, remedy.nodes[0]) for n in nodes), *rest, wanted]
 
 
-def _as_told(text: str, wanted: Pod) -> Pod:
-    """Return the pod as the text of a remedy says."""
+def _changed_as_described(text: str, wanted: Pod) -> Pod:
+    """Return the pod changed as the text of a remedy describes."""
     spec = wanted.spec
-    tolerations = re.search(r"tolerations: (\[.*\])\)", text)
+    tolerations = re.search(r"tolerations: (\[.*\])", text)
     if tolerations:
-        told = [decode(each, Toleration) for each in yaml.safe_load(tolerations.group(1))]
-        spec = replace(spec, tolerations=(*spec.tolerations, *told))
-    if "take disk=ssd out of its nodeSelector" in text:
+        added = [decode(each, Toleration) for each in yaml.safe_load(tolerations.group(1))]
+        spec = replace(spec, tolerations=(*spec.tolerations, *added))
+    if "remove disk=ssd from its nodeSelector" in text:
         spec = replace(spec, node_selector={})
     if "be ScheduleAnyway" in text:
         (one,) = spec.topology_spread_constraints

@@ -1,4 +1,4 @@
-"""Questions asked as objects: the scheduler answers in their status."""
+"""ScheduleExplanation objects and their status."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from tests.worlds import START_S, embedded, made, node, pod
 from koordinator.api.meta import KubeObject
 from koordinator.api.schedule_explanation import ScheduleExplanation, ScheduleExplanationStatus
 from koordinator.foundation.faults import Fault
-from koordinator.scheduler.features.explanation.answers import AGAIN_S, HEARTBEAT_S, Explanations
+from koordinator.scheduler.features.explanation.answers import HEARTBEAT_S, REFRESH_S, Explanations
 from koordinator.scheduler.loop import SchedulerOptions
 from koordinator.simulator import Embedded
 
@@ -24,8 +24,8 @@ def question(about: str, name: str = "why", **spec: Any) -> KubeObject:
     )
 
 
-def asked(one: Embedded) -> Explanations:
-    """Let the scheduler work and answer."""
+def explained(one: Embedded) -> Explanations:
+    """Run the scheduler and return the status."""
     one.run_to_fixed_point()
     explanations = Explanations(one.scheduler.handle)
     explanations.step()
@@ -37,14 +37,14 @@ def status(one: Embedded, name: str = "why") -> ScheduleExplanationStatus:
 
 
 def test_a_waiting_pod_is_explained() -> None:
-    """Plugins, reasons and nodes, and who could be preempted."""
+    """The status has plugins, reasons, nodes and possible victims."""
     one = embedded(
         node("n", cpu=2),
         pod("low", 2, on="n", priority=1),
         pod("p", 2, priority=5, preemptionPolicy="Never"),
         question("default/p"),
     )
-    asked(one)
+    explained(one)
 
     found = status(one)
     (domain,) = found.detailed_explanation
@@ -61,80 +61,80 @@ def test_a_waiting_pod_is_explained() -> None:
     assert [v.name for v in victims.possible_victims] == ["low"]
 
 
-def test_a_pod_that_runs_is_said_to_be_schedulable() -> None:
-    """With the node that it has."""
+def test_running_pod_is_schedulable() -> None:
+    """The status has its node."""
     one = embedded(node("n", cpu=2), pod("p", 2), question("default/p"))
-    asked(one)
+    explained(one)
 
     (result,) = status(one).detailed_explanation[0].schedule_explanation.feasible_scheduling_result
     assert status(one).schedulable
     assert (result.name, result.node_name) == ("p", "n")
 
 
-def test_a_gang_is_asked_about_by_its_own_name() -> None:
-    """The answer is that of a member."""
+def test_gang_is_explained_by_its_name() -> None:
+    """The explanation is that of a member."""
     one = embedded(
         node("n", cpu=3), group("g", 4), *members("g", 4), question("default/g"), config=config()
     )
-    asked(one)
+    explained(one)
 
     assert status(one).failed_message.startswith("gang group default/g: 3 of 4 members find")
 
 
-def test_a_question_about_nobody_is_answered() -> None:
-    """With what is wrong with it."""
+def test_unknown_object_is_reported() -> None:
+    """The failed message names the problem."""
     one = embedded(question("default/nobody"))
-    asked(one)
+    explained(one)
 
     assert "no pod default/nobody" in status(one).failed_message
 
 
-def test_an_answer_that_stays_the_same_shows_that_it_is_current() -> None:
-    """``lastUpdateTime`` is at most a minute old, whatever is new."""
+def test_unchanged_explanation_is_refreshed() -> None:
+    """``lastUpdateTime`` is at most a minute old."""
     one = embedded(node("n", cpu=1), pod("p", 2), question("default/p"))
-    explanations = asked(one)
+    explanations = explained(one)
     for _ in range(5):
-        one.clock.advance_to(one.clock.now_s() + AGAIN_S)
+        one.clock.advance_to(one.clock.now_s() + REFRESH_S)
         explanations.step()
         written = status(one).last_update_time
         assert written is not None
         assert one.clock.now_s() - written.timestamp() < HEARTBEAT_S
 
 
-def test_a_gang_that_runs_is_said_to_be_schedulable() -> None:
-    """As its members are; the question is the gang's name still."""
+def test_running_gang_is_schedulable() -> None:
+    """Its members run; the key is still the gang's name."""
     one = embedded(
         node("n", cpu=8), group("g", 2), *members("g", 2), question("default/g"), config=config()
     )
-    asked(one)
+    explained(one)
 
     assert status(one).schedulable
     assert not status(one).failed_message
 
 
-def test_answers_follow_what_happens() -> None:
-    """As long as the pod waits it is answered again and again, but written only when it differs."""
+def test_explanation_follows_the_cluster() -> None:
+    """It is computed regularly while the pod is pending, and written only when it differs."""
     one = embedded(node("n", cpu=1), pod("p", 2), question("default/p"))
-    explanations = asked(one)
+    explanations = explained(one)
     first = one.cluster.get(ScheduleExplanation, "why", "default").metadata.resource_version
 
-    one.clock.advance_to(one.clock.now_s() + AGAIN_S)
+    one.clock.advance_to(one.clock.now_s() + REFRESH_S)
     explanations.step()
     again = one.cluster.get(ScheduleExplanation, "why", "default").metadata.resource_version
     assert again == first
 
     one.cluster.create(node("m", cpu=2))
     one.run_to_fixed_point()
-    one.clock.advance_to(one.clock.now_s() + AGAIN_S)
+    one.clock.advance_to(one.clock.now_s() + REFRESH_S)
     explanations.step()
     assert status(one).schedulable
 
 
-def test_a_question_goes_when_its_time_is_over() -> None:
-    """As its ttl says; nobody has to clean up."""
+def test_explanation_is_deleted_after_its_ttl() -> None:
+    """No user has to clean up."""
     one = embedded(node("n", cpu=1))
     one.cluster.create(question("default/p", ttl="60s"))
-    explanations = asked(one)
+    explanations = explained(one)
     assert status(one).failed_message
 
     one.clock.advance_to(one.clock.now_s() + 61)
@@ -142,8 +142,8 @@ def test_a_question_goes_when_its_time_is_over() -> None:
     assert not one.cluster.list(ScheduleExplanation).items
 
 
-def test_a_question_whose_answer_breaks_concerns_itself_alone() -> None:
-    """The scheduler goes on, the fault names the question, and other questions are answered."""
+def test_failing_explanation_does_not_affect_others() -> None:
+    """The fault names the object, and other explanations are written."""
     faults: list[Fault] = []
     options = SchedulerOptions(answers_explanations=True)
     one = Embedded(now_s=START_S, options=options, on_fault=faults.append)

@@ -1,6 +1,6 @@
-"""Claims for extended resources beside gangs, quotas, priorities, restarts and lost answers.
+"""Claims for extended resources with gangs, quotas, priorities, restarts and lost responses.
 
-No device is given twice, and no claim is left behind.
+No device is allocated twice, and no claim is left over.
 """
 
 from typing import Any
@@ -14,10 +14,10 @@ from tests.unit.scheduler.plugins.test_dynamic_resources import devices, places,
 from tests.unit.scheduler.plugins.test_extended_resources import (
     GPU,
     ON,
-    asking,
     claims,
     given,
     gpu_class,
+    requesting,
     world,
 )
 from tests.worlds import START_S, configuration, made, node
@@ -54,15 +54,15 @@ GROUP = "pod-group.scheduling.sigs.k8s.io"
 
 
 def gang(name: str, count: int) -> list[KubeObject]:
-    """Return a gang of pods that ask for a GPU each."""
+    """Return a gang of pods that request a GPU each."""
     about = {"namespace": "default"}
     spec = {"minMember": count}
     group = made("PodGroup", name, "scheduling.sigs.k8s.io/v1alpha1", metadata=about, spec=spec)
-    return [group, *(asking(f"{name}{n}", labels={GROUP: name}) for n in range(count))]
+    return [group, *(requesting(f"{name}{n}", labels={GROUP: name}) for n in range(count))]
 
 
 def test_a_gang_gets_all_its_devices_or_none() -> None:
-    """A gang that is too large keeps none of them from others."""
+    """A gang that is too large blocks no devices."""
     nodes = (node("n"), node("m"), slice_of("n", 2), slice_of("m", 1), gpu_class())
     one = world(*nodes, *gang("g", 4), config=CROWD)
     assert places(one) == {}
@@ -78,10 +78,10 @@ def test_a_gang_gets_all_its_devices_or_none() -> None:
     one.scheduler.validate()
 
 
-def test_many_equal_pods_share_no_device() -> None:
-    """Until all are given."""
+def test_equal_pods_get_distinct_devices() -> None:
+    """It holds until all are allocated."""
     nodes = [each for n in "abcd" for each in (node(n), slice_of(n, 3))]
-    pods = [asking(f"p{number}") for number in range(20)]
+    pods = [requesting(f"p{number}") for number in range(20)]
     one = world(*nodes, gpu_class(), *pods)
 
     assert len(places(one)) == 12
@@ -91,29 +91,29 @@ def test_many_equal_pods_share_no_device() -> None:
 
 
 def test_a_quota_counts_the_resource() -> None:
-    """Whoever serves it."""
+    """It counts whether a plugin or a claim serves the resource."""
     most = {"cpu": 64, "memory": "640Gi", GPU: 2}
     labels = {f"{PREFIX}name": "q"}
-    pods, nine = [asking(f"p{n}", labels=labels) for n in range(4)], dict[str, Any]({GPU: 9})
+    pods, nine = [requesting(f"p{n}", labels=labels) for n in range(4)], dict[str, Any]({GPU: 9})
     nodes = (node("n"), slice_of("n", 9), node("m", **nine))
     one = world(*nodes, gpu_class(), quota("q", most=most), *pods, config=CROWD)
 
     assert len(places(one)) == 2
 
 
-def test_a_pod_is_evicted_where_a_plugin_has_the_resource_only() -> None:
-    """As with kube-scheduler: devices come free with the claim, not with the pod."""
+def test_victims_free_only_plugin_resources() -> None:
+    """As in kube-scheduler, devices are released with the claim, not with the pod."""
     plugged: dict[str, Any] = {GPU: 1}
     nodes = (node("n", **plugged), node("m"), slice_of("m", 1), gpu_class())
-    one = world(*nodes, asking("low0"), asking("low1"))
+    one = world(*nodes, requesting("low0"), requesting("low1"))
     assert sorted(places(one).values()) == ["m", "n"]
-    one.load([asking("high", priority=100)])
+    one.load([requesting("high", priority=100)])
 
     assert places(one) == {"high": "n"}
 
 
 def test_a_reservation_gets_no_claim() -> None:
-    """It takes place where a device plugin has the resource."""
+    """It is placed where a device plugin has the resource."""
     held = reservation("r", 1, requests={GPU: 1})
     one = world(node("n"), slice_of("n", 4), gpu_class(), held, config=CROWD)
     one.run_to_fixed_point()
@@ -127,13 +127,13 @@ def test_a_reservation_gets_no_claim() -> None:
 
 
 def test_device_share_leaves_a_resource_to_its_class() -> None:
-    """On a node that reports GPUs, and has none of the resource itself."""
+    """The node reports GPUs and has none of the resource itself."""
     name = "nvidia.com/gpu"
     host, *about = machine("n", gpus=2)
     assert isinstance(host, Node)
     amounts = {key: n for key, n in host.status.allocatable.items() if key != name}
     host = replace(host, status=replace(host.status, allocatable=amounts))
-    asks = asking("p", 1, name)
+    asks = requesting("p", 1, name)
     one = world(host, *about, slice_of("n", 1), gpu_class(resource=name), asks, config=CROWD)
 
     assert places(one) == {"p": "n"}
@@ -141,9 +141,9 @@ def test_device_share_leaves_a_resource_to_its_class() -> None:
     assert ALLOCATED.read(one.cluster.get(Pod, "p", "default").metadata) is None
 
 
-def test_the_name_of_a_class_is_changed_while_a_pod_waits_for_devices() -> None:
-    """The pod waits for the resource from then on, and gets it where it comes."""
-    one = world(node("n"), gpu_class(), asking("p"))
+def test_class_is_renamed_while_a_pod_waits() -> None:
+    """Afterwards the pod waits for the resource on nodes."""
+    one = world(node("n"), gpu_class(), requesting("p"))
     assert places(one) == {}
     one.cluster.patch(DeviceClass, "gpu", "", {"spec": {"extendedResourceName": "example.com/x"}})
     one.run_to_fixed_point()
@@ -157,7 +157,7 @@ def test_the_name_of_a_class_is_changed_while_a_pod_waits_for_devices() -> None:
 
 
 class LossyCluster(MemoryCluster):
-    """Loses one request or answer of a kind of write."""
+    """Cluster that loses one request or response of a kind of write."""
 
     loses = ""  # such as "create answer", or "pods/status request, then resourceclaims request"
 
@@ -189,7 +189,7 @@ class LossyCluster(MemoryCluster):
 
 
 class SlowCluster(LossyCluster):
-    """Brings no more news of claims than it is told to."""
+    """Cluster whose events of claims are delivered on demand."""
 
     brings = 1 << 20
 
@@ -198,7 +198,7 @@ class SlowCluster(LossyCluster):
 
 
 class SlowWatch:
-    """A watch of such a cluster."""
+    """Watch of a slow cluster."""
 
     def __init__(self, cluster: SlowCluster, watch: Any) -> None:
         self._cluster, self._watch = cluster, watch
@@ -219,20 +219,20 @@ class SlowWatch:
 
 
 @pytest.mark.parametrize("news", range(8))
-def test_late_news_of_a_claim_that_was_taken_back_frees_nothing(news: int) -> None:
-    """The pod has another claim of that name by then, whose device stays taken."""
+def test_late_event_of_a_deleted_claim_releases_nothing(news: int) -> None:
+    """The pod has another claim of that name by then, whose device stays allocated."""
     clock = VirtualClock(START_S)
     cluster = SlowCluster(clock)
     cluster.load([node("n"), slice_of("n", 1), gpu_class()])
     scheduler = started(cluster, clock)
     scheduler.step()
-    cluster.load([asking("p")])
+    cluster.load([requesting("p")])
     cluster.brings, cluster.loses = 0, "pods/status request, then resourceclaims request"
     for _ in range(6):
         scheduler.step()
         clock.advance_to(clock.now_s() + 15)
     assert outcome(cluster) == {"p": ["n/gpu-0"]}
-    cluster.load([asking("q")])
+    cluster.load([requesting("q")])
     cluster.brings = news
     for _ in range(10):
         scheduler.step()
@@ -246,14 +246,14 @@ def test_late_news_of_a_claim_that_was_taken_back_frees_nothing(news: int) -> No
 
 
 def started(cluster: MemoryCluster, clock: VirtualClock) -> Scheduler:
-    """Return a scheduler that begins now."""
+    """Return a new scheduler."""
     state = ClusterState()
     profiles = build_profiles(CROWD, state.axis, gates=ON).profiles
     return build_scheduler(cluster, clock, profiles, state, WATCHED)
 
 
 def settle(clock: VirtualClock, *schedulers: Scheduler) -> None:
-    """Let time pass until nothing moves."""
+    """Advance the clock until nothing changes."""
     for _ in range(40):
         for scheduler in schedulers:
             scheduler.step()
@@ -263,7 +263,7 @@ def settle(clock: VirtualClock, *schedulers: Scheduler) -> None:
 def outcome(cluster: MemoryCluster) -> dict[str, list[str]]:
     """Return the devices of each claim by its owner.
 
-    Raises AssertionError if a pod that runs has no claim, or one that is not named in its status.
+    Raises AssertionError if a running pod has no claim, or one that is not in its status.
     """
     found = {c.metadata.owner_references[0].name: c for c in cluster.list(ResourceClaim).items}
     for one in cluster.list(Pod).items:
@@ -279,11 +279,11 @@ def outcome(cluster: MemoryCluster) -> dict[str, list[str]]:
     "verb", ["create", "resourceclaims", "resourceclaims/status", "pods/status"]
 )
 @pytest.mark.parametrize("members", [0, 2])
-def test_a_lost_answer_gives_nothing_twice(verb: str, what: str, members: int) -> None:
-    """Every pod has its device in the end, each another one; of a gang all members."""
+def test_lost_response_allocates_nothing_twice(verb: str, what: str, members: int) -> None:
+    """Every pod finally has a distinct device; of a gang all members."""
     clock = VirtualClock(START_S)
     cluster = LossyCluster(clock)
-    pods = gang("g", members) if members else [asking("p"), asking("q")]
+    pods = gang("g", members) if members else [requesting("p"), requesting("q")]
     cluster.load([node("n"), slice_of("n", 2), gpu_class()])
     scheduler = started(cluster, clock)
     scheduler.step()
@@ -299,11 +299,11 @@ def test_a_lost_answer_gives_nothing_twice(verb: str, what: str, members: int) -
 
 
 @pytest.mark.parametrize("members", [0, 2])
-def test_a_scheduler_that_begins_anew_takes_back_what_was_left(members: int) -> None:
-    """A claim that was written before the bind, of a pod or of a member of a gang."""
+def test_restarted_scheduler_deletes_leftover_claims(members: int) -> None:
+    """The claim was written before the bind of a pod or of a gang member."""
     clock = VirtualClock(START_S)
     cluster = LossyCluster(clock)
-    pods = gang("g", members) if members else [asking("p"), asking("q")]
+    pods = gang("g", members) if members else [requesting("p"), requesting("q")]
     cluster.load([node("n"), slice_of("n", 2), gpu_class(), *pods])
     first = started(cluster, clock)
     cluster.loses = "pods/status request"
@@ -323,12 +323,12 @@ def _die(*_args: object, **_more: object) -> None:
     raise SystemExit
 
 
-def test_two_schedulers_at_once_give_one_claim() -> None:
-    """Whoever comes second finds the claim of the first, or the pod bound."""
+def test_two_schedulers_create_one_claim() -> None:
+    """The second one finds the claim of the first, or the bound pod."""
     clock = VirtualClock(START_S)
     cluster = LossyCluster(clock)
     cluster.load([node("n"), node("m"), slice_of("n", 1), slice_of("m", 1), gpu_class()])
-    cluster.load([asking("p"), asking("q")])
+    cluster.load([requesting("p"), requesting("q")])
     settle(clock, started(cluster, clock), started(cluster, clock))
 
     assert sorted(device for each in outcome(cluster).values() for device in each) == [
@@ -337,9 +337,9 @@ def test_two_schedulers_at_once_give_one_claim() -> None:
     ]
 
 
-def test_old_news_of_a_claim_frees_nothing_that_a_new_one_will_have() -> None:
-    """Both have the name: the devices of both are taken until it is clear which one there is."""
-    first = world(node("n"), slice_of("n", 1), gpu_class(), asking("p"))
+def test_old_event_of_a_claim_does_not_release_the_new_ones_devices() -> None:
+    """Both claims have the name: the devices of both count until one is confirmed."""
+    first = world(node("n"), slice_of("n", 1), gpu_class(), requesting("p"))
     assert places(first) == {"p": "n"}
     (old,) = claims(first)
     owner, allocation = old.metadata.owner_references[0], old.status.allocation

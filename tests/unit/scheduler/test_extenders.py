@@ -1,4 +1,4 @@
-"""Scheduler extenders: what they are asked, and what becomes of pods by what they answer."""
+"""Scheduler extenders: requests, and the effect of their responses."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +26,7 @@ Answer = Callable[[dict[str, Any]], Any]
 
 
 class Answers:
-    """An extender inside this process: a function per verb; bytes and errors are as they are."""
+    """Extender in this process: a function per verb; bytes and errors are returned as they are."""
 
     def __init__(self, **answers: Answer) -> None:
         self.answers = answers
@@ -66,7 +66,7 @@ def names(question: dict[str, Any]) -> list[str]:
 
 
 def only(*accepted: str) -> Answer:
-    """Accept some of the nodes, and say why not of the others."""
+    """Accept some of the nodes, with reasons for the others."""
     return among(accepted)
 
 
@@ -101,8 +101,8 @@ def outcomes(one: Embedded) -> dict[str, str]:
 FILTER = {"filterVerb": "filter", "nodeCacheCapable": True}
 
 
-def test_a_filter_leaves_the_nodes_that_it_names() -> None:
-    """It is asked about those that all plugins accept, in kube-scheduler's words."""
+def test_filter_keeps_accepted_nodes() -> None:
+    """The request has the nodes that passed all plugins, in kube-scheduler's format."""
     answers = Answers(filter=only("b"))
     one = world(answers, FILTER)
     one.load([node("small", 1), node("a", 4), node("b", 4), pod("p", 2, labels={"app": "x"})])
@@ -113,8 +113,8 @@ def test_a_filter_leaves_the_nodes_that_it_names() -> None:
     assert question["Pod"]["metadata"]["labels"] == {"app": "x"}
 
 
-def test_whole_nodes_go_to_an_extender_that_has_no_cache() -> None:
-    """Its answer may be whole nodes, too."""
+def test_full_nodes_are_sent_without_node_cache() -> None:
+    """The response may have full nodes, too."""
     answers = Answers(filter=only("a"))
     one = world(answers, {"filterVerb": "filter"})
     one.load([node("a", 4, labels={"zone": "z"}), node("b", 4), pod("p", 1)])
@@ -124,16 +124,16 @@ def test_whole_nodes_go_to_an_extender_that_has_no_cache() -> None:
     assert (item["metadata"]["labels"]["zone"], item["status"]["allocatable"]["cpu"]) == ("z", "4")
 
 
-def test_keys_of_an_answer_may_be_in_any_case() -> None:
-    """Go's decoder does not look at it, and extenders in other languages rely on that."""
+def test_keys_of_a_response_are_case_insensitive() -> None:
+    """Go's decoder ignores case, and extenders in other languages rely on it."""
     one = world(Answers(filter=lambda _: {"nodenames": ["b"], "failedNodes": {}}), FILTER)
     one.load([node("a", 4), node("b", 4), pod("p", 1)])
 
     assert outcomes(one) == {"default/p": "b"}
 
 
-def test_a_pod_is_told_what_extenders_have_against_nodes() -> None:
-    """Beside what plugins have."""
+def test_reasons_of_extenders_are_in_the_message() -> None:
+    """They are merged with the reasons of plugins."""
     one = world(Answers(filter=only()), FILTER)
     one.load([node("small", 1), node("a", 4), node("b", 4), pod("p", 2)])
 
@@ -141,8 +141,8 @@ def test_a_pod_is_told_what_extenders_have_against_nodes() -> None:
     assert said.startswith("0/3 nodes are available: 1 Insufficient cpu, 2 no licence. ")
 
 
-def test_every_event_lets_a_pod_try_again_that_an_extender_refused() -> None:
-    """Nobody knows what could change its mind."""
+def test_every_event_requeues_a_pod_refused_by_an_extender() -> None:
+    """Any event may change the extender's result."""
     accepted: list[str] = []
     one = world(Answers(filter=among(accepted)), FILTER)
     one.load([node("a", 4), pod("p", 1)])
@@ -154,8 +154,8 @@ def test_every_event_lets_a_pod_try_again_that_an_extender_refused() -> None:
     assert outcomes(one)["default/p"] == "a"
 
 
-def test_time_lets_a_pod_try_again_that_an_extender_refused() -> None:
-    """Where nothing happens in the cluster."""
+def test_refused_pod_is_retried_without_events() -> None:
+    """No event occurs in the cluster."""
     accepted: list[str] = []
     one = world(Answers(filter=among(accepted)), FILTER)
     one.load([node("a", 4), pod("p", 1)])
@@ -169,7 +169,7 @@ def test_time_lets_a_pod_try_again_that_an_extender_refused() -> None:
 
 
 def test_scores_are_added_tenfold_by_weight() -> None:
-    """10 points of weight 3 outdo whatever the plugins think of emptier nodes."""
+    """10 points of weight 3 outweigh the preference of plugins for empty nodes."""
     answers = Answers(prioritize=lambda _: [{"Host": "b", "Score": 10}])
     one = world(answers, {"prioritizeVerb": "prioritize", "weight": 3, "nodeCacheCapable": True})
     one.load([node("a", 64), node("b", 4), pod("p", 2)])
@@ -177,8 +177,8 @@ def test_scores_are_added_tenfold_by_weight() -> None:
     assert outcomes(one) == {"default/p": "b"}
 
 
-def test_one_node_is_not_scored() -> None:
-    """As in kube-scheduler."""
+def test_single_node_is_not_scored() -> None:
+    """It matches kube-scheduler."""
     answers = Answers(filter=only("a"), prioritize=lambda _: [])
     one = world(answers, {**FILTER, "prioritizeVerb": "prioritize", "weight": 1})
     one.load([node("a", 4), node("b", 4), pod("p", 1)])
@@ -187,8 +187,8 @@ def test_one_node_is_not_scored() -> None:
     assert answers.verbs() == ["filter"]
 
 
-def test_extenders_are_asked_one_after_the_other_the_ignorable_ones_last() -> None:
-    """Each about what those before it left."""
+def test_ignorable_extenders_run_last() -> None:
+    """Each one receives the nodes that the previous ones accepted."""
     first, second = Answers(filter=only("a", "b")), Answers(filter=only("b", "c"))
     one = world(
         {URL: first, f"{URL}2": second},
@@ -202,8 +202,8 @@ def test_extenders_are_asked_one_after_the_other_the_ignorable_ones_last() -> No
     assert first.asked[0][1]["NodeNames"] == ["b", "c"]
 
 
-def test_only_pods_that_ask_for_a_managed_resource_concern_an_extender() -> None:
-    """And a resource that the extender alone counts needs no room on nodes."""
+def test_extender_is_called_for_its_managed_resources_only() -> None:
+    """A resource that only the extender counts is not checked on nodes."""
     answers = Answers(filter=only("b"))
     managed = [{"name": "example.com/licence", "ignoredByScheduler": True}]
     one = world(answers, {**FILTER, "managedResources": managed})
@@ -237,8 +237,8 @@ GARBAGE: dict[str, Answer] = {
 
 
 @pytest.mark.parametrize("answer", GARBAGE.values(), ids=GARBAGE.keys())
-def test_a_pod_waits_for_an_extender_that_fails(answer: Answer) -> None:
-    """It is told whose fault it is in a line; once the extender is well again, the pod goes."""
+def test_pod_waits_for_a_failing_extender(answer: Answer) -> None:
+    """The message has a one-line reason; after the extender recovers, the pod is scheduled."""
     answers = Answers(filter=answer)
     one = world(answers, FILTER)
     one.load([node("a", 4), node("b", 4), pod("p", 1)])
@@ -253,8 +253,8 @@ def test_a_pod_waits_for_an_extender_that_fails(answer: Answer) -> None:
 
 
 @pytest.mark.parametrize("answer", GARBAGE.values(), ids=GARBAGE.keys())
-def test_an_extender_that_may_be_ignored_stops_nobody(answer: Answer) -> None:
-    """And what it says in its fits counts for nothing."""
+def test_ignorable_extender_blocks_no_pod(answer: Answer) -> None:
+    """Its errors and invalid responses have no effect."""
     one = world(Answers(filter=answer), {**FILTER, "ignorable": True})
     one.load([node("a", 4), pod("p", 1)])
 
@@ -265,16 +265,16 @@ def test_an_extender_that_may_be_ignored_stops_nobody(answer: Answer) -> None:
     "answer",
     [_broken, _silent, lambda _: {}, lambda _: [{"Host": "a", "Score": "9"}], lambda _: [7]],
 )
-def test_scores_that_make_no_sense_are_passed_over(answer: Answer) -> None:
-    """Whether the extender may be ignored or not: as in kube-scheduler."""
+def test_invalid_scores_are_ignored(answer: Answer) -> None:
+    """It applies to all extenders as in kube-scheduler."""
     one = world(Answers(prioritize=answer), {"prioritizeVerb": "prioritize", "weight": 1})
     one.load([node("a", 4), node("b", 64), pod("p", 1)])
 
     assert outcomes(one) == {"default/p": "b"}
 
 
-def test_a_silent_extender_is_not_asked_for_every_pod() -> None:
-    """Twenty pods would wait for twenty time-outs."""
+def test_silent_extender_is_not_called_for_every_pod() -> None:
+    """Twenty pods would wait for twenty timeouts."""
     answers = Answers(filter=_silent)
     one = world(answers, FILTER)
     one.load([node("a", 64), *(pod(f"p-{n}", 1) for n in range(20))])
@@ -282,11 +282,11 @@ def test_a_silent_extender_is_not_asked_for_every_pod() -> None:
 
     assert len(failed) == 20
     assert len(answers.asked) == 1
-    assert "not asked for 1 s after: no answer in 5 s" in str(failed[-1])
+    assert "not called for 1 s after: no answer in 5 s" in str(failed[-1])
 
 
-def test_members_of_a_gang_go_where_extenders_let_them() -> None:
-    """All or none; and the gang tries again when the extender is well."""
+def test_gang_is_placed_where_extenders_allow() -> None:
+    """All members or none are placed; the gang is retried after the extender recovers."""
     accepted = ["a", "b", "c"]
     answers = Answers(filter=among(accepted))
     one = world(
@@ -314,8 +314,8 @@ def test_members_of_a_gang_go_where_extenders_let_them() -> None:
     assert len(placed(one)) == 4
 
 
-def test_a_gang_waits_for_an_extender_that_fails() -> None:
-    """Without an event of the cluster, too."""
+def test_gang_waits_for_a_failing_extender() -> None:
+    """It is retried without an event of the cluster."""
     answers = Answers(filter=_broken)
     one = world(
         answers,
@@ -350,7 +350,7 @@ PREEMPT = {"preemptVerb": "preempt", "nodeCacheCapable": True}
 
 
 def full_world(answers: Answers, **more: Any) -> Embedded:
-    """Return two full nodes, and a more important pod that wants one."""
+    """Return two full nodes and a more important pod."""
     one = world(answers, {**PREEMPT, **more})
     one.load([node("a", 4), node("b", 4)])
     one.load([pod("low-a", 4, on="a"), pod("low-b", 4, on="b")])
@@ -358,8 +358,8 @@ def full_world(answers: Answers, **more: Any) -> Embedded:
     return one
 
 
-def test_preemption_goes_where_extenders_agree() -> None:
-    """They are shown victims by uid and leave some of the nodes."""
+def test_preemption_respects_extenders() -> None:
+    """Victims are sent by uid, and some nodes are kept."""
     answers = Answers(
         preempt=lambda q: {
             "NodeNameToMetaVictims": {"b": q["NodeNameToMetaVictims"]["b"]},
@@ -384,8 +384,8 @@ def test_preemption_goes_where_extenders_agree() -> None:
         lambda _: {"NodeNameToMetaVictims": {}},
     ],
 )
-def test_nobody_is_evicted_without_a_sensible_agreement(answer: Answer) -> None:
-    """Not even by an answer that names other pods than were proposed."""
+def test_no_eviction_without_a_valid_response(answer: Answer) -> None:
+    """A response with pods that were not proposed is invalid."""
     one = full_world(Answers(preempt=answer))
     said = outcomes(one)["default/high"]
 
@@ -395,7 +395,7 @@ def test_nobody_is_evicted_without_a_sensible_agreement(answer: Answer) -> None:
 
 
 def test_an_extender_binds() -> None:
-    """With what the pod is called; what it holds besides is in its annotations by then."""
+    """The request names the pod; its allocations are in the annotations by then."""
     one: Embedded | None = None
 
     def bind(question: dict[str, Any]) -> Any:
@@ -418,8 +418,8 @@ def test_an_extender_binds() -> None:
 
 
 @pytest.mark.parametrize(("ignorable", "node_name"), [(True, "a"), (False, "")])
-def test_a_bind_that_fails_is_tried_again_or_done_here(ignorable: bool, node_name: str) -> None:
-    """Here, if the extender may be ignored."""
+def test_failed_bind_is_retried_or_done_by_the_scheduler(ignorable: bool, node_name: str) -> None:
+    """The scheduler binds if the extender is ignorable."""
     one = world(Answers(b=lambda _: {"Error": "busy"}), {"bindVerb": "b", "ignorable": ignorable})
     one.load([node("a", 4), pod("p", 1)])
     one.scheduler.step()
@@ -429,15 +429,15 @@ def test_a_bind_that_fails_is_tried_again_or_done_here(ignorable: bool, node_nam
     one.scheduler.validate()
 
 
-def test_worlds_that_ask_nobody_refuse_extenders() -> None:
-    """Rather than pretend that there are none."""
+def test_offline_commands_refuse_extenders() -> None:
+    """Ignoring them would give wrong results."""
     with pytest.raises(InputError, match=r"extenders\[0\]: must be empty"):
         Embedded(configuration(FILTER))
 
 
 @pytest.mark.parametrize("url", ["", "127.0.0.1:8888", "ftp://host/x", "http://", "http://[::1"])
-def test_an_extender_that_could_never_be_asked_is_refused(url: str) -> None:
-    """At start, not pod by pod."""
+def test_extender_with_invalid_connection_is_refused(url: str) -> None:
+    """The error occurs at start, not per pod."""
     with pytest.raises(InputError, match=r"extenders\[0\].urlPrefix"):
         configuration({**FILTER, "urlPrefix": url})
 
@@ -460,10 +460,8 @@ _json = st.recursive(
 
 @settings(max_examples=200)
 @given(filtered=_json, scored=_json, may_be_ignored=st.booleans())
-def test_whatever_an_extender_answers_the_scheduler_stays_whole(
-    filtered: Any, scored: Any, may_be_ignored: bool
-) -> None:
-    """A pod goes to a node that exists, or is told why not; nothing breaks."""
+def test_scheduler_survives_any_response(filtered: Any, scored: Any, may_be_ignored: bool) -> None:
+    """Each pod gets an existing node or a reason."""
     answers = Answers(filter=lambda _: filtered, prioritize=lambda _: scored)
     one = world(
         answers,

@@ -1,4 +1,4 @@
-"""Extension points that no built-in plugin needs yet, through small plugins."""
+"""Extension points without a built-in plugin, through small plugins."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -12,7 +12,7 @@ from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 
 
 class Planner:
-    """Plans ``planned`` for every pod, prefers ``preferred``, schedules ``urgent`` first."""
+    """Plugin that plans ``planned``, prefers ``preferred``, and schedules ``urgent`` first."""
 
     reads: ClassVar = Reads.NODE
 
@@ -61,7 +61,7 @@ def nodes_of(outcomes: list[Any]) -> dict[str, str]:
 
 
 def test_a_planned_node_is_taken_if_it_fits() -> None:
-    """A plan goes before all scores; one that a filter rejects is dropped."""
+    """A planned node precedes scores; one that a filter rejects is dropped."""
     one, planner = world(node("a", cpu=8), node("b", cpu=2), pod("p", cpu=1), pod("q", cpu=4))
     planner.planned = "b"
 
@@ -69,7 +69,7 @@ def test_a_planned_node_is_taken_if_it_fits() -> None:
 
 
 def test_a_preferred_node_is_taken_if_it_fits() -> None:
-    """Preferred nodes go before all scores; where they don't fit the scores decide."""
+    """Preferred nodes precede scores; where they do not fit, scores decide."""
     one, planner = world(
         node("a", cpu=8), node("b", cpu=2), node("c", cpu=4), pod("p", cpu=1), pod("q", cpu=4)
     )
@@ -79,23 +79,23 @@ def test_a_preferred_node_is_taken_if_it_fits() -> None:
 
 
 def test_a_plugin_may_choose_the_next_pod() -> None:
-    """The pod that it names goes before the head of the queue."""
+    """The pod that it names precedes the head of the queue."""
     one, planner = world(node("a", cpu=2), pod("first", cpu=2), pod("urgent", cpu=2))
     planner.urgent = "default/urgent"
 
     assert nodes_of(one.run_to_fixed_point()) == {"default/urgent": "a"}
 
 
-def test_a_transformed_pod_is_what_scheduling_sees() -> None:
-    """Here a pod that asks for too much is seen as a small one."""
+def test_filters_see_the_transformed_pod() -> None:
+    """A pod with large requests is transformed to a small one."""
     labels = {"scheduling.koordinator.sh/test": "small"}
     one, _ = world(node("a", cpu=2), pod("p", cpu=64, labels=labels))
 
     assert nodes_of(one.run_to_fixed_point()) == {"default/p": "a"}
 
 
-def test_bound_pods_are_told_to_post_bind() -> None:
-    """Once each, with their node."""
+def test_post_bind_is_called_for_bound_pods() -> None:
+    """It is called once per pod, with the node."""
     one, planner = world(node("a", cpu=2), pod("p", cpu=1))
     one.run_to_fixed_point()
 

@@ -1,4 +1,4 @@
-"""Binds that fail: the place is given back, and the pod tried again."""
+"""Failed binds: the pod is unreserved and retried."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,7 +22,7 @@ GPU_NODE: dict[str, Any] = {"koordinator.sh/gpu-core": 200, "koordinator.sh/gpu-
 
 
 class Interfering(MemoryCluster):
-    """Something happens right before each bind; if it is an error, that is the answer."""
+    """Cluster with an action before each bind; an error of the action is the response."""
 
     def __init__(self, clock: VirtualClock, *first: Callable[["Interfering"], object]) -> None:
         super().__init__(clock)
@@ -44,8 +44,8 @@ def interfering(
     return cluster, clock, restarted(cluster, clock)
 
 
-def test_a_pod_that_was_deleted_meanwhile_gives_its_place_back() -> None:
-    """The next pod takes it."""
+def test_deleted_pod_is_unreserved() -> None:
+    """The next pod gets its node."""
     cluster, _, scheduler = interfering(
         node("n", cpu=1), pod("p", cpu=1), first=lambda c: c.delete(Pod, "p", "default")
     )
@@ -57,8 +57,8 @@ def test_a_pod_that_was_deleted_meanwhile_gives_its_place_back() -> None:
     scheduler.state.validate()
 
 
-def test_a_pod_that_was_bound_elsewhere_meanwhile_counts_there() -> None:
-    """Somebody else's decision wins."""
+def test_pod_bound_by_another_scheduler_counts_there() -> None:
+    """The other scheduler's bind wins."""
     cluster, _, scheduler = interfering(
         node("n", cpu=1),
         node("m", cpu=1, unschedulable=True),
@@ -77,8 +77,8 @@ def test_a_pod_that_was_bound_elsewhere_meanwhile_counts_there() -> None:
     state.validate()
 
 
-def test_a_pod_whose_bind_failed_is_tried_again_after_a_backoff() -> None:
-    """Which doubles with the second failure; the error stands in its condition."""
+def test_failed_bind_is_retried_after_a_backoff() -> None:
+    """The backoff doubles at the second failure; the condition has the error."""
     cluster, clock, scheduler = interfering(
         node("n"), pod("p"), first=lambda _: ClusterError("connection lost")
     )
@@ -98,8 +98,8 @@ def test_a_pod_whose_bind_failed_is_tried_again_after_a_backoff() -> None:
     scheduler.state.validate()
 
 
-def test_one_failed_bind_of_a_run_does_not_touch_the_others() -> None:
-    """The pods were placed in one go."""
+def test_failed_bind_of_a_run_does_not_affect_the_others() -> None:
+    """The pods were placed in one step."""
     _, _, scheduler = interfering(
         node("n", cpu=3),
         *(pod(f"p{index}", cpu=1) for index in range(3)),
@@ -111,8 +111,8 @@ def test_one_failed_bind_of_a_run_does_not_touch_the_others() -> None:
     scheduler.state.validate()
 
 
-def test_gpus_of_a_failed_bind_are_free_again() -> None:
-    """With everything else that was assumed."""
+def test_gpus_of_a_failed_bind_are_released() -> None:
+    """All assumed allocations are released."""
     clock = VirtualClock(START_S)
     cluster = Interfering(clock, lambda _: ClusterError("connection lost"))
     cluster.load(

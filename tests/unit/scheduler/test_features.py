@@ -1,4 +1,4 @@
-"""Features are rooms: each can be left out, and the scheduler runs."""
+"""The scheduler without one of its features."""
 
 import pytest
 from tests.worlds import START_S, configuration, node, pod
@@ -30,7 +30,7 @@ LISTED = {"preFilter": ["Reservation", "ElasticQuota"], "permit": ["Coscheduling
 
 
 def scheduler(*without: type[Feature]) -> tuple[Scheduler, MemoryCluster]:
-    """Return a scheduler with all plugins that features are about, and its cluster."""
+    """Return a scheduler with all plugins that features need, and its cluster."""
     clock = VirtualClock(START_S)
     cluster, state = MemoryCluster(clock), ClusterState()
     enabled = {
@@ -51,7 +51,7 @@ def scheduler(*without: type[Feature]) -> tuple[Scheduler, MemoryCluster]:
 
 @pytest.mark.parametrize("kind", FEATURES, ids=lambda kind: kind.__name__)
 def test_a_scheduler_runs_without_a_feature(kind: type[Feature]) -> None:
-    """What fits is bound, what doesn't is told why, and everything stays consistent."""
+    """Pods that fit are bound, the others have a reason, and invariants hold."""
     one, cluster = scheduler(kind)
     cluster.create(node("n", cpu=4))
     for name, cpu in (("small", 1), ("again", 1), ("large", 9)):
@@ -64,8 +64,8 @@ def test_a_scheduler_runs_without_a_feature(kind: type[Feature]) -> None:
     one.validate()
 
 
-def test_no_feature_at_all_is_needed() -> None:
-    """The loop knows none of them."""
+def test_scheduler_runs_without_features() -> None:
+    """The loop depends on none of them."""
     one, cluster = scheduler(*FEATURES)
     cluster.create(node("n"))
     cluster.create(pod("p", 1))
@@ -73,7 +73,7 @@ def test_no_feature_at_all_is_needed() -> None:
     assert one.next_wakeup_s() is None
 
 
-def test_all_features_that_are_tested_here_are_installed() -> None:
-    """A new feature has to be left out here, too."""
+def test_every_feature_is_tested() -> None:
+    """A new feature must be left out here, too."""
     one, _ = scheduler()
     assert {type(feature) for feature in one.handle.hooks.features} == set(FEATURES)

@@ -1,4 +1,4 @@
-"""Pods of the cluster that pretend to stand for reservations: they are pods like any other."""
+"""Pods of the cluster that imitate reserve pods: they are ordinary pods."""
 
 import pytest
 from hypothesis import given, settings
@@ -42,10 +42,8 @@ def places(one: Embedded) -> dict[str, str]:
 @pytest.mark.slow
 @settings(max_examples=25)
 @given(FORGED, st.sampled_from(["", "n1"]))
-def test_what_only_the_scheduler_writes_does_not_count_on_pods_of_others(
-    annotations: dict[str, str], on: str
-) -> None:
-    """Pods get the nodes that they would have without, and the reservation its users."""
+def test_internal_annotations_do_not_count_on_pods(annotations: dict[str, str], on: str) -> None:
+    """Pods get the same nodes as without them, and the reservation keeps its users."""
     forged, plain = settled(annotations, on), settled({}, on)
 
     assert places(forged) == places(plain)
@@ -57,8 +55,8 @@ def test_what_only_the_scheduler_writes_does_not_count_on_pods_of_others(
 
 
 @pytest.mark.parametrize("on", ["", "n0", "n1"])
-def test_a_pod_with_the_uid_of_a_reservation_for_a_name_takes_nothing_from_it(on: str) -> None:
-    """While it is there, and after it was deleted, the reservation holds what it held."""
+def test_pod_named_like_a_reservation_uid_does_not_affect_it(on: str) -> None:
+    """The reservation holds the same amounts before and after the deletion of the pod."""
     one = embedded(node("n0", 4), node("n1", 4), reservation("r", 3, on="n0"), config=config())
     one.run_to_fixed_point()
 
@@ -73,8 +71,8 @@ def test_a_pod_with_the_uid_of_a_reservation_for_a_name_takes_nothing_from_it(on
 
 
 @pytest.mark.parametrize("key", sorted(INTERNAL_KEYS))
-def test_a_reservation_cannot_say_itself_what_its_pod_is(key: str) -> None:
-    """Neither by its own annotations nor by those of its template."""
+def test_reservation_cannot_set_internal_annotations(key: str) -> None:
+    """Neither its own annotations nor the template's count."""
     one = embedded(node("n0", 4), reservation("r", 1, annotations={key: "forged"}), config=config())
     one.run_to_fixed_point()
 

@@ -1,4 +1,4 @@
-"""Members whose victims are ending have places, all of them, and keep them until they are there."""
+"""Nominations of gang members: all members keep their nominated nodes while victims terminate."""
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -23,7 +23,7 @@ HIGH = 100
 
 
 class Stubborn(MemoryCluster):
-    """A cluster that does not delete some pods for a while."""
+    """Cluster that delays the deletion of some pods."""
 
     refused: tuple[str, ...] = ()
 
@@ -42,7 +42,7 @@ class Stubborn(MemoryCluster):
 
 
 class SlowWorld:
-    """Two full nodes, whose pods ``low-0`` and ``low-1`` go for a gang of two, but slowly."""
+    """Two full nodes, whose pods ``low-0`` and ``low-1`` terminate slowly for a gang of two."""
 
     def __init__(self) -> None:
         self.clock = VirtualClock(START_S)
@@ -54,13 +54,13 @@ class SlowWorld:
         self.start()
 
     def start(self) -> None:
-        """Start a scheduler, in place of the one before."""
+        """Start a new scheduler in place of the current one."""
         state = ClusterState()
         profiles = build_profiles(JOBS, state.axis).profiles
         self.scheduler = build_scheduler(self.cluster, self.clock, profiles, state, WATCHED)
 
     def run(self, seconds: float = 0.0) -> list[Outcome]:
-        """Let time pass and work."""
+        """Advance the clock and run the scheduler."""
         self.clock.advance_to(self.clock.now_s() + seconds)
         outcomes = self.scheduler.step()
         self.scheduler.validate()
@@ -81,15 +81,15 @@ def victims(outcomes: list[Outcome]) -> list[str]:
 
 @pytest.fixture
 def slow() -> SlowWorld:
-    """Make the world and let the victims go, who take their time."""
+    """Create the world and start the preemption."""
     world = SlowWorld()
     assert victims(world.run()) == ["low-0", "low-1"]
     assert world.nominated("g-0", "g-1") == ["n0", "n1"]
     return world
 
 
-def test_nobody_less_important_takes_a_place_that_has_become_free(slow: SlowWorld) -> None:
-    """The first victim has ended, the second has not: the first place is kept."""
+def test_less_important_pod_does_not_get_a_freed_node(slow: SlowWorld) -> None:
+    """The first victim has terminated, the second has not: the first node stays nominated."""
     slow.cluster.create(pod("late", 3))
     slow.end("low-0")
     assert places(slow.run(20)) == {}
@@ -98,16 +98,16 @@ def test_nobody_less_important_takes_a_place_that_has_become_free(slow: SlowWorl
     assert places(slow.run(20)) == {"g-0": "n0", "g-1": "n1"}
 
 
-def test_what_is_left_beside_can_be_had(slow: SlowWorld) -> None:
-    """Only the places are kept, not the nodes."""
+def test_free_capacity_beside_nominations_is_usable(slow: SlowWorld) -> None:
+    """Only the members' requests are reserved, not the nodes."""
     slow.end("low-0")
     slow.cluster.create(pod("small", 1))
 
     assert places(slow.run(20)) == {"small": "n0"}
 
 
-def test_another_attempt_while_the_victims_end_changes_nothing(slow: SlowWorld) -> None:
-    """Nobody else has to go, and the places stay."""
+def test_another_attempt_during_termination_changes_nothing(slow: SlowWorld) -> None:
+    """No further victims are evicted, and nominations stay."""
     slow.cluster.load([node("n2", cpu=4), pod("low-2", 3, on="n2")])
     slow.cluster.create(node("n3", cpu=1))
 
@@ -116,16 +116,16 @@ def test_another_attempt_while_the_victims_end_changes_nothing(slow: SlowWorld) 
     assert slow.nominated("g-0", "g-1") == ["n0", "n1"]
 
 
-def test_better_nodes_do_not_matter_any_more(slow: SlowWorld) -> None:
-    """The victims have gone for these places."""
+def test_better_nodes_do_not_change_nominations(slow: SlowWorld) -> None:
+    """The victims were evicted for the nominated nodes."""
     slow.end("low-0", "low-1")
     slow.cluster.create(node("wide", cpu=64))
 
     assert places(slow.run(20)) == {"g-0": "n0", "g-1": "n1"}
 
 
-def test_the_places_are_given_up_with_the_gang(slow: SlowWorld) -> None:
-    """A member is deleted, the other waits for a new one: others may have the room."""
+def test_nominations_end_with_the_gang(slow: SlowWorld) -> None:
+    """A member is deleted and the other waits for a new one: others may use the nodes."""
     slow.cluster.create(pod("late", 3))
     slow.end("g-1", "low-0")
 
@@ -133,8 +133,8 @@ def test_the_places_are_given_up_with_the_gang(slow: SlowWorld) -> None:
     assert slow.nominated("g-0") == [""]
 
 
-def test_the_places_are_given_up_when_more_members_are_needed(slow: SlowWorld) -> None:
-    """The PodGroup asks for three now, and there are two."""
+def test_nominations_end_if_more_members_are_required(slow: SlowWorld) -> None:
+    """The PodGroup now requires three, and there are two."""
     patch = {"spec": {"minMember": 3}}
     slow.cluster.patch(PodGroup, "g", "default", patch)
     slow.run()
@@ -142,8 +142,8 @@ def test_the_places_are_given_up_when_more_members_are_needed(slow: SlowWorld) -
     assert slow.nominated("g-0", "g-1") == ["", ""]
 
 
-def test_a_more_important_pod_comes_first(slow: SlowWorld) -> None:
-    """It takes one place; nobody keeps the other one for half a gang."""
+def test_more_important_pod_takes_a_nominated_node(slow: SlowWorld) -> None:
+    """The other node is not kept for half a gang."""
     slow.end("low-0", "low-1")
     slow.cluster.load([pod("highest", 3, priority=2 * HIGH)])
 
@@ -151,8 +151,8 @@ def test_a_more_important_pod_comes_first(slow: SlowWorld) -> None:
     assert slow.nominated("g-0", "g-1") == ["", ""]
 
 
-def test_a_restarted_scheduler_goes_on(slow: SlowWorld) -> None:
-    """The places are in the API: nobody is evicted again, and nobody else gets them."""
+def test_nominations_survive_a_restart(slow: SlowWorld) -> None:
+    """They are in the API: no victim is evicted again, and no other pod gets the nodes."""
     slow.cluster.create(pod("late", 3))
     slow.end("low-0")
     slow.start()
@@ -165,8 +165,8 @@ def test_a_restarted_scheduler_goes_on(slow: SlowWorld) -> None:
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_a_victim_that_could_not_be_deleted_is_one_again(restart: bool) -> None:
-    """The others go on; with the next attempt it follows, and nobody besides."""
+def test_victim_whose_eviction_failed_is_evicted_again(restart: bool) -> None:
+    """The gang keeps its nominations; the next attempt evicts only that victim."""
     world = SlowWorld()
     world.cluster.refused = ("low-0",)
     assert victims(world.run()) == ["low-1"]
@@ -181,7 +181,7 @@ def test_a_victim_that_could_not_be_deleted_is_one_again(restart: bool) -> None:
 
 
 def test_a_single_pod_is_a_job_of_one() -> None:
-    """With job preemption it waits for its victim, too, and keeps its place meanwhile."""
+    """With job preemption it waits for its victim, too, and stays nominated."""
     world = SlowWorld()
     world.cluster.load([pod("alone", 3, priority=HIGH + 1)])
     assert len(victims(world.run())) == 1
@@ -194,7 +194,7 @@ def test_a_single_pod_is_a_job_of_one() -> None:
 
 
 def test_metrics_count_attempts_and_victims() -> None:
-    """Of jobs like those of pods, and how long the search took for which job."""
+    """They are counted for jobs as for pods, with the duration per job."""
     world = SlowWorld()
     registry = CollectorRegistry()
     profiles = build_profiles(JOBS, world.scheduler.state.axis).profiles

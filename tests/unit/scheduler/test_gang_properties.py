@@ -1,4 +1,4 @@
-"""All or nothing, whatever happens: members and rooms come and go, bindings fail."""
+"""All-or-nothing scheduling of gangs under churn and failing binds."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ def bound_members(one: Embedded) -> dict[str, set[str]]:
 
 
 class Refusing(MemoryCluster):
-    """A cluster that refuses so many of the next bindings."""
+    """Cluster that refuses a number of binds."""
 
     refused: Counter[str]
     refuse = 0
@@ -62,7 +62,7 @@ class Refusing(MemoryCluster):
 
 @dataclass
 class Answers:
-    """Refusals first, then what the cluster answers."""
+    """Responses that are refusals first."""
 
     lost: int
     rest: Any
@@ -83,8 +83,8 @@ def check(one: Embedded) -> None:
         active.plugin.gangs.validate()
 
 
-def check_that_nobody_keeps_a_place(one: Embedded) -> None:
-    """Members of a strict gang that could not start take no room that others could use."""
+def check_no_reserved_capacity(one: Embedded) -> None:
+    """Check that members of a strict gang that did not start hold no capacity."""
     waiting = {
         key for key, placed in one.state.pods.by_key.items() if not placed.pod.spec.node_name
     }
@@ -93,7 +93,7 @@ def check_that_nobody_keeps_a_place(one: Embedded) -> None:
 
 
 def decide(one: Any) -> None:
-    """Make one step; a gang that had no member bound has enough of them afterwards, or none."""
+    """Make one step; a gang without bound members has enough of them afterwards, or none."""
     before = bound_members(one)
     one.cluster.refused = Counter()
     outcomes = one.scheduler.step()
@@ -140,7 +140,7 @@ def happen(one: Any, number: int, *event: Any) -> None:
 def test_a_gang_starts_with_enough_members_or_not_at_all(
     events: list[tuple[str, str, int]], mode: str
 ) -> None:
-    """No step binds fewer members of a gang that hasn't started than it needs."""
+    """No step binds fewer members of a gang that has not started than it needs."""
     one: Any = embedded(
         node("first", cpu=4),
         *(group(name, least, GROUPS.get(name, ()), mode=mode) for name, least in LEAST.items()),
@@ -152,6 +152,6 @@ def test_a_gang_starts_with_enough_members_or_not_at_all(
         try:
             decide(one)
             if mode == "Strict":
-                check_that_nobody_keeps_a_place(one)
+                check_no_reserved_capacity(one)
         except NotFoundError:
             check(one)  # a pod was preempted in the step that bound it

@@ -1,4 +1,4 @@
-"""Gangs that want to be near to themselves in the network, through the whole scheduler."""
+"""Gangs with network topology requirements in the whole scheduler."""
 
 import json
 from typing import Any
@@ -21,7 +21,7 @@ SLOTS = (2, 1, 3, 2, 2, 4, 0, 1)  # h1 … h8: two halls p1, p2 of two racks of 
 
 
 def topology(*layers: tuple[str, str, str]) -> KubeObject:
-    """Return the object; a layer is its name, its parent, its label."""
+    """Return a ClusterNetworkTopology; a layer is a name, a parent and a label."""
     layers = layers or (
         ("HallLayer", "", "hall"),
         ("RackLayer", "HallLayer", "rack"),
@@ -65,7 +65,7 @@ def by_node(one: Embedded) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("merge_runs", [True, False])
 def test_a_job_goes_to_the_best_fitting_rack_in_the_order_of_its_names(merge_runs: bool) -> None:
-    """As the original places it: five members, rack r2, three on h3 and two on h4."""
+    """As in the original, five members go to rack r2: three on h3 and two on h4."""
     one = cluster(group("w", 5, **gather()), *members("w", 5), options={"merge_runs": merge_runs})
 
     one.scheduler.step()
@@ -74,8 +74,8 @@ def test_a_job_goes_to_the_best_fitting_rack_in_the_order_of_its_names(merge_run
     one.state.validate()
 
 
-def test_a_job_without_room_is_told_what_every_domain_had() -> None:
-    """Seven don't fit into any rack; the message names the best one, and other members get it."""
+def test_unplaced_job_has_the_best_domain_in_its_message() -> None:
+    """Seven members fit in no rack; the message names the best one, and other members get it."""
     one = cluster(group("w", 7, **gather(must="RackLayer")), *members("w", 7))
 
     one.run_to_fixed_point()
@@ -95,7 +95,7 @@ def test_a_job_without_room_is_told_what_every_domain_had() -> None:
 
 
 def test_a_job_starts_when_its_rack_has_room() -> None:
-    """A pod that leaves rack r3 makes room for the seventh member; one in another rack doesn't."""
+    """A deleted pod in rack r3 frees capacity for the seventh member, another rack does not."""
     one = cluster(
         pod("in-r2", 1, on="h3"),
         pod("in-r3", 1, on="h5"),
@@ -114,7 +114,7 @@ def test_a_job_starts_when_its_rack_has_room() -> None:
 
 
 def test_a_job_starts_when_a_node_moves_into_its_rack() -> None:
-    """New labels of a node can help a job that lacks room in a domain."""
+    """New labels of a node can complete a domain."""
     one = cluster(group("w", 7, **gather(must="RackLayer")), *members("w", 7))
     one.run_to_fixed_point()
 
@@ -124,8 +124,8 @@ def test_a_job_starts_when_a_node_moves_into_its_rack() -> None:
     assert by_node(one)["h8"] == ["w-6"]
 
 
-def test_ranks_decide_who_is_next_to_whom() -> None:
-    """The index goes before the name, and w-2 before w-10."""
+def test_ranks_determine_neighbours() -> None:
+    """The index precedes the name, and w-2 precedes w-10."""
     indexed = [
         member(f"w-{name}", "w", annotations={INDEX: str(rank)})
         for rank, name in enumerate((10, 2, 1, 0, 3))
@@ -155,8 +155,8 @@ def test_roles_of_a_gang_group_share_the_domain() -> None:
     one.state.validate()
 
 
-def test_roles_that_fit_one_by_one_but_not_together_take_nothing() -> None:
-    """Four CPUs for the leader and four workers: each fits into r3, both don't."""
+def test_roles_that_do_not_fit_together_reserve_nothing() -> None:
+    """Four CPUs for the leader and four workers: each fits in r3, both do not."""
     one = cluster(
         group("lead", 1, ("lead", "work"), **gather(must="RackLayer")),
         group("work", 4, ("lead", "work"), **gather(must="RackLayer")),
@@ -170,8 +170,8 @@ def test_roles_that_fit_one_by_one_but_not_together_take_nothing() -> None:
     one.scheduler.validate()
 
 
-def test_a_member_that_comes_back_goes_to_the_domain_of_the_others() -> None:
-    """Rack r1 would fit better, but the job has to stay in r2."""
+def test_recreated_member_goes_to_the_domain_of_the_others() -> None:
+    """Rack r1 would fit better, but the job must stay in r2."""
     one = cluster(group("w", 5, **gather(must="RackLayer")), *members("w", 5))
     one.scheduler.step()
     one.cluster.delete(Pod, "w-1", "default", grace_period_s=0)
@@ -188,7 +188,7 @@ def test_a_member_that_comes_back_goes_to_the_domain_of_the_others() -> None:
 
 
 def test_members_beyond_the_least_number_are_left_out_if_the_domain_is_full() -> None:
-    """Eight come, four are needed, six fit into the best rack."""
+    """Eight are created, four are required, six fit in the best rack."""
     one = cluster(group("w", 4, **gather(must="RackLayer")), *members("w", 8))
 
     one.run_to_fixed_point()
@@ -221,8 +221,8 @@ def test_devices_count_as_room() -> None:
     one.state.validate()
 
 
-def test_members_that_shun_each_other_take_a_node_each() -> None:
-    """Pod anti-affinity by host: a node takes one member, however much room it has."""
+def test_members_with_anti_affinity_use_a_node_each() -> None:
+    """With anti-affinity by host a node takes one member, however much is free."""
     shy: dict[str, Any] = {
         "labels": {"app": "shy"},
         "affinity": {"podAntiAffinity": near("shy", "kubernetes.io/hostname")},
@@ -237,8 +237,8 @@ def test_members_that_shun_each_other_take_a_node_each() -> None:
     one.state.validate()
 
 
-def test_without_a_topology_only_those_wait_that_have_to_be_gathered() -> None:
-    """A job that prefers to be gathered starts; one that must be is told what is missing."""
+def test_without_a_topology_only_mandatory_gathering_waits() -> None:
+    """A job that prefers proximity starts; one that requires it has the reason."""
     one = world(
         *nodes(4, 4),
         group("must", 2, **gather(must="RackLayer")),
@@ -257,8 +257,8 @@ def test_without_a_topology_only_those_wait_that_have_to_be_gathered() -> None:
     assert len(placed(one)) == 4
 
 
-def test_a_topology_that_is_no_chain_is_complained_about() -> None:
-    """An event says what is wrong; pods that ask nothing of the network don't notice."""
+def test_topology_that_is_no_chain_is_reported() -> None:
+    """An event gives the problem; pods without network demands are not affected."""
     broken = topology(("NodeTopologyLayer", "A", ""), ("A", "B", "a"), ("B", "A", "b"))
     one = world(
         broken,
@@ -285,10 +285,8 @@ def test_a_topology_that_is_no_chain_is_complained_about() -> None:
         ('{"gatherStrategy":[{"layer":"RackLayer","strategy":"Must"}]}', "MustGather"),
     ],
 )
-def test_a_spec_that_makes_no_sense_is_complained_about_and_counts_as_none(
-    text: str, said: str
-) -> None:
-    """As upstream the job starts; unlike there, its PodGroup has an event about it."""
+def test_invalid_network_spec_is_reported_and_ignored(text: str, said: str) -> None:
+    """As upstream the job starts; unlike upstream its PodGroup has an event."""
     one = cluster(group("w", 2, network_topology_spec=text), *members("w", 2))
 
     one.run_to_fixed_point()
@@ -297,7 +295,7 @@ def test_a_spec_that_makes_no_sense_is_complained_about_and_counts_as_none(
     assert any(said in e.note for e in one.cluster.list(Event).items)
 
 
-def test_a_spec_without_rules_asks_to_be_gathered_as_well_as_can_be() -> None:
+def test_spec_without_rules_prefers_proximity() -> None:
     """As upstream: five members share a rack."""
     one = cluster(group("w", 5, network_topology_spec="{}"), *members("w", 5))
 
@@ -306,8 +304,8 @@ def test_a_spec_without_rules_asks_to_be_gathered_as_well_as_can_be() -> None:
     assert set(by_node(one)) == {"h3", "h4"}
 
 
-def test_a_gang_of_annotations_alone_is_gathered_too() -> None:
-    """Every member carries the spec; there is no PodGroup."""
+def test_gang_by_annotations_is_gathered() -> None:
+    """Every member has the spec; there is no PodGroup."""
     said = {
         "gang.scheduling.koordinator.sh/name": "w",
         "gang.scheduling.koordinator.sh/min-available": "5",
@@ -320,8 +318,8 @@ def test_a_gang_of_annotations_alone_is_gathered_too() -> None:
     assert set(by_node(one)) == {"h3", "h4"}
 
 
-def test_a_layer_that_does_not_exist_is_named() -> None:
-    """The members learn which layers there are."""
+def test_unknown_layer_is_reported() -> None:
+    """The message lists the existing layers."""
     one = cluster(group("w", 1, **gather(must="RowLayer")), member("w-0", "w"))
 
     one.run_to_fixed_point()
@@ -330,7 +328,7 @@ def test_a_layer_that_does_not_exist_is_named() -> None:
 
 
 def test_without_the_switch_the_spec_has_no_effect() -> None:
-    """Six members would all be in rack r3."""
+    """Six members would otherwise all be in rack r3."""
     one = world(topology(), *nodes(*SLOTS), group("w", 6, **gather(must="RackLayer")),
                 *members("w", 6))  # fmt: skip
 
@@ -340,8 +338,8 @@ def test_without_the_switch_the_spec_has_no_effect() -> None:
     assert len(by_node(one)) > 2
 
 
-def test_the_status_tells_all_domains() -> None:
-    """Parents first, children by name; written once, and again when a node has moved."""
+def test_status_lists_all_domains() -> None:
+    """Parents precede children by name; it is written once, and again after a node has moved."""
     one = cluster(slots=(1, 1, 1))
     one.scheduler.step()
 
@@ -365,8 +363,8 @@ def test_the_status_tells_all_domains() -> None:
     assert [d.node_num for d in later.detail_status] == [3, 3, 1, 2]
 
 
-def test_a_pod_with_a_selector_goes_near_to_those_with_the_same_one() -> None:
-    """The rack of the first one, then its hall; without a topology nothing is scored."""
+def test_pod_with_a_selector_goes_near_the_selected_pods() -> None:
+    """It prefers the rack of the first one, then its hall; without a topology nothing is scored."""
     on = {"enabled": [{"name": "Coscheduling"}]}
     only = {"enabled": [{"name": "Coscheduling", "weight": 1}], "disabled": [{"name": "*"}]}
     config = configuration(plugins={"permit": on, "score": only})
@@ -384,8 +382,8 @@ def test_a_pod_with_a_selector_goes_near_to_those_with_the_same_one() -> None:
         )
 
 
-def test_the_status_is_written_if_the_flag_says_so() -> None:
-    """``--enable-network-topology-manager``: without a profile that gathers, or not although."""
+def test_flag_enables_the_status() -> None:
+    """``--enable-network-topology-manager`` decides, with or without a profile that gathers."""
     asked = embedded(topology(), *nodes(1), writes_network=True)
     declined = cluster(slots=(1,), options={"writes_network": False})
     for one in (asked, declined):
@@ -398,8 +396,8 @@ def test_the_status_is_written_if_the_flag_says_so() -> None:
     assert [bool(found) for found in details] == [True, False]
 
 
-def test_the_scores_of_gathered_members_are_kept_on_demand() -> None:
-    """``koord schedule --scores`` shows what each node would have been worth."""
+def test_scores_of_gathered_members_are_recorded_on_demand() -> None:
+    """``koord schedule --scores`` shows the score of each node."""
     one = cluster(group("w", 2, **gather()), *members("w", 2), options={"explain": True})
 
     outcomes = one.scheduler.step()
@@ -408,8 +406,8 @@ def test_the_scores_of_gathered_members_are_kept_on_demand() -> None:
     assert len(outcomes) == 2
 
 
-def test_members_that_avoid_each_other_do_so_beside_others_that_ask_for_the_same() -> None:
-    """Two members may be anywhere, two not on one node; all ask for one CPU."""
+def test_members_with_and_without_anti_affinity_are_distinguished() -> None:
+    """Two members may be anywhere, two not on one node; all request one CPU."""
     apart: dict[str, Any] = {
         "affinity": {"podAntiAffinity": near("apart", "kubernetes.io/hostname")}
     }

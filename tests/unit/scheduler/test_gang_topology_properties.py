@@ -1,4 +1,7 @@
-"""Gathered gangs, whatever happens: no rule is broken, nobody starts in part, nothing is stale."""
+"""Gangs with network topology requirements under churn.
+
+Rules hold, starts are complete, caches are current.
+"""
 
 from typing import Any
 
@@ -80,10 +83,10 @@ def running(one: Embedded) -> dict[str, list[Node]]:
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(happened=events)
-def test_must_gather_holds_and_nobody_starts_in_part(
+def test_must_gather_holds_and_starts_are_complete(
     happened: list[tuple[str, str, int]],
 ) -> None:
-    """After every step: one domain per must-gather gang, and no gang began with too few."""
+    """After every step each must-gather gang is in one domain, and each start was complete."""
     one = embedded(topology(), *nodes(2, 2), *groups(), config=CONFIG)
     for number, event in enumerate(happened):
         happen(one, number, event)
@@ -109,10 +112,10 @@ def test_must_gather_holds_and_nobody_starts_in_part(
 
 @settings(max_examples=40, deadline=None)
 @given(happened=events, size=st.integers(1, 5))
-def test_a_scheduler_that_has_just_started_decides_the_same(
+def test_restarted_scheduler_decides_the_same(
     happened: list[tuple[str, str, int]], size: int
 ) -> None:
-    """What is kept of nodes, labels and rooms is what the cluster says."""
+    """Cached nodes, labels and headroom equal the cluster's."""
     one = embedded(topology(), *nodes(2, 2), *groups(), config=CONFIG)
     for number, event in enumerate(happened):
         happen(one, number, event)
@@ -131,8 +134,8 @@ def test_a_scheduler_that_has_just_started_decides_the_same(
 
 
 @pytest.mark.parametrize("merge_runs", [True, False])
-def test_a_quota_counts_for_gathered_gangs_too(merge_runs: bool) -> None:
-    """A rack has room for all four, the quota for three: nobody starts, and the quota is named."""
+def test_quota_applies_to_gathered_gangs(merge_runs: bool) -> None:
+    """A rack fits all four, the quota three: no member starts, and the quota is the reason."""
     one = embedded(
         topology(),
         *nodes(4, 4),

@@ -1,4 +1,4 @@
-"""Gangs through the whole scheduler: enough members get nodes, or none does."""
+"""Gangs in the whole scheduler: enough members get nodes, or none."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -33,7 +33,7 @@ def world(*objects: KubeObject, options: dict[str, Any] | None = None, **args: A
 
 
 def group(name: str, least: int, groups: Sequence[str] = (), **annotations: str) -> KubeObject:
-    """Return a PodGroup; ``groups`` are the names of those that start together."""
+    """Return a PodGroup; ``groups`` are the gangs that must start together."""
     said = {f"{GANG}{key.replace('_', '-')}": text for key, text in annotations.items()}
     if groups:
         said[f"{GANG}groups"] = str([f"default/{one}" for one in groups]).replace("'", '"')
@@ -67,7 +67,7 @@ def condition(one: Embedded, name: str) -> tuple[str, str]:
 
 
 def test_a_gang_that_fits_is_bound_as_a_whole() -> None:
-    """All members get nodes in one step, and each says with how many others it was bound."""
+    """All members get nodes in one step, and each records the number of pods bound together."""
     one = world(node("a", cpu=2), node("b", cpu=2), group("g", 4), *members("g", 4))
 
     outcomes = one.scheduler.step()
@@ -78,8 +78,8 @@ def test_a_gang_that_fits_is_bound_as_a_whole() -> None:
     assert {n["scheduling.koordinator.sh/bind-gang-group-id"] for n in notes} == {"default/g"}
 
 
-def test_a_gang_that_does_not_fit_takes_nothing() -> None:
-    """Three of four would fit: none is bound, and the room is there for others."""
+def test_gang_that_does_not_fit_reserves_nothing() -> None:
+    """Three of four would fit: none is bound, and others may use the capacity."""
     one = world(
         node("a", cpu=2), node("b", cpu=1), group("g", 4), *members("g", 4), pod("other", 2)
     )
@@ -90,8 +90,8 @@ def test_a_gang_that_does_not_fit_takes_nothing() -> None:
     one.scheduler.validate()
 
 
-def test_members_learn_what_happened_to_their_gang() -> None:
-    """The member without a node is told why; the others are told which member that was."""
+def test_members_are_notified_about_their_gang() -> None:
+    """The unplaced member has the reason; the others have a message that names it."""
     one = world(node("a", cpu=3), group("g", 4), *members("g", 4))
 
     one.scheduler.step()
@@ -110,8 +110,8 @@ def test_members_learn_what_happened_to_their_gang() -> None:
     assert told[0] == ("Unschedulable", others)
 
 
-def test_others_are_not_told_if_a_gate_is_off() -> None:
-    """Only the member without a node says why."""
+def test_other_members_are_not_notified_with_the_gate_off() -> None:
+    """Only the unplaced member has a message."""
     gates = FeatureGates.parse("GangPendingPodsConditionPatch=false")
     one = Embedded(config(), now_s=START_S, gates=gates)
     one.load([node("a", cpu=3), group("g", 4), *members("g", 4)])
@@ -122,8 +122,8 @@ def test_others_are_not_told_if_a_gate_is_off() -> None:
     assert told == ["", "", "", "Unschedulable"]
 
 
-def test_a_gang_short_of_members_waits_before_the_queue_and_says_so() -> None:
-    """No attempt is made; condition and event tell how many members are missing."""
+def test_incomplete_gang_is_gated_with_a_message() -> None:
+    """No attempt is made; condition and event have the number of missing members."""
     one = world(node("a"), group("g", 3), *members("g", 2))
 
     one.scheduler.step()
@@ -135,8 +135,8 @@ def test_a_gang_short_of_members_waits_before_the_queue_and_says_so() -> None:
     assert text in {event.note for event in one.cluster.list(Event).items}
 
 
-def test_members_of_different_schedulers_are_told_so() -> None:
-    """No scheduler can start such a gang: its pods say what is wrong, not that they wait."""
+def test_members_of_different_schedulers_are_reported() -> None:
+    """No scheduler can start such a gang: its pods have this reason, not that they wait."""
     one = world(
         node("a"),
         group("g", 3),
@@ -154,8 +154,8 @@ def test_members_of_different_schedulers_are_told_so() -> None:
     assert condition(one, "g-0") == ("SchedulingGated", text)
 
 
-def test_the_last_member_lets_the_gang_start() -> None:
-    """Members that came before wait without cost; with the last one all are bound."""
+def test_last_member_starts_the_gang() -> None:
+    """Earlier members wait without attempts; with the last one all are bound."""
     one = world(node("a"), group("g", 3), *members("g", 2))
     one.run_to_fixed_point()
 
@@ -166,7 +166,7 @@ def test_the_last_member_lets_the_gang_start() -> None:
 
 
 def test_a_gang_whose_object_is_missing_waits_for_it() -> None:
-    """The PodGroup may come after its pods."""
+    """The PodGroup may be created after its pods."""
     one = world(node("a"), *members("g", 2))
     one.run_to_fixed_point()
     assert condition(one, "g-0")[1] == "PodGroup default/g does not exist"
@@ -178,7 +178,7 @@ def test_a_gang_whose_object_is_missing_waits_for_it() -> None:
 
 
 def test_annotations_alone_make_a_gang() -> None:
-    """No PodGroup is needed; the settings are those of the first member that has legal ones."""
+    """No PodGroup is needed; the first member with valid settings decides."""
     said = {f"{GANG}name": "etl", f"{GANG}min-available": "3"}
     pods = [pod(f"e{index}", 1, annotations=said) for index in range(3)]
     one = world(node("a", cpu=2), *pods)
@@ -191,8 +191,8 @@ def test_annotations_alone_make_a_gang() -> None:
     assert len(placed(one)) == 3
 
 
-def test_a_waiting_gang_is_tried_again_when_there_is_room() -> None:
-    """One event wakes the member that found no place, and with it the whole gang."""
+def test_waiting_gang_is_retried_when_capacity_is_freed() -> None:
+    """One event requeues the unplaced member, and with it the whole gang."""
     one = world(node("a", cpu=4), pod("old", 2, on="a"), group("g", 4), *members("g", 4))
     one.run_to_fixed_point()
     assert len(placed(one)) == 1
@@ -203,8 +203,8 @@ def test_a_waiting_gang_is_tried_again_when_there_is_room() -> None:
     assert len(placed(one)) == 4
 
 
-def test_more_members_than_needed_start_as_far_as_there_is_room() -> None:
-    """Two of four are needed, three fit: the fourth waits alone."""
+def test_surplus_members_start_as_far_as_they_fit() -> None:
+    """Two of four are required, three fit: the fourth waits alone."""
     one = world(node("a", cpu=3), group("g", 2), *members("g", 4))
 
     one.run_to_fixed_point()
@@ -214,7 +214,7 @@ def test_more_members_than_needed_start_as_far_as_there_is_room() -> None:
 
 
 def test_gangs_of_a_group_start_together() -> None:
-    """The workers fit, their parameter server does not: nobody starts."""
+    """The workers fit, their parameter server does not: no pod starts."""
     both = ("ps", "worker")
     objects = [group("ps", 1, both), group("worker", 3, both)]
     one = world(node("a", cpu=4), *objects, *members("worker", 3), member("ps-0", "ps", cpu=2))
@@ -228,7 +228,7 @@ def test_gangs_of_a_group_start_together() -> None:
 
 
 def test_a_gang_group_waits_for_a_gang_that_is_not_there() -> None:
-    """A group that names a missing gang says which one."""
+    """The message names the missing gang."""
     one = world(node("a"), group("ps", 1, ("ps", "worker")), member("ps-0", "ps"))
 
     one.run_to_fixed_point()
@@ -236,8 +236,8 @@ def test_a_gang_group_waits_for_a_gang_that_is_not_there() -> None:
     assert condition(one, "ps-0") == ("SchedulingGated", "gang default/worker is not known")
 
 
-def test_members_of_a_loose_gang_keep_their_places() -> None:
-    """NonStrict: who has a place waits for the others, up to the waiting time."""
+def test_members_of_a_nonstrict_gang_keep_their_nodes() -> None:
+    """Placed members wait for the others up to the waiting time."""
     one = world(
         node("a", cpu=2),
         group("g", 3, mode="NonStrict"),
@@ -254,8 +254,8 @@ def test_members_of_a_loose_gang_keep_their_places() -> None:
     assert len(placed(one)) == 3
 
 
-def test_members_of_a_loose_gang_give_up_after_their_time() -> None:
-    """What was kept for them is free again for others."""
+def test_members_of_a_nonstrict_gang_time_out() -> None:
+    """Their nodes are then free for others."""
     one = world(
         node("a", cpu=2),
         group("g", 3, mode="NonStrict"),
@@ -277,8 +277,8 @@ def test_members_of_a_loose_gang_give_up_after_their_time() -> None:
     ("policy", "starts"),
     [("once-satisfied", True), ("waiting-and-running", True), ("only-waiting", False)],
 )
-def test_match_policies_say_whether_running_members_count(policy: str, *, starts: bool) -> None:
-    """One of two members was lost; whether its replacement may start alone is a choice."""
+def test_match_policy_decides_whether_running_members_count(policy: str, *, starts: bool) -> None:
+    """One of two members was lost; the policy decides whether its replacement may start alone."""
     one = world(
         node("a", cpu=4), group("g", 2, match_policy=policy), *members("g", 2), defaultTimeout="9s"
     )
@@ -292,8 +292,8 @@ def test_match_policies_say_whether_running_members_count(policy: str, *, starts
     assert ("g-2" in placed(one)) is starts
 
 
-def test_a_gang_that_has_gone_must_start_as_a_whole_again() -> None:
-    """Once satisfied means: while a member is bound."""
+def test_gang_without_bound_members_must_start_completely() -> None:
+    """OnceSatisfied holds only while a member is bound."""
     one = world(node("a", cpu=4), group("g", 2), *members("g", 2))
     one.run_to_fixed_point()
     for name in ("g-0", "g-1"):
@@ -306,7 +306,7 @@ def test_a_gang_that_has_gone_must_start_as_a_whole_again() -> None:
 
 
 def test_a_deleted_representative_is_replaced() -> None:
-    """The member in the queue goes away; enough are left, and one of them takes over."""
+    """The queued member is deleted; enough are left, and one of them represents the gang."""
     one = world(node("a", cpu=2), group("g", 3), *members("g", 4, cpu=1))
     one.run_to_fixed_point()
     assert placed(one) == {}
@@ -320,8 +320,8 @@ def test_a_deleted_representative_is_replaced() -> None:
     assert len(placed(one)) == 3
 
 
-def test_a_gang_that_loses_members_goes_back_before_the_queue() -> None:
-    """The gang fails, then becomes too small: it isn't tried any more, however much room comes."""
+def test_gang_that_becomes_incomplete_is_gated() -> None:
+    """The gang fails, then becomes incomplete: it is not retried, whatever is freed."""
     one = world(node("a", cpu=1), group("g", 3), *members("g", 3))
     one.run_to_fixed_point()
     one.cluster.delete(Pod, "g-0", "default", grace_period_s=0)
@@ -333,8 +333,8 @@ def test_a_gang_that_loses_members_goes_back_before_the_queue() -> None:
     assert one.scheduler.queue.counts()[QueueState.GATED] == 2
 
 
-def test_a_member_behind_its_own_gate_does_not_count() -> None:
-    """A gang is whole when the last scheduling gate of a needed member has gone."""
+def test_gated_member_does_not_count() -> None:
+    """A gang is complete when the last scheduling gate of a required member is removed."""
     gated = member("g-1", "g", schedulingGates=[{"name": "wait"}])
     one = world(node("a"), group("g", 2), member("g-0", "g"), gated)
     one.run_to_fixed_point()
@@ -348,7 +348,7 @@ def test_a_member_behind_its_own_gate_does_not_count() -> None:
 
 
 def test_status_and_phase_follow_the_members() -> None:
-    """Pending, then PreScheduling, Scheduled, Running, as members come, are bound and run."""
+    """The phase follows from Pending over PreScheduling and Scheduled to Running."""
     one = world(node("a"), group("g", 2), member("g-0", "g"))
     one.scheduler.step()
     assert status(one).phase == "Pending"
@@ -368,8 +368,8 @@ def status(one: Embedded) -> Any:
     return one.cluster.get(PodGroup, "g", "default").status
 
 
-def test_what_a_gang_says_wrongly_is_not_ignored_silently() -> None:
-    """A PodGroup with a broken setting gets an event that names it."""
+def test_invalid_settings_of_a_gang_are_reported() -> None:
+    """A PodGroup with an invalid setting has an event that names it."""
     one = world(node("a"), group("g", 1, mode="Loose"), member("g-0", "g"))
 
     one.scheduler.step()
@@ -379,7 +379,7 @@ def test_what_a_gang_says_wrongly_is_not_ignored_silently() -> None:
 
 
 def test_pods_without_a_gang_are_still_decided_in_runs() -> None:
-    """The plugin has nothing to say about them."""
+    """The plugin does not affect them."""
     pods = [pod(f"p{index}", 1) for index in range(20)]
     one = world(node("a", cpu=20), *pods)
 
@@ -388,8 +388,8 @@ def test_pods_without_a_gang_are_still_decided_in_runs() -> None:
     assert len(placed(one)) == 20
 
 
-def test_who_only_follows_the_cluster_writes_nothing_about_gangs() -> None:
-    """A standby takes events in without deciding; what there is to tell, it tells as a leader."""
+def test_standby_writes_nothing_about_gangs() -> None:
+    """It tracks events without deciding, and writes reports once it leads."""
     one = world(node("a"), group("g", 3), *members("g", 2))
 
     one.scheduler.step(limit=0)
@@ -401,8 +401,8 @@ def test_who_only_follows_the_cluster_writes_nothing_about_gangs() -> None:
     assert status(one).phase == "Pending"
 
 
-def test_a_member_that_was_replaced_starts_with_the_others() -> None:
-    """A pod of the same name that was created since counts in place of the old one."""
+def test_recreated_member_starts_with_the_others() -> None:
+    """A newer pod of the same name counts in place of the old one."""
     one = world(node("a"), group("g", 2), *members("g", 2))
     stale = one.cluster.get(Pod, "g-1", "default")
     one.scheduler.step(limit=0)
@@ -416,7 +416,7 @@ def test_a_member_that_was_replaced_starts_with_the_others() -> None:
 
 
 def test_members_of_different_kinds_are_placed_together() -> None:
-    """A gang of a large and several small members; the large one finds no node."""
+    """The gang has a large and several small members; the large one fits nowhere."""
     kinds = [*members("g", 3), member("big", "g", cpu=8)]
     one = world(node("a", cpu=4), group("g", 4), *kinds)
     one.run_to_fixed_point()

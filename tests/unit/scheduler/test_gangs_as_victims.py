@@ -1,4 +1,4 @@
-"""A single pod that makes room: a gang that is broken for it counts, and goes, as a whole."""
+"""Gangs as victims of single pods: a broken gang counts, and is evicted, as a whole."""
 
 from typing import Any
 
@@ -32,8 +32,8 @@ def busy(*objects: Any, config: Any) -> Any:
 
 
 @CONFIGS
-def test_a_pod_of_no_gang_goes_rather_than_a_member(config: Any) -> None:
-    """All are alike, and the members are on the first nodes, but with one of them go both."""
+def test_pod_without_gang_is_preferred_as_victim(config: Any) -> None:
+    """All are equal, and members are on the first nodes, but evicting one costs both."""
     one = busy(node("c", 4), pod("solo", 4, on="c", labels=TEAM), config=config)
     one.load([pod("high", 4, priority=HIGH, labels=TEAM)])
 
@@ -42,8 +42,8 @@ def test_a_pod_of_no_gang_goes_rather_than_a_member(config: Any) -> None:
 
 
 @CONFIGS
-def test_with_one_member_go_all(config: Any) -> None:
-    """Half a gang is of no use to anybody."""
+def test_evicting_a_member_evicts_its_gang(config: Any) -> None:
+    """An incomplete gang is useless."""
     one = busy(pod("high", 4, priority=HIGH, labels=TEAM), config=config)
 
     assert settled(one) == ["g-0", "g-1"]
@@ -51,8 +51,8 @@ def test_with_one_member_go_all(config: Any) -> None:
 
 
 @CONFIGS
-def test_a_member_that_the_gang_can_spare_goes_alone(config: Any) -> None:
-    """Two run where one would do."""
+def test_surplus_member_is_evicted_alone(config: Any) -> None:
+    """Two run where one suffices."""
     one = world(
         team("team", most=100),
         node("a", 4),
@@ -69,8 +69,8 @@ def test_a_member_that_the_gang_can_spare_goes_alone(config: Any) -> None:
 
 
 @CONFIGS
-def test_a_gang_with_an_important_member_stays(config: Any) -> None:
-    """Who may not evict all evicts nobody."""
+def test_gang_with_an_important_member_is_no_victim(config: Any) -> None:
+    """If one member is protected, all are."""
     one = world(
         team("team", most=100),
         node("a", 4),
@@ -88,8 +88,8 @@ def test_a_gang_with_an_important_member_stays(config: Any) -> None:
 
 
 @CONFIGS
-def test_a_gang_that_comes_to_need_fewer_makes_room(config: Any) -> None:
-    """Who waits for a place that a member can spare now is tried again."""
+def test_lower_minimum_frees_a_surplus_member(config: Any) -> None:
+    """The pending pod is retried, because a member has become dispensable."""
     one = world(
         team("team", most=100),
         node("a", 4),
@@ -110,8 +110,8 @@ def test_a_gang_that_comes_to_need_fewer_makes_room(config: Any) -> None:
 
 
 @pytest.mark.parametrize("jobs", [False, True])
-def test_a_gathered_member_that_comes_later_makes_room_near_the_others(jobs: bool) -> None:
-    """Its gang runs: it is alone, and has to be in the same rack."""
+def test_late_member_of_a_gathered_gang_preempts_in_its_rack(jobs: bool) -> None:
+    """Its gang runs: the member is decided alone, and must be in the same rack."""
     enabled = [{"name": "Coscheduling"}] + ([] if jobs else [{"name": "DefaultPreemption"}])
     config = configuration(
         plugins={

@@ -1,4 +1,4 @@
-"""Gangs whose members share a quota: it has room for all that must start, or for nobody."""
+"""Gangs whose members share a quota: all required members fit, or none."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def world(*objects: Any, merge_runs: bool = True) -> Embedded:
 
 @pytest.mark.parametrize("merge_runs", [True, False])
 def test_a_quota_with_room_for_some_starts_none(merge_runs: bool) -> None:
-    """Three of four would be let in: none is bound, and the quota is named as the reason."""
+    """Three of four would be admitted: none is bound, and the quota is the reason."""
     gang = members("g", 4, labels={LABEL: "team"})
     one = world(
         node("a", cpu=100), team("team", most=3), group("g", 4), *gang, merge_runs=merge_runs
@@ -44,7 +44,7 @@ def test_a_quota_with_room_for_some_starts_none(merge_runs: bool) -> None:
 
 
 def test_a_raised_quota_lets_the_gang_start() -> None:
-    """What was remembered of the failure is not kept longer than it is true."""
+    """The cached failure becomes stale."""
     one = world(
         node("a", cpu=100),
         team("team", most=3),
@@ -60,7 +60,7 @@ def test_a_raised_quota_lets_the_gang_start() -> None:
 
 
 def test_a_finished_pod_of_the_quota_lets_the_gang_start() -> None:
-    """Room in the quota is room, wherever the nodes stand."""
+    """Capacity in the quota suffices, whatever the state of nodes."""
     one = world(
         node("a", cpu=100),
         team("team", most=4),
@@ -84,7 +84,7 @@ def test_a_finished_pod_of_the_quota_lets_the_gang_start() -> None:
     sizes=st.lists(st.integers(1, 6), min_size=1, max_size=4),
 )
 def test_neither_quota_nor_gang_is_broken(cpus: list[int], quota: int, sizes: list[int]) -> None:
-    """No gang runs in part, no quota is overdrawn, and no gang waits that has room in both."""
+    """No gang runs in part, no quota is exceeded, and no gang waits that fits in both."""
     one = world(
         *(node(f"n{i}", cpu=cpu) for i, cpu in enumerate(cpus)),
         team("team", most=quota),
@@ -108,7 +108,7 @@ def test_neither_quota_nor_gang_is_broken(cpus: list[int], quota: int, sizes: li
 
 
 def test_a_gathered_gang_respects_its_quota() -> None:
-    """Near nodes with room are not enough: the quota has to let all members in."""
+    """Near nodes with capacity do not suffice: the quota must admit all members."""
     config = configuration(
         plugins={
             "multiPoint": {"enabled": [{"name": "ElasticQuota"}, {"name": "Coscheduling"}]},

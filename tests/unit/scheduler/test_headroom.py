@@ -1,4 +1,4 @@
-"""How many pods of a kind fit: a bound that is kept while the cluster changes."""
+"""Headroom: an upper bound of pods of a kind that fit, cached while the cluster changes."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def cycle_of(state: ClusterState) -> SchedulingCycle:
 
 
 def change(state: ClusterState, number: int, what: str, size: int) -> None:
-    """Do something to the cluster, if it can be done."""
+    """Apply a change to the cluster if it is possible."""
     names, pods = list(state.nodes.rows), list(state.pods.by_key)
     if what == "place" and names:
         small = pod(f"p{number}", cpu=1 + size % 3, priority=size % 2 * 10)
@@ -37,7 +37,7 @@ def change(state: ClusterState, number: int, what: str, size: int) -> None:
 
 
 def fitting(cycle: SchedulingCycle, kind: PodClass) -> np.ndarray:
-    """Return how many fit on each row, as decided."""
+    """Return how many pods fit on each row by actual decisions."""
     rows = cycle.choose_run([kind] * 100)
     assert rows is not None
     return np.bincount(rows, minlength=len(cycle.state.nodes))
@@ -49,7 +49,7 @@ def fitting(cycle: SchedulingCycle, kind: PodClass) -> np.ndarray:
 def test_the_bound_is_never_below_what_fits(
     is_noted: bool, sizes: list[int], events: list[tuple[str, int]]
 ) -> None:
-    """A gang that the bound calls hopeless is hopeless, anywhere and in each domain."""
+    """A gang that exceeds the bound cannot fit, anywhere and in each domain."""
     state = world(*(node(f"n{i}", cpu=size) for i, size in enumerate(sizes)))
     cycle = cycle_of(state)
     wanted = state.classes.of(pod("wanted", cpu=2))
@@ -70,7 +70,7 @@ def test_the_bound_is_never_below_what_fits(
 def test_the_bound_without_less_important_pods(
     sizes: list[int], events: list[tuple[str, int]]
 ) -> None:
-    """It is what fits when these are gone, and never more than what requests allow."""
+    """It counts what fits without these pods, and never more than requests allow."""
     state = world(*(node(f"n{i}", cpu=size) for i, size in enumerate(sizes)))
     cycle = cycle_of(state)
     wanted = state.classes.of(pod("wanted", cpu=2))
@@ -101,8 +101,8 @@ def test_the_bound_of_several_kinds() -> None:
     assert bound.most() == 4 + 2
 
 
-def test_no_more_is_kept_than_there_is_memory_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """When the table is full it is begun anew; answers stay the same."""
+def test_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full table is cleared; results do not change."""
     monkeypatch.setattr(headroom, "KEEP_BYTES", 100)
     state = world(*(node(f"n{i}", cpu=8) for i in range(4)))
     cycle = cycle_of(state)
@@ -113,7 +113,7 @@ def test_no_more_is_kept_than_there_is_memory_for(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_change_of_very_many_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What less important pods take is counted anew then."""
+    """The requests of less important pods are computed again."""
     monkeypatch.setattr(headroom, "MOST_ROWS", 1)
     state = world(*(node(f"n{i}", cpu=2) for i in range(4)))
     cycle = cycle_of(state)

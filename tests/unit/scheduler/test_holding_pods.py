@@ -1,4 +1,4 @@
-"""Pods that hold their amounts for others, as reservations do."""
+"""Pods in reservation operating mode."""
 
 import json
 from typing import Any
@@ -37,8 +37,8 @@ def holder(mode: str = "Reservation", *, ready: bool = True, **annotations: str)
     return replace(held, status=replace(held.status, conditions=(condition,)))
 
 
-def test_it_is_a_reservation_while_it_runs_and_is_ready(play: Any) -> None:
-    """For the owners that its annotation names."""
+def test_running_ready_pod_is_a_reservation(play: Any) -> None:
+    """It serves the owners in its annotation."""
     played = play(node("n", cpu=8), holder(), pod("p", 5, labels=WEB), pod("other", 3))
 
     assert played.uses("p") == "holder"
@@ -46,8 +46,8 @@ def test_it_is_a_reservation_while_it_runs_and_is_ready(play: Any) -> None:
     assert play(node("n", cpu=8), holder(ready=False), pod("p", 5, labels=WEB)).nodes()["p"] == ""
 
 
-def test_one_that_has_an_owner_takes_no_other(play: Any) -> None:
-    """Whoever runs instead of it, such as a container runtime, has written who that is."""
+def test_pod_with_a_current_owner_takes_no_other(play: Any) -> None:
+    """The component that runs the owner, such as a container runtime, has written it."""
     taken = json.dumps({"namespace": "default", "name": "trainer", "uid": "7"})
     played = play(
         node("n", cpu=8), holder(**as_keywords({CURRENT_OWNER.key: taken})), pod("p", 5, labels=WEB)
@@ -58,8 +58,8 @@ def test_one_that_has_an_owner_takes_no_other(play: Any) -> None:
     assert played.uses("p") == "holder"
 
 
-def test_one_whose_owner_cannot_be_read_takes_none(play: Any) -> None:
-    """Somebody has it, and whoever wrote it is told."""
+def test_pod_with_a_malformed_owner_takes_none(play: Any) -> None:
+    """An owner exists, and the malformed annotation is reported."""
     wrong = holder(**as_keywords({CURRENT_OWNER.key: "trainer"}))
     played = play(node("n", cpu=8), wrong, pod("p", 5, labels=WEB))
 
@@ -67,8 +67,8 @@ def test_one_whose_owner_cannot_be_read_takes_none(play: Any) -> None:
     assert "reservation-current-owner" in played.warning("holder")
 
 
-def test_a_runnable_pod_is_a_pod_like_any_other(play: Any) -> None:
-    """The mode that is the default: it offers nothing, and may use reservations."""
+def test_runnable_pod_is_an_ordinary_pod(play: Any) -> None:
+    """In this default mode it offers nothing, and may use reservations."""
     runnable = {**WEB, OPERATING_MODE: "Runnable"}
     played = play(node("n", cpu=8), reservation("r", 6, on="n"), pod("p", 5, labels=runnable))
     assert played.uses("p") == "r"
@@ -77,8 +77,8 @@ def test_a_runnable_pod_is_a_pod_like_any_other(play: Any) -> None:
     assert offered.nodes()["p"] == ""
 
 
-def test_it_may_use_a_reservation_itself(play: Any) -> None:
-    """Such as one that was made to move it; what both hold counts once."""
+def test_reserving_pod_may_use_a_reservation(play: Any) -> None:
+    """It may have been created to migrate the pod; shared amounts count once."""
     moved = {**WEB, OPERATING_MODE: "Reservation"}
     held = reservation("r", 6, on="n")
     played = play(node("n", cpu=8), held, pod("p", 5, labels=moved, annotations=affinity()))
@@ -88,8 +88,8 @@ def test_it_may_use_a_reservation_itself(play: Any) -> None:
     assert played.nodes()["x"] == ""
 
 
-def test_it_shares_no_node_with_reservations_without_policy(play: Any) -> None:
-    """Nor does evicting pods help."""
+def test_reserving_pod_shares_no_node_with_default_reservations(play: Any) -> None:
+    """Evictions cannot help."""
     holds = {OPERATING_MODE: "Reservation"}
     legacy = reservation("r", 1, on="n", policy="")
     less = pod("less", 1, on="n", priority=-1)
@@ -102,8 +102,8 @@ def test_it_shares_no_node_with_reservations_without_policy(play: Any) -> None:
 
 
 @pytest.mark.parametrize("ignores", [False, True])
-def test_it_offers_nothing_to_other_namespaces(play: Any, *, ignores: bool) -> None:
-    """Whoever else may run on its node: it goes on running there, and takes what it takes."""
+def test_reserving_pod_offers_nothing_to_other_namespaces(play: Any, *, ignores: bool) -> None:
+    """It keeps running on its node with its amounts."""
     anybody = as_keywords({OWNERS.key: '[{"labelSelector":{}}]'})
     labels = WEB | ({"scheduling.koordinator.sh/reservation-ignored": "true"} if ignores else {})
     played = play(
@@ -116,8 +116,8 @@ def test_it_offers_nothing_to_other_namespaces(play: Any, *, ignores: bool) -> N
     assert played.nodes()["p"] == "m"
 
 
-def test_a_pod_of_another_namespace_that_says_it_uses_it_counts_beside_it(play: Any) -> None:
-    """A copied annotation makes no room on the node."""
+def test_forged_user_of_another_namespace_counts_beside_it(play: Any) -> None:
+    """A copied annotation frees nothing on the node."""
     held = replace(holder(), metadata=replace(holder().metadata, uid="7"))
     forged = {ALLOCATED.key: '{"name":"holder","uid":"7"}'}
     played = play(
@@ -130,8 +130,8 @@ def test_a_pod_of_another_namespace_that_says_it_uses_it_counts_beside_it(play: 
     assert played.nodes()["p"] == ""
 
 
-def test_it_offers_no_more_than_its_node_has_granted(play: Any) -> None:
-    """A resize that has not come true makes no room for others."""
+def test_reserving_pod_offers_what_its_node_has_granted(play: Any) -> None:
+    """A pending resize frees nothing for others."""
     held = holder()
     granted = ContainerStatus(name="c0", allocated_resources={"cpu": Quantity.parse("1")})
     held = replace(held, status=replace(held.status, container_statuses=(granted,)))
@@ -142,7 +142,7 @@ def test_it_offers_no_more_than_its_node_has_granted(play: Any) -> None:
     assert played.add(pod("x", 1)).nodes()["x"] == ""
 
 
-def test_its_ports_and_its_place_among_the_pods_stay_its_own(play: Any) -> None:
+def test_ports_and_pod_count_of_a_reserving_pod_stay_its_own(play: Any) -> None:
     """Its owner runs beside it."""
     asking, held = pod("p", 1, labels=WEB, ports=[80]), holder()
     containers = tuple(

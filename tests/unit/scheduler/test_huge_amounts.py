@@ -1,4 +1,4 @@
-"""Amounts that nobody has, written by somebody: they harm no other pod, and no scheduler."""
+"""Absurd amounts in objects: they affect neither other pods nor the scheduler."""
 
 import pytest
 from tests.unit.scheduler.conftest import NewEmbedded
@@ -9,8 +9,8 @@ from koordinator.scheduler.loop import Unschedulable
 
 
 @pytest.mark.parametrize("amount", ["9E", "8Ei", "9223372036854775807", "1e30"])
-def test_a_pod_that_asks_for_the_impossible_waits_alone(embedded: NewEmbedded, amount: str) -> None:
-    """It fits nowhere, is told so, and the pod behind it gets its place."""
+def test_pod_with_impossible_requests_waits_alone(embedded: NewEmbedded, amount: str) -> None:
+    """It fits nowhere and has the reason, and the next pod is scheduled."""
     one = embedded(
         node("n", cpu=4),
         pod("absurd", cpu=amount, memory=amount, priority=10),
@@ -26,10 +26,8 @@ def test_a_pod_that_asks_for_the_impossible_waits_alone(embedded: NewEmbedded, a
 
 
 @pytest.mark.parametrize("amount", ["9E", "8Ei"])
-def test_what_is_held_beyond_all_measure_does_not_wrap_around(
-    embedded: NewEmbedded, amount: str
-) -> None:
-    """Two pods that hold more than 64 bits count leave nothing on their node."""
+def test_allocations_beyond_64_bits_do_not_overflow(embedded: NewEmbedded, amount: str) -> None:
+    """Two such pods leave nothing free on their node."""
     one = embedded(
         node("full", cpu=64),
         node("n", cpu=1),
@@ -40,7 +38,7 @@ def test_what_is_held_beyond_all_measure_does_not_wrap_around(
     assert places(one.run_to_fixed_point()) == {"p": "n"}
 
 
-def test_a_node_that_claims_to_have_everything_takes_pods(embedded: NewEmbedded) -> None:
+def test_node_with_absurd_allocatable_takes_pods(embedded: NewEmbedded) -> None:
     """Its scores stay in their range."""
     one = embedded(node("vast", cpu="9E", memory="15Ei"), node("n", cpu=1), pod("p", cpu=2))
 

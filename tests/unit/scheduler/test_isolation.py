@@ -1,4 +1,4 @@
-"""Whatever one pod or object makes a plugin raise is its own trouble: all others go on, exactly."""
+"""Isolation of faults: a pod or object that makes a plugin raise does not affect others."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -34,7 +34,7 @@ KOORD = "koord-scheduler"
 
 
 def without_the_unplaced(placed: Mapping[str, str]) -> list[KubeObject]:
-    """Return the world in which evil pods that found no node never were."""
+    """Return the world without faulty pods that found no node."""
     return [
         obj
         for obj in objects(with_evil=True)
@@ -46,8 +46,8 @@ def without_the_unplaced(placed: Mapping[str, str]) -> list[KubeObject]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PLUGINS)
-def test_a_method_that_breaks_on_some_pods_concerns_these_alone(name: str) -> None:
-    """Others get the nodes that they would have without them; sums and books are in order."""
+def test_method_that_raises_for_some_pods_affects_only_these(name: str) -> None:
+    """Others get the nodes that they would get without them; all invariants hold."""
     for method in [m for plugin, m in breakable() if plugin == name]:
         world = World(*objects(with_evil=True))
         raised = breaks(world.plugins()[name], method, only_on_evil=True)
@@ -57,7 +57,7 @@ def test_a_method_that_breaks_on_some_pods_concerns_these_alone(name: str) -> No
         expected = World(*without_the_unplaced(placed)).run()
         assert set(placed) == set(expected), method
         hit = {fault.about.rpartition("/")[2] for fault in world.faults}
-        if not hit & set(placed):  # else somebody came later than he would have
+        if not hit & set(placed):  # otherwise a pod arrived later than it would have
             assert placed == expected, method
         assert bool(raised) == bool(world.faults), method
         assert all(isinstance(fault.error, Boom) for fault in world.faults)
@@ -67,8 +67,8 @@ def test_a_method_that_breaks_on_some_pods_concerns_these_alone(name: str) -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PLUGINS)
-def test_a_method_that_breaks_once_costs_nobody_his_node(name: str) -> None:
-    """Whoever it hit tries again after a while."""
+def test_method_that_raises_once_costs_no_pod_its_node(name: str) -> None:
+    """The affected pod is retried after a while."""
     expected = set(World(*objects(with_evil=True)).run())
     for method in [m for plugin, m in breakable() if plugin == name]:
         world = World(*objects(with_evil=True))
@@ -77,8 +77,8 @@ def test_a_method_that_breaks_once_costs_nobody_his_node(name: str) -> None:
         assert set(world.run()) == expected, method
 
 
-def test_the_pod_is_told_which_plugin_broke() -> None:
-    """As an internal error of kube-scheduler: a condition, an event, another try."""
+def test_pod_condition_names_the_faulty_plugin() -> None:
+    """It is an internal error as in kube-scheduler: a condition, an event, a retry."""
     evil = pod("evil", 1, labels={EVIL: "true"}, schedulerName=KOORD)
     world = World(node("n"), evil)
     breaks(world.plugins()["NodeResourcesFit"], "compares", only_on_evil=True, times=2)
@@ -90,8 +90,8 @@ def test_the_pod_is_told_which_plugin_broke() -> None:
     assert {str(fault) for fault in world.faults} == {f"Pod default/evil: {failed[3]}"}
 
 
-def test_a_gang_with_a_member_that_breaks_a_plugin_holds_no_places() -> None:
-    """It fails as a whole, and is tried again as a whole."""
+def test_gang_with_a_faulty_member_reserves_nothing() -> None:
+    """It fails as a whole, and is retried as a whole."""
     group = made(
         "PodGroup",
         "g",
@@ -111,8 +111,8 @@ def test_a_gang_with_a_member_that_breaks_a_plugin_holds_no_places() -> None:
     assert condition(world.one, "m2") is not None
 
 
-def test_an_object_that_cannot_be_taken_in_is_left_out_and_tried_again() -> None:
-    """A node of which something breaks takes no pods; the next try may succeed."""
+def test_faulty_object_is_quarantined_and_retried() -> None:
+    """A node that breaks a ledger takes no pods; the next try may succeed."""
     faults: list[object] = []
     one = Embedded(STOCK, now_s=START_S, options=SchedulerOptions(), on_fault=faults.append)
     put, broken = one.state.put_node, [1]
@@ -136,8 +136,8 @@ def test_an_object_that_cannot_be_taken_in_is_left_out_and_tried_again() -> None
     one.scheduler.validate()
 
 
-def test_a_running_pod_that_cannot_be_taken_in_keeps_its_amounts() -> None:
-    """Its node is not given away because its annotations break something."""
+def test_quarantined_running_pod_keeps_its_amounts() -> None:
+    """Its node is not given to others because of its faulty annotations."""
     one = Embedded(STOCK, now_s=START_S, options=SchedulerOptions(), on_fault=lambda _: None)
     of = one.state.classes.of
 
@@ -154,7 +154,7 @@ def test_a_running_pod_that_cannot_be_taken_in_keeps_its_amounts() -> None:
     one.scheduler.validate()
 
 
-def test_what_is_no_fault_is_not_kept() -> None:
+def test_fatal_errors_are_not_caught() -> None:
     """A lack of memory, and the operator's Ctrl-C, end the process."""
     for error in (MemoryError, KeyboardInterrupt, SystemExit):
         world = World(node("n"), pod("a", 1, schedulerName=KOORD))
@@ -170,7 +170,7 @@ def test_what_is_no_fault_is_not_kept() -> None:
 
 
 def test_without_a_handler_a_fault_is_raised() -> None:
-    """So that no test and no simulation goes on over a bug."""
+    """No test or simulation continues after a bug."""
     one = Embedded(STOCK, now_s=START_S)
     breaks(plugins_of(one)["NodeResourcesFit"], "compares", only_on_evil=False)
 
@@ -186,8 +186,8 @@ class Hasty:
         return np.zeros(len(snapshot), np.int64)
 
 
-def test_a_short_cut_that_breaks_is_told_as_its_plugins() -> None:
-    """Although it is a function that knows nothing of the plugin."""
+def test_fault_of_a_hint_function_names_its_plugin() -> None:
+    """The function itself has no reference to the plugin."""
 
     def build(_args: NoArgs, _axis: ResourceAxis) -> Hasty:
         return Hasty()
@@ -208,7 +208,7 @@ def test_a_short_cut_that_breaks_is_told_as_its_plugins() -> None:
 
 
 def test_a_command_finishes_the_others_and_then_fails() -> None:
-    """The message names pod and plugin, and asks for a report."""
+    """The message names pod and plugin, and requests a report."""
     log = FaultLog()
     result = schedule([node("n"), pod("a", 1)])
     result.faults.check()

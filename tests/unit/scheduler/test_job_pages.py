@@ -1,4 +1,4 @@
-"""What the scheduler tells of gangs and quotas: pages of its services and metrics."""
+"""Pages and metrics of gangs and quotas."""
 
 import json
 from typing import Any
@@ -29,7 +29,7 @@ def pages(scheduler: Scheduler) -> dict[str, Any]:
 
 
 def test_a_gang_is_shown_with_its_members_by_state() -> None:
-    """The keys are those of koord-scheduler; a set is an object with empty values."""
+    """The keys equal koord-scheduler's; a set is an object with empty values."""
     one = embedded(node("n", cpu=1), group("g", 2), *members("g", 2), config=BOTH)
     one.run_to_fixed_point()
 
@@ -47,8 +47,8 @@ def test_a_gang_is_shown_with_its_members_by_state() -> None:
     assert list(pages(one.scheduler)[COSCHEDULING + "gangs"]({})) == ["default/g"]
 
 
-def test_a_gang_that_is_not_there_is_not_found() -> None:
-    """As the original says it."""
+def test_unknown_gang_is_not_found() -> None:
+    """The message equals the original's."""
     one = embedded(node("n"), config=BOTH)
 
     page = pages(one.scheduler)[COSCHEDULING + "gang/{namespace}/{name}"]
@@ -57,7 +57,7 @@ def test_a_gang_that_is_not_there_is_not_found() -> None:
         page({"namespace": "default", "name": "g"})
 
 
-def test_a_quota_is_shown_with_its_figures_and_on_demand_with_its_pods() -> None:
+def test_quota_page_has_figures_and_optionally_pods() -> None:
     """Quantities are written as in objects."""
     pods = [pod("a", "500m", labels={LABEL: "team"}), pod("b", 9, labels={LABEL: "team"})]
     one = embedded(node("n", cpu=4), team("team", 3, 1), *pods, config=BOTH)
@@ -85,8 +85,8 @@ def test_a_quota_is_shown_with_its_figures_and_on_demand_with_its_pods() -> None
     assert every["team"]["podCache"] == {}
 
 
-def test_a_quota_or_tree_that_is_not_there_is_not_found() -> None:
-    """As the original says it."""
+def test_unknown_quota_or_tree_is_not_found() -> None:
+    """The message equals the original's."""
     shown = pages(embedded(node("n"), config=BOTH).scheduler)
 
     with pytest.raises(NotFoundError, match="cannot find quota X"):
@@ -95,13 +95,13 @@ def test_a_quota_or_tree_that_is_not_there_is_not_found() -> None:
         shown[QUOTAS]({"tree": "X"})
 
 
-def test_without_the_plugins_there_are_no_pages_of_theirs() -> None:
-    """Nobody asks for what can't be."""
+def test_pages_exist_only_with_their_plugins() -> None:
+    """Without its plugin a page does not exist."""
     assert not [path for path in pages(embedded(node("n")).scheduler) if "plugins" in path]
 
 
 def test_gangs_quotas_and_queues_are_measured() -> None:
-    """Under the names of koord-scheduler; the figures of quotas come with their statuses."""
+    """The names equal koord-scheduler's; figures of quotas are refreshed with their statuses."""
     clock, state, registry = VirtualClock(START_S), ClusterState(), CollectorRegistry()
     cluster = MemoryCluster(clock)
     one = pod("a", 2, labels={LABEL: "team"})
@@ -141,5 +141,5 @@ def test_gangs_quotas_and_queues_are_measured() -> None:
     [(0, "0"), (1, "1-100"), (100, "1-100"), (101, "101-200"), (1000, "901-1000"), (1001, "1000+")],
 )
 def test_jobs_are_counted_by_size(members_: int, size: str) -> None:
-    """The classes are those of the original."""
+    """The size classes equal the original's."""
     assert job_size(members_) == size

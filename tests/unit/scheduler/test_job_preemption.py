@@ -1,4 +1,4 @@
-"""Room for whole jobs through the whole scheduler: places for all members, or nobody goes."""
+"""Preemption for whole jobs in the whole scheduler: nodes for all members, or no evictions."""
 
 from typing import Any
 
@@ -41,14 +41,14 @@ def world(*objects: Any, config: Any = JOBS) -> Embedded:
 
 
 def settled(one: Embedded) -> list[str]:
-    """Work until nothing changes any more; return the victims."""
+    """Run until nothing changes; return the victims."""
     outcomes = one.run_to_fixed_point()
     one.scheduler.validate()
     return sorted(o.pod.partition("/")[2] for o in outcomes if isinstance(o, Evicted))
 
 
 def full(count: int, cpu: int = 4, **more: Any) -> list[Any]:
-    """Return nodes, each full with one pod."""
+    """Return nodes that are each full with one pod."""
     return [
         one
         for index in range(count)
@@ -57,8 +57,8 @@ def full(count: int, cpu: int = 4, **more: Any) -> list[Any]:
 
 
 @BOTH
-def test_a_gang_gets_room_as_a_whole(config: Any) -> None:
-    """Exactly the pods that are in the way go, on several nodes, and all members start."""
+def test_preemption_serves_a_whole_gang(config: Any) -> None:
+    """Exactly the blocking pods are evicted, on several nodes, and all members start."""
     one = world(*full(4), group("g", 3), *members("g", 3, 4, priority=HIGH), config=config)
 
     assert len(settled(one)) == 3
@@ -66,18 +66,18 @@ def test_a_gang_gets_room_as_a_whole(config: Any) -> None:
 
 
 @BOTH
-def test_nobody_goes_for_a_gang_that_would_not_fit_all_the_same(config: Any) -> None:
-    """Room for two of three could be made: nobody is evicted for that."""
+def test_no_eviction_if_the_gang_would_not_fit(config: Any) -> None:
+    """Two of three members could be served: no pod is evicted for that."""
     one = world(*full(2), group("g", 3), *members("g", 3, 4, priority=HIGH), config=config)
 
     assert settled(one) == []
     assert set(placed(one)) == {"low-0", "low-1"}
     said = condition(one, "g-0")[1]
-    assert "no room for 3 members even without all pods of lower priority" in said
+    assert "3 members do not fit even without all pods of lower priority" in said
 
 
 @BOTH
-def test_pods_of_equal_priority_stay(config: Any) -> None:
+def test_pods_of_equal_priority_are_no_victims(config: Any) -> None:
     """Victims are less important than every member."""
     one = world(
         *full(2, priority=5),
@@ -91,8 +91,11 @@ def test_pods_of_equal_priority_stay(config: Any) -> None:
 
 
 @BOTH
-def test_a_gang_with_a_polite_member_evicts_nobody(config: Any) -> None:
-    """``preemptionPolicy: Never`` of one member holds for the job, and all are told."""
+def test_gang_with_a_never_preempting_member_evicts_no_pods(config: Any) -> None:
+    """``preemptionPolicy.
+
+    Never`` of one member applies to the job, and all members have the reason.
+    """
     one = world(
         *full(2),
         group("g", 2),
@@ -115,7 +118,7 @@ def test_a_gang_with_a_polite_member_evicts_nobody(config: Any) -> None:
     ids=["never", "needs its minimum"],
 )
 def test_protected_pods_are_no_victims(label: dict[str, str]) -> None:
-    """A label keeps a pod, whatever its priority."""
+    """A label protects a pod, whatever its priority."""
     one = world(
         *full(2),
         node("n2", cpu=4),
@@ -127,8 +130,8 @@ def test_protected_pods_are_no_victims(label: dict[str, str]) -> None:
     assert settled(one) == []
 
 
-def test_a_gang_is_lost_as_a_whole() -> None:
-    """Killing one worker costs the job: nobody of it is left running for nothing."""
+def test_gang_is_evicted_as_a_whole() -> None:
+    """Evicting one worker costs the job, so no member is left running."""
     one = world(
         node("a", cpu=4),
         node("b", cpu=4),
@@ -142,8 +145,8 @@ def test_a_gang_is_lost_as_a_whole() -> None:
     assert "important" in placed(one)
 
 
-def test_a_gang_is_dearer_than_single_pods() -> None:
-    """Three pods go rather than one member of a gang of four, that is four."""
+def test_gang_costs_more_than_single_pods() -> None:
+    """Three pods are evicted instead of one member of a gang of four."""
     one = world(
         node("a", cpu=3),
         *(pod(f"single-{i}", 1, on="a") for i in range(3)),
@@ -156,8 +159,8 @@ def test_a_gang_is_dearer_than_single_pods() -> None:
     assert settled(one) == ["single-0", "single-1", "single-2"]
 
 
-def test_a_gang_gives_what_it_has_to_spare() -> None:
-    """With more members than it needs it loses only those, and runs on."""
+def test_surplus_members_are_evicted_alone() -> None:
+    """A gang with more members than it needs loses only those, and keeps running."""
     one = world(
         *(node(f"n{i}", cpu=4) for i in range(4)),
         group("old", 2),
@@ -170,8 +173,8 @@ def test_a_gang_gives_what_it_has_to_spare() -> None:
     assert len([name for name in placed(one) if name.startswith("old")]) == 2
 
 
-def test_members_are_not_spared_twice() -> None:
-    """One of three may go alone; two pods that come at once make the gang go as a whole."""
+def test_surplus_is_not_used_twice() -> None:
+    """One of three may be evicted alone; two pods that arrive together evict the whole gang."""
     nodes = [node(f"n{i}", cpu=4) for i in range(3)]
     gang = [group("low", 2), *(member(f"low-{i}", "low", 4, on=f"n{i}") for i in range(3))]
     one = world(*nodes, *gang)
@@ -180,8 +183,8 @@ def test_members_are_not_spared_twice() -> None:
     assert settled(one) == ["low-0", "low-1", "low-2"]
 
 
-def test_a_gang_that_may_not_be_lost_gives_no_more_than_it_can_spare() -> None:
-    """One member is too important to go: then the job is not broken."""
+def test_protected_gang_loses_only_its_surplus() -> None:
+    """One member is too important, so the job is not broken."""
     one = world(
         *(node(f"n{i}", cpu=4) for i in range(3)),
         group("old", 2),
@@ -195,7 +198,7 @@ def test_a_gang_that_may_not_be_lost_gives_no_more_than_it_can_spare() -> None:
 
 
 def test_budgets_are_respected_where_possible() -> None:
-    """The dearer but unprotected pod goes; where there is no other way, the protected one."""
+    """The more expensive but uncovered pod is evicted; without another way, the covered one."""
     nodes = [
         node("a", cpu=4),
         pod("kept", 4, on="a", labels={"app": "kept"}),
@@ -214,7 +217,7 @@ def gang(name: str, size: int, cpu: int = 4, priority: int = HIGH) -> list[Any]:
 
 
 def test_members_of_several_shapes_share_nodes() -> None:
-    """What one member takes is remembered for the next."""
+    """The amounts of one member count for the next."""
     one = world(
         *full(2, cpu=10),
         group("g", 4),
@@ -228,24 +231,24 @@ def test_members_of_several_shapes_share_nodes() -> None:
     assert sum(name.startswith("g-") for name in placed(one)) == 4
 
 
-def test_room_that_is_free_is_used_first() -> None:
-    """Only what is missing is taken from others."""
+def test_free_capacity_is_used_first() -> None:
+    """Only the shortfall is taken from others."""
     one = world(*full(3), node("free", cpu=8), *gang("g", 3))
 
     assert len(settled(one)) == 1
     assert sorted(placed(one)[f"g-{i}"] for i in range(3)).count("free") == 2
 
 
-def test_an_elastic_gang_gets_at_least_what_it_needs() -> None:
-    """Not all five fit, whoever goes; the two that it needs do."""
+def test_elastic_gang_gets_at_least_its_minimum() -> None:
+    """All five never fit; the required two do."""
     one = world(*full(2), group("g", 2), *members("g", 5, 4, priority=HIGH))
 
     assert settled(one) == ["low-0", "low-1"]
     assert sum(name.startswith("g-") for name in placed(one)) == 2
 
 
-def test_victims_and_members_are_told() -> None:
-    """Why, by whom, for which job; members learn who went and where their places are."""
+def test_victims_and_members_are_notified() -> None:
+    """Victims have the reason and the job; members have the victims and their nominated nodes."""
     one = world(*full(2), *gang("g", 2))
     one.scheduler.step()
 
@@ -258,11 +261,11 @@ def test_victims_and_members_are_told() -> None:
     for name in ("g-0", "g-1"):
         assert text in condition(one, name)[1]
         node_name = one.cluster.get(Pod, name, "default").status.nominated_node_name
-        assert f"its place is on node {node_name}" in condition(one, name)[1]
+        assert f"it is nominated to node {node_name}" in condition(one, name)[1]
 
 
-def test_the_right_gpus_are_freed() -> None:
-    """Amounts alone would do with the cheaper pod, but only one of them is in the way."""
+def test_specific_gpus_are_freed() -> None:
+    """By amounts the cheaper pod would suffice, but only one of them blocks."""
     one = world(
         node(
             "n",
@@ -283,7 +286,7 @@ def test_the_right_gpus_are_freed() -> None:
     assert settled(one) == ["half"]
 
 
-def test_a_gang_whose_quota_is_full_takes_from_its_own_quota() -> None:
+def test_gang_with_a_full_quota_evicts_from_its_own_quota() -> None:
     """Others would free a node, but not the quota; one of the quota frees both."""
     label = {PREFIX + "name": "team"}
     one = world(
@@ -302,8 +305,8 @@ def test_a_gang_whose_quota_is_full_takes_from_its_own_quota() -> None:
     assert {placed(one)[f"g-{i}"] for i in range(2)} == {"b"}
 
 
-def test_a_gang_over_its_quota_evicts_nobody_of_another() -> None:
-    """Nobody less important is in its quota: nobody goes."""
+def test_gang_over_its_quota_evicts_no_pod_of_another() -> None:
+    """Its quota has no less important pod, so no pod is evicted."""
     label = {PREFIX + "name": "team"}
     one = world(
         team("team", most=3),
@@ -316,8 +319,8 @@ def test_a_gang_over_its_quota_evicts_nobody_of_another() -> None:
     assert settled(one) == []
 
 
-def test_members_that_hate_each_other_get_nodes_of_their_own() -> None:
-    """What other nodes hold matters, too: anti-affinity within the gang."""
+def test_members_with_anti_affinity_get_separate_nodes() -> None:
+    """Anti-affinity inside the gang counts across nodes."""
     apart = {
         "podAntiAffinity": {
             "requiredDuringSchedulingIgnoredDuringExecution": [
@@ -338,8 +341,8 @@ def test_members_that_hate_each_other_get_nodes_of_their_own() -> None:
     assert len({placed(one)[f"g-{i}"] for i in range(3)}) == 3
 
 
-def test_a_gang_that_keeps_its_places_gets_the_missing_ones() -> None:
-    """Not strict: who found room waits there, and room is made for those who did not."""
+def test_nonstrict_gang_preempts_for_its_missing_members() -> None:
+    """Placed members wait, and capacity is freed for the others."""
     one = world(
         *full(2),
         node("free", cpu=4),
@@ -351,8 +354,8 @@ def test_a_gang_that_keeps_its_places_gets_the_missing_ones() -> None:
     assert sum(name.startswith("g-") for name in placed(one)) == 3
 
 
-def test_places_can_be_asked_for_on_some_nodes_only() -> None:
-    """Such as those of one rack: there everybody finds room, or nobody goes."""
+def test_preemption_can_be_restricted_to_some_nodes() -> None:
+    """In a rack, for example, all members fit, or no pod is evicted."""
     one = world(*full(4))
     cycle, state = one.scheduler.cycles["default-scheduler"], one.state
     one.scheduler.step()
@@ -364,8 +367,8 @@ def test_places_can_be_asked_for_on_some_nodes_only() -> None:
     assert not free_headroom(cycle.profile, state, {}, job, rows=np.array([2])).places
 
 
-def test_a_job_is_told_which_nodes_have_nobody_to_evict() -> None:
-    """In the words of the original, and then in ours, how many could go in vain."""
+def test_message_counts_nodes_without_victims() -> None:
+    """It has the original's text, followed by our own count."""
     one = embedded(
         node("a", cpu=2),
         node("b", cpu=2),
@@ -382,4 +385,4 @@ def test_a_job_is_told_which_nodes_have_nobody_to_evict() -> None:
         "preemption: 0/2 nodes are available: 1 Insufficient cpu, 1 no potential victims." in text
         for text in said
     )
-    assert any("no room for 2 members" in text for text in said)
+    assert any("2 members do not fit" in text for text in said)

@@ -1,4 +1,4 @@
-"""Nobody is evicted in vain: whatever arrives, a job for which pods had to go starts."""
+"""No eviction in vain under churn: a job for which pods were evicted starts."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -67,12 +67,11 @@ def job_of(stored: Pod) -> str:
 
 
 def check(one: Embedded, *, whole: bool) -> None:
-    """Let the cluster come to rest; whoever others were evicted for has started meanwhile.
+    """Run until nothing changes, and check that each preemptor has started meanwhile.
 
-    With job preemption for single pods too (``whole``), no gang is left with less than it needs.
-
-    One exception is known: where a pod outside of all quotas goes, the quotas may use more, and a
-    more important job that waited for that may be first.
+    With job preemption for single pods too (``whole``), no gang is left incomplete. One exception
+    is known: if a pod outside of all quotas is evicted, the quotas may use more, and a more
+    important job that waited for that may be first.
     """
     jobs = {stored.key: job_of(stored) for stored in one.cluster.list(Pod).items}
     priorities = {p.key: p.spec.priority or 0 for p in one.cluster.list(Pod).items}
@@ -98,8 +97,8 @@ def check(one: Embedded, *, whole: bool) -> None:
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(events=arrivals, config=st.sampled_from(["off", "on", "quota"]), allowed=st.integers(0, 1))
-def test_nobody_goes_in_vain(events: list[Sequence[Any]], config: str, allowed: int) -> None:
-    """Jobs of all sizes come, start, make room for others, and go."""
+def test_no_eviction_in_vain(events: list[Sequence[Any]], config: str, allowed: int) -> None:
+    """Jobs of all sizes are created, start, preempt and end."""
     configs = {"off": STOCK, "on": JOBS, "quota": config_of("ElasticQuota", jobs=True)}
     one = embedded(
         node("first", cpu=4),
@@ -126,10 +125,10 @@ gpu_jobs = st.tuples(
     jobs=st.lists(gpu_jobs, min_size=2, max_size=8),
     ended=st.lists(st.integers(0, 100), max_size=3),
 )
-def test_nobody_goes_in_vain_for_gpus(
+def test_no_eviction_in_vain_for_gpus(
     jobs: list[tuple[int, list[int], int]], ended: list[int]
 ) -> None:
-    """Which GPUs a victim has matters, not only how many."""
+    """The specific GPUs of a victim matter, not only their number."""
     total: dict[str, Any] = {"koordinator.sh/gpu-core": 300, "koordinator.sh/gpu-memory-ratio": 300}
     one = embedded(
         *(node(f"n{i}", cpu=64, **total) for i in range(2)),

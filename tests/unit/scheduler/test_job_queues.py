@@ -1,4 +1,4 @@
-"""Queues through the whole scheduler: jobs of a quota wait in order, only the first are tried."""
+"""Job queues in the whole scheduler: jobs of a quota wait in order, only the first are tried."""
 
 from typing import Any
 
@@ -55,8 +55,8 @@ def checked(one: Embedded) -> None:
     queues_of(one).validate()
 
 
-def test_nobody_overtakes_the_head_of_a_strict_queue() -> None:
-    """A small pod that would fit waits behind a large one, and costs no attempt."""
+def test_head_of_a_strict_queue_is_not_overtaken() -> None:
+    """A small pod that would fit waits behind a large one without an attempt."""
     one = world(node("a", cpu=4), queued(), one_of("large", 8), one_of("small", 1))
 
     one.run_to_fixed_point()
@@ -69,7 +69,7 @@ def test_nobody_overtakes_the_head_of_a_strict_queue() -> None:
 
 
 def test_without_a_queue_the_small_pod_runs() -> None:
-    """Queues are off unless asked for."""
+    """Queues are off by default."""
     one = world(node("a", cpu=4), team("team", 100), one_of("large", 8), one_of("small", 1))
 
     one.run_to_fixed_point()
@@ -78,8 +78,8 @@ def test_without_a_queue_the_small_pod_runs() -> None:
 
 
 @pytest.mark.parametrize("policy", ["backfill", "best-effort"])
-def test_a_smaller_job_may_pass_where_the_policy_lets_it(policy: str) -> None:
-    """The room that the head can't use is used by one that asks for less."""
+def test_smaller_job_may_pass_if_the_policy_allows(policy: str) -> None:
+    """A job with smaller requests uses the capacity that the head cannot use."""
     one = world(node("a", cpu=4), queued(policy), one_of("large", 8), one_of("small", 1))
 
     one.run_to_fixed_point()
@@ -89,7 +89,7 @@ def test_a_smaller_job_may_pass_where_the_policy_lets_it(policy: str) -> None:
 
 
 def test_backfill_lets_only_smaller_jobs_pass() -> None:
-    """One that asks for more of some resource waits behind the head, best-effort or not."""
+    """A job that requests more of some resource waits behind the head."""
     large, odd = one_of("large", 8), one_of("odd", 1, memory="4Gi")
     found = {}
     for policy in ("backfill", "best-effort"):
@@ -100,8 +100,8 @@ def test_backfill_lets_only_smaller_jobs_pass() -> None:
     assert found == {"backfill": {}, "best-effort": {"odd": "a"}}
 
 
-def test_only_so_many_jobs_are_looked_at() -> None:
-    """The depth bounds who may be tried at once."""
+def test_number_of_considered_jobs_is_limited() -> None:
+    """The depth is the number of jobs that may be tried."""
     jobs = [one_of(f"p{index}", 8 - index) for index in range(6)]
     one = world(node("a", cpu=3), queued("backfill", depth=3), *jobs)
 
@@ -111,8 +111,8 @@ def test_only_so_many_jobs_are_looked_at() -> None:
     assert one.scheduler.queue.counts()[QueueState.GATED] == 3
 
 
-def test_higher_priority_is_first_and_then_who_came_first() -> None:
-    """With room for one after the other the order of starts is that of the queue."""
+def test_queue_order_is_priority_then_arrival() -> None:
+    """With capacity for one job at a time, jobs start in this order."""
     jobs = [one_of("first", 2), one_of("second", 2), one_of("urgent", 2, priority=10)]
     one = world(node("a", cpu=2), queued(), *jobs)
     one.run_to_fixed_point()
@@ -125,8 +125,8 @@ def test_higher_priority_is_first_and_then_who_came_first() -> None:
     checked(one)
 
 
-def test_who_comes_with_higher_priority_goes_before_the_head() -> None:
-    """The former head, which was being tried, waits behind it even if it would fit now."""
+def test_job_of_higher_priority_becomes_the_head() -> None:
+    """The former head waits behind it even if it would fit now."""
     one = world(node("a", cpu=2), queued(), one_of("head", 4))
     one.run_to_fixed_point()
 
@@ -141,8 +141,8 @@ def test_who_comes_with_higher_priority_goes_before_the_head() -> None:
     assert set(placed(one)) == {"urgent", "head"}
 
 
-def test_fair_share_lets_the_namespace_with_less_go_first() -> None:
-    """Two namespaces that ask alike start alike, whoever came first."""
+def test_fair_share_prefers_the_namespace_with_less_usage() -> None:
+    """Two namespaces with equal requests start alternately, whatever the order of arrival."""
     early = [one_of(f"a{index}", 1) for index in range(4)]
     late = [one_of(f"b{index}", 1, namespace="other") for index in range(4)]
     one = world(node("n", cpu=4), queued(order="fair-share"), *early, *late)
@@ -153,8 +153,8 @@ def test_fair_share_lets_the_namespace_with_less_go_first() -> None:
     checked(one)
 
 
-def test_fair_share_counts_what_runs_already() -> None:
-    """Who uses half of the quota lets the other one go first until that is even."""
+def test_fair_share_counts_running_pods() -> None:
+    """A namespace that uses half of the quota waits until usage is even."""
     running = [one_of(f"r{index}", 1, on="n") for index in range(2)]
     jobs = [one_of("a", 1), *(one_of(f"b{i}", 1, namespace="other") for i in range(3))]
     one = world(node("n", cpu=4), queued(order="fair-share"), *running, *jobs)
@@ -165,7 +165,7 @@ def test_fair_share_counts_what_runs_already() -> None:
 
 
 def test_a_gang_is_one_job() -> None:
-    """A gang behind the head costs nothing, and starts as a whole when its turn comes."""
+    """A gang behind the head is not tried, and starts as a whole at its turn."""
     gang = members("g", 3, labels={LABEL: "team"})
     one = world(node("a", cpu=4), queued(), one_of("large", 8), group("g", 3), *gang)
     one.run_to_fixed_point()
@@ -177,8 +177,8 @@ def test_a_gang_is_one_job() -> None:
     checked(one)
 
 
-def test_a_gang_short_of_members_holds_up_nobody() -> None:
-    """It joins the queue when it could start."""
+def test_incomplete_gang_does_not_block_the_queue() -> None:
+    """It joins the queue once it is complete."""
     one = world(node("a", cpu=4), queued(), group("g", 3), *members("g", 2, labels={LABEL: "team"}))
     one.load([one_of("later", 1)])
 
@@ -188,7 +188,7 @@ def test_a_gang_short_of_members_holds_up_nobody() -> None:
 
 
 def test_a_gang_that_loses_a_member_leaves_the_queue() -> None:
-    """The next job does not wait for one that can't start."""
+    """The next job does not wait for one that cannot start."""
     gang = members("g", 3, cpu=2, labels={LABEL: "team"})
     one = world(node("a", cpu=4), queued(), group("g", 3), *gang)
     one.load([one_of("later", 1)])
@@ -201,8 +201,8 @@ def test_a_gang_that_loses_a_member_leaves_the_queue() -> None:
     checked(one)
 
 
-def test_a_gang_whose_speaker_goes_keeps_its_place() -> None:
-    """Another member stands for it."""
+def test_gang_keeps_its_position_without_its_representative() -> None:
+    """Another member represents it."""
     gang = members("g", 4, cpu=2, labels={LABEL: "team"})
     one = world(node("a", cpu=4), queued(), group("g", 3), *gang)
     one.load([one_of("later", 1)])
@@ -219,8 +219,8 @@ def test_a_gang_whose_speaker_goes_keeps_its_place() -> None:
     checked(one)
 
 
-def test_the_pod_group_says_its_place_and_why() -> None:
-    """Position and reason stand in annotations of the PodGroup, and go when it starts."""
+def test_pod_group_has_its_queue_position_and_reason() -> None:
+    """They are annotations of the PodGroup, and are removed when it starts."""
     gang = members("g", 2, labels={LABEL: "team"})
     one = world(node("a", cpu=4), queued(), one_of("large", 8), group("g", 2), *gang)
     one.run_to_fixed_point()
@@ -236,8 +236,8 @@ def test_the_pod_group_says_its_place_and_why() -> None:
     assert one.cluster.get(PodGroup, "g", "default").metadata.annotations == {}
 
 
-def test_a_single_pod_is_told_its_place() -> None:
-    """In its condition, which says that room would not help."""
+def test_single_pod_has_its_queue_position() -> None:
+    """It is in the condition, which marks the pod as gated."""
     one = world(node("a", cpu=4), queued(), one_of("large", 8), one_of("small", 1))
 
     one.run_to_fixed_point()
@@ -247,7 +247,7 @@ def test_a_single_pod_is_told_its_place() -> None:
     assert text.startswith("position 2 of 2 in the queue of quota team (strict)")
 
 
-def test_a_policy_taken_back_frees_those_who_wait() -> None:
+def test_removed_policy_releases_waiting_jobs() -> None:
     """The annotation is read whenever it changes."""
     one = world(node("a", cpu=4), queued(), one_of("large", 8), one_of("small", 1))
     one.run_to_fixed_point()
@@ -261,7 +261,7 @@ def test_a_policy_taken_back_frees_those_who_wait() -> None:
 
 
 def test_a_pod_that_changes_its_quota_changes_the_queue() -> None:
-    """It waits where its label says."""
+    """It waits in the queue of its label's quota."""
     one = world(
         node("a", cpu=4), queued(), team("free", 10, 1), one_of("large", 8), one_of("small", 1)
     )
@@ -274,8 +274,8 @@ def test_a_pod_that_changes_its_quota_changes_the_queue() -> None:
     checked(one)
 
 
-def test_a_quota_without_room_holds_its_queue() -> None:
-    """The head waits for room in the quota; when there is some, it starts first."""
+def test_full_quota_holds_its_queue() -> None:
+    """The head waits for capacity in the quota, and starts first."""
     one = world(node("a", cpu=8), queued(most=1), one_of("two", 2), one_of("one", 1))
     one.run_to_fixed_point()
     assert placed(one) == {}
@@ -286,8 +286,8 @@ def test_a_quota_without_room_holds_its_queue() -> None:
     assert placed(one) == {"two": "a"}
 
 
-def test_a_job_whose_start_failed_is_first_again_but_after_its_backoff() -> None:
-    """A cluster that refuses it is not asked over and over."""
+def test_job_whose_start_failed_stays_first_after_its_backoff() -> None:
+    """Binds that a cluster refuses are not retried continuously."""
     gate: list[QueueGate] = []
     queue = SchedulingQueue({}, lambda _: gate[0] if gate else None)
     queue.add(one_of("a", 1), None, START_S)
@@ -307,7 +307,7 @@ def test_a_job_whose_start_failed_is_first_again_but_after_its_backoff() -> None
 
 
 def test_a_restart_does_not_change_the_order() -> None:
-    """Places come from creation times."""
+    """Positions come from creation times."""
     jobs = [one_of("z", 4), one_of("b", 4), one_of("a", 4)]
     one = world(node("n", cpu=2), queued())
     for job in jobs:
@@ -339,10 +339,10 @@ def _no_share(_namespace: str, _more: object) -> float:
     ),
     finished=st.lists(st.integers(0, 20), max_size=6),
 )
-def test_everything_that_fits_starts_in_the_end(
+def test_every_job_that_fits_finally_starts(
     policy: str, order: str, jobs: list[tuple[int, int, int]], finished: list[int]
 ) -> None:
-    """Whatever comes and goes, indices stay right and nobody is forgotten in a queue."""
+    """Under churn all indices stay consistent and no job is lost."""
     one = world(node("a", cpu=6), queued(policy, order=order))
     for index, (size, cpu, priority) in enumerate(jobs):
         name = f"g{index}"

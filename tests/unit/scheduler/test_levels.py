@@ -1,4 +1,4 @@
-"""What differs between releases of Kubernetes: vectors of the real schedulers, level by level."""
+"""Differences between Kubernetes releases, from vectors of the real schedulers."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ def decided(level: KubeVersion, *manifests: JsonObject, gates: str = "") -> Sche
 
 
 def scores(result: ScheduleResult, plugin: str) -> dict[str, int]:
-    """Return what a plugin gave the nodes for the only pod."""
+    """Return the scores of a plugin for the only pod, by node."""
     (bound,) = result.placements
     assert bound.scorecard is not None
     table = bound.scorecard.score_table()
@@ -68,7 +68,7 @@ def test_balance_is_scored_by_what_the_pod_changes_from_1_36_on(
 
 
 @pytest.mark.parametrize(("level", "words"), [(V1_35, True), (V1_36, True), (V1_37, False)])
-def test_what_is_said_where_preemption_does_not_help(level: KubeVersion, *, words: bool) -> None:
+def test_message_where_preemption_does_not_help(level: KubeVersion, *, words: bool) -> None:
     (refused,) = decided(level, node("n", cpu="1"), pod("p", "2")).unschedulable
 
     assert refused.message == (
@@ -78,7 +78,7 @@ def test_what_is_said_where_preemption_does_not_help(level: KubeVersion, *, word
     )
 
 
-def test_a_successful_preemption_is_told_from_1_37_on() -> None:
+def test_successful_preemption_is_reported_from_1_37_on() -> None:
     manifests = (node("n1", cpu="1"), pod("low", nodeName="n1"), pod("p", priority=9))
     for level in LEVELS:
         world = Embedded(gates=FeatureGates.parse("", level))
@@ -93,7 +93,7 @@ def test_a_successful_preemption_is_told_from_1_37_on() -> None:
 
 
 @pytest.mark.parametrize(("level", "expected"), [(V1_35, 0), (V1_36, 46), (V1_37, 22)])
-def test_images_of_volumes_draw_a_pod(level: KubeVersion, expected: int) -> None:
+def test_images_of_volumes_are_scored(level: KubeVersion, expected: int) -> None:
     image = {"names": ["example.com/model:1"], "sizeBytes": 1_000_000_000}
     volumes = [{"name": "v", "image": {"reference": "example.com/model:1"}}]
     result = decided(level, node("has", images=[image]), node("has-not"), pod("p", volumes=volumes))
@@ -116,7 +116,7 @@ WITH_OPTIONS = {
         (WITH_OPTIONS, "VolumeBindMountOptions", V1_37),
     ],
 )
-def test_a_pod_goes_where_the_kubelet_declares_what_it_needs(
+def test_pod_needs_declared_kubelet_features(
     spec: JsonObject, feature: str, since: KubeVersion
 ) -> None:
     for level in LEVELS:
@@ -133,7 +133,7 @@ def test_a_pod_goes_where_the_kubelet_declares_what_it_needs(
             )
 
 
-def test_the_gate_brings_declared_features_to_1_35() -> None:
+def test_declared_features_work_in_1_35_with_their_gate() -> None:
     gates = "NodeDeclaredFeatures=true"
     result = decided(V1_35, node("big"), pod("p", **RESTARTS), gates=gates)
 
@@ -214,7 +214,7 @@ def test_free_capacity_for_volumes_is_preferred_from_1_37_on(
         (V1_37, "VolumeLimitScaling=false", True, True),
     ],
 )
-def test_a_driver_keeps_pods_off_nodes_without_it(
+def test_pods_need_the_installed_csi_driver(
     level: KubeVersion, gates: str, *, opts_in: bool, is_placed: bool
 ) -> None:
     volume = {
@@ -272,7 +272,7 @@ def labelled(name: str, **labels: str) -> Pod:
 
 
 def test_budgets_are_used_up_to_the_first_exhausted_one_from_1_37_on() -> None:
-    """A pod that breaks the first budget leaves what the second one has to the next pod."""
+    """A pod that violates the first budget leaves the second one to the next pod."""
     budgets = [budget("a", 0, x="1"), budget("b", 1, y="1")]
     both, second = labelled("both", x="1", y="1"), labelled("second", y="1")
 

@@ -1,4 +1,4 @@
-"""The life of a pod that has a place: what may happen in each state, and nothing else."""
+"""States of a pod with an assumed node, and their transitions."""
 
 import pytest
 from hypothesis import given
@@ -15,7 +15,7 @@ ENDS = {LifeState.BOUND, LifeState.UNDONE}
 
 
 def assumed() -> Assumed:
-    """Return a pod that has just been given a place."""
+    """Return a newly assumed pod."""
     state, one = world(node("n")), pod("p", 1)
     (placed,) = state.place_run([(one.key, one, state.classes.of(one), 0)])
     queued = QueuedPod(key=one.key, pod=one, run_key=None, priority=0, queued_at_s=0.0, sequence=0)
@@ -23,8 +23,8 @@ def assumed() -> Assumed:
 
 
 @given(st.lists(st.sampled_from(list(LifeEvent))))
-def test_whatever_happens_a_pod_is_bound_or_loses_its_place_once(events: list[LifeEvent]) -> None:
-    """Legal events move it as the table says; the others raise and change nothing."""
+def test_assumed_pod_is_bound_or_unreserved_once(events: list[LifeEvent]) -> None:
+    """Legal events follow the table; others raise and change nothing."""
     one = assumed()
     seen = [one.state]
     for event in events:
@@ -41,8 +41,8 @@ def test_whatever_happens_a_pod_is_bound_or_loses_its_place_once(events: list[Li
     assert len(set(ended)) <= 1  # what has ended stays so
 
 
-def test_every_state_leads_to_an_end() -> None:
-    """Nobody holds a place for ever because no event could end that."""
+def test_every_state_leads_to_a_final_one() -> None:
+    """No pod holds a node forever."""
     for state in set(LifeState) - ENDS:
         following = {moves[state] for moves in TRANSITIONS.values() if state in moves}
         assert LifeState.UNDONE in following
@@ -53,8 +53,8 @@ def test_every_state_leads_to_an_end() -> None:
     assert reached == set(LifeState)
 
 
-def test_an_illegal_move_says_what_would_have_been_legal() -> None:
-    """With the pod's story."""
+def test_illegal_event_reports_the_legal_ones() -> None:
+    """The error has the pod's history."""
     one = assumed()
     with pytest.raises(BugError, match=r"confirm of a pod that is assumed .* wait, allow, undo"):
         one.move(LifeEvent.CONFIRM)

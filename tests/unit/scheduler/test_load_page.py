@@ -1,4 +1,4 @@
-"""What /apis/v1/plugins/LoadAwareScheduling/node/NAME tells."""
+"""Page /apis/v1/plugins/LoadAwareScheduling/node/NAME."""
 
 from typing import Any
 
@@ -16,8 +16,8 @@ from koordinator.simulator import Embedded
 RULES = PLUGIN.build(PLUGIN.args(), ResourceAxis()).rules
 
 
-def test_a_node_shows_its_pods_and_what_they_add(world: World) -> None:
-    """As quantities; pods that a measurement shows fully are no part of the delta."""
+def test_page_has_pods_and_their_estimates(world: World) -> None:
+    """They are quantities; pods covered by a measurement are not part of the delta."""
     prod = {"koordinator.sh/priority-class": "koord-prod"}
     state = world(node("n"), pod("old", cpu=1, on="n", labels=prod))
     state.advance(START_S)
@@ -40,8 +40,8 @@ def test_a_node_shows_its_pods_and_what_they_add(world: World) -> None:
     }
 
 
-def test_of_unknown_nodes_nothing_is_told(world: World) -> None:
-    """Without a report there are only the pods; what is empty is left out."""
+def test_page_without_report(world: World) -> None:
+    """It has only the pods; empty fields are left out."""
     state = world(node("n"), pod("p", on="n"), node("idle"), metric("idle", cpu=1))
 
     assert load_page(state, RULES, "m") == {}
@@ -55,8 +55,8 @@ def test_of_unknown_nodes_nothing_is_told(world: World) -> None:
 
 
 @pytest.mark.parametrize("measured", [False, True])
-def test_a_node_is_shown_before_any_pod_has_been_scheduled(measured: bool) -> None:
-    """By the rules of the first profile that has the plugin, be its calls timed or not."""
+def test_page_exists_before_any_pod_is_scheduled(measured: bool) -> None:
+    """It uses the rules of the first profile with the plugin, timed or not."""
     config = configuration(plugins={"filter": {"enabled": [{"name": PLUGIN.name}]}})
     metrics = SchedulerMetrics(CollectorRegistry()) if measured else None
     one = Embedded(config, now_s=START_S, metrics=metrics)

@@ -1,4 +1,4 @@
-"""The load that is kept is the one that follows from reports and pods, whatever happened."""
+"""The cached load always equals the load computed from reports and pods."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -68,10 +68,10 @@ def load_aware(args: JsonObject, *more: str) -> KubeSchedulerConfiguration:
 
 @quickly
 @given(cluster=measured_clusters(), args=arguments, data=st.data())
-def test_the_load_kept_is_the_load_computed_anew(
+def test_cached_load_equals_the_load_from_scratch(
     cluster: list[KubeObject], args: JsonObject, data: st.DataObject
 ) -> None:
-    """While reports, pods and nodes come, change and go, one by one or some at once."""
+    """Reports, pods and nodes are created, changed and deleted, one by one or in groups."""
     one = embedded(*cluster, config=load_aware(args), report=False)
     kinds = [data.draw(measured_pods()) for _ in range(3)]
     for attempt in range(data.draw(st.integers(2, 6))):
@@ -84,7 +84,7 @@ def test_the_load_kept_is_the_load_computed_anew(
 
 
 def change(one: Embedded, attempt: str, data: st.DataObject) -> None:
-    """Let one thing happen to the cluster."""
+    """Apply a random change to the cluster."""
     cluster = one.cluster
     nodes = [node.metadata.name for node in cluster.list(Node).items]
     pods = [pod for pod in cluster.list(Pod).items if pod.spec.node_name]
@@ -120,7 +120,7 @@ def change(one: Embedded, attempt: str, data: st.DataObject) -> None:
 
 
 def report(one: Embedded, said: NodeMetric) -> None:
-    """Write a node's report."""
+    """Write a NodeMetric."""
     name = said.metadata.name
     if all(known.metadata.name != name for known in one.cluster.list(NodeMetric).items):
         one.cluster.create(said)
@@ -131,7 +131,7 @@ def report(one: Embedded, said: NodeMetric) -> None:
 
 
 def kept_equals_computed(one: Embedded, asked: Pod) -> None:
-    """Compare evaluations that were brought up to date with those from scratch."""
+    """Compare incremental evaluations with those from scratch."""
     (cycle,) = one.scheduler.cycles.values()
     pod_class = one.state.classes.of(asked)
     best = cycle._evaluator.of(pod_class).best
@@ -151,10 +151,10 @@ def kept_equals_computed(one: Embedded, asked: Pod) -> None:
     pending=st.lists(st.tuples(measured_pods(), st.integers(1, 8)), min_size=1, max_size=3),
     args=arguments,
 )
-def test_runs_go_where_pods_one_by_one_would(
+def test_runs_equal_decisions_one_by_one(
     cluster: list[KubeObject], pending: Sequence[tuple[Pod, int]], args: JsonObject
 ) -> None:
-    """Deciding many identical pods at once is a short cut and nothing else."""
+    """Deciding identical pods in one step is only an optimisation."""
     pods = [
         renamed(pod, f"q{number}-{index}")
         for number, (pod, count) in enumerate(pending)
@@ -180,7 +180,7 @@ def test_runs_go_where_pods_one_by_one_would(
     level=st.sampled_from((V1_35, V1_37)),
     is_gang=st.booleans(),
 )
-def test_pods_whose_names_were_measured_go_where_they_would_one_by_one(
+def test_pods_with_measured_names_are_decided_alike(
     *,
     nodes: Sequence[set[int]],
     usage: tuple[str, str],
@@ -190,7 +190,7 @@ def test_pods_whose_names_were_measured_go_where_they_would_one_by_one(
     level: KubeVersion,
     is_gang: bool,
 ) -> None:
-    """From the first decision on, for pods of a gang and others."""
+    """It holds from the first decision on, for pods of a gang and others."""
     pods = [renamed(kind, f"run-{index}") for index in range(count)]
     cluster: list[KubeObject] = []
     for number, named in enumerate(nodes):
@@ -220,17 +220,17 @@ def test_pods_whose_names_were_measured_go_where_they_would_one_by_one(
 
 
 def labelled(one: Pod, labels: dict[str, str]) -> Pod:
-    """Return the pod with more labels."""
+    """Return the pod with additional labels."""
     meta = msgspec.structs.replace(one.metadata, labels={**one.metadata.labels, **labels})
     return msgspec.structs.replace(one, metadata=meta)
 
 
 @pytest.mark.parametrize("deed", ["come", "run", "go", "renew", "time", "gone"])
-def test_pods_come_and_go_while_news_wait(deed: str) -> None:
-    """A report is taken over once somebody looks, whatever happened on its node meanwhile."""
+def test_lazy_reports_are_applied_correctly(deed: str) -> None:
+    """A report is applied at the next read, whatever happened on its node meanwhile."""
     there = [placed_on(pod(name, cpu=1), "n") for name in ("a", "b")]
     one = embedded(node("n"), metric("n", 1), *there, config=load_aware({}), report=False)
-    kept_equals_computed(one, pod("asked"))  # from now on, somebody looks at loads
+    kept_equals_computed(one, pod("asked"))  # loads are read from now on
     state, new = one.state, copies(pod("new", cpu=1), 3)
     state.objects.put(metric("n", 2, pods={"a": used(3), "new-1": used(2)}))
     state.set_load("n")

@@ -1,4 +1,4 @@
-"""Jobs that fit in one domain of very many find it, however many look as good at first."""
+"""Jobs that fit in one of very many domains find it."""
 
 import pytest
 from tests.unit.scheduler.test_gang_topology import gather, topology
@@ -13,7 +13,7 @@ MANY = 60  # racks that won't do
 
 
 def rack(name: str, *cpus: int) -> list[Node]:
-    """Return a rack with nodes of so many CPUs."""
+    """Return a rack with nodes of a number of CPUs."""
     return [
         node(f"{name}-{i}", cpu, labels={"hall": "p0", "rack": name}) for i, cpu in enumerate(cpus)
     ]
@@ -21,7 +21,7 @@ def rack(name: str, *cpus: int) -> list[Node]:
 
 @pytest.mark.parametrize("cpus", [(4,), (3, 1, 1)], ids=["too small", "in too small pieces"])
 def test_a_job_of_two_kinds_finds_the_one_rack_for_both(cpus: tuple[int, ...]) -> None:
-    """All racks have room for each kind alone; the one for both has most room: it comes last."""
+    """All racks fit each kind alone; the one that fits both has most capacity and is tried last."""
     racks = [one for number in range(MANY) for one in rack(f"r{number:02}", *cpus)]
     one = embedded(
         topology(),
@@ -38,8 +38,8 @@ def test_a_job_of_two_kinds_finds_the_one_rack_for_both(cpus: tuple[int, ...]) -
     assert len(placed(one)) == 2
 
 
-def test_victims_are_looked_for_where_there_are_enough() -> None:
-    """Racks with more free room are full of pods that may not go."""
+def test_preemption_finds_the_rack_with_enough_victims() -> None:
+    """Racks with more free capacity are full of protected pods."""
     racks = [one for number in range(MANY) for one in rack(f"r{number:02}", 4, 4)]
     kept = [
         pod(f"kept-{one.metadata.name}", 3, on=one.metadata.name, priority=HIGH) for one in racks

@@ -1,4 +1,4 @@
-"""What the scheduler measures: the names and labels that dashboards of kube-scheduler use."""
+"""Metrics of the scheduler, with the names and labels that dashboards of kube-scheduler use."""
 
 from typing import ClassVar
 
@@ -35,7 +35,7 @@ ADDED = "UnscheduledPodAdd"  # up to 1.36: UnschedulablePodAdd
 def world(
     level: KubeVersion = V1_37,
 ) -> tuple[Scheduler, MemoryCluster, VirtualClock, CollectorRegistry]:
-    """Return a node with room for one more pod, and a scheduler that is measured."""
+    """Return a node with capacity for one more pod, and a scheduler with metrics."""
     clock, registry = VirtualClock(START_S), CollectorRegistry()
     cluster = MemoryCluster(clock)
     cluster.load([node("n", cpu=2), pod("victim", cpu=1, on="n", priority=0)])
@@ -44,7 +44,7 @@ def world(
 
 
 def test_attempts_are_counted_by_result() -> None:
-    """One is scheduled, one is not; each attempt has a duration."""
+    """One pod is scheduled, one is not; each attempt has a duration."""
     scheduler, cluster, _, registry = world()
     cluster.load([pod("a", cpu=1), pod("b", cpu=5)])
     scheduler.step()
@@ -59,7 +59,7 @@ def test_attempts_are_counted_by_result() -> None:
     assert value("scheduler_scheduling_algorithm_duration_seconds_count") == 2
 
 
-def test_who_waits_and_why_is_shown() -> None:
+def test_pending_pods_are_counted_by_queue_and_plugin() -> None:
     """By queue, and by the plugin that rejected them."""
     scheduler, cluster, _, registry = world()
     cluster.load([pod("big", cpu=5), pod("gated", schedulingGates=[{"name": "g"}])])
@@ -80,7 +80,7 @@ def test_who_waits_and_why_is_shown() -> None:
 
 
 def test_preemption_is_counted_with_its_victims() -> None:
-    """An attempt that finds nobody to evict counts too."""
+    """An attempt without victims counts too."""
     scheduler, cluster, _, registry = world()
     cluster.load([pod("urgent", cpu=2, priority=9)])
     scheduler.step()
@@ -91,7 +91,7 @@ def test_preemption_is_counted_with_its_victims() -> None:
 
 
 def test_plugins_and_extension_points_have_durations() -> None:
-    """A plugin that was asked shows up at the point it was asked at."""
+    """A called plugin has a series at its extension point."""
     scheduler, cluster, _, registry = world()
     cluster.load([pod("a", cpu=1)])
     scheduler.step()
@@ -108,7 +108,7 @@ def test_plugins_and_extension_points_have_durations() -> None:
 
 
 class Relabelling:
-    """A plugin that sees every pod before it is tried."""
+    """Plugin that transforms every pod."""
 
     reads: ClassVar = Reads.NODE
 
@@ -124,7 +124,7 @@ def _relabelling(_args: NoArgs, _axis: ResourceAxis) -> Relabelling:
 
 
 def test_extension_points_of_koordinator_have_durations() -> None:
-    """What happens to a pod before PreFilter, and what reservations lend after it."""
+    """They are the transformation before PreFilter, and the restoring of reservations after it."""
     clock, registry = VirtualClock(START_S), CollectorRegistry()
     labels = {"app": "web"}
     cluster, state = MemoryCluster(clock), ClusterState()
@@ -144,8 +144,8 @@ def test_extension_points_of_koordinator_have_durations() -> None:
             assert registry.get_sample_value(f"scheduler_{name}_count", where | more), point
 
 
-def test_a_plugin_that_filters_and_scores_at_once_shows_up_at_both_points() -> None:
-    """With half of the time each."""
+def test_joint_filter_and_score_counts_at_both_points() -> None:
+    """Each gets half of the time."""
     clock, registry = VirtualClock(START_S), CollectorRegistry()
     cluster = MemoryCluster(clock)
     cluster.load([node("n", cpu=2), node("m", cpu=2), metric("n", cpu=1), pod("a", cpu=1)])
@@ -165,7 +165,7 @@ def test_a_plugin_that_filters_and_scores_at_once_shows_up_at_both_points() -> N
 
 
 def test_events_have_durations() -> None:
-    """By what happened to what."""
+    """They are labelled by object and change."""
     scheduler, cluster, _, registry = world()
     cluster.load([pod("a", cpu=1)])
     scheduler.step()
@@ -184,10 +184,8 @@ def test_events_have_durations() -> None:
         (V1_37, "UnscheduledPodAdd", "TargetPodUpdate"),
     ],
 )
-def test_events_of_waiting_pods_have_the_names_of_the_release(
-    level: KubeVersion, added: str, changed: str
-) -> None:
-    """Their own changes are those of a target pod from 1.37 on, where entities are counted, too."""
+def test_event_names_follow_the_release(level: KubeVersion, added: str, changed: str) -> None:
+    """From 1.37 on they are events of a target pod, and entities are counted, too."""
     scheduler, cluster, _, registry = world(level)
     gated = pod("a", cpu=1, schedulingGates=[{"name": "g"}])
     cluster.load([gated])
@@ -205,8 +203,8 @@ def test_events_of_waiting_pods_have_the_names_of_the_release(
     assert entities == (1 if level >= V1_37 else None)
 
 
-def test_measuring_changes_no_decision() -> None:
-    """The same world is scheduled in the same way with and without."""
+def test_metrics_change_no_decision() -> None:
+    """The same world is scheduled equally with and without them."""
 
     def places(*, measured: bool) -> dict[str, int]:
         clock = VirtualClock(START_S)
@@ -221,8 +219,8 @@ def test_measuring_changes_no_decision() -> None:
     assert places(measured=True) == places(measured=False)
 
 
-def test_reservations_are_shown_with_what_of_them_is_used() -> None:
-    """CPU in cores, memory in Gi; the phase that one is in is 1."""
+def test_gauges_of_reservations() -> None:
+    """CPU is in cores, memory in Gi; the current phase is 1."""
     scheduler, cluster, _, registry = world()
     kept = reservation("r", 2, "4Gi", on="n")
     status = replace(kept.status, allocated={"cpu": Quantity.parse("500m")})
@@ -244,8 +242,8 @@ def test_reservations_are_shown_with_what_of_them_is_used() -> None:
     assert phases == {"Pending": 0, "Available": 1, "Succeeded": 0, "Failed": 0}
 
 
-def test_hints_are_timed_by_their_answers() -> None:
-    """A claim of another name is no help for a pod that waits for its own; that one is."""
+def test_hints_are_timed_by_result() -> None:
+    """A claim of another name does not help a pod that waits for its own."""
     scheduler, cluster, _, registry = world()
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "mine"}}]
     cluster.load([pod("p", cpu=1, volumes=volumes)])
@@ -275,7 +273,7 @@ def claim(name: str) -> KubeObject:
 
 
 def test_durations_are_counted_in_the_buckets_of_the_originals() -> None:
-    """Down to the last digit: the bounds are labels, which queries compare as text."""
+    """The bounds are labels, which queries compare as text."""
     gangs = (0.1, 0.5, 1, 2, 3, 5, 7.5, 10, 12.5, 15, 20, 25, 30, 45, 60, 120)
     registry = CollectorRegistry()
     metrics = SchedulerMetrics(registry)
@@ -293,11 +291,11 @@ def test_durations_are_counted_in_the_buckets_of_the_originals() -> None:
 
 
 def test_bounds_are_rounded_one_after_the_other() -> None:
-    """Each is the one before it times the factor, as Go has them."""
+    """Each is the previous one times the factor, as in Go."""
     assert exponential(1e-5, 1.5, 6)[-1] == 1e-5 * 1.5 * 1.5 * 1.5 * 1.5 * 1.5
 
 
 def bounds(family: Metric) -> list[str]:
-    """Return the upper bounds of a histogram's buckets, but for the last."""
+    """Return the upper bounds of a histogram's buckets except the last."""
     found = dict.fromkeys(s.labels["le"] for s in family.samples if "le" in s.labels)
     return [bound for bound in found if bound != "+Inf"]

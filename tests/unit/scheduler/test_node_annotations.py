@@ -1,4 +1,4 @@
-"""Annotations of nodes as plugins see them, and the time."""
+"""Annotations of nodes as plugins see them, and the decision time."""
 
 from tests.worlds import node, world
 
@@ -16,7 +16,7 @@ def seen(state: ClusterState) -> dict[str, str | None]:
 
 
 def test_annotations_follow_their_nodes() -> None:
-    """Changed, taken off, gone, come again, and among more nodes than there was room for."""
+    """Nodes are changed, deleted and recreated, beyond the initial capacity."""
     state = world(node("a", annotations={AT: "now"}), node("b"))
     assert seen(state) == {"a": "now", "b": None}
 
@@ -33,8 +33,8 @@ def test_annotations_follow_their_nodes() -> None:
     assert seen(state)["n199"] == "199"
 
 
-def test_what_nobody_asks_for_is_forgotten_and_read_again() -> None:
-    """A sweep between decisions changes no answer."""
+def test_unused_annotation_is_dropped_and_read_again() -> None:
+    """A sweep between decisions changes no result."""
     state = world(node("a", annotations={AT: "now"}))
     assert seen(state) == {"a": "now"}
     state.sweep()
@@ -44,8 +44,8 @@ def test_what_nobody_asks_for_is_forgotten_and_read_again() -> None:
     assert seen(state) == {"a": "later"}
 
 
-def test_the_time_is_that_of_the_decision() -> None:
-    """No plugin asks a clock."""
+def test_decision_time_is_passed_to_plugins() -> None:
+    """No plugin reads a clock."""
     state = world(node("a"))
     state.advance(12.5)
 

@@ -1,4 +1,4 @@
-"""Nodes whose device plugin serves one pod at a time are locked for it before the bind."""
+"""Node locks for device plugins that serve one pod at a time."""
 
 from typing import Any
 
@@ -47,8 +47,8 @@ def places(one: Embedded) -> dict[str, str]:
     return {each.metadata.name: each.spec.node_name for each in one.cluster.list(Pod).items}
 
 
-def test_the_second_pod_waits_until_the_device_plugin_has_served_the_first() -> None:
-    """The lock names the time and the pod; whoever takes it off lets the next one in."""
+def test_second_pod_waits_for_the_device_plugin() -> None:
+    """The lock has time and pod; removing it admits the next pod."""
     first, second = pod("a", requests=PART), pod("b", requests=PART)
     one = scheduled(locked_node(""), cards(), first, second, gates={"DevicePluginAdaption"})
 
@@ -76,8 +76,8 @@ def test_the_second_pod_waits_until_the_device_plugin_has_served_the_first() -> 
     ],
     ids=["another pod's", "older than five minutes", "of a pod that is gone", "its own", "no lock"],
 )
-def test_what_keeps_a_pod_out(text: str, goes: bool) -> None:
-    """A lock of another pod that exists, for five minutes; one that can't be read, for good."""
+def test_locks_that_reject_a_pod(text: str, goes: bool) -> None:
+    """A lock of another existing pod does so for five minutes; a malformed one forever."""
     one = scheduled(
         locked_node(text),
         cards(),
@@ -90,8 +90,8 @@ def test_what_keeps_a_pod_out(text: str, goes: bool) -> None:
     one.state.validate()
 
 
-def test_without_the_gate_nothing_is_locked() -> None:
-    """And no vendor is told anything."""
+def test_no_lock_without_the_gate() -> None:
+    """No vendor annotations are written."""
     one = scheduled(locked_node(""), cards(), pod("a", requests=PART), gates=set())
 
     assert places(one) == {"a": "n"}

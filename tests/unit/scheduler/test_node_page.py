@@ -1,4 +1,4 @@
-"""What /apis/v1/nodes/NAME tells: the fields of koord-scheduler, some spelt as in Go."""
+"""Page /apis/v1/nodes/NAME, with the fields of koord-scheduler."""
 
 import pytest
 from tests.keywords import as_keywords
@@ -10,8 +10,8 @@ from koordinator.scheduler.features.nodes.node_page import node_page
 CLAIM = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
 
 
-def test_a_node_shows_what_is_taken_and_left() -> None:
-    """CPU in milli-CPU, memory in bytes; containers that ask for nothing count as a little."""
+def test_node_page_has_requested_and_remaining_amounts() -> None:
+    """CPU is in milli-CPU, memory in bytes; containers without requests count with defaults."""
     state = world(
         node("n", cpu=4, memory="1Gi", pods=9, **as_keywords({"example.com/gpu": 2})),
         pod("p", "1500m", on="n", requests={"example.com/gpu": 1}),
@@ -35,8 +35,8 @@ def test_a_node_shows_what_is_taken_and_left() -> None:
     assert page["nonZeroRequested"]["Memory"] == 400 * MIB
 
 
-def test_a_node_shows_what_its_pods_use_and_whom_they_shun() -> None:
-    """Ports by address, images with the nodes that have them, claims with how many use them."""
+def test_node_page_has_ports_images_claims_and_anti_affinity() -> None:
+    """Ports are by address, images have their nodes, claims their number of users."""
     apart, together = {"podAntiAffinity": near("web")}, {"podAffinity": near("db", weight=1)}
     state = world(
         node("n", images={"web:1": 20}),
@@ -61,8 +61,8 @@ def test_a_node_shows_what_its_pods_use_and_whom_they_shun() -> None:
     assert page["pvcRefCounts"] == {"default/data": 2}
 
 
-def test_what_is_empty_is_left_out() -> None:
-    """Amounts are always there; a node that is not is an error."""
+def test_empty_fields_are_left_out() -> None:
+    """Amounts are always present; an unknown node is an error."""
     state = world(node("n"))
 
     assert node_page(state, "n").keys() == {

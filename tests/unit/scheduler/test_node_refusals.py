@@ -1,4 +1,4 @@
-"""Pods that a kubelet refuses, and the pods that their controllers make in their place."""
+"""Pods that a kubelet refuses, and their replacements."""
 
 from typing import Any
 
@@ -13,12 +13,12 @@ OUT_OF_CPU = {"phase": "Failed", "reason": "OutOfcpu"}
 
 
 def refused(one: Embedded, name: str, status: dict[str, Any] = OUT_OF_CPU) -> None:
-    """Let the kubelet of a pod's node refuse it."""
+    """Make the kubelet refuse a pod."""
     one.cluster.patch(Pod, name, "default", {"status": status}, "status")
 
 
 def node_of(one: Embedded, name: str) -> str:
-    """Schedule, and return where the pod is."""
+    """Schedule, and return the node of the pod."""
     one.scheduler.step()
     return one.cluster.get(Pod, name, "default").spec.node_name
 
@@ -28,8 +28,8 @@ def later(one: Embedded, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("owner", [None, ("ReplicaSet", "web")])
-def test_the_next_pod_of_the_kind_goes_elsewhere(embedded: NewEmbedded, owner: Any) -> None:
-    """Where there is another node; pods of other kinds are not concerned."""
+def test_replacement_goes_elsewhere(embedded: NewEmbedded, owner: Any) -> None:
+    """It applies if another node fits; pods of other kinds are not affected."""
     one = embedded(node("large", 64), node("small", 8), pod("a", 1, owner=owner))
     assert node_of(one, "a") == "large"
 
@@ -40,8 +40,8 @@ def test_the_next_pod_of_the_kind_goes_elsewhere(embedded: NewEmbedded, owner: A
     assert node_of(one, "other") == "large"
 
 
-def test_where_there_is_no_other_node_the_next_pod_waits(embedded: NewEmbedded) -> None:
-    """And is tried again; longer after each refusal."""
+def test_replacement_waits_without_another_node(embedded: NewEmbedded) -> None:
+    """It is retried, with longer pauses after each refusal."""
     one = embedded(node("n", 8), pod("a", 1))
     assert node_of(one, "a") == "n"
     for name, wait_s in (("b", 30.0), ("c", 60.0), ("d", 120.0)):
@@ -66,10 +66,8 @@ def test_where_there_is_no_other_node_the_next_pod_waits(embedded: NewEmbedded) 
         {"phase": "Failed", "reason": "OutOfcpu", "containerStatuses": [{"name": "c0"}]},
     ],
 )
-def test_a_pod_that_ended_in_another_way_keeps_its_node_open(
-    embedded: NewEmbedded, status: dict[str, Any]
-) -> None:
-    """It ran, or was told to go."""
+def test_other_failures_keep_the_node_open(embedded: NewEmbedded, status: dict[str, Any]) -> None:
+    """The pod ran, or was deleted."""
     one = embedded(node("n", 8), pod("a", 1))
     assert node_of(one, "a") == "n"
 

@@ -1,4 +1,4 @@
-"""A pod that waits for its victims to go has a node, and keeps it until it is there."""
+"""Nominated pods: a pod that waits for its victims keeps its nominated node."""
 
 import pytest
 from tests.keywords import as_keywords
@@ -19,7 +19,7 @@ GRACE_S = 600.0
 
 
 class SlowWorld:
-    """A cluster in which deleted pods take their time; ``end`` is the end of one."""
+    """Cluster with slow deletions; ``end`` finishes one."""
 
     def __init__(self, *objects: KubeObject) -> None:
         self.clock = VirtualClock(START_S)
@@ -30,7 +30,7 @@ class SlowWorld:
         self.scheduler = build_scheduler(self.cluster, self.clock, profiles, state, WATCHED)
 
     def run(self, seconds: float = 0.0) -> list[Outcome]:
-        """Let time pass and work."""
+        """Advance the clock and run the scheduler."""
         self.clock.advance_to(self.clock.now_s() + seconds)
         return self.scheduler.step()
 
@@ -38,6 +38,7 @@ class SlowWorld:
         self.cluster.delete(Pod, name, "default", grace_period_s=0)
 
     def nominated(self, name: str) -> str:
+        """Return the number of nominated pending pods with a name prefix."""
         return self.cluster.get(Pod, name, "default").status.nominated_node_name
 
     def nominated_like(self, prefix: str) -> int:
@@ -46,7 +47,7 @@ class SlowWorld:
         return sum(bool(p.status.nominated_node_name) and not p.spec.node_name for p in pods)
 
     def ending(self) -> int:
-        """Return how many pods are being deleted."""
+        """Return the number of terminating pods."""
         return sum(p.metadata.deletion_timestamp is not None for p in self.cluster.list(Pod).items)
 
 
@@ -56,15 +57,15 @@ def victims(outcomes: list[Outcome]) -> list[str]:
 
 @pytest.fixture
 def slow() -> SlowWorld:
-    """Make a full node whose pod ``low`` has to go for ``high``."""
+    """Return a full node whose pod ``low`` is evicted for ``high``."""
     world = SlowWorld(node("n", cpu=4), pod("low", cpu=3, on="n"), pod("high", cpu=3, priority=10))
     assert victims(world.run()) == ["low"]
     assert world.nominated("high") == "n"
     return world
 
 
-def test_what_is_left_beside_the_nominated_pod_can_be_had(slow: SlowWorld) -> None:
-    """As soon as it is in its place: it doesn't count twice there."""
+def test_free_capacity_beside_a_nominated_pod_is_usable(slow: SlowWorld) -> None:
+    """Once the pod is placed it does not count twice."""
     slow.cluster.create(pod("beside", cpu=1))
     slow.run()
 
@@ -73,8 +74,8 @@ def test_what_is_left_beside_the_nominated_pod_can_be_had(slow: SlowWorld) -> No
     slow.scheduler.nominator.validate()
 
 
-def test_another_attempt_while_the_victims_end_changes_nothing(slow: SlowWorld) -> None:
-    """The nomination stays, and nobody else has to go."""
+def test_another_attempt_during_termination_changes_nothing(slow: SlowWorld) -> None:
+    """The nomination stays, and no further pod is evicted."""
     slow.cluster.create(node("m", cpu=1))
     slow.cluster.create(pod("other", cpu=1, on="m"))
 
@@ -85,16 +86,16 @@ def test_another_attempt_while_the_victims_end_changes_nothing(slow: SlowWorld) 
     assert slow.nominated("high") == "n"
 
 
-def test_the_nominated_node_comes_before_better_ones(slow: SlowWorld) -> None:
-    """Its victims have gone for it."""
+def test_nominated_node_precedes_better_ones(slow: SlowWorld) -> None:
+    """The victims were evicted for it."""
     slow.end("low")
     slow.cluster.create(node("m", cpu=64))
 
     assert places(slow.run(20)) == {"high": "n"}
 
 
-def test_older_news_of_a_bound_pod_leave_it_where_it_is(slow: SlowWorld) -> None:
-    """Its lost nomination is told after its bind: that does not make it wait for a node again."""
+def test_old_event_does_not_move_a_bound_pod(slow: SlowWorld) -> None:
+    """The cleared nomination arrives after the bind: the pod does not become pending again."""
     only_n = {"kubernetes.io/hostname": "n"}
     higher = pod("higher", cpu=3, priority=20, nodeSelector=only_n)
     slow.cluster.load([node("m", cpu=8), higher])
@@ -108,17 +109,17 @@ def test_older_news_of_a_bound_pod_leave_it_where_it_is(slow: SlowWorld) -> None
 
 
 def crowd(name: str, count: int, priority: int) -> list[Pod]:
-    """Return pods that ask for one of the things of which a node has ten."""
+    """Return pods that request one of ten units of a node."""
     asked = {"example.com/foo": 1}
     return [pod(f"{name}-{n}", requests=asked, priority=priority) for n in range(count)]
 
 
 @pytest.mark.parametrize("first", [0, 3, 8, 10])
-def test_many_preempt_at_once(first: int) -> None:
-    """Ten low pods end slowly; five high ones get half of the places, whoever asked first.
+def test_many_pods_preempt_together(first: int) -> None:
+    """Ten low pods terminate slowly; five high ones get half of the units, in any order.
 
-    As kube-scheduler: those who give up their nomination for the high ones preempt again at once,
-    as long as there are places; each is nominated, and nobody else has to go.
+    As in kube-scheduler, pods that lose their nomination to the high ones preempt again while units
+    are left; each is nominated, and no further pod is evicted.
     """
     running = [placed_on(low, "n") for low in crowd("low", 10, 100)]
     world = SlowWorld(node("n", cpu=40, **as_keywords({"example.com/foo": 10})), *running)
@@ -143,8 +144,8 @@ def test_many_preempt_at_once(first: int) -> None:
 
 
 @pytest.mark.parametrize("is_deleted", [True, False])
-def test_a_place_that_nobody_claims_any_more_is_had_by_others(*, is_deleted: bool) -> None:
-    """At once: they need not wait until something else happens."""
+def test_cleared_nomination_frees_the_node_immediately(*, is_deleted: bool) -> None:
+    """Other pods need not wait for another event."""
     world = SlowWorld(
         node("n", cpu=4),
         pod("low-0", cpu=2, on="n"),

@@ -1,4 +1,4 @@
-"""Nominations: which pods wait for room on which node."""
+"""Index of nominated pods by node."""
 
 import msgspec
 
@@ -16,7 +16,7 @@ def make_pod(name: str, nominated_node_name: str = "") -> Pod:
 
 
 def test_a_pod_is_nominated_to_one_node_at_a_time() -> None:
-    """A later nomination replaces the earlier one; pods of a node come in order of nomination."""
+    """A later nomination replaces the earlier one; pods of a node are in order of nomination."""
     nominator = Nominator()
     a, b = make_pod("a"), make_pod("b")
     nominator.add(a, "n1")
@@ -32,7 +32,7 @@ def test_a_pod_is_nominated_to_one_node_at_a_time() -> None:
 
 
 def test_without_a_node_the_status_of_the_pod_counts() -> None:
-    """After a restart the nominations are read from the API; no node at all means none."""
+    """After a restart nominations are read from the API; without a node there is none."""
     nominator = Nominator()
     nominator.add(make_pod("a", "n1"))
     nominator.add(make_pod("b"))
@@ -43,8 +43,8 @@ def test_without_a_node_the_status_of_the_pod_counts() -> None:
     assert nominator.nodes() == ()
 
 
-def test_an_update_that_does_not_know_of_the_nomination_keeps_it() -> None:
-    """It left before our write arrived; the new version of the pod is kept all the same."""
+def test_update_without_nomination_keeps_it() -> None:
+    """The update was sent before our write arrived; the new version of the pod is kept."""
     nominator = Nominator()
     old = make_pod("a")
     nominator.add(old, "n1")
@@ -55,8 +55,8 @@ def test_an_update_that_does_not_know_of_the_nomination_keeps_it() -> None:
     nominator.validate()
 
 
-def test_an_update_that_sets_moves_or_clears_the_nomination_is_followed() -> None:
-    """The status in the API wins once it says something."""
+def test_nomination_in_an_update_wins() -> None:
+    """The status in the API wins once it has a nomination."""
     nominator = Nominator()
     nominator.update(make_pod("a", "n1"))
     assert nominator.node_of("ns/a") == "n1"
@@ -66,8 +66,8 @@ def test_an_update_that_sets_moves_or_clears_the_nomination_is_followed() -> Non
     assert nominator.node_of("ns/a") == ""
 
 
-def test_news_that_are_older_than_our_last_word_do_not_count() -> None:
-    """Taken back and made again at once: the events of both come later, one after the other."""
+def test_events_older_than_our_last_write_do_not_count() -> None:
+    """The nomination was cleared and set again; the events of both arrive later."""
     nominator = Nominator()
     nominator.update(make_pod("a", "n1"))
 
@@ -84,7 +84,7 @@ def test_news_that_are_older_than_our_last_word_do_not_count() -> None:
 
 
 def test_a_removed_pod_leaves_no_trace() -> None:
-    """Nor does one that was never there."""
+    """Removing an unknown pod has no effect."""
     nominator = Nominator()
     nominator.add(make_pod("a"), "n1")
     nominator.remove("ns/a")

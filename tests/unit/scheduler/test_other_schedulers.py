@@ -1,4 +1,4 @@
-"""Gates about who preempts and whose places are kept: those of other schedulers' pods, too."""
+"""Feature gates about preemption policy, and about nominations of other schedulers."""
 
 from typing import Any
 
@@ -32,10 +32,10 @@ def foreign(name: str, cpu: int, on: str, priority: int) -> Pod:
 @pytest.mark.parametrize(
     ("gates", "priority", "goes"), [(ON, 9, False), (ON, 5, True), ("", 9, True)]
 )
-def test_a_place_is_kept_for_a_more_important_pod_of_another_scheduler(
+def test_nomination_of_a_more_important_foreign_pod_is_respected(
     gates: str, priority: int, goes: bool
 ) -> None:
-    """Not for one that is as important, nor unless the gate says so."""
+    """Equal priority does not count, nor does it apply with the gate off."""
     one = world(node("a", 4), foreign("theirs", 4, "a", priority), gates=gates)
     one.load([pod("ours", 1, priority=5)])
     one.run_to_fixed_point()
@@ -44,8 +44,8 @@ def test_a_place_is_kept_for_a_more_important_pod_of_another_scheduler(
     assert one.cluster.get(Pod, "theirs", "default").status.nominated_node_name == "a"
 
 
-def test_the_place_is_free_again_when_that_pod_is_gone() -> None:
-    """Whoever waited for it is tried again."""
+def test_node_is_free_after_the_foreign_pod_is_deleted() -> None:
+    """The pod that waited for it is retried."""
     one = world(node("a", 4), foreign("theirs", 4, "a", 9), gates=ON)
     one.load([pod("ours", 1, priority=5), group("g", 3), *members("g", 3)])
     one.run_to_fixed_point()
@@ -57,8 +57,8 @@ def test_the_place_is_free_again_when_that_pod_is_gone() -> None:
     assert set(placed(one)) == {"ours", "g-0", "g-1", "g-2"}
 
 
-def test_runs_and_gangs_keep_that_place_as_well() -> None:
-    """Many that are alike are decided at once only where nobody's place is to be kept."""
+def test_runs_and_gangs_respect_foreign_nominations() -> None:
+    """Identical pods are decided in one step only without nominations."""
     one = world(node("a", 4), node("b", 2), foreign("theirs", 4, "a", 9), gates=ON)
     one.load([*(pod(f"p{i}", 1) for i in range(4)), group("g", 2), *members("g", 2)])
     one.run_to_fixed_point()
@@ -70,8 +70,8 @@ def test_runs_and_gangs_keep_that_place_as_well() -> None:
 @pytest.mark.parametrize(
     ("said", "goes"), [("PreemptLowerPriority", True), ("Never", False), ("", False), ("x", False)]
 )
-def test_the_label_says_who_preempts(said: str, goes: bool) -> None:
-    """With the gate its word goes before that of the spec."""
+def test_label_overrides_the_preemption_policy(said: str, goes: bool) -> None:
+    """With the gate on the label precedes the spec."""
     labels = {PREEMPTION_POLICY: said} if said else {}
     wants = pod("ours", 4, priority=5, labels=labels, preemptionPolicy="PreemptLowerPriority")
     one = world(node("a", 4), pod("low", 4, on="a"), gates="PreemptionPolicyTransformer=true")
@@ -81,8 +81,8 @@ def test_the_label_says_who_preempts(said: str, goes: bool) -> None:
     assert ("ours" in placed(one)) is goes
 
 
-def test_without_the_gate_the_spec_says_who_preempts() -> None:
-    """A label that nobody reads changes nothing."""
+def test_label_has_no_effect_without_the_gate() -> None:
+    """The spec decides."""
     one = world(node("a", 4), pod("low", 4, on="a"), gates="")
     one.load([pod("ours", 4, priority=5, labels={PREEMPTION_POLICY: "Never"})])
     one.run_to_fixed_point()

@@ -1,4 +1,4 @@
-"""Events of our own binds: taken in as any other events of a pod, by whatever way they come."""
+"""Events of our own binds, in any form."""
 
 from collections.abc import Mapping, Sequence
 
@@ -23,7 +23,7 @@ from koordinator.testing.strategies import clusters, pods
 
 
 class _Copies:
-    """A watch whose every object is new, as one that was read from the network."""
+    """Watch that delivers copies of objects, as from the network."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
@@ -57,7 +57,7 @@ class _FarCluster(MemoryCluster):
 
 
 def _after(kind: type[MemoryCluster], objects: Sequence[KubeObject]) -> tuple[object, ...]:
-    """Return what a scheduler has done, and what it knows once it has heard of it."""
+    """Return the outcomes and the state of a scheduler after its own events."""
     clock = VirtualClock(START_S)
     cluster = kind(clock)
     cluster.load(objects)
@@ -75,10 +75,8 @@ def _known(state: ClusterState) -> tuple[object, ...]:
 
 @settings(max_examples=20, deadline=None)
 @given(there=clusters(), more=st.lists(pods(), max_size=4))
-def test_a_bind_is_known_however_the_news_of_it_come(
-    there: list[KubeObject], more: list[Pod]
-) -> None:
-    """As the very objects of the store, or as copies: the state is the same."""
+def test_own_bind_is_recognized_as_object_or_copy(there: list[KubeObject], more: list[Pod]) -> None:
+    """The resulting state is the same."""
     coming = [
         replace(one, metadata=replace(one.metadata, name=f"coming-{number}"))
         for number, one in enumerate(more)
@@ -114,8 +112,8 @@ def _with_meta(**changes: object) -> Pod:
         ),
     ],
 )
-def test_a_bind_to_which_something_was_added_is_no_bare_one(wakeup: Pod, *, is_bare: bool) -> None:
-    """Only where nothing else can have changed is the rest spared."""
+def test_modified_bind_is_processed_fully(wakeup: Pod, *, is_bare: bool) -> None:
+    """The shortcut applies only if nothing else changed."""
     state = world(node("n"), node("m"))
     placed = state.place(PENDING.key, PENDING, state.classes.of(PENDING), state.nodes.rows["n"])
 

@@ -1,7 +1,7 @@
 """Recorded decisions of kube-scheduler and koord-scheduler: outcome, message, every score.
 
 The recordings and the generators of their clusters are not part of the repository: ``KOORD_SHARED``
-says where they lie, by default beside it.
+is their folder, by default beside it.
 """
 
 import importlib.util
@@ -50,14 +50,14 @@ pytestmark = [
 def test_every_recorded_decision_of_kube_scheduler_is_made_again(
     recording: Path, level: KubeVersion
 ) -> None:
-    """Among equally scored nodes any is right; messages are the same to the letter."""
+    """Any of equally scored nodes is right; messages are identical."""
     assert _all_differences(recording, "stock", STOCK, str, level) == []
 
 
 def test_every_recorded_decision_of_koord_scheduler_is_made_again() -> None:
-    """With devices, NUMA nodes and measured load, by the configuration of its chart.
+    """The clusters have devices, NUMA nodes and measured load, with the configuration of the chart.
 
-    Its messages go on with what each of several plugins found of preemption; that is left out.
+    Its messages end with the preemption results of each plugin; that part is left out.
     """
     configuration = read_configuration(PARITY / "koord.yaml")
 
@@ -77,7 +77,7 @@ def _all_differences(
 
 
 def _cases(recording: Path, which: str) -> Iterator[tuple[JsonObject, list[KubeObject]]]:
-    """Yield what was recorded, with the cluster before the decision and the pending pod."""
+    """Yield the recorded decisions with the cluster before and the pending pod."""
     compare = _imported("compare")
     for case, before, pending in compare.clusters(json.loads(recording.read_text()), which):
         if case["expect"]:
@@ -111,7 +111,7 @@ def _differences(
 
 
 def _reasons(message: str) -> tuple[str, frozenset[str]]:
-    """Return what a message says of the nodes, whatever the order; not what preemption found."""
+    """Return the reasons of a message in any order, without its preemption part."""
     head, _, reasons = message.partition(". preemption:")[0].partition(": ")
     return head, frozenset(reason.strip(" .") for reason in reasons.split(", "))
 
@@ -147,7 +147,7 @@ def _refusal(result: ScheduleResult, key: str) -> Unschedulable | None:
 
 
 def _imported(name: str) -> ModuleType:
-    """Import a module of the recordings by path; its siblings are found beside it."""
+    """Import a module of the recordings by path, with its siblings on the path."""
     folder = PARITY
     sys.path.insert(0, str(folder))
     try:

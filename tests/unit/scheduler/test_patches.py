@@ -1,4 +1,4 @@
-"""Statuses are written in the background: one that is lost is written again."""
+"""Background writes of statuses with retries."""
 
 from collections.abc import Sequence
 
@@ -16,12 +16,12 @@ from koordinator.scheduler.snapshot import ClusterState
 
 
 class Forgetful(MemoryCluster):
-    """A cluster that loses patches while it is told to."""
+    """Cluster that loses patches on demand."""
 
     loses = True
 
     def report(self, reports: Sequence[Report]) -> None:
-        """Write what is not lost."""
+        """Write the due statuses."""
         kept = [r for r in reports if not (self.loses and isinstance(r, ObjectPatch))]
         super().report(kept)
 
@@ -30,8 +30,8 @@ def phase(cluster: MemoryCluster) -> str:
     return cluster.get(PodGroup, "g", "default").status.phase
 
 
-def test_a_status_that_was_lost_is_written_again() -> None:
-    """Not at once, so that a slow server is not asked twice; but without any events."""
+def test_lost_status_is_written_again() -> None:
+    """It is retried after a pause, so that a slow server is not overloaded, and without events."""
     clock, state = VirtualClock(START_S), ClusterState()
     cluster = Forgetful(clock)
     cluster.load([node("a"), group("g", 2), *members("g", 2)], admit=True)

@@ -1,4 +1,4 @@
-"""Pods that wait for a permit, hold their place meanwhile, and may lose it."""
+"""Pods that wait for a permit."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from koordinator.scheduler.snapshot import ResourceAxis
 
 
 class Patient:
-    """Permits as it is told, by pod name."""
+    """Plugin with configurable permits by pod name."""
 
     answers: dict[str, Permit]
 
@@ -30,7 +30,7 @@ class Patient:
 
 
 def patient(**answers: Permit) -> tuple[Patient, dict[str, Any]]:
-    """Return the plugin, and what switches it on."""
+    """Return the plugin and the configuration that enables it."""
     plugin = Patient(answers)
 
     def build(_args: NoArgs, _axis: ResourceAxis) -> Patient:
@@ -40,8 +40,8 @@ def patient(**answers: Permit) -> tuple[Patient, dict[str, Any]]:
     return plugin, {"config": config, "out_of_tree": [PluginSpec("Patient", NoArgs, build)]}
 
 
-def test_a_pod_that_waits_for_its_permit_holds_its_place(embedded: NewEmbedded) -> None:
-    """It is bound as soon as it may."""
+def test_waiting_pod_keeps_its_node(embedded: NewEmbedded) -> None:
+    """It is bound as soon as it is permitted."""
     plugin, switched_on = patient(p=Permit(wait_s=30))
     one = embedded(node("n", cpu=1), pod("p", cpu=1), pod("q", cpu=1), **switched_on)
     assert [o.pod for o in one.scheduler.step()] == ["default/q"]
@@ -52,8 +52,8 @@ def test_a_pod_that_waits_for_its_permit_holds_its_place(embedded: NewEmbedded) 
     assert places(one.scheduler.step()) == {"p": "n"}
 
 
-def test_a_permit_that_does_not_come_in_time_is_a_failure(embedded: NewEmbedded) -> None:
-    """The place is free again, and the pod backs off."""
+def test_permit_timeout_is_a_failure(embedded: NewEmbedded) -> None:
+    """The pod is unreserved and backs off."""
     _, switched_on = patient(p=Permit(wait_s=30))
     one = embedded(node("n", cpu=1), pod("p", cpu=1), **switched_on)
     one.scheduler.step()
@@ -65,7 +65,7 @@ def test_a_permit_that_does_not_come_in_time_is_a_failure(embedded: NewEmbedded)
 
 
 def test_a_refused_permit_names_the_plugin(embedded: NewEmbedded) -> None:
-    """The place is free again."""
+    """The pod is unreserved."""
     _, switched_on = patient(p=Permit(refusal=Refusal("not today")))
     one = embedded(node("n", cpu=1), pod("p", cpu=1), pod("q", cpu=1), **switched_on)
     done = one.scheduler.step()
@@ -75,10 +75,10 @@ def test_a_refused_permit_names_the_plugin(embedded: NewEmbedded) -> None:
     assert (failed.plugin, failed.reason) == ("Patient", "not today")
 
 
-def test_a_pod_that_is_deleted_while_it_waits_for_its_permit_is_forgotten(
+def test_deleted_waiting_pod_is_unreserved(
     embedded: NewEmbedded,
 ) -> None:
-    """It is neither bound nor reported, and its place is free."""
+    """It is neither bound nor reported."""
     plugin, switched_on = patient(p=Permit(wait_s=30))
     one = embedded(node("n", cpu=1), pod("p", cpu=1), **switched_on)
     one.scheduler.step()
@@ -90,10 +90,10 @@ def test_a_pod_that_is_deleted_while_it_waits_for_its_permit_is_forgotten(
     assert events(one, "p") == []
 
 
-def test_a_pod_that_is_bound_elsewhere_while_it_waits_for_its_permit_counts_there(
+def test_waiting_pod_bound_elsewhere_counts_there(
     embedded: NewEmbedded,
 ) -> None:
-    """And its place is free."""
+    """It is unreserved here."""
     plugin, switched_on = patient(p=Permit(wait_s=30))
     one = embedded(
         node("n", cpu=1), node("m", cpu=1, unschedulable=True), pod("p", cpu=1), **switched_on
@@ -111,10 +111,10 @@ def test_a_pod_that_is_bound_elsewhere_while_it_waits_for_its_permit_counts_ther
     }
 
 
-def test_a_new_pod_of_the_same_name_is_not_taken_for_the_one_that_waited(
+def test_new_pod_of_the_same_name_is_scheduled_separately(
     embedded: NewEmbedded,
 ) -> None:
-    """It is scheduled anew and keeps its place."""
+    """It keeps its own node."""
     plugin, switched_on = patient(p=Permit(wait_s=30))
     one = embedded(node("n", cpu=2), pod("p", cpu=1), **switched_on)
     one.scheduler.step()
@@ -126,13 +126,13 @@ def test_a_new_pod_of_the_same_name_is_not_taken_for_the_one_that_waited(
     assert one.state.nodes.requested[0, 0] == 2000
 
 
-def test_a_pod_that_waits_for_its_permit_is_explained_so(embedded: NewEmbedded) -> None:
-    """It does not run yet; once it may, it does."""
+def test_waiting_pod_is_explained(embedded: NewEmbedded) -> None:
+    """It does not run yet; once permitted, it does."""
     plugin, switched_on = patient(p=Permit(wait_s=30))
     one = embedded(node("n", cpu=1), pod("p", cpu=1), **switched_on)
     one.scheduler.step()
     waits = explain(one.scheduler.handle, "default/p")
-    assert waits.summary == "it has a place on n and waits there for its permit"
+    assert waits.summary == "it has a node, n, and waits for its permit"
 
     plugin.answers.clear()
     one.clock.advance_to(one.clock.now_s() + 1.0)

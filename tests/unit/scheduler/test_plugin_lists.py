@@ -1,4 +1,4 @@
-"""Which plugins a profile runs: defaults, multiPoint, what is enabled or disabled at a point."""
+"""Plugin lists of a profile: defaults, multiPoint, and lists by extension point."""
 
 from typing import Any
 
@@ -149,7 +149,7 @@ def test_a_default_that_is_enabled_at_a_point_runs_first_there() -> None:
 
 
 def test_a_default_that_is_enabled_in_multi_point_keeps_its_place_and_takes_the_weight() -> None:
-    """A weight that is not given is 1 then, not that of the default."""
+    """A missing weight is 1 then, not the default's."""
     enabled = [{"name": "ImageLocality", "weight": 8}, {"name": "TaintToleration"}]
     merged = lists(multiPoint={"enabled": enabled})
 

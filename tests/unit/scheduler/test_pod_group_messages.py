@@ -1,4 +1,4 @@
-"""What members of PodGroups of scheduling.k8s.io and the groups themselves are told."""
+"""Messages for members and PodGroups of scheduling.k8s.io."""
 
 from typing import Any
 
@@ -40,8 +40,8 @@ def pair(cpu: int = 3, **more: Any) -> list[Pod]:
 
 
 @EITHER
-def test_a_gang_without_room_in_the_words_of_1_37(profile: KubeSchedulerConfiguration) -> None:
-    """One node of 4 CPUs, two pods of 3, both needed: as kube-scheduler 1.37.2 says it."""
+def test_message_of_a_failed_gang_in_1_37(profile: KubeSchedulerConfiguration) -> None:
+    """One node of 4 CPUs, two pods of 3, both required: the text of kube-scheduler 1.37.2."""
     one = world(node("n", 4), pod_group(least=2), *pair(), profile=profile)
 
     assert condition(one, "a") == ("Unschedulable", f"{BAD}, {SHORT}, {NONE}")
@@ -54,8 +54,8 @@ def test_a_gang_without_room_in_the_words_of_1_37(profile: KubeSchedulerConfigur
     )
 
 
-def test_a_gang_without_room_in_the_words_of_1_36() -> None:
-    """The same input, as kube-scheduler 1.36.3 says it with preemption of whole groups."""
+def test_message_of_a_failed_gang_in_1_36() -> None:
+    """The same input with preemption of whole groups: the text of kube-scheduler 1.36.3."""
     names = "GenericWorkload=true,GangScheduling=true,WorkloadAwarePreemption=true"
     one = embedded(
         node("n", 4),
@@ -81,10 +81,10 @@ def test_a_gang_without_room_in_the_words_of_1_36() -> None:
 
 
 @EITHER
-def test_more_members_than_needed_are_tried_until_too_many_fail(
+def test_surplus_members_are_tried_until_too_many_fail(
     profile: KubeSchedulerConfiguration,
 ) -> None:
-    """Room for one of five, three needed: three fail by themselves, the last is not tried."""
+    """One of five fits, three are required: three fail themselves, the last is not tried."""
     names = "abcde"
     members = [member(name, cpu=3) for name in names]
     one = world(node("n", 4), pod_group(least=3), *members, profile=profile)
@@ -95,10 +95,10 @@ def test_more_members_than_needed_are_tried_until_too_many_fail(
 
 @EITHER
 @RELEASES
-def test_a_group_with_places_says_so_for_ever(
+def test_condition_of_a_scheduled_group_stays_true(
     profile: KubeSchedulerConfiguration, release: str
 ) -> None:
-    """A member that comes later and finds no room changes nothing."""
+    """A later member that does not fit changes nothing."""
     kind = SchedulingPodGroupV1Alpha2 if release == "1.36" else SchedulingPodGroup
     one = world(
         node("n", 6), pod_group(least=2, release=release), *pair(), profile=profile, release=release
@@ -111,8 +111,8 @@ def test_a_group_with_places_says_so_for_ever(
     assert said_of_group(one, kind)[1:] == ("True", "Scheduled", "")
 
 
-def test_a_member_too_many_is_refused_for_its_own_reason() -> None:
-    """Three members, two needed, room for two."""
+def test_surplus_member_is_rejected_for_its_own_reason() -> None:
+    """There are three members, two are required, two fit."""
     members = [member(name, cpu=3) for name in "abc"]
     one = world(node("n", 4), node("m", 4), pod_group(least=2), *members)
 
@@ -121,10 +121,10 @@ def test_a_member_too_many_is_refused_for_its_own_reason() -> None:
 
 
 @EITHER
-def test_a_group_that_finds_room_after_a_failure_says_so(
+def test_condition_turns_true_after_a_failure(
     profile: KubeSchedulerConfiguration,
 ) -> None:
-    """The condition turns to True when enough members have places."""
+    """It does so when enough members have nodes."""
     one = world(node("n", 4), pod_group(least=2), *pair(), profile=profile)
     assert said_of_group(one)[1] == "False"
 
@@ -135,7 +135,7 @@ def test_a_group_that_finds_room_after_a_failure_says_so(
 
 
 def test_members_of_other_priority_than_their_group_are_not_placed() -> None:
-    """The group has that of its spec, 0 without one."""
+    """The group's priority is that of its spec, 0 without one."""
     text = (
         "all pods in a single pod group should have the same priority as the pod group's priority, "
         "got 5 and 0"
@@ -153,15 +153,15 @@ def test_members_of_other_priority_than_their_group_are_not_placed() -> None:
 
 @pytest.mark.parametrize("policy", ["Never", "PreemptLowerPriority"])
 def test_members_need_one_preemption_policy(policy: str) -> None:
-    """The one that says nothing may preempt."""
+    """A member without a policy may preempt."""
     members = [member("a"), member("b", priority=0, preemptionPolicy=policy)]
     one = world(node("n", 9), pod_group(least=2), *members)
 
     assert len(placed(one)) == (0 if policy == "Never" else 2)
 
 
-def test_a_gang_that_preempts_says_how_many_pods_go() -> None:
-    """Two pods of lower priority hold the room; both go for the group."""
+def test_message_has_the_number_of_victims() -> None:
+    """Two pods of lower priority block; both are evicted for the group."""
     low = [pod(name, 3, on=on, priority=1) for name, on in (("x", "n"), ("y", "m"))]
     nodes = [node("n", 4), node("m", 4)]
     one = world(*nodes, *low, pod_group(least=2, priority=9), *pair(priority=9))
@@ -184,8 +184,8 @@ def test_a_gang_that_preempts_says_how_many_pods_go() -> None:
     assert {name: placed(one).get(name) is not None for name in "ab"} == dict.fromkeys("ab", True)
 
 
-def test_a_gang_that_may_not_preempt_says_so() -> None:
-    """``preemptionPolicy: Never`` of its pods."""
+def test_message_of_a_gang_that_may_not_preempt() -> None:
+    """Its pods have ``preemptionPolicy: Never``."""
     low = pod("x", 3, on="n", priority=1)
     members = pair(priority=9, preemptionPolicy="Never")
     one = world(node("n", 4), low, pod_group(least=2, priority=9), *members)
@@ -196,8 +196,8 @@ def test_a_gang_that_may_not_preempt_says_so() -> None:
     )
 
 
-def test_a_gang_whose_victims_are_too_few_says_how_far_it_would_come() -> None:
-    """Without the pod of lower priority one of two finds a place."""
+def test_message_has_the_members_that_preemption_could_serve() -> None:
+    """Without the pod of lower priority one of two fits."""
     low = pod("x", 3, on="n", priority=1)
     one = world(node("n", 4), low, pod_group(least=2, priority=9), *pair(priority=9))
 
@@ -206,8 +206,8 @@ def test_a_gang_whose_victims_are_too_few_says_how_far_it_would_come() -> None:
     )
 
 
-def test_our_own_status_does_not_disturb_the_gang() -> None:
-    """A PodGroup whose status alone changes is the same gang: nothing is tried again."""
+def test_own_status_update_does_not_requeue_the_gang() -> None:
+    """A PodGroup with a changed status only is the same gang."""
     one = world(node("n", 4), pod_group(least=2), *pair(), profile=config())
     before = [one.cluster.get(Pod, name, "default") for name in "ab"]
     stored = one.cluster.get(SchedulingPodGroup, "train", "default")
@@ -224,10 +224,10 @@ def test_our_own_status_does_not_disturb_the_gang() -> None:
     [({"all": {}}, 1, 2), ({"all": {}}, 2, 2), ({"single": {}}, 2, 1), (None, 2, 1)],
 )
 @EITHER
-def test_a_group_is_a_victim_as_a_whole_or_pod_by_pod(
+def test_group_is_a_victim_as_its_disruption_mode_says(
     profile: KubeSchedulerConfiguration, mode: Any, least: int, gone: int
 ) -> None:
-    """Two members on two nodes, and a pod that needs one of the nodes: as the mode says."""
+    """Two members are on two nodes, and a pod needs one of the nodes."""
     spec = {} if mode is None else {"disruptionMode": mode}
     group = pod_group(least=least, priority=1, **spec)
     members = [member(name, cpu=3, on=on, priority=1) for name, on in (("a", "n"), ("b", "m"))]

@@ -1,4 +1,4 @@
-"""PodGroups of scheduling.k8s.io in random worlds: what holds after every event."""
+"""Invariants of PodGroups of scheduling.k8s.io in random worlds."""
 
 from collections import defaultdict
 from typing import Any
@@ -73,7 +73,7 @@ def names(one: Embedded, kind: Any) -> set[str]:
 @settings(max_examples=25)
 @given(world=worlds())
 def test_groups_start_whole_and_in_one_rack(profile: Any, world: dict[str, Any]) -> None:
-    """No group starts with fewer members than it needs, and none is torn between racks."""
+    """No group starts with fewer members than required, and none spans racks."""
     one = embedded(NODES[0], config=profile, gates=ON)
     started: set[str] = set()
     for number, event in enumerate(world["events"]):

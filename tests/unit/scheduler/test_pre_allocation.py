@@ -1,4 +1,4 @@
-"""Reservations over what running pods use."""
+"""Reservations that take over running pods."""
 
 import json
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ def several(mode: str = "Default") -> dict[str, object]:
 
 
 def test_a_running_pod_becomes_the_user_of_a_new_reservation(play: Any) -> None:
-    """What it uses counts once, and is the reservation's when it goes."""
+    """Its usage counts once, and returns to the reservation when the pod ends."""
     played = play(node("n", cpu=4), pod("a", 3, on="n", labels=WEB), over("r", 4), pod("x", 1))
 
     assert played.nodes()["r"] == "n"
@@ -53,15 +53,15 @@ def test_a_running_pod_becomes_the_user_of_a_new_reservation(play: Any) -> None:
     assert played.add(pod("b", 4, labels=WEB)).uses("b") == "r"
 
 
-def test_who_waits_is_tried_once_a_pod_counts_as_part_of_the_reservation(play: Any) -> None:
-    """Until then pod and reservation count both."""
+def test_pending_pod_is_retried_after_a_takeover(play: Any) -> None:
+    """Until then pod and reservation both count."""
     played = play(node("n", cpu=4), pod("a", 3, on="n", labels=WEB), over("r", 3), pod("x", 1))
 
     assert (played.uses("a"), played.nodes()["x"]) == ("r", "n")
 
 
 def test_no_pod_is_taken_over_twice(play: Any) -> None:
-    """Though both reservations are there before the pod says whose it is."""
+    """Both reservations exist before the pod names one."""
     pods = [pod(name, 2, on="n", labels=WEB) for name in ("a", "b")]
     held = [over(f"r{i}", 2, labels=REQUIRED) for i in range(3)]
     played = play(node("n", cpu=9), *pods, *held)
@@ -70,14 +70,14 @@ def test_no_pod_is_taken_over_twice(play: Any) -> None:
     assert [played.nodes()[f"r{i}"] for i in range(3)] == ["n", "n", ""]
 
 
-def test_pods_of_others_are_left_alone(play: Any) -> None:
-    """The reservation waits, as it would without the wish."""
+def test_pods_of_other_owners_are_not_taken_over(play: Any) -> None:
+    """The reservation waits as without pre-allocation."""
     played = play(node("n", cpu=4), pod("a", 3, on="n"), over("r", 4))
 
     assert (played.nodes()["r"], played.uses("a")) == ("", "")
 
 
-def test_pods_that_ignore_reservations_are_no_exception(play: Any) -> None:
+def test_pods_that_ignore_reservations_are_taken_over_by_owners_only(play: Any) -> None:
     """They are taken over if they are owners, and else not."""
     ignores = {"scheduling.koordinator.sh/reservation-ignored": "true"}
     others = play(node("n", cpu=4), pod("a", 3, on="n", labels=ignores), over("r", 4))
@@ -104,7 +104,7 @@ TOLERATES_ALL = {"operator": "Exists"}
 def test_pods_that_want_another_reservation_are_not_taken_over(
     play: Any, wish: dict[str, str], fields: dict[str, Any], mode: str
 ) -> None:
-    """Whatever makes them candidates."""
+    """It holds for all kinds of candidates."""
     labels, first = {**WEB, **CANDIDATE}, {"pod.koordinator.sh/pre-allocatable-priority": "9"}
     pods = [
         pod("a", 2, "1Gi", on="n", labels=labels, annotations={**wish, **first}),
@@ -118,7 +118,7 @@ def test_pods_that_want_another_reservation_are_not_taken_over(
 
 
 def test_one_pod_is_taken_over_unless_there_may_be_several(play: Any) -> None:
-    """Of one, the one that fills the reservation most; of several, as many as it takes."""
+    """A single one is the pod that fills the reservation most; several are as many as needed."""
     pods = [pod(name, 2, on="n", labels=WEB) for name in ("a", "b")]
     one = play(node("n", cpu=4), *pods, over("r", 4))
     assert one.nodes()["r"] == ""
@@ -129,14 +129,14 @@ def test_one_pod_is_taken_over_unless_there_may_be_several(play: Any) -> None:
 
 
 def test_only_a_restricted_reservation_takes_over_pods(play: Any) -> None:
-    """Others could give more than they have."""
+    """Other reservations could give more than they have."""
     played = play(node("n", cpu=4), pod("a", 3, on="n", labels=WEB), over("r", 4, policy="Aligned"))
 
     assert "pre allocation is unsupported with current attributes" in played.message("r")
 
 
-def test_a_reservation_may_insist_on_pods(play: Any) -> None:
-    """Then a free node is not good enough."""
+def test_reservation_may_require_pre_allocation(play: Any) -> None:
+    """A free node does not suffice then."""
     held = over("r", 2, labels=REQUIRED)
     played = play(node("full", cpu=2), node("free", cpu=4), held)
     assert "node(s) no pod match reservation with pre allocation required" in played.message("r")
@@ -144,7 +144,7 @@ def test_a_reservation_may_insist_on_pods(play: Any) -> None:
     assert played.add(pod("a", 2, on="full", labels=WEB)).nodes()["r"] == "full"
 
 
-def test_only_nodes_with_pods_are_looked_at_if_there_must_be_some(play: Any) -> None:
+def test_required_pre_allocation_considers_nodes_with_candidates_only(play: Any) -> None:
     """Whatever others lack."""
     held = over("r", 4, labels=REQUIRED)
     none = play(node("a", cpu=2), node("b", cpu=2), held)
@@ -157,7 +157,7 @@ def test_only_nodes_with_pods_are_looked_at_if_there_must_be_some(play: Any) -> 
 
 
 def test_the_annotations_of_a_reservation_count_for_the_pods_that_it_takes_over(play: Any) -> None:
-    """Amounts that are not restricted may be larger, and what is withheld is not for them."""
+    """Unrestricted amounts may be larger, and withheld ones are unavailable to the pods."""
     user = pod("a", 2, "4Gi", on="n", labels=WEB)
     options = {"scheduling.koordinator.sh/reservation-restricted-options": '{"resources":["cpu"]}'}
     held = over("r", 2, memory="1Gi", annotations=options)
@@ -171,10 +171,10 @@ def test_the_annotations_of_a_reservation_count_for_the_pods_that_it_takes_over(
 
 
 @pytest.mark.parametrize(("fields", "expected"), [({}, [25, 12]), ({"multiple": True}, [50, 33])])
-def test_scores_of_nodes_for_a_reservation_are_as_they_are(
+def test_scores_of_pre_allocation_are_not_normalized(
     fields: dict[str, bool], expected: list[int]
 ) -> None:
-    """How full one pod makes it, or how few are enough: the best need not have 100."""
+    """They are the utilisation by one pod, or prefer few pods."""
     result = schedule(
         [
             *(node(name, cpu=16) for name in ("a", "b")),
@@ -196,8 +196,8 @@ def test_scores_of_nodes_for_a_reservation_are_as_they_are(
     assert scores.tolist() == expected
 
 
-def test_free_room_may_go_before_pods(play: Any) -> None:
-    """If the configuration prefers that."""
+def test_free_capacity_may_precede_pods(play: Any) -> None:
+    """The configuration sets this preference."""
     objects = (node("n", cpu=8), pod("a", 2, on="n", labels=WEB), over("r", 2))
     prefers = config(preAllocationConfig={"preferNoPreAllocatedPods": True})
 
@@ -205,8 +205,8 @@ def test_free_room_may_go_before_pods(play: Any) -> None:
     assert play(*objects, on=prefers).uses("a") == ""
 
 
-def test_who_prefers_free_room_is_told_that_there_is_none(play: Any) -> None:
-    """By the plugin itself, on nodes without pods to take over, too: no other need compare."""
+def test_missing_free_capacity_is_reported_by_the_plugin(play: Any) -> None:
+    """It also holds on nodes without candidates, so other plugins need not compare amounts."""
     full = (node("n", cpu=2), pod("other", 1, on="n"), over("r", 2))
     prefers = config(
         preAllocationConfig={"preferNoPreAllocatedPods": True}, off=("NodeResourcesFit",)
@@ -216,8 +216,8 @@ def test_who_prefers_free_room_is_told_that_there_is_none(play: Any) -> None:
     assert play(node("n", cpu=3), *full[1:], on=prefers).nodes()["r"] == "n"
 
 
-def test_any_marked_pod_may_be_taken_over_in_the_mode_cluster(play: Any) -> None:
-    """Where the configuration has it, by the priority of their annotation."""
+def test_cluster_mode_takes_over_any_labelled_pod(play: Any) -> None:
+    """If configured, the order is the priority in an annotation."""
     first = {"pod.koordinator.sh/pre-allocatable-priority": "9"}
     objects = (
         node("n", cpu=4),
@@ -257,7 +257,7 @@ WHOLE = {"koordinator.sh/gpu-core": "100", "koordinator.sh/gpu-memory-ratio": "1
 def test_a_reservation_gets_the_devices_of_the_pod_that_it_takes_over(
     play: Any, asked: int, expected: list[int]
 ) -> None:
-    """And others if it reserves more; the rest of the node is for everybody."""
+    """It gets further devices if it reserves more; the rest of the node is free."""
     played = play(
         *machine("m", gpus=4),
         on_gpus("a", 2, labels=WEB),
@@ -272,7 +272,7 @@ def test_a_reservation_gets_the_devices_of_the_pod_that_it_takes_over(
 
 
 def test_a_reservation_gets_the_devices_of_all_pods_that_it_takes_over(play: Any) -> None:
-    """None of them would be part of it otherwise."""
+    """Otherwise none of the pods would be inside it."""
     played = play(
         *machine("m", gpus=4),
         on_gpus("a", 1, labels=WEB),
@@ -286,8 +286,8 @@ def test_a_reservation_gets_the_devices_of_all_pods_that_it_takes_over(play: Any
     assert gpus_of(played.get("r").metadata.annotations) == [1, 3]
 
 
-def test_pods_whose_devices_a_reservation_can_not_have_are_not_taken_over(play: Any) -> None:
-    """Half a GPU whose other half is somebody else's can't be part of a whole one."""
+def test_pods_with_unsuitable_devices_are_not_taken_over(play: Any) -> None:
+    """Half a GPU cannot be part of a whole one while another pod has the other half."""
     half = {"koordinator.sh/gpu-core": "50", "koordinator.sh/gpu-memory-ratio": "50"}
     pods = [
         pod(
@@ -314,7 +314,7 @@ def test_pods_whose_devices_a_reservation_can_not_have_are_not_taken_over(play: 
 def test_a_reservation_gets_the_cpus_of_the_pod_that_it_takes_over(
     play: Any, asked: int, expected: str
 ) -> None:
-    """And others if it reserves more."""
+    """It gets further CPUs if it reserves more."""
     user = bound_pod("a", 2, on="m", labels=WEB, annotations={STATUS: {"cpuset": "1,5"}})
     labels, template = dict(user.metadata.labels), {"priority": user.spec.priority}
     held = over("r", asked, memory="1Gi", labels=labels, template=template)

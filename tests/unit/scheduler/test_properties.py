@@ -1,4 +1,4 @@
-"""What is kept equals what is computed anew, and nothing is given out twice, whatever happens."""
+"""Cached results equal results from scratch, and nothing is allocated twice."""
 
 import itertools
 from collections import Counter
@@ -64,8 +64,8 @@ strategies = st.sampled_from(sorted(STRATEGIES))
 
 @settings(quickly, max_examples=80)
 @given(data=st.data())
-def test_kept_results_equal_results_from_scratch(data: st.DataObject) -> None:
-    """After any sequence of pods and nodes that come, change and go, for pods of many kinds."""
+def test_cached_results_equal_results_from_scratch(data: st.DataObject) -> None:
+    """Pods and nodes of many kinds are created, changed and deleted in any order."""
     state = world(*data.draw(clusters(most=4, least=2)))
     policy = data.draw(st.sampled_from(POLICIES))
     config = packing(data.draw(strategies), "DeviceShare", policy)
@@ -82,7 +82,7 @@ def test_kept_results_equal_results_from_scratch(data: st.DataObject) -> None:
 
 
 def _change(data: st.DataObject, state: ClusterState, kinds: Sequence[Pod], step: int) -> None:
-    """Let one thing happen to the cluster."""
+    """Apply a random change to the cluster."""
     ingest, names = Ingest(state), sorted(state.nodes.rows)
     what = data.draw(
         st.sampled_from(("node", "place", "remove", "node", "place", "devices", "drop"))
@@ -127,7 +127,7 @@ def _assert_same_as_from_scratch(
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_larger_gpu_changes_what_bytes_of_memory_are_worth_everywhere(policy: str) -> None:
-    """Also on nodes whose own devices are as before."""
+    """Nodes with unchanged devices are affected, too."""
     memory = "koordinator.sh/gpu-memory"
     cluster = [
         part
@@ -145,8 +145,8 @@ def test_a_larger_gpu_changes_what_bytes_of_memory_are_worth_everywhere(policy: 
     _assert_same_as_from_scratch(cycle, profile, state, asked)
 
 
-def test_prices_are_solved_for_although_a_node_holds_more_than_it_has() -> None:
-    """Its cpu is less than none left, and pods want one of two models."""
+def test_prices_are_solved_with_an_overcommitted_node() -> None:
+    """The node has negative free cpu, and pods require one of two models."""
     model = {"node.koordinator.sh/gpu-model": "A100"}
     share = {"koordinator.sh/gpu-memory-ratio": 50}
     gpus: dict[str, Any] = {"koordinator.sh/gpu-memory-ratio": 400}
@@ -169,7 +169,7 @@ def test_prices_are_solved_for_although_a_node_holds_more_than_it_has() -> None:
 
 
 def outcomes(one: Embedded) -> list[tuple[Any, ...]]:
-    """Return what was done, in order, without what only a scorecard knows."""
+    """Return the outcomes in order, without scorecards."""
     done = one.run_to_fixed_point()
     return [(type(o).__name__, o.pod, getattr(o, "node", getattr(o, "message", ""))) for o in done]
 
@@ -189,9 +189,9 @@ def equal(one: Pod) -> Pod:
 def test_a_run_equals_one_by_one(
     cluster: list[KubeObject], kinds: list[Pod], counts: list[int], strategy: str
 ) -> None:
-    """Same pods, same nodes, same order, same messages; clusters fill up on the way.
+    """Pods, nodes, order and messages are equal; clusters fill up on the way.
 
-    All of one priority: where pods evict others, the rest of a run hears of it later.
+    All pods have one priority: where pods evict others, the rest of a run sees it later.
     """
     cluster = [equal(obj) if isinstance(obj, Pod) else obj for obj in cluster]
     pending = [
@@ -210,7 +210,7 @@ def test_a_run_equals_one_by_one(
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_run_over_equal_nodes_equals_one_by_one(strategy: str) -> None:
-    """Ties everywhere, and more pods than there is room for."""
+    """There are ties everywhere, and more pods than fit."""
     cluster = [node(f"n{index}", cpu=2, memory="4Gi", pods=9) for index in range(7)]
     pending = [pod(f"p{index}", cpu="300m", memory="100Mi") for index in range(50)]
     merged, single = (
@@ -223,7 +223,7 @@ def test_a_run_over_equal_nodes_equals_one_by_one(strategy: str) -> None:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_run_over_a_large_cluster_equals_one_by_one(strategy: str) -> None:
-    """Where the compiled kernels take over."""
+    """The compiled kernels are used."""
     cluster = [
         node(f"n{index}", cpu=2 + index % 5, memory=f"{4 + index % 7}Gi", pods=4)
         for index in range(1_200)
@@ -246,10 +246,10 @@ def test_a_run_over_a_large_cluster_equals_one_by_one(strategy: str) -> None:
     pending=st.lists(pods(), min_size=1, max_size=12),
     strategy=strategies,
 )
-def test_nothing_is_given_out_twice(
+def test_nothing_is_allocated_twice(
     cluster: list[KubeObject], pending: list[Pod], strategy: str
 ) -> None:
-    """Cpu, memory, pods, extended resources, ports and GPUs, counted from the bound pods alone."""
+    """All resources, ports and GPUs are counted from the bound pods alone."""
     pending = [renamed(p, f"p{index}") for index, p in enumerate(pending)]
     one = embedded(*cluster, *pending, config=packing(strategy, "DeviceShare"))
     one.run_to_fixed_point()
@@ -342,7 +342,7 @@ def test_the_order_of_nodes_does_not_matter(
 @quickly
 @given(data=st.data())
 def test_orphans_count_when_their_node_comes_back(data: st.DataObject) -> None:
-    """Nodes that go and return, or come late, have the same sums as if they had not."""
+    """Nodes that are deleted and recreated, or arrive late, have the same sums."""
     cluster = data.draw(clusters(most=4))
     nodes_first, late = world(*cluster), ClusterState()
     add(late, *(obj for obj in cluster if not isinstance(obj, Node)))

@@ -1,4 +1,4 @@
-"""The scheduling queue: order, backoff, outcomes; time is what each call says it is."""
+"""The scheduling queue: order, backoff and outcomes; each call has its own time."""
 
 import pytest
 from tests.unit.scheduler.queues import (
@@ -39,7 +39,7 @@ def test_pods_are_popped_by_priority_then_age_then_order_of_adding() -> None:
 
 
 def test_a_change_of_priority_moves_the_pod() -> None:
-    """A pod's place follows its newest version."""
+    """The newest version of a pod counts."""
     queue = make_queue()
     queue.add(make_pod("a", 5), None, 0.0)
     queue.add(make_pod("b", 5), None, 0.0)
@@ -52,8 +52,8 @@ def test_a_change_of_priority_moves_the_pod() -> None:
     assert names([pop(queue), pop(queue)]) == ["b", "a"]
 
 
-def test_of_pods_rejected_at_the_same_time_the_one_rejected_first_is_first() -> None:
-    """An attempt sends a pod to the end of the line, even if time stands still."""
+def test_pods_rejected_at_the_same_time_keep_their_order() -> None:
+    """An attempt moves a pod to the end, even if the clock stands still."""
     queue = make_queue()
     first, second = in_flight(queue, "first"), in_flight(queue, "second")
     for _ in range(5):
@@ -65,8 +65,8 @@ def test_of_pods_rejected_at_the_same_time_the_one_rejected_first_is_first() -> 
         assert names([pop(queue), pop(queue)]) == ["second", "first"]
 
 
-def test_a_run_is_the_head_and_its_equals_right_behind_it() -> None:
-    """A run ends at another run key, at another priority and at the limit."""
+def test_run_is_the_head_with_its_equal_neighbours() -> None:
+    """A run ends at another run key, another priority, or the limit."""
     queue = make_queue()
     kinds = [("x", 5), ("x", 5), ("y", 5), ("x", 5), ("x", 0)]
     for i, (run_key, priority) in enumerate(kinds):
@@ -83,7 +83,7 @@ def test_a_run_is_the_head_and_its_equals_right_behind_it() -> None:
 
 
 def test_a_pod_without_run_key_is_its_own_run() -> None:
-    """None says that nothing is known about what the pod equals."""
+    """None means that equality with other pods is unknown."""
     queue = make_queue()
     queue.add_many([(make_pod("a"), None), (make_pod("b"), None)], 0.0)
 
@@ -91,7 +91,7 @@ def test_a_pod_without_run_key_is_its_own_run() -> None:
 
 
 def test_a_pod_can_be_taken_ahead_of_its_turn() -> None:
-    """A gang goes on with its own next member, unless that one is gated or already in flight."""
+    """A gang takes its next member, unless that is gated or in flight."""
     queue = make_queue()
     queue.add_many([(make_pod("a"), None), (make_pod("b"), None)], 0.0)
     queue.add(make_pod("closed", gates=["g"]), None, 0.0)
@@ -111,7 +111,7 @@ def test_a_pod_can_be_taken_ahead_of_its_turn() -> None:
 
 
 def test_backoff_doubles_up_to_the_maximum_and_ends_after_a_whole_second() -> None:
-    """1, 2, 4, 8, 10, 10 s; a pod is still backing off in the second in which its time is over."""
+    """1, 2, 4, 8, 10, 10 s; a pod is still backing off in the second in which its time ends."""
     queue = make_queue(pop_from_backoff=False)
     queue.add(make_pod("a"), None, 0.0)
     now_s = 0.0
@@ -131,7 +131,7 @@ def test_backoff_doubles_up_to_the_maximum_and_ends_after_a_whole_second() -> No
 
 
 def test_backoff_counts_consecutive_errors_apart_from_rejections() -> None:
-    """An error after many rejections waits shortly; a rejection ends the count of errors."""
+    """An error after many rejections has a short backoff; a rejection resets the errors."""
     queue = make_queue(pop_from_backoff=False)
     queue.add(make_pod("a"), None, 0.0)
     for now_s in (0.0, 100.0, 200.0):
@@ -162,7 +162,7 @@ def test_backoff_does_not_overflow() -> None:
 
 
 def test_priority_decides_within_a_second_of_backoff() -> None:
-    """Of pods whose backoff ends in the same second the most important is first, not the oldest."""
+    """Among pods whose backoff ends in one second the most important is first."""
     queue = make_queue()
     for i, name in enumerate(("old", "high", "next")):
         queue.add(make_pod(name, 5 if name == "high" else 0), None, 0.0)
@@ -174,7 +174,7 @@ def test_priority_decides_within_a_second_of_backoff() -> None:
 
 
 def test_with_nothing_active_rejected_pods_are_popped_before_their_time() -> None:
-    """Not so after an error, which only time can heal, nor with the option off."""
+    """Pods after errors must wait, and so must all with the option off."""
     for option in (True, False):
         queue = make_queue(pop_from_backoff=option)
         queue.fail(in_flight(queue, "broken"), "boom", 0.0)
@@ -188,8 +188,8 @@ def test_with_nothing_active_rejected_pods_are_popped_before_their_time() -> Non
         queue.validate()
 
 
-def test_an_active_pod_goes_before_one_in_backoff() -> None:
-    """Priority does not shorten a backoff while there is something else to do."""
+def test_active_pod_precedes_one_in_backoff() -> None:
+    """Priority does not shorten a backoff while other pods are active."""
     queue = make_queue()
     queue.add(make_pod("high", 9), None, 0.0)
     queue.reject(pop(queue), {"Fit"}, set(), "no", 0.0)
@@ -210,8 +210,8 @@ def test_without_maximum_there_is_no_backoff() -> None:
 # Errors and outcomes.
 
 
-def test_a_rejection_by_nobody_is_an_error() -> None:
-    """Nobody could be asked about events, so the pod comes back by itself."""
+def test_rejection_without_plugin_is_an_error() -> None:
+    """No plugin has hints for it, so the pod is retried by time."""
     queue = make_queue()
     queued = in_flight(queue)
     queue.reject(queued, set(), set(), "?", 0.0)
@@ -220,7 +220,7 @@ def test_a_rejection_by_nobody_is_an_error() -> None:
 
 
 def test_a_pod_removed_during_its_attempt_stays_removed() -> None:
-    """Its outcome is of no interest; not even when a pod of that name is created again."""
+    """Its outcome is ignored, also if a pod of that name is created again."""
     queue = make_queue()
     gone = in_flight(queue)
     queue.remove("ns/a")
@@ -235,8 +235,8 @@ def test_a_pod_removed_during_its_attempt_stays_removed() -> None:
     queue.validate()
 
 
-def test_only_an_attempt_that_is_under_way_can_end() -> None:
-    """A second outcome is a mistake of ours; done forgets pods in flight only."""
+def test_only_an_attempt_in_flight_can_end() -> None:
+    """A second outcome is a bug; done applies to pods in flight only."""
     queue = make_queue()
     queued = in_flight(queue)
     queue.reject(queued, {"Fit"}, set(), "no", 0.0)
@@ -248,7 +248,7 @@ def test_only_an_attempt_that_is_under_way_can_end() -> None:
 
 
 def test_a_bind_does_not_end_the_attempt_of_a_later_pod_of_that_name() -> None:
-    """The one that was bound has gone, and its successor is being decided."""
+    """The bound pod was deleted, and its successor is in flight."""
     queue = make_queue()
     bound = in_flight(queue)
     queue.remove(bound.key)
@@ -263,8 +263,8 @@ def test_a_bind_does_not_end_the_attempt_of_a_later_pod_of_that_name() -> None:
 # Time and force.
 
 
-def test_a_pod_that_nothing_helps_is_tried_again_after_five_minutes() -> None:
-    """An event may have been missed, or a plugin may have forgotten to register it."""
+def test_pod_is_retried_after_five_minutes() -> None:
+    """An event may have been missed, or a plugin may not have registered it."""
     queue = make_queue()
     queue.reject(in_flight(queue), {"Fit"}, set(), "no", 10.0)
 
@@ -275,8 +275,8 @@ def test_a_pod_that_nothing_helps_is_tried_again_after_five_minutes() -> None:
     assert queue.next_wakeup_s() is None
 
 
-def test_activation_skips_waiting_but_not_gates() -> None:
-    """A pod in flight is queued again if it is rejected; unknown keys are ignored."""
+def test_activation_skips_backoff_but_not_gates() -> None:
+    """A pod in flight is activated if it is rejected; unknown keys are ignored."""
     queue = make_queue()
     queue.reject(in_flight(queue, "waiting"), {"Fit"}, set(), "no", 0.0)
     queue.fail(in_flight(queue, "backing-off"), "boom", 0.0)
@@ -296,7 +296,7 @@ def test_activation_skips_waiting_but_not_gates() -> None:
 
 
 def test_removal_works_in_every_state() -> None:
-    """Removing many active pods leaves no large heap behind."""
+    """Removing many active pods shrinks the heap."""
     queue = make_queue()
     queue.reject(in_flight(queue, "unschedulable"), {"Fit"}, set(), "no", 0.0)
     queue.fail(in_flight(queue, "backoff"), "boom", 0.0)
@@ -314,7 +314,7 @@ def test_removal_works_in_every_state() -> None:
 
 
 def test_validate_finds_a_broken_index() -> None:
-    """Writing to a pod behind the queue's back is noticed."""
+    """A modified pod in the queue is detected."""
     queue = make_queue()
     queue.add(make_pod("a"), None, 0.0)
     queued = queue.get("ns/a")

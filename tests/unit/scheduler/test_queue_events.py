@@ -1,4 +1,4 @@
-"""The scheduling queue: which events wake which pods."""
+"""The scheduling queue: events that requeue pods."""
 
 import msgspec
 import pytest
@@ -29,8 +29,8 @@ from koordinator.scheduler.queue.event_log import EventLog
 # Hints.
 
 
-def test_only_plugins_that_rejected_the_pod_are_asked() -> None:
-    """A taint that goes away does not help a pod that lacks CPU."""
+def test_only_rejecting_plugins_evaluate_events() -> None:
+    """A removed taint does not help a pod that lacks CPU."""
     queue = make_queue()
     queue.reject(in_flight(queue, "big"), {"Fit"}, set(), "no", 0.0)
     queue.reject(in_flight(queue, "picky"), {"Taints"}, set(), "no", 0.0)
@@ -39,8 +39,8 @@ def test_only_plugins_that_rejected_the_pod_are_asked() -> None:
     assert queue.on_event(POD_DELETED, 5.0) == ["ns/big"]
 
 
-def test_events_that_nobody_registered_change_nothing() -> None:
-    """Neither for waiting pods nor for those in flight."""
+def test_unregistered_events_change_nothing() -> None:
+    """It applies to pending pods and to those in flight."""
     queue = make_queue()
     queue.reject(in_flight(queue), {"Fit"}, set(), "no", 0.0)
     flying = in_flight(queue, "b")
@@ -52,8 +52,8 @@ def test_events_that_nobody_registered_change_nothing() -> None:
     assert queue.counts()[UNSCHEDULABLE] == 2
 
 
-def test_a_hint_decides_per_pod_and_is_given_the_event() -> None:
-    """QueueSkip leaves the pod where it is; one Queue among several plugins is enough."""
+def test_hint_decides_per_pod() -> None:
+    """QueueSkip leaves the pod; one Queue among several plugins suffices."""
     heard: list[ClusterEvent] = []
 
     def not_for_a(pod: KubeObject, event: ClusterEvent) -> QueueingHint:
@@ -71,7 +71,7 @@ def test_a_hint_decides_per_pod_and_is_given_the_event() -> None:
 
 
 def test_a_hint_that_raises_counts_as_queue_and_is_reported() -> None:
-    """A broken plugin must not keep pods out for ever."""
+    """A faulty plugin must not block pods forever."""
 
     def broken(_pod: KubeObject, _event: ClusterEvent) -> QueueingHint:
         raise ZeroDivisionError
@@ -83,8 +83,8 @@ def test_a_hint_that_raises_counts_as_queue_and_is_reported() -> None:
     assert isinstance(queue.hint_errors["Fit"], ZeroDivisionError)
 
 
-def test_an_event_of_several_actions_reaches_who_registered_one_of_them() -> None:
-    """An update that changes labels and taints at once is an event of taints."""
+def test_event_with_several_actions_matches_each_of_them() -> None:
+    """An update of labels and taints is an event of taints."""
     queue = make_queue()
     queue.reject(in_flight(queue), {"Taints"}, set(), "no", 0.0)
     both = ClusterEvent("Node", Action.UPDATE_TAINTS | Action.UPDATE_LABELS)
@@ -92,8 +92,8 @@ def test_an_event_of_several_actions_reaches_who_registered_one_of_them() -> Non
     assert queue.on_event(both, 5.0) == ["ns/a"]
 
 
-def test_a_woken_pod_waits_for_the_rest_of_its_backoff() -> None:
-    """It is active at once if its backoff was over while it waited."""
+def test_requeued_pod_waits_for_the_rest_of_its_backoff() -> None:
+    """It is active immediately if its backoff has ended."""
     queue = make_queue()
     queue.reject(in_flight(queue, "soon"), {"Fit"}, set(), "no", 0.0)
     queue.on_event(NODE_ADDED, 1.5)
@@ -105,8 +105,8 @@ def test_a_woken_pod_waits_for_the_rest_of_its_backoff() -> None:
     assert names(queue.pods(ACTIVE)) == ["later"]
 
 
-def test_a_plugin_that_left_the_pod_pending_spares_it_the_backoff() -> None:
-    """What it waited for has happened; another plugin's Queue still means backoff."""
+def test_pending_plugin_skips_the_backoff() -> None:
+    """Its event has occurred; another plugin's Queue still means backoff."""
     queue = make_queue({"Fit": HINTS["Fit"], "Volumes": [EventHint("Claim", Action.ADD)]})
     queue.reject(in_flight(queue), {"Fit"}, {"Volumes"}, "not yet", 0.0)
     queue.on_event(ClusterEvent("Claim", Action.ADD), 0.1)
@@ -117,8 +117,8 @@ def test_a_plugin_that_left_the_pod_pending_spares_it_the_backoff() -> None:
     assert queue.counts()[BACKOFF] == 1
 
 
-def test_a_pending_plugin_is_asked_even_if_a_rejecting_one_said_queue() -> None:
-    """Both hear of the same event; the better answer counts."""
+def test_pending_plugin_is_evaluated_after_a_rejecting_one() -> None:
+    """Both evaluate the event; the better result counts."""
     queue = make_queue({"Fit": HINTS["Fit"], "Gang": [EventHint("Node", Action.ADD)]})
     queue.reject(in_flight(queue), {"Fit"}, {"Gang"}, "not yet", 0.0)
     queue.on_event(NODE_ADDED, 0.1)
@@ -126,8 +126,8 @@ def test_a_pending_plugin_is_asked_even_if_a_rejecting_one_said_queue() -> None:
     assert queue.counts()[ACTIVE] == 1
 
 
-def test_the_wildcard_wakes_every_unschedulable_pod() -> None:
-    """Also those whose rejector registered nothing; gated pods stay."""
+def test_wildcard_event_requeues_every_unschedulable_pod() -> None:
+    """Rejecting plugins without registered events are included; gated pods are not."""
     queue = make_queue()
     queue.reject(in_flight(queue), {"Unheard"}, set(), "no", 0.0)
     queue.add(make_pod("closed", gates=["g"]), None, 0.0)
@@ -136,8 +136,8 @@ def test_the_wildcard_wakes_every_unschedulable_pod() -> None:
     assert queue.on_event(EVERYTHING, 5.0) == ["ns/a"]
 
 
-def test_a_popped_pod_starts_with_a_clean_slate() -> None:
-    """What rejected it last time says nothing about this attempt."""
+def test_popped_pod_has_no_rejectors() -> None:
+    """Earlier rejections do not affect this attempt."""
     queue = make_queue()
     queue.reject(in_flight(queue), {"Fit"}, {"Volumes"}, "no", 0.0)
     queue.on_event(EVERYTHING, 5.0)
@@ -152,7 +152,7 @@ def test_a_popped_pod_starts_with_a_clean_slate() -> None:
 
 
 def test_an_event_during_the_attempt_is_not_missed() -> None:
-    """The node came after the pod was popped: it may not have been looked at."""
+    """The node was added after the pod was popped and may not have been considered."""
     queue = make_queue()
     queued = in_flight(queue)
     queue.on_event(NODE_ADDED, 0.1)
@@ -162,7 +162,7 @@ def test_an_event_during_the_attempt_is_not_missed() -> None:
 
 
 def test_events_before_the_attempt_and_of_others_do_not_count() -> None:
-    """Each pod hears what happened from its own pop on, about what rejected it."""
+    """Each pod gets events since its own pop, for its rejecting plugins."""
     queue = make_queue()
     first = in_flight(queue, "first")
     queue.on_event(NODE_ADDED, 0.1)
@@ -176,8 +176,8 @@ def test_events_before_the_attempt_and_of_others_do_not_count() -> None:
     queue.validate()
 
 
-def test_a_pending_plugin_is_heard_among_all_events_of_the_attempt() -> None:
-    """Its Queue beats an earlier Queue of a rejecting plugin."""
+def test_pending_plugin_evaluates_all_events_of_the_attempt() -> None:
+    """Its Queue precedes an earlier Queue of a rejecting plugin."""
     queue = make_queue({"Fit": HINTS["Fit"], "Volumes": [EventHint("Claim", Action.ADD)]})
     queued = in_flight(queue)
     queue.on_event(NODE_ADDED, 0.1)
@@ -187,8 +187,8 @@ def test_a_pending_plugin_is_heard_among_all_events_of_the_attempt() -> None:
     assert queued.state is ACTIVE
 
 
-def test_a_pod_hears_of_its_own_change_during_the_attempt_others_do_not() -> None:
-    """A toleration given to one pod helps only that pod."""
+def test_own_change_during_the_attempt_counts_for_the_pod_only() -> None:
+    """A toleration added to one pod helps only that pod."""
     queue = make_queue()
     changed, other = in_flight(queue, "changed"), in_flight(queue, "other")
     tolerant = make_pod("changed", tolerations=[Toleration(operator="Exists")])
@@ -201,8 +201,8 @@ def test_a_pod_hears_of_its_own_change_during_the_attempt_others_do_not() -> Non
     assert changed.pod is tolerant
 
 
-def test_what_nobody_in_flight_can_ask_for_is_dropped() -> None:
-    """The log of events is empty when the last pod in flight is settled."""
+def test_event_log_is_empty_without_pods_in_flight() -> None:
+    """The last settled pod clears it."""
     queue = make_queue()
     first, second = in_flight(queue, "first"), in_flight(queue, "second")
     for _ in range(3):
@@ -217,8 +217,8 @@ def test_what_nobody_in_flight_can_ask_for_is_dropped() -> None:
     assert len(queue._pools.log) == 0
 
 
-def test_a_full_event_log_forgets_its_older_half() -> None:
-    """A reader that asks for more than is kept is told so; the queue takes that for help."""
+def test_full_event_log_drops_its_older_half() -> None:
+    """A reader that falls behind is notified; the queue then requeues."""
     log = EventLog(capacity=4)
     early = log.open()
     for _ in range(3):
@@ -244,8 +244,8 @@ def test_a_full_event_log_forgets_its_older_half() -> None:
 # The pod itself changes.
 
 
-def test_a_helpful_change_of_the_pod_itself_wakes_it() -> None:
-    """The same change does not wake its neighbour, nor does a change that its rejector ignores."""
+def test_helpful_change_of_a_pod_requeues_it() -> None:
+    """Neither its neighbour nor a pod whose rejector ignores the change is requeued."""
     queue = make_queue()
     for name in ("a", "b"):
         queue.reject(in_flight(queue, name), {"Taints"}, set(), "no", 0.0)
@@ -273,7 +273,7 @@ def test_a_pod_recreated_under_its_name_starts_over() -> None:
 
 
 def test_adding_a_pod_twice_is_an_update() -> None:
-    """A list after a broken watch repeats what is known; an update of the unknown adds it."""
+    """A relist repeats known pods; an update of an unknown pod adds it."""
     queue = make_queue()
     queue.add(make_pod("a"), None, 0.0)
     queue.add(make_pod("a"), "key", 9.0)
@@ -295,13 +295,13 @@ def test_adding_a_pod_twice_is_an_update() -> None:
         (make_pod("a", gates=["g"]), Action(0)),
     ],
 )
-def test_an_update_says_what_changed(new: Pod, changes: Action) -> None:
-    """Going down in any request is a scale-down; a new gate helps nobody."""
+def test_update_is_classified_by_its_changes(new: Pod, changes: Action) -> None:
+    """A lower request is a scale-down; a new gate helps no pod."""
     assert pod_changes(make_pod("a"), new) == changes
 
 
-def test_metadata_changes_are_told_apart_and_status_is_none() -> None:
-    """The scheduler's own status writes come back as updates and must not wake the pod."""
+def test_metadata_changes_are_distinguished_and_status_is_ignored() -> None:
+    """Status updates of the scheduler arrive as updates and must not requeue the pod."""
     old = make_pod("a", gates=["g"])
     replace = msgspec.structs.replace
     labelled = replace(old, metadata=replace(old.metadata, labels={"a": "b"}))
@@ -317,7 +317,7 @@ def test_metadata_changes_are_told_apart_and_status_is_none() -> None:
 # Gates.
 
 
-def test_a_gated_pod_is_not_tried_until_its_gate_opens() -> None:
+def test_gated_pod_is_not_tried_until_its_gate_opens() -> None:
     """It was never tried, so there is no backoff; its first attempt counts from then."""
     queue = make_queue()
     closed = make_pod("a", gates=["g", "h"])
@@ -338,8 +338,8 @@ def test_a_gated_pod_is_not_tried_until_its_gate_opens() -> None:
     assert (queued.state, queued.gated_by, queued.first_attempt_s) == (ACTIVE, "", 2.0)
 
 
-def test_a_gated_pod_is_judged_again_only_on_events_of_its_gate() -> None:
-    """The judgement is made anew: the event may not be enough, or another gate may follow."""
+def test_gate_is_evaluated_on_its_events_only() -> None:
+    """The event may not suffice, or another gate may hold the pod."""
     open_gates: set[str] = set()
     asked: list[str] = []
 
@@ -374,7 +374,7 @@ def test_a_gated_pod_is_judged_again_only_on_events_of_its_gate() -> None:
 
 
 def test_a_gate_can_close_after_an_attempt() -> None:
-    """Every way into active or backoff leads past the gates."""
+    """Gates are evaluated on every way into active or backoff."""
     closed: list[QueueGate] = []
     queue = make_queue(pre_enqueue=lambda _pod: closed[0] if closed else None)
     queued = in_flight(queue)
@@ -387,8 +387,8 @@ def test_a_gate_can_close_after_an_attempt() -> None:
 
 
 @pytest.mark.parametrize("is_other", [False, True])
-def test_a_pod_that_plugins_see_otherwise_is_tried_again(is_other: bool) -> None:
-    """Whether it waits or its attempt is under way; a change that none of them sees wakes none."""
+def test_pod_with_a_changed_class_is_retried(is_other: bool) -> None:
+    """It holds for pending pods and pods in flight; other changes do not requeue."""
     queue = make_queue()
     queue.reject(in_flight(queue, "waits"), {"Fit"}, set(), "no", 0.0)
     flying = in_flight(queue, "flies")

@@ -1,4 +1,4 @@
-"""Whatever happens, no pod is lost, none is twice in the queue, and the order of popping holds."""
+"""Invariants of the queue: no pod is lost or duplicated, and the order of popping holds."""
 
 import itertools
 from collections.abc import Callable
@@ -41,7 +41,7 @@ PORTS = {"Ports": [EventHint("AssignedPod", Action.DELETE, only_vowels)]}
 
 
 class QueueMachine(RuleBasedStateMachine):
-    """Remembers of each pod only its priority, and when and as what number it was last queued."""
+    """Model with the priority of each pod, and time and number of its last queueing."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -145,7 +145,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert self.queue.is_empty == (not everywhere)
 
     def teardown(self) -> None:
-        """In the end it is every pod's turn, but for gated ones and those being tried."""
+        """Check that every pod is finally popped, except gated ones and those in flight."""
         self.queue.flush(self.now_s + 1_000.0)
         counts = self.queue.counts()
         assert counts[ACTIVE] + counts[QueueState.GATED] + counts[IN_FLIGHT] == len(self.priority)

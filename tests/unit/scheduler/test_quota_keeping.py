@@ -1,4 +1,4 @@
-"""What the scheduler writes into quotas, and whom it evicts from those that use too much."""
+"""Statuses of quotas, and revocation of overuse."""
 
 import json
 from typing import Any
@@ -19,8 +19,8 @@ from koordinator.simulator import Embedded
 NAMESPACE = made("Namespace", "koordinator-system")
 
 
-def says(one: Embedded, name: str, namespace: str = "tenants") -> dict[str, Any]:
-    """Return what the object of a quota says of what its pods ask for and use."""
+def figures(one: Embedded, name: str, namespace: str = "tenants") -> dict[str, Any]:
+    """Return request and usage in the object of a quota."""
     quota = one.cluster.get(ElasticQuota, name, namespace)
     written = {
         key.removeprefix(PREFIX): json.loads(text).get("cpu")
@@ -33,8 +33,8 @@ def says(one: Embedded, name: str, namespace: str = "tenants") -> dict[str, Any]
 # -- status ----------------------------------------------------------------------------------
 
 
-def test_a_quota_says_what_it_may_use_and_what_it_does(embedded: NewEmbedded) -> None:
-    """Runtime, request and use; the ancestors likewise."""
+def test_quota_status_has_runtime_request_and_usage(embedded: NewEmbedded) -> None:
+    """The ancestors have them, too."""
     one = embedded(
         node("n", cpu=10),
         team("dept", 8, 4, is_parent=True),
@@ -46,12 +46,12 @@ def test_a_quota_says_what_it_may_use_and_what_it_does(embedded: NewEmbedded) ->
     work(one)
     work(one, 2)
 
-    a, dept = says(one, "a"), says(one, "dept")
+    a, dept = figures(one, "a"), figures(one, "dept")
     assert (a["runtime"], a["request"], a["child-request"], a["used"]) == ("3", "4", "4", "2")
     assert (dept["runtime"], dept["request"], dept["used"]) == ("3", "3", "2")
 
 
-def test_what_is_said_already_is_not_written_again(embedded: NewEmbedded) -> None:
+def test_unchanged_status_is_not_written(embedded: NewEmbedded) -> None:
     """Steps without events write nothing."""
     one = embedded(node("n", cpu=10), team("a", 3, 1), of("x", "a", 2), config=config())
     work(one)
@@ -63,7 +63,7 @@ def test_what_is_said_already_is_not_written_again(embedded: NewEmbedded) -> Non
     assert one.cluster.get(ElasticQuota, "a", "tenants").metadata.resource_version == version
 
 
-def test_only_so_many_are_written_at_a_time(embedded: NewEmbedded) -> None:
+def test_writes_are_rate_limited(embedded: NewEmbedded) -> None:
     """The others follow in the next seconds."""
     count = WRITES + 5
     one = embedded(
@@ -74,7 +74,7 @@ def test_only_so_many_are_written_at_a_time(embedded: NewEmbedded) -> None:
     )
 
     def written() -> int:
-        return sum(says(one, f"q{i}")["used"] == "1" for i in range(count))
+        return sum(figures(one, f"q{i}")["used"] == "1" for i in range(count))
 
     work(one)
     first = written()
@@ -85,22 +85,22 @@ def test_only_so_many_are_written_at_a_time(embedded: NewEmbedded) -> None:
     assert written() == count
 
 
-def test_a_sibling_hears_of_what_is_lent_to_it_no_more(embedded: NewEmbedded) -> None:
-    """Its runtime changes although nothing of its own does."""
+def test_sibling_status_follows_the_loan(embedded: NewEmbedded) -> None:
+    """Its runtime changes although its own pods do not."""
     one = embedded(
         node("n", cpu=10), team("a", 10), team("b", 10), of("x", "a", 8), config=config()
     )
     work(one)
-    assert says(one, "a")["runtime"] == "8"
+    assert figures(one, "a")["runtime"] == "8"
     one.cluster.create(of("y", "b", 8))
     work(one, 1)
     work(one, 1)
 
-    assert says(one, "a")["runtime"] == "5"
+    assert figures(one, "a")["runtime"] == "5"
 
 
 def test_the_built_in_quotas_are_created(embedded: NewEmbedded) -> None:
-    """With the maximums of the arguments; the root says what all use together."""
+    """They have the maximums of the arguments; the root has the total usage."""
     one = embedded(
         NAMESPACE,
         node("n", cpu=10),
@@ -110,8 +110,8 @@ def test_the_built_in_quotas_are_created(embedded: NewEmbedded) -> None:
     work(one)
     work(one, 2)
 
-    assert says(one, DEFAULT_QUOTA, "koordinator-system")["used"] == "2"
-    assert says(one, ROOT_QUOTA, "koordinator-system")["used"] == "2"
+    assert figures(one, DEFAULT_QUOTA, "koordinator-system")["used"] == "2"
+    assert figures(one, ROOT_QUOTA, "koordinator-system")["used"] == "2"
     root = one.cluster.get(ElasticQuota, ROOT_QUOTA, "koordinator-system")
     assert root.metadata.labels == {
         PREFIX + "is-parent": "true",
@@ -121,7 +121,7 @@ def test_the_built_in_quotas_are_created(embedded: NewEmbedded) -> None:
     assert str(system.spec.max["cpu"]) == "7"
 
 
-def test_an_object_that_cannot_be_gets_an_event(embedded: NewEmbedded) -> None:
+def test_invalid_quota_has_one_event(embedded: NewEmbedded) -> None:
     """Once."""
     one = embedded(node("n"), team("b", 1, parent="b"), config=config())
     work(one)
@@ -139,7 +139,7 @@ MONITORED = {"monitorAllQuotas": True, "delayEvictTime": "10s"}
 
 
 def lent(embedded: NewEmbedded, *more: Any, **labels: str) -> Embedded:
-    """Return a world in which ``a`` uses the eight cores of which five are another's by right."""
+    """Return a world in which ``a`` uses eight cores, and five are another quota's guarantee."""
     one = embedded(
         node("n", cpu=8),
         team("a", 8, 3),
@@ -155,8 +155,8 @@ def lent(embedded: NewEmbedded, *more: Any, **labels: str) -> Embedded:
     return one
 
 
-def test_what_was_lent_is_taken_back_after_a_while(embedded: NewEmbedded) -> None:
-    """The least important pods go, as few as needed; then there is room for the owner."""
+def test_sustained_overuse_is_revoked(embedded: NewEmbedded) -> None:
+    """The least important pods are evicted, as few as needed; then the owner's pods fit."""
     one = lent(embedded)
     one.cluster.create(of("y", "b", 5))
     assert evicted(work(one)) == []
@@ -168,8 +168,8 @@ def test_what_was_lent_is_taken_back_after_a_while(embedded: NewEmbedded) -> Non
     assert evicted(outcomes) == ["a0", "a1", "a2"]
 
 
-def test_a_quota_that_is_within_its_limits_again_is_left_alone(embedded: NewEmbedded) -> None:
-    """The time starts anew with every excess."""
+def test_quota_within_its_limits_is_left_alone(embedded: NewEmbedded) -> None:
+    """The delay restarts with every overuse."""
     one = lent(embedded)
     one.cluster.create(of("y", "b", 5))
     work(one, 1)
@@ -181,8 +181,8 @@ def test_a_quota_that_is_within_its_limits_again_is_left_alone(embedded: NewEmbe
 
 
 @pytest.mark.parametrize(("allowed", "gone"), [(0, []), (1, ["a0"])])
-def test_budgets_are_kept(embedded: NewEmbedded, allowed: int, gone: list[str]) -> None:
-    """Not more go than a disruption budget allows."""
+def test_revocation_respects_budgets(embedded: NewEmbedded, allowed: int, gone: list[str]) -> None:
+    """It evicts no more pods than a disruption budget allows."""
     one = lent(embedded, budget("a", allowed, app="a"), app="a")
     one.cluster.create(of("y", "b", 5))
     work(one, 1)
@@ -190,8 +190,8 @@ def test_budgets_are_kept(embedded: NewEmbedded, allowed: int, gone: list[str]) 
     assert evicted(work(one, 12)) == gone
 
 
-def test_nobody_is_evicted_unless_quotas_are_monitored(embedded: NewEmbedded) -> None:
-    """``monitorAllQuotas`` is off by default."""
+def test_revocation_is_off_by_default(embedded: NewEmbedded) -> None:
+    """``monitorAllQuotas`` enables it."""
     one = embedded(node("n", cpu=8), team("a", 4), of("x", "a", 4, on="n"), config=config())
     work(one)
     put(one, team("a", 1))
@@ -209,7 +209,7 @@ def gated(*objects: Any, gates: str) -> Embedded:
 
 
 def terminating(one: Embedded, name: str) -> None:
-    """Delete a pod that ends only when it wants to."""
+    """Delete a pod that terminates on demand."""
     one.cluster.patch(Pod, name, "default", {"metadata": {"finalizers": ["test/kept"]}})
     one.cluster.delete(Pod, name, "default")
 
@@ -222,8 +222,8 @@ def terminating(one: Embedded, name: str) -> None:
         ("ElasticQuotaImmediateIgnoreTerminatingPod=true", True),
     ],
 )
-def test_a_pod_on_its_way_out_leaves_its_quota_if_gates_say_so(gates: str, starts: bool) -> None:
-    """The next one of the quota need not wait until it is gone; when it is, nothing is odd."""
+def test_terminating_pod_leaves_its_quota_with_its_gates(gates: str, starts: bool) -> None:
+    """The next pod of the quota need not wait for the deletion; counts stay right."""
     one = gated(node("n"), team("a", 1), of("x", "a"), of("y", "a"), gates=gates)
     one.run_to_fixed_point()
 
@@ -243,7 +243,7 @@ def test_a_pod_on_its_way_out_leaves_its_quota_if_gates_say_so(gates: str, start
 
 @pytest.mark.parametrize(("gates", "starts"), [("", 1), ("ElasticQuotaIgnorePodOverhead=true", 2)])
 def test_the_overhead_of_pods_counts_unless_a_gate_is_on(gates: str, starts: int) -> None:
-    """What the runtime takes is the cluster's affair then, not the team's."""
+    """With the gate on, the overhead of the runtime class does not count."""
     label = {PREFIX + "name": "a"}
     pods = [pod(name, "500m", labels=label, overhead={"cpu": "500m"}) for name in ("x", "y")]
     one = gated(node("n"), team("a", 1), *pods, gates=gates)

@@ -1,4 +1,4 @@
-"""A node on which a plugin can't reserve keeps no pod from another node that takes it."""
+"""Refusals in Reserve: another node is tried."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ BEST_EFFORT = {NUMA_TOPOLOGY_POLICY: "BestEffort"}
 
 @dataclass(frozen=True, slots=True)
 class LateNo:
-    """Accepts every node and then refuses those with the label ``late``."""
+    """Plugin that accepts every node and refuses those with the label ``late`` in Reserve."""
 
     reads: ClassVar = Reads.NODE
 
@@ -75,8 +75,8 @@ def refusing(*objects: KubeObject) -> Embedded:
     return one
 
 
-def test_the_next_best_node_is_taken() -> None:
-    """In the same attempt, however many nodes before it are refused."""
+def test_next_best_node_is_tried() -> None:
+    """It happens in the same attempt, for any number of refused nodes."""
     late = [node(f"late{index}", 16) for index in range(20)]
     one = refusing(*late, node("n", 4), pod("p", 1))
 
@@ -84,7 +84,7 @@ def test_the_next_best_node_is_taken() -> None:
 
 
 def test_equal_pods_take_the_next_best_nodes() -> None:
-    """They are decided at once only where nothing is reserved."""
+    """They are decided in one step only if nothing is reserved."""
     one = refusing(node("late", 16), node("n", 4), *(pod(f"p{index}", 1) for index in range(3)))
 
     assert set(placed(one).values()) == {"n"}
@@ -92,15 +92,15 @@ def test_equal_pods_take_the_next_best_nodes() -> None:
 
 
 def test_a_gang_takes_the_next_best_nodes() -> None:
-    """Each of its members."""
+    """It holds for each of its members."""
     late = [node(f"late{index}", 16) for index in range(3)]
     one = refusing(*late, node("n", 4), group("g", 2), *members("g", 2))
 
     assert placed(one) == {"g-0": "n", "g-1": "n"}
 
 
-def test_a_nominated_node_that_is_refused_is_not_the_only_one() -> None:
-    """Another one that fits is as good."""
+def test_refused_nominated_node_is_replaced() -> None:
+    """Another feasible node is chosen."""
     nominated = pod("p", 1)
     nominated = replace(nominated, status=replace(nominated.status, nominated_node_name="late"))
     one = refusing(node("late", 16), node("n", 4), nominated)
@@ -108,8 +108,8 @@ def test_a_nominated_node_that_is_refused_is_not_the_only_one() -> None:
     assert placed(one) == {"p": "n"}
 
 
-def test_where_every_node_is_refused_the_reason_is_told() -> None:
-    """That of the best node; another node is taken when it comes."""
+def test_reason_if_every_node_is_refused() -> None:
+    """It is the reason of the best node; a new node is used."""
     one = refusing(node("late", 16), pod("p", 1))
     queued = one.scheduler.queue.get("default/p")
     assert queued is not None
@@ -121,8 +121,8 @@ def test_where_every_node_is_refused_the_reason_is_told() -> None:
     assert placed(one) == {"p": "n"}
 
 
-def test_a_pod_leaves_a_node_whose_numa_nodes_nobody_reports() -> None:
-    """It can't be aligned there, be it only for the best."""
+def test_pod_leaves_a_node_without_reported_numa_nodes() -> None:
+    """The pod cannot be aligned there, even as the best node."""
     one = Embedded(default_configuration(), now_s=START_S)
     one.load([node("n5", 16, labels=BEST_EFFORT), node("n7", 4)])
     one.load([pod("p", 1, schedulerName="koord-scheduler")])
@@ -141,10 +141,10 @@ def _best_effort(obj: KubeObject) -> KubeObject:
 @pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(room=machine_rooms(), asked=st.lists(machine_pods(), min_size=1, max_size=4))
-def test_best_effort_accepts_the_nodes_that_can_give_what_is_asked(
+def test_best_effort_filter_agrees_with_reserve(
     room: Sequence[KubeObject], asked: Sequence[Pod]
 ) -> None:
-    """With devices beside CPUs: what both filters accept both can reserve, and nothing else."""
+    """With devices and CPUs, nodes that pass both filters can be reserved, and no others."""
     state = world(*map(_best_effort, room))
     (profile,) = build_profiles(PLACES, state.axis).profiles
     numa = next(a.plugin for a in profile.filter if a.name == "NodeNUMAResource")

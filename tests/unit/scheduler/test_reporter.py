@@ -1,4 +1,4 @@
-"""Conditions and events: what their readers rely on."""
+"""Conditions and events for users and controllers."""
 
 from tests.unit.scheduler.conftest import NewEmbedded
 from tests.worlds import node, pod
@@ -12,8 +12,8 @@ def events(one: Embedded, about: str) -> list[Event]:
     return [it for it in one.cluster.list(Event).items if it.regarding.name == about]
 
 
-def test_a_condition_says_of_which_generation_it_speaks(embedded: NewEmbedded) -> None:
-    """An unschedulable pod whose spec is changed is spoken of again, though the reason stays."""
+def test_condition_has_the_observed_generation(embedded: NewEmbedded) -> None:
+    """It is written again after a spec change, even with the same reason."""
     one = embedded(node("n", taints=["a=1:NoSchedule"]), pod("p"))
     one.scheduler.step()
     one.cluster.patch(Pod, "p", "default", {"spec": {"tolerations": [{"key": "b"}]}})
@@ -25,8 +25,8 @@ def test_a_condition_says_of_which_generation_it_speaks(embedded: NewEmbedded) -
     assert condition.observed_generation == stored.metadata.generation == 1
 
 
-def test_an_event_about_a_victim_names_the_pod_that_needs_the_room(embedded: NewEmbedded) -> None:
-    """As the related object, besides what the text says."""
+def test_event_about_a_victim_names_the_preemptor(embedded: NewEmbedded) -> None:
+    """It is the related object, and in the text."""
     one = embedded(node("n", cpu=1), pod("low", cpu=1, on="n"), pod("high", cpu=1, priority=10))
     one.run_to_fixed_point()
 
@@ -37,7 +37,7 @@ def test_an_event_about_a_victim_names_the_pod_that_needs_the_room(embedded: New
 
 
 def test_a_pod_with_the_longest_name_has_events(embedded: NewEmbedded) -> None:
-    """The name of an event is made of the pod's, and is no longer than names may be."""
+    """The name of the event is derived from the pod's and truncated."""
     name = "p" * 229 + "-" + "q" * 23
     one = embedded(node("n"), pod(name))
     one.run_to_fixed_point()

@@ -1,4 +1,4 @@
-"""What /apis/v1/plugins/Reservation tells of the reservations on a node."""
+"""Page /apis/v1/plugins/Reservation with the reservations of a node."""
 
 import json
 from typing import Any
@@ -30,8 +30,8 @@ def page(embedded: NewEmbedded) -> Any:
     return ask
 
 
-def test_a_reservation_shows_what_is_left_and_who_uses_it(page: Any) -> None:
-    """Amounts as quantities, and again in fields as kube-scheduler keeps them."""
+def test_page_has_remaining_amounts_and_users(page: Any) -> None:
+    """Amounts are quantities, and also numbers in the fields of kube-scheduler."""
     inner = {"node.koordinator.sh/reservation": '{"resources":{"cpu":"1"}}'}
     held = reservation("r", 6, "4Gi", on="n", policy="Restricted", annotations=inner)
     (item,) = page(held, pod("p", "500m", labels=WEB))["items"]
@@ -71,7 +71,7 @@ def test_a_reservation_shows_what_is_left_and_who_uses_it(page: Any) -> None:
 
 
 def test_host_ports_are_shown_by_address(page: Any) -> None:
-    """What is reserved of them, and what is used."""
+    """Reserved and used ports are listed."""
     port = {"containerPort": 80, "hostPort": 8080}
     containers = [{"name": "hold", "resources": {"requests": {"cpu": "1"}}, "ports": [port]}]
     held = reservation("r", 1, on="n", template={"containers": containers})
@@ -85,8 +85,8 @@ def test_host_ports_are_shown_by_address(page: Any) -> None:
     assert item["allocatablePorts"] == item["allocatedPorts"] == {ANYWHERE: ["TCP/8080"]}
 
 
-def test_a_pod_that_holds_for_others_shows_its_owner(page: Any) -> None:
-    """It is there before it is ready, and has an owner if one is written on it."""
+def test_reserving_pod_has_its_owner_on_the_page(page: Any) -> None:
+    """It is listed before it is ready, with the owner from its annotation."""
     owner = {"namespace": "default", "name": "trainer", "uid": "7"}
     taken = holder(**as_keywords({CURRENT_OWNER.key: json.dumps(owner)}))
     (item,) = page(taken)["items"]
@@ -99,7 +99,7 @@ def test_a_pod_that_holds_for_others_shows_its_owner(page: Any) -> None:
     assert "available" not in item
 
 
-def test_where_nothing_is_reserved_nothing_is_told(page: Any) -> None:
-    """Nor of unknown nodes; an index of labels does not exist."""
+def test_page_is_empty_without_reservations(page: Any) -> None:
+    """So is the page of an unknown node; there is no index of labels."""
     assert page() == page(on="m") == {}
     assert page(path="reservationSelectorIndex")["enabled"] is False

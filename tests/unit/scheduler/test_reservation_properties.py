@@ -1,6 +1,6 @@
-"""Reservations under churn: what is kept is kept, is charged once, and comes back.
+"""Reservations under churn: held, charged once, and released.
 
-What is where is read off the objects of the cluster here, not off the scheduler's own state.
+Placements are read from the objects of the cluster, not from the scheduler's state.
 """
 
 from collections import Counter
@@ -67,10 +67,8 @@ def pods(draw: st.DrawFn, name: str) -> Pod:
 
 @quickly
 @given(cluster=clusters(), data=st.data())
-def test_what_is_reserved_is_kept_and_comes_back(
-    cluster: list[KubeObject], data: st.DataObject
-) -> None:
-    """Pods and reservations come, go and expire in any order."""
+def test_reservations_are_held_and_released(cluster: list[KubeObject], data: st.DataObject) -> None:
+    """Pods and reservations are created, deleted and expire in any order."""
     one = embedded(*cluster, config=config(), report=False)
     for attempt in range(data.draw(st.integers(1, 5))):
         new: list[KubeObject] = [
@@ -102,7 +100,7 @@ def remove(one: Embedded, kind: type[KubeObject], name: str) -> None:
 
 
 def settle(one: Embedded) -> None:
-    one.run_to_fixed_point()  # long before what nobody woke would be tried again
+    one.run_to_fixed_point()  # long before pods without an event would be retried
 
 
 def check(one: Embedded) -> None:
@@ -115,7 +113,7 @@ def check(one: Embedded) -> None:
     check_users(held, users)
     for name, found in nodes.items():
         check_node(found, [p for p in running if p.spec.node_name == name], held, users)
-    check_owners_find_what_is_theirs(everyone, held, users)
+    check_owners_find_their_reservations(everyone, held, users)
     check_restart(one)
 
 
@@ -142,7 +140,7 @@ def owns(found: Pod, held: Reservation) -> bool:
 
 
 def check_users(held: list[Reservation], users: dict[str, list[Pod]]) -> None:
-    """Only owners use it, once if so, and within it if it is restricted."""
+    """Check that only owners use it, once if so, and within it if it is restricted."""
     for found in held:
         mine = users[found.metadata.uid]
         assert all(owns(p, found) and p.spec.node_name == found.status.node_name for p in mine)
@@ -157,7 +155,7 @@ def check_users(held: list[Reservation], users: dict[str, list[Pod]]) -> None:
 def check_node(
     found: Node, running: list[Pod], held: list[Reservation], users: dict[str, list[Pod]]
 ) -> None:
-    """All pods fit together, and what is kept and not used yet with them."""
+    """Check that all pods fit together with the unused parts of reservations."""
     total = asked(running)
     for one in held:
         if one.status.node_name == found.metadata.name:
@@ -169,10 +167,10 @@ def check_node(
     assert total["memory"] <= memory.value()
 
 
-def check_owners_find_what_is_theirs(
+def check_owners_find_their_reservations(
     everyone: list[Pod], held: list[Reservation], users: dict[str, list[Pod]]
 ) -> None:
-    """No pod waits that a reservation of its own has enough for."""
+    """Check that no pod waits whose own reservation has enough left."""
     for waiting in everyone:
         wanted = asked([waiting])
         for found in held if not waiting.spec.node_name else ():
@@ -185,7 +183,7 @@ def check_owners_find_what_is_theirs(
 
 
 def check_restart(one: Embedded) -> None:
-    """Compare with what a scheduler knows that begins now."""
+    """Compare with the state of a new scheduler."""
     objects: list[KubeObject] = [*one.cluster.list(Node).items]
     objects += one.cluster.list(Reservation).items
     running = [p for p in one.cluster.list(Pod).items if p.spec.node_name]

@@ -23,20 +23,20 @@ WEB = {"app": "web"}
 
 
 class Played:
-    """A cluster after everything in it has come to rest."""
+    """Cluster after the scheduler has settled."""
 
     def __init__(self, one: Embedded) -> None:
         self.one = one
         self.outcomes = one.run_to_fixed_point()
 
     def add(self, *objects: KubeObject) -> "Played":
-        """Add objects and let it come to rest again."""
+        """Create objects and run until nothing changes."""
         self.one.load(objects)
         self.outcomes += self.one.run_to_fixed_point()
         return self
 
     def pass_time(self, seconds: float) -> "Played":
-        """Let time pass, stopping wherever the scheduler has something to do."""
+        """Advance the clock through all due times of the scheduler."""
         clock = self.one.clock
         end_s = clock.now_s() + seconds
         while (wakeup_s := self.one.scheduler.next_wakeup_s()) is not None and wakeup_s < end_s:
@@ -47,7 +47,7 @@ class Played:
         return self
 
     def delete(self, kind: type[KubeObject], name: str) -> "Played":
-        """Delete at once."""
+        """Delete an object immediately."""
         namespace = "default" if kind.NAMESPACED else ""
         grace: dict[str, Any] = {"grace_period_s": 0} if kind is Pod else {}
         self.one.cluster.delete(kind, name, namespace, **grace)
@@ -55,7 +55,7 @@ class Played:
         return self
 
     def nodes(self) -> dict[str, str]:
-        """Return where pods and reservations are."""
+        """Return the nodes of pods and reservations."""
         pods = {p.metadata.name: p.spec.node_name for p in self.one.cluster.list(Pod).items}
         held = {
             r.metadata.name: r.status.node_name for r in self.one.cluster.list(Reservation).items
@@ -75,7 +75,7 @@ class Played:
         return self
 
     def warning(self, name: str) -> str:
-        """Return what an event of an object complains about."""
+        """Return the note of a warning about an object."""
         events = self.one.cluster.list(Event).items
         return " ".join(e.note for e in events if e.regarding.name == name and e.type == "Warning")
 
@@ -83,7 +83,7 @@ class Played:
         return self.one.cluster.get(Reservation, name)
 
     def message(self, name: str) -> str:
-        """Return why a pod or a reservation waits, as said last."""
+        """Return the last reason of a pending pod or reservation."""
         told = [
             outcome
             for outcome in self.outcomes
@@ -109,7 +109,7 @@ def conditions(found: Reservation) -> list[tuple[str, str, str]]:
 
 
 def test_a_reservation_gets_a_node_like_a_pod_of_its_template(play: Any) -> None:
-    """Filters and scores are those of pods; status and event say where it is."""
+    """Filters and scores equal a pod's; status and event have the node."""
     played = play(node("full", cpu=2), node("n", cpu=8), reservation("warm", 6, "4Gi"))
     found = played.get("warm")
 
@@ -132,8 +132,8 @@ def test_a_reservation_gets_a_node_like_a_pod_of_its_template(play: Any) -> None
     assert [o.reservation for o in played.outcomes if isinstance(o, Bound)] == ["warm"]
 
 
-def test_a_reservation_that_fits_nowhere_says_so_and_waits(play: Any) -> None:
-    """The condition has the message of a pod; when there is room, it gets it."""
+def test_reservation_that_fits_nowhere_waits(play: Any) -> None:
+    """The condition has the message of a pod; freed capacity is used."""
     played = play(node("n", cpu=4), reservation("big", 6))
 
     assert conditions(played.get("big")) == [("Scheduled", "False", "Unschedulable")]
@@ -143,7 +143,7 @@ def test_a_reservation_that_fits_nowhere_says_so_and_waits(play: Any) -> None:
 
 
 def test_the_node_named_by_a_template_is_the_only_one(play: Any) -> None:
-    """And if that has no room, the reservation waits."""
+    """If it has too little free, the reservation waits."""
     played = play(node("a"), node("b"), reservation("r", 1, template={"nodeName": "b"}))
     assert played.nodes()["r"] == "b"
 
@@ -164,11 +164,11 @@ def test_reservations_without_policy_share_no_node_with_others(play: Any) -> Non
     assert "node(s) reservation allocate policy conflict" in played.message("legacy")
 
 
-# -- pods use them -----------------------------------------------------------------------------
+# -- users -------------------------------------------------------------------------------------
 
 
 def test_what_is_reserved_is_for_owners_only(play: Any) -> None:
-    """An owner finds room where nobody else does."""
+    """An owner fits where others do not."""
     played = play(
         node("n", cpu=8),
         reservation("warm", 6, on="n"),
@@ -183,7 +183,7 @@ def test_what_is_reserved_is_for_owners_only(play: Any) -> None:
 
 
 def test_an_aligned_owner_may_take_more_than_is_reserved(play: Any) -> None:
-    """Reservation and free room of the node count together; nothing is charged twice."""
+    """Reservation and free capacity count together; nothing is charged twice."""
     played = play(node("n", cpu=8), reservation("warm", 4, on="n"), pod("owner", 7, labels=WEB))
     assert played.uses("owner") == "warm"
 
@@ -192,7 +192,7 @@ def test_an_aligned_owner_may_take_more_than_is_reserved(play: Any) -> None:
 
 
 def test_a_restricted_reservation_gives_no_more_than_it_has(play: Any) -> None:
-    """Without affinity the pod takes free room of the node instead, if there is enough."""
+    """Without affinity the pod uses free capacity of the node instead, if it suffices."""
     objects = (node("n", cpu=8), reservation("r", 4, on="n", policy="Restricted"))
 
     assert play(*objects, pod("fits", 4, labels=WEB)).uses("fits") == "r"
@@ -207,8 +207,8 @@ def test_a_restricted_reservation_gives_no_more_than_it_has(play: Any) -> None:
     ).message("p")
 
 
-def test_restricted_names_only_the_resources_of_its_options(play: Any) -> None:
-    """The others may come from the node."""
+def test_restricted_options_limit_the_named_resources_only(play: Any) -> None:
+    """Other resources may come from the node."""
     options = {"scheduling.koordinator.sh/reservation-restricted-options": '{"resources":["cpu"]}'}
     held = reservation("r", 2, "1Gi", on="n", policy="Restricted", annotations=options)
 
@@ -216,7 +216,7 @@ def test_restricted_names_only_the_resources_of_its_options(play: Any) -> None:
 
 
 def test_a_pod_uses_a_restricted_reservation_for_what_that_restricts(play: Any) -> None:
-    """Other amounts alone are no reason, unless the pod asks for a reservation."""
+    """Other amounts alone do not suffice, unless the pod requires a reservation."""
     options = {"scheduling.koordinator.sh/reservation-restricted-options": '{"resources":["cpu"]}'}
     held = reservation("r", 2, "4Gi", on="n", policy="Restricted", annotations=options)
     full = play(node("n", memory="4Gi"), held, pod("p", None, "2Gi", labels=WEB))
@@ -228,7 +228,7 @@ def test_a_pod_uses_a_restricted_reservation_for_what_that_restricts(play: Any) 
 
 
 def test_what_is_withheld_inside_a_reservation_is_not_for_owners(play: Any) -> None:
-    """The annotation of nodes means the same on a reservation."""
+    """The annotation has the same meaning as on nodes."""
     inner = {"node.koordinator.sh/reservation": '{"resources":{"cpu":"1"}}'}
     held = reservation("r", 4, on="n", policy="Restricted", annotations=inner)
     needs = affinity(name="r")
@@ -239,8 +239,8 @@ def test_what_is_withheld_inside_a_reservation_is_not_for_owners(play: Any) -> N
 
 
 @pytest.mark.parametrize("policy", ["", "Aligned", "Restricted"])
-def test_no_more_pods_than_a_reservation_is_for(play: Any, policy: str) -> None:
-    """``pods`` among its resources is how many may use it, whatever its policy."""
+def test_pods_resource_limits_the_users(play: Any, policy: str) -> None:
+    """``pods`` among its resources is the number of users, whatever its policy."""
     held = reservation("r", 4, on="n", policy=policy, requests={"pods": 1})
     needs = affinity(name="r")
     pods = [pod(name, 1, labels=WEB, annotations=needs) for name in ("a", "b")]
@@ -252,7 +252,7 @@ def test_no_more_pods_than_a_reservation_is_for(play: Any, policy: str) -> None:
 
 @pytest.mark.parametrize("policy", ["", "Aligned", "Restricted"])
 def test_pods_beyond_the_number_of_a_reservation_run_beside_it(play: Any, policy: str) -> None:
-    """Unless they need a reservation; equal pods that come together are counted one by one."""
+    """Pods that require a reservation wait; equal pods of a run are counted one by one."""
     held = reservation("r", 6, on="n", policy=policy, requests={"pods": 2})
     pods = [pod(name, 1, labels=WEB) for name in ("a", "b", "c", "d", "e")]
     played = play(node("n", cpu=8), held, *pods)
@@ -262,7 +262,7 @@ def test_pods_beyond_the_number_of_a_reservation_run_beside_it(play: Any, policy
 
 
 def test_several_pods_share_a_reservation_until_it_is_full(play: Any) -> None:
-    """The status says who uses how much of it."""
+    """The status has the users and the allocated amounts."""
     played = play(
         node("n", cpu=8),
         reservation("r", 4, on="n", policy="Restricted"),
@@ -278,8 +278,8 @@ def test_several_pods_share_a_reservation_until_it_is_full(play: Any) -> None:
     assert played.delete(Pod, "a").uses("c") == "r"
 
 
-def test_a_reservation_that_is_used_once_has_succeeded_then(play: Any) -> None:
-    """Its remainder is free for everybody."""
+def test_allocate_once_reservation_succeeds_after_one_use(play: Any) -> None:
+    """Its remainder is free for all pods."""
     played = play(node("n", cpu=8), reservation("r", 6, on="n", once=True), pod("a", 2, labels=WEB))
     status = played.get("r").status
 
@@ -288,16 +288,16 @@ def test_a_reservation_that_is_used_once_has_succeeded_then(play: Any) -> None:
     assert played.add(pod("b", 6)).nodes()["b"] == "n"
 
 
-def test_only_one_pod_uses_what_is_used_once(play: Any) -> None:
-    """Even if both come before the status says so."""
+def test_allocate_once_reservation_has_one_user(play: Any) -> None:
+    """It holds even if both pods arrive before the status shows the first."""
     pods = [pod(name, 1, labels=WEB, annotations=affinity()) for name in ("a", "b")]
     played = play(node("n", cpu=8), reservation("r", 6, on="n", once=True), *pods)
 
     assert sorted([played.uses("a"), played.uses("b")]) == ["", "r"]
 
 
-def test_pods_use_a_reservation_made_in_the_same_breath(play: Any) -> None:
-    """It is available as soon as its status is written."""
+def test_pods_use_a_reservation_of_the_same_step(play: Any) -> None:
+    """It is usable as soon as its status is written."""
     played = play(node("a"), node("b"), reservation("r", 6), pod("p", 4, labels=WEB))
 
     assert played.uses("p") == "r"
@@ -330,14 +330,14 @@ def test_pods_use_a_reservation_made_in_the_same_breath(play: Any) -> None:
 def test_owners_are_pods_controllers_or_labels(
     play: Any, owners: Sequence[Any], is_owner: bool
 ) -> None:
-    """Entries are ORed, what is in an entry is ANDed, and the kind of an object is not compared."""
+    """Entries are ORed, fields of an entry are ANDed, and the kind of an object is ignored."""
     played = play(node("n", cpu=8), reservation("r", 4, on="n", owners=owners), pod("p", 1))
 
     assert bool(played.uses("p")) is is_owner
 
 
 def test_a_pod_named_by_a_later_reservation_still_finds_it(play: Any) -> None:
-    """It waited before anybody meant it by name."""
+    """It was pending before the reservation named it."""
     played = play(node("n", cpu=4), pod("run", 4, on="n"), pod("p", 2), pod("q", 2))
     held = reservation("r", 2, owners=[{"object": {"name": "q"}}])
     played.delete(Pod, "run")
@@ -348,8 +348,8 @@ def test_a_pod_named_by_a_later_reservation_still_finds_it(play: Any) -> None:
     assert (again.nodes()["p"], again.uses("q")) == ("", "r")
 
 
-def test_owners_that_wait_try_as_soon_as_there_is_something_for_them(play: Any) -> None:
-    """No event of theirs told them: the node was full, and it still is."""
+def test_pending_owners_are_retried_when_a_reservation_appears(play: Any) -> None:
+    """No event of a node occurs: the node was full, and still is."""
     played = play(node("n", cpu=4), reservation("r", 4, on="n", for_app="db"), pod("p", 2))
     played.add(pod("owner", 2, labels=WEB))
     assert played.nodes()["owner"] == ""
@@ -364,8 +364,8 @@ def test_owners_that_wait_try_as_soon_as_there_is_something_for_them(play: Any) 
     assert played.uses("owner") == "r"
 
 
-def test_a_reservation_that_is_changed_counts_as_it_is_now(play: Any) -> None:
-    """Its users stay, new pods follow the new terms."""
+def test_changed_reservation_applies_to_new_pods(play: Any) -> None:
+    """Its users stay."""
     played = play(node("n", cpu=4), reservation("r", 4, on="n"), pod("a", 1, labels=WEB))
     played.one.cluster.patch(Reservation, "r", "", {"spec": {"unschedulable": True}})
     played.add(pod("b", 1, labels=WEB))
@@ -376,11 +376,11 @@ def test_a_reservation_that_is_changed_counts_as_it_is_now(play: Any) -> None:
     assert {played.uses("b"), played.uses("c")} == {"r"}
 
 
-# -- what pods say of them ---------------------------------------------------------------------
+# -- affinity of pods --------------------------------------------------------------------------
 
 
-def test_a_pod_with_affinity_takes_nothing_but_a_reservation(play: Any) -> None:
-    """By selector, by name, or any."""
+def test_pod_with_affinity_uses_only_a_reservation(play: Any) -> None:
+    """The affinity is a selector, a name, or any."""
     objects = (
         node("a", cpu=8),
         node("b", cpu=8),
@@ -413,8 +413,8 @@ def test_a_pod_with_affinity_takes_nothing_but_a_reservation(play: Any) -> None:
     )
 
 
-def test_taints_keep_away_pods_that_do_not_tolerate_them(play: Any) -> None:
-    """By their reservation affinity or, without one, by their own tolerations."""
+def test_reservation_taints_need_tolerations(play: Any) -> None:
+    """They are in the reservation affinity or, without one, in the pod's tolerations."""
     taint = {"key": "pool", "value": "warm", "effect": "NoSchedule"}
     objects = (node("n", cpu=8), reservation("r", 2, on="n", taints=[taint]))
     tolerating = affinity(tolerations=[{"key": "pool", "operator": "Exists"}])
@@ -432,7 +432,7 @@ def test_taints_keep_away_pods_that_do_not_tolerate_them(play: Any) -> None:
 
 
 def test_an_unschedulable_reservation_takes_no_new_pods(play: Any) -> None:
-    """Unless they tolerate that, or ask for it by name."""
+    """Exceptions are pods that tolerate it or name it."""
     objects = (node("n", cpu=2), reservation("r", 2, on="n", unschedulable=True))
 
     refused = play(*objects, pod("p", 1, labels=WEB))
@@ -443,7 +443,7 @@ def test_an_unschedulable_reservation_takes_no_new_pods(play: Any) -> None:
 
 
 def test_an_exact_match_compares_the_named_amounts(play: Any) -> None:
-    """Nothing more, nothing less."""
+    """Other resources are not compared."""
     objects = (node("n", cpu=8), reservation("r", 2, "1Gi", on="n"))
 
     assert play(*objects, pod("p", 2, labels=WEB, annotations=exactly("cpu"))).uses("p") == "r"
@@ -451,7 +451,7 @@ def test_an_exact_match_compares_the_named_amounts(play: Any) -> None:
 
 
 def test_a_pod_that_ignores_reservations_takes_what_they_hold(play: Any) -> None:
-    """As if it were free, and uses none."""
+    """The held amounts count as free, and no reservation is used."""
     label = {"scheduling.koordinator.sh/reservation-ignored": "true"}
     played = play(node("n", cpu=4), reservation("r", 4, on="n"), pod("p", 4, labels=label))
 
@@ -459,7 +459,7 @@ def test_a_pod_that_ignores_reservations_takes_what_they_hold(play: Any) -> None
 
 
 def test_a_pod_that_ignores_reservations_may_still_need_their_nodes(play: Any) -> None:
-    """With an affinity it goes only where something is reserved, for whomever."""
+    """With an affinity it runs only where some reservation is."""
     label = {"scheduling.koordinator.sh/reservation-ignored": "true"}
     ignoring = pod("p", 1, labels=label, annotations=affinity())
 
@@ -470,7 +470,7 @@ def test_a_pod_that_ignores_reservations_may_still_need_their_nodes(play: Any) -
     assert "no reservations match reservation affinity" in said.message("p")
 
 
-def test_an_annotation_that_cannot_be_read_keeps_the_pod_waiting(play: Any) -> None:
+def test_malformed_annotation_keeps_the_pod_pending(play: Any) -> None:
     """The message names it."""
     bad = {"scheduling.koordinator.sh/reservation-affinity": "{"}
     played = play(node("n", cpu=4), pod("p", 1, annotations=bad))
@@ -478,11 +478,11 @@ def test_an_annotation_that_cannot_be_read_keeps_the_pod_waiting(play: Any) -> N
     assert "reservation-affinity" in played.message("p")
 
 
-# -- which one ----------------------------------------------------------------------------------
+# -- choice ------------------------------------------------------------------------------------
 
 
-def test_the_snug_reservation_wins(play: Any) -> None:
-    """Of two that fit, the one that would be fuller."""
+def test_tightest_reservation_wins(play: Any) -> None:
+    """Of two that fit, the one that would be fuller is used."""
     played = play(
         node("a", cpu=16),
         node("b", cpu=16),
@@ -494,8 +494,8 @@ def test_the_snug_reservation_wins(play: Any) -> None:
     assert played.uses("p") == "snug"
 
 
-def test_the_smallest_order_label_wins_over_everything(play: Any) -> None:
-    """On one node, and among nodes."""
+def test_smallest_order_label_wins(play: Any) -> None:
+    """It holds on one node, and among nodes."""
     order = "scheduling.koordinator.sh/reservation-order"
     played = play(
         node("a", cpu=16),
@@ -509,11 +509,11 @@ def test_the_smallest_order_label_wins_over_everything(play: Any) -> None:
     assert played.uses("p") == "first"
 
 
-# -- the world that owners see -------------------------------------------------------------------
+# -- view of owners ----------------------------------------------------------------------------
 
 
-def test_a_reservation_does_not_stand_in_the_way_of_its_owner(play: Any) -> None:
-    """Ports and anti-affinity that the template shares with the pod count once."""
+def test_reservation_does_not_conflict_with_its_owner(play: Any) -> None:
+    """Ports and anti-affinity that template and pod share count once."""
     apart = {"podAntiAffinity": near("web", key="kubernetes.io/hostname")}
     held = reservation(
         "r",
@@ -542,8 +542,8 @@ def test_a_reservation_does_not_stand_in_the_way_of_its_owner(play: Any) -> None
     assert played.nodes()["x"] == ""
 
 
-def test_a_full_node_takes_owners_in_place_of_their_reservation(play: Any) -> None:
-    """The number of pods on a node counts the reservation, too."""
+def test_full_node_accepts_owners_of_its_reservation(play: Any) -> None:
+    """The reservation counts in the number of pods."""
     played = play(
         node("n", cpu=4, pods=1),
         reservation("r", 2, on="n"),
@@ -554,8 +554,8 @@ def test_a_full_node_takes_owners_in_place_of_their_reservation(play: Any) -> No
     assert (played.nodes()["other"], played.uses("owner")) == ("", "r")
 
 
-def test_a_restart_knows_who_uses_what(play: Any) -> None:
-    """It is all in annotations and status, in whatever order they come."""
+def test_restart_restores_users_of_reservations(play: Any) -> None:
+    """They are in annotations and status, in any order of arrival."""
     used = {ALLOCATED.key: f'{{"name":"r","uid":"{uid("r")}"}}'}
     running = pod("a", 3, on="n", labels=WEB, annotations=used)
     played = play(node("n", cpu=4), reservation("r", 4, on="n"), running, pod("b", 1, labels=WEB))
@@ -569,7 +569,7 @@ def test_a_restart_knows_who_uses_what(play: Any) -> None:
 
 
 def test_a_reservation_expires_and_is_removed(play: Any) -> None:
-    """After its ttl it holds nothing; after a day it is gone."""
+    """After its ttl it holds nothing; after a day it is deleted."""
     played = play(node("n", cpu=4), reservation("r", 4, on="n", ttl="1h"), pod("p", 4))
     assert played.nodes()["p"] == ""
 
@@ -582,8 +582,8 @@ def test_a_reservation_expires_and_is_removed(play: Any) -> None:
     assert not played.one.cluster.list(Reservation).items
 
 
-def test_a_ttl_of_nothing_is_for_ever(play: Any) -> None:
-    """Even if a time is given, too."""
+def test_zero_ttl_never_expires(play: Any) -> None:
+    """It holds even with an explicit expiry time."""
     held = reservation("r", 4, on="n", ttl="0s", expires="2023-11-15T00:00:00Z")
     played = play(node("n", cpu=4), held).pass_time(100 * 3600)
 
@@ -591,7 +591,7 @@ def test_a_ttl_of_nothing_is_for_ever(play: Any) -> None:
 
 
 def test_a_reservation_ends_with_its_node(play: Any) -> None:
-    """And goes with the next collection."""
+    """The next collection deletes it."""
     played = play(node("n", cpu=4), node("m", cpu=1), reservation("r", 4, on="n"))
     assert played.delete(Node, "n").get("r").status.phase == "Failed"
 
@@ -599,8 +599,8 @@ def test_a_reservation_ends_with_its_node(play: Any) -> None:
     assert not played.one.cluster.list(Reservation).items
 
 
-def test_a_reservation_whose_node_was_taken_back_gets_one_again(play: Any) -> None:
-    """As another scheduler does whose bind has failed; until then nothing is held."""
+def test_reservation_without_its_node_is_scheduled_again(play: Any) -> None:
+    """Another scheduler whose bind failed does this; until then nothing is held."""
     played = play(node("n", cpu=4), reservation("r", 4, on="n"))
     lost = {"status": {"phase": "Pending", "nodeName": None, "allocatable": None}}
     played.one.cluster.patch(Reservation, "r", "", lost, "status")
@@ -616,15 +616,15 @@ def test_a_reservation_whose_node_was_taken_back_gets_one_again(play: Any) -> No
 
 
 def test_deleting_a_reservation_leaves_its_users_where_they_are(play: Any) -> None:
-    """They count by themselves then."""
+    """The pods then count by themselves."""
     played = play(node("n", cpu=8), reservation("r", 6, on="n"), pod("a", 4, labels=WEB))
     played.delete(Reservation, "r").add(pod("b", 4), pod("c", 1))
 
     assert (played.nodes()["b"], played.nodes()["c"]) == ("n", "")
 
 
-def test_nothing_preempts_a_reservation(play: Any) -> None:
-    """Whatever its priority; pods beside it may be."""
+def test_reservations_are_not_preempted(play: Any) -> None:
+    """It holds at any priority; pods beside them may be."""
     low = reservation("r", 3, on="n", template={"priority": -5})
     played = play(node("n", cpu=4), low, pod("p", 2, priority=1000))
 
@@ -639,7 +639,7 @@ def test_a_scheduler_without_the_plugin_leaves_reservations_alone(embedded: NewE
     assert played.nodes() == {"r": "", "p": "n"}
 
 
-# -- room is made for them -----------------------------------------------------------------------
+# -- preemption --------------------------------------------------------------------------------
 
 
 def config_with_preemption() -> KubeSchedulerConfiguration:
@@ -647,15 +647,15 @@ def config_with_preemption() -> KubeSchedulerConfiguration:
     return config(post_filter=("Reservation",), enablePreemption=True)
 
 
-def test_a_reservation_evicts_nobody_unless_it_may(play: Any) -> None:
-    """Whatever other plugins do for pods."""
+def test_reservation_preempts_only_if_enabled(play: Any) -> None:
+    """Other plugins do not preempt for it."""
     played = play(node("n", cpu=4), pod("low", 4, on="n", priority=-1), reservation("r", 4))
 
     assert played.nodes() == {"low": "n", "r": ""}
 
 
-def test_room_is_made_for_a_reservation_that_may_preempt(play: Any) -> None:
-    """Pods of lower priority go, but not those that must not."""
+def test_enabled_reservation_preempts(play: Any) -> None:
+    """Victims have lower priority and are preemptible."""
     protected = {"scheduling.koordinator.sh/disable-preemptible": "true"}
     objects = (node("n", cpu=4), pod("low", 4, on="n", priority=-1), reservation("r", 4))
     played = play(*objects, on=config_with_preemption())
@@ -667,7 +667,7 @@ def test_room_is_made_for_a_reservation_that_may_preempt(play: Any) -> None:
 
 
 def test_an_owner_preempts_inside_its_reservation(play: Any) -> None:
-    """The users of lower priority make room; nobody else gets what they had."""
+    """Users of lower priority are evicted; no other pod gets their amounts."""
     used = {ALLOCATED.key: f'{{"name":"r","uid":"{uid("r")}"}}'}
     low = pod("low", 3, on="n", labels=WEB, annotations=used, priority=-1)
     held = reservation("r", 4, on="n", policy="Restricted")
@@ -689,7 +689,7 @@ def test_an_owner_preempts_inside_its_reservation(play: Any) -> None:
 
 
 def test_a_gang_starts_on_what_is_reserved_for_it(play: Any) -> None:
-    """All members together, or none while there is room for one of them only."""
+    """All members start, or none while only one fits."""
     held = [reservation(f"r{i}", 3, on="n", policy="Restricted", once=True) for i in range(2)]
     needs = affinity()
     gang = [member(f"m{i}", "g", 3, labels=WEB, annotations=needs) for i in range(2)]
@@ -701,8 +701,8 @@ def test_a_gang_starts_on_what_is_reserved_for_it(play: Any) -> None:
     assert {both.uses("m0"), both.uses("m1")} == {"r0", "r1"}
 
 
-def test_reservations_of_a_gang_are_all_told_why_they_wait(play: Any) -> None:
-    """Also those that would have had a node."""
+def test_reservations_of_a_gang_are_all_reported(play: Any) -> None:
+    """It includes those that would have had a node."""
     label = {"pod-group.scheduling.sigs.k8s.io": "g"}
     held = [reservation(f"r{i}", 2, labels=label) for i in range(2)]
     on = config("Coscheduling", at=("preEnqueue", "permit", "reserve", "postBind"))
@@ -715,8 +715,8 @@ def test_reservations_of_a_gang_are_all_told_why_they_wait(play: Any) -> None:
         assert "Insufficient cpu" in condition.message
 
 
-def test_a_reservation_whose_gang_is_not_there_is_among_the_decisions() -> None:
-    """With what is missing, as a pod of a gang is."""
+def test_reservation_of_an_incomplete_gang_is_reported() -> None:
+    """The message equals that of a pod of a gang."""
     label = {"pod-group.scheduling.sigs.k8s.io": "g"}
     on = config("Coscheduling", at=("preEnqueue", "permit", "reserve", "postBind"))
     result = schedule([node("n"), group("g", 2), reservation("r", 2, labels=label)], on)
@@ -727,8 +727,8 @@ def test_a_reservation_whose_gang_is_not_there_is_among_the_decisions() -> None:
     assert "needs 2 members" in outcome.message
 
 
-def test_reservations_are_no_pods_of_a_quota(play: Any) -> None:
-    """The pods that use them are, and it is these that the quota may refuse."""
+def test_reservations_do_not_count_in_quotas(play: Any) -> None:
+    """Their users do, and the quota may refuse those."""
     label = {"quota.scheduling.koordinator.sh/name": "q"}
     quota = made(
         "ElasticQuota",
@@ -745,10 +745,10 @@ def test_reservations_are_no_pods_of_a_quota(play: Any) -> None:
     assert "Insufficient quotas" in played.message("more")
 
 
-# -- what is told --------------------------------------------------------------------------------
+# -- messages ----------------------------------------------------------------------------------
 
 
-def test_a_pod_that_needs_a_reservation_is_told_of_those(play: Any) -> None:
+def test_reasons_of_reservations_have_their_own_event(play: Any) -> None:
     """In an event of its own."""
     needs = affinity(reservationSelector={"pool": "z"})
     played = play(
@@ -763,7 +763,7 @@ def test_a_pod_that_needs_a_reservation_is_told_of_those(play: Any) -> None:
 
 
 @pytest.mark.parametrize("on", [True, False])
-def test_users_forget_a_deleted_reservation_if_the_gate_is_on(on: bool) -> None:
+def test_users_of_a_deleted_reservation_are_cleaned_with_the_gate(on: bool) -> None:
     """Otherwise the annotation stays."""
     gates = FeatureGates.parse(f"CleanExpiredReservationAllocated={str(on).lower()}")
     one = Embedded(config(), now_s=START_S, gates=gates)
@@ -774,10 +774,10 @@ def test_users_forget_a_deleted_reservation_if_the_gate_is_on(on: bool) -> None:
     assert played.delete(Reservation, "r").uses("p") == ("" if on else "r")
 
 
-def test_a_node_that_comes_back_keeps_nothing_for_reservations_that_ended(
+def test_recreated_node_holds_nothing_for_expired_reservations(
     embedded: NewEmbedded,
 ) -> None:
-    """They ended because it was gone: all of it can be had again."""
+    """They expired with the node: all of it is free."""
     one = embedded(node("n", cpu=4), reservation("r", 4), config=config())
     one.run_to_fixed_point()
 

@@ -1,4 +1,4 @@
-"""Devices, CPUs and amounts of NUMA nodes inside reservations."""
+"""Devices, CPUs and NUMA amounts inside reservations."""
 
 import json
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ def gpus(number: int, name: str = "p", **more: Any) -> Pod:
 
 
 def minors(annotations: Mapping[str, str]) -> list[int]:
-    """Return the GPUs that an annotation names."""
+    """Return the GPUs in an annotation."""
     found = json.loads(annotations.get(ALLOCATED, "{}"))
     return sorted(entry["minor"] for entry in found.get("gpu", ()))
 
@@ -51,8 +51,8 @@ def cpus_of(played: Played, name: str) -> str:
 # -- devices -----------------------------------------------------------------------------------
 
 
-def test_a_reservation_keeps_devices(play: Any) -> None:
-    """It has the annotation of a pod, and others get what is left."""
+def test_reservation_holds_devices(play: Any) -> None:
+    """It has the annotation of a pod, and others get the rest."""
     played = play(
         *machine("m", gpus=4),
         reservation("r", 1, requests={GPU: 2}),
@@ -65,8 +65,8 @@ def test_a_reservation_keeps_devices(play: Any) -> None:
     assert played.nodes()["none"] == ""
 
 
-def test_owners_get_the_devices_that_were_kept(play: Any) -> None:
-    """One after the other, also where others are free."""
+def test_owners_get_held_devices(play: Any) -> None:
+    """They get them one by one, also where others are free."""
     played = play(*machine("m", gpus=4), gpus(1, "first"))
     played.add(reservation("r", 1, requests={GPU: 2}))
     played.add(gpus(1, "a", labels=WEB)).add(gpus(1, "b", labels=WEB))
@@ -79,7 +79,7 @@ def test_owners_get_the_devices_that_were_kept(play: Any) -> None:
 
 
 def test_an_aligned_owner_takes_free_devices_on_top(play: Any) -> None:
-    """A restricted one does not."""
+    """A restricted owner does not."""
     objects = (*machine("m", gpus=4), reservation("r", 1, requests={GPU: 2}))
     played = play(*objects).add(gpus(3, "p", labels=WEB))
     assert (of_pod(played, "p"), played.uses("p")) == ([0, 1, 2], "r")
@@ -91,10 +91,10 @@ def test_an_aligned_owner_takes_free_devices_on_top(play: Any) -> None:
 
 
 @pytest.mark.parametrize(("kept", "asked", "expected"), [(2, 3, [0, 2, 3]), (1, 2, [2, 3])])
-def test_devices_on_top_come_after_those_that_were_kept(
+def test_additional_devices_come_after_held_ones(
     play: Any, kept: int, asked: int, expected: list[int]
 ) -> None:
-    """And near them: else these would stay kept for nobody; others get what is left."""
+    """They are near the held ones, which would otherwise stay unused."""
     played = play(*machine("m", gpus=4), gpus(2, "before"))
     played.add(reservation("r", 1, requests={GPU: kept})).delete(Pod, "before")
     played.add(gpus(asked, "p", labels=WEB), gpus(4 - asked, "other"))
@@ -115,7 +115,7 @@ SPELT = {"koordinator.sh/gpu-core": 200, "koordinator.sh/gpu-memory-ratio": 200}
 def test_gpus_spelt_in_two_ways_are_the_same_to_a_reservation_and_its_owner(
     play: Any, policy: str, kept: dict[str, int], asked: dict[str, int]
 ) -> None:
-    """The pod webhook spells them out, and a reservation is stored as its author wrote it."""
+    """The pod webhook expands requests, and a reservation is stored as written."""
     played = play(
         *machine("m", gpus=2),
         reservation("r", 1, requests=kept, policy=policy, allocate_once=False),
@@ -134,7 +134,7 @@ def test_gpus_spelt_in_two_ways_are_the_same_to_a_reservation_and_its_owner(
 
 
 def test_a_restricted_reservation_gives_its_own_devices_or_none(play: Any) -> None:
-    """A pod of several shared parts must find them among the reserved ones."""
+    """A pod with several shared devices must find them among the reserved ones."""
     share = {"koordinator.sh/gpu-core": 60, "koordinator.sh/gpu-memory-ratio": 60}
     kept = reservation("r", 1, requests=share, policy="Restricted")
     needs = affinity(name="r")
@@ -146,8 +146,8 @@ def test_a_restricted_reservation_gives_its_own_devices_or_none(play: Any) -> No
     assert played.nodes()["b"] == ""
 
 
-def test_devices_come_back_when_a_user_goes_and_when_the_reservation_does(play: Any) -> None:
-    """First to the owners, then to everybody."""
+def test_devices_are_released_with_users_and_reservation(play: Any) -> None:
+    """They return to the owners first, then to all pods."""
     played = play(*machine("m", gpus=2), reservation("r", 1, requests={GPU: 2}))
     played.add(gpus(2, "a", labels=WEB), gpus(1, "other")).delete(Pod, "a")
     assert played.nodes()["other"] == ""
@@ -168,7 +168,7 @@ def amounts(played: Played, name: str) -> dict[str, str]:
 
 
 def test_devices_are_among_the_amounts_of_a_reservation(embedded: NewEmbedded, play: Any) -> None:
-    """With the gate ResizePod, beside what other amounts somebody asks it to have."""
+    """With the gate ResizePod they are added to the requested amounts."""
     wanted = {"scheduling.koordinator.sh/reservation-resize-allocatable": '{"resources":{"x/y":1}}'}
     kept = reservation("r", 1, requests={GPU: 2}, annotations=wanted)
     played = resizing(embedded, *machine("m", gpus=4), kept)
@@ -179,7 +179,7 @@ def test_devices_are_among_the_amounts_of_a_reservation(embedded: NewEmbedded, p
 
 
 def test_owners_use_up_the_cores_of_a_resized_reservation(embedded: NewEmbedded) -> None:
-    """Its status says what they have of it; others get the devices beside it and no more."""
+    """Its status has their amounts; others get the devices beside it and no more."""
     played = resizing(embedded, *machine("m", gpus=4), reservation("r", 1, requests={GPU: 2}))
     half = {CORE: 100, RATIO: 100}
     played.add(pod("a", 1, requests=half, labels=WEB))
@@ -195,8 +195,8 @@ def test_owners_use_up_the_cores_of_a_resized_reservation(embedded: NewEmbedded)
     }
 
 
-def test_other_amounts_that_cannot_be_read_are_told(embedded: NewEmbedded) -> None:
-    """The reservation waits until the annotation is mended."""
+def test_malformed_resize_annotation_is_reported(embedded: NewEmbedded) -> None:
+    """The reservation waits until the annotation is fixed."""
     wrong = {"scheduling.koordinator.sh/reservation-resize-allocatable": "much"}
     kept = reservation("r", 1, requests={GPU: 2}, annotations=wrong)
     played = resizing(embedded, *machine("m", gpus=4), kept)
@@ -221,8 +221,8 @@ def kept_cpus(number: int, **more: Any) -> Reservation:
     return reservation("r", number, labels=labels, template=template, **more)
 
 
-def test_a_reservation_keeps_cpus_and_owners_get_these(play: Any) -> None:
-    """Others get others."""
+def test_owners_get_the_cpus_of_their_reservation(play: Any) -> None:
+    """Others get other CPUs."""
     played = play(*machine("m", zones=1, cores=4), kept_cpus(4))
     kept = json.loads(played.get("r").metadata.annotations[STATUS])["cpuset"]
     assert kept == "0-1,4-5"
@@ -233,7 +233,7 @@ def test_a_reservation_keeps_cpus_and_owners_get_these(play: Any) -> None:
 
 
 def test_a_restricted_reservation_gives_no_other_cpus(play: Any) -> None:
-    """An aligned one does, after its own."""
+    """An aligned one gives other CPUs after its own."""
     aligned = play(*machine("m", zones=1, cores=4), kept_cpus(2))
     aligned.add(cpus(4, "p", labels=WEB))
     assert cpus_of(aligned, "p") == "0-1,4-5"
@@ -243,8 +243,8 @@ def test_a_restricted_reservation_gives_no_other_cpus(play: Any) -> None:
     assert strict.nodes()["p"] == ""
 
 
-def test_cpus_on_top_come_after_those_that_were_kept(play: Any) -> None:
-    """Else these would stay kept for nobody; others get what is left."""
+def test_additional_cpus_come_after_held_ones(play: Any) -> None:
+    """Held ones would otherwise stay unused; others get the rest."""
     played = play(*machine("m", zones=1, cores=4), cpus(4, "before"))
     played.add(kept_cpus(2)).delete(Pod, "before").add(cpus(4, "p", labels=WEB), cpus(4, "other"))
 
@@ -252,8 +252,8 @@ def test_cpus_on_top_come_after_those_that_were_kept(play: Any) -> None:
     assert (cpus_of(played, "p"), cpus_of(played, "other")) == ("0,2,4,6", "1,3,5,7")
 
 
-def test_amounts_of_a_numa_node_are_kept_for_owners(play: Any) -> None:
-    """A pod of one NUMA node gets the one where its reservation is."""
+def test_numa_amounts_are_held_for_owners(play: Any) -> None:
+    """A pod of one NUMA node gets the one with its reservation."""
     single = {NUMA_SPEC: '{"numaTopologyPolicy":"SingleNUMANode"}'}
     played = play(
         *machine("m", zones=2, cores=2),
@@ -271,10 +271,8 @@ def test_amounts_of_a_numa_node_are_kept_for_owners(play: Any) -> None:
 
 
 @pytest.mark.parametrize("policy", ["SingleNUMANode", "Restricted", "BestEffort"])
-def test_owners_get_the_numa_node_that_was_kept_where_another_is_as_good(
-    play: Any, policy: str
-) -> None:
-    """Else amounts of two NUMA nodes would be taken."""
+def test_owners_get_the_held_numa_node_among_equal_ones(play: Any, policy: str) -> None:
+    """Otherwise amounts of two NUMA nodes would be used."""
     kept = {"numaNodeResources": [{"node": 1, "resources": {"cpu": "6", "memory": "1Gi"}}]}
     wish = {NUMA_SPEC: json.dumps({"numaTopologyPolicy": policy})}
     held = reservation("r", 6, "1Gi", on="m", annotations={**wish, STATUS: json.dumps(kept)})

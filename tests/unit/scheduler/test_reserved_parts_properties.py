@@ -1,4 +1,4 @@
-"""Reserved devices and CPUs under churn: kept for their owners, given out once."""
+"""Reserved devices and CPUs under churn: held for owners, allocated once."""
 
 import json
 from collections import Counter
@@ -35,7 +35,7 @@ APPS = ("web", "db", "other")
 
 @st.composite
 def labelled_pods(draw: st.DrawFn) -> Pod:
-    """Return a pod that wants something of a machine, of some app."""
+    """Return a pod of some app with devices or CPUs."""
     made = draw(machine_pods())
     labels = {**made.metadata.labels, "app": draw(st.sampled_from(APPS))}
     return replace(made, metadata=replace(made.metadata, labels=labels))
@@ -43,7 +43,7 @@ def labelled_pods(draw: st.DrawFn) -> Pod:
 
 @st.composite
 def reservations(draw: st.DrawFn, name: str, like: Pod) -> Reservation:
-    """Return a reservation of what such a pod wants, most often for it."""
+    """Return a reservation for the requests of such a pod, mostly owned by it."""
     mine = like.metadata.labels["app"]
     made = reservation(
         name,
@@ -60,10 +60,10 @@ def reservations(draw: st.DrawFn, name: str, like: Pod) -> Reservation:
 
 @quickly
 @given(cluster=machines("m0"), data=st.data())
-def test_reserved_parts_are_given_out_once_and_to_owners(
+def test_reserved_parts_are_allocated_once_and_to_owners(
     cluster: list[KubeObject], data: st.DataObject
 ) -> None:
-    """Whatever comes and goes; at the end everything is free."""
+    """At the end of all changes everything is free."""
     one = embedded(*cluster, config=PARTS, report=False)
     kinds = [data.draw(labelled_pods()) for _ in range(3)]
     for attempt in range(data.draw(st.integers(1, 4))):
@@ -108,8 +108,8 @@ def check(one: Embedded) -> None:
     check_devices(device, pods)
     check_cpus(one.cluster.get(NodeResourceTopology, "m0"), pods)
     held = [r for r in one.cluster.list(Reservation).items if r.status.phase == "Available"]
-    check_devices_are_kept(device, pods, held)
-    check_cpus_are_kept(pods, held)
+    check_devices_are_held(device, pods, held)
+    check_cpus_are_held(pods, held)
 
 
 def uses(pod: Pod) -> str:
@@ -118,7 +118,7 @@ def uses(pod: Pod) -> str:
 
 
 def amounts(meta_annotations: dict[str, str]) -> Counter[tuple[str, int, str]]:
-    """Return what an annotation says by type, minor and resource."""
+    """Return the amounts of an annotation by type, minor and resource."""
     found: Counter[tuple[str, int, str]] = Counter()
     for kind, entries in json.loads(meta_annotations.get(ALLOCATED, "{}")).items():
         for entry in entries:
@@ -127,8 +127,8 @@ def amounts(meta_annotations: dict[str, str]) -> Counter[tuple[str, int, str]]:
     return found
 
 
-def check_devices_are_kept(device: Device | None, pods: list[Pod], held: list[Reservation]) -> None:
-    """All pods fit, and what reservations have that nobody uses yet with them."""
+def check_devices_are_held(device: Device | None, pods: list[Pod], held: list[Reservation]) -> None:
+    """Check that all pods fit together with the unused devices of reservations."""
     total: Counter[tuple[str, int, str]] = Counter()
     for pod in pods:
         total.update(amounts(pod.metadata.annotations))
@@ -144,8 +144,8 @@ def check_devices_are_kept(device: Device | None, pods: list[Pod], held: list[Re
         assert amount <= there[kind, minor].resources[name].value()
 
 
-def check_cpus_are_kept(pods: list[Pod], held: list[Reservation]) -> None:
-    """Nobody but its users has a CPU of a reservation."""
+def check_cpus_are_held(pods: list[Pod], held: list[Reservation]) -> None:
+    """Check that only users have CPUs of a reservation."""
 
     def cpus(annotations: dict[str, str]) -> int:
         return parse_cpu_list(json.loads(annotations.get(STATUS, "{}")).get("cpuset", ""))

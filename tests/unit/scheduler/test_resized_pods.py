@@ -1,4 +1,4 @@
-"""Pods that are resized in place: what they hold on their node, and whom a change wakes."""
+"""In-place resized pods: their requests on the node, and the pods that a change requeues."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ DEFAULTS = [100, 200 << 20]
 
 
 def resized(original: Pod, granted: int, in_force: int | None = None, reason: str = "") -> Pod:
-    """Return the pod with what its node grants its first container, in CPUs."""
+    """Return the pod with the CPUs that its node grants its first container."""
     manifest = to_manifest(original)
     status: JsonObject = manifest["status"]
     status["containerStatuses"] = [
@@ -48,18 +48,18 @@ def placed(cluster: Embedded, name: str = "new") -> str:
     ("spec", "granted", "reason", "fits"),
     [(1, 3, "", False), (1, 1, "", True), (3, 1, "Deferred", False), (100, 1, "Infeasible", True)],
 )
-def test_a_pending_pod_gets_what_resized_pods_leave(
+def test_pending_pod_uses_what_resized_pods_release(
     embedded: NewEmbedded, spec: int, granted: int, reason: str, fits: bool
 ) -> None:
-    """A node of 4 CPUs, and a pod of 2: what kube-scheduler 1.35.4, 1.36.3 and 1.37.2 decide."""
+    """A node of 4 CPUs, a pod of 2: decisions of kube-scheduler 1.35.4, 1.36.3 and 1.37.2."""
     running = resized(pod("running", cpu=spec, on="n"), granted, reason=reason)
     cluster = embedded(node("n", cpu=4), running, pod("new", cpu=2))
 
     assert placed(cluster) == ("n" if fits else "")
 
 
-def test_a_kubelet_that_gives_back_wakes_who_waits(embedded: NewEmbedded) -> None:
-    """The spec alone does not: the kubelet still holds what it had."""
+def test_completed_resize_requeues_pods(embedded: NewEmbedded) -> None:
+    """The spec alone does not: the kubelet still holds the old amount."""
     running = resized(pod("running", cpu=3, on="n"), 3)
     cluster = embedded(node("n", cpu=4), running, pod("new", cpu=2))
     assert not placed(cluster)
@@ -72,8 +72,8 @@ def test_a_kubelet_that_gives_back_wakes_who_waits(embedded: NewEmbedded) -> Non
     assert placed(cluster) == "n"
 
 
-def test_a_resize_that_turns_out_infeasible_wakes_who_waits(embedded: NewEmbedded) -> None:
-    """What was asked for in vain is free again."""
+def test_infeasible_resize_requeues_pods(embedded: NewEmbedded) -> None:
+    """The requested amount is free again."""
     deferred = resized(pod("running", cpu=100, on="n"), 1, reason="Deferred")
     cluster = embedded(node("n", cpu=4), deferred, pod("new", cpu=2))
     assert not placed(cluster)
@@ -84,7 +84,7 @@ def test_a_resize_that_turns_out_infeasible_wakes_who_waits(embedded: NewEmbedde
 
 
 def test_rows_follow_every_change_of_a_status(world: World) -> None:
-    """Up, down, refused, and back to what the spec says."""
+    """The statuses are growth, shrinkage, refusal, and a return to the spec."""
     state, asked = world(node("n"), pod("p", cpu=2, on="n")), pod("p", cpu=2, on="n")
     seen = [requested(state)]
     for granted, reason in ((6, ""), (6, "Deferred"), (1, "Infeasible"), (1, ""), (2, "")):
@@ -94,7 +94,7 @@ def test_rows_follow_every_change_of_a_status(world: World) -> None:
 
 
 def test_the_rules_are_those_of_the_release(world: World) -> None:
-    """Before 1.37 each container counts with the most that it ever had."""
+    """Before 1.37 each container counts with the maximum of its amounts."""
     state = world(node("n"))
     state.classes.resize = ResizeRules(sums_per_pod=False)
     manifest = to_manifest(pod("p", cpu=1, on="n", images=("a", "b")))
@@ -107,8 +107,8 @@ def test_the_rules_are_those_of_the_release(world: World) -> None:
     assert requested(state) == 6
 
 
-def test_a_victim_frees_what_it_holds(embedded: NewEmbedded) -> None:
-    """A pod shrunk to 1 CPU that still holds 3 is enough to preempt for one that asks for 4."""
+def test_victim_frees_its_actual_amount(embedded: NewEmbedded) -> None:
+    """A pod shrunk to 1 CPU that still holds 3 suffices as victim for a pod of 4."""
     shrinking = resized(pod("old", cpu=1, on="n", priority=1), 3)
     cluster = embedded(node("n", cpu=4), shrinking, pod("new", cpu=4, priority=9))
     cluster.run_to_fixed_point()
@@ -117,7 +117,7 @@ def test_a_victim_frees_what_it_holds(embedded: NewEmbedded) -> None:
 
 
 def test_the_amounts_of_a_class_are_shared(world: World) -> None:
-    """Pods that hold the same are alike, and those whose status repeats the spec are plain."""
+    """Pods with equal amounts share a class, and those whose status repeats the spec are plain."""
     state = world(node("n"))
     plain = pod("a", cpu=2, on="n")
     assert state.classes.of(resized(plain, 2)) is state.classes.of(plain)
@@ -136,14 +136,14 @@ def test_the_amounts_of_a_class_are_shared(world: World) -> None:
 def test_requests_of_a_whole_pod_replace_the_assumed_ones(
     world: World, own: Any, counted: list[int]
 ) -> None:
-    """Containers without requests count with defaults only for what nothing asks for."""
+    """Defaults of containers count only for resources without any request."""
     spec: Any = {"resources": {"requests": own}} if own else {}
     state = world(node("n"), pod("p", cpu=1, on="n", images="abcde", **spec))
     assert state.nodes.nonzero[:, 0].tolist() == counted
 
 
 def test_memory_of_one_container_is_enough_beside_requests_of_the_pod(world: World) -> None:
-    """Scores of the node do not assume memory of the four containers that state none."""
+    """Scores of the node assume no default memory for the other containers."""
     spec: Any = {"resources": {"requests": {"cpu": "1"}}}
     state = world(node("n"), pod("p", memory="200Mi", on="n", images="abcde", **spec))
     assert state.nodes.nonzero[:, 0].tolist() == [1000, 200 << 20]
@@ -153,7 +153,7 @@ def test_memory_of_one_container_is_enough_beside_requests_of_the_pod(world: Wor
 def test_the_compatibility_level_selects_the_rules(
     embedded: NewEmbedded, version: str, held: int
 ) -> None:
-    """Two containers, one of which grows while the other one shrinks."""
+    """Of two containers one grows while the other shrinks."""
     gates = FeatureGates.parse("", KubeVersion.parse(version))
     cluster = embedded(node("n"), gates=gates)
     manifest = to_manifest(pod("p", cpu=1, on="n", images=("a", "b")))

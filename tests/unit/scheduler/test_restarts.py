@@ -1,4 +1,4 @@
-"""Nodes come and go, schedulers restart: what counts is what is stored."""
+"""Restarts of schedulers and recreated nodes: the stored objects count."""
 
 from typing import Any
 
@@ -20,8 +20,8 @@ GPUS = configuration(plugins={"multiPoint": {"enabled": [{"name": "DeviceShare"}
 GPU_NODE: dict[str, Any] = {"koordinator.sh/gpu-core": 200, "koordinator.sh/gpu-memory-ratio": 200}
 
 
-def test_pods_of_a_node_that_is_gone_count_again_when_it_returns(embedded: NewEmbedded) -> None:
-    """What they hold is not forgotten."""
+def test_pods_of_a_recreated_node_count_again(embedded: NewEmbedded) -> None:
+    """Their allocations are not lost."""
     one = embedded(node("n", cpu=1), pod("b", cpu=1, on="n"))
     one.scheduler.step()
     one.cluster.delete(Node, "n")
@@ -35,8 +35,8 @@ def test_pods_of_a_node_that_is_gone_count_again_when_it_returns(embedded: NewEm
     assert places(later(one, 5.0)) == {"p": "n"}
 
 
-def test_a_pod_deleted_while_its_node_is_gone_does_not_come_back(embedded: NewEmbedded) -> None:
-    """Nor one that ended."""
+def test_pod_deleted_with_its_node_does_not_return(embedded: NewEmbedded) -> None:
+    """Neither does a finished one."""
     one = embedded(node("n", cpu=2), pod("b", cpu=1, on="n"), pod("c", cpu=1, on="n"))
     one.scheduler.step()
     one.cluster.delete(Node, "n")
@@ -50,7 +50,7 @@ def test_a_pod_deleted_while_its_node_is_gone_does_not_come_back(embedded: NewEm
 
 
 def test_a_restarted_scheduler_has_the_same_state(embedded: NewEmbedded) -> None:
-    """Requests, ports and devices are all in what is stored."""
+    """Requests, ports and devices are all stored."""
     one = embedded(
         *(part for n in "abc" for part in (node(n, **GPU_NODE), device(n, gpus=2))),
         *(gpu_pod(f"g{i}", gpu_core=30, gpu_memory_ratio=40) for i in range(8)),
@@ -73,8 +73,8 @@ def test_a_restarted_scheduler_has_the_same_state(embedded: NewEmbedded) -> None
     again.state.validate()
 
 
-def test_a_restarted_scheduler_goes_on_with_what_is_pending() -> None:
-    """Nominations included: they are written in the pods."""
+def test_restarted_scheduler_continues_with_pending_pods() -> None:
+    """Nominations are included: they are stored in the pods."""
     clock = VirtualClock(START_S)
     cluster = MemoryCluster(clock, immediate_pod_deletion=False)
     cluster.load([node("n", cpu=1), pod("low", cpu=1, on="n"), pod("p", cpu=1, priority=10)])
@@ -87,8 +87,8 @@ def test_a_restarted_scheduler_goes_on_with_what_is_pending() -> None:
     assert again.queue.counts()[QueueState.UNSCHEDULABLE] == 1
 
 
-def test_a_restart_costs_no_pod_its_place() -> None:
-    """Those that have waited longest go first, whatever their names."""
+def test_restart_keeps_the_queue_order() -> None:
+    """The oldest pods come first, whatever their names."""
     clock = VirtualClock(START_S)
     cluster = MemoryCluster(clock)
     cluster.load([node("n", cpu=1)])
@@ -100,7 +100,7 @@ def test_a_restart_costs_no_pod_its_place() -> None:
 
 
 def test_labels_that_come_with_the_bind_count(embedded: NewEmbedded) -> None:
-    """The API server copies the node's zone to the pod; whoever avoids such pods sees that."""
+    """The API server copies the node's zone to the pod, which anti-affinity terms see."""
     one = embedded(node("n", cpu=4), pod("p", cpu=1, labels={"app": "a"}))
     one.scheduler.step()
     one.cluster.patch(Pod, "p", "default", {"metadata": {"labels": {"zone": "z"}}})
@@ -116,7 +116,7 @@ def test_labels_that_come_with_the_bind_count(embedded: NewEmbedded) -> None:
 
 
 def test_warming_up_leaves_no_trace(embedded: NewEmbedded) -> None:
-    """It decides, but places nobody, and later decisions are the same."""
+    """It decides without placing pods, and later decisions are the same."""
     objects = (node("n", cpu=1), node("m", cpu=1), pod("p", cpu=1), pod("q", cpu=1))
     one, cold = embedded(*objects), embedded(*objects)
     one.scheduler.warm_up()

@@ -1,4 +1,4 @@
-"""PodGroups of scheduling.k8s.io, which Kubernetes 1.36 and 1.37 have: gangs like all others."""
+"""PodGroups of scheduling.k8s.io in Kubernetes 1.36 and 1.37."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ def gates(release: str) -> FeatureGates:
 def pod_group(
     name: str = "train", least: int = 0, release: str = "1.37", **spec: Any
 ) -> KubeObject:
-    """Return a PodGroup with a gang of so many; 0: the basic policy."""
+    """Return a PodGroup with a gang of ``count``; 0 means the basic policy."""
     policy = {"gang": {"minCount": least}} if least else {"basic": {}}
     return made(
         "PodGroup",
@@ -80,7 +80,7 @@ def later(one: Embedded, seconds: float = 20) -> None:
 def test_a_gang_starts_as_a_whole_or_not_at_all(
     profile: KubeSchedulerConfiguration, release: str
 ) -> None:
-    """Three need 3 CPUs: on 3 all are bound, on 2 none, and others get the room."""
+    """Three members need 3 CPUs: on 3 all are bound, on 2 none, and others may use them."""
     group = pod_group(least=3, release=release)
     roomy = world(node("n", 3), group, *members(3), profile=profile, release=release)
     tight = world(
@@ -95,7 +95,7 @@ def test_a_gang_starts_as_a_whole_or_not_at_all(
 def test_members_wait_for_their_group_and_for_each_other(
     profile: KubeSchedulerConfiguration,
 ) -> None:
-    """The object comes last; the condition says what is missing."""
+    """The object is created last; the condition has what is missing."""
     one = world(node("n", 3), *members(1), profile=profile)
     assert condition(one, "m0")[1] == ("PodGroup default/train of scheduling.k8s.io does not exist")
     one.load([pod_group(least=2)])
@@ -109,16 +109,16 @@ def test_members_wait_for_their_group_and_for_each_other(
 
 
 @EITHER
-def test_pods_of_the_basic_policy_are_each_for_themselves(
+def test_pods_of_the_basic_policy_are_scheduled_individually(
     profile: KubeSchedulerConfiguration,
 ) -> None:
-    """Two of three find a place and take it."""
+    """Two of three fit and are bound."""
     one = world(node("n", 2), pod_group(), *members(3), profile=profile)
     assert len(placed(one)) == 2
 
 
 @EITHER
-def test_a_smaller_minimum_lets_a_waiting_gang_start(profile: KubeSchedulerConfiguration) -> None:
+def test_smaller_minimum_starts_a_waiting_gang(profile: KubeSchedulerConfiguration) -> None:
     """``minCount`` may change from 1.37 on."""
     one = world(node("n", 2), pod_group(least=3), *members(3), profile=profile)
     assert not placed(one)
@@ -128,8 +128,8 @@ def test_a_smaller_minimum_lets_a_waiting_gang_start(profile: KubeSchedulerConfi
     assert len(placed(one)) == 2
 
 
-def test_the_group_that_a_label_names_is_another_one() -> None:
-    """Both kinds are called PodGroup: the pod is in that of its spec, and is told."""
+def test_label_names_another_kind_of_group() -> None:
+    """Both kinds are called PodGroup: the group of the spec counts, and the pod has a warning."""
     other = made(
         "PodGroup",
         "train",
@@ -171,7 +171,7 @@ def test_network_topology_and_other_annotations_count() -> None:
     ],
 )
 def test_each_release_has_its_own_kinds(release: str, kinds: set[type[KubeObject]]) -> None:
-    """Others are not asked for: the API server does not have them."""
+    """Other kinds are not watched: the API server does not have them."""
     known = {
         SchedulingWorkload,
         SchedulingPodGroup,
@@ -182,8 +182,8 @@ def test_each_release_has_its_own_kinds(release: str, kinds: set[type[KubeObject
 
 
 @pytest.mark.parametrize(("field", "release"), [("group", "1.35"), ("workload", "1.37")])
-def test_fields_of_other_releases_make_no_gang(field: str, release: str) -> None:
-    """The API server of that release takes them off; so the pod is for itself."""
+def test_fields_of_other_releases_are_ignored(field: str, release: str) -> None:
+    """The API server of that release drops them, so the pod is scheduled individually."""
     ref: Any = {"workloadRef": {"name": "w", "podGroup": "g"}} if field == "workload" else {}
     alone = pod("m0", 1, **ref) if ref else member("m0")
     one = world(node("n", 3), alone, release=release)
@@ -192,7 +192,7 @@ def test_fields_of_other_releases_make_no_gang(field: str, release: str) -> None
 
 
 def test_the_summary_shows_the_group() -> None:
-    """``koord gang list`` and ``show``."""
+    """``koord gang list`` and ``show`` have it."""
     objects = [pod_group(least=2), *members(1)]
     (summary,) = gang_summaries(objects, GangDefaults())
 
@@ -204,7 +204,7 @@ def test_the_summary_shows_the_group() -> None:
 
 
 def test_disruption_modes_of_both_releases_are_read() -> None:
-    """A word in v1alpha2, a union from 1.37 on."""
+    """It is a string in v1alpha2, and a union from 1.37 on."""
     told = [
         pod_group(release="1.36", disruptionMode="PodGroup"),
         pod_group(release="1.36", disruptionMode="Pod"),

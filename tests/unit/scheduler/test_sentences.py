@@ -1,4 +1,4 @@
-"""Every reason that a built-in plugin can give has words for people."""
+"""Plain sentences for every reason of the built-in plugins."""
 
 import ast
 import re
@@ -88,7 +88,7 @@ NO_REASONS = frozenset(
         "x: x, ",
         "xInsufficient xx",
         "xToo many podsx",
-        # how a pod is told of reservations, beside the reason
+        # summaries about reservations, beside the reason
         "didn't match affinity rules",
         "didn't match the requested reservation name",
         "exactly matches the requested reservation name",
@@ -99,15 +99,15 @@ NO_REASONS = frozenset(
         "x xmatched owner total",
         "x xx",
         "{x: x}",
-        # keys under which something is kept
+        # keys of tables
         "NUMA nodes",
         # around the reason why a bind failed
         'running PreBind plugin "DynamicResources": x',
         # logs, warnings about objects, errors of configurations and of ours
-        "child quotas, which have their minimum until it is back",
+        "child quotas, which keep their minimum until it is recreated",
         "deleted while it had x",
-        "moved to parent x, which has no room for what it uses: x",
-        "pods, which belong to other quotas now",
+        "moved to parent x, which has no room for its usage: x",
+        "pods, which now count in other quotas",
         "gang x is kept although nobody is in it.",
         "gangs x of Workload x are not all known.",
         "x is in no gang that could be tried.",
@@ -115,7 +115,7 @@ NO_REASONS = frozenset(
         "one of x",
         "x x",
         "x; x",
-        # what PostFilter says of preemption
+        # messages of PostFilter about preemption
         "No victims found for preemptor pod x",
         "no new claims to deallocate",
         "preemption: found a potential placement for pod on node x, preempting x victims",
@@ -164,12 +164,12 @@ WHOLE = (
 
 
 def reasons() -> Iterator[tuple[str, str]]:
-    """Yield what plugins may say, with where it stands."""
+    """Yield the reasons of plugins with their source lines."""
     return ((at, text) for at, text in texts() if text not in NO_REASONS)
 
 
 def texts() -> Iterator[tuple[str, str]]:
-    """Yield texts with a space in the code of plugins, with where they stand."""
+    """Yield texts with a space in the code of plugins, with their source lines."""
     folder = ROOT / "scheduler/plugins"
     of_plugins = (path for path in folder.rglob("*.py") if path.name != "messages.py")
     files = [*sorted(of_plugins), *(ROOT / name for name in OTHERS)]
@@ -202,30 +202,30 @@ def _texts(node: ast.AST) -> Iterator[str]:
 
 
 def test_every_reason_of_a_plugin_has_a_sentence() -> None:
-    """A new reason fails here until there are words for it."""
+    """A new reason fails here until it has a sentence."""
     assert not [(at, text) for at, text in reasons() if not has_sentence(text)]
 
 
 @pytest.mark.parametrize("reason", WHOLE)
-def test_reasons_that_are_put_together_have_a_sentence(reason: str) -> None:
-    """With the names and amounts that they carry."""
+def test_composed_reasons_have_a_sentence(reason: str) -> None:
+    """They contain names and amounts."""
     assert has_sentence(reason), reason
 
 
-def test_no_text_is_excepted_that_nobody_says() -> None:
-    """Else a reason of the same words would pass unseen one day."""
+def test_every_exception_is_used() -> None:
+    """An unused exception could hide a new reason."""
     assert {text for _, text in texts()} >= NO_REASONS
 
 
 def test_every_sentence_is_used() -> None:
-    """No words are kept for reasons that nobody gives any more."""
+    """No sentence is left for a removed reason."""
     said = [*(text for _, text in texts()), *WHOLE]
     unused = [p for p, _ in SENTENCES if not any(re.fullmatch(p, text) for text in said)]
     assert not unused
 
 
-def test_what_nobody_has_words_for_is_told_as_it_is() -> None:
-    """Plugins out of tree say what they want."""
+def test_unknown_reason_is_shown_as_it_is() -> None:
+    """Out-of-tree plugins have their own texts."""
     assert sentence("node(s) were painted green") == "node(s) were painted green"
 
 
@@ -245,6 +245,6 @@ def test_what_nobody_has_words_for_is_told_as_it_is() -> None:
         ("quota team-2 has too little cpu left", "quota team-2 has too little cpu left"),
     ],
 )
-def test_like_cases_are_told_by_the_same_words(said: str, alike: str) -> None:
-    """Objects and numbers are left out, names of resources and quotas stay."""
+def test_similar_cases_have_equal_texts(said: str, alike: str) -> None:
+    """Objects and numbers are removed, names of resources and quotas are kept."""
     assert without_names(said) == alike

@@ -1,4 +1,4 @@
-"""Reservations of one tenant are not those of another: gate StrictTenancy."""
+"""Reservations between tenants: gate StrictTenancy."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def namespace(name: str, **labels: str) -> KubeObject:
 
 
 def place(*objects: KubeObject, gates: FeatureGates = STRICT) -> dict[str, str]:
-    """Return the node of each pod, on a node of 4 CPUs that a reservation of the bank holds."""
+    """Return the node of each pod, with one node of 4 CPUs that a reservation of the bank holds."""
     one = Embedded(config(), now_s=START_S, gates=gates)
     one.load([namespace("bank"), node("n1", cpu=4), of_bank("hold", on="n1"), *objects])
     one.run_to_fixed_point()
@@ -50,13 +50,13 @@ def places(one: Embedded) -> dict[str, str]:
 
 
 def users(one: Embedded) -> list[str]:
-    """Return the names of the pods that the reservation says use it."""
+    """Return the users in the status of the reservation."""
     return [each.name for each in one.cluster.get(Reservation, "hold").status.current_owners]
 
 
 @pytest.mark.parametrize("labels", [{}, {IGNORED: "true"}, WEB, {**WEB, IGNORED: "true"}])
-def test_what_is_held_for_a_tenant_is_not_taken_by_another(labels: dict[str, str]) -> None:
-    """Neither by a label that ignores reservations, nor by the label of the owners."""
+def test_reservation_of_a_tenant_is_not_used_by_another(labels: dict[str, str]) -> None:
+    """Neither a label that ignores reservations nor the owners' label helps."""
     evil = pod("evil", cpu=4, namespace="evil", labels=labels)
     assert place(evil) == {"evil": ""}
     bank = pod("bank", cpu=4, namespace="bank", labels=WEB)
@@ -64,20 +64,20 @@ def test_what_is_held_for_a_tenant_is_not_taken_by_another(labels: dict[str, str
 
 
 @pytest.mark.parametrize("labels", [{IGNORED: "true"}, WEB])
-def test_without_the_gate_labels_are_believed(labels: dict[str, str]) -> None:
-    """As in the original."""
+def test_labels_count_without_the_gate(labels: dict[str, str]) -> None:
+    """It matches the original."""
     evil = pod("evil", cpu=4, namespace="evil", labels=labels)
     assert place(evil, gates=FeatureGates.parse("")) == {"evil": "n1"}
 
 
 def test_a_namespace_may_ignore_reservations() -> None:
-    """Its label says so, which only operators write."""
+    """A label of the namespace, which only operators write, allows it."""
     evil = pod("evil", cpu=4, namespace="evil", labels={IGNORED: "true"})
     assert place(evil, namespace("evil", **{IGNORED: "true"})) == {"evil": "n1"}
 
 
-def test_an_owner_that_names_its_namespace_is_believed() -> None:
-    """Whatever the namespace of the template is."""
+def test_owner_with_an_explicit_namespace_counts() -> None:
+    """The namespace of the template does not matter."""
     one = Embedded(config(), now_s=START_S, gates=STRICT)
     owner = {"object": {"namespace": "team", "name": "job"}}
     one.load([namespace("team"), node("n1", cpu=4), reservation("r", 4, on="n1", owners=[owner])])
@@ -88,10 +88,8 @@ def test_an_owner_that_names_its_namespace_is_believed() -> None:
 
 @pytest.mark.parametrize("once", [False, True])
 @pytest.mark.parametrize("labels", [{}, WEB, {**WEB, **CANDIDATE}])
-def test_a_pod_that_says_it_was_given_a_reservation_takes_nothing_from_it(
-    labels: dict[str, str], once: bool
-) -> None:
-    """It counts beside what is held, whichever comes first, and the owner gets its place."""
+def test_forged_user_takes_nothing_from_the_reservation(labels: dict[str, str], once: bool) -> None:
+    """It counts beside the reservation in any order, and the owner fits."""
     one = Embedded(config(), now_s=START_S, gates=STRICT)
     forged = pod("evil", cpu=4, on="n1", namespace="evil", labels=labels, annotations=FORGED)
     one.load([node("n1", cpu=8), forged, of_bank("hold", on="n1", once=once)])
@@ -121,14 +119,14 @@ LABELS = st.sampled_from([{}, WEB, CANDIDATE, {**WEB, **CANDIDATE}])
     st.lists(LABELS, max_size=3),
     st.booleans(),
 )
-def test_a_pod_uses_what_it_may_use_in_any_order(
+def test_user_with_changing_labels_is_tracked(
     order: list[str],
     of: str,
     labels: dict[str, str],
     changes: list[dict[str, str]],
     in_cluster: bool,
 ) -> None:
-    """And as long as it may, however often its labels change."""
+    """It uses the reservation while it is an owner, in any order of events."""
     one = Embedded(config(), now_s=START_S, gates=STRICT)
     running = pod("a", cpu=2, on="n1", namespace=of, labels=labels, annotations=FORGED)
     more: dict[str, Any] = {"preAllocation": True, **CLUSTER} if in_cluster else {}
@@ -145,10 +143,10 @@ def test_a_pod_uses_what_it_may_use_in_any_order(
 
 
 @pytest.mark.parametrize("policy", [{}, CLUSTER])
-def test_only_own_pods_are_taken_over(policy: dict[str, Any]) -> None:
-    """A reservation over running pods takes those of its namespace, whatever others are labelled.
+def test_only_pods_of_its_namespace_are_taken_over(policy: dict[str, Any]) -> None:
+    """A reservation over running pods ignores labels of other namespaces.
 
-    Without the gate labels are believed, as in the original.
+    Without the gate labels count, as in the original.
     """
 
     def taken(gates: FeatureGates) -> list[str]:

@@ -1,4 +1,4 @@
-"""Forgetting changes no decision: who forgets at once decides like who never does."""
+"""Sweeping of unused classes and resources changes no decision."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ def _spread(own: str) -> dict[str, Any]:
 
 
 def _pod(name: str, kind: int, own: str) -> Pod:
-    """Return a pod of one of six kinds; ``own`` is a label, a resource, a port … of the few."""
+    """Return a pod of one of six kinds; ``own`` is a label, resource, port or similar."""
     labels = {"own": own}
     match kind:
         case 0:
@@ -70,7 +70,7 @@ def _node(name: str, own: str) -> Node:
 
 
 class ReplayOutcomes:
-    """A world to which steps are done."""
+    """World that applies recorded steps."""
 
     def __init__(self, new_classes: int) -> None:
         state = ClusterState(new_classes=new_classes)
@@ -80,7 +80,7 @@ class ReplayOutcomes:
         self.world.load([_node("n0", "own0"), _node("n1", "own1")])
 
     def do(self, number: int, step: tuple[str, int, int]) -> list[tuple[str, str]]:
-        """Do a step; return what became of which pod."""
+        """Apply a step, and return the outcome of each pod."""
         world, (what, name, kind) = self.world, step
         own = f"own{name}"
         if what == "pod":
@@ -112,18 +112,18 @@ class ReplayOutcomes:
 
 @settings(max_examples=40, deadline=None)
 @given(steps=STEPS)
-def test_forgetting_at_once_decides_like_never_forgetting(
+def test_sweeping_at_every_step_equals_never_sweeping(
     steps: list[tuple[str, int, int]],
 ) -> None:
-    """Placements, their order and the messages are the same, and all counts are right."""
+    """Placements, their order and messages are equal, and all counts are right."""
     forgetful, mindful = ReplayOutcomes(1), ReplayOutcomes(1 << 30)
 
     for number, step in enumerate(steps):
         assert forgetful.do(number, step) == mindful.do(number, step)
 
 
-def test_a_column_is_given_to_another_resource_once_nobody_speaks_of_it() -> None:
-    """What was asked for by configuration keeps its own."""
+def test_unused_column_is_reused() -> None:
+    """Columns of the configuration are kept."""
     axis = ResourceAxis()
     kept, lent = axis.index("example.com/kept"), axis.transient_index("example.com/gone")
 
@@ -134,8 +134,8 @@ def test_a_column_is_given_to_another_resource_once_nobody_speaks_of_it() -> Non
     assert axis.generation == 1
 
 
-def test_a_resource_that_returns_after_it_was_forgotten_is_judged_anew() -> None:
-    """Its column may have been another's meanwhile."""
+def test_resource_is_evaluated_after_its_column_was_reused() -> None:
+    """Its column may have had another resource meanwhile."""
     replayed = ReplayOutcomes(1)
     for number in range(12):
         replayed.do(2 * number, ("pod", number % 6, 3))

@@ -1,4 +1,4 @@
-"""Preemption by a single pod: who gives way, and what is kept for whom."""
+"""Preemption by single pods: victims and nominations."""
 
 from tests.unit.scheduler.conftest import NewEmbedded
 from tests.unit.scheduler.watches import events, only, places, restarted, stored
@@ -16,8 +16,8 @@ from koordinator.scheduler.loop import (
 )
 
 
-def test_a_pod_takes_the_place_of_less_important_ones(embedded: NewEmbedded) -> None:
-    """One victim is enough; it is told, deleted, and the pod follows once it is gone."""
+def test_less_important_pod_is_preempted(embedded: NewEmbedded) -> None:
+    """One victim suffices; it has an event and is deleted, and the pod follows."""
     one = embedded(
         node("n", cpu=2),
         pod("low", cpu=1, priority=1, on="n"),
@@ -43,8 +43,8 @@ def test_a_pod_takes_the_place_of_less_important_ones(embedded: NewEmbedded) -> 
     assert note == f"Preempted by pod {stored(one, 'p').metadata.uid} on node n"
 
 
-def test_victims_that_end_with_grace_hold_their_place_until_they_are_gone() -> None:
-    """Meanwhile the pod is nominated, waits, and evicts nobody else."""
+def test_terminating_victims_keep_their_node() -> None:
+    """Meanwhile the pod is nominated, waits, and evicts no other pods."""
     clock = VirtualClock(START_S)
     cluster = MemoryCluster(clock, immediate_pod_deletion=False)
     cluster.load(
@@ -75,7 +75,7 @@ def test_victims_that_end_with_grace_hold_their_place_until_they_are_gone() -> N
 
 
 class Protecting(MemoryCluster):
-    """Refuses to delete, as an admission webhook may."""
+    """Cluster that refuses deletions as an admission webhook may."""
 
     refusals = 1
 
@@ -94,8 +94,8 @@ class Protecting(MemoryCluster):
         super().delete(kind_type, name, namespace, uid=uid, grace_period_s=grace_period_s)
 
 
-def test_a_victim_that_may_not_be_deleted_is_tried_again() -> None:
-    """The pod says why it waits; the victim is not told that it was preempted before it is."""
+def test_refused_eviction_is_retried() -> None:
+    """The pod has the reason; the victim gets its event only after the eviction."""
     clock = VirtualClock(START_S)
     cluster = Protecting(clock)
     cluster.load([node("n", cpu=1), pod("low", cpu=1, on="n"), pod("p", cpu=1, priority=10)])
@@ -112,8 +112,8 @@ def test_a_victim_that_may_not_be_deleted_is_tried_again() -> None:
     assert "Preempted" in [e.reason for e in cluster.list(Event).items]
 
 
-def test_the_place_of_a_nominated_pod_is_kept(embedded: NewEmbedded) -> None:
-    """From less important pods, also once the victims are gone."""
+def test_nominated_node_is_kept(embedded: NewEmbedded) -> None:
+    """It is kept from less important pods, also after the victims have terminated."""
     one = embedded(node("n", cpu=1), pod("low", cpu=1, on="n"), pod("p", cpu=1, priority=10))
     one.scheduler.step(limit=1)
     one.cluster.create(pod("thief", cpu=1, priority=5))
@@ -121,8 +121,8 @@ def test_the_place_of_a_nominated_pod_is_kept(embedded: NewEmbedded) -> None:
     assert places(one.run_to_fixed_point()) == {"p": "n"}
 
 
-def test_a_more_important_pod_may_take_a_nominated_place(embedded: NewEmbedded) -> None:
-    """The nominated one looks elsewhere."""
+def test_more_important_pod_takes_a_nominated_node(embedded: NewEmbedded) -> None:
+    """The nominated pod is scheduled elsewhere."""
     one = embedded(node("n", cpu=1), pod("low", cpu=1, on="n"), pod("p", cpu=1, priority=10))
     one.scheduler.step(limit=1)
     one.cluster.create(pod("boss", cpu=1, priority=50))
@@ -146,8 +146,8 @@ def test_disruption_budgets_are_kept_if_possible(embedded: NewEmbedded) -> None:
     assert [e.pod for e in only(Evicted, one.run_to_fixed_point())] == ["default/x"]
 
 
-def test_who_never_preempts_waits(embedded: NewEmbedded) -> None:
-    """And says so."""
+def test_never_preempting_pod_waits(embedded: NewEmbedded) -> None:
+    """Its message has the reason."""
     one = embedded(
         node("n", cpu=1),
         pod("low", cpu=1, on="n"),
@@ -161,8 +161,8 @@ def test_who_never_preempts_waits(embedded: NewEmbedded) -> None:
     )
 
 
-def test_a_pod_that_was_just_bound_can_be_a_victim(embedded: NewEmbedded) -> None:
-    """In the same step, before the cluster has said so."""
+def test_pod_bound_in_this_step_can_be_a_victim(embedded: NewEmbedded) -> None:
+    """The cluster has not confirmed the bind yet."""
     one = embedded(node("n", cpu=1), pod("low", cpu=1))
     one.scheduler.step()
     one.cluster.create(pod("p", cpu=1, priority=10))

@@ -1,4 +1,4 @@
-"""PodGroups of scheduling.k8s.io whose pods need nodes with one value of a label."""
+"""PodGroups of scheduling.k8s.io with a topology constraint."""
 
 from typing import Any
 
@@ -47,13 +47,13 @@ def world(
 
 
 def racks(one: Embedded) -> list[str]:
-    """Return the racks of the members that have places."""
+    """Return the racks of placed members."""
     return sorted(on[:2] for name, on in placed(one).items() if name.startswith("m"))
 
 
 @EITHER
 def test_the_fuller_rack_wins_where_all_members_fit(profile: KubeSchedulerConfiguration) -> None:
-    """33 + 100 of the one with a pod against 17 + 100 of the empty one, as 1.37.2 scores them."""
+    """33 + 100 for the rack with a pod against 17 + 100 for the empty one, as in 1.37.2."""
     used = pod("used", 1, "1Gi", on="r11")
     one = world(*rack("r1", 2), *rack("r2", 3), used, group(2), *members(2), profile=profile)
 
@@ -73,7 +73,7 @@ def test_the_rack_that_takes_more_members_wins(profile: KubeSchedulerConfigurati
 def test_no_member_is_placed_where_no_rack_takes_enough(
     profile: KubeSchedulerConfiguration,
 ) -> None:
-    """One node per rack takes one member each; both together would do without the constraint."""
+    """One node per rack takes one member each; without the constraint both would suffice."""
     nodes = [*rack("r1", 1), *rack("r2", 1)]
     one = world(*nodes, group(2), *members(2, cpu=3), profile=profile)
     text = (
@@ -93,10 +93,10 @@ def test_no_member_is_placed_where_no_rack_takes_enough(
 
 
 @EITHER
-def test_members_that_come_later_join_the_rack_of_the_others(
+def test_late_members_join_the_rack_of_the_others(
     profile: KubeSchedulerConfiguration,
 ) -> None:
-    """Although another one has more room."""
+    """Another rack has more capacity."""
     one = world(*rack("r1", 2), group(2), *members(2), profile=profile)
     one.load([*rack("r2", 3), member("m9", cpu=1)])
     later(one)
@@ -105,14 +105,14 @@ def test_members_that_come_later_join_the_rack_of_the_others(
 
 
 def test_nodes_without_the_label_are_left_out() -> None:
-    """However much room they have."""
+    """Their capacity does not matter."""
     one = world(node("plain", 64), *rack("r1", 1), group(2), *members(2))
 
     assert racks(one) == ["r1", "r1"]
 
 
 def test_members_in_two_racks_are_an_error() -> None:
-    """A third member can't join both."""
+    """A third member cannot join both."""
     on = [member("m0", on="r10"), member("m1", on="r20")]
     one = world(*rack("r1", 1), *rack("r2", 1), group(2), *on, member("m2"))
 
@@ -126,7 +126,7 @@ def test_members_in_two_racks_are_an_error() -> None:
 
 
 @EITHER
-def test_a_rack_is_cleared_of_less_important_pods(profile: KubeSchedulerConfiguration) -> None:
+def test_rack_with_the_fewest_victims_is_preempted(profile: KubeSchedulerConfiguration) -> None:
     """The one where fewer pods have to go."""
     low = [
         *(pod(f"a{at}", 2, on="r10", priority=1) for at in range(2)),
@@ -140,7 +140,7 @@ def test_a_rack_is_cleared_of_less_important_pods(profile: KubeSchedulerConfigur
     assert {"a0", "a1"} <= placed(one).keys()
 
 
-def test_a_rack_that_gets_room_takes_the_group() -> None:
+def test_new_node_in_a_rack_requeues_the_group() -> None:
     """A node that comes wakes the members."""
     one = world(*rack("r1", 1), group(2), *members(2, cpu=3))
     assert not placed(one)
@@ -151,7 +151,7 @@ def test_a_rack_that_gets_room_takes_the_group() -> None:
 
 
 def test_a_basic_group_stays_in_one_rack() -> None:
-    """Each member is for itself, but near to the others."""
+    """Each member is scheduled individually, but near the others."""
     basic = pod_group(schedulingConstraints={"topology": [{"key": RACK}]})
     one = world(*rack("r1", 1), *rack("r2", 1), basic, *members(3), profile=config())
 

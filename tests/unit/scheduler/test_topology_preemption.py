@@ -1,4 +1,4 @@
-"""Room for gangs that have to stay in one domain of the network: made there, or nowhere."""
+"""Preemption for gangs that must stay in one network domain."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ def full(*slots: int, priority: int = 0) -> list[Pod]:
 
 
 def test_victims_are_in_the_rack_to_which_the_gang_goes() -> None:
-    """Four places of two racks would do as well, but the gang has to stay in one."""
+    """Four slots of two racks would suffice in number, but the gang must stay in one."""
     gang = members("g", 4, 1, priority=HIGH)
     spec = gather(must="RackLayer")
     one = world((2, 2, 2, 2), *full(2, 2, 2, 2), group("g", 4, **spec), *gang)
@@ -57,8 +57,8 @@ def test_victims_are_in_the_rack_to_which_the_gang_goes() -> None:
     assert len([name for name in placed(one) if name.startswith("g-")]) == 4
 
 
-def test_nobody_goes_if_no_rack_could_take_the_gang() -> None:
-    """Five members, racks of four places: whoever went would go in vain."""
+def test_no_eviction_if_no_rack_fits_the_gang() -> None:
+    """There are five members and racks of four slots."""
     gang = members("g", 5, 1, priority=HIGH)
     one = world((2, 2, 2, 2), *full(2, 2, 2, 2), group("g", 5, **gather(must="RackLayer")), *gang)
 
@@ -67,8 +67,8 @@ def test_nobody_goes_if_no_rack_could_take_the_gang() -> None:
     assert condition(one, "g-0")[0]
 
 
-def test_a_multiple_that_the_plan_would_break_is_no_plan() -> None:
-    """Pairs per node are wanted, but every node has room for one only: nobody goes."""
+def test_plan_that_breaks_a_multiple_is_rejected() -> None:
+    """Pairs per node are required, but every node fits one more only: no pod is evicted."""
     spec = gather(must="RackLayer", NodeTopologyLayer=2)
     gang = members("g", 2, 1, priority=HIGH)
     one = world((1, 1, 1, 1), *full(1, 1, 1, 1), group("g", 2, **spec), *gang)
@@ -82,8 +82,8 @@ def test_a_multiple_that_the_plan_would_break_is_no_plan() -> None:
     size=st.integers(2, 5),
     important=st.sets(st.integers(1, 6)),
 )
-def test_victims_never_go_in_vain(slots: list[int], size: int, important: set[int]) -> None:
-    """If somebody is evicted, the gang starts, in one rack, and nobody of its rank has gone."""
+def test_no_eviction_in_vain(slots: list[int], size: int, important: set[int]) -> None:
+    """After an eviction the gang starts in one rack, and no victim had its priority."""
     pods = [
         pod(f"p-{n}-{i}", 1, on=f"h{n}", priority=HIGH if n in important else 0)
         for n, count in enumerate(slots, 1)
@@ -106,8 +106,8 @@ def test_victims_never_go_in_vain(slots: list[int], size: int, important: set[in
     one.scheduler.validate()
 
 
-def test_a_job_is_told_what_domains_would_have_without_less_important_pods() -> None:
-    """As the original: once how things are, and once how they would be."""
+def test_message_has_domains_without_less_important_pods() -> None:
+    """As in the original it has the current state, and the state without these pods."""
     one = world((2, 2), *full(2, 1), group("w", 5, **gather(must="RackLayer")))
     one.load(members("w", 5, priority=HIGH))
     settled(one)

@@ -1,4 +1,4 @@
-"""Gangs that gather and own what is reserved: they use it, and nobody is given it twice."""
+"""Gathered gangs that own reservations."""
 
 import json
 from collections import Counter
@@ -34,7 +34,7 @@ def config(*more: str) -> KubeSchedulerConfiguration:
 
 
 def users(one: Embedded) -> Counter[str]:
-    """Return how many pods say that they use each reservation; empty: none."""
+    """Return the number of pods per used reservation; empty means none."""
     read = [ALLOCATED.read(p.metadata) for p in one.cluster.list(Pod).items if p.spec.node_name]
     return Counter(said.name if said is not None else "" for said in read)
 
@@ -52,10 +52,10 @@ def rack_of(*cpus: int) -> list[KubeObject]:
 @pytest.mark.parametrize(
     ("policy", "inside"), [("Aligned", {"r": 3}), ("Restricted", {"r": 1, "": 2})]
 )
-def test_owners_use_what_is_reserved(
+def test_owners_use_their_reservations(
     embedded: NewEmbedded, policy: str, inside: dict[str, int]
 ) -> None:
-    """Aligned, all three are inside and beside it; restricted, one is inside and two are beside."""
+    """Aligned, all three are inside and beside it; restricted, one is inside and two beside."""
     one = world(
         embedded,
         *rack_of(64),
@@ -69,8 +69,8 @@ def test_owners_use_what_is_reserved(
 
 
 @pytest.mark.parametrize("count", [4, 5])
-def test_what_is_reserved_is_lent_once(embedded: NewEmbedded, count: int) -> None:
-    """Members of 20 CPUs on 64 of which 20 are kept for them: three fit, as without reservation."""
+def test_reservation_is_restored_once(embedded: NewEmbedded, count: int) -> None:
+    """Members of 20 CPUs on 64 with 20 held for them: three fit, as without the reservation."""
     one = world(
         embedded,
         *rack_of(64),
@@ -82,7 +82,7 @@ def test_what_is_reserved_is_lent_once(embedded: NewEmbedded, count: int) -> Non
     assert not placed(one)
 
 
-def test_others_leave_it_alone(embedded: NewEmbedded) -> None:
+def test_others_do_not_use_the_reservation(embedded: NewEmbedded) -> None:
     one = world(
         embedded,
         *rack_of(64),
@@ -95,7 +95,7 @@ def test_others_leave_it_alone(embedded: NewEmbedded) -> None:
 
 
 def test_a_gang_that_needs_reservations_finds_them_in_one_rack(embedded: NewEmbedded) -> None:
-    """Each is used once; the rack with a single one does not do, however empty its nodes are."""
+    """Each is used once; the rack with a single one does not suffice, even with empty nodes."""
     held = [reservation(f"r{n}", 2, on=f"h{n}", once=True) for n in (1, 5, 6)]
     needs = {**OWNERS, "annotations": affinity()}
     one = world(
@@ -127,8 +127,8 @@ def test_a_gang_that_needs_reservations_waits_for_enough_of_them(embedded: NewEm
     assert users(one) == {"r1": 1, "r2": 1}
 
 
-def test_members_get_the_devices_that_are_kept_for_them(embedded: NewEmbedded) -> None:
-    """Four GPUs, two of them reserved: two members take those, and a third one another."""
+def test_members_get_held_devices(embedded: NewEmbedded) -> None:
+    """There are four GPUs, two of them reserved: two members take those, a third one another."""
     names = ("koordinator.sh/gpu-core", "koordinator.sh/gpu-memory-ratio")
     whole = dict.fromkeys(names, 100)
     entries = [{"minor": minor, "resources": dict.fromkeys(names, "100")} for minor in (2, 3)]
@@ -159,8 +159,8 @@ def test_members_get_the_devices_that_are_kept_for_them(embedded: NewEmbedded) -
     assert users(one) == {"r": 2, "": 1}
 
 
-def test_room_for_owners_counts_what_is_kept_for_them(embedded: NewEmbedded) -> None:
-    """Two of 25 CPUs on 64 with 20 kept for them and two others of 10: one of these goes."""
+def test_headroom_of_owners_includes_their_reservation(embedded: NewEmbedded) -> None:
+    """Two of 25 CPUs on 64 with 20 held for them and two others of 10: one of these is evicted."""
     one = world(
         embedded,
         *rack_of(64),

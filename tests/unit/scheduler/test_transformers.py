@@ -1,4 +1,4 @@
-"""Gates by which the scheduler sees pods other than their spec is."""
+"""Feature gates that transform pods before scheduling."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ def world(gates: str) -> Embedded:
 
 
 def test_replaced_resources_count_before_and_after_the_bind() -> None:
-    """A node of 4 CPUs takes pods of 3 whose CPU is renamed; one that asks for CPU comes on top."""
+    """A node of 4 CPUs takes pods of 3 whose CPU is renamed, and a pod that requests CPU."""
     one = world("ReplaceResourcesTransformer=true")
     extended: dict[str, Any] = {"example.com/cpu": 6000}
     renames = {"pod.koordinator.sh/replace-resources": "cpu:example.com/cpu"}
@@ -29,8 +29,8 @@ def test_replaced_resources_count_before_and_after_the_bind() -> None:
     assert len(bound) == 3
 
 
-def test_a_pod_without_priority_has_that_of_its_class() -> None:
-    """So it preempts, and is preempted, by it."""
+def test_pod_without_priority_has_that_of_its_class() -> None:
+    """It preempts and is preempted by that priority."""
     labels = {"koordinator.sh/priority-class": "koord-prod"}
     for gates, goes in (("", False), ("PriorityTransformer=true", True)):
         one = world(gates)

@@ -1,4 +1,4 @@
-"""Where pods would go, asked of a scheduler that decides nothing: the port of the descheduler."""
+"""Placement trials for the descheduler on a scheduler that does not decide."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ GANGS: dict[str, Any] = {
 def trial_of(
     *objects: KubeObject, config: KubeSchedulerConfiguration | None = None, **profile: Any
 ) -> tuple[SchedulerTrial, MemoryCluster]:
-    """Return a trial over a cluster, which has taken it in."""
+    """Return a trial over a cluster that is in sync."""
     clock = VirtualClock(START_S)
     cluster = MemoryCluster(clock)
     cluster.load(objects)
@@ -46,8 +46,8 @@ def on(name: str, where: str, cpu: str = "1", **more: Any) -> Pod:
     return pod(name, cpu=cpu, on=where, **more)
 
 
-def test_a_replacement_lands_where_the_scheduler_puts_it_and_all_is_as_before() -> None:
-    """n1 is full but for the pod itself, n2 is empty: a spreading scheduler takes n2."""
+def test_replacement_is_placed_and_the_state_restored() -> None:
+    """n1 is full except for the pod itself, n2 is empty: a spreading scheduler chooses n2."""
     trial, _ = trial_of(node("n1", cpu="4"), node("n2", cpu="4"), on("a", "n1"), on("b", "n1", "3"))
     port: PlacementTrial = trial
     assert port.is_ready
@@ -63,8 +63,8 @@ def test_a_replacement_lands_where_the_scheduler_puts_it_and_all_is_as_before() 
             assert (world.node_of("default/a"), world.node_of("default/a-2")) == ("n1", "")
 
 
-def test_what_was_tried_and_not_kept_is_undone_and_what_was_kept_counts_for_the_next() -> None:
-    """Both want the only room on n2."""
+def test_rolled_back_placements_do_not_count_and_kept_ones_do() -> None:
+    """Both pods need the only free capacity on n2."""
     objects = [node("n1", cpu="2"), node("n2", cpu="1"), on("a", "n1"), on("b", "n1")]
     trial, _ = trial_of(*objects)
     with trial.world() as world:
@@ -82,8 +82,8 @@ def test_what_was_tried_and_not_kept_is_undone_and_what_was_kept_counts_for_the_
     assert "Insufficient cpu" in landing.why
 
 
-def test_a_pod_that_is_still_there_can_be_put_back() -> None:
-    """A pod that is being evicted keeps its room until it is gone."""
+def test_existing_pod_can_be_put_back() -> None:
+    """An evicted pod keeps its amounts until it has terminated."""
     trial, _ = trial_of(node("n1", cpu="1"), on("a", "n1"))
     with trial.world() as world:
         assert world.remove("default/a")
@@ -96,8 +96,8 @@ def test_a_pod_that_is_still_there_can_be_put_back() -> None:
         assert not world.remove("default/nobody")
 
 
-def test_a_reservation_takes_the_room_and_its_owner_uses_it() -> None:
-    """What a PodMigrationJob does: reserve elsewhere, then the pod goes, then its successor."""
+def test_reservation_is_placed_and_used_by_its_owner() -> None:
+    """A PodMigrationJob does this: reserve elsewhere, evict, create the successor."""
     elsewhere = {"key": "metadata.name", "operator": "NotIn", "values": ["n1"]}
     terms = {"nodeSelectorTerms": [{"matchFields": [elsewhere]}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
@@ -121,8 +121,8 @@ GANG = {
 }
 
 
-def test_members_of_a_gang_land_together_or_not_at_all() -> None:
-    """Without room for the second member the first has none either."""
+def test_members_of_a_gang_are_placed_together_or_not_at_all() -> None:
+    """Without capacity for the second member the first has none either."""
     members = [on(f"g{i}", "n1", labels=GANG) for i in (1, 2)]
     trial, _ = trial_of(node("n1", cpu="2"), node("n2", cpu="2"), *members, **GANGS)
     fresh = [replacement_of(one, f"{one.metadata.name}-2") for one in members]
@@ -152,7 +152,7 @@ def test_pods_of_other_schedulers_are_not_tried() -> None:
 
 
 def test_the_trial_follows_the_cluster_and_writes_nothing() -> None:
-    """A pending pod stays pending: it is the scheduler's."""
+    """A pending pod stays pending."""
     trial, cluster = trial_of(node("n1", cpu="1"))
     cluster.load([pod("waits", cpu="1")])
     version = cluster.list(Pod).resource_version
@@ -167,10 +167,10 @@ def test_the_trial_follows_the_cluster_and_writes_nothing() -> None:
 
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.tuples(st.integers(0, 7), st.integers(0, 4), st.booleans()), max_size=12))
-def test_whatever_was_tried_the_state_is_as_if_nothing_had_been(
+def test_trials_leave_the_state_unchanged(
     steps: list[tuple[int, int, bool]],
 ) -> None:
-    """Removed, put back, landed, kept or not: afterwards all sums are those of the cluster."""
+    """After removals, restorations and placements all sums equal the cluster's."""
     objects = [node(f"n{i}", cpu="4") for i in range(3)]
     labels = [GANG if i % 2 else {} for i in range(8)]
     pods = [on(f"p{i}", f"n{i % 3}", labels=labels[i]) for i in range(8)]

@@ -1,4 +1,4 @@
-"""Bindings whose answer says nothing about what happened: the truth comes with the events."""
+"""Binds with an unknown outcome: events resolve them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ from koordinator.scheduler.loop import Scheduler
 
 @dataclass
 class LateWatch:
-    """A watch that brings nothing while its cluster says so, and at most one bookmark at a time."""
+    """Watch that pauses while its cluster requires it, and sends at most one bookmark at a time."""
 
     cluster: "LateCluster"
     watch: Watch
@@ -42,7 +42,7 @@ class LateWatch:
 
 
 class LateCluster(SlowCluster):
-    """A cluster on which bindings stay under way and events may be late."""
+    """Cluster with binds in flight and late events."""
 
     is_late = False
 
@@ -54,7 +54,7 @@ class LateCluster(SlowCluster):
         return LateWatch(self, super().watch(kind_types, field_selectors))
 
     def lose(self, *, done: bool) -> None:  # type: ignore[override] # of another kind
-        """Lose the answer to a binding, done or not."""
+        """Lose the response to a bind, done or not."""
         batch = self.unsent[0]
         if done:
             MemoryCluster.bind(self, [batch.bindings[len(batch.answers)]])
@@ -62,7 +62,7 @@ class LateCluster(SlowCluster):
 
 
 def started(*objects: KubeObject) -> tuple[LateCluster, VirtualClock, Scheduler]:
-    """Return a scheduler that has begun to bind."""
+    """Return a scheduler with binds in flight."""
     clock = VirtualClock(START_S)
     cluster = LateCluster(clock)
     cluster.load(objects)
@@ -77,8 +77,8 @@ def conditions(cluster: LateCluster, name: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("news_come_first", [True, False])
-def test_a_pod_that_is_seen_on_its_node_is_bound(news_come_first: bool) -> None:
-    """Whatever the answer says, and before or after it; it is not tried again."""
+def test_pod_seen_on_its_node_is_bound(news_come_first: bool) -> None:
+    """The response may be anything, before or after; the pod is not retried."""
     cluster, clock, scheduler = started(node("n", cpu=1), node("m", cpu=1), pod("p", cpu=1))
     cluster.lose(done=True)
     if news_come_first:
@@ -98,8 +98,8 @@ def test_a_pod_that_is_seen_on_its_node_is_bound(news_come_first: bool) -> None:
 
 
 @pytest.mark.parametrize("done", [True, False])
-def test_nothing_is_decided_until_it_shows_whether_a_pod_is_bound(done: bool) -> None:
-    """Its place might be given out twice.  If it is not bound, the place is free."""
+def test_no_decision_until_the_outcome_is_known(done: bool) -> None:
+    """The node might be given away twice.  If the pod is not bound, the node is free."""
     cluster, _, scheduler = started(node("n", cpu=1), pod("p", cpu=1), pod("q", cpu=1))
     assert cluster.batches[0].bindings[0].name == "p"
     cluster.is_late = True
@@ -116,8 +116,8 @@ def test_nothing_is_decided_until_it_shows_whether_a_pod_is_bound(done: bool) ->
     assert list(scheduler.state.pods.by_key) == ["default/p" if done else "default/q"]
 
 
-def test_every_loss_is_waited_for() -> None:
-    """Events that were asked for before the second loss are not enough."""
+def test_every_lost_response_needs_newer_events() -> None:
+    """Events requested before the second loss do not suffice."""
     two = (pod("p", cpu=1), pod("q", cpu=1))
     cluster, _, scheduler = started(node("n", cpu=1), node("m", cpu=1), *two)
     cluster.is_late = True
@@ -134,8 +134,8 @@ def test_every_loss_is_waited_for() -> None:
     assert set(scheduler.state.pods.by_key) == {"default/p", "default/q"}
 
 
-def test_a_refusal_is_believed() -> None:
-    """There is no doubt, so the next pod need not wait."""
+def test_refusal_is_a_known_outcome() -> None:
+    """The next pod need not wait."""
     cluster, _, scheduler = started(node("n", cpu=1), pod("p", cpu=1))
     cluster.is_late = True
     cluster.delete(Pod, "p", "default")
@@ -146,7 +146,7 @@ def test_a_refusal_is_believed() -> None:
     assert not scheduler.state.pods.by_key
 
 
-def test_a_pod_that_another_has_bound_is_not_said_to_wait() -> None:
+def test_pod_bound_by_another_scheduler_is_not_pending() -> None:
     """Its condition is true."""
     cluster, _, scheduler = started(node("n"), node("m", unschedulable=True), pod("p"))
     MemoryCluster.bind(cluster, [Binding("default", "p", "m")])

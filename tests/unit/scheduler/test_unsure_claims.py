@@ -1,4 +1,4 @@
-"""Writes of claims whose answers get lost while events are late: their devices stay taken."""
+"""Claim writes with an unknown outcome and late events: their devices stay allocated."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,7 +19,7 @@ from koordinator.scheduler.loop import Scheduler
 
 
 class LateClaims:
-    """A watch that brings no news of claims while its cluster says so."""
+    """Watch that delivers no events of claims while its cluster requires it."""
 
     def __init__(self, cluster: "UnsureCluster", watch: Watch) -> None:
         self._cluster, self._watch = cluster, watch
@@ -40,11 +40,11 @@ class LateClaims:
 
 
 class UnsureCluster(MemoryCluster):
-    """News of claims is late on demand; a status is written, or not, and nobody is told."""
+    """Cluster with late events of claims and lost responses of status writes."""
 
     is_late = False
     loses = ""  # the answer, or the request
-    is_silent = False  # whoever asks for the claim c gets no answer
+    is_silent = False  # reads of the claim c get no response
 
     def watch(  # type: ignore[override]  # the port's
         self,
@@ -72,7 +72,7 @@ class UnsureCluster(MemoryCluster):
 
 
 def two_pods_for_one_gpu(loses: str) -> tuple[UnsureCluster, VirtualClock, Scheduler]:
-    """Return a scheduler that has tried one of them, and does not know what became of it."""
+    """Return a scheduler after one attempt with an unknown outcome."""
     clock = VirtualClock(START_S)
     cluster = UnsureCluster(clock)
     cluster.load([node("n"), slice_of("n", 1), GPUS, claim("c"), claim("d")])
@@ -87,14 +87,14 @@ def two_pods_for_one_gpu(loses: str) -> tuple[UnsureCluster, VirtualClock, Sched
 
 
 def given(cluster: UnsureCluster) -> dict[str, list[str]]:
-    """Return the devices of each claim, as they are stored."""
+    """Return the stored devices of each claim."""
     cluster.is_silent = False
     return {c.metadata.name: devices(c) for c in cluster.list(ResourceClaim).items}
 
 
 @pytest.mark.parametrize("loses", ["answer", "request"])
-def test_a_device_that_may_be_given_is_not_given_again(loses: str) -> None:
-    """Until the cluster has said what became of it; then it goes to one of the two."""
+def test_device_with_an_unknown_allocation_is_not_reallocated(loses: str) -> None:
+    """Once the cluster shows the outcome, it goes to one of the two pods."""
     cluster, clock, scheduler = two_pods_for_one_gpu(loses)
     scheduler.step()
     cluster.is_late = False
@@ -110,7 +110,7 @@ def test_a_device_that_may_be_given_is_not_given_again(loses: str) -> None:
     scheduler.validate()
 
 
-def test_a_claim_that_is_gone_is_in_doubt_no_more() -> None:
+def test_deleted_claim_is_resolved() -> None:
     """Its device goes to the other pod."""
     cluster, clock, scheduler = two_pods_for_one_gpu("request")
     cluster.is_silent, cluster.is_late = False, False

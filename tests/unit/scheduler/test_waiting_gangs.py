@@ -1,4 +1,4 @@
-"""What is remembered of gangs that wait never keeps one from starting that could."""
+"""Cached failures of gangs never prevent a possible start."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -29,7 +29,7 @@ KINDS = (Node, Device, ClusterNetworkTopology, ElasticQuota, PodGroup, Pod)
 QUOTA = {PREFIX + "name": "team"}
 GPU = ("koordinator.sh/gpu-core", "koordinator.sh/gpu-memory-ratio")
 POD_GROUP = "pod-group.scheduling.sigs.k8s.io"
-BACKOFF_S = 12.0  # after so long everybody who has been woken has had a turn
+BACKOFF_S = 12.0  # by then every requeued pod has been tried
 
 jobs = st.tuples(
     st.just("job"),
@@ -117,7 +117,7 @@ def happen(one: Embedded, number: int, event: Sequence[Any]) -> None:
 
 
 def happen_to_one(one: Embedded, number: int, what: str, index: int, *more: int) -> None:
-    """Change one of the pods, empty nodes or gangs that there are, if there are any."""
+    """Change one of the existing pods, empty nodes or gangs."""
     used = {stored.spec.node_name for stored in one.cluster.list(Pod).items}
     kinds: dict[str, type[KubeObject]] = {
         **dict.fromkeys(("delete", "label", "move"), Pod),
@@ -150,7 +150,7 @@ def happen_to_one(one: Embedded, number: int, what: str, index: int, *more: int)
 
 
 def come_to_rest(one: Embedded) -> None:
-    """Give everybody who was woken a turn, as often as somebody started meanwhile."""
+    """Run until no requeued pod starts any more."""
     idle = 0
     while idle < 2:
         outcomes = one.scheduler.step()
@@ -159,8 +159,8 @@ def come_to_rest(one: Embedded) -> None:
         one.clock.advance_to(one.clock.now_s() + (0.0 if moved else BACKOFF_S))
 
 
-def who_starts_afresh(one: Embedded, config: KubeSchedulerConfiguration) -> list[str]:
-    """Return who would start if somebody looked at the cluster who remembers nothing."""
+def started_without_caches(one: Embedded, config: KubeSchedulerConfiguration) -> list[str]:
+    """Return what a scheduler without caches would start."""
     everything = [obj for kind in KINDS for obj in one.cluster.list(kind).items]
     outcomes = embedded(*everything, config=config).scheduler.step()
     return [outcome.pod for outcome in outcomes if isinstance(outcome, Bound | Evicted)]
@@ -193,19 +193,19 @@ CONFIGS = {
 @settings(max_examples=20, deadline=None)
 @given(events=events)
 @example(events=FULL_QUOTA)
-def test_whoever_could_start_has_started(name: str, events: list[Sequence[Any]]) -> None:
-    """After any changes, a scheduler that remembers nothing finds nobody to start, or to evict."""
+def test_every_gang_that_can_start_has_started(name: str, events: list[Sequence[Any]]) -> None:
+    """After any changes, a scheduler without caches finds nothing to start or to evict."""
     config = CONFIGS[name]
     one = embedded(topology(), machine("first", 4), team("team", most=4), config=config)
     for number, event in enumerate(events):
         happen(one, number, event)
         come_to_rest(one)
         one.scheduler.validate()
-        assert who_starts_afresh(one, config) == [], (number, event)
+        assert started_without_caches(one, config) == [], (number, event)
 
 
 def decide(one: Embedded) -> None:
-    """Let the scheduler decide while no time passes."""
+    """Run the scheduler without advancing the clock."""
     idle = 0
     while idle < 2:
         outcomes = one.scheduler.step()
@@ -218,10 +218,10 @@ def decide(one: Embedded) -> None:
 @given(batches=batches)
 @example(batches=LABEL_LAST)
 @example(batches=FIRST_NODE)
-def test_events_of_one_step_are_lost_in_no_order(
+def test_events_of_one_step_are_decided_in_any_order(
     name: str, batches: list[list[Sequence[Any]]]
 ) -> None:
-    """What several events in a row made room for is decided at once, whichever came last."""
+    """The decision depends on what the events freed together."""
     config = CONFIGS[name]
     one = embedded(topology(), machine("first", 4), team("team", most=4), config=config)
     decide(one)
@@ -230,7 +230,7 @@ def test_events_of_one_step_are_lost_in_no_order(
             happen(one, 10 * number + place, event)
         decide(one)
         one.scheduler.validate()
-        assert who_starts_afresh(one, config) == [], (number, batch)
+        assert started_without_caches(one, config) == [], (number, batch)
 
 
 def attempts(one: Embedded, gang: str) -> int:
@@ -240,8 +240,8 @@ def attempts(one: Embedded, gang: str) -> int:
 
 
 @pytest.mark.parametrize("jobs", [False, True])
-def test_a_gang_that_a_change_cannot_help_is_left_alone(jobs: bool) -> None:
-    """A pod that goes and leaves too little room does not cost a waiting gang an attempt."""
+def test_unhelpful_change_causes_no_attempt(jobs: bool) -> None:
+    """A deleted pod that leaves too little free costs a waiting gang no attempt."""
     one = embedded(
         *(node(f"n{i}", 4) for i in range(3)),
         *(pod(f"p{i}", 4, on=f"n{i}") for i in range(3)),
@@ -263,7 +263,7 @@ def test_a_gang_that_a_change_cannot_help_is_left_alone(jobs: bool) -> None:
 
 
 def full_racks(priority: int = 0) -> list[KubeObject]:
-    """Return two racks of two nodes, each node with a pod as large as itself."""
+    """Return two racks of two nodes, each node full with one pod."""
     return [
         obj
         for i, rack in enumerate(("r0", "r0", "r1", "r1"))
@@ -275,8 +275,8 @@ def full_racks(priority: int = 0) -> list[KubeObject]:
 
 
 @pytest.mark.parametrize("jobs", [False, True])
-def test_a_gathered_gang_that_a_change_cannot_help_is_left_alone(jobs: bool) -> None:
-    """Places in different racks add up to enough for the gang, but it has to be in one."""
+def test_unhelpful_change_causes_no_attempt_of_a_gathered_gang(jobs: bool) -> None:
+    """Slots in different racks add up to enough, but the gang must be in one."""
     one = embedded(
         topology(),
         *full_racks(),
@@ -297,8 +297,8 @@ def test_a_gathered_gang_that_a_change_cannot_help_is_left_alone(jobs: bool) -> 
     assert set(placed(one).values()) >= {"n2", "n3"}
 
 
-def test_a_gathered_gang_is_left_alone_where_too_little_could_be_evicted() -> None:
-    """In each rack there is a less important pod, and one that is not."""
+def test_too_few_victims_cause_no_attempt_of_a_gathered_gang() -> None:
+    """In each rack one pod is less important, and one is not."""
     one = embedded(
         topology(),
         *full_racks(priority=100),
@@ -324,8 +324,8 @@ def test_a_gathered_gang_is_left_alone_where_too_little_could_be_evicted() -> No
 
 
 @pytest.mark.parametrize("jobs", [False, True])
-def test_a_gang_of_several_kinds_that_a_change_cannot_help_is_left_alone(jobs: bool) -> None:
-    """Too little room for one of the kinds, or for all of them together, is not worth a try."""
+def test_unhelpful_change_causes_no_attempt_of_a_mixed_gang(jobs: bool) -> None:
+    """Too little capacity for one kind, or for all together, causes no attempt."""
     one = embedded(
         *(node(f"n{i}", 4) for i in range(3)),
         *(pod(f"p{i}", 4, on=f"n{i}") for i in range(3)),
@@ -348,8 +348,8 @@ def test_a_gang_of_several_kinds_that_a_change_cannot_help_is_left_alone(jobs: b
 
 
 @pytest.mark.parametrize("jobs", [False, True])
-def test_a_gang_is_tried_when_what_is_left_could_be_evicted(jobs: bool) -> None:
-    """What is free after a change is too little, but not what less important pods would free."""
+def test_possible_preemption_causes_an_attempt(jobs: bool) -> None:
+    """The free capacity is too small, but less important pods would free enough."""
     one = embedded(
         node("a", 4),
         pod("low", 2, on="a", priority=0),
@@ -368,8 +368,8 @@ def test_a_gang_is_tried_when_what_is_left_could_be_evicted(jobs: bool) -> None:
     assert set(placed(one)) == {"g-0"}
 
 
-def test_a_gang_that_needs_less_now_is_tried() -> None:
-    """A smaller minMember counts as soon as it is there."""
+def test_lower_minimum_causes_an_attempt() -> None:
+    """A smaller minMember counts immediately."""
     one = embedded(node("a", 2), group("g", 3), *members("g", 3), config=gangs_only())
     come_to_rest(one)
     assert placed(one) == {}
@@ -380,8 +380,8 @@ def test_a_gang_that_needs_less_now_is_tried() -> None:
     assert len(placed(one)) == 2
 
 
-def test_a_member_that_comes_later_may_be_the_one_that_fits() -> None:
-    """A gang that waits is tried with it, though nothing became free."""
+def test_new_member_causes_an_attempt() -> None:
+    """It may be the one that fits, although nothing was freed."""
     large = member("g-0", "g", 3)
     one = embedded(node("a", 2), group("g", 1), large, config=gangs_only())
     come_to_rest(one)

@@ -1,4 +1,4 @@
-"""Pods that name thousands of resources or labels: no node pays for what no node has."""
+"""Pods with thousands of resources or labels: they cost no memory per node."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ MANY = 3_000
 
 
 def greedy(name: str, on: str = "", **more: str) -> KubeObject:
-    """Return a pod that asks for many resources that nobody has heard of."""
+    """Return a pod that requests many unknown resources."""
     requests = {**{f"example.com/{name}{number}": "1" for number in range(MANY)}, **more}
     container = {"name": "c", "resources": {"requests": requests, "limits": requests}}
     spec: dict[str, Any] = {"containers": [container]}
@@ -24,19 +24,19 @@ def greedy(name: str, on: str = "", **more: str) -> KubeObject:
 
 
 def selective(name: str) -> KubeObject:
-    """Return a pod that wants many labels that no node has."""
+    """Return a pod that selects many unknown labels."""
     return pod(name, nodeSelector={f"x{number}": "v" for number in range(MANY)})
 
 
 def n_columns(one: Embedded) -> int:
-    """Return how many columns there are that cost memory for every node."""
+    """Return the number of columns that cost memory per node."""
     nodes = one.state.nodes
     return len(nodes.requested) + len(nodes.labels)
 
 
 @pytest.mark.parametrize("on", ["", "n"])
-def test_made_up_resources_cost_nothing_on_every_node(embedded: NewEmbedded, on: str) -> None:
-    """Whether the pod waits or has been bound by its maker; others go where they would."""
+def test_unknown_resources_cost_nothing_per_node(embedded: NewEmbedded, on: str) -> None:
+    """The pod is pending, or was bound by its creator; others are placed as without it."""
     one = embedded(node("n", cpu=4), *(greedy(f"g{i}", on, cpu="1") for i in range(3)), pod("p", 1))
 
     done = one.run_to_fixed_point()
@@ -47,8 +47,8 @@ def test_made_up_resources_cost_nothing_on_every_node(embedded: NewEmbedded, on:
     assert n_columns(one) < 100
 
 
-def test_what_is_known_is_charged_whatever_else_is_asked_for(embedded: NewEmbedded) -> None:
-    """A pod does not get around what it takes by naming much that there isn't."""
+def test_known_resources_are_charged_beside_unknown_ones(embedded: NewEmbedded) -> None:
+    """Naming many unknown resources does not avoid the charge."""
     scarce = {"example.com/scarce": "1"}
     one = embedded(
         made(
@@ -65,8 +65,8 @@ def test_what_is_known_is_charged_whatever_else_is_asked_for(embedded: NewEmbedd
     assert places(one.run_to_fixed_point()) == {"r": "n"}
 
 
-def test_many_resources_that_a_node_has_are_no_trouble(embedded: NewEmbedded) -> None:
-    """What nodes have may be asked for, however much it is."""
+def test_many_known_resources_are_supported(embedded: NewEmbedded) -> None:
+    """Resources that nodes have may be requested in any number."""
     amounts = {f"example.com/r{number}": "1" for number in range(2 * MOST_OF_A_POD)}
     container = {"name": "c", "resources": {"requests": amounts, "limits": amounts}}
     one = embedded(
@@ -78,8 +78,8 @@ def test_many_resources_that_a_node_has_are_no_trouble(embedded: NewEmbedded) ->
     assert places(one.run_to_fixed_point()) == {"p": "m"}
 
 
-def test_made_up_labels_cost_nothing_on_every_node(embedded: NewEmbedded) -> None:
-    """Those that a node gets later count from then on, and no more once it has lost them."""
+def test_unknown_labels_cost_nothing_per_node(embedded: NewEmbedded) -> None:
+    """Labels count from the time a node has them until it loses them."""
     one = embedded(node("n", cpu=4), selective("s"), pod("q", 1, nodeSelector={"late": "yes"}))
     assert places(one.run_to_fixed_point()) == {}
     assert n_columns(one) < 100
@@ -96,8 +96,8 @@ def test_made_up_labels_cost_nothing_on_every_node(embedded: NewEmbedded) -> Non
 
 
 @pytest.mark.parametrize("amount", ["-1", "-9e90"])
-def test_less_than_nothing_is_nothing(embedded: NewEmbedded, amount: str) -> None:
-    """As a reservation's template may say, which no API server looks into."""
+def test_negative_amount_counts_as_zero(embedded: NewEmbedded, amount: str) -> None:
+    """A reservation's template may have one, because no API server validates it."""
     container = {"name": "c", "resources": {"requests": {"cpu": amount, "memory": amount}}}
     one = embedded(
         node("n", cpu=1),

@@ -1,4 +1,4 @@
-"""Pods that name a Workload of Kubernetes 1.35: its gangs start as a whole, or not at all."""
+"""Workloads of Kubernetes 1.35: their gangs start completely or not at all."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ EITHER = pytest.mark.parametrize(
 
 
 def workload(name: str = "w", **least: int) -> KubeObject:
-    """Return a Workload with a gang per keyword; 0 stands for the basic policy."""
+    """Return a Workload with a gang per keyword; 0 means the basic policy."""
     groups: list[dict[str, Any]] = [
         {"name": one, "policy": {"gang": {"minCount": count}} if count else {"basic": {}}}
         for one, count in least.items()
@@ -69,25 +69,25 @@ def world(
 
 @EITHER
 def test_a_gang_of_a_workload_starts_as_a_whole(profile: KubeSchedulerConfiguration) -> None:
-    """Three of three find places: all are bound."""
+    """Three of three fit: all are bound."""
     one = world(profile, node("n", 3), workload(gang=3), *workers(3))
 
     assert len(placed(one)) == 3
 
 
 @EITHER
-def test_a_gang_that_has_no_room_as_a_whole_takes_none(profile: KubeSchedulerConfiguration) -> None:
-    """Two of three would fit: none is bound, and a pod of nobody's gets the room."""
+def test_gang_that_does_not_fit_reserves_nothing(profile: KubeSchedulerConfiguration) -> None:
+    """Two of three would fit: none is bound, and a pod without gang uses the capacity."""
     one = world(profile, node("n", 2), workload(gang=3), *workers(3), pod("other", 2))
 
     assert placed(one) == {"other": "n"}
 
 
 @EITHER
-def test_members_wait_before_the_queue_until_there_are_enough(
+def test_members_are_gated_until_there_are_enough(
     profile: KubeSchedulerConfiguration,
 ) -> None:
-    """Two of three are there: they learn what is missing; the third lets all start."""
+    """Two of three exist and have the reason; the third starts all."""
     one = world(profile, node("n", 9), workload(gang=3), *workers(2))
     assert placed(one) == {}
     said = "gang default/w/gang needs 3 members; there were 2 when this was written"
@@ -104,7 +104,7 @@ def test_members_wait_before_the_queue_until_there_are_enough(
 def test_pods_wait_for_their_workload_whatever_its_policy(
     profile: KubeSchedulerConfiguration, policy: int
 ) -> None:
-    """As in the original: without the object, and without the group in it, nobody starts."""
+    """As in the original, no pod starts without the object, or without its group in it."""
     one = world(profile, node("n", 9), *workers(2))
     assert placed(one) == {}
     assert condition(one, "gang-0")[1] == "Workload default/w does not exist"
@@ -123,10 +123,10 @@ def test_pods_wait_for_their_workload_whatever_its_policy(
 
 
 @EITHER
-def test_pods_of_the_basic_policy_are_each_for_themselves(
+def test_pods_of_the_basic_policy_are_scheduled_individually(
     profile: KubeSchedulerConfiguration,
 ) -> None:
-    """One of two fits: it is bound, and no annotation calls it a member of a gang."""
+    """One of two fits: it is bound without gang annotations."""
     one = world(profile, node("n", 1), workload(gang=0), *workers(2))
 
     (name,) = placed(one)
@@ -136,7 +136,7 @@ def test_pods_of_the_basic_policy_are_each_for_themselves(
 
 @EITHER
 def test_each_replica_is_a_gang_of_its_own(profile: KubeSchedulerConfiguration) -> None:
-    """Room for one of two replicas: one starts whole, and nobody of the other."""
+    """One of two replicas fits: one starts completely, the other not at all."""
     replicas = [worker(f"{key}{i}", replica=key) for i in range(2) for key in "ab"]
     one = world(profile, node("n", 3), workload(gang=2), *replicas)
 
@@ -148,7 +148,7 @@ def test_each_replica_is_a_gang_of_its_own(profile: KubeSchedulerConfiguration) 
 def test_groups_of_a_workload_do_not_wait_for_each_other(
     profile: KubeSchedulerConfiguration,
 ) -> None:
-    """The driver starts although there is no room for the workers."""
+    """The driver starts although the workers do not fit."""
     one = world(
         profile, node("n", 2), workload(gang=2, driver=1), *workers(2, cpu=2), *workers(1, "driver")
     )
@@ -157,8 +157,8 @@ def test_groups_of_a_workload_do_not_wait_for_each_other(
 
 
 @EITHER
-def test_who_has_ended_does_not_count(profile: KubeSchedulerConfiguration) -> None:
-    """One of two has succeeded: a new one alone is not enough, as in the original."""
+def test_finished_members_do_not_count(profile: KubeSchedulerConfiguration) -> None:
+    """One of two has succeeded: a new one alone does not suffice, as in the original."""
     one = world(profile, node("n", 9), workload(gang=2), *workers(2))
     one.cluster.patch(Pod, "gang-0", "default", {"status": {"phase": "Succeeded"}}, "status")
     one.cluster.delete(Pod, "gang-1", "default", grace_period_s=0)
@@ -173,8 +173,8 @@ def test_who_has_ended_does_not_count(profile: KubeSchedulerConfiguration) -> No
 
 
 @EITHER
-def test_a_member_joins_those_that_run(profile: KubeSchedulerConfiguration) -> None:
-    """The gang has its least number: one more is placed at once."""
+def test_new_member_joins_a_running_gang(profile: KubeSchedulerConfiguration) -> None:
+    """The gang has its minimum: one more is placed immediately."""
     one = world(profile, node("n", 9), workload(gang=2), *workers(2))
 
     one.load([worker("more")])
@@ -185,7 +185,7 @@ def test_a_member_joins_those_that_run(profile: KubeSchedulerConfiguration) -> N
 
 @EITHER
 @pytest.mark.parametrize(("cpu", "bound"), [(3, 3), (2, 1)])
-def test_a_gang_that_was_cut_in_the_middle_is_completed_or_waits(
+def test_partially_bound_gang_is_completed_or_waits(
     profile: KubeSchedulerConfiguration, cpu: int, bound: int
 ) -> None:
     """A scheduler was killed after the first of three binds: the next one binds both, or none."""
@@ -196,8 +196,8 @@ def test_a_gang_that_was_cut_in_the_middle_is_completed_or_waits(
 
 
 @EITHER
-def test_a_workload_that_goes_leaves_nobody_behind(profile: KubeSchedulerConfiguration) -> None:
-    """Who waits goes on waiting, with the reason; nothing is kept when the pods go too."""
+def test_deleted_workload_leaves_no_state(profile: KubeSchedulerConfiguration) -> None:
+    """Pending pods wait with the reason; no state is left after they are deleted."""
     one = world(profile, node("n", 1), workload(gang=2), *workers(2))
 
     one.cluster.delete(SchedulingWorkload, "w", "default")
@@ -212,15 +212,15 @@ def test_a_workload_that_goes_leaves_nobody_behind(profile: KubeSchedulerConfigu
         assert not active.plugin.gangs.gangs
 
 
-def test_with_the_gates_off_nobody_heeds_a_workload() -> None:
-    """As kube-scheduler does by default: each pod is for itself."""
+def test_workloads_are_ignored_with_the_gates_off() -> None:
+    """As in kube-scheduler by default, pods are scheduled individually."""
     one = world(STOCK, node("n", 1), *workers(2), gates=NO_GATES)
 
     assert len(placed(one)) == 1
 
 
-def test_with_the_gates_off_nobody_asks_for_workloads() -> None:
-    """A scheduler with the rights of the original's has none to list them, and needs none."""
+def test_workloads_are_not_watched_with_the_gates_off() -> None:
+    """A scheduler with the original's permissions cannot list them, and need not."""
     rules = FeatureGates.parse("DRADeviceTaints=true,DRADeviceTaintRules=true", V1_35)
     none = FeatureGates.parse("", V1_35)
     taints, groups = set(TAINT_RULE_KINDS), set(scheduling_pod_group.KINDS)
@@ -232,7 +232,7 @@ def test_with_the_gates_off_nobody_asks_for_workloads() -> None:
 
 
 def test_taint_rules_are_read_in_the_version_of_the_release() -> None:
-    """On by default from 1.37 on."""
+    """The gate is on by default from 1.37 on."""
     on = "DRADeviceTaints=true,DRADeviceTaintRules=true"
     read = {
         (level, gates): [
@@ -251,16 +251,16 @@ def test_taint_rules_are_read_in_the_version_of_the_release() -> None:
     assert [kinds for (_, gates), kinds in read.items() if not gates] == [[], [], [DeviceTaintRule]]
 
 
-def test_a_gate_without_the_one_that_it_needs_is_refused() -> None:
-    """As every component of Kubernetes refuses to start so."""
+def test_gate_without_its_dependency_is_refused() -> None:
+    """Every component of Kubernetes refuses to start then."""
     with pytest.raises(
         InputError, match=r"depends on features that are disabled: \[GenericWorkload\]"
     ):
         FeatureGates.parse("GangScheduling=true", V1_35)
 
 
-def test_a_profile_that_names_the_plugin_needs_the_gate() -> None:
-    """What has no effect is not accepted in silence; disabling it is."""
+def test_profile_that_enables_the_plugin_needs_the_gate() -> None:
+    """Disabling the plugin is accepted without it."""
     named = configuration(plugins={"permit": {"enabled": [{"name": "GangScheduling"}]}})
     without = configuration(plugins={"multiPoint": {"disabled": [{"name": "GangScheduling"}]}})
 
@@ -271,8 +271,8 @@ def test_a_profile_that_names_the_plugin_needs_the_gate() -> None:
         assert not profile.gangs
 
 
-def test_the_workload_counts_where_labels_name_a_gang_too() -> None:
-    """With Coscheduling on: the gang is the Workload's; the pod is told of what it says twice."""
+def test_workload_precedes_gang_labels() -> None:
+    """With Coscheduling on the Workload's gang counts, and the pod has a warning."""
     both = [worker(f"p{i}", labels={"pod-group.scheduling.sigs.k8s.io": "other"}) for i in range(2)]
     one = world(config(), node("n", 9), workload(gang=2), group("other", 5), *both)
 
@@ -280,16 +280,16 @@ def test_the_workload_counts_where_labels_name_a_gang_too() -> None:
     assert one.cluster.get(PodGroup, "other", "default").status.scheduled == 0
 
 
-def test_without_coscheduling_labels_make_no_gang() -> None:
-    """GangScheduling alone heeds Workloads only, as in the original."""
+def test_labels_make_no_gang_without_coscheduling() -> None:
+    """GangScheduling alone reads Workloads only, as in the original."""
     alone = pod("p", 1, labels={"pod-group.scheduling.sigs.k8s.io": "other"})
     one = world(STOCK, node("n", 9), group("other", 5), alone)
 
     assert placed(one) == {"p": "n"}
 
 
-def test_an_annotation_with_a_slash_is_not_in_the_gang_of_a_workload() -> None:
-    """A gang may be called anything; it is another one all the same."""
+def test_gang_name_with_a_slash_is_no_workload_gang() -> None:
+    """A gang may have any name; it is a different gang."""
     said = {
         "gang.scheduling.koordinator.sh/name": "w/gang",
         "gang.scheduling.koordinator.sh/min-available": "1",
@@ -324,9 +324,9 @@ events = st.lists(
 def test_a_gang_that_starts_has_its_least_number(
     profile: KubeSchedulerConfiguration, events: Sequence[tuple[str, Any, Any]]
 ) -> None:
-    """Whatever comes and goes: who is bound now and was not before is so with enough of its gang.
+    """Under churn, pods become bound only together with enough members of their gang.
 
-    Without a Workload nobody is bound.
+    Without a Workload none is bound.
     """
     one = embedded(node("n", 2), config=profile, gates=ON)
     least: dict[str, int] = {}

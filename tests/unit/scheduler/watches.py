@@ -1,4 +1,4 @@
-"""What tests of the whole scheduler share: what it did and wrote, and how it starts again."""
+"""Outcomes, events and restarts for tests of the whole scheduler."""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -29,7 +29,7 @@ def only(kind: type[OutcomeT], outcomes: Sequence[Outcome]) -> list[OutcomeT]:
 
 
 def places(outcomes: Sequence[Outcome]) -> dict[str, str]:
-    """Return ``{pod: node}`` of what was bound."""
+    """Return ``{pod: node}`` of bound pods."""
     return {bound.pod.partition("/")[2]: bound.node for bound in only(Bound, outcomes)}
 
 
@@ -58,7 +58,7 @@ def condition(one: Embedded, name: str, kind: str = "PodScheduled") -> tuple[str
 
 
 def later(one: Embedded, seconds: float) -> list[Outcome]:
-    """Let time pass and work."""
+    """Advance the clock and run the scheduler."""
     one.clock.advance_to(one.clock.now_s() + seconds)
     return one.scheduler.step()
 
@@ -70,7 +70,7 @@ def restarted(
     options: SchedulerOptions | None = None,
     metrics: SchedulerMetrics | None = None,
 ) -> Scheduler:
-    """Return a new scheduler on a cluster that is there already."""
+    """Return a new scheduler on an existing cluster."""
     state = ClusterState()
     profiles = build_profiles(config, state.axis).profiles
     return build_scheduler(

@@ -1,17 +1,17 @@
-"""Why a pod waits, and what would help: the answer to the question that users ask most.
+"""Explanations of pending pods: causes, and remedies tried on a copy of the state.
 
-``obstacles``    every plugin's verdict on every node, and the ways out
-``question``     the pod, the cluster and the obstacles together; the order of nearness
-``pods``         causes, nearest nodes, the empty cluster: as they are told
-``remedies``     what would let the pod start, tried on the state
-``changed_pods``  the same for the pod: tolerations, selectors, amounts
-``gangs``        what all members of a gang need that find no place
-``short_gangs``  what a gang needs that is short of members
-``sentences``    reasons in plain words
-``attempts``        where the pod is in the queue, and what brings it on
-``explanation``  what is told, as data
+``obstacles``    verdicts of all plugins on all nodes, and minimal sets of causes
+``question``     the explained pod with the cluster and its obstacles; nodes by nearness
+``pods``         reports of causes, nearest nodes and the empty cluster
+``remedies``     changes that let the pod start, tried on the state
+``changed_pods`` changes of the pod: tolerations, selectors, amounts
+``gangs``        capacity that all unplaced members of a gang need
+``short_gangs``  remedies for incomplete gangs
+``sentences``    reasons as plain sentences
+``queue_status`` position in the queue, and events that requeue the pod
+``explanation``  the explanation as data
 
-Reads the state and leaves it as it was; writes nothing and decides nothing.
+The package changes nothing in the cluster and restores the state that it tries remedies on.
 """
 
 from koordinator.scheduler.explain.explanation import (

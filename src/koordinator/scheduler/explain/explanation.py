@@ -1,37 +1,37 @@
-"""What is told of one pod: the answer to "why does it wait, and what would help?"."""
+"""Data of an explanation: why a pod is pending and what would help."""
 
 from msgspec import Struct
 
 
 class CauseReport(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Something against the pod."""
+    """Cause that keeps the pod from running."""
 
     plugin: str
     reason: str
-    nodes: int = 0  # that it keeps the pod from; 0 where it holds whatever the node
-    alone: int = 0  # nodes that nothing else is against
-    decisive: bool = True  # False: where it holds, something else would have to go as well
-    sentence: str = ""  # the reason in plain words
-    detail: str = ""  # with amounts, of one of the nodes
-    on: tuple[str, ...] = ()  # the first of those nodes
-    resolvable: bool = False  # on some of them fewer pods might help
+    nodes: int = 0  # number of affected nodes; 0 for causes independent of nodes
+    alone: int = 0  # nodes with this cause only
+    decisive: bool = True  # False: affected nodes have another cause that must go first
+    sentence: str = ""  # the reason as a plain sentence
+    detail: str = ""  # amounts on one of the nodes
+    on: tuple[str, ...] = ()  # first affected nodes
+    resolvable: bool = False  # fewer pods might help on some of them
 
 
 class NearNode(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A node on which little is missing."""
+    """Node that lacks little for the pod."""
 
     node: str
     reasons: tuple[str, ...]
-    lacks: dict[str, str] = {}  # resource -> quantity beyond what is free
-    hopeless: bool = False  # also without any other pod on it
+    lacks: dict[str, str] = {}  # resource -> quantity missing
+    hopeless: bool = False  # rejected even when empty
     details: tuple[str, ...] = ()
 
 
 class Remedy(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Something that would let the pod start.
+    """Change after which the pod can start.
 
-    ``sufficient``: it was tried on a copy of the cluster, and nothing else is against the pod then.
-    ``tried``: False where it was not tried, such as other amounts that a controller computes.
+    ``sufficient``: on a copy of the cluster, the pod can start with this change alone.
+    ``tried``: False if it was not tried, e.g. for amounts that a controller computes.
     """
 
     kind: str
@@ -43,38 +43,38 @@ class Remedy(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tr
 
 
 class EmptyCluster(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Whether the pod could run if no other pod were there."""
+    """Result of placing the pod in the cluster without other pods."""
 
     fits: bool
-    node: str = ""  # such as this one
-    why: str = ""  # not
+    node: str = ""  # example of a node
+    why: str = ""  # reason if it does not fit
 
 
 class QueueStatus(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Where the pod is in the queue."""
+    """Position of the pod in the queue."""
 
     state: str  # a QueueState
-    position: int  # 1: nobody is tried before it
-    ahead: tuple[str, ...] = ()  # the first few of those
+    position: int  # 1 is next
+    ahead: tuple[str, ...] = ()  # first pods ahead
     since: str = ""  # RFC 3339
     attempts: int = 0
-    retry_at: str = ""  # RFC 3339: when it is tried again without anything happening
+    retry_at: str = ""  # RFC 3339: retry without an event
     woken_by: tuple[str, ...] = ()
 
 
 class Forecast(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """When the pod would start if nothing else came."""
+    """Expected start of the pod without further arrivals."""
 
-    at: str = ""  # RFC 3339; empty: it can't be foreseen
+    at: str = ""  # RFC 3339; empty if unknown
     node: str = ""
     why: str = ""
 
 
 class Explanation(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Everything that is known of a pod's waiting."""
+    """Complete explanation of a pending pod."""
 
     pod: str
-    verdict: str  # placed, fits, waits; of objects in manifests also ended, lost
+    verdict: str  # placed, fits, waits; also ended and lost for objects in manifests
     summary: str
     node: str = ""
     causes: tuple[CauseReport, ...] = ()

@@ -1,7 +1,7 @@
-"""Everything that keeps a pod from running: every plugin's verdict on every node.
+"""Obstacles of a pod: the verdicts of all plugins on all nodes.
 
-A decision stops at the first plugin that rejects a node, and so does the message of a condition.
-Who wants to know what would help must know of all of them.
+A scheduling decision stops at the first plugin that rejects a node, and so does its message;
+remedies need all verdicts.
 """
 
 from collections.abc import Sequence
@@ -21,40 +21,40 @@ from koordinator.scheduler.snapshot import ClusterState, PodClass, Snapshot
 
 @dataclass(frozen=True, slots=True, order=True)
 class Cause:
-    """A plugin and what it says against a pod: on some nodes, or whatever the node."""
+    """Plugin and reason against a pod, on some nodes or independent of nodes."""
 
-    plugin: str  # several that say the same are separated by ", "
+    plugin: str  # several plugins with the same reason are separated by ", "
     reason: str
 
     @property
     def plugins(self) -> tuple[str, ...]:
-        """Who says so."""
+        """Names of the plugins."""
         return tuple(self.plugin.split(", "))
 
 
-Way = frozenset[Cause]  # all that is against some node
+Way = frozenset[Cause]  # all causes against some node
 
 
 @dataclass(frozen=True, slots=True)
 class Obstacles:
-    """What is against a pod, as things are.
+    """Obstacles of a pod in the current state.
 
-    ``blocked[c, i]`` says that ``causes[c]`` keeps it from the node of row ``rows[i]``, and
-    ``hopeless`` that this would be so without any other pod on the node.
+    ``blocked[c, i]``: ``causes[c]`` rejects the node of row ``rows[i]``; ``hopeless[c, i]``: it
+    rejects the node even when that is empty.
     """
 
-    rows: IntArray  # (n,) of the nodes that there are
+    rows: IntArray  # (n,) rows of existing nodes
     names: Sequence[str]  # (n,)
     causes: tuple[Cause, ...]
     blocked: BoolArray  # (n_causes, n)
     hopeless: BoolArray  # (n_causes, n)
-    repeated: BoolArray  # (n_causes, n): another cause says the same of that node
-    refusals: tuple[Cause, ...] = ()  # what holds whatever the node
-    lasting: tuple[Cause, ...] = ()  # those of them that would hold without any other pod
+    repeated: BoolArray  # (n_causes, n): another cause has the same origin on that node
+    refusals: tuple[Cause, ...] = ()  # causes independent of nodes
+    lasting: tuple[Cause, ...] = ()  # refusals that hold without other pods, too
     #: plugins whose filters only repeat a refusal
     silent: frozenset[str] = frozenset()
-    #: ways out: each is a set of causes that together are all there is against some node, and
-    #: none of them contains another, what is repeated aside
+    #: minimal sets of causes: each set is all there is against some node, and contains no other
+    #: set, ignoring repeated causes
     ways: tuple[Way, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -62,37 +62,37 @@ class Obstacles:
 
     @property
     def rejected(self) -> BoolArray:
-        """Which of the nodes don't take the pod, ``(n,)``."""
+        """``(n,)``: nodes that reject the pod."""
         return np.asarray(self.blocked.any(axis=0))
 
     @property
     def never(self) -> BoolArray:
-        """Which of the nodes would not take it without any other pod on them either, ``(n,)``."""
+        """``(n,)``: nodes that reject the pod even when empty."""
         return np.asarray((self.blocked & self.hopeless).any(axis=0))
 
     @property
     def fits(self) -> bool:
-        """Whether some node would take the pod."""
+        """Whether some node takes the pod."""
         return not self.refusals and not self.rejected.all()
 
     @property
     def decisive(self) -> frozenset[Cause]:
-        """The causes of which at least one has to go, or all of a way out together.
+        """Causes in a refusal or a minimal set.
 
-        What is not among them may hold, but would not have to go: whichever node it speaks about,
-        something else is against it that is against a simpler one as well.
+        Other causes need not go: wherever they apply, the node also has a superset of the causes of
+        some simpler node.
         """
         return frozenset(self.refusals).union(*self.ways)
 
     def only(self, causes: frozenset[Cause]) -> IntArray:
-        """Return the rows of the nodes that exactly these causes are against."""
+        """Return the rows of the nodes with exactly these causes."""
         wanted = np.array([cause in causes for cause in self.causes], bool)
         exact = (self.blocked == wanted[:, None]).all(axis=0)
         found: IntArray = self.rows[exact]
         return found
 
     def against(self, index: int) -> list[Cause]:
-        """Return the causes against one of the nodes, in running order of the plugins."""
+        """Return the causes against a node, in the order of the plugins."""
         return [self.causes[c] for c in np.flatnonzero(self.blocked[:, index]).tolist()]
 
     def _minimal(self) -> tuple[frozenset[Cause], ...]:
@@ -116,9 +116,9 @@ class Obstacles:
 def obstacles(
     profile: Profile, state: ClusterState, pod: PodClass, rivals: Nominations | None = None
 ) -> Obstacles:
-    """Ask every plugin of a profile about every node; nothing kept is used.
+    """Run all filters of a profile on all nodes, without caches.
 
-    ``rivals`` are nominations that the pod has to respect: see ``nominated_pods_with_priority``.
+    ``rivals`` are the nominated pods to respect; see ``rivals_of``.
     """
     snapshot = view_for(profile, state, pod)
     rows = np.flatnonzero(snapshot.alive)
@@ -144,17 +144,17 @@ def obstacles(
 def _refusals(
     profile: Profile, snapshot: Snapshot, pod: PodClass
 ) -> tuple[tuple[Cause, ...], tuple[Cause, ...], frozenset[str]]:
-    """Return why PreFilter plugins refuse the pod, and what of it would hold without other pods.
+    """Return the refusals, those that hold without other pods, and equivalent node reasons.
 
-    Each reason once, whoever gives it.  And what others may say of nodes for the same facts.
+    Refusals with the same reason are merged.
     """
     answers = ((a, a.plugin.prefilter(snapshot, pod)) for a in profile.pre_filter)
     refusals = [(active, answer) for active, answer in answers if isinstance(answer, Refusal)]
-    said = {answer.reason for _, answer in refusals}
+    reasons = {answer.reason for _, answer in refusals}
     by_reason: dict[str, list[str]] = {}
     passing: set[str] = set()
     for active, answer in refusals:
-        reason = answer.same_as if answer.same_as in said else answer.reason
+        reason = answer.same_as if answer.same_as in reasons else answer.reason
         by_reason.setdefault(reason, []).append(active.name)
         if answer.resolvable or "run_limit" in active.has:  # it counts pods
             passing.add(reason)
@@ -164,7 +164,7 @@ def _refusals(
 
 
 class _Table:
-    """Causes and the nodes that each of them is against, as they come up."""
+    """Builder of the table of causes and nodes."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -192,17 +192,17 @@ class _Table:
             mask[indices] = True
             self._note(Cause(plugin, reason), mask, never)
 
-    def forget(self, said: set[str]) -> set[str]:
-        """Drop causes that only repeat what refuses the pod as a whole; return whose they are."""
+    def forget(self, refused: set[str]) -> set[str]:
+        """Drop causes that repeat a refusal; return their plugins."""
         dropped = set()
         for cause in list(self._blocked):
-            if any(cause.reason.endswith(reason) for reason in said):
+            if any(cause.reason.endswith(reason) for reason in refused):
                 del self._blocked[cause], self._hopeless[cause]
                 dropped.add(cause.plugin)
         return dropped
 
     def merge_shortages(self) -> None:
-        """Leave out what a node lacks beside its reservations where it lacks that anyway."""
+        """Drop shortages beside reservations on nodes with the same shortage overall."""
         by_reason = {cause.reason: mask for cause, mask in self._blocked.items()}
         for cause, mask in list(self._blocked.items()):
             known = by_reason.get(cause.reason.removesuffix(BY_NODE))
@@ -214,17 +214,17 @@ class _Table:
     def repeated(
         self, profile: Profile, snapshot: Snapshot, pod: PodClass, rows: IntArray
     ) -> BoolArray:
-        """Return what another plugin says of the same node for the same fact, ``(n_causes, n)``."""
+        """Return ``(n_causes, n)``: causes that repeat another plugin's cause on a node."""
         found = np.zeros((len(self._blocked), self._count), bool)
         speaking = {cause.plugin for cause in self._blocked}
         for active in profile.filter:
             if active.name not in speaking or "duplicate_of" not in active.has:
                 continue
             other, mask = active.plugin.duplicate_of(snapshot, pod)
-            by_other = [said for cause, said in self._blocked.items() if cause.plugin == other]
-            for index, (cause, said) in enumerate(self._blocked.items()):
+            by_other = [mask for cause, mask in self._blocked.items() if cause.plugin == other]
+            for index, (cause, blocked) in enumerate(self._blocked.items()):
                 if by_other and cause.plugin == active.name:
-                    found[index] = said & mask[rows] & np.any(by_other, axis=0)
+                    found[index] = blocked & mask[rows] & np.any(by_other, axis=0)
         return found
 
     def add_kept(
@@ -235,7 +235,7 @@ class _Table:
         names: Sequence[str],
         rivals: Nominations,
     ) -> None:
-        """Add nodes that would take the pod if they were not kept for others."""
+        """Add nodes that reject the pod only because of nominated pods."""
         for index, row in enumerate(rows.tolist()):
             others = rivals.get(names[row])
             if not others or any(mask[index] for mask in self._blocked.values()):
@@ -245,7 +245,7 @@ class _Table:
                 kept = ", ".join(sorted(rival.key for rival, _ in others))
                 mask = np.zeros(self._count, bool)
                 mask[index] = True
-                cause = Cause(plugin, f"{reason} (kept for {kept}, which made room there)")
+                cause = Cause(plugin, f"{reason} (nominated to {kept}, which preempted there)")
                 self._note(cause, mask, np.zeros(self._count, bool))
 
     def _note(self, cause: Cause, mask: BoolArray, never: BoolArray) -> None:

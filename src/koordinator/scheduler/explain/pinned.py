@@ -1,4 +1,4 @@
-"""Whether a pod can only go to nodes that there are: a new one would have another name."""
+"""Pods that can only run on existing nodes, because nodes or volumes are named."""
 
 from collections.abc import Iterator
 
@@ -28,7 +28,7 @@ def is_pinned(pod: PodClass, objects: ObjectTable) -> bool:
 
 
 def _names_nodes(selector: NodeSelector | None) -> bool:
-    """Return whether every term asks for nodes by name."""
+    """Return whether every term selects nodes by name."""
     terms = selector.node_selector_terms if selector is not None else ()
     return bool(terms) and all(
         term.match_fields or any(one.key == HOSTNAME for one in term.match_expressions)

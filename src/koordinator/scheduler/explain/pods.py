@@ -1,4 +1,4 @@
-"""One pod: what is against it, how near it is to running, what would help."""
+"""Reports about one pod: causes, nearest nodes and the empty cluster."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,17 +9,17 @@ from koordinator.scheduler.explain.question import Question
 from koordinator.scheduler.explain.reserved_room import ReservedRoom
 from koordinator.scheduler.explain.sentences import sentence
 
-NAMED = 100  # nodes that a cause names before it only counts
-NEAREST = 5  # nodes that are described
-HOMES_TRIED = 8  # nodes that are emptied in thought
+NAMED = 100  # nodes listed per cause
+NEAREST = 5  # nodes described
+HOMES_TRIED = 8  # nodes tried without their pods
 FIT, SHORT = "NodeResourcesFit", "Insufficient "
 NO_NODES = "there are no nodes"
 
 
 def causes(question: Question, gates: Sequence[Cause] = ()) -> Iterator[CauseReport]:
-    """Tell all that is against the pod: what holds everywhere, what decides, the rest.
+    """Yield all causes: independent of nodes first, then decisive ones, then the rest.
 
-    ``gates`` are what keeps it out of the queue.
+    ``gates`` are causes that keep the pod out of the queue.
     """
     found = question.found
     for cause in (*gates, *found.refusals):
@@ -29,16 +29,16 @@ def causes(question: Question, gates: Sequence[Cause] = ()) -> Iterator[CauseRep
     if not len(found.rows):
         yield CauseReport(plugin="", reason=NO_NODES, sentence=NO_NODES)
     if not found.rejected.all():
-        return  # a node takes it: what is against others is no cause
+        return  # a node takes the pod, so rejections by others are no cause
     decisive = found.decisive
     alone = found.blocked & (found.blocked.sum(axis=0) == 1)
-    told = []
+    reports = []
     room = ReservedRoom(question)
     for index, cause in enumerate(found.causes):
         mask = found.blocked[index]
         detail = question.detail(cause.plugin, int(found.rows[mask.argmax()]))
         words, kept = _reserved(room, cause, mask.nonzero()[0].tolist())
-        told.append(
+        reports.append(
             CauseReport(
                 plugin=cause.plugin,
                 reason=cause.reason,
@@ -51,11 +51,13 @@ def causes(question: Question, gates: Sequence[Cause] = ()) -> Iterator[CauseRep
                 detail="; ".join(filter(None, (detail, kept))),
             )
         )
-    yield from sorted(told, key=lambda one: (not one.decisive, -one.nodes, one.plugin, one.reason))
+    yield from sorted(
+        reports, key=lambda one: (not one.decisive, -one.nodes, one.plugin, one.reason)
+    )
 
 
 def _reserved(room: ReservedRoom, cause: Cause, indices: Sequence[int]) -> tuple[str, str]:
-    """Return that reservations are why nodes have too little, and who keeps what on the first."""
+    """Return the sentence about reservations as cause of a shortage, and their amounts."""
     if cause.plugin != FIT or not cause.reason.startswith(SHORT):
         return "", ""
     resource = cause.reason.removeprefix(SHORT)
@@ -66,7 +68,7 @@ def _reserved(room: ReservedRoom, cause: Cause, indices: Sequence[int]) -> tuple
 
 
 def nearest_nodes(question: Question) -> Iterator[NearNode]:
-    """Tell of the nodes on which the least is missing."""
+    """Yield the nodes that lack the least."""
     found, order = question.found, question.order
     for index in order[:NEAREST].tolist() if found.rejected.all() else ():
         against = found.against(index)
@@ -82,10 +84,10 @@ def nearest_nodes(question: Question) -> Iterator[NearNode]:
 
 
 def empty_cluster(question: Question) -> EmptyCluster | None:
-    """Tell whether the pod could ever run on the nodes that there are.
+    """Return whether the pod fits on a node without other pods.
 
-    None if there are too many to try, if pods on several nodes are against or for it, as one node
-    is emptied at a time, or if what was measured of nodes is, which pods have their part in.
+    Return None if too many nodes would have to be tried, if pods on other nodes matter (one node is
+    emptied at a time), or if measured usage matters, to which pods contribute.
     """
     question = question.undisturbed()
     found, nodes = question.found, question.state.nodes
@@ -95,7 +97,11 @@ def empty_cluster(question: Question) -> EmptyCluster | None:
         return EmptyCluster(fits=False, why=NO_NODES)
     row = question.empty_home(HOMES_TRIED)
     if row is not None:
-        return None if question.wants_company else EmptyCluster(fits=True, node=nodes.names[row])
+        return (
+            None
+            if question.has_required_pod_affinity
+            else EmptyCluster(fits=True, node=nodes.names[row])
+        )
     served = {column for column, _ in question.pod_class.served}
     for column, amount in question.pod_class.demand:
         if column in served:
@@ -103,8 +109,8 @@ def empty_cluster(question: Question) -> EmptyCluster | None:
         name = question.state.axis.names[column]
         most = int(nodes.allocatable[column, found.rows].max())
         if amount > most:
-            asked, there = spoken(name, amount), spoken(name, most)
-            why = f"it asks for {asked} of {name}; the most that a node has is {there}"
+            request, there = spoken(name, amount), spoken(name, most)
+            why = f"it requests {request} of {name}; the most that a node has is {there}"
             return EmptyCluster(fits=False, why=why)
     hopeful = question.hopeful_rows(HOMES_TRIED + 1)
     decisive = found.decisive

@@ -1,4 +1,4 @@
-"""A pod that waits, the cluster as it is, and what the one has against the other."""
+"""Question about a pending pod: the pod, the cluster and its obstacles."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -16,15 +16,15 @@ from koordinator.scheduler.explain.obstacles import Cause, Obstacles, obstacles
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod, PodClass, Snapshot
 from koordinator.scheduler.transaction import Transaction
 
-MEASURING = "LoadAwareScheduling"  # does not know what a node would use without its pods
+MEASURING = "LoadAwareScheduling"  # cannot predict usage without the pods of a node
 
 
 @dataclass(frozen=True, slots=True)
 class Shortages:
-    """What nodes have too little of: ``lacking[i, d]`` of the pod's d-th request."""
+    """Shortages of nodes: ``lacking[i, d]`` of the pod's d-th request."""
 
     lacking: IntArray  # (n, n_requests)
-    asked: IntArray  # (n_requests,)
+    requested: IntArray  # (n_requests,)
     names: tuple[str, ...]  # (n_requests,)
 
     def of(self, index: int) -> dict[str, int]:
@@ -35,30 +35,29 @@ class Shortages:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Rows and indices of nodes are those of ``found``."""
+    """Pending pod with its obstacles; rows and indices refer to ``found``."""
 
     profile: Profile
     state: ClusterState
     pod: Pod
     pod_class: PodClass
     found: Obstacles
-    lacks: Shortages  # as if the pod could use all that is reserved for it together
-    order: IntArray  # indices of the nodes, the nearest first
+    lacks: Shortages  # with all reservations of the pod combined
+    order: IntArray  # indices of nodes, nearest first
     _rivals: Nominations
-    asking: Profile  # without plugins that refuse the pod anyway
+    active_profile: Profile  # without plugins that refuse the pod anyway
     _what_if: StateWhatIf  # of those plugins
 
     def assuming(self, plugins: Collection[str]) -> "Question":
-        """Return the question as if some filters had nothing against the pod anywhere."""
-        asking = _without(self.asking, plugins)
-        what_if = StateWhatIf(asking, self.state, self._rivals)
-        return replace(self, asking=asking, _what_if=what_if)
+        """Return the question with some filters disabled."""
+        active_profile = _without(self.active_profile, plugins)
+        what_if = StateWhatIf(active_profile, self.state, self._rivals)
+        return replace(self, active_profile=active_profile, _what_if=what_if)
 
     def takes(self, pod: Pod, row: int, changed: Collection[str]) -> bool:
-        """Whether a node would take another pod in its place, as the cluster is.
+        """Return whether a node takes another pod in its place.
 
-        Plugins that refuse the pod as a whole are not asked, except those for which it was
-        ``changed``.
+        Plugins that refuse the pod as a whole are skipped unless it was ``changed`` for them.
         """
         pod_class = self.state.classes.of(pod)
         snapshot = view_for(self.profile, self.state, pod_class)
@@ -68,13 +67,15 @@ class Question:
                 active.plugin.prefilter(snapshot, pod_class), Refusal
             ):
                 return False
-        asking = _without(self.profile, passed)
-        what_if = StateWhatIf(asking, self.state, self._rivals)
-        other = replace(self, pod=pod, pod_class=pod_class, asking=asking, _what_if=what_if)
+        active_profile = _without(self.profile, passed)
+        what_if = StateWhatIf(active_profile, self.state, self._rivals)
+        other = replace(
+            self, pod=pod, pod_class=pod_class, active_profile=active_profile, _what_if=what_if
+        )
         return other.takes_without(row, ())
 
     def starts(self, pod: Pod, row: int, gone: Sequence[str] = ()) -> bool:
-        """Whether every plugin would let a pod start on a node without some pods, by key."""
+        """Return whether every plugin accepts a pod on a node without some pods, by key."""
         on_row = self.state.pods.on_row[row]
         with Transaction(self.state) as transaction:
             for key in gone:
@@ -82,53 +83,53 @@ class Question:
             return self.takes(pod, row, self.found.silent)
 
     def pod_remedies(self, plugin: str, row: int, pod: Pod) -> list[tuple[str, Pod]]:
-        """Return how a pod could be changed for a plugin to accept a node."""
+        """Return changes of a pod with which a plugin accepts a node."""
         found = self._ask("pod_remedies", plugin, row, pod)
         return found if isinstance(found, list) else []
 
     def reduced_requests(self, plugin: str, row: int) -> list[dict[str, int]]:
-        """Return requests with which a plugin might accept a node, the largest first."""
+        """Return requests with which a plugin may accept a node, largest first."""
         found = self._ask("reduced_requests", plugin, row)
         return found if isinstance(found, list) else []
 
     def required_size(self, plugin: str, row: int) -> str:
-        """Return what a node like this one would have to have for a plugin to accept it."""
-        return self._told("required_size", plugin, row)
+        """Return what a node like this one must have for a plugin to accept it."""
+        return self._ask_text("required_size", plugin, row)
 
     def nearest(self, rows: IntArray, most: int) -> list[int]:
-        """Return those of the rows on which the least is against the pod."""
+        """Return the given rows with the least against the pod."""
         ordered: IntArray = self.found.rows[self.order]
         found: list[int] = ordered[np.isin(ordered, rows)][:most].tolist()
         return found
 
     def about(self, pod: Pod, pod_class: PodClass) -> "Question":
-        """Return this question about another pod, which is refused for the same causes."""
+        """Return the question for another pod with the same refusals."""
         return replace(self, pod=pod, pod_class=pod_class)
 
     def undisturbed(self) -> "Question":
-        """Return the question as if no node were kept for another pod."""
-        return replace(self, _rivals={}, _what_if=StateWhatIf(self.asking, self.state, {}))
+        """Return the question without nominated pods."""
+        return replace(self, _rivals={}, _what_if=StateWhatIf(self.active_profile, self.state, {}))
 
     def takes_without(self, row: int, gone: Sequence[str]) -> bool:
-        """Whether a node would take the pod if those pods, by key, were not there."""
+        """Return whether a node takes the pod without those pods, by key."""
         on_row = self.state.pods.on_row[row]
         return not self._left(row, [on_row[key] for key in gone])
 
     def detail(self, plugin: str, row: int) -> str:
-        """Return what exactly a plugin has against a node; empty if it doesn't say more."""
-        return self._told("detail", plugin, row)
+        """Return a plugin's details about a node; empty without any."""
+        return self._ask_text("detail", plugin, row)
 
     @property
-    def wants_company(self) -> bool:
-        """Whether the pod can only run near others."""
+    def has_required_pod_affinity(self) -> bool:
+        """Whether the pod has required pod affinity."""
         affinity = self.pod.spec.affinity
         near = affinity.pod_affinity if affinity is not None else None
         return near is not None and bool(near.required_during_scheduling_ignored_during_execution)
 
     def lacking(self, index: int) -> dict[str, int]:
-        """Return how much of what the pod asks for is missing on a node, by resource.
+        """Return the missing amounts of the pod's requests on a node, by resource.
 
-        What no node has at all is not told.
+        Resources that no node has are left out.
         """
         for active in self.profile.filter:
             found = self._ask("node_shortfall", active.name, int(self.found.rows[index]))
@@ -137,20 +138,20 @@ class Question:
         return self.lacks.of(index)
 
     def node_remedy(self, plugin: str, row: int) -> str:
-        """Return what to change about a node for a plugin to accept it; empty: nothing."""
-        return self._told("node_remedy", plugin, row)
+        """Return the change of a node with which a plugin accepts it; empty without one."""
+        return self._ask_text("node_remedy", plugin, row)
 
     def is_blocked_cluster_wide(self, row: int) -> bool:
-        """Return whether pods on other nodes would be against a new node like this one, too."""
+        """Return whether pods on other nodes would also reject a new node like this one."""
         return any(
             bool(self._ask("is_blocked_cluster_wide", cause.plugin, row))
             for cause in self._against(row)
         )
 
     def depends_on_others(self, causes: Collection[Cause]) -> bool:
-        """Return whether some of the causes have to do with more than the pods on the node.
+        """Return whether some causes depend on more than the pods of a node.
 
-        That is with pods on other nodes, or with measurements that its pods have their part in.
+        These are pods on other nodes, and measured usage to which its pods contribute.
         """
         wide = {a.name for a in self.profile.filter if a.plugin.reads is Reads.CLUSTER}
         return any(cause.plugin in {MEASURING, *wide} for cause in causes)
@@ -158,33 +159,33 @@ class Question:
     def _against(self, row: int) -> list[Cause]:
         return self.found.against(int(np.flatnonzero(self.found.rows == row)[0]))
 
-    def _told(self, hook: str, plugin: str, row: int) -> str:
+    def _ask_text(self, hook: str, plugin: str, row: int) -> str:
         return str(self._ask(hook, plugin, row) or "")
 
     def _ask(self, hook: str, plugin: str, row: int, *more: object) -> object:
-        """Ask a filter about a node in the world that the pod would find; None: it can't tell."""
+        """Call a filter's method for a node with the pod's holds restored; None without it."""
         for active in self.profile.filter:
             if active.name == plugin and hook in active.has:
-                asked = getattr(active.plugin, hook)
+                method = getattr(active.plugin, hook)
                 view = view_for(self.profile, self.state, self.pod_class)[np.array([row])]
                 with view.restoring():
-                    answer: object = asked(view, self.pod_class, *more)
+                    answer: object = method(view, self.pod_class, *more)
                 return answer
         return None
 
     def refusal_detail(self, plugins: Collection[str]) -> str:
-        """Return what exactly the plugins mean that refuse the pod whatever the node."""
+        """Return the details of plugins that refuse the pod independent of nodes."""
         for active in self.profile.pre_filter:
             if active.name in plugins and "refusal_detail" in active.has:
                 return active.plugin.refusal_detail(Snapshot(self.state), self.pod_class)
         return ""
 
     def left_when_empty(self, row: int) -> tuple[str, ...]:
-        """Return why a node would not take the pod if it were empty; nothing: it would."""
+        """Return why a node rejects the pod even when empty; nothing if it fits."""
         return self._left(row, list(self.state.pods.on_row[row].values()))
 
     def left_without_others(self, row: int) -> tuple[str, ...]:
-        """Return why a node with only what is kept for the pod would not take it."""
+        """Return why a node with only the pod's reservations rejects it."""
         reasons = self.left_when_empty(row)
         for kept in sorted(self.reserved(row)):
             if not reasons:
@@ -194,32 +195,32 @@ class Question:
         return reasons
 
     def _left(self, row: int, gone: Sequence[PlacedPod]) -> tuple[str, ...]:
-        """Return why a node would not take the pod without some of its pods, reserving included."""
+        """Return why a node rejects the pod without some of its pods, including Reserve."""
         reasons = self._what_if.why_not(self.pod_class, row, gone)
         if reasons:
             return reasons
         with Transaction(self.state) as transaction:
             for placed in gone:
                 transaction.displace(placed)
-            snapshot = view_for(self.asking, self.state, self.pod_class)
-            held = reserve(self.asking, snapshot, self.pod_class, row)
+            snapshot = view_for(self.active_profile, self.state, self.pod_class)
+            held = reserve(self.active_profile, snapshot, self.pod_class, row)
         return () if isinstance(held, AllocationResult) else (held[1].reason,)
 
     def reserved(self, row: int) -> frozenset[str]:
-        """Return the keys of what holds room on a node that the pod may use."""
+        """Return the keys of holds on a node that the pod may use."""
         restorable = view_for(self.profile, self.state, self.pod_class).restorable
         return (
             frozenset(hold.placed.key for hold in restorable.at(row)) if restorable else frozenset()
         )
 
     def hopeful_rows(self, most: int) -> list[int]:
-        """Return the nearest nodes on which removing pods could help."""
+        """Return the nearest nodes on which evictions could help."""
         order = self.order
         rows: list[int] = self.found.rows[order[~self.found.never[order]][:most]].tolist()
         return rows
 
     def empty_home(self, most: int) -> int | None:
-        """Return the first of the nearest nodes that would take the pod without others on it."""
+        """Return the first of the nearest nodes that takes the pod without other pods."""
         for row in self.hopeful_rows(most):
             if not self.left_without_others(row):
                 return row
@@ -229,18 +230,20 @@ class Question:
 def ask(
     profile: Profile, state: ClusterState, pod: Pod, pod_class: PodClass, rivals: Nominations
 ) -> Question:
-    """Find out what is against a pod; ``rivals`` are nominations that it has to respect."""
+    """Return the question about a pod; ``rivals`` are the nominated pods to respect."""
     found = obstacles(profile, state, pod_class, rivals)
     with view_for(profile, state, pod_class).restoring():
         lacks = _shortages(state, pod_class, found.rows)
     order = _by_nearness(found, lacks)
-    asking = _without(profile, found.silent)
-    what_if = StateWhatIf(asking, state, rivals)
-    return Question(profile, state, pod, pod_class, found, lacks, order, rivals, asking, what_if)
+    active_profile = _without(profile, found.silent)
+    what_if = StateWhatIf(active_profile, state, rivals)
+    return Question(
+        profile, state, pod, pod_class, found, lacks, order, rivals, active_profile, what_if
+    )
 
 
 def _without(profile: Profile, plugins: Collection[str]) -> Profile:
-    """Return the profile that asks some plugins neither to filter nor to reserve."""
+    """Return the profile without some plugins in Filter and Reserve."""
     filters, reserves = (
         tuple(active for active in point if active.name not in plugins)
         for point in (profile.filter, profile.reserve)
@@ -252,20 +255,20 @@ def _shortages(state: ClusterState, pod: PodClass, rows: IntArray) -> Shortages:
     nodes, names = state.nodes, state.axis.names
     demand = [(c, amount) for c, amount in pod.demand if nodes.allocatable[c].any()]
     columns = np.array([c for c, _ in demand], np.int64)
-    asked = np.array([amount for _, amount in demand], np.int64)
+    requested = np.array([amount for _, amount in demand], np.int64)
     free = nodes.allocatable[columns][:, rows] - nodes.requested[columns][:, rows]
-    lacking = np.maximum(asked[:, None] - free, 0).T
-    for column, _ in pod.served:  # claims say what is lacking where a node has none itself
+    lacking = np.maximum(requested[:, None] - free, 0).T
+    for column, _ in pod.served:  # claims report shortages on nodes without the resource
         lacking[np.ix_(nodes.allocatable[column, rows] == 0, columns == column)] = 0
-    return Shortages(lacking, asked, tuple(names[c] for c in columns.tolist()))
+    return Shortages(lacking, requested, tuple(names[c] for c in columns.tolist()))
 
 
 def _by_nearness(found: Obstacles, lacks: Shortages) -> IntArray:
-    """Return the order of the nodes, the one with the least against the pod first.
+    """Return the order of the nodes, nearest first.
 
-    What removing pods can't help counts most, then the number of causes, then the shortage in
-    parts of what is asked for.
+    Causes that evictions cannot remove count most, then the number of causes, then the shortage as
+    a share of the requests.
     """
-    part = (lacks.lacking / np.maximum(lacks.asked, 1)).sum(axis=1)
+    part = (lacks.lacking / np.maximum(lacks.requested, 1)).sum(axis=1)
     order: IntArray = np.lexsort((found.rows, part, found.blocked.sum(axis=0), found.never))
     return order

@@ -1,4 +1,4 @@
-"""Where a pod is in the queue, and what will bring it on."""
+"""Position of a pod in the queue, and the events that requeue it."""
 
 from koordinator.foundation.clock import to_datetime
 from koordinator.scheduler.contract import Action, EventHint, Profile
@@ -6,7 +6,7 @@ from koordinator.scheduler.diagnosis import NODE_COUNT
 from koordinator.scheduler.explain.explanation import QueueStatus
 from koordinator.scheduler.queue import QueuedPod, QueueState, SchedulingQueue
 
-NAMED = 5  # of the pods ahead
+NAMED = 5  # pods ahead that are listed
 
 _ACTIVE = (QueueState.ACTIVE,)
 _WOKEN = (QueueState.ACTIVE, QueueState.BACKOFF, QueueState.UNSCHEDULABLE)
@@ -18,24 +18,25 @@ _WHAT = {
     "PersistentVolume": "a volume",
 }
 _HAPPENS = {
-    Action.ADD: "comes",
-    Action.DELETE: "goes",
-    Action.UPDATE_ALLOCATABLE: "offers other amounts",
-    Action.UPDATE_LABELS: "gets other labels",
-    Action.UPDATE_TAINTS: "gets other taints",
-    Action.UPDATE_CONDITION: "gets other conditions",
-    Action.UPDATE_ANNOTATIONS: "gets other annotations",
-    Action.UPDATE_DECLARED_FEATURES: "declares other features",
-    Action.UPDATE_SCALE_DOWN: "asks for less",
-    Action.UPDATE_TOLERATIONS: "gets other tolerations",
-    Action.UPDATE_GATES_ELIMINATED: "loses its last gate",
+    Action.ADD: "is added",
+    Action.DELETE: "is deleted",
+    Action.UPDATE_ALLOCATABLE: "changes its allocatable amounts",
+    Action.UPDATE_LABELS: "changes its labels",
+    Action.UPDATE_TAINTS: "changes its taints",
+    Action.UPDATE_CONDITION: "changes its conditions",
+    Action.UPDATE_ANNOTATIONS: "changes its annotations",
+    Action.UPDATE_DECLARED_FEATURES: "changes its declared features",
+    Action.UPDATE_SCALE_DOWN: "reduces its requests",
+    Action.UPDATE_TOLERATIONS: "changes its tolerations",
+    Action.UPDATE_GATES_ELIMINATED: "loses its last scheduling gate",
 }
 
 
 def queue_status(queue: SchedulingQueue, queued: QueuedPod, profile: Profile) -> QueueStatus:
-    """Return where a pod of the queue is.
+    """Return the position of a queued pod.
 
-    Before one that waits for something are all that would be tried before it if it happened now.
+    For a pod that waits for an event, all pods count that would be tried before it if the event
+    came.
     """
     mine = _rank(queued)
     rivals = queue.pods(*(_ACTIVE if queued.state is QueueState.ACTIVE else _WOKEN))
@@ -53,26 +54,26 @@ def queue_status(queue: SchedulingQueue, queued: QueuedPod, profile: Profile) ->
 
 
 def wakers(queued: QueuedPod, profile: Profile) -> tuple[str, ...]:
-    """Return the events that those who rejected the pod wait for, in words."""
+    """Return descriptions of the events that the rejecting plugins wait for."""
     if queued.state not in (QueueState.UNSCHEDULABLE, QueueState.GATED):
         return ()
-    said: list[str] = []
+    texts: list[str] = []
     limiting = {a.name for a in profile.pre_filter if "run_limit" in a.has}
     short = {a.name for a in profile.gangs if a.plugin.gangs.shortage(queued.pod)}
     for plugin in sorted(queued.rejectors):
         words = [text for hint in profile.events.get(plugin, ()) for text in _words(hint)]
-        if plugin in short:  # and nothing else helps
+        if plugin in short:  # no other event helps
             words = [
-                "a member of its gang comes or loses its gates",
-                "its PodGroup or Workload comes or changes",
+                "a member of its gang is added or loses its scheduling gates",
+                "its PodGroup or Workload is added or changes",
             ]
         if plugin in limiting:
-            words.append("there is room again in what it counts")
+            words.append("the limit that it checks has room again")
         if plugin == NODE_COUNT:
-            words.append("a node comes")
+            words.append("a node is added")
         if words:
-            said.append(f"{plugin}: {', '.join(dict.fromkeys(words))}")
-    return tuple(said)
+            texts.append(f"{plugin}: {', '.join(dict.fromkeys(words))}")
+    return tuple(texts)
 
 
 def _words(hint: EventHint) -> list[str]:

@@ -1,4 +1,4 @@
-"""Room that reservations keep for other pods, where a node has too little of a resource."""
+"""Reservations of other pods on nodes that are short of a resource."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from koordinator.domain.reserve_pod import is_reserve_pod, reservation_name
 from koordinator.scheduler.diagnosis import spoken
 from koordinator.scheduler.explain.question import Question
 
-NAMED = 2  # reservations of a node
+NAMED = 2  # reservations listed per node
 
 
 class ReservedRoom:
@@ -23,7 +23,7 @@ class ReservedRoom:
         return 0 < missing <= sum(amount for _, amount in self._kept(index, resource))
 
     def text(self, index: int, resource: str) -> str:
-        """Return who keeps how much of a resource on a node; empty: nobody does."""
+        """Return the reservations of a resource on a node with owners; empty without any."""
         parts = [
             f"{spoken(resource, amount)} of {resource} kept by reservation {name}"
             + self._owners(name)
@@ -51,7 +51,7 @@ class ReservedRoom:
 
 
 def _owner_text(owner: ReservationOwner) -> str:
-    """Return which pods an owner of a reservation is: labels, a name, a controller."""
+    """Return an owner of a reservation as text: labels, a name, a controller."""
     selector, pod, controller = owner.label_selector, owner.object, owner.controller
     parts = []
     if selector is not None:

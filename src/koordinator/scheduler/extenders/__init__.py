@@ -1,10 +1,10 @@
-"""Scheduler extenders: HTTP services that have a say about nodes, scores, victims and binds.
+"""Scheduler extenders: HTTP services that filter and score nodes, select victims and bind pods.
 
-``messages``  what is sent and what is answered, as JSON; nothing here opens a connection
-``service``   one extender of a configuration, asked through a transport
-``build``     a configuration becomes extenders
+``messages``  requests and responses as JSON; opens no connections
+``service``   one configured extender, called through a transport
+``build``     construction of extenders from a configuration
 
-``koordinator.process.extender_transport`` is the transport that speaks HTTP.
+``koordinator.process.extender_transport`` is the HTTP transport.
 """
 
 from koordinator.scheduler.extenders.build import (

@@ -1,4 +1,4 @@
-"""A configuration becomes extenders that can be asked."""
+"""Construction of extenders from a configuration."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.extenders.service import ExtenderService, ExtenderTransport
 
-#: Makes the transport of an extender; raises InputError for certificates that don't do.
+#: Factory of transports; raises InputError for invalid certificates.
 Connect = Callable[[ExtenderConfig], ExtenderTransport]
 
 
@@ -23,9 +23,9 @@ def build_extenders(
 ) -> tuple[ExtenderService, ...]:
     """Return the extenders of a configuration, in its order.
 
-    ``may_bind`` says whether this process still leads; ``on_ignored`` hears of failures that stop
-    nobody: the extender's name, and what happened.
-    Raises InputError with the path of the extender that can't be connected to.
+    ``may_bind`` returns whether this process leads; ``on_ignored`` receives failures of ignorable
+    extenders: name and problem.
+    Raises InputError with the path of an extender whose connection settings are invalid.
     """
     extenders = []
     for index, config in enumerate(configuration.extenders):

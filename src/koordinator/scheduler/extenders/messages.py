@@ -1,6 +1,6 @@
-"""What extenders are sent and answer, as JSON; whatever makes no sense raises ExtenderError.
+"""Requests and responses of extenders as JSON; invalid responses raise ExtenderError.
 
-Keys are sent as kube-scheduler sends them and understood whatever their case, as its decoder does:
+Keys are sent as kube-scheduler sends them and matched case-insensitively, as its decoder does:
 extenders in other languages rely on it.
 
 Source: k8s.io/kube-scheduler extender/v1/types.go; kubernetes pkg/scheduler/extender.go.
@@ -18,8 +18,8 @@ from koordinator.foundation.errors import ExtenderError
 from koordinator.scheduler.contract import ExtenderVerdict
 from koordinator.scheduler.post_filter import ProposedVictims
 
-MAX_SCORE_SAID: Final = 10**9  # of either sign; the convention is 0..10
-_SHOWN: Final = 200  # characters of what an extender says
+MAX_RESPONSE_SCORE: Final = 10**9  # of either sign; the convention is 0..10
+_SHOWN: Final = 200  # characters of quoted response values
 
 
 def filter_args(pod: Pod, nodes: Sequence[bytes] | None, names: Sequence[str] | None) -> bytes:
@@ -33,7 +33,7 @@ def filter_args(pod: Pod, nodes: Sequence[bytes] | None, names: Sequence[str] | 
 
 
 def preemption_args(pod: Pod, victims: Mapping[str, ProposedVictims], *, meta: bool) -> bytes:
-    """Return ExtenderPreemptionArgs; ``meta`` for extenders that know pods by their uids."""
+    """Return ExtenderPreemptionArgs; ``meta`` identifies pods by their uids only."""
     by_node: dict[str, Any] = {}
     for node, proposed in victims.items():
         pods: list[Any] = [{"UID": it.metadata.uid} for it in proposed.pods]
@@ -64,53 +64,55 @@ def bind_args(pod: Pod, node: str) -> bytes:
 
 
 def verdict_of(answer: bytes, names: Sequence[str], *, by_names: bool) -> ExtenderVerdict:
-    """Return what ExtenderFilterResult says about the nodes that were asked about."""
-    said = _object(answer)
-    _check_error(said)
-    listed = said.get("nodenames") if by_names else None
-    if listed is None and said.get("nodes") is not None:
-        items = _table(said["nodes"], "Nodes").get("items") or []
+    """Return the verdict of an ExtenderFilterResult about the requested nodes."""
+    result = _object(answer)
+    _check_error(result)
+    listed = result.get("nodenames") if by_names else None
+    if listed is None and result.get("nodes") is not None:
+        items = _table(result["nodes"], "Nodes").get("items") or []
         if not isinstance(items, list):
             raise _wrong("Nodes.items", items, "a list of nodes")
         listed = [_name_of(item) for item in items]
     accepted = _names(listed or [], "NodeNames")
     unknown = sorted(set(accepted) - set(names))
     if unknown:
-        raise ExtenderError(f"accepts node {_shown(unknown[0])}, which it was not asked about")
-    failed = _reasons(said, "failednodes", "FailedNodes")
-    hopeless = _reasons(said, "failedandunresolvablenodes", "FailedAndUnresolvableNodes")
+        raise ExtenderError(f"accepted node {_shown(unknown[0])}, which was not in the request")
+    failed = _reasons(result, "failednodes", "FailedNodes")
+    hopeless = _reasons(result, "failedandunresolvablenodes", "FailedAndUnresolvableNodes")
     return ExtenderVerdict(frozenset(accepted), {**failed, **hopeless}, frozenset(hopeless))
 
 
 def scores_of(answer: bytes) -> dict[str, int]:
-    """Return what HostPriorityList says; scores of a node that is named twice are added."""
-    said = _decoded(answer)
-    if not isinstance(said, list):
-        raise _wrong("answer", said, "a list of {Host, Score}")
+    """Return the scores of a HostPriorityList; a repeated node gets the sum."""
+    result = _decoded(answer)
+    if not isinstance(result, list):
+        raise _wrong("response", result, "a list of {Host, Score}")
     scores: dict[str, int] = {}
-    for index, item in enumerate(said):
+    for index, item in enumerate(result):
         entry = _table(item, f"[{index}]")
         host, score = entry.get("host", ""), entry.get("score", 0)
         if not isinstance(host, str):
             raise _wrong(f"[{index}].Host", host, "the name of a node")
-        if not isinstance(score, int) or isinstance(score, bool) or abs(score) > MAX_SCORE_SAID:
+        if not isinstance(score, int) or isinstance(score, bool) or abs(score) > MAX_RESPONSE_SCORE:
             raise _wrong(f"[{index}].Score", score, "an integer, 0 to 10")
         scores[host] = scores.get(host, 0) + score
-    return {host: max(-MAX_SCORE_SAID, min(it, MAX_SCORE_SAID)) for host, it in scores.items()}
+    return {
+        host: max(-MAX_RESPONSE_SCORE, min(it, MAX_RESPONSE_SCORE)) for host, it in scores.items()
+    }
 
 
 def victims_of(
     answer: bytes, proposed: Mapping[str, ProposedVictims]
 ) -> dict[str, ProposedVictims]:
-    """Return what ExtenderPreemptionResult leaves of the victims that were proposed."""
-    said = _object(answer).get("nodenametometavictims") or {}
-    if not isinstance(said, dict):
-        raise _wrong("NodeNameToMetaVictims", said, "an object with victims by node")
+    """Return the proposed victims that an ExtenderPreemptionResult keeps."""
+    result = _object(answer).get("nodenametometavictims") or {}
+    if not isinstance(result, dict):
+        raise _wrong("NodeNameToMetaVictims", result, "an object with victims by node")
     left: dict[str, ProposedVictims] = {}
-    for node, value in said.items():
+    for node, value in result.items():
         if node not in proposed:
             raise ExtenderError(
-                f"wants victims on node {_shown(node)}, which it was not asked about"
+                f"selected victims on node {_shown(node)}, which was not in the request"
             )
         where = f"NodeNameToMetaVictims[{node}]"
         entry = {} if value is None else _table(value, where)
@@ -122,8 +124,8 @@ def victims_of(
         strangers = [uid for uid in uids if not isinstance(uid, str) or uid not in by_uid]
         if strangers:
             raise ExtenderError(
-                f"wants pod of uid {_shown(strangers[0])} gone from {_shown(node)}, "
-                "which was not proposed"
+                f"selected the pod with uid {_shown(strangers[0])} on node {_shown(node)}, "
+                "which was not proposed as a victim"
             )
         violations = entry.get("numpdbviolations", 0)
         if not isinstance(violations, int) or isinstance(violations, bool) or violations < 0:
@@ -135,7 +137,7 @@ def victims_of(
 
 
 def check_bound(answer: bytes) -> None:
-    """Raise ExtenderError if ExtenderBindingResult says so."""
+    """Raise ExtenderError if the ExtenderBindingResult has an error."""
     _check_error(_object(answer))
 
 
@@ -143,11 +145,11 @@ def _decoded(answer: bytes) -> Any:
     try:
         return decode_json(answer)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ExtenderError(f"answer is no JSON: {error}") from None
+        raise ExtenderError(f"response is not valid JSON: {error}") from None
 
 
 def _object(answer: bytes) -> dict[str, Any]:
-    return _table(_decoded(answer), "answer")
+    return _table(_decoded(answer), "response")
 
 
 def _table(value: Any, where: str) -> dict[str, Any]:
@@ -157,8 +159,8 @@ def _table(value: Any, where: str) -> dict[str, Any]:
     return {key.lower(): item for key, item in value.items()}
 
 
-def _check_error(said: Mapping[str, Any]) -> None:
-    error = said.get("error")
+def _check_error(result: Mapping[str, Any]) -> None:
+    error = result.get("error")
     if error:
         raise ExtenderError(_shown(error))
 
@@ -177,15 +179,15 @@ def _names(found: Any, where: str) -> list[str]:
     return found
 
 
-def _reasons(said: Mapping[str, Any], key: str, where: str) -> dict[str, str]:
-    found = said.get(key) or {}
+def _reasons(result: Mapping[str, Any], key: str, where: str) -> dict[str, str]:
+    found = result.get(key) or {}
     if not isinstance(found, dict) or not all(isinstance(it, str) for it in found.values()):
         raise _wrong(where, found, "an object with reasons by node")
     return {node: _line(reason) for node, reason in found.items()}
 
 
 def _wrong(where: str, found: object, accepted: str) -> ExtenderError:
-    return ExtenderError(f"answer not understood: {where}: must be {accepted}, got {_shown(found)}")
+    return ExtenderError(f"invalid response: {where}: must be {accepted}, got {_shown(found)}")
 
 
 def _shown(value: object) -> str:

@@ -1,7 +1,7 @@
-"""One extender of a configuration, asked through a transport.
+"""Client of one configured extender, over a transport.
 
-One that did not answer is not asked again for a while, longer each time: pods that could do
-without it need not wait for it, and the others are told at once instead of one time-out later.
+After a timeout the extender is not called for a while, longer each time: pods for which it is
+ignorable do not wait for it, and other pods fail immediately instead of after another timeout.
 
 Source: kubernetes pkg/scheduler/extender.go ``HTTPExtender``.
 """
@@ -24,22 +24,22 @@ AnswerT = TypeVar("AnswerT")
 
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 30.0
-_SPARE: Final = 64  # nodes that are gone and still kept as JSON
+_SPARE: Final = 64  # deleted nodes whose JSON may stay cached
 
 
 class ExtenderTransport(Protocol):
-    """Carries a question to the extender and its answer back."""
+    """Transport of requests to an extender."""
 
     def post(self, verb: str, body: bytes) -> bytes:
-        """Return the answer.
+        """Return the response body.
 
-        Raises ExtenderError, and SilentExtenderError if nobody answered in time.
+        Raises ExtenderError, and SilentExtenderError without a response in time.
         """
         ...
 
 
 class ExtenderService:
-    """Implements ``contract.SchedulerExtender``."""
+    """Extender client that implements ``contract.SchedulerExtender``."""
 
     def __init__(
         self,
@@ -50,14 +50,14 @@ class ExtenderService:
         may_bind: Callable[[], bool] = lambda: True,
         on_ignored: Callable[[str, str], None] = lambda _name, _problem: None,
     ) -> None:
-        """``may_bind`` says whether this process still leads.
+        """``may_bind`` returns whether this process leads.
 
-        ``on_ignored`` hears of failures that stop nobody: the extender's name, and what.
+        ``on_ignored`` receives failures of an ignorable extender: name and problem.
         """
         self._config, self._transport, self._clock = config, transport, clock
         self._may_bind, self._on_ignored = may_bind, on_ignored
         self._managed = frozenset(resource.name for resource in config.managed_resources)
-        self._nodes: dict[str, tuple[Node, bytes]] = {}  # by name, as they were sent last
+        self._nodes: dict[str, tuple[Node, bytes]] = {}  # encoded nodes by name
         self._pause_s, self._silent_until_s, self._silence = 0.0, 0.0, ""
         self.name = config.url_prefix
         self.is_ignorable = config.ignorable
@@ -72,17 +72,17 @@ class ExtenderService:
         self.verbs = frozenset(self._verbs)
 
     def is_interested(self, spec: PodSpec) -> bool:
-        """Return whether a container asks for a resource that the extender manages, if it has any.
+        """Return whether the extender manages a requested resource, or has no resource list.
 
         Source: ``HTTPExtender.IsInterested``.
         """
         if not self._managed:
             return True
-        asked = [container.resources for container in (*spec.containers, *spec.init_containers)]
-        return any(not self._managed.isdisjoint(_names(resources)) for resources in asked)
+        requests = [container.resources for container in (*spec.containers, *spec.init_containers)]
+        return any(not self._managed.isdisjoint(_names(resources)) for resources in requests)
 
     def filter(self, pod: Pod, nodes: Sequence[Node]) -> ExtenderVerdict:
-        """Return which of the nodes it accepts.  Raises ExtenderError."""
+        """Return the nodes that the extender accepts.  Raises ExtenderError."""
         names, body = self._nodes_args(pod, nodes)
         by_names = self._config.node_cache_capable
         return self._ask(
@@ -96,25 +96,25 @@ class ExtenderService:
     def preempt(
         self, pod: Pod, victims: Mapping[str, ProposedVictims]
     ) -> Mapping[str, ProposedVictims]:
-        """Return what it leaves of nodes and victims.  Raises ExtenderError."""
+        """Return the nodes and victims that the extender keeps.  Raises ExtenderError."""
         body = messages.preemption_args(pod, victims, meta=self._config.node_cache_capable)
         return self._ask("preempt", body, lambda answer: messages.victims_of(answer, victims))
 
     def bind(self, pod: Pod, node: str) -> None:
-        """Have the pod bound.  Raises ExtenderError."""
+        """Bind the pod through the extender.  Raises ExtenderError."""
         if not self._may_bind():
             raise ExtenderError(f"extender {self.name}: bind: another process leads")
         self._ask("bind", messages.bind_args(pod, node), messages.check_bound)
 
     def record_failure(self, error: Exception) -> None:
-        """Hear of a failure that was passed over."""
+        """Report a failure that was ignored."""
         self._on_ignored(self.name, str(error))
 
     def _ask(self, verb: str, body: bytes, read: Callable[[bytes], AnswerT]) -> AnswerT:
         where, now_s = f"extender {self.name}: {verb}", self._clock.now_s()
         if now_s < self._silent_until_s:
             wait_s = self._silent_until_s - now_s
-            raise ExtenderError(f"{where}: not asked for {wait_s:.0f} s after: {self._silence}")
+            raise ExtenderError(f"{where}: not called for {wait_s:.0f} s after: {self._silence}")
         try:
             answer = read(self._transport.post(self._verbs[verb], body))
         except SilentExtenderError as error:

@@ -1,13 +1,13 @@
-"""What the scheduler does besides finding nodes: one room per feature, blind to the others.
+"""Features of the scheduler besides finding nodes, one package each, independent of each other.
 
 ``gangs``         pods that start together, near to each other
-``quotas``        elastic quotas, and the queues of their jobs
-``reservations``  room held for pods to come
-``topology``      the cluster network as it is reported
-``explanation``   why a pod waits
-``audit``         what was decided, and why
-``metrics``       what is measured
+``quotas``        elastic quotas and their job queues
+``reservations``  capacity held for future pods
+``topology``      status of the cluster network topology
+``explanation``   reasons why a pod is pending
+``audit``         audit trail of decisions with their reasons
+``metrics``       metrics of the scheduler
 ``nodes``         pages about nodes
 
-``scheduler.assembly`` puts them together; ``scheduler.loop.feature`` says what each may do.
+``scheduler.assembly`` assembles them; ``scheduler.loop.feature`` defines their interface.
 """

@@ -1,4 +1,4 @@
-"""One file (or folder) per plugin, each ending in its ``PLUGIN``.  None knows another.
+"""Built-in scheduler plugins, one file or folder each, ending in its ``PLUGIN`` spec.
 
-``scheduler.profile`` lists them in the order in which they run.
+Plugins do not import each other.  ``scheduler.profile`` lists them in the order they run.
 """

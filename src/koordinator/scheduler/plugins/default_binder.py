@@ -1,4 +1,6 @@
-"""Binds pods through the binding subresource; the shell sends what this plugin takes on.
+"""Binding of pods through the binding subresource.
+
+The loop sends the bind of each pod that this plugin accepts.
 
 Source: kubernetes pkg/scheduler/framework/plugins/defaultbinder.
 """
@@ -9,10 +11,10 @@ from koordinator.scheduler.snapshot import ResourceAxis
 
 
 class DefaultBinder:
-    """Takes every pod."""
+    """Bind plugin that accepts every pod."""
 
     def bind(self, _pod: Pod) -> bool:
-        """Return whether this plugin is the one to bind the pod."""
+        """Return whether this plugin binds the pod."""
         return True
 
 

@@ -1,7 +1,7 @@
-"""Koordinator's own PreBind plugin merges the patches of all others into one write.
+"""Placeholder for Koordinator's PreBind plugin, which merges the patches of all others.
 
-Here what they have to write travels with the bind, so nothing is left for it to do; configurations
-name it all the same.
+In this scheduler those patches travel with the bind, so the plugin has nothing to do.  It exists
+because configurations name it.
 
 Source: koordinator pkg/scheduler/plugins/defaultprebind.
 """
@@ -12,7 +12,7 @@ from koordinator.scheduler.snapshot import ResourceAxis
 
 
 class DefaultPreBind:
-    """Does nothing."""
+    """PreBind plugin without methods."""
 
 
 def build(_args: NoArgs, _axis: ResourceAxis) -> DefaultPreBind:

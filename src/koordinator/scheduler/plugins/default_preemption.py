@@ -1,7 +1,7 @@
-"""Make room for a pod by evicting pods of lower priority from one node.
+"""Preemption: room for a pod by evicting pods of lower priority from one node.
 
-As few and as cheap ones as possible.  Unlike upstream, where members of a gang are served one by
-one and pods are evicted for gangs that don't start then, a gang is served as a whole.
+It evicts as few and as cheap pods as possible.  Upstream serves the members of a gang one by one
+and evicts pods for gangs that do not start afterwards; here a gang is served as a whole.
 
 Source: kubernetes pkg/scheduler/framework/plugins/defaultpreemption and framework/preemption.
 """
@@ -20,23 +20,23 @@ from koordinator.scheduler.snapshot import PlacedPod, ResourceAxis
 
 @dataclass(frozen=True, slots=True)
 class DefaultPreemption:
-    """PostFilter."""
+    """PostFilter plugin that selects victims of lower priority."""
 
     min_percentage: int
     min_absolute: int
     level: KubeVersion = DEFAULT_LEVEL
 
     def with_gates(self, gates: FeatureGates) -> "DefaultPreemption":
-        """Count budgets, and tell what was found, as the release does."""
+        """Count disruption budgets and word the message as the release does."""
         return replace(self, level=gates.level)
 
     def may_preempt(self, pod: Pod, _victim: PlacedPod) -> bool:
         return not is_reserve_pod(pod.metadata)
 
     def postfilter(self, attempt: Attempt) -> PostFilterResult:
-        """Nominate a node and name its victims, or say why not; for a gang, all of its nodes.
+        """Nominate a node and its victims, or return why not; for a gang, nominate all its nodes.
 
-        Reservations are not served: whether they may preempt is said elsewhere.
+        Reservations are skipped: the reservation plugin decides about their preemption.
         """
         if attempt.members:
             return headroom_for_job(attempt, attempt.members)

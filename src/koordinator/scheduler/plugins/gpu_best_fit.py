@@ -1,4 +1,4 @@
-"""Best fit: the node with the least CPU and GPU left once the pod is on it.
+"""Best fit: the node with the least CPU and GPU left after placing the pod.
 
 Source: the BestFit baseline of Weng et al., "Beware of Fragmentation", USENIX ATC 2023,
 section 6.1.
@@ -17,7 +17,7 @@ CPU_SCALE, GPU_SCALE = 128_000.0, 8_000.0  # milli of the largest machine; more 
 
 
 class GpuBestFit:
-    """Shares go to the fullest GPU that has room."""
+    """Best-fit score; a share of a GPU goes to the fullest GPU that has room."""
 
     reads: ClassVar = Reads.PLACED
     hints: ClassVar = PluginHints(
@@ -37,7 +37,7 @@ class GpuBestFit:
         return score
 
     def prefer_devices(self, node: Snapshot, _pod: PodClass) -> IntArray:
-        """Return ``(n_minors,)``: the fuller, the better."""
+        """Return ``(n_minors,)``: a fuller GPU ranks higher."""
         fullness: IntArray = -gpu_nodes(node).gpu_free[0]
         return fullness
 

@@ -1,4 +1,4 @@
-"""Fragmentation gradient descent: the place whose GPUs lose least of their use to the pods to come.
+"""Fragmentation gradient descent: the placement that costs the expected pods the least GPU.
 
 Source: Weng et al., "Beware of Fragmentation", USENIX ATC 2023; see ``domain.gpus.fragmentation``.
 """
@@ -32,7 +32,7 @@ from koordinator.scheduler.snapshot.selection import affinity_key
 
 
 class GpuFragmentationArgs(PluginArgs, frozen=True, kw_only=True):
-    """Without ``expected`` the mix is counted from the pods that arrive."""
+    """Arguments; without ``expected`` the mix is counted from the pods that arrive."""
 
     expected: tuple[ExpectedPods, ...] = ()
     threshold: Annotated[float, Meta(gt=0, le=1)] = 0.95  # share of pods that typical shapes cover
@@ -40,7 +40,7 @@ class GpuFragmentationArgs(PluginArgs, frozen=True, kw_only=True):
 
 
 class GpuFragmentation:
-    """Scores the best way to take the pod on each node; ``reserve`` then takes that GPU."""
+    """Score of the best allocation on each node; ``reserve`` then takes that GPU."""
 
     reads: ClassVar = Reads.PLACED
 
@@ -48,7 +48,7 @@ class GpuFragmentation:
         self._args = args
         self._arrived: Counter[GpuClass] = Counter()
         self._number = 0
-        self._learned = 0  # arrivals that the current mix was counted from
+        self._learned = 0  # number of arrivals that the current mix covers
         self._built: tuple[Hashable, Fragmentation] | None = None
         self.hints = PluginHints(
             key=lambda pod: (pod.demand, affinity_key(pod)), version=self._version
@@ -58,7 +58,7 @@ class GpuFragmentation:
         return self._learned, snapshot.node_version, snapshot.device_version
 
     def on_arrival(self, snapshot: Snapshot, pod: PodClass) -> None:
-        """Count the pod; now and then start to expect what has been counted."""
+        """Count the pod and periodically adopt the counted mix."""
         if self._args.expected:
             return
         self._arrived[gpu_class(snapshot, pod)] += 1
@@ -67,14 +67,14 @@ class GpuFragmentation:
             self._learned = self._number
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
-        """Return 0..100; 50 is no change of fragmentation.
+        """Return ``(n,)``, 0..100; 50 means that fragmentation does not change.
 
-        0 also where CPU or GPUs don't suffice.
+        The score is 0 where CPU or GPUs do not suffice.
         """
         return self._best(snapshot, pod).score
 
     def prefer_devices(self, node: Snapshot, pod: PodClass) -> IntArray | None:
-        """Return ``(n_minors,)``: 1 for the GPU that was scored; None if any will do."""
+        """Return ``(n_minors,)``: 1 for the scored GPU; None for requests of whole GPUs."""
         if not gpu_class(node, pod).is_share:
             return None
         return slot_preference(node, self._best(node, pod))

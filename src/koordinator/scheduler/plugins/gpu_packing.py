@@ -1,4 +1,4 @@
-"""GPU packing: use up GPUs in use, then nodes in use, before opening another node.
+"""GPU packing: fill GPUs in use, then nodes in use, before opening another node.
 
 Source: the GpuPacking baseline of Weng et al., "Beware of Fragmentation", USENIX ATC 2023,
 section 6.1.
@@ -19,9 +19,9 @@ FREE_NODE = 33
 
 
 class GpuPacking:
-    """Three bands of scores.
+    """Score in three bands.
 
-    A GPU in use scores 50 and more, a free GPU of a node in use 33..49, a free node less.
+    A GPU in use scores 50 or more, a free GPU on a node in use 33..49, and a free node less.
     """
 
     reads: ClassVar = Reads.PLACED
@@ -32,7 +32,7 @@ class GpuPacking:
     )
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
-        """Return 0..100 by the band, within it the fuller GPU or the smaller free node first."""
+        """Return ``(n,)``, 0..100 by band; then the fuller GPU or smaller free node is first."""
         shape, nodes = gpu_class(snapshot, pod), gpu_nodes(snapshot)
         gpus = node_kinds(snapshot)[0].gpus[nodes.kind]
         whole = (nodes.gpu_free == WHOLE_GPU).sum(axis=1)
@@ -46,7 +46,7 @@ class GpuPacking:
         return np.where(whole == gpus, np.maximum(FREE_NODE - whole, whole), used)
 
     def prefer_devices(self, node: Snapshot, _pod: PodClass) -> IntArray:
-        """Return ``(n_minors,)``: the fuller, the better."""
+        """Return ``(n_minors,)``: a fuller GPU ranks higher."""
         fullness: IntArray = -gpu_nodes(node).gpu_free[0]
         return fullness
 

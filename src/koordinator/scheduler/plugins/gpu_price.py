@@ -1,4 +1,4 @@
-"""Least growth of stranded GPU, at prices that follow the cluster: see ``domain.gpus.price``.
+"""Least growth of stranded GPU at prices that follow the cluster; see ``domain.gpu_price``.
 
 The default for GPU clusters without topology constraints; measured against FGD in
 ``docs/benchmarks.md``.
@@ -32,15 +32,15 @@ from koordinator.scheduler.snapshot.selection import affinity_key
 
 
 class GpuPriceArgs(PluginArgs, frozen=True, kw_only=True):
-    """Without ``expected`` the mix is counted from the pods that arrive."""
+    """Arguments; without ``expected`` the mix is counted from the pods that arrive."""
 
     expected: tuple[ExpectedPods, ...] = ()
 
 
 class GpuPrice:
-    """Scores the best way to take the pod on each node; ``reserve`` then takes that GPU.
+    """Score of the best allocation on each node; ``reserve`` then takes that GPU.
 
-    Prices are solved for again every 200 arrivals; until then they stand, so scores stay cacheable.
+    Prices are solved again every 200 arrivals and constant in between, so scores stay cacheable.
     """
 
     reads: ClassVar = Reads.PLACED
@@ -59,7 +59,7 @@ class GpuPrice:
         return self._solved, snapshot.node_version, snapshot.device_version
 
     def on_arrival(self, snapshot: Snapshot, pod: PodClass) -> None:
-        """Count the pod; now and then solve for new prices."""
+        """Count the pod and periodically solve for new prices."""
         model = self._current(snapshot)
         self._arrived[gpu_class(snapshot, pod)] += 1
         self._number += 1
@@ -68,14 +68,14 @@ class GpuPrice:
             self._solved += 1
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
-        """Return 0..MAX_PRICE_SCORE; the middle is no growth.
+        """Return ``(n,)``, 0..MAX_PRICE_SCORE; the middle means no growth.
 
-        0 also where CPU or GPUs don't suffice.
+        The score is 0 where CPU or GPUs do not suffice.
         """
         return self._best(snapshot, pod).score
 
     def prefer_devices(self, node: Snapshot, pod: PodClass) -> IntArray | None:
-        """Return ``(n_minors,)``: 1 for the GPU that was scored; None if any will do."""
+        """Return ``(n_minors,)``: 1 for the scored GPU; None for requests of whole GPUs."""
         if not gpu_class(node, pod).is_share:
             return None
         return slot_preference(node, self._best(node, pod))
@@ -84,7 +84,7 @@ class GpuPrice:
         return best_ways(snapshot, pod, self._current(snapshot).prices.potential, price_score)
 
     def _current(self, snapshot: Snapshot) -> PriceModel:
-        """Return the model of the nodes there are; a new one when they have changed."""
+        """Return the price model of the current nodes; rebuild it after nodes or devices change."""
         version = (snapshot.node_version, snapshot.device_version)
         if self._model is None or self._model[0] != version:
             model = PriceModel(node_kinds(snapshot)[0])

@@ -1,4 +1,4 @@
-"""Prefer nodes that already have the pod's images, the more so the more nodes have them.
+"""Preference for nodes that already have the pod's images.
 
 Source: kubernetes pkg/scheduler/framework/plugins/imagelocality.
 """
@@ -20,10 +20,10 @@ MAX_BYTES_PER_CONTAINER = 1000 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ImageLocality:
-    """An image counts with its size times the share of nodes that have it.
+    """Score by the size of each image present times the share of nodes that have it.
 
-    So a rare one draws less.  Images of volumes count from Kubernetes 1.36 on, and raise what is
-    enough from 1.37 on.
+    A rare image therefore counts less.  Images of volumes count from Kubernetes 1.36 on, and raise
+    the upper bound from 1.37 on.
     """
 
     level: KubeVersion = DEFAULT_LEVEL
@@ -37,7 +37,7 @@ class ImageLocality:
     def hints(self) -> PluginHints:
         return PluginHints(
             key=lambda pod: (pod.images, self._of_volumes(pod)),
-            # how many nodes have an image concerns every node
+            # The number of nodes with an image affects the score of every node.
             version=lambda snapshot: snapshot.node_version if snapshot.has_images else None,
         )
 

@@ -1,4 +1,4 @@
-"""Pods that want to be near other pods, or away from them.
+"""Inter-pod affinity and anti-affinity.
 
 Source: kubernetes pkg/scheduler/framework/plugins/interpodaffinity: filtering.go, scoring.go.
 """
@@ -36,7 +36,7 @@ REASON_EXISTING = "node(s) didn't satisfy existing pods anti-affinity rules"
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A term of the incoming pod.
+    """Affinity or anti-affinity term of the incoming pod.
 
     ``weight`` is negative for anti-affinity, 0 for a required term.
     """
@@ -48,7 +48,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class AffinityTerms:
-    """All terms of a pod class."""
+    """Terms of a pod class by kind."""
 
     affinity: tuple[Term, ...]
     anti_affinity: tuple[Term, ...]
@@ -60,10 +60,10 @@ _TERMS: Memo[AffinityTerms] = Memo()
 
 @dataclass(frozen=True, slots=True)
 class InterPodAffinity:
-    """Terms of the incoming pod against placed pods, and of placed pods against the incoming."""
+    """Filter and score by the terms of the incoming pod and of placed pods."""
 
-    hard_weight: int  # what a placed pod's required affinity term is worth when scoring
-    ignore_existing: bool  # leave out placed pods' preferred terms if the pod has none
+    hard_weight: int  # score of a placed pod's required affinity term
+    ignore_existing: bool  # skip preferred terms of placed pods if the pod has none
     reads: ClassVar = Reads.CLUSTER
 
     @property
@@ -84,59 +84,67 @@ class InterPodAffinity:
         )
 
     def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
-        """Reject for a broken rule; the first one that a node breaks is its reason."""
+        """Reject nodes that break a rule; the first broken rule is the reason."""
         cluster, terms = snapshot.cluster, _terms(pod)
-        far = ~self._near_all(cluster, pod, terms)
-        close = np.zeros(len(cluster), bool)
+        unmatched = ~self._near_all(cluster, pod, terms)
+        conflicting = np.zeros(len(cluster), bool)
         for term in terms.anti_affinity:
-            close |= _around(cluster, cluster.count_pods(term.scope), term.topology_key) > 0
-        shunned = np.zeros(len(cluster), bool)
+            conflicting |= _around(cluster, cluster.count_pods(term.scope), term.topology_key) > 0
+        excluded = np.zeros(len(cluster), bool)
         for held in cluster.terms_about(pod, TermKind.ANTI_AFFINITY):
-            shunned |= _around(cluster, held.counts[: len(cluster)], held.topology_key) > 0
-        close &= ~far
-        shunned &= ~far & ~close
-        codes = far.astype(np.int64) | close.astype(np.int64) << 1 | shunned.astype(np.int64) << 2
+            excluded |= _around(cluster, held.counts[: len(cluster)], held.topology_key) > 0
+        conflicting &= ~unmatched
+        excluded &= ~unmatched & ~conflicting
+        codes = (
+            unmatched.astype(np.int64)
+            | conflicting.astype(np.int64) << 1
+            | excluded.astype(np.int64) << 2
+        )
         reasons = (REASON_AFFINITY, REASON_ANTI, REASON_EXISTING)
         if snapshot.rows is None:
-            return Rejections(codes, reasons, far)
-        return Rejections(codes[snapshot.rows], reasons, far[snapshot.rows])
+            return Rejections(codes, reasons, unmatched)
+        return Rejections(codes[snapshot.rows], reasons, unmatched[snapshot.rows])
 
     def detail(self, view: Snapshot, pod: PodClass) -> str:
-        """Tell of every rule that is broken, not of the first one only."""
+        """Describe every broken rule, not only the first."""
         cluster, terms, row = view.cluster, _terms(pod), int(view.row_numbers[0])
-        said = []
+        parts = []
         if not self._near_all(cluster, pod, terms)[row]:
             keys = ", ".join(dict.fromkeys(term.topology_key for term in terms.affinity))
-            said.append(f"no pod that it wants to be near to is in its {keys}")
+            parts.append(f"no pod that its podAffinity requires is in the same {keys}")
         own = [(term.topology_key, cluster.count_pods(term.scope)) for term in terms.anti_affinity]
         for key, count in _too_near(cluster, own, row):
-            who, verb = ("pod", "is") if count == 1 else ("pods", "are")
-            said.append(f"{count} {who} that it keeps off {verb} in its {key}")
-        for key, count in _too_near(cluster, self._shunning(cluster, pod), row):
-            who, verb = ("pod that keeps", "is") if count == 1 else ("pods that keep", "are")
-            said.append(f"{count} {who} it off {verb} in its {key}")
-        return "; ".join(said)
+            noun, verb = ("pod", "is") if count == 1 else ("pods", "are")
+            parts.append(
+                f"{count} {noun} that its podAntiAffinity excludes {verb} in the same {key}"
+            )
+        for key, count in _too_near(cluster, self._excluding(cluster, pod), row):
+            noun, verb = ("pod", "is") if count == 1 else ("pods", "are")
+            parts.append(
+                f"{count} {noun} whose podAntiAffinity excludes it {verb} in the same {key}"
+            )
+        return "; ".join(parts)
 
     def pod_remedies(self, view: Snapshot, pod: PodClass, it: Pod) -> list[tuple[str, Pod]]:
-        """Say how to make a wish of what it must be near to, where nothing such is there."""
+        """Return the pod with its required affinity made preferred, if no matching pod is near."""
         affinity = it.spec.affinity
         near = affinity.pod_affinity if affinity else None
         row = int(view.row_numbers[0])
         if affinity is None or near is None or self._near_all(view.cluster, pod, _terms(pod))[row]:
             return []
-        wishes = tuple(
+        preferred = tuple(
             WeightedPodAffinityTerm(weight=MAX_SCORE, pod_affinity_term=term)
             for term in near.required_during_scheduling_ignored_during_execution
         )
         softer = PodAffinity(
             preferred_during_scheduling_ignored_during_execution=(
                 *near.preferred_during_scheduling_ignored_during_execution,
-                *wishes,
+                *preferred,
             )
         )
         changed = structs.replace(affinity, pod_affinity=softer)
         spec = structs.replace(it.spec, affinity=changed)
-        text = "let its podAffinity be a wish (preferredDuringSchedulingIgnoredDuringExecution)"
+        text = "make its podAffinity preferred (preferredDuringSchedulingIgnoredDuringExecution)"
         return [(text, structs.replace(it, spec=spec))]
 
     def is_blocked_cluster_wide(self, view: Snapshot, pod: PodClass) -> bool:
@@ -145,20 +153,17 @@ class InterPodAffinity:
             (term.topology_key, cluster.count_pods(term.scope))
             for term in _terms(pod).anti_affinity
         ]
-        near = _too_near(cluster, [*own, *self._shunning(cluster, pod)], row)
+        near = _too_near(cluster, [*own, *self._excluding(cluster, pod)], row)
         return any(key != HOSTNAME for key, _ in near)
 
     @staticmethod
-    def _shunning(cluster: Snapshot, pod: PodClass) -> list[tuple[str, IntArray]]:
-        """Return topology keys and holders, ``(n,)``, of terms by which others keep it off."""
+    def _excluding(cluster: Snapshot, pod: PodClass) -> list[tuple[str, IntArray]]:
+        """Return topology keys and pod counts, ``(n,)``, of placed terms that exclude the pod."""
         held = cluster.terms_about(pod, TermKind.ANTI_AFFINITY)
         return [(one.topology_key, one.counts[: len(cluster)]) for one in held]
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
-        """Return the sum of the weights of all pairs of term and pod in the node's domains.
-
-        A pair counts where the term matches the pod.
-        """
+        """Return ``(n,)``: the summed weights of matching pairs of term and pod in its domains."""
         cluster = snapshot.cluster
         total = np.zeros(len(cluster), np.int64)
         for term in _terms(pod).preferred:
@@ -171,7 +176,7 @@ class InterPodAffinity:
         return total if snapshot.rows is None else total[snapshot.rows]
 
     def normalize(self, raw: IntArray) -> IntArray:
-        """Scale the range that occurs to 0..MAX_SCORE; all equal is 0."""
+        """Scale the observed range to 0..MAX_SCORE; return 0 everywhere if all are equal."""
         low, high = int(raw.min()), int(raw.max())
         if high == low:
             return np.zeros_like(raw)
@@ -187,7 +192,7 @@ class InterPodAffinity:
 
     @staticmethod
     def _near_all(cluster: Snapshot, pod: PodClass, terms: AffinityTerms) -> BoolArray:
-        """Every required term has, in the node's domain, a pod that all terms cover."""
+        """Return ``(n,)``: for each required term a pod that matches all terms is near."""
         near = np.ones(len(cluster), bool)
         if not terms.affinity:
             return near
@@ -200,27 +205,27 @@ class InterPodAffinity:
             (pods[cluster.label(term.topology_key)[0] >= 0] > 0).any() for term in terms.affinity
         )
         if not anywhere and all(cluster.is_covered(pod, term.scope) for term in terms.affinity):
-            return keyed  # the first of its group has to start somewhere
+            return keyed  # the first pod of a group that matches its own terms needs a start
         return near & keyed
 
 
 def _too_near(
     cluster: Snapshot, rules: Iterable[tuple[str, IntArray]], row: int
 ) -> list[tuple[str, int]]:
-    """Return the keys by which there are such pods in the domain of a row, and how many."""
-    found = ((key, int(_around(cluster, counts, key)[row])) for key, counts in rules)
-    return [(key, count) for key, count in found if count]
+    """Return topology keys and counts of the rules that count pods in the domain of a row."""
+    totals = ((key, int(_around(cluster, counts, key)[row])) for key, counts in rules)
+    return [(key, count) for key, count in totals if count]
 
 
 def _covered_by_all(snapshot: Snapshot, terms: tuple[Term, ...]) -> IntArray:
-    """Return ``(n,)``: pods on each row that every term covers."""
+    """Return ``(n,)``: the number of pods on each row that match every term."""
     scopes = {term.scope.identity: term.scope for term in terms}
     first, *others = scopes.values()
     return snapshot.count_pods(replace(first, also=tuple(others)))
 
 
 def _around(snapshot: Snapshot, counts: IntArray, topology_key: str) -> IntArray:
-    """Return ``(n,)``: the sum of the counts over the node's domain; 0 where it lacks the key."""
+    """Return ``(n,)``: counts summed over the node's domain; 0 where the node lacks the key."""
     domains, values = snapshot.label(topology_key)
     if not counts.any():
         return np.zeros(len(counts), np.int64)

@@ -1,7 +1,7 @@
-"""Keep pods off nodes that are busy by measurement, and prefer those that are least so.
+"""Load-aware placement: keep pods off nodes whose measured usage is high.
 
-The load of a node is what was measured of it, the pods that no measurement shows yet (by estimate),
-and the pod itself (likewise).  Of a node that nobody measures, it says nothing.
+The load of a node is its measured usage, plus estimates of the pods that no measurement shows yet
+and of the pod itself.  Nodes without a NodeMetric pass with score 0.
 Source: koordinator pkg/scheduler/plugins/loadaware/load_aware.go.
 """
 
@@ -51,12 +51,12 @@ from koordinator.scheduler.snapshot.load_ledger import class_load
 EXPIRED = "node(s) nodeMetric expired"
 DAEMON_SET = "DaemonSet"
 _NONE: IntArray = np.zeros(0, np.int64)
-MOST_RESOURCES = 31  # two reasons each have to fit into the codes of a verdict
+MOST_RESOURCES = 31  # each has two reasons, and all must fit into the bits of a code
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoadAwareScheduling:
-    """Filter by thresholds of usage, score by what would be left."""
+    """Filter by usage thresholds; score by the share that would be left."""
 
     rules: LoadRules
     weights: IntArray  # by resource of the rules
@@ -78,57 +78,58 @@ class LoadAwareScheduling:
         return load.estimate, load.is_prod, load.counts, pod.owner_kind == DAEMON_SET
 
     def distinguishes(self, snapshot: Snapshot, keys: Collection[str]) -> bool:
-        """Return whether a report names one of the pods: it may be of a former pod of that name."""
+        """Return whether a report names one of the pods, possibly an earlier pod of that name."""
         return snapshot.load(self.rules).names_any(keys)
 
     def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
-        """Reject where a resource would be used beyond its limit; the first one is the reason."""
+        """Reject nodes where usage would exceed a threshold; the first such one is the reason."""
         if pod.owner_kind == DAEMON_SET:
             return Rejections.none(snapshot)
         return Rejections(self._judged(snapshot, pod)[0], self.reasons)
 
     def detail(self, view: Snapshot, pod: PodClass) -> str:
-        """Tell of each resource how much would be used, and how much may be."""
+        """Return per resource the usage, the estimate of the pod and the threshold."""
         measured = view.load(self.rules).measured[int(view.row_numbers[0])]
         if measured is not None and self._judged(view, pod)[0][0] == 1:
             if not isfinite(measured.updated_s):
-                return "its report has no updateTime"
-            return f"reported last at {to_datetime(measured.updated_s):%Y-%m-%dT%H:%M:%SZ}"
-        told = []
+                return "its NodeMetric has no updateTime"
+            when = to_datetime(measured.updated_s)
+            return f"its NodeMetric was last updated at {when:%Y-%m-%dT%H:%M:%SZ}"
+        parts = []
         for name, limit, headroom, own in self._exceeded(view, pod):
             used, more, most = (quantity(name, n) for n in (limit - headroom, own, limit))
-            told.append(f"{name}: {used} in use and {more} of the pod, of {most} at most")
-        return "; ".join(told)
+            parts.append(f"{name}: {used} in use plus {more} of the pod, the threshold is {most}")
+        return "; ".join(parts)
 
     def node_remedy(self, view: Snapshot, pod: PodClass) -> str:
-        """Say how much less has to be in use, or that nobody knows how much is."""
+        """Return the usage to shed, or that the koordlet must report again."""
         node = view.node_names[0]
         if self._judged(view, pod)[0][0] == 1:
-            return f"let the koordlet of {node} report again"
+            return f"restore the koordlet of {node}, which reports its usage"
         less = " and ".join(
             f"{quantity(name, own - headroom)} {name}"
             for name, _, headroom, own in self._exceeded(view, pod)
         )
-        return f"bring the use of {node} down by {less}" if less else ""
+        return f"reduce the usage of {node} by {less}" if less else ""
 
     def _exceeded(self, view: Snapshot, pod: PodClass) -> Iterator[tuple[str, int, int, int]]:
-        """Yield resources of a node that don't suffice: limit, what is left of it, pod's use."""
-        ledger, asked = view.load(self.rules), class_load(pod, self.rules).load
+        """Yield each resource that exceeds its threshold: name, threshold, headroom, estimate."""
+        ledger, own = view.load(self.rules), class_load(pod, self.rules).load
         row = int(view.row_numbers[0])
-        by_prod = asked.is_prod and ledger.facts[row, Fact.CASE] & Case.HAS_PROD_LIMITS
+        by_prod = own.is_prod and ledger.facts[row, Fact.CASE] & Case.HAS_PROD_LIMITS
         limits = ledger.figures[row, Figure.PROD_MOST if by_prod else Figure.MOST].tolist()
         headrooms = ledger.margins[
             row, Margin.PROD_HEADROOM if by_prod else Margin.HEADROOM
         ].tolist()
-        of_all = zip(self.rules.resources, limits, headrooms, asked.estimate, strict=True)
+        of_all = zip(self.rules.resources, limits, headrooms, own.estimate, strict=True)
         yield from (each for each in of_all if each[3] > each[2])
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
-        """Return the weighted mean share that would be left; 0 without a fresh measurement."""
+        """Return the weighted mean share left with this pod; 0 without a fresh measurement."""
         return self._judged(snapshot, pod)[1]
 
     def _judged(self, snapshot: Snapshot, pod: PodClass) -> tuple[IntArray, IntArray]:
-        """Return codes and scores, each ``(n,)``, which are asked for one after the other."""
+        """Return codes and scores, ``(n,)`` each; kept because filter and score ask in turn."""
         version = (snapshot.usage_version, pod.id)
         return self._judgement.as_of(snapshot, version, self._judge_all, snapshot, pod)
 
@@ -147,9 +148,9 @@ class LoadAwareScheduling:
         *,
         codes: IntArray = _NONE,
     ) -> None:
-        """Filter and score at once; ``codes`` ``(n,)``, unless it is empty, says why not."""
-        ledger, asked = snapshot.load(self.rules), class_load(pod, self.rules)
-        takes, times, added = asked.takes, _NONE, snapshot.added
+        """Filter and score in one pass; fill ``codes`` ``(n,)`` with reasons unless it is empty."""
+        ledger, own = snapshot.load(self.rules), class_load(pod, self.rules)
+        takes, times, added = own.takes, _NONE, snapshot.added
         if added is not None:
             others, times = added
             if others is not pod:
@@ -163,7 +164,7 @@ class LoadAwareScheduling:
             ledger.facts,
             self.options,
             self.weights,
-            asked.load.is_prod,
+            own.load.is_prod,
             weight,
             codes,
             fits,
@@ -171,8 +172,8 @@ class LoadAwareScheduling:
         )
 
 
-def _may_help(_pod: KubeObject, event: ClusterEvent) -> QueueingHint:
-    """Skip reports that say what the last one said."""
+def _on_node_metric(_pod: KubeObject, event: ClusterEvent) -> QueueingHint:
+    """Skip updates that change neither the status nor the spec of a NodeMetric."""
     old, new = event.old, event.new
     if isinstance(old, NodeMetric) and isinstance(new, NodeMetric):
         same = old.status == new.status and old.spec == new.spec
@@ -263,7 +264,7 @@ PLUGIN = PluginSpec(
     build,
     events=(
         EventHint("AssignedPod", Action.DELETE),
-        EventHint("NodeMetric", Action.ALL, _may_help),
+        EventHint("NodeMetric", Action.ALL, _on_node_metric),
         EventHint("Node", Action.ADD | Action.UPDATE_ALLOCATABLE | Action.UPDATE_ANNOTATIONS),
     ),
     example=EXAMPLE,

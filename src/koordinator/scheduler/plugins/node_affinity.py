@@ -1,4 +1,4 @@
-"""nodeSelector, required and preferred node affinity, and the profile's ``addedAffinity``.
+"""Node affinity: nodeSelector, required and preferred terms, and ``addedAffinity``.
 
 Source: kubernetes pkg/scheduler/framework/plugins/nodeaffinity.
 """
@@ -53,7 +53,7 @@ NODE_NAME = "metadata.name"
 
 @dataclass(frozen=True, slots=True)
 class NodeAffinityPlugin:
-    """``added`` holds for every pod of the profile, on top of the pod's own."""
+    """Filter and score by node affinity; ``added`` applies to every pod of the profile."""
 
     added: NodeAffinityTerms | None
     reads: ClassVar = Reads.NODE
@@ -78,7 +78,7 @@ class NodeAffinityPlugin:
         )
 
     def prefilter(self, _snapshot: Snapshot, pod: PodClass) -> Refusal | Shortlist | None:
-        """Find out which nodes the pod names, as those of DaemonSets do."""
+        """Return the nodes that the pod names, as pods of DaemonSets do."""
         own = pod.spec.affinity.node_affinity if pod.spec.affinity else None
         required = own.required_during_scheduling_ignored_during_execution if own else None
         if required is None or not required.node_selector_terms:
@@ -97,18 +97,18 @@ class NodeAffinityPlugin:
         return Rejections.by_column((added, own & ~added), (REASON_ADDED, REASON_POD), True)
 
     def detail(self, view: Snapshot, pod: PodClass) -> str:
-        """Name what the node does not match: labels of the selector, or the terms."""
+        """Return the labels of the selector, or the terms, that the node does not match."""
         wanted = [
             f"{key}={value}{_hint(view, key, (value,))}"
             for key, value in _lacking_labels(view, pod)
         ]
         terms = _unmatched_terms(view, pod)
-        said = [_term_in_words(view, term) for term in terms]
-        lacking = [*wanted, " or ".join(said)] if said else wanted
+        alternatives = [_term_in_words(view, term) for term in terms]
+        lacking = [*wanted, " or ".join(alternatives)] if alternatives else wanted
         return f"lacks {' and '.join(lacking)}" if lacking else ""
 
     def node_remedy(self, view: Snapshot, pod: PodClass) -> str:
-        """Say which labels would do, unless they are what the node is by its nature."""
+        """Return the labels to set, unless they are immutable facts of the node."""
         if self._enforced is not None and not matches_selector(view, self._enforced)[0]:
             return ""
         lacking, terms = _lacking_labels(view, pod), _unmatched_terms(view, pod)
@@ -125,9 +125,9 @@ class NodeAffinityPlugin:
         return f"label {view.node_names[0]} ({' and '.join(words)})"
 
     def pod_remedies(self, view: Snapshot, pod: PodClass, it: Pod) -> list[tuple[str, Pod]]:
-        """Say what to select instead so that the node is among what is selected.
+        """Return the pod with a selector or terms that match the node.
 
-        A pod that is meant for a node by its name is not sent to another one.
+        A pod that selects its node by name gets no remedy.
         """
         lacking, terms = _lacking_labels(view, pod), _unmatched_terms(view, pod)
         if self._enforced is not None and not matches_selector(view, self._enforced)[0]:
@@ -137,17 +137,19 @@ class NodeAffinityPlugin:
             here = _value(view, key)
             if key == HOSTNAME:
                 return []
-            meant = _meant_key(view, key) if here is None else ""
-            if meant and _value(view, meant) == value:
+            intended = _intended_key(view, key) if here is None else ""
+            if intended and _value(view, intended) == value:
                 del selector[key]
-                selector[meant] = value
-                changes.append(f"let its nodeSelector be {meant}={value} instead of {key}={value}")
+                selector[intended] = value
+                changes.append(
+                    f"set {intended}={value} instead of {key}={value} in its nodeSelector"
+                )
             elif here is None:
                 del selector[key]
-                changes.append(f"take {key}={value} out of its nodeSelector")
+                changes.append(f"remove {key}={value} from its nodeSelector")
             else:
                 selector[key] = here
-                changes.append(f"let its nodeSelector be {key}={here} instead of {key}={value}")
+                changes.append(f"set {key}={here} instead of {key}={value} in its nodeSelector")
         spec = replace(it.spec, node_selector=selector)
         if terms:
             changed = _matching_instead(view, terms)
@@ -188,13 +190,13 @@ class NodeAffinityPlugin:
 
 
 def _lacking_labels(view: Snapshot, pod: PodClass) -> list[tuple[str, str]]:
-    """Return the labels of the pod's selector that a node doesn't have."""
+    """Return the labels of the pod's selector that a node lacks."""
     wanted = pod.spec.node_selector.items()
     return [(key, value) for key, value in wanted if not has_label(view, key, (value,))[0]]
 
 
 def _unmatched_terms(view: Snapshot, pod: PodClass) -> tuple[NodeSelectorTerm, ...]:
-    """Return the terms of which the pod requires one, if a node matches none of them."""
+    """Return the required terms of the pod if a node matches none of them."""
     own = pod.spec.affinity.node_affinity if pod.spec.affinity else None
     required = own.required_during_scheduling_ignored_during_execution if own else None
     if required is None or matches_selector(view, required)[0]:
@@ -203,7 +205,7 @@ def _unmatched_terms(view: Snapshot, pod: PodClass) -> tuple[NodeSelectorTerm, .
 
 
 def _domain_keys(view: Snapshot, pod: PodClass) -> frozenset[str]:
-    """Return the labels by which pods are near to each other: others may keep it off there."""
+    """Return the topology keys of pod affinity: relabelling could break rules of other pods."""
     affinity = pod.spec.affinity
     sides = (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity else ()
     own = {
@@ -217,7 +219,7 @@ def _domain_keys(view: Snapshot, pod: PodClass) -> frozenset[str]:
 
 
 def _value(view: Snapshot, key: str) -> str | None:
-    """Return the value of a label of the only row; None: it has no such label."""
+    """Return the value of a label on the only row; None without such a label."""
     ids, values = view.label(key)
     return values[int(ids[0])] if ids[0] >= 0 else None
 
@@ -225,10 +227,10 @@ def _value(view: Snapshot, key: str) -> str | None:
 def _matching_instead(
     view: Snapshot, terms: tuple[NodeSelectorTerm, ...]
 ) -> tuple[str, NodeSelector | None] | None:
-    """Return how the first term could match a node, and what would be required then.
+    """Return a change that makes the first term match a node, and the resulting selector.
 
-    None: it is about the node's name.  Values that the node has come in the place of those that are
-    asked for; what it has no value for is left out.
+    Return None if the term selects by node name.  Values of the node replace the required ones;
+    requirements on labels that the node lacks are removed.
     """
     term = next((one for one in terms if not one.match_fields), None)
     if term is None:
@@ -238,14 +240,14 @@ def _matching_instead(
         if matches_term(view, NodeSelectorTerm(match_expressions=(one,)))[0]:
             kept.append(one)
             continue
-        here, said = _value(view, one.key), _expression_in_words(one)
+        here, expression = _value(view, one.key), _expression_in_words(one)
         if one.key == HOSTNAME:
             return None
         if one.operator == "In" and here is not None:
             kept.append(replace(one, values=(here,)))
-            words.append(f"let its node affinity be {one.key} In {here} instead of {said}")
+            words.append(f"set {one.key} In {here} instead of {expression} in its node affinity")
         else:
-            words.append(f"take {said} out of its node affinity")
+            words.append(f"remove {expression} from its node affinity")
     required = NodeSelector(node_selector_terms=(replace(term, match_expressions=tuple(kept)),))
     return " and ".join(words), required if kept else None
 
@@ -253,7 +255,7 @@ def _matching_instead(
 def _can_be_labelled(
     view: Snapshot, term: NodeSelectorTerm, is_fixed: Callable[[str], bool]
 ) -> bool:
-    """Return whether a node matches what of a term nobody should change."""
+    """Return whether a node matches the requirements of a term that operators cannot change."""
     given = tuple(one for one in term.match_expressions if is_fixed(one.key))
     rest = replace(term, match_expressions=given)
     return not (given or term.match_fields) or bool(matches_term(view, rest)[0])
@@ -264,27 +266,27 @@ def _term_in_words(view: Snapshot, term: NodeSelectorTerm) -> str:
     return _in_words(term) + "".join(hints)
 
 
-#: Labels of which one value is a size beside others: those are as good as alike.
+#: Labels whose values are sizes that resemble each other, so that similar values are no typo.
 SIZES = frozenset({"node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type"})
 
 
 def _hint(view: Snapshot, key: str, values: Sequence[str]) -> str:
-    """Return which label or value may be meant where no node has it; empty: none is like it."""
+    """Return a similar label or value if no node has the required one; empty without one."""
     if key not in view.label_keys:
-        meant = _meant_key(view, key)
-        return f" (no node with label {key}: did you mean {meant}?)" if meant else ""
+        intended = _intended_key(view, key)
+        return f" (no node with label {key}: did you mean {intended}?)" if intended else ""
     if key in SIZES:
         return ""
     ids, names = view.cluster.label(key)
     known = {names[index] for index in np.unique(ids[ids >= 0]).tolist()}
     if known.intersection(values):
         return ""
-    meant = next(filter(None, (did_you_mean(value, known) for value in values)), "")
+    intended = next(filter(None, (did_you_mean(value, known) for value in values)), "")
     listed = " or ".join(values)
-    return f" (no node with {key}={listed}: did you mean {meant}?)" if meant else ""
+    return f" (no node with {key}={listed}: did you mean {intended}?)" if intended else ""
 
 
-def _meant_key(view: Snapshot, key: str) -> str:
+def _intended_key(view: Snapshot, key: str) -> str:
     return "" if key in view.label_keys else did_you_mean(key, view.label_keys)
 
 
@@ -297,7 +299,7 @@ def _expression_in_words(one: NodeSelectorRequirement) -> str:
 
 
 def _named(term: NodeSelectorTerm) -> list[frozenset[str]]:
-    """Return the names that each requirement of the term allows; empty if it says nothing."""
+    """Return the node names that each requirement of the term allows; empty without such."""
     return [
         frozenset(field.values)
         for field in term.match_fields

@@ -1,4 +1,4 @@
-"""Keep pods off nodes whose kubelet does not declare a feature that the pod needs.
+"""Required kubelet features: a node must declare each feature that the pod needs.
 
 Source: kubernetes pkg/scheduler/framework/plugins/nodedeclaredfeatures.
 """
@@ -42,7 +42,7 @@ class NodeDeclaredFeatures:
     reads: ClassVar = Reads.NODE
 
     def with_gates(self, gates: FeatureGates) -> "NodeDeclaredFeatures":
-        """Ask for what pods of the release need; with the gate off, for nothing."""
+        """Check the features that pods of the release need; check none with the gate off."""
         is_on = NODE_DECLARED_FEATURES in gates
         return replace(self, level=gates.level, is_on=is_on, _needed=Memo())
 

@@ -1,6 +1,6 @@
-"""Honour a node named in the pod before scheduling.
+"""Node that the pod names in ``spec.nodeName`` before scheduling.
 
-The scheduler itself never sees bound pods here.
+The scheduler does not pass bound pods to this plugin.
 
 Source: kubernetes pkg/scheduler/framework/plugins/nodename.
 """
@@ -23,7 +23,7 @@ REASON = "node(s) didn't match the requested node name"
 
 
 class NodeName:
-    """Stays out of the way until something sets a node name: a pending pod has none."""
+    """Filter on ``spec.nodeName``; skipped for pending pods, which have none."""
 
     reads: ClassVar = Reads.NODE
     hints: ClassVar = PluginHints(
@@ -41,7 +41,7 @@ def build(_args: NoArgs, _axis: ResourceAxis) -> NodeName:
     return NodeName()
 
 
-EXAMPLE = PluginExample(silent="the scheduler takes the node name off pods that it looks at")
+EXAMPLE = PluginExample(silent="the scheduler removes the node name from pods that it schedules")
 
 PLUGIN = PluginSpec(
     "NodeName", NoArgs, build, events=(EventHint("Node", Action.ADD),), example=EXAMPLE

@@ -1,4 +1,4 @@
-"""Two pods can't listen on the same host port of a node.
+"""Host ports: two pods cannot listen on the same host port of a node.
 
 Source: kubernetes pkg/scheduler/framework/plugins/nodeports.
 """

@@ -1,4 +1,4 @@
-"""Prefer nodes whose resources would be used to the same degree.
+"""Preference for nodes whose resources would be used to the same degree.
 
 Source: kubernetes pkg/scheduler/framework/plugins/noderesources/balanced_allocation.go.
 """
@@ -32,20 +32,20 @@ ALWAYS_COUNTED = (CPU, MEMORY, EPHEMERAL_STORAGE)  # others only if the pod requ
 
 @dataclass(frozen=True, slots=True)
 class NodeResourcesBalancedAllocation:
-    """100 minus the standard deviation (in percent) of the used fractions.
+    """Score of 100 minus the standard deviation (in percent) of the used fractions.
 
-    From Kubernetes 1.36 on: what the pod changes of it.
+    From Kubernetes 1.36 on the score is the change that the pod makes to it.
     """
 
     columns: tuple[int, ...]
     by_change: bool = False
-    delegates: bool = False  # devices of DeviceClasses count where nodes have nothing themselves
+    delegates: bool = False  # devices of DeviceClasses count on nodes without the resource
     counters: list[DeviceCounter] = field(default_factory=list, repr=False, compare=False)
     _balance: Memo[Balance] = field(default_factory=Memo, repr=False, compare=False)
     reads: ClassVar = Reads.USAGE
 
     def with_gates(self, gates: FeatureGates) -> "NodeResourcesBalancedAllocation":
-        """Count devices with the gate of extended resources; judge as the release does."""
+        """Count devices if extended resources are on; score by change from Kubernetes 1.36 on."""
         return replace(
             self,
             delegates=DRA_EXTENDED_RESOURCE in gates,
@@ -54,7 +54,7 @@ class NodeResourcesBalancedAllocation:
         )
 
     def setup(self, plugins: Sequence[object]) -> None:
-        """Learn which plugin of the profile counts devices."""
+        """Look up the plugin of the profile that counts devices."""
         found = find_device_counter(plugins) if self.delegates else None
         self.counters[:] = [found] if found is not None else []
 
@@ -72,31 +72,31 @@ class NodeResourcesBalancedAllocation:
         usage = None
         if self._by_devices(pod):
             usage = served_usage(snapshot, pod, self.columns, self.counters[0])
-        return snapshot.score(self._balance.of(pod, self._work_out, pod), usage)
+        return snapshot.score(self._balance.of(pod, self._find_balance, pod), usage)
 
     def _by_devices(self, pod: PodClass) -> bool:
-        """Return whether devices count for something that is scored of the pod."""
+        """Return whether devices count for a scored resource of the pod."""
         return bool(self.counters) and any(column in self.columns for column, _ in pod.served)
 
     def _device_version(self, snapshot: Snapshot) -> Hashable:
-        """Return what changes with the devices that count for any pod."""
+        """Return the version of the devices that count for any pod; None without such devices."""
         served, names = snapshot.extended.classes, snapshot.resources
         if not self.counters or not any(names[column] in served for column in self.columns):
             return None
         return self.counters[0].device_version(snapshot)
 
     def _scores(self, _snapshot: Snapshot, pod: PodClass) -> bool:
-        """Leave out pods that request none of the resources.
+        """Return False for pods that request none of the resources.
 
-        They would all go to the emptiest node.
+        Scored, they would all go to the emptiest node.
         """
         return any(pod.amount(column) for column in self.columns)
 
     def _formula(self, _snapshot: Snapshot, pod: PodClass) -> Balance | None:
-        """Count what judges every node, and what else the pod asks for."""
-        return None if self._by_devices(pod) else self._balance.of(pod, self._work_out, pod)
+        """Return the formula over the always counted and the requested resources."""
+        return None if self._by_devices(pod) else self._balance.of(pod, self._find_balance, pod)
 
-    def _work_out(self, pod: PodClass) -> Balance:
+    def _find_balance(self, pod: PodClass) -> Balance:
         columns = [c for c in self.columns if c in ALWAYS_COUNTED or pod.amount(c)]
         amounts = [pod.amount(c) for c in columns]
         return Balance(np.array(columns, np.int64), np.array(amounts, np.int64), self.by_change)

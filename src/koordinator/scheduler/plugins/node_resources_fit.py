@@ -1,4 +1,4 @@
-"""Whether the pod fits, and how full the node would be.
+"""Resource fit, and scores by the resulting utilisation.
 
 Source: kubernetes pkg/scheduler/framework/plugins/noderesources: fit.go, least_allocated.go,
 most_allocated.go, requested_to_capacity_ratio.go.
@@ -41,7 +41,7 @@ from koordinator.scheduler.rules.usage_kernels import MeanShare, RowUsage, short
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.axis import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 
-#: Resources that other pods leave unused, and what people call them.
+#: Resources that come from unused requests of other pods, with the name of their band.
 _BANDS = {
     BATCH_CPU: " of batch",
     BATCH_MEMORY: " of batch",
@@ -52,7 +52,7 @@ _BANDS = {
 
 @dataclass(frozen=True, slots=True)
 class CheckedRequests:
-    """What is checked of a pod's requests."""
+    """Requests of a pod that the filter checks."""
 
     columns: IntArray
     amounts: IntArray
@@ -73,18 +73,18 @@ class NodeResourcesFit:
     axis: ResourceAxis
     ignored: frozenset[str]
     ignored_groups: frozenset[str]
-    delegates: bool = False  # what DeviceClasses serve is left to claims where nodes have none
+    delegates: bool = False  # claims of DeviceClasses serve nodes without the resource
     counters: list[DeviceCounter] = field(default_factory=list, repr=False, compare=False)
     _requests: Memo[CheckedRequests] = field(default_factory=Memo, repr=False, compare=False)
     _means: Memo[MeanShare] = field(default_factory=Memo, repr=False, compare=False)
     reads: ClassVar = Reads.USAGE
 
     def with_gates(self, gates: FeatureGates) -> "NodeResourcesFit":
-        """Leave resources to claims with the gate of extended resources."""
+        """Delegate resources to claims if extended resources are on."""
         return replace(self, delegates=DRA_EXTENDED_RESOURCE in gates)
 
     def setup(self, plugins: Sequence[object]) -> None:
-        """Learn which plugin of the profile counts devices."""
+        """Look up the plugin of the profile that counts devices."""
         found = find_device_counter(plugins) if self.delegates else None
         self.counters[:] = [found] if found is not None else []
 
@@ -105,7 +105,7 @@ class NodeResourcesFit:
         )
 
     def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
-        """Reject where a request exceeds what is free; for good where it exceeds all there is."""
+        """Reject nodes with too little free; unresolvable where allocatable is too small."""
         checked = self._checked(pod)
         allocatable = snapshot.allocatable
         kernel = shortfalls.compiled if snapshot.is_large else shortfalls.reference
@@ -117,35 +117,35 @@ class NodeResourcesFit:
         return Rejections(codes, checked.reasons, lambda: _never(allocatable, checked, delegated))
 
     def _delegated(self, pod: PodClass) -> list[int]:
-        """Return the columns that claims serve on nodes that have none of them."""
+        """Return the columns that claims serve on nodes without the resource."""
         return [column for column, _ in pod.served] if self.delegates else []
 
     def detail(self, view: Snapshot, pod: PodClass) -> str:
-        """Tell of each resource that lacks what is asked for, and what there is."""
+        """Return per missing resource the request, the free and the allocatable amount."""
         parts = []
         for name, amount, free, there in self._short(view, pod):
-            asked, left, all_of_it = (spoken(name, n) for n in (amount, free, there))
+            request, left, total = (spoken(name, n) for n in (amount, free, there))
             band = _BANDS.get(name, "")
-            parts.append(f"{name}: asks for {asked}{band}, {left} of {all_of_it} free")
-            meant = self._meant(view, pod, name)
-            parts[-1] += f" (no node offers it: did you mean {meant}?)" if meant else ""
+            parts.append(f"{name}: requests {request}{band}, {left} of {total} free")
+            intended = self._similar_name(view, pod, name)
+            parts[-1] += f" (no node offers it: did you mean {intended}?)" if intended else ""
         return "; ".join(parts)
 
     def pod_remedies(self, view: Snapshot, pod: PodClass, it: Pod) -> list[tuple[str, Pod]]:
-        """Say which resource may be meant by one that no node offers."""
+        """Return the pod with an offered resource in place of a misspelt one."""
         steps, spec = [], it.spec
         for name, *_ in self._short(view, pod):
-            meant = self._meant(view, pod, name)
-            if not meant:
+            intended = self._similar_name(view, pod, name)
+            if not intended:
                 return []
-            spec = with_renamed_resource(spec, name, meant)
-            steps.append(f"ask for {meant} instead of {name}")
+            spec = with_renamed_resource(spec, name, intended)
+            steps.append(f"request {intended} instead of {name}")
         return [(" and ".join(steps), structs.replace(it, spec=spec))] if steps else []
 
-    def _meant(self, view: Snapshot, pod: PodClass, name: str) -> str:
-        """Return a resource that nodes offer of a name like one that does not exist; empty: none.
+    def _similar_name(self, view: Snapshot, pod: PodClass, name: str) -> str:
+        """Return an offered resource with a name similar to one that no node offers; else empty.
 
-        What a DeviceClass serves exists.
+        A resource that a DeviceClass serves counts as offered.
         """
         offered = np.flatnonzero(view.cluster.allocatable.any(axis=0)).tolist()
         known = [self.axis.names[column] for column in offered]
@@ -153,24 +153,24 @@ class NodeResourcesFit:
         return "" if name in known or name in served else did_you_mean(name, known)
 
     def reduced_requests(self, view: Snapshot, pod: PodClass) -> list[dict[str, int]]:
-        """Return what is free of the resources of which too little is."""
+        """Return the free amounts of the resources that are short."""
         return [{name: free for name, _, free, _ in self._short(view, pod) if name != "pods"}]
 
     def required_size(self, view: Snapshot, pod: PodClass) -> str:
-        """Say how much more than all that the node has would have to be there.
+        """Return the requests that exceed all that the node has; empty for batch and mid resources.
 
-        What pods of other bands leave is no matter of size.
+        Batch and mid resources depend on the usage of other pods, not on the size of the node.
         """
         short = [(n, most, there) for n, most, _, there in self._short(view, pod) if most > there]
         if any(name in _BANDS for name, *_ in short):
             return ""
         return " and ".join(
-            f"{spoken(name, asked)} of {name} (it has {spoken(name, there)})"
-            for name, asked, there in short
+            f"{spoken(name, request)} of {name} (it has {spoken(name, there)})"
+            for name, request, there in short
         )
 
     def _short(self, view: Snapshot, pod: PodClass) -> Iterator[tuple[str, int, int, int]]:
-        """Yield what the only row has too little of: name, amounts asked for, free, there."""
+        """Yield each resource the only row is short of: name, request, free, allocatable."""
         checked, delegated = self._checked(pod), self._delegated(pod)
         for column, amount in zip(checked.columns.tolist(), checked.amounts.tolist(), strict=True):
             there = int(view.allocatable[0, column])
@@ -179,12 +179,12 @@ class NodeResourcesFit:
                 yield self.axis.names[column], amount, free, there
 
     def _compares(self, pod: PodClass) -> tuple[IntArray, IntArray]:
-        """Return the columns of resources that are checked on every node, and the amounts asked."""
+        """Return the columns checked on every node, and the requested amounts."""
         checked, delegated = self._checked(pod), self._delegated(pod)
         if not delegated:
             return checked.columns, checked.amounts
-        surely = ~np.isin(checked.columns, delegated)
-        return checked.columns[surely], checked.amounts[surely]
+        always = ~np.isin(checked.columns, delegated)
+        return checked.columns[always], checked.amounts[always]
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         """Return the weighted mean over the resources that the node has."""
@@ -212,7 +212,7 @@ class NodeResourcesFit:
         return self._mean(pod) if self.curve is None and not self._by_devices(pod) else None
 
     def _by_devices(self, pod: PodClass) -> bool:
-        """Return whether devices count for something that is scored of the pod."""
+        """Return whether devices count for a scored resource of the pod."""
         scored = {column for column, _ in self.weights}
         return bool(self.counters) and any(column in scored for column, _ in pod.served)
 
@@ -223,7 +223,7 @@ class NodeResourcesFit:
         return served_usage(snapshot, pod, columns, self.counters[0])
 
     def _device_version(self, snapshot: Snapshot) -> Hashable:
-        """Return what changes with the devices that count for any pod."""
+        """Return the version of the devices that count for any pod; None without such devices."""
         served, names = snapshot.extended.classes, snapshot.resources
         if not self.counters or not any(names[c] in served for c, _ in self.weights):
             return None
@@ -248,9 +248,9 @@ class NodeResourcesFit:
         return MeanShare(columns, amounts, weights, most=self.pack, nonzero=True)
 
     def _scored(self, pod: PodClass) -> list[tuple[int, int, int]]:
-        """Return (column, amount, weight) of the resources that are scored.
+        """Return (column, amount, weight) of each scored resource.
 
-        Extended ones that the pod does not ask for are none of its business.
+        Extended resources count only if the pod requests them.
         """
         nonzero = {CPU: pod.nonzero_cpu, MEMORY: pod.nonzero_memory}
         return [
@@ -270,9 +270,9 @@ class NodeResourcesFit:
 
 
 def _never(allocatable: IntArray, checked: CheckedRequests, delegated: Sequence[int]) -> BoolArray:
-    """Return where the node has less than is asked for even when it is empty.
+    """Return ``(n,)``: the node has less than requested even when empty.
 
-    Where it has nothing of what is delegated, a claim is asked.
+    Delegated resources that the node lacks are left to a claim.
     """
     never = np.zeros(len(allocatable), bool)
     for column, amount in zip(checked.columns.tolist(), checked.amounts.tolist(), strict=True):
@@ -299,7 +299,7 @@ def build(args: NodeResourcesFitArgs, axis: ResourceAxis) -> NodeResourcesFit:
 
 
 def _on_class(pod: KubeObject, event: ClusterEvent) -> QueueingHint:
-    """Queue where another class, or one at last, serves something that the pod asks for."""
+    """Queue if the DeviceClass changes which requested extended resources are served."""
     old, new = event.old, event.new
     if not isinstance(pod, Pod):
         return QueueingHint.QUEUE

@@ -1,4 +1,4 @@
-"""Each resource with its own strategy: pack GPUs, spread CPU.
+"""Scoring with a strategy per resource, e.g. pack GPUs and spread CPU.
 
 Source: koordinator pkg/scheduler/plugins/noderesourcefitplus.
 """
@@ -31,7 +31,7 @@ class NodeResourcesFitPlus:
     hints: ClassVar = PluginHints(key=lambda pod: (pod.demand, pod.nonzero_cpu, pod.nonzero_memory))
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
-        """Return 0..100; 100 when nothing that is configured is requested."""
+        """Return ``(n,)``, 0..100; 100 when the pod requests no configured resource."""
         total = np.zeros(len(snapshot), np.int64)
         weights = 0
         for column, strategy, weight in self.strategies:

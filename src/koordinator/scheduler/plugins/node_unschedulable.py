@@ -1,4 +1,4 @@
-"""Keep pods off cordoned nodes, unless they tolerate the unschedulable taint.
+"""Cordoned nodes, kept free of pods that do not tolerate the unschedulable taint.
 
 Source: kubernetes pkg/scheduler/framework/plugins/nodeunschedulable.
 """

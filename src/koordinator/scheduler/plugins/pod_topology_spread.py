@@ -1,4 +1,4 @@
-"""Spread matching pods over the domains of a topology: zones, hosts, racks.
+"""Topology spread constraints over zones, hosts or racks.
 
 Source: kubernetes pkg/scheduler/framework/plugins/podtopologyspread: common.go, filtering.go,
 scoring.go, plugin.go.
@@ -42,7 +42,7 @@ from koordinator.scheduler.snapshot.selection import matches_required
 REASON = "node(s) didn't match pod topology spread constraints"
 REASON_LABEL = f"{REASON} (missing required label)"
 HARD, SOFT = "DoNotSchedule", "ScheduleAnyway"
-NO_MINIMUM = 2**31 - 1  # what the minimum over no domains counts as
+NO_MINIMUM = 2**31 - 1  # minimum over no domains
 IGNORED = -1  # raw score of a node that lacks a topology key
 
 SYSTEM_DEFAULTS = (
@@ -59,7 +59,7 @@ _WORKLOADS: Mapping[str, type[_Workload]] = {
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """One constraint with its selector resolved for the pod."""
+    """Spread constraint with its selector resolved for the pod."""
 
     key: str
     max_skew: int
@@ -76,12 +76,12 @@ _OWNERS_SELECTOR: Memo[LabelSelector | None] = Memo()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodTopologySpread:
-    """Hard constraints filter, soft ones score.
+    """Filter by hard constraints, score by soft ones.
 
-    A pod without any may get the profile's defaults.
+    The profile's defaults apply to pods without constraints.
     """
 
-    defaults: Mapping[str, Sequence[TopologySpreadConstraint]]  # by what happens if unsatisfiable
+    defaults: Mapping[str, Sequence[TopologySpreadConstraint]]  # by whenUnsatisfiable
     system_defaults: bool
     reads: ClassVar = Reads.CLUSTER
 
@@ -98,7 +98,7 @@ class PodTopologySpread:
     # -- filter ------------------------------------------------------------------------------
 
     def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
-        """Reject where a constraint's skew would exceed its maximum, or the node lacks the key."""
+        """Reject nodes that would exceed a constraint's maximum skew or lack its key."""
         cluster = snapshot.cluster
         constraints = self._constraints(cluster, pod, HARD)
         labelled = _has_all_keys(cluster, constraints)
@@ -115,7 +115,7 @@ class PodTopologySpread:
         return _of_rows(rejections, snapshot)
 
     def detail(self, view: Snapshot, pod: PodClass) -> str:
-        """Tell of each constraint that is broken how many pods there are here and where fewest."""
+        """Return per broken constraint the pods in this domain and in the emptiest one."""
         return "; ".join(
             f"{one.key}={value} has {here} such pods, {others}, maxSkew is {one.max_skew}"
             if value
@@ -124,27 +124,27 @@ class PodTopologySpread:
         )
 
     def pod_remedies(self, view: Snapshot, pod: PodClass, it: Pod) -> list[tuple[str, Pod]]:
-        """Say which constraints would have to be wishes only."""
+        """Return the pod with the broken constraints made soft."""
         keys = {one.key for one, *_ in self._broken(view, pod)}
         own = it.spec.topology_spread_constraints
         if not keys & {one.topology_key for one in own}:
-            return []  # those of the configuration
+            return []  # the constraints come from the configuration
         changed = tuple(
             replace(one, when_unsatisfiable=SOFT) if one.topology_key in keys else one
             for one in own
         )
         spec = replace(it.spec, topology_spread_constraints=changed)
         listed = " and ".join(sorted(keys))
-        text = f"let whenUnsatisfiable of its topologySpreadConstraint on {listed} be {SOFT}"
+        text = f"set whenUnsatisfiable of its topologySpreadConstraint on {listed} to {SOFT}"
         return [(text, replace(it, spec=spec))]
 
     def is_blocked_cluster_wide(self, view: Snapshot, pod: PodClass) -> bool:
         return any(one.key != HOSTNAME for one, *_ in self._broken(view, pod))
 
     def _broken(self, view: Snapshot, pod: PodClass) -> Iterator[tuple[Constraint, str, int, str]]:
-        """Yield constraints against a node: its domain, the pods there, what of other domains.
+        """Yield each constraint that rejects a node: domain, pods in it, text on other domains.
 
-        No domain: the node lacks the label.
+        The domain is empty if the node lacks the label.
         """
         cluster = view.cluster
         constraints = self._constraints(cluster, pod, HARD)
@@ -166,10 +166,10 @@ class PodTopologySpread:
     # -- score -------------------------------------------------------------------------------
 
     def score_among(self, snapshot: Snapshot, pod: PodClass, feasible: IntArray) -> IntArray:
-        """Return ``(k,)``: how crowded each feasible node's domains are.
+        """Return ``(k,)``: the crowding of each feasible node's domains.
 
-        IGNORED where a key is missing.  A domain's pods weigh ln(domains + 2), the domains being
-        those of the feasible nodes.
+        IGNORED where a key is missing.  The pods of a domain weigh ln(domains + 2), counting only
+        the domains of feasible nodes.
         """
         constraints = self._constraints(snapshot, pod, SOFT)
         all_keys = not self.system_defaults or bool(pod.spec.topology_spread_constraints)
@@ -197,7 +197,7 @@ class PodTopologySpread:
         return np.where(considered, rounded, IGNORED)
 
     def normalize(self, raw: IntArray) -> IntArray:
-        """Turn crowding into 0..MAX_SCORE, the least crowded highest; ignored nodes get 0."""
+        """Map crowding to 0..MAX_SCORE, least crowded highest; ignored nodes get 0."""
         counted = raw != IGNORED
         if not counted.any():
             return np.zeros_like(raw)
@@ -220,7 +220,7 @@ class PodTopologySpread:
 
 
 def _own_constraints(pod: PodClass) -> dict[str, tuple[Constraint, ...]]:
-    """Return the pod's constraints by what happens if they can't be met."""
+    """Return the pod's constraints by ``whenUnsatisfiable``."""
     own = pod.spec.topology_spread_constraints
     return {
         mode: tuple(_own(c, pod) for c in own if c.when_unsatisfiable == mode)
@@ -248,9 +248,9 @@ def _resolved(
 
 
 def _owners_selector(snapshot: Snapshot, pod: PodClass) -> LabelSelector | None:
-    """Return what the services that select the pod, and its controller, select.
+    """Return a selector joined from the pod's services and its controller.
 
-    None if nothing does.
+    Return None if none of them selects anything.
 
     Source: pkg/scheduler/framework/plugins/helper/spread.go ``DefaultSelector``.
     """
@@ -282,10 +282,7 @@ def _find_owners_selector(objects: ObjectTable, pod: PodClass) -> LabelSelector 
 def _spread(
     cluster: Snapshot, pod: PodClass, constraint: Constraint, labelled: BoolArray
 ) -> tuple[IntArray, int, int]:
-    """Return the pods that count, by domain, the number from which the skew is measured.
-
-    And how many domains there are.
-    """
+    """Return counted pods by domain, the minimum for the skew, and the number of domains."""
     domains, values = cluster.label(constraint.key)
     counted = cluster.alive & labelled & _eligible(cluster, pod, constraint)
     pods = cluster.count_pods(constraint.scope, terminating=False)
@@ -305,7 +302,7 @@ def _has_all_keys(snapshot: Snapshot, constraints: tuple[Constraint, ...]) -> Bo
 
 
 def _eligible(snapshot: Snapshot, pod: PodClass, constraint: Constraint) -> BoolArray:
-    """Return the nodes whose pods and domains count, ``(n,)``."""
+    """Return ``(n,)``: the nodes whose pods and domains count for the constraint."""
     mask = np.ones(len(snapshot), bool)
     if constraint.honor_affinity:
         mask &= matches_required(snapshot, pod)
@@ -317,7 +314,7 @@ def _eligible(snapshot: Snapshot, pod: PodClass, constraint: Constraint) -> Bool
 
 
 def _per_domain(pods: IntArray, domains: LabelIds, number: int, counted: BoolArray) -> IntArray:
-    """Sum pods by domain over the counted rows; one more entry, 0, for index -1."""
+    """Sum pods by domain over the counted rows, with a trailing 0 for index -1."""
     counted = counted & (domains >= 0)
     return np.bincount(domains[counted], pods[counted], number + 1).astype(np.int64)
 

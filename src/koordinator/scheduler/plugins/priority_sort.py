@@ -1,4 +1,4 @@
-"""Queue order: higher priority first, then who has waited longer.
+"""Queue order by priority, then by waiting time.
 
 Source: kubernetes pkg/scheduler/framework/plugins/queuesort.
 """
@@ -9,10 +9,10 @@ from koordinator.scheduler.snapshot import ResourceAxis
 
 
 class PrioritySort:
-    """The queue breaks ties by time, then by order of arrival."""
+    """QueueSort by priority; the queue breaks ties by time, then by order of arrival."""
 
     def queue_sort(self, pod: Pod) -> int:
-        """Return what the queue sorts by; smaller comes first."""
+        """Return the sort key of a pod; smaller comes first."""
         return -(pod.spec.priority or 0)
 
 

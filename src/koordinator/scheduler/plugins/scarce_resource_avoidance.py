@@ -1,4 +1,4 @@
-"""Keep pods that don't need a scarce resource off the nodes that have it.
+"""Placement that keeps pods without need for a scarce resource off the nodes that have it.
 
 Source: koordinator pkg/scheduler/plugins/scarceresourceavoidance.
 """
@@ -17,9 +17,9 @@ from koordinator.scheduler.snapshot.axis import PODS
 
 @dataclass(frozen=True, slots=True)
 class ScarceResourceAvoidance:
-    """The share that isn't scarce of the kinds of resources that a pod leaves unused.
+    """Score by the share of scarce kinds among the resources that a pod leaves idle.
 
-    Those are the kinds that the node has and the pod doesn't ask for.
+    The idle kinds are those that the node has and the pod does not request.
     """
 
     scarce: tuple[int, ...]  # columns
@@ -27,7 +27,7 @@ class ScarceResourceAvoidance:
     hints: ClassVar = PluginHints(key=lambda pod: tuple(column for column, _ in pod.demand))
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
-        """Return 0..100; 100 where nothing scarce would be left idle."""
+        """Return ``(n,)``, 0..100; 100 where no scarce resource would be left idle."""
         idle = snapshot.allocatable > 0
         idle[:, pod.columns] = False
         idle[:, PODS] = False

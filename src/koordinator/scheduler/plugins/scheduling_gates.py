@@ -1,4 +1,4 @@
-"""A pod with scheduling gates does not enter the queue.
+"""Scheduling gates: a pod with gates does not enter the queue.
 
 Source: kubernetes pkg/scheduler/framework/plugins/schedulinggates.
 """
@@ -9,8 +9,6 @@ from koordinator.scheduler.snapshot import ObjectTable, ResourceAxis
 
 
 class SchedulingGates:
-    """PreEnqueue."""
-
     def pre_enqueue(self, pod: Pod, _objects: ObjectTable) -> Refusal | None:
         names = " ".join(gate.name for gate in pod.spec.scheduling_gates)
         return Refusal(f"waiting for scheduling gates: [{names}]") if names else None

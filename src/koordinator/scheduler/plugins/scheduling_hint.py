@@ -1,6 +1,6 @@
-"""Take another component's word for where to look: the ``scheduling-hint`` annotation.
+"""Candidate nodes from the ``scheduling-hint`` annotation of another component.
 
-``nodeNames`` restricts the candidates, ``preferredNodeNames`` are tried first, in order.
+``nodeNames`` restricts the candidates; ``preferredNodeNames`` are tried first, in order.
 
 Source: koordinator pkg/scheduler/plugins/schedulinghint.
 """
@@ -37,7 +37,7 @@ def _names(pod: PodClass) -> tuple[str, ...]:
 
 
 def _read(pod: PodClass) -> SchedulingHint | InputError:
-    """Return the pod's hint, an empty one if it has none; an error for a malformed annotation."""
+    """Return the hint of the pod, empty without annotation, or the error of a malformed one."""
     return _HINT.of(pod, _read_hint, pod)
 
 
@@ -50,7 +50,7 @@ def _read_hint(pod: PodClass) -> SchedulingHint | InputError:
 
 @dataclass(frozen=True, slots=True)
 class HintedNodes:
-    """Narrows and orders the candidates of a pod that carries a hint."""
+    """Filter and order of candidates for pods that carry a hint."""
 
     most: int  # preferred nodes beyond this number are not tried
     reads: ClassVar = Reads.NODE

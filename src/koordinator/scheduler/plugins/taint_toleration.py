@@ -1,4 +1,4 @@
-"""Keep pods off taints they don't tolerate, and prefer nodes with few soft ones.
+"""Taints and tolerations, with a preference for nodes with few ``PreferNoSchedule`` taints.
 
 Source: kubernetes pkg/scheduler/framework/plugins/tainttoleration.
 """
@@ -31,9 +31,9 @@ SOFT = ("PreferNoSchedule",)
 
 
 class TaintToleration:
-    """A cluster has few distinct taint lists.
+    """Filter and score by taints.
 
-    Each is judged once and the verdict spread over the rows.
+    A cluster has few distinct taint lists: each is checked once and the result applied to its rows.
     """
 
     reads: ClassVar = Reads.NODE
@@ -51,36 +51,36 @@ class TaintToleration:
         return ", ".join(map(_in_words, self._left(view, pod)))
 
     def duplicate_of(self, snapshot: Snapshot, pod: PodClass) -> tuple[str, BoolArray]:
-        """Return the nodes whose only taint is the one that every cordoned node gets."""
+        """Return NodeUnschedulable and the rows whose only taint is the one of cordoned nodes."""
         tolerations = pod.spec.tolerations
         lists = (untolerated(taints, tolerations, FORBIDDING) for taints in snapshot.taint_sets)
         only = np.array([{taint.key for taint in left} == {UNSCHEDULABLE.key} for left in lists])
         return "NodeUnschedulable", only[snapshot.taint_set]
 
     def node_remedy(self, view: Snapshot, pod: PodClass) -> str:
-        """Say what would take the taints off: people, or the end of what the control plane saw."""
+        """Name the step, or the condition of the control plane, that removes each taint."""
         node, steps = view.node_names[0], []
         own = [t for t in self._left(view, pod) if not is_put_by_control_plane(t.key)]
         if own:
-            steps.append(f"take the taint off {node} ({', '.join(map(_in_words, own))})")
+            steps.append(f"remove the taint from {node} ({', '.join(map(_in_words, own))})")
         for taint in self._left(view, pod):
             if taint.key == UNSCHEDULABLE.key:
                 steps.append(f"uncordon {node}")
             elif is_put_by_control_plane(taint.key):
                 ends = what_ends(taint.key, node)
-                text = f"the control plane takes {_in_words(taint)} off by itself when {ends}"
+                text = f"the control plane removes {_in_words(taint)} by itself when {ends}"
                 steps.append(text)
         return " and ".join(dict.fromkeys(steps))
 
     def pod_remedies(self, view: Snapshot, pod: PodClass, it: Pod) -> list[tuple[str, Pod]]:
-        """Say how to tolerate the taints that people put on."""
+        """Return the pod with added tolerations; none for taints that the control plane sets."""
         left = self._left(view, pod)
         if any(is_put_by_control_plane(taint.key) for taint in left):
             return []
         more = tuple(map(_toleration, left))
         spec = replace(it.spec, tolerations=it.spec.tolerations + more)
         listed = ", ".join(map(_toleration_in_words, more))
-        return [(f"let it tolerate that (tolerations: [{listed}])", replace(it, spec=spec))]
+        return [(f"add to its tolerations: [{listed}]", replace(it, spec=spec))]
 
     def _left(self, view: Snapshot, pod: PodClass) -> list[Taint]:
         taints = view.taint_sets[int(view.taint_set[0])]

@@ -1,4 +1,4 @@
-"""Disks that one pod of a node may write to, and claims that one pod of the cluster may use.
+"""Volume restrictions: disks with one writing pod per node, claims with one pod per cluster.
 
 Source: kubernetes pkg/scheduler/framework/plugins/volumerestrictions.
 """
@@ -36,8 +36,8 @@ REASON_CLAIM = (
 )
 ONE_POD = "ReadWriteOncePod"
 
-Thing = tuple[str, ...]  # a disk or a claim that pods use; the first word is its kind
-Uses = dict[Thing, bool]  # whether some pod does more than read
+VolumeKey = tuple[str, ...]  # a disk or a claim; the first item is its kind
+Uses = dict[VolumeKey, bool]  # whether some pod writes to it
 _USES: Memo[Uses] = Memo()
 
 
@@ -72,32 +72,32 @@ class VolumeRestrictions:
 
 
 class InUse:
-    """Who uses what, by row.  Follows the log of rows whose pods changed."""
+    """Users of disks and claims by row, following the log of rows whose pods changed."""
 
     def __init__(self) -> None:
-        self.users: dict[Thing, dict[int, bool]] = {}  # row -> whether some pod there writes
+        self.users: dict[VolumeKey, dict[int, bool]] = {}  # row -> whether some pod there writes
         self._on_row: dict[int, Uses] = {}
         self._position = -1
 
     def catch_up(self, snapshot: Snapshot) -> None:
-        """Read again the pods of every row that changed since the last time."""
+        """Read the pods of the rows that changed since the last call."""
         rows, self._position = snapshot.rows_since(self._position)
         for row in np.unique(rows).tolist():
             self._read(row, snapshot)
 
     def _read(self, row: int, snapshot: Snapshot) -> None:
-        for thing in self._on_row.pop(row, ()):
-            del self.users[thing][row]
-            if not self.users[thing]:
-                del self.users[thing]
+        for volume_key in self._on_row.pop(row, ()):
+            del self.users[volume_key][row]
+            if not self.users[volume_key]:
+                del self.users[volume_key]
         uses: Uses = {}
         for placed in snapshot.pods_on(row):
-            for thing, writes in _uses(placed.pod_class).items():
-                uses[thing] = uses.get(thing, False) or writes
+            for volume_key, writes in _uses(placed.pod_class).items():
+                uses[volume_key] = uses.get(volume_key, False) or writes
         if uses:
             self._on_row[row] = uses
-            for thing, writes in uses.items():
-                self.users.setdefault(thing, {})[row] = writes
+            for volume_key, writes in uses.items():
+                self.users.setdefault(volume_key, {})[row] = writes
 
 
 _IN_USE: Memo[InUse] = Memo()
@@ -141,10 +141,12 @@ def _read_uses(pod: PodClass) -> Uses:
 
 
 def _disks(pod: PodClass) -> Uses:
-    return {thing: writes for thing, writes in _uses(pod).items() if thing[0] != "claim"}
+    return {
+        volume_key: writes for volume_key, writes in _uses(pod).items() if volume_key[0] != "claim"
+    }
 
 
-def _claim(namespace: str, name: str) -> Thing:
+def _claim(namespace: str, name: str) -> VolumeKey:
     return ("claim", namespace, name)
 
 
@@ -156,8 +158,8 @@ def _disks_of(volumes: tuple[Volume, ...]) -> Uses:
     return uses
 
 
-def _disks_behind(volume: Volume) -> Iterator[tuple[Thing, bool]]:
-    """Yield a disk's names and whether it is written to; an image of Ceph has one per monitor."""
+def _disks_behind(volume: Volume) -> Iterator[tuple[VolumeKey, bool]]:
+    """Yield a disk's names and whether the pod writes; a Ceph image has a name per monitor."""
     if (gce := volume.gce_persistent_disk) is not None:
         yield ("gce", gce.pd_name), not gce.read_only
     if (ebs := volume.aws_elastic_block_store) is not None:
@@ -170,16 +172,16 @@ def _disks_behind(volume: Volume) -> Iterator[tuple[Thing, bool]]:
 
 
 def _on_pod_deleted(pod: KubeObject, event: ClusterEvent) -> QueueingHint:
-    gone = event.old
-    if not isinstance(pod, Pod) or not isinstance(gone, Pod):
+    deleted = event.old
+    if not isinstance(pod, Pod) or not isinstance(deleted, Pod):
         return QueueingHint.QUEUE
-    if pod.metadata.namespace != gone.metadata.namespace:
+    if pod.metadata.namespace != deleted.metadata.namespace:
         return QueueingHint.SKIP
-    held = _disks_of(gone.spec.volumes)
+    released = _disks_of(deleted.spec.volumes)
     disks = _disks_of(pod.spec.volumes).items()
-    conflicts = any(disk in held and (writes or held[disk]) for disk, writes in disks)
+    conflicts = any(disk in released and (writes or released[disk]) for disk, writes in disks)
     claims = set(named_claims(pod.spec.volumes))
-    shared = not claims.isdisjoint(named_claims(gone.spec.volumes))
+    shared = not claims.isdisjoint(named_claims(deleted.spec.volumes))
     return QueueingHint.QUEUE if conflicts or shared else QueueingHint.SKIP
 
 

@@ -1,6 +1,6 @@
-"""A volume that is labelled with a zone or region is used there only.
+"""Zone and region labels of volumes: a labelled volume is usable only there.
 
-Nodes that carry no such label at all take any volume: a cluster of one zone need not label them.
+Nodes without any such label accept every volume: a cluster of one zone need not label them.
 
 Source: kubernetes pkg/scheduler/framework/plugins/volumezone.
 """
@@ -42,7 +42,7 @@ from koordinator.scheduler.snapshot.selection import has_label
 
 REASON = "node(s) had no available volume zone"
 
-#: Label of a volume -> the label of a node that stands for it where the node lacks the same one.
+#: Label of a volume -> equivalent node label, used where the node lacks the first.
 TOPOLOGY_LABELS = {
     "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
     "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
@@ -53,7 +53,7 @@ TOPOLOGY_LABELS = {
 
 @dataclass(frozen=True, slots=True)
 class VolumeTopology:
-    """Where a volume is: one of these values of a topology label."""
+    """Topology label of a volume with its allowed values."""
 
     label: str
     values: tuple[str, ...]
@@ -69,7 +69,7 @@ class VolumeZone:
         return bool(pod.spec.volumes)
 
     def prefilter(self, snapshot: Snapshot, pod: PodClass) -> Refusal | None:
-        """Refuse a pod with a claim whose volume can't be known before the pod has a node."""
+        """Refuse a pod with a claim whose volume is unknown and is not chosen with the node."""
         for name in named_claims(pod.spec.volumes):
             refusal = _unknown_volume(snapshot, f"{pod.namespace}/{name}", name)
             if refusal is not None:
@@ -82,16 +82,16 @@ class VolumeZone:
             labelled |= snapshot.label(label)[0] >= 0
         elsewhere = np.zeros(len(snapshot), bool)
         for one in _places(snapshot, pod):
-            stand_in = TOPOLOGY_LABELS[one.label]
+            equivalent = TOPOLOGY_LABELS[one.label]
             here = has_label(snapshot, one.label, one.values)
-            if stand_in != one.label:
+            if equivalent != one.label:
                 lacking = snapshot.label(one.label)[0] < 0
-                here |= lacking & has_label(snapshot, stand_in, one.values)
+                here |= lacking & has_label(snapshot, equivalent, one.values)
             elsewhere |= labelled & ~here
         return Rejections.where(elsewhere, REASON, unresolvable=True)
 
     def detail(self, view: Snapshot, pod: PodClass) -> str:
-        """Say where the volumes are, and where the node is."""
+        """Return the zones of the volumes and of the node."""
         node = view.node_names[0]
         return "; ".join(
             f"claim {claim}'s volume {volume.metadata.name} is in "
@@ -104,7 +104,7 @@ class VolumeZone:
 
 
 def _here(view: Snapshot, label: str) -> str:
-    """Return the zone or region of the only row; empty if it has no such label."""
+    """Return the zone or region of the only row; empty without such a label."""
     for key in (label, TOPOLOGY_LABELS[label]):
         ids, values = view.label(key)
         if ids[0] >= 0:
@@ -113,12 +113,12 @@ def _here(view: Snapshot, label: str) -> str:
 
 
 def _places(snapshot: Snapshot, pod: PodClass) -> list[VolumeTopology]:
-    """Return where the pod's bound volumes are."""
+    """Return the topology labels of the pod's bound volumes."""
     return [one for _, volume in _volumes(snapshot, pod) for one in _labelled_places(volume)]
 
 
 def _volumes(snapshot: Snapshot, pod: PodClass) -> Iterator[tuple[str, PersistentVolume]]:
-    """Yield the pod's claims that have volumes, by name, with these."""
+    """Yield each claim of the pod that has a volume: name and volume."""
     for name in named_claims(pod.spec.volumes):
         claim = snapshot.objects.get(PersistentVolumeClaim, f"{pod.namespace}/{name}")
         volume_name = claim.spec.volume_name if claim else ""
@@ -128,7 +128,7 @@ def _volumes(snapshot: Snapshot, pod: PodClass) -> Iterator[tuple[str, Persisten
 
 
 def _labelled_places(volume: PersistentVolume) -> Iterator[VolumeTopology]:
-    """Yield what the labels say.  Zones are joined by ``__``; a label with an empty one is void."""
+    """Yield the topology labels.  ``__`` separates values; an empty value voids the label."""
     for label in TOPOLOGY_LABELS:
         values = tuple(v.strip() for v in volume.metadata.labels.get(label, "").split("__"))
         if all(values):
@@ -136,7 +136,7 @@ def _labelled_places(volume: PersistentVolume) -> Iterator[VolumeTopology]:
 
 
 def _unknown_volume(snapshot: Snapshot, key: str, name: str) -> Refusal | None:
-    """Return why the claim's volume is not known; None if it is or waits for the pod's node."""
+    """Return why the claim's volume is unknown; None if known or if binding waits for the pod."""
     claim = snapshot.objects.get(PersistentVolumeClaim, key)
     if claim is None:
         return Refusal(claim_not_found(name))

@@ -23,15 +23,15 @@ NOW = "2026-01-01T12:00:10Z"
 SELECTOR = "node(s) didn't match Pod's node affinity/selector"
 CPU, TAINTED = "Insufficient cpu", "node(s) had untolerated taint(s)"
 WITHOUT_RESERVATION = (
-    "take its reservation affinity (annotation scheduling.koordinator.sh/reservation-affinity) away"
+    "remove its reservation affinity (annotation scheduling.koordinator.sh/reservation-affinity)"
 )
 NO_RESERVATION = "node(s) no reservations match reservation affinity"
 
 #: By pod: what is against it on the node it asks for, or on all of them; what is said of it.
 ON_NODE: dict[str, tuple[str, set[str], str]] = {
-    "resources": ("web-2", {CPU}, "cpu: asks for 2, 1 of 4 free"),
+    "resources": ("web-2", {CPU}, "cpu: requests 2, 1 of 4 free"),
     "taint": ("infra", {TAINTED}, "dedicated=infra:NoSchedule"),
-    "taint-and-resources": ("infra", {TAINTED, CPU}, "cpu: asks for 3, 2 of 4 free"),
+    "taint-and-resources": ("infra", {TAINTED, CPU}, "cpu: requests 3, 2 of 4 free"),
     "affinity": ("gpu", {SELECTOR}, "disk In ssd"),
     "nodename": ("gpu", {SELECTOR}, "metadata.name In gone"),
     "spread": (
@@ -42,7 +42,7 @@ ON_NODE: dict[str, tuple[str, set[str], str]] = {
     "anti-affinity": (
         "web-1",
         {"node(s) didn't match pod anti-affinity rules"},
-        "2 pods that it keeps off are in its kubernetes.io/hostname",
+        "2 pods that its podAntiAffinity excludes are in the same kubernetes.io/hostname",
     ),
     "port": (
         "web-1",
@@ -52,17 +52,17 @@ ON_NODE: dict[str, tuple[str, set[str], str]] = {
     "load": (
         "hot",
         {"node(s) cpu usage exceed threshold"},
-        "cpu: 7600m in use and 850m of the pod, of 5239m at most",
+        "cpu: 7600m in use plus 850m of the pod, the threshold is 5239m",
     ),
     "device-broken": (
         "gpu",
         {"Insufficient gpu devices"},
-        "gpu: asks for 2, 1 of 2 have so much left, 1 is not healthy (minor 1)",
+        "gpu: requests 2, 1 of 2 have enough left, 1 is unhealthy (minor 1)",
     ),
     "numa": (
         "numa",
         {"Unaligned NUMA Hint cause cpu prefer [11] among [11],memory prefer [11] among [11]"},
-        "asks for 6 CPUs of one NUMA node; the one with the most has 4 CPUs free",
+        "requests 6 CPUs of one NUMA node; the largest free amount of one is 4 CPUs",
     ),
     "reservation-small": (
         "infra",
@@ -141,9 +141,9 @@ def test_remedies_are_those_that_somebody_can_follow(explained: dict[str, Any]) 
     told = {name: [it["text"] for it in one.get("remedies", ())] for name, one in explained.items()}
 
     assert told["gate"] == [
-        "open the scheduling gates [example.com/approval]: whoever closed them has to"
+        "remove the scheduling gates [example.com/approval]: a task of their controller"
     ]
-    assert "take the taint off infra (dedicated=infra:NoSchedule)" in told["taint"]
+    assert "remove the taint from infra (dedicated=infra:NoSchedule)" in told["taint"]
     assert told["quota"][0].startswith("raise the max of quota team by cpu:500m")
     assert told["nodename"] == []
     assert told["reservation-small"] == [f"{WITHOUT_RESERVATION}: gpu takes it then"]
@@ -163,8 +163,8 @@ def test_the_same_for_people(tmp_path: Path) -> None:
         "  1 node: the node has a taint that the pod does not tolerate "
         "(infra: dedicated=infra:NoSchedule) [TaintToleration]\n"
     ) in done.stdout
-    assert "- take the taint off infra" in done.stdout
-    assert "- let it tolerate that (tolerations: [{key: dedicated" in done.stdout
+    assert "- remove the taint from infra" in done.stdout
+    assert "- add to its tolerations: [{key: dedicated" in done.stdout
 
 
 ALIKE = """
@@ -211,8 +211,8 @@ def test_the_overview_counts_pods_by_cause(many: str) -> None:
         "5 pods wait, for one reason",
         "5 pods: too little cpu is free",
         "    pods: default/huge, default/train-0, default/train-1 and 2 more",
-        "    such as n: cpu: asks for 3, 2 of 2 free",
-        "    would help (default/train-0): ask for at most 2 of cpu: n has that free",
+        "    such as n: cpu: requests 3, 2 of 2 free",
+        "    would help (default/train-0): request at most 2 of cpu: n has that free",
         "koord explain pod NAMESPACE/NAME tells everything of one of them",
     ]
     told = json.loads(as_data.stdout)
@@ -296,7 +296,7 @@ def test_pods_that_lack_devices_are_apart(tmp_path: Path) -> None:
     path.write_text(ALIKE + "---\n" + yaml.safe_dump_all([gpu_node, *pods]))
     as_data = CliRunner().invoke(app, ["explain", "pods", "-f", str(path), "-o", "json"])
 
-    labels = "the node's labels are not what the pod selects"
+    labels = "the node's labels do not match the pod's node affinity or selector"
     causes = json.loads(as_data.stdout)["causes"]
     assert {one["cause"]: one["pods"] for one in causes} == {
         labels: ["default/web"],
@@ -369,6 +369,6 @@ def test_a_gang_is_explained_by_its_name(tmp_path: Path) -> None:
     assert told["gang"].startswith("gang group default/train: 2 of 3 members find a place")
     done = CliRunner().invoke(app, [*command, "train"])
     assert done.stdout.startswith("gang default/train (3 pods) waits: ")
-    assert "let minMember of PodGroup default/train be 2" in done.stdout
+    assert "set minMember of PodGroup default/train to 2" in done.stdout
     missing = CliRunner().invoke(app, [*command, "other"]).exception
     assert "no gang default/other; known gangs: default/train" in str(missing)

@@ -33,7 +33,7 @@ def test_the_condition_of_a_pod_is_its_cause() -> None:
         "default/new": UNSEEN,
         "default/gated": "waiting for scheduling gates: a",
     }
-    assert told["default/gated"].causes[0].sentence == "scheduling gates are closed: a"
+    assert told["default/gated"].causes[0].sentence == "it has scheduling gates: a"
 
 
 def test_pods_that_do_not_wait_are_explained_if_they_are_named() -> None:

@@ -1,4 +1,4 @@
-"""Plans for jobs against a plain search through all sets of victims, on small clusters."""
+"""Preemption plans for jobs against an exhaustive search of victims, on small clusters."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -32,7 +32,7 @@ PRIORITY = 10
 
 @dataclass(frozen=True)
 class Cluster:
-    """A state with gangs, and a job that wants room in it."""
+    """State with gangs, and a job that needs capacity."""
 
     state: ClusterState
     cache: GangCache
@@ -67,7 +67,7 @@ class Cluster:
         return PreemptionProblem(rows, free, shapes, victims)
 
     def left(self, gone: Sequence[PlacedPod]) -> list[int]:
-        """Return the CPUs that are free on each node without these pods."""
+        """Return the free CPUs of each node without these pods."""
         nodes = self.state.nodes
         free = (nodes.allocatable - nodes.requested)[CPU, : len(nodes)].tolist()
         for placed in gone:
@@ -75,11 +75,11 @@ class Cluster:
         return [amount // 1000 for amount in free]
 
     def fits(self, gone: Sequence[PlacedPod]) -> bool:
-        """Return whether all members fit then, by trying everything."""
+        """Return whether all members fit without these pods, by exhaustive search."""
         return _packs(tuple(sorted(self.sizes, reverse=True)), self.left(gone))
 
     def closed(self, gone: Sequence[PlacedPod]) -> list[PlacedPod] | None:
-        """Return the pods with those of gangs that are lost with them; None if one may not go."""
+        """Return the pods with the gang members lost with them; None if one is protected."""
         keys = {placed.key for placed in gone}
         for gang in self.cache.gangs.values():
             there = [p for p in self.state.pods.by_key.values() if p.key in gang.members]
@@ -92,7 +92,7 @@ class Cluster:
         return [p for p in self.state.pods.by_key.values() if p.key in keys]
 
     def choices(self) -> Iterator[list[PlacedPod]]:
-        """Yield every set of victims that makes room."""
+        """Yield every sufficient set of victims."""
         some = [p for p in self.state.pods.by_key.values() if p.priority < PRIORITY]
         for count in range(len(some) + 1):
             for gone in combinations(some, count):
@@ -155,7 +155,7 @@ def _config() -> KubeSchedulerConfiguration:
 
 
 def check(cluster: Cluster, plan: PreemptionPlan) -> None:
-    """Everybody fits, nobody important goes, gangs are whole, and nobody can be spared."""
+    """Check that all members fit, and victims are few, unimportant and whole gangs."""
     gone = list(plan.victims)
     keys = {placed.key for placed in gone}
     assert len(keys) == len(gone)
@@ -185,7 +185,7 @@ def check(cluster: Cluster, plan: PreemptionPlan) -> None:
 @settings(max_examples=150, deadline=None)
 @given(cluster=clusters())
 def test_a_plan_is_found_if_there_is_one(cluster: Cluster) -> None:
-    """For equal members; the most important victim is as unimportant as can be."""
+    """The most important victim has the lowest possible priority, for equal members."""
     note(str(cluster))
     plan = make_plan(cluster.problem())
     best = min(
@@ -201,7 +201,7 @@ def test_a_plan_is_found_if_there_is_one(cluster: Cluster) -> None:
 @settings(max_examples=150, deadline=None)
 @given(cluster=clusters(shapes=2, elastic=True))
 def test_a_plan_for_several_shapes_and_elastic_gangs_holds(cluster: Cluster) -> None:
-    """If one is found: packing is hard, and not every possible one is."""
+    """A plan that is found is valid; packing is hard, so some plans are missed."""
     plan = make_plan(cluster.problem())
 
     if plan is not None:
@@ -210,8 +210,8 @@ def test_a_plan_for_several_shapes_and_elastic_gangs_holds(cluster: Cluster) -> 
 
 @settings(max_examples=60, deadline=None)
 @given(cluster=clusters())
-def test_few_go(cluster: Cluster) -> None:
-    """At most twice as many pods as would have to among those as unimportant."""
+def test_plan_has_few_victims(cluster: Cluster) -> None:
+    """The plan has at most twice the minimum number of victims of that priority."""
     plan = make_plan(cluster.problem())
     if plan is not None and plan.victims:
         top = max(p.priority for p in plan.victims)

@@ -1,4 +1,4 @@
-"""GPUs that a node agent offers in both ways: one GPU goes to one of those who ask, however."""
+"""GPUs offered both as devices and as extended resources: each is allocated once."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ WHOLE = {"koordinator.sh/gpu": 100}
 
 
 def offered(*, shares: bool = False, gpus: int = 1, **more: Any) -> list[KubeObject]:
-    """Return a node n with GPUs of 40 GiB, its report, and what its agent offers of it."""
+    """Return a node n with GPUs of 40 GiB, its Device object, and its ResourceSlice."""
     objects = machine("n", gpus=gpus, device=NVIDIA, **more)
     (node,) = [each for each in objects if isinstance(each, Node)]
     (device,) = [each for each in objects if isinstance(each, Device)]
@@ -41,7 +41,7 @@ def offered(*, shares: bool = False, gpus: int = 1, **more: Any) -> list[KubeObj
 
 
 def claim(name: str, count: int = 1, **capacity: str) -> KubeObject:
-    """Return a claim of whole GPUs, or of so much of one."""
+    """Return a claim of whole GPUs, or of a share of one."""
     exactly: dict[str, Any] = {"deviceClassName": "gpu", "count": count}
     if capacity:
         exactly["capacity"] = {"requests": capacity}
@@ -55,13 +55,13 @@ def user(name: str, of: str, **spec: Any) -> Pod:
 
 
 def minors(one: Embedded, name: str) -> list[int]:
-    """Return the GPUs that a pod got for its requests."""
+    """Return the GPUs allocated to a pod for its requests."""
     got = ALLOCATED.read(one.cluster.get(Pod, name, "default").metadata) or {}
     return [gpu.minor for gpu in got.get("gpu", ())]
 
 
-def test_a_claimed_gpu_is_taken_for_requests(embedded: NewEmbedded) -> None:
-    """The pod that requests one waits, and gets it when the claim is free."""
+def test_pod_that_requests_a_claimed_gpu_waits(embedded: NewEmbedded) -> None:
+    """The pod gets the GPU once the claim is released."""
     one = embedded(*offered(), claim("c"), user("a", "c"), config=BOTH_WAYS)
     assert places(one) == {"a": "n"}
 
@@ -74,8 +74,8 @@ def test_a_claimed_gpu_is_taken_for_requests(embedded: NewEmbedded) -> None:
     assert places(one) == {"b": "n"}
 
 
-def test_a_requested_gpu_is_taken_for_claims(embedded: NewEmbedded) -> None:
-    """The pod with the claim waits, is told why, and gets it when the other pod is gone."""
+def test_pod_that_claims_a_requested_gpu_waits(embedded: NewEmbedded) -> None:
+    """Its message names the holder, and it gets the GPU once the other pod is deleted."""
     one = embedded(*offered(), claim("c"), pod("b", requests=WHOLE), config=BOTH_WAYS)
     assert places(one) == {"b": "n"}
 
@@ -90,7 +90,7 @@ def test_a_requested_gpu_is_taken_for_claims(embedded: NewEmbedded) -> None:
 
 
 def why(one: Embedded, name: str) -> str:
-    """Return what the plugin says of the first node."""
+    """Return the plugin's reason for the first node."""
     profile = one.scheduler.cycles["default-scheduler"].profile
     (plugin,) = [a.plugin for a in profile.filter if a.name == "DynamicResources"]
     pod_class = one.state.classes.of(one.cluster.get(Pod, name, "default"))
@@ -111,8 +111,8 @@ def test_both_ways_fill_a_node_together(embedded: NewEmbedded) -> None:
     assert sorted(given) == [0, 1, 2, 3]
 
 
-def test_a_pod_that_asks_both_ways_gets_no_gpu_twice(embedded: NewEmbedded) -> None:
-    """Its claims are not served from GPUs of which it requests some."""
+def test_pod_with_claims_and_requests_gets_distinct_gpus(embedded: NewEmbedded) -> None:
+    """Its claims avoid the GPUs of its requests."""
     one = embedded(*offered(), claim("c"), user("a", "c", requests=WHOLE), config=BOTH_WAYS)
 
     assert places(one) == {}
@@ -120,7 +120,7 @@ def test_a_pod_that_asks_both_ways_gets_no_gpu_twice(embedded: NewEmbedded) -> N
 
 
 @pytest.mark.parametrize(("share", "fits"), [({CORE: 50, RATIO: 50}, True), (WHOLE, False)])
-def test_a_gpu_is_shared_by_both_ways_of_asking(
+def test_gpu_is_shared_by_claims_and_requests(
     embedded: NewEmbedded, share: dict[str, int], fits: bool
 ) -> None:
     """A claim of 40 % of the cores and a quarter of the memory leaves the rest to requests."""
@@ -134,8 +134,8 @@ def test_a_gpu_is_shared_by_both_ways_of_asking(
     assert ("b" in places(one)) is fits
 
 
-def test_amounts_that_pods_request_are_not_there_for_claims(embedded: NewEmbedded) -> None:
-    """30 GiB and 60 % are gone: a claim of 20 GiB has to wait, one of 10 GiB has not."""
+def test_requested_amounts_are_not_available_to_claims(embedded: NewEmbedded) -> None:
+    """With 30 GiB and 60 % requested, a claim of 20 GiB waits and one of 10 GiB does not."""
     requests: dict[str, Amount] = {CORE: 60, MEMORY: "30Gi"}
     one = embedded(
         *offered(shares=True), pod("b", requests=requests), claim("large", core="1", memory="20Gi"),
@@ -148,8 +148,8 @@ def test_amounts_that_pods_request_are_not_there_for_claims(embedded: NewEmbedde
     assert places(one) == {"s": "n"}
 
 
-def test_a_claim_that_names_no_amount_gets_all_of_a_gpu(embedded: NewEmbedded) -> None:
-    """Also of one that can be shared."""
+def test_claim_without_amount_gets_a_whole_gpu(embedded: NewEmbedded) -> None:
+    """It also applies to GPUs that can be shared."""
     one = embedded(
         *offered(shares=True), claim("c"), claim("d", core="1", memory="1Gi"), user("a", "c"),
         config=BOTH_WAYS, gates=SHARING,
@@ -162,7 +162,7 @@ def test_a_claim_that_names_no_amount_gets_all_of_a_gpu(embedded: NewEmbedded) -
 
 
 def test_reserved_gpus_are_not_claimed(embedded: NewEmbedded) -> None:
-    """Whoever may use the reservation: claims are not among what it is for."""
+    """Claims never use reservations, whatever their owners."""
     template = {"spec": pod("x", requests=WHOLE).spec}
     owners = [{"labelSelector": {"matchLabels": {"app": "x"}}}]
     spec = {"template": template, "owners": owners, "ttl": "0s"}
@@ -176,8 +176,8 @@ def test_reserved_gpus_are_not_claimed(embedded: NewEmbedded) -> None:
     assert devices(stored(one, "c")) == []
 
 
-def test_what_is_claimed_counts_whatever_comes_first(embedded: NewEmbedded) -> None:
-    """The claim before its node and the report, and after both went and came back."""
+def test_claims_count_in_any_order_of_events(embedded: NewEmbedded) -> None:
+    """The claim may precede its node and the Device object, and both may be recreated."""
     before = embedded(*offered(), claim("c"), user("a", "c"), config=BOTH_WAYS)
     places(before)
     got = stored(before, "c")
@@ -201,6 +201,6 @@ def test_what_is_claimed_counts_whatever_comes_first(embedded: NewEmbedded) -> N
 
 
 @pytest.mark.parametrize("seed", [1, 8, 18])
-def test_nothing_is_given_twice_in_random_worlds(seed: int) -> None:
+def test_no_gpu_is_allocated_twice_in_random_worlds(seed: int) -> None:
     """``python -m tests.fuzz.devices`` plays thousands of them."""
     play(seed, steps=25)

@@ -1,4 +1,4 @@
-"""Which node a pod makes room on, and at whose expense."""
+"""Choice of the node and the victims of a preemption."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,7 @@ def preempt(
     nominated: Sequence[tuple[str, Pod]] = (),
     **args: int,
 ) -> PostFilterResult:
-    """Ask the plugin after a failed attempt under the default profile."""
+    """Run the plugin after a failed attempt under the default profile."""
     (profile,) = build_profiles(configuration(), state.axis).profiles
     cycle, pod_class = SchedulingCycle(profile, state), state.classes.of(asked)
     diagnosis = cycle.scorecard(pod_class).diagnosis()
@@ -53,11 +53,11 @@ def full(name: str, *pods: Pod, cpu: int = 4) -> tuple[object, ...]:
     return node(name, cpu=cpu), *pods
 
 
-# -- who must go -----------------------------------------------------------------------------
+# -- victims -----------------------------------------------------------------------------------
 
 
 def test_no_more_victims_than_needed(world: World) -> None:
-    """Two of the four pods make room for 2 CPU: the least important ones."""
+    """Two of the four pods, the least important ones, free 2 CPUs."""
     state = world(
         *full(
             "n",
@@ -72,8 +72,8 @@ def test_no_more_victims_than_needed(world: World) -> None:
     assert (result.node, victims(result)) == ("n", ["new", "low"])
 
 
-def test_one_large_victim_rather_than_what_is_more_important(world: World) -> None:
-    """Victims are put back in order of importance as long as the pod still fits."""
+def test_one_large_victim_spares_more_important_pods(world: World) -> None:
+    """Victims are reprieved in order of importance as long as the pod still fits."""
     state = world(
         *full(
             "n",
@@ -87,7 +87,7 @@ def test_one_large_victim_rather_than_what_is_more_important(world: World) -> No
 
 
 def test_pods_of_the_same_or_higher_priority_stay(world: World) -> None:
-    """Then there is nobody to evict."""
+    """There are no victims among them."""
     state = world(*full("n", pod("same", cpu=4, priority=10, on="n")))
 
     assert preempt(state, pod("p", cpu=1, priority=10)) == PostFilterResult(
@@ -95,8 +95,8 @@ def test_pods_of_the_same_or_higher_priority_stay(world: World) -> None:
     )
 
 
-def test_the_state_is_as_before(world: World) -> None:
-    """Whatever was tried."""
+def test_state_is_restored(world: World) -> None:
+    """The state does not change, whatever was tried."""
     low = pod("low", cpu=4, priority=0, on="n")
     state = world(*full("n", low))
     preempt(state, pod("p", cpu=1, priority=10))
@@ -105,11 +105,11 @@ def test_the_state_is_as_before(world: World) -> None:
     assert state.nodes.requested[0, 0] == 4000
 
 
-# -- which node ------------------------------------------------------------------------------
+# -- nodes -------------------------------------------------------------------------------------
 
 
-def test_a_budget_is_the_last_thing_to_break(world: World) -> None:
-    """The node with the more important pod is taken, since nothing protects it."""
+def test_budget_is_violated_last(world: World) -> None:
+    """The node with the more important pod is chosen because no budget covers it."""
     state = world(
         *full("a", pod("a1", cpu=4, priority=0, labels=WEB, on="a")),
         *full("b", pod("b1", cpu=4, priority=5, on="b")),
@@ -119,8 +119,8 @@ def test_a_budget_is_the_last_thing_to_break(world: World) -> None:
     assert preempt(state, pod("p", cpu=4, priority=10)).node == "b"
 
 
-def test_a_budget_with_room_protects_nothing(world: World) -> None:
-    """Its pods are as good as others."""
+def test_budget_with_disruptions_left_protects_nothing(world: World) -> None:
+    """Its pods are victims like others."""
     state = world(
         *full("a", pod("a1", cpu=4, priority=0, labels=WEB, on="a")),
         *full("b", pod("b1", cpu=4, priority=5, on="b")),
@@ -130,8 +130,8 @@ def test_a_budget_with_room_protects_nothing(world: World) -> None:
     assert preempt(state, pod("p", cpu=4, priority=10)).node == "a"
 
 
-def test_protected_pods_are_put_back_first(world: World) -> None:
-    """The budget lets one of two go; the unprotected pod goes although it is more important."""
+def test_protected_pods_are_reprieved_first(world: World) -> None:
+    """The budget allows one disruption; the uncovered pod is evicted despite its priority."""
     state = world(
         *full(
             "n",
@@ -144,8 +144,8 @@ def test_protected_pods_are_put_back_first(world: World) -> None:
     assert victims(preempt(state, pod("p", cpu=2, priority=10))) == ["other"]
 
 
-def test_a_budget_gives_way_when_nothing_else_helps(world: World) -> None:
-    """It is best effort."""
+def test_budget_is_violated_if_nothing_else_helps(world: World) -> None:
+    """Budgets are respected on a best-effort basis."""
     state = world(
         *full("n", pod("w1", cpu=4, labels=WEB, on="n")), budget("web", allowed=0, app="web")
     )
@@ -196,11 +196,11 @@ def test_only_as_many_nodes_as_configured_are_tried(world: World) -> None:
     assert few.node == "n0"
 
 
-# -- who may not -----------------------------------------------------------------------------
+# -- eligibility -------------------------------------------------------------------------------
 
 
-def test_a_pod_whose_policy_is_never_evicts_nobody(world: World) -> None:
-    """Whatever its priority."""
+def test_preemption_policy_never_prevents_evictions(world: World) -> None:
+    """It applies at any priority."""
     state = world(*full("n", pod("low", cpu=4, on="n")))
     meek = pod("p", cpu=1, priority=10, preemptionPolicy="Never")
 
@@ -209,8 +209,8 @@ def test_a_pod_whose_policy_is_never_evicts_nobody(world: World) -> None:
     assert not refused.victims
 
 
-def test_a_pod_waits_for_victims_that_are_still_ending(world: World) -> None:
-    """On the node that it was nominated to; elsewhere they do not matter."""
+def test_pod_waits_for_its_terminating_victims(world: World) -> None:
+    """Only victims on its nominated node matter."""
     state = world(
         *full("n", _preempted(pod("low", cpu=4, deleted=True, on="n"))),
         *full("m", pod("other", cpu=4, on="m")),
@@ -223,8 +223,8 @@ def test_a_pod_waits_for_victims_that_are_still_ending(world: World) -> None:
     assert preempt(state, _nominated(waiting, "m")).node
 
 
-def test_a_pod_that_ends_for_another_reason_is_not_waited_for(world: World) -> None:
-    """Somebody has deleted it, and that may take long."""
+def test_pod_deleted_for_another_reason_is_not_waited_for(world: World) -> None:
+    """It was deleted by a user and may take long to terminate."""
     state = world(
         *full("n", pod("ending", cpu=2, deleted=True, on="n"), pod("low", cpu=2, on="n")),
     )
@@ -232,8 +232,8 @@ def test_a_pod_that_ends_for_another_reason_is_not_waited_for(world: World) -> N
     assert victims(preempt(state, _nominated(pod("p", cpu=1, priority=10), "n"))) == ["low"]
 
 
-def test_victims_are_not_waited_for_where_the_pod_can_not_go_any_more(world: World) -> None:
-    """The nominated node has been cordoned: room is made elsewhere."""
+def test_victims_are_not_waited_for_on_an_infeasible_node(world: World) -> None:
+    """The nominated node has been cordoned, so another node is chosen."""
     state = world(
         node("n", cpu=4, unschedulable=True),
         _preempted(pod("low", cpu=4, deleted=True, on="n")),
@@ -243,11 +243,11 @@ def test_victims_are_not_waited_for_where_the_pod_can_not_go_any_more(world: Wor
     assert preempt(state, _nominated(pod("p", cpu=1, priority=10), "n")).node == "m"
 
 
-# -- where it does not help ------------------------------------------------------------------
+# -- nodes where it does not help --------------------------------------------------------------
 
 
-def test_what_no_eviction_can_cure_is_not_tried(world: World) -> None:
-    """A taint, a node that is too small, a selector; each is counted."""
+def test_unresolvable_nodes_are_not_tried(world: World) -> None:
+    """A taint, a node that is too small, and a selector are counted as such."""
     state = world(
         node("tainted", taints=["a=1:NoSchedule"]),
         node("small", cpu=1),
@@ -260,8 +260,8 @@ def test_what_no_eviction_can_cure_is_not_tried(world: World) -> None:
     )
 
 
-def test_why_a_node_is_still_too_full_is_said(world: World) -> None:
-    """After all less important pods are gone."""
+def test_reason_without_lower_priority_pods_is_reported(world: World) -> None:
+    """The message gives the reason that remains without them."""
     state = world(*full("n", pod("low", cpu=1, on="n"), pod("high", cpu=3, priority=20, on="n")))
 
     assert preempt(state, pod("p", cpu=2, priority=10)).message == (
@@ -270,7 +270,7 @@ def test_why_a_node_is_still_too_full_is_said(world: World) -> None:
 
 
 def test_evicting_pods_makes_room_for_ports_and_lifts_anti_affinity(world: World) -> None:
-    """And evens a spread: victims are what stands in the way, not only what takes room."""
+    """It also restores a spread: victims are pods that block, not only pods that use capacity."""
     state = world(
         node("n", zone="a"),
         node("m", zone="b", taints=["a=1:NoSchedule"]),
@@ -286,8 +286,8 @@ def test_evicting_pods_makes_room_for_ports_and_lifts_anti_affinity(world: World
         assert victims(preempt(state, pod("p", priority=10, **more))) == ["low"]  # type: ignore[arg-type]  # by name
 
 
-def test_a_node_where_a_friend_is_among_the_less_important_is_given_up(world: World) -> None:
-    """All of them are taken off first, and then the affinity has nobody left (as in kube)."""
+def test_node_whose_victims_include_required_affinity_is_skipped(world: World) -> None:
+    """Without its less important pods the pod's required affinity fails, as in kube-scheduler."""
     state = world(
         node("n", cpu=4, zone="a"),
         pod("friend", cpu=2, labels=WEB, on="n"),
@@ -300,8 +300,8 @@ def test_a_node_where_a_friend_is_among_the_less_important_is_given_up(world: Wo
     )
 
 
-def test_room_that_was_made_for_another_pod_is_not_free(world: World) -> None:
-    """A rival of at least the same priority is nominated to n: room for both must be made."""
+def test_capacity_of_a_nominated_pod_is_not_free(world: World) -> None:
+    """A nominated pod of at least the same priority counts on n, so capacity for both is needed."""
     state = world(*full("n", pod("n1", cpu=2, on="n"), pod("n2", cpu=2, on="n")))
     asked, rival = pod("p", cpu=2, priority=10), pod("rival", cpu=2, priority=10)
 

@@ -44,8 +44,8 @@ def allocated(held: AllocationResult | Refusal) -> dict[int, Mapping[str, str]]:
     return {entry["minor"]: entry["resources"] for entry in entries}
 
 
-def test_what_is_remembered_of_one_node_is_not_given_on_a_different_one(world: World) -> None:
-    """The same GPUs have enough left on both, but not as much of them."""
+def test_cached_allocation_is_not_used_on_another_node(world: World) -> None:
+    """The same GPUs have enough left on both nodes, but different amounts."""
     state = world(
         *(
             obj
@@ -64,7 +64,7 @@ def test_what_is_remembered_of_one_node_is_not_given_on_a_different_one(world: W
     assert [list(minors) for minors in given] == [[0], [1], [0], [1]]
 
 
-# -- what is asked for -----------------------------------------------------------------------
+# -- requests ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_valid_combinations(
     requests: dict[str, str | int],
     expected: dict[int, tuple[int | None, str, int]],
 ) -> None:
-    """Core, memory and memory ratio on each GPU of 80 GiB; what follows is filled in."""
+    """Core, memory and memory ratio on each GPU of 80 GiB; missing ones are derived."""
     state = world(node("n"), device("n", gpus=2))
     found = allocated(reserve(state, pod("p", requests=requests)))
 
@@ -119,10 +119,10 @@ def test_valid_combinations(
         ),
     ],
 )
-def test_invalid_combinations_are_refused_whatever_the_node(
+def test_invalid_combinations_are_refused_on_all_nodes(
     world: World, requests: dict[str, int], reason: str
 ) -> None:
-    """With the names or the amount that are wrong."""
+    """The message gives the wrong names or the wrong amount."""
     state = world(node("n"), device("n"))
     asked = state.classes.of(pod("p", requests=requests))
 
@@ -173,8 +173,8 @@ def test_memory_and_core_are_limits_of_their_own(world: World) -> None:
     assert refused(plugin, state, gpu_pod("p", gpu_memory_ratio=20)) == {}
 
 
-def test_unhealthy_devices_are_not_given_out(world: World) -> None:
-    """One of two is left."""
+def test_unhealthy_devices_are_not_allocated(world: World) -> None:
+    """One of two devices is left."""
     state = world(node("n"), device("n", gpus=2, unhealthy=[0]))
     plugin = built(PLUGIN, state)
 
@@ -182,8 +182,8 @@ def test_unhealthy_devices_are_not_given_out(world: World) -> None:
     assert list(allocated(reserve(state, gpu_pod("p", gpu=100)))) == [1]
 
 
-def test_nodes_whose_devices_nobody_reports_are_left_to_their_kubelet(world: World) -> None:
-    """They pass, and nothing is allocated; a report without GPUs is a report."""
+def test_nodes_without_device_object_are_left_to_their_kubelet(world: World) -> None:
+    """They pass and nothing is allocated; a Device object without GPUs counts as one."""
     state = world(node("n"), node("reported"), device("reported", gpus=0))
     asked = gpu_pod("p", gpu=100)
 
@@ -203,8 +203,8 @@ def test_pods_without_gpus_pass_everywhere(world: World) -> None:
 
 
 @pytest.mark.parametrize(("strategy", "minor"), [("LeastAllocated", 2), ("MostAllocated", 1)])
-def test_which_device_a_share_gets(world: World, strategy: str, minor: int) -> None:
-    """The emptiest, or the fullest that has room; the lowest number among equals."""
+def test_share_goes_to_the_preferred_device(world: World, strategy: str, minor: int) -> None:
+    """It is the emptiest, or the fullest that has room; ties go to the lowest minor."""
     state = world(
         node("n"),
         device("n", gpus=4),
@@ -217,15 +217,15 @@ def test_which_device_a_share_gets(world: World, strategy: str, minor: int) -> N
     assert list(allocated(held)) == [minor]
 
 
-def test_a_node_that_has_become_too_full_refuses(world: World) -> None:
-    """As the filter would."""
+def test_reserve_refuses_a_node_that_became_full(world: World) -> None:
+    """It refuses for the same reason as the filter."""
     state = world(node("n"), device("n", gpus=1), gpu_pod("a", "n", gpu=50, minors=[0]))
 
     assert reserve(state, gpu_pod("p", gpu=60)) == Refusal(REASON, resolvable=True)
 
 
-def test_what_the_annotation_says_is_in_use_again_after_a_restart(world: World) -> None:
-    """The state built from the written annotation has what the reservation took."""
+def test_allocations_are_restored_from_annotations(world: World) -> None:
+    """A state built from the written annotation equals the reserved one."""
     first = world(node("n"), device("n", gpus=2))
     held = reserve(first, gpu_pod("p", gpu=30))
     assert isinstance(held, AllocationResult)
@@ -238,8 +238,8 @@ def test_what_the_annotation_says_is_in_use_again_after_a_restart(world: World) 
     assert not second.nodes.gpus.used[0, 1].any()
 
 
-def test_a_report_may_come_after_the_pods_and_may_change(world: World) -> None:
-    """What pods hold does not depend on it; a device that is gone has nothing left to give."""
+def test_device_object_may_come_late_and_change(world: World) -> None:
+    """Allocations do not depend on it; a removed device has nothing left to allocate."""
     state = world(node("n"), gpu_pod("a", "n", gpu=100, minors=[1]))
     add(state, device("n", gpus=2))
     assert refused(built(PLUGIN, state), state, gpu_pod("p", gpu=200)) == {"n": REASON}
@@ -248,8 +248,8 @@ def test_a_report_may_come_after_the_pods_and_may_change(world: World) -> None:
     assert list(allocated(reserve(state, gpu_pod("p", gpu=200)))) == [0, 2]
 
 
-def test_a_broken_annotation_holds_nothing(world: World) -> None:
-    """Somebody else wrote it; the scheduler goes on."""
+def test_malformed_annotation_allocates_nothing(world: World) -> None:
+    """The scheduler ignores an annotation that others wrote."""
     broken = [
         pod(f"p{i}", on="n", annotations={ALLOCATED.key: text})
         for i, text in enumerate(["{", "[]"])
@@ -259,8 +259,8 @@ def test_a_broken_annotation_holds_nothing(world: World) -> None:
     assert refused(built(PLUGIN, state), state, gpu_pod("p", gpu=100)) == {}
 
 
-def test_a_table_of_templates_that_can_not_be_read_is_told_to_who_needs_it(world: World) -> None:
-    """What was read before goes on to count."""
+def test_malformed_template_table_is_reported_to_pods_that_need_it(world: World) -> None:
+    """The previous table stays in effect."""
     share = {"koordinator.sh/gpu.shared": 1, "huawei.com/npu-core": 5, "huawei.com/npu-cpu": 1}
     small, other = (pod("p", requests={**share, MEMORY: much}) for much in ("16Gi", "8Gi"))
     state = world(

@@ -1,4 +1,4 @@
-"""What is remembered of devices never shows."""
+"""Caches of DeviceShare never change a decision."""
 
 import numpy as np
 from hypothesis import HealthCheck, Phase, given, settings
@@ -20,8 +20,8 @@ from koordinator.scheduler.snapshot import Snapshot
     suppress_health_check=[HealthCheck.too_slow],
 )
 @given(data=st.data())
-def test_a_pod_gets_the_devices_that_a_new_plugin_gives(data: st.DataObject) -> None:
-    """While pods of few kinds come and go."""
+def test_allocation_equals_that_of_a_new_plugin(data: st.DataObject) -> None:
+    """It holds while pods of few kinds are created and deleted."""
     state = world(*data.draw(machines("m0")), *data.draw(machines("m1")))
     plugin, kinds = built(PLUGIN, state), [data.draw(machine_pods()) for _ in range(3)]
     for attempt in range(data.draw(st.integers(1, 25))):

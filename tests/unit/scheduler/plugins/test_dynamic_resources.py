@@ -1,6 +1,6 @@
-"""Pods that claim devices: they wait for their claims, get devices with their node, and free them.
+"""Pods with ResourceClaims: they wait for claims, get devices with their node, and release them.
 
-A claim's devices are known from its status alone, so a restart forgets nothing.
+A claim's devices are known from its status alone, so a restart loses nothing.
 """
 
 from collections import Counter
@@ -47,47 +47,47 @@ def slice_of(name: str, count: int, **spec: Any) -> KubeObject:
     return made("ResourceSlice", name, V1, spec=given)
 
 
-def asking(count: int = 1, *selectors: str) -> dict[str, Any]:
-    """Return the spec of a claim of so many GPUs."""
+def gpu_claim_spec(count: int = 1, *selectors: str) -> dict[str, Any]:
+    """Return the spec of a claim of ``count`` GPUs."""
     chosen = [{"cel": {"expression": text}} for text in selectors]
     exactly = {"deviceClassName": "gpu", "count": count, "selectors": chosen}
     return {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}
 
 
 def claim(name: str, count: int = 1, *selectors: str, **more: Any) -> KubeObject:
-    """Return a claim of so many GPUs."""
-    return made("ResourceClaim", name, V1, spec=asking(count, *selectors), **more)
+    """Return a claim of a number of GPUs."""
+    return made("ResourceClaim", name, V1, spec=gpu_claim_spec(count, *selectors), **more)
 
 
 def template(name: str, count: int = 1) -> KubeObject:
     """Return a template of claims."""
-    return made("ResourceClaimTemplate", name, V1, spec={"spec": asking(count)})
+    return made("ResourceClaimTemplate", name, V1, spec={"spec": gpu_claim_spec(count)})
 
 
 def user(name: str, *claims: str, **spec: Any) -> Pod:
-    """Return a pod that names claims."""
+    """Return a pod that references claims."""
     entries = [{"name": f"e{i}", "resourceClaimName": one} for i, one in enumerate(claims)]
     return pod(name, resourceClaims=entries, **spec)
 
 
 def templated(name: str, of: str) -> Pod:
-    """Return a pod that gets a claim of its own."""
+    """Return a pod with a claim from a template."""
     return pod(name, resourceClaims=[{"name": "own", "resourceClaimTemplateName": of}])
 
 
 def stored(one: Embedded, name: str) -> ResourceClaim:
-    """Return a claim as the cluster has it."""
+    """Return a claim as stored in the cluster."""
     return one.cluster.get(ResourceClaim, name, "default")
 
 
 def devices(claim: ResourceClaim) -> list[str]:
-    """Return what a claim has got."""
+    """Return the devices allocated to a claim."""
     allocation = claim.status.allocation
     return [f"{r.pool}/{r.device}" for r in allocation.devices.results] if allocation else []
 
 
 def places(one: Embedded) -> dict[str, str]:
-    """Schedule until nothing moves; return where pods have gone."""
+    """Schedule until nothing changes, and return the node of each pod."""
     outcomes = one.run_to_fixed_point()
     return {o.pod.partition("/")[2]: o.node for o in outcomes if isinstance(o, Bound)}
 
@@ -105,8 +105,8 @@ def test_the_claim_is_written_before_the_pod_is_bound(embedded: NewEmbedded) -> 
     assert got.status.allocation.node_selector is not None
 
 
-def test_devices_are_given_once(embedded: NewEmbedded) -> None:
-    """The third pod waits, and says why; it goes on when a claim is free again."""
+def test_devices_are_allocated_once(embedded: NewEmbedded) -> None:
+    """The third pod waits with a reason, and is scheduled when a claim is released."""
     pods = [user(f"p{i}", f"c{i}") for i in range(3)]
     claims = [claim(f"c{i}") for i in range(3)]
     one = embedded(node("n"), slice_of("n", 2), GPUS, *claims, *pods)
@@ -123,10 +123,10 @@ def test_devices_are_given_once(embedded: NewEmbedded) -> None:
     assert devices(stored(one, "c2")) == ["n/gpu-0"]
 
 
-def test_a_claim_of_own_and_shared_devices_changes_what_its_node_has_left(
+def test_claim_of_local_and_shared_devices_is_charged_to_its_node(
     embedded: NewEmbedded,
 ) -> None:
-    """Nodes of one shape differ from then on, though a pool that all see has changed, too."""
+    """Nodes of one shape differ afterwards, although a shared pool has changed too."""
     network = slice_of("net", 4, nodeName=None, allNodes=True, driver="net.example.com")
     own = made("DeviceClass", "own", V1, spec=_of_driver(DRIVER))
     net = made("DeviceClass", "net", V1, spec=_of_driver("net.example.com"))
@@ -145,7 +145,7 @@ def _of_driver(driver: str) -> dict[str, Any]:
 
 
 def test_pods_share_a_claim_on_the_nodes_that_reach_its_devices(embedded: NewEmbedded) -> None:
-    """The second one follows the first, though other nodes are as good."""
+    """The second pod follows the first, although other nodes are equally good."""
     one = embedded(
         node("a"), node("b"), slice_of("b", 1), GPUS, claim("c"), user("p", "c"), user("q", "c")
     )
@@ -154,8 +154,8 @@ def test_pods_share_a_claim_on_the_nodes_that_reach_its_devices(embedded: NewEmb
     assert [r.name for r in stored(one, "c").status.reserved_for] == ["p", "q"]
 
 
-def test_a_pod_waits_at_the_gate_for_a_claim_that_is_not_there(embedded: NewEmbedded) -> None:
-    """No attempt is made, nothing is told; the claim lets it in."""
+def test_pod_is_gated_until_its_claim_exists(embedded: NewEmbedded) -> None:
+    """No attempt is made and nothing is reported; creating the claim admits the pod."""
     one = embedded(node("n"), slice_of("n", 1), GPUS, user("p", "late"))
 
     assert one.run_to_fixed_point() == []
@@ -167,8 +167,8 @@ def test_a_pod_waits_at_the_gate_for_a_claim_that_is_not_there(embedded: NewEmbe
     assert places(one) == {"p": "n"}
 
 
-def test_each_pod_of_a_template_gets_a_claim_of_its_own(embedded: NewEmbedded) -> None:
-    """Named in the status of its pod, owned by it, and gone with it."""
+def test_each_pod_of_a_template_gets_its_own_claim(embedded: NewEmbedded) -> None:
+    """The claim is in the pod's status, owned by the pod, and deleted with it."""
     one = embedded(
         node("n"), slice_of("n", 2), GPUS, template("t"), templated("p", "t"), templated("q", "t")
     )
@@ -182,8 +182,8 @@ def test_each_pod_of_a_template_gets_a_claim_of_its_own(embedded: NewEmbedded) -
     assert len(one.cluster.list(ResourceClaim).items) == 1
 
 
-def test_a_claim_allocated_elsewhere_is_freed_if_nobody_else_uses_it(embedded: NewEmbedded) -> None:
-    """The pod is tried again at once; one that others use stays."""
+def test_unused_claim_allocated_elsewhere_is_deallocated(embedded: NewEmbedded) -> None:
+    """The pod is retried immediately; a claim reserved for others stays allocated."""
     one = embedded(
         node("a"), node("b"), slice_of("a", 1), slice_of("b", 1), GPUS, claim("c"), user("p", "c")
     )
@@ -198,13 +198,13 @@ def test_a_claim_allocated_elsewhere_is_freed_if_nobody_else_uses_it(embedded: N
 
 
 def places_of_pinned(one: Embedded, name: str, where: str) -> dict[str, str]:
-    """Add a pod for one node that uses the claim c, and schedule."""
+    """Create a pod for one node that uses the claim c, and schedule."""
     one.cluster.create(user(name, "c", nodeSelector={"kubernetes.io/hostname": where}))
     return places(one)
 
 
-def test_nobody_uses_a_claim_that_is_full(embedded: NewEmbedded) -> None:
-    """A claim serves at most 256 consumers; the API server would refuse one more."""
+def test_claim_with_256_consumers_is_refused(embedded: NewEmbedded) -> None:
+    """The API server would reject one consumer more."""
     others = tuple(
         ResourceClaimConsumerReference(resource="pods", name=f"x{i}", uid=f"u{i}")
         for i in range(256)
@@ -220,7 +220,7 @@ def test_nobody_uses_a_claim_that_is_full(embedded: NewEmbedded) -> None:
 
 
 def test_explanations_name_the_device_and_the_selector(embedded: NewEmbedded) -> None:
-    """And who has the one that would do."""
+    """They also name the claim that holds a suitable device."""
     wants = f'device.attributes["{DRIVER}"].index == 0'
     one = embedded(
         node("n"), slice_of("n", 2), GPUS, claim("c", 1, wants), claim("d", 1, wants),
@@ -235,7 +235,7 @@ def test_explanations_name_the_device_and_the_selector(embedded: NewEmbedded) ->
 
 
 def explained(one: Embedded, name: str) -> str:
-    """Return what is said of the first node to a pod that waits."""
+    """Return the details about the first node for a pending pod."""
     profile = one.scheduler.cycles["default-scheduler"].profile
     (plugin,) = [a.plugin for a in profile.filter if a.name == "DynamicResources"]
     waiting = one.cluster.get(Pod, name, "default")
@@ -244,10 +244,10 @@ def explained(one: Embedded, name: str) -> str:
     return said
 
 
-def test_a_selector_that_breaks_on_a_node_keeps_its_pod_from_all(embedded: NewEmbedded) -> None:
-    """Until it is mended, nobody asks it of that node, or the device has what it asks for.
+def test_selector_error_on_one_node_refuses_the_pod_everywhere(embedded: NewEmbedded) -> None:
+    """The pod waits until the selector, the device or the node selection changes. Source.
 
-    Source: kubernetes test/e2e/dra/dra.go, keeps pod pending because of CEL runtime errors.
+    Kubernetes test/e2e/dra/dra.go, keeps pod pending because of CEL runtime errors.
     """
     wants = f'device.attributes["{DRIVER}"].index == 0'
     bare = slice_of("a", 0, devices=[{"name": "bare"}])
@@ -265,8 +265,8 @@ def test_a_selector_that_breaks_on_a_node_keeps_its_pod_from_all(embedded: NewEm
     assert places(one) == {"p": "a"}
 
 
-def test_gates_switch_on_what_is_not_settled_yet(embedded: NewEmbedded) -> None:
-    """Taints of devices do nothing without theirs, which is on from Kubernetes 1.36 on."""
+def test_taints_apply_only_with_their_gate(embedded: NewEmbedded) -> None:
+    """The gate for taints of devices is on from Kubernetes 1.36 on."""
     tainted = [{"name": "gpu-0", "taints": [{"key": "k", "effect": "NoSchedule"}]}]
     objects = (node("n"), slice_of("n", 1, devices=tainted), GPUS, claim("c"), user("p", "c"))
 
@@ -282,13 +282,13 @@ RULES = FeatureGates.parse("DRADeviceTaints=true,DRADeviceTaintRules=true")
 
 
 def rule(name: str, effect: str = "NoSchedule", key: str = "k", **selector: str) -> KubeObject:
-    """Return a rule that taints devices; with an empty selector all of them."""
+    """Return a DeviceTaintRule; an empty selector matches all devices."""
     spec = {"taint": {"key": key, "effect": effect}, "deviceSelector": selector}
     return made("DeviceTaintRule", name, "resource.k8s.io/v1", spec=spec)
 
 
 @pytest.mark.parametrize(("version", "taints"), [("v1", 0), ("v1beta2", 1), ("v1alpha3", 1)])
-def test_a_rule_without_a_selector_concerns_no_device_from_v1_on(
+def test_rule_without_selector_matches_no_device_from_v1_on(
     embedded: NewEmbedded, version: str, taints: int
 ) -> None:
     spec = {"taint": {"key": "k", "effect": "NoSchedule"}}
@@ -313,7 +313,7 @@ def test_a_rule_without_a_selector_concerns_no_device_from_v1_on(
 def test_a_rule_taints_the_devices_that_it_selects(
     embedded: NewEmbedded, selector: dict[str, str], left: list[str]
 ) -> None:
-    """By driver, pool and device, those that are given; without its gate it does nothing."""
+    """It selects by driver, pool and device; without its gate it has no effect."""
     objects = (node("n"), slice_of("n", 2), GPUS, claim("c"), user("p", "c"), rule("r", **selector))
     one = embedded(*objects, gates=RULES)
     one.run_to_fixed_point()
@@ -324,8 +324,8 @@ def test_a_rule_taints_the_devices_that_it_selects(
     assert devices(stored(without, "c")) == ["n/gpu-0"]
 
 
-def test_a_pod_is_tried_again_when_a_rule_lets_its_devices_go(embedded: NewEmbedded) -> None:
-    """Because it is another one by now, or gone; what is not seen needs no toleration."""
+def test_pod_is_requeued_when_a_rule_stops_tainting(embedded: NewEmbedded) -> None:
+    """The rule was changed or deleted; devices out of reach need no toleration."""
     one = embedded(
         node("n"), slice_of("n", 2), GPUS, claim("c"), claim("d"), user("p", "c"), user("q", "d"),
         rule("r"), rule("seen", "None"), gates=RULES,
@@ -357,10 +357,8 @@ _selectors = st.fixed_dictionaries(
     rules=st.lists(st.tuples(_selectors, st.sampled_from(["None", "NoSchedule", "NoExecute"]))),
     late=st.booleans(),
 )
-def test_rules_are_as_taints_in_the_slices(
-    rules: list[tuple[dict[str, str], str]], late: bool
-) -> None:
-    """Whether they were there before the slices or came after them."""
+def test_rules_equal_taints_in_slices(rules: list[tuple[dict[str, str], str]], late: bool) -> None:
+    """The order of rules and slices does not matter."""
     objects = [node("n"), node("m"), GPUS, *(claim(f"c{i}") for i in range(4))]
     given_rules = [rule(f"r{i}", effect, **which) for i, (which, effect) in enumerate(rules)]
     slices = [slice_of("n", 2), slice_of("m", 2)]
@@ -390,7 +388,7 @@ def test_rules_are_as_taints_in_the_slices(
 
 
 def test_a_bind_waits_for_the_conditions_of_its_devices(embedded: NewEmbedded) -> None:
-    """Behind the gate; the driver says when a device is ready."""
+    """With its gate on, the driver reports when a device is ready."""
     fabric = [{"name": "gpu-0", "bindsToNode": True, "bindingConditions": ["attached"]}]
     gates = FeatureGates.parse("DRADeviceBindingConditions=true")
     one = embedded(
@@ -409,8 +407,8 @@ def test_a_bind_waits_for_the_conditions_of_its_devices(embedded: NewEmbedded) -
 
 
 @pytest.mark.parametrize("ends_by", ["failure", "timeout"])
-def test_a_device_that_is_never_made_ready_is_given_up(embedded: NewEmbedded, ends_by: str) -> None:
-    """The claim loses it, and the pod goes where there is another one."""
+def test_device_that_never_gets_ready_is_deallocated(embedded: NewEmbedded, ends_by: str) -> None:
+    """The claim is allocated again, and the pod goes where another device is."""
     slow = {"name": "gpu-0", "bindingConditions": ["Up"], "bindingFailureConditions": ["Down"]}
     gates = FeatureGates.parse("DRADeviceBindingConditions=true")
     one = embedded(
@@ -434,7 +432,7 @@ def test_a_device_that_is_never_made_ready_is_given_up(embedded: NewEmbedded, en
 
 
 def test_a_partition_that_is_withdrawn_keeps_its_counters(embedded: NewEmbedded) -> None:
-    """As long as a claim has it; then they serve others."""
+    """A claim that has the partition keeps its counters; afterwards they are available."""
     gates = FeatureGates.parse("DRAPartitionableDevices=true")
     whole, half = (offer_of_parts(*names) for names in (("a", "b"), ("b",)))
     one = embedded(node("n"), whole, GPUS, claim("c"), claim("d"), user("p", "c"), gates=gates)
@@ -450,10 +448,10 @@ def test_a_partition_that_is_withdrawn_keeps_its_counters(embedded: NewEmbedded)
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_what_a_withdrawn_partition_takes_is_known_to_nobody(
+def test_counters_of_a_withdrawn_partition_are_unknown(
     embedded: NewEmbedded, restarts: bool
 ) -> None:
-    """So no counter of its pool is given until it is free or offered again, restart or not."""
+    """No counter of its pool is allocated until it is released or offered, also after a restart."""
     gates = FeatureGates.parse("DRAPartitionableDevices=true")
     every = ("a", "b", "plain")
     one = embedded(
@@ -467,14 +465,14 @@ def test_what_a_withdrawn_partition_takes_is_known_to_nobody(
         one = restarted(one, gates)
 
     assert places(one) == {}
-    assert "n/b: counters of its pool may be taken by n/a, offered no more" in explained(one, "q")
+    assert "n/b: counters of its pool may be taken by withdrawn devices n/a" in explained(one, "q")
     one.cluster.update(offer_of_parts(*every, units=2))
     assert places(one) == {"q": "n"}
     assert devices(stored(one, "d")) == ["n/b", "n/plain"]
 
 
-def test_partitions_are_not_given_where_nobody_counts(embedded: NewEmbedded) -> None:
-    """Without the gate, of partitions of one device none is given, and others are."""
+def test_partitions_are_not_allocated_without_the_gate(embedded: NewEmbedded) -> None:
+    """Devices that are no partitions are allocated."""
     offer = offer_of_parts("a", "b", "plain")
     gates = FeatureGates.parse("DRAPartitionableDevices=false")
     one = embedded(node("n"), offer, GPUS, claim("c"), claim("d"), user("p", "c"), gates=gates)
@@ -483,11 +481,11 @@ def test_partitions_are_not_given_where_nobody_counts(embedded: NewEmbedded) -> 
     assert devices(stored(one, "c")) == ["n/plain"]
     one.cluster.create(user("q", "d"))
     assert places(one) == {}
-    assert "n/a n/b: takes counters, which needs the gate" in explained(one, "q")
+    assert "n/a n/b: consumes counters, which need the gate" in explained(one, "q")
 
 
-def test_explanations_name_the_amount_that_lacks(embedded: NewEmbedded) -> None:
-    """Capacity that is gone, counters that others have, a gate that is off."""
+def test_explanations_name_the_missing_amount(embedded: NewEmbedded) -> None:
+    """It is used capacity, counters of others, or a gate that is off."""
     gates = FeatureGates.parse("DRADeviceBindingConditions=false")
     full = {"name": "full", "allowMultipleAllocations": True, "capacity": {"mem": {"value": "2"}}}
     slow = {"name": "slow", "bindingConditions": ["Up"], "bindingFailureConditions": ["Down"]}
@@ -500,7 +498,7 @@ def test_explanations_name_the_amount_that_lacks(embedded: NewEmbedded) -> None:
     assert explained(one, "r") == (
         "claim default/e, request r: 3 wanted, 0 free, n/a: allocated to claim default/c, n/b: its "
         "pool has too little units left in units, n-net/full: has too little mem left, "
-        "n-net/slow: has to be made ready, which needs the gate DRADeviceBindingConditions"
+        "n-net/slow: has binding conditions, which need the gate DRADeviceBindingConditions"
     )
 
 
@@ -541,7 +539,7 @@ def test_a_configuration_for_all_requests_names_none_from_1_37_on(
 
 
 def offer_of_parts(*names: str, units: int = 1) -> KubeObject:
-    """Return a slice of partitions, of which each but ``plain`` takes one of so many units."""
+    """Return a slice of partitions that each take one of ``units``, except ``plain`` ones."""
     takes = [{"counterSet": "units", "counters": {"units": {"value": "1"}}}]
     parts = [
         {"name": name} | ({} if name == "plain" else {"consumesCounters": takes}) for name in names
@@ -553,8 +551,8 @@ def offer_of_parts(*names: str, units: int = 1) -> KubeObject:
 # -- changes that are assumed ---------------------------------------------------------------------
 
 
-def test_what_is_assumed_of_an_object_stands_whatever_comes_in_between() -> None:
-    """A version that knows nothing of it does not make the devices free."""
+def test_assumed_object_survives_unrelated_updates() -> None:
+    """An older version of the object does not release the devices."""
     table, first = ObjectTable(), claim("c")
     assert isinstance(first, ResourceClaim)
     table.put(first)
@@ -576,7 +574,7 @@ def test_what_is_assumed_of_an_object_stands_whatever_comes_in_between() -> None
 
 
 class LossyCluster:
-    """Passes everything on; a patch of a claim now and then is refused, or its answer is lost."""
+    """Cluster that sometimes refuses a patch of a claim or loses its response."""
 
     def __init__(self, cluster: Any, fates: Iterator[int]) -> None:
         self._cluster, self._fates = cluster, fates
@@ -585,7 +583,7 @@ class LossyCluster:
         return getattr(self._cluster, name)
 
     def patch(self, kind: Any, name: str, namespace: str, patch: Any, subresource: str = "") -> Any:
-        """Lose the request, the answer or nothing."""
+        """Lose the request, the response or neither."""
         fate = next(self._fates, 0) if kind is ResourceClaim else 0
         if fate == 1:
             raise ClusterError("the request was lost")
@@ -603,8 +601,8 @@ ACTIONS = ("pod", "templated", "delete", "relabel", "restart", "offer", "withdra
     st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 5)), max_size=25),
     st.lists(st.integers(0, 2), max_size=12),
 )
-def test_no_device_is_ever_given_twice(actions: list[tuple[str, int]], fates: list[int]) -> None:
-    """Whatever the order of events, with restarts in between and writes and answers lost."""
+def test_no_device_is_allocated_twice(actions: list[tuple[str, int]], fates: list[int]) -> None:
+    """Events come in any order, with restarts and lost writes or responses."""
     nodes = [node(f"n{i}") for i in range(2)]
     shared = slice_of("net", 2, nodeName=None, allNodes=True)
     slices = [*(slice_of(f"n{i}", 2) for i in range(2)), shared]
@@ -624,7 +622,7 @@ def test_no_device_is_ever_given_twice(actions: list[tuple[str, int]], fates: li
 
 
 def lose(one: Embedded, fates: Iterator[int]) -> None:
-    """Let writes of claims go through a lossy cluster."""
+    """Send writes of claims through a lossy cluster."""
     one.scheduler.handle.binder._cluster = LossyCluster(one.cluster, fates)
 
 
@@ -649,7 +647,7 @@ def everything(one: Embedded, kind: str) -> list[KubeObject]:
 
 
 def act(one: Embedded, action: str, index: int, number: int) -> None:
-    """Let something happen in the cluster."""
+    """Change something in the cluster."""
     pods = one.cluster.list(Pod).items
     match action:
         case "pod":
@@ -671,7 +669,7 @@ def act(one: Embedded, action: str, index: int, number: int) -> None:
 
 
 def check(one: Embedded) -> None:
-    """No device is in two claims, there and as it is seen here; no pod runs without its claim."""
+    """Check that no device is in two claims, and that every running pod has its claim."""
     every = one.cluster.list(ResourceClaim).items
     for claims in (every, list(one.state.objects.all(ResourceClaim))):
         held = Counter(device for each in claims for device in devices(each))
@@ -685,8 +683,8 @@ def check(one: Embedded) -> None:
 
 
 @pytest.mark.parametrize("now_s", [START_S])
-def test_pods_without_claims_are_none_of_its_business(embedded: NewEmbedded, now_s: float) -> None:
-    """Neither gated nor filtered, whatever devices there are."""
+def test_pods_without_claims_are_skipped(embedded: NewEmbedded, now_s: float) -> None:
+    """They are neither gated nor filtered."""
     one = embedded(node("n"), slice_of("n", 1), pod("p"))
 
     assert places(one) == {"p": "n"}

@@ -1,4 +1,4 @@
-"""Which pods a quota lets in, and who makes room within it."""
+"""Admission by quotas, and preemption inside them."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ ENOUGH = node("n1", cpu=100, memory="100Gi")
 
 
 def config(**args: Any) -> Any:
-    """Return kube-scheduler's profile with quotas, whose preemption goes before the default one."""
+    """Return kube-scheduler's profile with quotas, whose preemption runs before the default one."""
     return configuration(
         plugins={
             "multiPoint": {"enabled": [{"name": "ElasticQuota"}]},
@@ -35,7 +35,7 @@ def config(**args: Any) -> Any:
 
 
 def of(name: str, quota_name: str = "", cpu: int | str = 1, **more: Any) -> Pod:
-    """Return a pod of a quota; not ``preemptible`` if so told."""
+    """Return a pod of a quota, preemptible or not."""
     labels = {PREFIX + "name": quota_name} if quota_name else {}
     if not more.pop("preemptible", True):
         labels[PREFIX + "preemptible"] = "false"
@@ -43,7 +43,7 @@ def of(name: str, quota_name: str = "", cpu: int | str = 1, **more: Any) -> Pod:
 
 
 def team(name: str, most: int, least: int = 0, parent: str = "", **more: Any) -> ElasticQuota:
-    """Return a quota of so many cores."""
+    """Return a quota of a number of cores."""
     return quota(name, parent, most={"cpu": most}, least={"cpu": least}, **more)
 
 
@@ -52,7 +52,7 @@ def bound(outcomes: list[Outcome]) -> list[str]:
 
 
 def why(outcomes: list[Outcome]) -> dict[str, str]:
-    """Return what the pods that found no place were told, without what preemption said."""
+    """Return the messages of pending pods, without their preemption part."""
     return {
         o.pod.partition("/")[2]: o.message.partition(" preemption:")[0]
         for o in outcomes
@@ -61,7 +61,7 @@ def why(outcomes: list[Outcome]) -> dict[str, str]:
 
 
 def put(one: Embedded, *quotas: ElasticQuota) -> None:
-    """Create quotas, or change what they say."""
+    """Create or update quotas."""
     for new in quotas:
         meta = new.metadata
         spec = {"max": {k: str(v) for k, v in new.spec.max.items()}}
@@ -70,16 +70,16 @@ def put(one: Embedded, *quotas: ElasticQuota) -> None:
 
 
 def work(one: Embedded, seconds: float = 0.0) -> list[Outcome]:
-    """Let time pass and work."""
+    """Advance the clock and run the scheduler."""
     one.clock.advance_to(one.clock.now_s() + seconds)
     return one.scheduler.step()
 
 
-# -- who is let in ---------------------------------------------------------------------------
+# -- admission ---------------------------------------------------------------------------------
 
 
-def test_a_pod_over_the_limit_of_its_quota_waits_and_is_told_why(embedded: NewEmbedded) -> None:
-    """In the words of the original: the quota, what it may use and does use, and what exceeds."""
+def test_pod_over_its_quota_waits_with_the_original_message(embedded: NewEmbedded) -> None:
+    """The message gives the quota, its limits and usage, and the exceeded resources."""
     one = embedded(ENOUGH, team("a", 3), of("x", "a", 2), of("y", "a", 2), config=config())
     outcomes = one.scheduler.step()
 
@@ -91,7 +91,7 @@ def test_a_pod_over_the_limit_of_its_quota_waits_and_is_told_why(embedded: NewEm
 
 
 def test_the_outcome_names_the_plugin(embedded: NewEmbedded) -> None:
-    """And preemption says that there is nobody to evict, once for each kind of it."""
+    """The preemption part reports once per reason that there are no victims."""
     one = embedded(ENOUGH, team("a", 1), of("x", "a", 2), config=config())
     (refused,) = one.scheduler.step()
 
@@ -103,8 +103,8 @@ def test_the_outcome_names_the_plugin(embedded: NewEmbedded) -> None:
     )
 
 
-def test_what_one_quota_leaves_another_may_use(embedded: NewEmbedded) -> None:
-    """Up to its maximum; but both at once get no more than there is."""
+def test_unused_quota_is_lent_to_another(embedded: NewEmbedded) -> None:
+    """It is lent up to the borrower's maximum; both together do not exceed the total."""
     nodes = node("n1", cpu=10)
     one = embedded(
         nodes, team("a", 8, 5), team("b", 8, 5), *(of(f"a{i}", "a") for i in range(9)),
@@ -125,7 +125,7 @@ def test_what_one_quota_leaves_another_may_use(embedded: NewEmbedded) -> None:
 
 
 def test_pods_without_label_are_in_the_quota_of_their_namespace(embedded: NewEmbedded) -> None:
-    """The one that is bound to it; a label that names no quota leads to the default quota."""
+    """The quota is bound to the namespace; a label with an unknown name selects the default."""
     one = embedded(
         ENOUGH,
         team("a", 1, bound=("default",)),
@@ -141,7 +141,7 @@ def test_pods_without_label_are_in_the_quota_of_their_namespace(embedded: NewEmb
 
 
 def test_the_default_quota_has_the_maximum_of_the_arguments(embedded: NewEmbedded) -> None:
-    """Unless its object says otherwise."""
+    """Its object overrides that maximum."""
     limited = config(defaultQuotaGroupMax={"cpu": "1"})
     one = embedded(ENOUGH, of("x"), of("y"), config=limited)
     assert bound(one.scheduler.step()) == ["x"]
@@ -150,8 +150,8 @@ def test_the_default_quota_has_the_maximum_of_the_arguments(embedded: NewEmbedde
     assert bound(one.scheduler.step()) == ["x", "y"]
 
 
-def test_pods_that_are_never_evicted_have_to_fit_into_the_minimum(embedded: NewEmbedded) -> None:
-    """The guaranteed part is all that they may use together."""
+def test_non_preemptible_pods_must_fit_into_the_minimum(embedded: NewEmbedded) -> None:
+    """Together they may use the guaranteed part only."""
     one = embedded(
         ENOUGH,
         team("a", 9, 1),
@@ -189,7 +189,7 @@ def test_ancestors_count_if_they_are_checked(
 
 
 def test_without_runtime_the_maximum_is_the_limit(embedded: NewEmbedded) -> None:
-    """``enableRuntimeQuota: false``: nobody asks what others have left."""
+    """With ``enableRuntimeQuota: false`` the unused part of others does not matter."""
     objects = (node("n1", cpu=4), team("a", 9), team("b", 9, 4), of("b", "b", 4, on="n1"))
     waiting = [of(f"x{i}", "a", "0.5") for i in range(2)]
     limited = embedded(*objects, *waiting, config=config())
@@ -202,14 +202,14 @@ def test_without_runtime_the_maximum_is_the_limit(embedded: NewEmbedded) -> None
 
 
 def gated(*objects: Any, gates: str) -> list[Outcome]:
-    """Schedule with some gates on."""
+    """Schedule with some feature gates on."""
     one = Embedded(config(), gates=FeatureGates.parse(gates))
     one.load(objects)
     return one.scheduler.step()
 
 
-def test_a_tree_of_its_own_has_what_its_root_says() -> None:
-    """With MultiQuotaTree; without, it is part of the one tree, and shares all there is."""
+def test_separate_tree_has_the_total_of_its_root() -> None:
+    """Without MultiQuotaTree it is part of the default tree and shares the total."""
     root = team("root", 100, 4, tree="t", total={"cpu": 4}, is_parent=True)
     objects = (
         ENOUGH,
@@ -232,8 +232,8 @@ def test_without_default_quota_only_labels_count() -> None:
     assert bound(gated(*objects, gates="DisableDefaultQuota=true")) == ["x"]
 
 
-def test_what_is_used_is_guaranteed() -> None:
-    """With ElasticQuotaGuaranteeUsage, a sibling's right doesn't squeeze what runs already."""
+def test_usage_is_guaranteed_with_its_gate() -> None:
+    """With ElasticQuotaGuaranteeUsage the guarantee of a sibling does not reduce it."""
     objects = (
         node("n1", cpu=60),
         team("x", 60, 10, weight={"cpu": 10}),
@@ -249,7 +249,7 @@ def test_what_is_used_is_guaranteed() -> None:
 
 
 def test_gates_are_read_as_the_original_reads_them() -> None:
-    """Some are on by default; those that mean nothing here are known by name."""
+    """Some are on by default; gates without effect here are known by name."""
     gates = FeatureGates.parse(
         "MultiQuotaTree=true,DisableDefaultQuota=false,ContextualLogging=true", V1_35
     )
@@ -268,11 +268,11 @@ def test_gates_are_read_as_the_original_reads_them() -> None:
         FeatureGates.parse("MultiQuotaTree")
 
 
-# -- who is asked again ----------------------------------------------------------------------
+# -- requeueing --------------------------------------------------------------------------------
 
 
 def waiting(embedded: NewEmbedded, **args: Any) -> Embedded:
-    """Return a world in which ``x`` waits: its quota is used up, and so is that of ``y``."""
+    """Return a world in which ``x`` is pending: its quota and that of ``y`` are used up."""
     one = embedded(
         ENOUGH,
         team("a", 2),
@@ -287,8 +287,8 @@ def waiting(embedded: NewEmbedded, **args: Any) -> Embedded:
     return one
 
 
-def test_a_pod_that_ends_wakes_those_of_its_quota(embedded: NewEmbedded) -> None:
-    """Nobody else is tried again."""
+def test_finished_pod_requeues_pods_of_its_quota(embedded: NewEmbedded) -> None:
+    """Pods of other quotas are not tried."""
     one = waiting(embedded)
     one.cluster.delete(Pod, "a1", "default", grace_period_s=0)
     outcomes = work(one, 60)
@@ -297,8 +297,8 @@ def test_a_pod_that_ends_wakes_those_of_its_quota(embedded: NewEmbedded) -> None
     assert why(outcomes) == {}
 
 
-def test_a_larger_maximum_wakes_those_of_the_quota(embedded: NewEmbedded) -> None:
-    """A change that gives nothing wakes nobody."""
+def test_larger_maximum_requeues_pods_of_the_quota(embedded: NewEmbedded) -> None:
+    """A change that grants nothing requeues no pod."""
     one = waiting(embedded)
     put(one, team("a", 3))
     assert work(one, 60) == []
@@ -306,10 +306,10 @@ def test_a_larger_maximum_wakes_those_of_the_quota(embedded: NewEmbedded) -> Non
     assert bound(work(one, 60)) == ["y"]
 
 
-def test_what_a_waiting_pod_of_a_sibling_no_longer_asks_for_helps_too(
+def test_deleting_a_pending_pod_of_a_sibling_requeues(
     embedded: NewEmbedded,
 ) -> None:
-    """Its deletion leaves more to share, though it never used anything."""
+    """The deletion leaves more to share, although the pod never used anything."""
     one = embedded(
         node("n1", cpu=10),
         team("a", 10),
@@ -332,7 +332,7 @@ def evicted(outcomes: list[Outcome]) -> list[str]:
 
 
 def full(**more: Any) -> tuple[Any, ...]:
-    """Return a quota of three cores that two pods use up, of 1 and 2 cores, and one of another."""
+    """Return a full quota with pods of 1 and 2 cores, and a pod of another quota."""
     return (
         ENOUGH,
         team("a", 3),
@@ -343,8 +343,8 @@ def full(**more: Any) -> tuple[Any, ...]:
     )
 
 
-def test_the_least_important_pods_of_the_same_quota_make_room(embedded: NewEmbedded) -> None:
-    """As few as possible, and nobody of another quota; the pod follows when they are gone."""
+def test_least_important_pods_of_the_same_quota_are_victims(embedded: NewEmbedded) -> None:
+    """There are as few victims as possible, and the pod follows once they have terminated."""
     one = embedded(*full(), of("x", "a", 1, priority=5), config=config())
     outcomes = one.scheduler.step()
     assert evicted(outcomes) == ["one"]
@@ -364,10 +364,10 @@ def test_the_least_important_pods_of_the_same_quota_make_room(embedded: NewEmbed
     ],
     ids=["not more important", "too large", "never", "beyond the minimum"],
 )
-def test_nobody_is_evicted_in_vain(embedded: NewEmbedded, asked: Pod) -> None:
-    """Not for a pod that its quota would still refuse, nor for one that may not preempt.
+def test_no_eviction_without_effect(embedded: NewEmbedded, asked: Pod) -> None:
+    """Pods that their quota would still refuse, or that may not preempt, evict no pods.
 
-    Nor does the default preemption evict anybody for a pod that no node refused.
+    Nor does the default preemption evict pods for a pod that no node rejected.
     """
     one = embedded(*full(), asked, config=config())
     outcomes = one.scheduler.step()
@@ -376,8 +376,8 @@ def test_nobody_is_evicted_in_vain(embedded: NewEmbedded, asked: Pod) -> None:
     assert list(why(outcomes)) == ["x"]
 
 
-def test_pods_that_are_not_preemptible_stay(embedded: NewEmbedded) -> None:
-    """Whatever their priority."""
+def test_non_preemptible_pods_are_no_victims(embedded: NewEmbedded) -> None:
+    """It applies at any priority."""
     one = embedded(*full(preemptible=False), of("x", "a", 1, priority=5), config=config())
     assert evicted(one.scheduler.step()) == []
 
@@ -394,8 +394,8 @@ def test_pods_without_quota_may_be_spared(embedded: NewEmbedded, spares: bool) -
     assert evicted(one.scheduler.step()) == ([] if spares else ["low"])
 
 
-def test_pods_that_a_budget_protects_go_last(embedded: NewEmbedded) -> None:
-    """The more important pod goes in place of the protected one."""
+def test_pods_covered_by_a_budget_are_evicted_last(embedded: NewEmbedded) -> None:
+    """The more important pod is evicted in place of the covered one."""
     protected = of("one", "a", 1, on="n1", priority=1, labels={"app": "db"})
     free = of("two", "a", 1, on="n1", priority=2)
     one = embedded(
@@ -413,10 +413,10 @@ def test_pods_that_a_budget_protects_go_last(embedded: NewEmbedded) -> None:
 # -- bad objects -----------------------------------------------------------------------------
 
 
-def test_an_object_that_cannot_be_is_complained_of_and_ignored(
+def test_invalid_quota_is_reported_and_ignored(
     embedded: NewEmbedded, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A quota below itself, and one of a name that is taken."""
+    """One quota is below itself, and one has a duplicate name."""
     other = quota("a", namespace="zoo", most={"cpu": 9})
     one = embedded(ENOUGH, team("a", 1), other, team("b", 1, parent="b"), config=config())
     one.cluster.create(of("x", "a", 2))
@@ -432,8 +432,8 @@ def test_an_object_that_cannot_be_is_complained_of_and_ignored(
     assert "neither the quota itself nor a descendant of it" in warnings[0]
 
 
-def test_only_as_many_are_woken_as_there_is_room_for(embedded: NewEmbedded) -> None:
-    """Of many alike the one that has waited longest; the others are not tried in vain."""
+def test_only_as_many_pods_are_requeued_as_fit(embedded: NewEmbedded) -> None:
+    """The pod that has waited longest is requeued first; the others are not tried in vain."""
     one = embedded(
         node("n", cpu=20), team("a", 1), *(of(f"p{index}", "a") for index in range(10)),
         config=config(),

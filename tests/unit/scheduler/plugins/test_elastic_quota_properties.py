@@ -1,4 +1,4 @@
-"""Whatever happens, quotas count what is there, and no decision exceeds them."""
+"""Quota counts are always right, and no decision exceeds a quota."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -64,7 +64,7 @@ def ledger_of(scheduler: Scheduler) -> QuotaLedger:
 
 
 def figures(trees: QuotaTrees) -> dict[str, Any]:
-    """Return all that is known of every quota, without amounts of nothing."""
+    """Return all figures of every quota, without zero amounts."""
     return {
         name: {
             key: {r: amount for r, amount in amounts.items() if amount}
@@ -75,7 +75,7 @@ def figures(trees: QuotaTrees) -> dict[str, Any]:
 
 
 def rebuilt(scheduler: Scheduler) -> QuotaTrees:
-    """Return the quotas as they follow from the state alone."""
+    """Return the quotas rebuilt from the state alone."""
     fresh = object()
     ledger = Snapshot(scheduler.state).ledger(
         fresh, lambda: QuotaLedger(plugin_of(scheduler).quotas)
@@ -94,7 +94,7 @@ def restarted(one: Embedded) -> Scheduler:
 
 
 def happen(one: Embedded, event: Sequence[Any]) -> None:
-    """Let something happen in the cluster; what can't, does not."""
+    """Apply a change to the cluster if it is possible."""
     cluster: MemoryCluster = one.cluster
     what, *said = event
     if what == "work":
@@ -128,7 +128,7 @@ def happen(one: Embedded, event: Sequence[Any]) -> None:
 
 
 def check_decisions(one: Embedded) -> None:
-    """Schedule one by one: nothing is bound that its quota had no room for."""
+    """Schedule pod by pod, and check that no bound pod exceeded its quota."""
     scheduler = one.scheduler
     for _ in range(30):
         outcomes = scheduler.step(limit=1)
@@ -145,8 +145,8 @@ def check_decisions(one: Embedded) -> None:
 
 @given(st.lists(EVENTS, min_size=5, max_size=40))
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_quotas_count_what_is_there(events: list[Sequence[Any]]) -> None:
-    """After any events the figures are those that follow from the state, and from the cluster."""
+def test_quota_figures_equal_those_from_scratch(events: list[Sequence[Any]]) -> None:
+    """After any events the figures equal those computed from the state and from the cluster."""
     one = embedded(node("n0", cpu=8), config=config(), report=False)
     for event in events:
         happen(one, event)
@@ -164,10 +164,10 @@ def test_quotas_count_what_is_there(events: list[Sequence[Any]]) -> None:
     st.integers(1, 3),
 )
 @settings(max_examples=40, deadline=None)
-def test_runs_are_cut_where_a_quota_ends(
+def test_runs_end_where_a_quota_is_used_up(
     quotas: list[str], limits: tuple[int, ...], cpu: int
 ) -> None:
-    """Decided in runs or one by one, the same pods find their place."""
+    """Decided in runs or one by one, the same pods are placed."""
     pods = [of(f"p{i:02}", quota, cpu) for i, quota in enumerate(sorted(quotas))]
     teams = [
         team(name, most, most // 2, PARENTS.get(name, ""))

@@ -1,6 +1,6 @@
 """Pods that get devices by an extended resource of a DeviceClass.
 
-The scheduler makes a claim for such a pod, and takes it back where nothing came of it.
+The scheduler creates a claim for such a pod, and deletes it if the attempt fails.
 """
 
 from collections.abc import Mapping
@@ -39,14 +39,14 @@ ON = FeatureGates.parse("DRAExtendedResource=true")
 
 
 def gpu_class(name: str = "gpu", resource: str | None = GPU, **more: Any) -> KubeObject:
-    """Return a class of GPUs that pods may ask for by a resource."""
+    """Return a class of GPUs with an extended resource name."""
     selectors = [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]
     spec = {"selectors": selectors, "extendedResourceName": resource}
     return made("DeviceClass", name, V1, spec=spec, **more)
 
 
-def asking(name: str, gpus: int = 1, resource: str = GPU, **more: Any) -> Pod:
-    """Return a pod that asks for so many GPUs by a resource."""
+def requesting(name: str, gpus: int = 1, resource: str = GPU, **more: Any) -> Pod:
+    """Return a pod that requests a number of GPUs by an extended resource."""
     return pod(name, requests={resource: gpus}, **more)
 
 
@@ -56,25 +56,25 @@ def world(*objects: KubeObject, gates: FeatureGates = ON, **options: Any) -> Emb
 
 
 def claims(one: Embedded) -> list[ResourceClaim]:
-    """Return all claims, as the cluster has them."""
+    """Return all claims in the cluster."""
     return list(one.cluster.list(ResourceClaim).items)
 
 
 def given(one: Embedded) -> dict[str, list[str]]:
-    """Return the devices of each claim, by the pod that owns it."""
+    """Return the devices of each claim, by the owning pod."""
     return {c.metadata.owner_references[0].name: devices(c) for c in claims(one)}
 
 
 def why(one: Embedded, name: str = "p") -> str:
-    """Schedule; return why a pod waits."""
+    """Schedule, and return why a pod is pending."""
     outcomes = one.run_to_fixed_point()
     said = [o for o in outcomes if isinstance(o, Unschedulable) and o.pod == f"default/{name}"]
     return said[-1].message
 
 
-def test_a_claim_is_made_for_the_pod_and_named_in_its_status() -> None:
-    """Owned by the pod, allocated, reserved for it, protected: as kube-scheduler writes it."""
-    one = world(node("bare"), node("n"), slice_of("n", 2), gpu_class(), asking("p", 2))
+def test_claim_is_created_for_the_pod_and_named_in_its_status() -> None:
+    """It is owned by the pod, allocated, reserved and protected as kube-scheduler writes it."""
+    one = world(node("bare"), node("n"), slice_of("n", 2), gpu_class(), requesting("p", 2))
 
     assert places(one) == {"p": "n"}
     (got,), stored = claims(one), one.cluster.get(Pod, "p", "default")
@@ -96,19 +96,19 @@ def test_a_claim_is_made_for_the_pod_and_named_in_its_status() -> None:
 
 
 def test_without_the_gate_the_resource_is_missing() -> None:
-    """As with kube-scheduler 1.35 and before; later the gate is locked, or on by default."""
+    """It matches kube-scheduler 1.35 and earlier; later the gate is locked, or on by default."""
     gates = FeatureGates.parse("", V1_35)
-    one = world(node("n"), slice_of("n", 2), gpu_class(), asking("p"), gates=gates)
+    one = world(node("n"), slice_of("n", 2), gpu_class(), requesting("p"), gates=gates)
 
     assert f"1 Insufficient {GPU}" in why(one)
     assert claims(one) == []
 
 
-def test_every_class_can_be_asked_for_by_its_name() -> None:
-    """Without a name of a resource in its spec."""
+def test_every_class_can_be_requested_by_its_name() -> None:
+    """The class needs no extended resource name in its spec."""
     resource = "deviceclass.resource.kubernetes.io/gpu"
     one = world(
-        node("n"), slice_of("n", 1), gpu_class(resource=None), asking("p", resource=resource)
+        node("n"), slice_of("n", 1), gpu_class(resource=None), requesting("p", resource=resource)
     )
 
     assert places(one) == {"p": "n"}
@@ -116,9 +116,9 @@ def test_every_class_can_be_asked_for_by_its_name() -> None:
 
 
 def test_a_node_with_a_device_plugin_serves_the_pod_itself() -> None:
-    """And needs no claim; its devices are counted by the node."""
+    """The pod needs no claim; the node counts its devices."""
     plugin = node("n", **PLUGGED)
-    one = world(plugin, slice_of("n", 5), gpu_class(), asking("p"), asking("q"))
+    one = world(plugin, slice_of("n", 5), gpu_class(), requesting("p"), requesting("q"))
 
     assert len(places(one)) == 1
     assert claims(one) == []
@@ -128,9 +128,9 @@ def test_a_node_with_a_device_plugin_serves_the_pod_itself() -> None:
     )
 
 
-def test_nodes_serve_a_pod_in_different_ways() -> None:
-    """Until neither has anything left."""
-    pods = [asking(f"p{i}") for i in range(4)]
+def test_nodes_serve_a_pod_by_plugin_or_by_claim() -> None:
+    """It holds until neither has any device left."""
+    pods = [requesting(f"p{i}") for i in range(4)]
     one = world(node("n", **PLUGGED), node("m"), slice_of("m", 2), gpu_class(), *pods)
 
     assert sorted(places(one).values()) == ["m", "m", "n"]
@@ -140,8 +140,8 @@ def test_nodes_serve_a_pod_in_different_ways() -> None:
     assert f"1 Insufficient {GPU}, 1 cannot allocate all claims. preemption: " in message
 
 
-def test_claims_of_the_pod_are_served_beside_it() -> None:
-    """One device each; another one than that which the resource gets."""
+def test_claims_of_the_pod_are_allocated_too() -> None:
+    """Each gets one device, distinct from the one of the resource."""
     both = pod("p", requests={GPU: 1}, resourceClaims=[{"name": "e", "resourceClaimName": "c"}])
     one = world(node("n"), slice_of("n", 2), gpu_class(), claim("c"), both)
 
@@ -150,8 +150,8 @@ def test_claims_of_the_pod_are_served_beside_it() -> None:
     assert got == ["n/gpu-0", "n/gpu-1"]
 
 
-def test_claims_of_the_pod_are_served_where_a_plugin_has_the_resource() -> None:
-    """No empty claim is made, as the original does, whose pod can't be bound then."""
+def test_claims_are_allocated_where_a_device_plugin_serves_the_resource() -> None:
+    """Unlike the original no empty claim is created, which would block the bind."""
     both = pod("p", requests={GPU: 1}, resourceClaims=[{"name": "e", "resourceClaimName": "c"}])
     one = world(node("n", **PLUGGED), slice_of("n", 1), gpu_class(), claim("c"), both)
 
@@ -160,7 +160,7 @@ def test_claims_of_the_pod_are_served_where_a_plugin_has_the_resource() -> None:
 
 
 def test_the_newest_class_of_a_resource_counts() -> None:
-    """Of equally old ones the first by name; if it goes, the other one serves."""
+    """Of equally old classes the first by name counts; if it is deleted, the other one serves."""
     times = ("2024-01-01T00:00:00Z", "2024-02-01T00:00:00Z")
     old, new = (
         made("DeviceClass", name, V1, spec=spec, metadata={"creationTimestamp": at})
@@ -176,7 +176,7 @@ def test_the_newest_class_of_a_resource_counts() -> None:
             ),
         )
     )
-    one = world(node("n"), slice_of("n", 1), old, new, asking("p"))
+    one = world(node("n"), slice_of("n", 1), old, new, requesting("p"))
 
     assert "cannot allocate all claims" in why(one)
     one.cluster.delete(DeviceClass, "new")
@@ -188,8 +188,10 @@ def test_the_newest_class_of_a_resource_counts() -> None:
 
 
 def test_a_pod_waits_for_its_class() -> None:
-    """The class wakes it, and so does one that gets the name later."""
-    one = world(node("n"), slice_of("n", 2), asking("p"), asking("q", resource="example.com/b"))
+    """The class requeues the pod, and so does a class that gets the name later."""
+    one = world(
+        node("n"), slice_of("n", 2), requesting("p"), requesting("q", resource="example.com/b")
+    )
 
     assert places(one) == {}
     one.load([gpu_class()])
@@ -199,9 +201,9 @@ def test_a_pod_waits_for_its_class() -> None:
     assert places(one) == {"q": "n"}
 
 
-def test_devices_go_back_with_the_pod() -> None:
-    """Its claim goes, too."""
-    one = world(node("n"), slice_of("n", 1), gpu_class(), asking("p"), asking("q"))
+def test_devices_are_released_with_the_pod() -> None:
+    """Its claim is deleted, too."""
+    one = world(node("n"), slice_of("n", 1), gpu_class(), requesting("p"), requesting("q"))
 
     (first,) = places(one)
     one.cluster.delete(Pod, first, "default")
@@ -212,8 +214,8 @@ def test_devices_go_back_with_the_pod() -> None:
 
 
 def test_a_claim_of_an_earlier_attempt_is_deleted_first() -> None:
-    """As after a restart between its writing and the bind; then the pod gets a new one."""
-    waiting = asking("p")
+    """A restart between its write and the bind left it; the pod gets a new one."""
+    waiting = requesting("p")
     one = world(node("n"), gpu_class(), waiting)
     assert "cannot allocate all claims" in why(one)
     uid = one.cluster.get(Pod, "p", "default").metadata.uid
@@ -254,15 +256,15 @@ def test_a_claim_of_an_earlier_attempt_is_deleted_first() -> None:
 
 
 @pytest.mark.parametrize("name", ["long" * 30, "p.with.dots"])
-def test_names_of_pods_may_be_anything(name: str) -> None:
-    """The name of the claim is cut."""
-    one = world(node("n"), slice_of("n", 1), gpu_class(), asking(name))
+def test_long_pod_names_are_truncated(name: str) -> None:
+    """The name of the claim is truncated."""
+    one = world(node("n"), slice_of("n", 1), gpu_class(), requesting(name))
     assert places(one) == {name: "n"}
 
 
-def test_a_claim_that_is_not_the_pods_has_the_name() -> None:
-    """Another name is found."""
-    waiting = asking("p")
+def test_name_taken_by_another_claim_is_avoided() -> None:
+    """Another name is chosen."""
+    waiting = requesting("p")
     first = world(node("n"), slice_of("n", 1), gpu_class(), waiting)
     assert places(first) == {"p": "n"}
     (got,) = claims(first)
@@ -271,16 +273,16 @@ def test_a_claim_that_is_not_the_pods_has_the_name() -> None:
     assert sorted(map(devices, claims(second))) == [[], ["n/gpu-0"]]
 
 
-def test_the_class_is_gone_after_the_pod_was_given_a_place_and_lost_it() -> None:
-    """The pod waits for the resource, and holds nothing meanwhile."""
-    one = world(node("n"), slice_of("n", 1), gpu_class(), asking("p"))
+def test_pod_waits_if_its_class_was_deleted_after_a_failed_attempt() -> None:
+    """The pod waits for the resource and holds no devices."""
+    one = world(node("n"), slice_of("n", 1), gpu_class(), requesting("p"))
     one.cluster.delete(DeviceClass, "gpu")
     assert f"Insufficient {GPU}" in why(one)
     assert claims(one) == []
 
 
 class FailingStatus:
-    """Refuses what is written about the status of a pod; passes everything else on."""
+    """Cluster that refuses updates of the status of a pod."""
 
     def __init__(self, cluster: Any, error: ClusterError) -> None:
         self._cluster, self._error = cluster, error
@@ -296,9 +298,9 @@ class FailingStatus:
         return self._cluster.patch(kind, name, namespace, patch, subresource)
 
 
-def test_a_claim_that_was_made_for_nothing_is_taken_back() -> None:
-    """Where the pod's status can't be written; others may have the device at once."""
-    one = world(node("n"), slice_of("n", 1), gpu_class(), asking("p"))
+def test_claim_of_a_failed_attempt_is_deleted() -> None:
+    """The pod's status cannot be written; others may use the device immediately."""
+    one = world(node("n"), slice_of("n", 1), gpu_class(), requesting("p"))
     binder: Any = one.scheduler.handle.binder
     cluster = binder._cluster
     binder._cluster = FailingStatus(cluster, ClusterError("refused"))
@@ -311,14 +313,16 @@ def test_a_claim_that_was_made_for_nothing_is_taken_back() -> None:
     one.scheduler.validate()
 
 
-def test_a_user_of_another_claim_is_not_kept_waiting() -> None:
-    """A pod that asks by a claim and one by a resource share the devices of a node."""
-    one = world(node("n"), slice_of("n", 2), gpu_class(), claim("c"), user("q", "c"), asking("p"))
+def test_claims_and_resources_share_the_devices_of_a_node() -> None:
+    """A pod with a claim does not wait for a pod with an extended resource."""
+    one = world(
+        node("n"), slice_of("n", 2), gpu_class(), claim("c"), user("q", "c"), requesting("p")
+    )
     assert places(one) == {"p": "n", "q": "n"}
 
 
 def scoring(strategy: str, plugin: str = "NodeResourcesFit") -> Any:
-    """Return a configuration in which GPUs count, and nothing else does."""
+    """Return a configuration in which only GPUs are scored."""
     resources = [{"name": GPU, "weight": 1}]
     args: dict[str, Any] = {"scoringStrategy": {"type": strategy, "resources": resources}}
     if strategy == "RequestedToCapacityRatio":
@@ -341,34 +345,34 @@ def scoring(strategy: str, plugin: str = "NodeResourcesFit") -> Any:
     ],
 )
 def test_devices_count_for_the_score(strategy: str, expected: list[str]) -> None:
-    """Those of the class that the node reaches as its amount, the allocated ones as used."""
+    """Devices of the class in reach of the node count as capacity, allocated ones as used."""
     nodes = (node("large"), node("small"))
     slices = (slice_of("large", 6), slice_of("small", 2))
     one = world(*nodes, *slices, gpu_class(), config=scoring(strategy))
     got: list[str] = []
     for number in range(4):
-        one.load([asking(f"p{number}")])
+        one.load([requesting(f"p{number}")])
         got += places(one).values()
 
     assert got == expected
 
 
 def test_devices_count_for_the_balance_of_a_node() -> None:
-    """As much of the CPU as of the devices: kube-scheduler crashes there."""
+    """CPU and devices are used to the same degree; kube-scheduler crashes in this case."""
     nodes = (node("even", cpu=4), node("odd", cpu=64))
     slices = (slice_of("even", 4), slice_of("odd", 4))
     config = scoring("", "NodeResourcesBalancedAllocation")
-    one = world(*nodes, *slices, gpu_class(), asking("p", cpu=1), config=config)
+    one = world(*nodes, *slices, gpu_class(), requesting("p", cpu=1), config=config)
 
     assert places(one) == {"p": "even"}
 
 
 def test_devices_that_claims_take_count_for_the_score() -> None:
-    """And those of a slice that comes later, though no pod has come or gone."""
+    """Devices of a slice created later count too, without any pod event."""
     config = scoring("MostAllocated")
     on_m = {"kubernetes.io/hostname": "m"}
     one = world(node("n"), node("m"), slice_of("n", 4), gpu_class(), claim("c"), config=config)
     one.load([slice_of("m", 4), user("q", "c", nodeSelector=on_m)])
     assert places(one) == {"q": "m"}
-    one.load([asking("p")])
+    one.load([requesting("p")])
     assert places(one) == {"p": "m"}

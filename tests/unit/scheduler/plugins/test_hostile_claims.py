@@ -1,4 +1,4 @@
-"""Slices and claims as nobody sane writes them: others go on, and memory stays bounded."""
+"""Malicious slices and claims: other pods are scheduled, and memory stays bounded."""
 
 from typing import Any
 
@@ -39,10 +39,10 @@ UNREADABLE: list[dict[str, Any]] = [  # no selector can be asked about them
 
 
 @pytest.mark.parametrize(("gates", "given"), [("DRAPartitionableDevices=false", 1), ("", 0)])
-def test_counters_that_nobody_has_spoil_their_pool(
+def test_unknown_counters_invalidate_their_pool(
     embedded: NewEmbedded, gates: str, given: int
 ) -> None:
-    """Where counters count: from Kubernetes 1.36 on by default."""
+    """It applies where counters are on, by default from Kubernetes 1.36 on."""
     takes = [{"counterSet": "nobody", "counters": {"has": {"value": "1"}}}]
     devices = [{"name": "odd", "consumesCounters": takes}, {"name": "gpu-0"}]
     strange = slice_of("n", 0, devices=devices)
@@ -53,7 +53,7 @@ def test_counters_that_nobody_has_spoil_their_pool(
 
 
 def test_a_slice_of_two_thousand_devices_is_searched(embedded: NewEmbedded) -> None:
-    """Also for the last one."""
+    """The last device is found, too."""
     wants = f'device.attributes["{DRIVER}"].index == 1999'
     one = embedded(node("n"), slice_of("n", 2_000), GPUS, claim("c", 1, wants), user("p", "c"))
 
@@ -62,8 +62,10 @@ def test_a_slice_of_two_thousand_devices_is_searched(embedded: NewEmbedded) -> N
 
 
 @pytest.mark.parametrize("odd", [*ODD, *UNREADABLE], ids=range(len(ODD) + len(UNREADABLE)))
-def test_odd_devices_keep_nobody_from_others(embedded: NewEmbedded, odd: dict[str, Any]) -> None:
-    """Neither on the node, if the claim asks for nothing of them, nor who asks for other nodes."""
+def test_invalid_devices_do_not_block_other_pods(
+    embedded: NewEmbedded, odd: dict[str, Any]
+) -> None:
+    """Claims for other devices on the node, and pods on other nodes, are not affected."""
     strange = slice_of("n", 0, devices=[{"name": "odd", **odd}, {"name": "gpu-0"}])
     wants = f'device.attributes["{DRIVER}"].index == 0'
     one = embedded(
@@ -84,10 +86,8 @@ def test_odd_devices_keep_nobody_from_others(embedded: NewEmbedded, odd: dict[st
         {"pool": {"name": "n", "generation": 1}},
     ],
 )
-def test_pools_that_cannot_be_relied_on_give_nothing(
-    embedded: NewEmbedded, spec: dict[str, Any]
-) -> None:
-    """Names that come twice, slices that are missing, and a count that is."""
+def test_unreliable_pools_are_not_allocated(embedded: NewEmbedded, spec: dict[str, Any]) -> None:
+    """Names are duplicated, slices are missing, or the slice count is wrong."""
     one = embedded(node("n"), slice_of("n", 1, **spec), GPUS, claim("c"), user("p", "c"))
 
     assert places(one) == {}
@@ -95,10 +95,8 @@ def test_pools_that_cannot_be_relied_on_give_nothing(
 
 
 @pytest.mark.parametrize("expression", [ENDLESS, "1 / 0 == 1", "device.nothing", "(" * 2000])
-def test_a_selector_that_fails_holds_up_its_own_pod_alone(
-    embedded: NewEmbedded, expression: str
-) -> None:
-    """Whether it takes for ever, breaks, or means nothing."""
+def test_failing_selector_blocks_its_own_pod_only(embedded: NewEmbedded, expression: str) -> None:
+    """The selector runs too long, fails, or is nonsense."""
     one = embedded(
         node("n"), slice_of("n", 2), GPUS, claim("bad", 1, expression), claim("good"),
         user("p", "bad"), user("q", "good"),
@@ -109,8 +107,8 @@ def test_a_selector_that_fails_holds_up_its_own_pod_alone(
     assert one.cluster.get(Pod, "q", "default").spec.node_name == "n"
 
 
-def test_a_claim_of_a_class_that_is_gone_waits_for_it(embedded: NewEmbedded) -> None:
-    """And what was given of it stays given."""
+def test_claim_of_a_deleted_class_waits(embedded: NewEmbedded) -> None:
+    """Allocated devices stay allocated."""
     one = embedded(node("n"), slice_of("n", 2), GPUS, claim("c"), user("p", "c"))
     places(one)
     one.cluster.delete(DeviceClass, "gpu")
@@ -124,8 +122,8 @@ def test_a_claim_of_a_class_that_is_gone_waits_for_it(embedded: NewEmbedded) -> 
     assert (devices(stored(one, "c")), devices(stored(one, "d"))) == (["n/gpu-0"], ["n/gpu-1"])
 
 
-def test_ever_new_selectors_and_slices_leave_nothing_behind(embedded: NewEmbedded) -> None:
-    """Answers, kinds of claims, pools and usages are bounded, or go with what they are about."""
+def test_caches_stay_bounded_under_churn(embedded: NewEmbedded) -> None:
+    """Verdicts, kinds of claims, pools and usages are bounded, or removed with their objects."""
     one = embedded(node("n"), slice_of("n", 2), GPUS)
     for number in range(KEPT + 4):
         wants = f'device.attributes["{DRIVER}"].index == {number + 2}'
@@ -145,13 +143,13 @@ def test_ever_new_selectors_and_slices_leave_nothing_behind(embedded: NewEmbedde
     devices_known = verdicts(one).devices
     assert devices_known.pools(0) == ()
     assert not devices_known._holders
-    assert not devices_known._held
+    assert not devices_known._allocated
     assert not devices_known._slices._by_pool
     assert not devices_known.use.devices
 
 
 def verdicts(one: Embedded) -> VerdictTable:
-    """Return what the plugin keeps, brought up to date by a pod that asks."""
+    """Return the plugin's caches, refreshed by a pod with a claim."""
     one.load([claim("last"), user("last", "last")])
     one.run_to_fixed_point()
     (found,) = [

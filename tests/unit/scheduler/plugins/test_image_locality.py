@@ -1,4 +1,4 @@
-"""Nodes that have the pod's images already."""
+"""Preference for nodes that already have the pod's images."""
 
 import pytest
 from tests.unit.scheduler.conftest import World
@@ -52,7 +52,7 @@ def test_init_containers_have_images_too(world: World) -> None:
 
 
 def test_a_node_that_loses_the_image_makes_it_rarer(world: World) -> None:
-    """It was on both nodes, then on one of two; with the other node gone it is on all again."""
+    """It was on both nodes, then on one of two; after its deletion it is on all again."""
     state = world(node("a", images={"app:1": 600}), node("b", images={"app:1": 600}))
     plugin, asked = built(PLUGIN, state), pod("p", images=["app:1"])
     assert scored(plugin, state, asked) == {"a": 59, "b": 59}

@@ -1,4 +1,4 @@
-"""Pods that want to be near other pods, or away from them."""
+"""Inter-pod affinity and anti-affinity."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ WEB = {"app": "web"}
 
 
 def nodes() -> tuple[Node, ...]:
-    """Zone a has two nodes, zone b one, and one node is in no zone."""
+    """Return two nodes in zone a, one in zone b, and one without a zone."""
     return node("a1", zone="a"), node("a2", zone="a"), node("b1", zone="b"), node("nowhere")
 
 
@@ -41,7 +41,7 @@ def apart(app: str = "web", **more: Any) -> JsonObject:
 
 
 def test_affinity_accepts_the_whole_domain_of_a_matching_pod(world: World) -> None:
-    """Both nodes of its zone; evicting others brings no friend elsewhere."""
+    """Both nodes of its zone are accepted; evictions elsewhere cannot help."""
     state = world(*nodes(), pod("friend", labels=WEB, on="a1"))
     plugin, asked = built(PLUGIN, state), pod("p", affinity=together())
 
@@ -50,7 +50,7 @@ def test_affinity_accepts_the_whole_domain_of_a_matching_pod(world: World) -> No
 
 
 def test_the_first_of_a_group_may_start_anywhere_that_has_the_key(world: World) -> None:
-    """It asks for pods like itself, and there are none."""
+    """It requires pods like itself, and there are none."""
     state = world(*nodes())
     plugin = built(PLUGIN, state)
 
@@ -90,8 +90,8 @@ def test_anti_affinity_refuses_the_whole_domain(world: World) -> None:
     assert hopeless(plugin, state, asked) == set()
 
 
-def test_placed_pods_keep_others_away(world: World) -> None:
-    """Their anti-affinity counts although the new pod says nothing."""
+def test_anti_affinity_of_placed_pods_excludes_others(world: World) -> None:
+    """It applies although the new pod has no terms."""
     state = world(*nodes(), pod("shy", on="a1", affinity=apart()))
     plugin = built(PLUGIN, state)
 
@@ -100,7 +100,7 @@ def test_placed_pods_keep_others_away(world: World) -> None:
 
 
 def test_the_first_broken_rule_is_the_reason(world: World) -> None:
-    """Affinity, own anti-affinity, that of placed pods."""
+    """The order is affinity, own anti-affinity, anti-affinity of placed pods."""
     shy = pod("shy", labels={"app": "db"}, on="b1", affinity=apart())
     state = world(*nodes(), shy, pod("enemy", labels={"app": "db"}, on="a1"))
     asked = pod("p", labels=WEB, affinity=together("db", key=HOSTNAME) | apart("db"))
@@ -113,8 +113,8 @@ def test_the_first_broken_rule_is_the_reason(world: World) -> None:
     }
 
 
-def test_terms_speak_of_the_own_namespace_unless_they_name_some(world: World) -> None:
-    """By name, by the labels of the namespace, or all of them with an empty selector."""
+def test_terms_select_the_own_namespace_by_default(world: World) -> None:
+    """Others are selected by name, by labels of the namespace, or all with an empty selector."""
     state = world(
         *nodes(),
         namespace("team", kind="team"),
@@ -133,8 +133,8 @@ def test_terms_speak_of_the_own_namespace_unless_they_name_some(world: World) ->
     assert not accepted(namespaceSelector={"matchLabels": {"kind": "other"}})
 
 
-def test_a_namespace_that_gets_the_label_counts_from_then_on(world: World) -> None:
-    """What was counted before is counted anew."""
+def test_namespace_counts_once_it_gets_the_label(world: World) -> None:
+    """Earlier counts are computed again."""
     state = world(*nodes(), namespace("team"), pod("friend", labels=WEB, on="a1", namespace="team"))
     plugin = built(PLUGIN, state)
     selector = {"matchLabels": {"kind": "team"}}
@@ -158,7 +158,7 @@ def test_the_first_of_a_group_in_a_selected_namespace_can_start(world: World) ->
 
 
 def test_match_label_keys_narrow_the_term_to_the_own_value(world: World) -> None:
-    """The new version of an app keeps away from itself only; mismatchLabelKeys from others."""
+    """A new version of an app excludes itself only; mismatchLabelKeys exclude others."""
     old = pod("old", labels=WEB | {"version": "1"}, on="a1")
     state = world(*nodes(), old)
     plugin = built(PLUGIN, state)
@@ -208,8 +208,8 @@ def test_the_range_is_scaled_to_100(world: World) -> None:
     assert scored(built(PLUGIN, state), state, asked) == {"a1": 0, "b1": 50, "c1": 100}
 
 
-def test_placed_pods_have_wishes_too(world: World) -> None:
-    """Preferred ones with their weight, required ones with the weight of the arguments."""
+def test_terms_of_placed_pods_are_scored(world: World) -> None:
+    """Preferred terms count with their weight, required ones with the weight of the arguments."""
     state = world(
         *nodes(),
         pod("likes", on="a1", affinity=together(weight=7)),
@@ -228,7 +228,7 @@ def test_placed_pods_have_wishes_too(world: World) -> None:
     assert raw(ignorePreferredTermsOfExistingPods=True) == {}
 
 
-def test_who_wishes_nothing_and_is_not_wished_for_is_left_out(two_webs: ClusterState) -> None:
+def test_pod_without_preferences_is_not_scored(two_webs: ClusterState) -> None:
     """A required term of its own does not score."""
     plugin = built(PLUGIN, two_webs)
 

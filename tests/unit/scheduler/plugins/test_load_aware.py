@@ -1,4 +1,4 @@
-"""Pods stay off busy nodes, and prefer those that are least so."""
+"""Load-aware placement by measured usage."""
 
 import json
 from typing import Any
@@ -59,15 +59,15 @@ def test_only_the_first_resource_above_its_limit_is_named(world: World) -> None:
 
 
 def test_a_threshold_of_zero_is_not_checked(world: World) -> None:
-    """So are resources without threshold, and ones that the node does not have."""
+    """Resources without threshold, and those that the node lacks, are not checked either."""
     state = world(node("n", cpu=1, memory="1Gi"), metric("n", cpu=1, memory="1Gi"))
 
     assert why(state, pod("new"), usageThresholds={"cpu": 0, "memory": 0}) == {}
     assert why(state, pod("new"), usageThresholds={"example.com/foo": 1}) == {}
 
 
-def test_a_node_that_nobody_measures_takes_pods(world: World) -> None:
-    """Without report, and with one that has no body; a report without time has expired."""
+def test_node_without_measurement_accepts_pods(world: World) -> None:
+    """There is no NodeMetric, or one without status; one without time counts as expired."""
     silent = NodeMetric(metadata=metric("silent").metadata)
     state = world(
         node("none"), node("empty"), metric("empty", nodeUsage={}), node("silent"), silent
@@ -88,7 +88,7 @@ def test_a_node_that_nobody_measures_takes_pods(world: World) -> None:
     ],
 )
 def test_an_expired_report(world: World, args: dict[str, Any], verdict: dict[str, str]) -> None:
-    """Refuses, lets pass, or goes on to count, as the arguments say; a limit must be checked."""
+    """It rejects, passes, or still counts, as the arguments specify."""
     state = world(node("old"), metric("old", cpu=8, at="22:09:00"))
     state.advance(START_S)
 
@@ -122,15 +122,15 @@ def test_a_report_counts_again_when_a_fast_clock_is_corrected(world: World) -> N
     assert verdicts == [{"n": EXPIRED}, {"n": EXPIRED}, {}]
 
 
-def test_daemons_go_everywhere(world: World) -> None:
-    """They have no other node to go to."""
+def test_daemon_set_pods_pass_everywhere(world: World) -> None:
+    """They cannot run on another node."""
     state = world(node("n"), metric("n", cpu=8))
 
     assert why(state, pod("daemon", owner=("DaemonSet", "d"))) == {}
 
 
-def test_prod_pods_have_thresholds_of_their_own(world: World) -> None:
-    """They compare with what prod pods use; other pods still compare with the whole usage."""
+def test_prod_pods_have_their_own_thresholds(world: World) -> None:
+    """They are compared with the usage of prod pods; other pods with the total usage."""
     state = world(
         node("n", cpu=10),
         pod("web", cpu=1, on="n", labels=PROD),
@@ -153,7 +153,7 @@ def test_the_system_may_count_as_prod(world: World) -> None:
 
 
 def test_a_window_of_usage(world: World) -> None:
-    """The one that is named, else the longest that is filled, else the latest usage."""
+    """It is the configured one, else the longest with data, else the latest usage."""
     args = {"usageThresholds": {"cpu": 50}, "usageAggregationType": "p95"}
     windows = {("5m", "p95"): used("8"), ("1h", "p95"): {}, ("15m", "p95"): used("1")}
     state = world(
@@ -165,8 +165,8 @@ def test_a_window_of_usage(world: World) -> None:
     assert why(state, pod("new"), aggregated=five) == {"n": AGGREGATED}
 
 
-def test_where_the_window_is_missing_whole_estimates_count(world: World) -> None:
-    """Of all pods of the node: there is no measurement to start from."""
+def test_missing_window_counts_full_estimates(world: World) -> None:
+    """Estimates of all pods of the node count because there is no measurement."""
     args = {
         "usageThresholds": {"cpu": 50},
         "usageAggregationType": "p95",
@@ -198,10 +198,10 @@ def test_where_the_window_is_missing_whole_estimates_count(world: World) -> None
         ({}, {}),
     ],
 )
-def test_a_node_may_have_thresholds_of_its_own(
+def test_node_annotation_overrides_thresholds(
     world: World, own: dict[str, Any], verdict: dict[str, str]
 ) -> None:
-    """Each part that the annotation names replaces that of the arguments, if it is whole."""
+    """Each part that the annotation defines completely replaces the arguments."""
     state = world(
         node("n", cpu=10, annotations={THRESHOLDS: json.dumps(own)}), metric("n", cpu="6200m")
     )
@@ -209,8 +209,8 @@ def test_a_node_may_have_thresholds_of_its_own(
     assert why(state, pod("new", labels=PROD)) == verdict
 
 
-def test_thresholds_that_cant_be_read_are_complained_about(embedded: NewEmbedded) -> None:
-    """And those of the arguments are in force."""
+def test_malformed_thresholds_are_reported(embedded: NewEmbedded) -> None:
+    """The thresholds of the arguments apply."""
     state = ClusterState()
     plugin = built(PLUGIN, state)
     one = embedded(node("n", annotations={THRESHOLDS: "{"}), metric("n", cpu=8))
@@ -222,7 +222,7 @@ def test_thresholds_that_cant_be_read_are_complained_about(embedded: NewEmbedded
 
 
 def test_amplified_nodes_are_measured_by_what_they_have(world: World) -> None:
-    """The annotation says what it was before."""
+    """The annotation has the raw allocatable."""
     raw = {"node.koordinator.sh/raw-allocatable": json.dumps({"cpu": "4"})}
     state = world(node("n", cpu=8, annotations=raw), metric("n", cpu=3))
 
@@ -232,8 +232,8 @@ def test_amplified_nodes_are_measured_by_what_they_have(world: World) -> None:
 # -- score -----------------------------------------------------------------------------------
 
 
-def test_the_score_is_the_mean_share_that_would_be_left(world: World) -> None:
-    """64 CPUs of which 20 are used, 256 GiB of which 60 are; the pod counts with 6.8 and 11.2."""
+def test_score_is_the_mean_free_share(world: World) -> None:
+    """20 of 64 CPUs and 60 of 256 GiB are used; the pod counts with 6.8 and 11.2."""
     state = world(node("n", cpu=64, memory="256Gi"), metric("n", cpu=20, memory="60Gi"))
     asked = pod("new", cpu=8, memory="16Gi")
 
@@ -255,7 +255,7 @@ def test_the_scarcest_resource_may_be_one_without_weight(world: World) -> None:
 
 
 def test_nodes_without_fresh_report_score_zero(world: World) -> None:
-    """Whatever the filter makes of old ones."""
+    """It is independent of the filter for expired reports."""
     state = world(
         node("none"),
         node("old"),
@@ -272,7 +272,7 @@ def test_nodes_without_fresh_report_score_zero(world: World) -> None:
 
 
 def test_prod_pods_may_be_scored_by_what_prod_pods_use(world: World) -> None:
-    """Only they, and only if it is asked for."""
+    """It applies to prod pods only, if configured."""
     state = world(node("n", cpu=10, memory="100Gi"), metric("n", cpu=9, memory="90Gi"))
 
     assert scores(state, pod("p", labels=PROD), scoreAccordingProdUsage=True) == {"n": 98}
@@ -282,8 +282,8 @@ def test_prod_pods_may_be_scored_by_what_prod_pods_use(world: World) -> None:
 # -- pods that no measurement shows ------------------------------------------------------------
 
 
-def test_a_pod_just_placed_counts_with_its_estimate(world: World) -> None:
-    """Until a report shows what it uses and is young enough to be about it."""
+def test_new_pod_counts_with_its_estimate(world: World) -> None:
+    """The estimate counts until a sufficiently recent report covers the pod."""
     state = world(node("n", cpu=10), metric("n", cpu=1), pod("p", cpu=6, on="n"))
     plugin, asked = built(PLUGIN, state), pod("new", cpu=1)
     assert refused(plugin, state, asked) == {"n": CPU}
@@ -299,8 +299,8 @@ def test_a_pod_just_placed_counts_with_its_estimate(world: World) -> None:
     assert refused(plugin, state, asked) == {}
 
 
-def test_the_time_of_the_bind_counts_once_it_is_known(world: World) -> None:
-    """A scheduler that starts anew knows since when a pod runs from its condition."""
+def test_bind_time_counts_once_known(world: World) -> None:
+    """A restarted scheduler reads the start time of a pod from its condition."""
     running = _since(pod("p", cpu=6, on="n"), PodScheduled=-600)
     state = world(node("n", cpu=10))
     state.advance(START_S)
@@ -333,10 +333,10 @@ def test_the_time_of_the_bind_counts_once_it_is_known(world: World) -> None:
         ({"allowCustomizeEstimation": True}, {"seconds-after-pod-scheduled": "soon"}, {}),
     ],
 )
-def test_how_long_a_pod_counts_as_estimated_at_least(
+def test_estimate_counts_for_a_minimum_time(
     world: World, args: dict[str, Any], annotations: dict[str, str], verdict: dict[str, str]
 ) -> None:
-    """Since it was scheduled, or initialized once it is; the pod's own wish if that is allowed."""
+    """The time runs since scheduling, or initialization; the pod may override it if allowed."""
     own = {f"scheduling.koordinator.sh/load-estimated-{k}": v for k, v in annotations.items()}
     placed = pod("p", cpu=6, on="n", annotations=own)
     running = _since(placed, PodScheduled=-600, Initialized=-100)
@@ -345,8 +345,8 @@ def test_how_long_a_pod_counts_as_estimated_at_least(
     assert why(state, pod("new", cpu=1), **args) == verdict
 
 
-def test_a_run_of_pods_whose_former_selves_were_measured(embedded: NewEmbedded) -> None:
-    """Deciding them at once or one by one comes to the same."""
+def test_run_with_previously_measured_pod_names(embedded: NewEmbedded) -> None:
+    """Decisions in runs and one by one are equal."""
     config = configuration(plugins={"multiPoint": {"enabled": [{"name": "LoadAwareScheduling"}]}})
     found = []
     for merge in (True, False):
@@ -366,8 +366,8 @@ def test_a_run_of_pods_whose_former_selves_were_measured(embedded: NewEmbedded) 
     assert set(found[0].values()) == {"a", "b"}
 
 
-def test_a_run_counts_each_pod_by_what_was_measured_of_it(world: World) -> None:
-    """Also where the state is told of many pods at once."""
+def test_run_counts_each_pod_by_its_measurement(world: World) -> None:
+    """It also holds for updates of many pods."""
     state = world(node("n", cpu=16), metric("n", cpu=4, pods={"p0": used("2")}))
     state.advance(START_S)
     plugin = built(PLUGIN, state)
@@ -383,10 +383,10 @@ def test_a_run_counts_each_pod_by_what_was_measured_of_it(world: World) -> None:
 # -- the rest --------------------------------------------------------------------------------
 
 
-def test_the_pod_says_why_and_is_tried_again_when_the_node_cools_down(
+def test_pod_is_requeued_when_the_node_cools_down(
     embedded: NewEmbedded,
 ) -> None:
-    """The next report wakes it; one that says the same does not."""
+    """Its message gives the reason; a changed report requeues it, an unchanged one does not."""
     config = configuration(plugins={"multiPoint": {"enabled": [{"name": "LoadAwareScheduling"}]}})
     one = embedded(node("n", cpu=10), metric("n", cpu=9), pod("p", cpu=1), config=config)
     (outcome,) = one.scheduler.step()
@@ -403,8 +403,8 @@ def test_the_pod_says_why_and_is_tried_again_when_the_node_cools_down(
     assert one.cluster.get(Pod, "p", "default").spec.node_name == "n"
 
 
-def test_a_report_that_says_the_same_wakes_nobody() -> None:
-    """Any other does: the newer, the fewer pods count as estimated."""
+def test_unchanged_report_requeues_no_pod() -> None:
+    """Any changed one does: the newer it is, the fewer pods count with estimates."""
     (hint,) = (e.hint for e in PLUGIN.events if e.resource == "NodeMetric")
     assert hint is not None
     old = metric("n", cpu=1)
@@ -419,7 +419,7 @@ def test_a_report_that_says_the_same_wakes_nobody() -> None:
 
 
 def test_too_many_resources_are_refused() -> None:
-    """The reasons of a verdict have to fit into its code."""
+    """The reasons of a verdict must fit into its code."""
     with pytest.raises(InputError, match=r"supportedResources: must have at most .*, got 42"):
         built(PLUGIN, ClusterState(), supportedResources=[f"example.com/r{i}" for i in range(40)])
 

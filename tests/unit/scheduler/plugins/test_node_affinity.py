@@ -36,7 +36,7 @@ def disks(world: World) -> ClusterState:
 
 
 def test_node_selector_needs_every_label(disks: ClusterState) -> None:
-    """And what a node lacks for good, eviction does not bring."""
+    """Evictions cannot help against a missing label."""
     plugin, picky = built(PLUGIN, disks), pod("p", nodeSelector={"disk": "ssd", "gen": "4"})
 
     assert refused(plugin, disks, picky) == {"hdd": REASON, "none": REASON}
@@ -63,7 +63,7 @@ def test_node_selector_needs_every_label(disks: ClusterState) -> None:
     ],
 )
 def test_operators(disks: ClusterState, term: JsonObject, accepted: set[str]) -> None:
-    """What each accepts of nodes with disk ssd and gen 4, with hdd and 10, with gen "new"."""
+    """The nodes have disk ssd and gen 4, disk hdd and gen 10, and gen "new"."""
     rejected = refused(built(PLUGIN, disks), disks, pod("p", affinity=required(term)))
 
     assert set(disks.nodes.rows) - set(rejected) == accepted
@@ -79,15 +79,15 @@ def test_terms_are_alternatives_and_expressions_add_up(disks: ClusterState) -> N
 
 
 def test_selector_and_affinity_must_both_hold(disks: ClusterState) -> None:
-    """The one says ssd, the other hdd."""
+    """The selector requires ssd, the affinity hdd."""
     affinity = required(expression("disk", "In", "hdd"))
     asked = pod("p", nodeSelector={"disk": "ssd"}, affinity=affinity)
 
     assert set(refused(built(PLUGIN, disks), disks, asked)) == {"ssd", "hdd", "none"}
 
 
-def test_the_affinity_that_the_profile_adds_has_its_own_reason(disks: ClusterState) -> None:
-    """It is asked first, and holds for pods that say nothing."""
+def test_added_affinity_has_its_own_reason(disks: ClusterState) -> None:
+    """It is checked first, and applies to pods without affinity."""
     added = required(expression("gen", "Exists"), expression("disk", "In", "hdd"))["nodeAffinity"]
     strict = required(expression("disk", "In", "hdd"))["nodeAffinity"]
 
@@ -118,8 +118,8 @@ def test_the_profile_may_prefer_too(disks: ClusterState) -> None:
     }
 
 
-def test_who_prefers_nothing_is_left_out(disks: ClusterState) -> None:
-    """No score at all, instead of one that is 0 everywhere."""
+def test_pod_without_preferences_is_not_scored(disks: ClusterState) -> None:
+    """There is no score, instead of 0 for each node."""
     assert scored(built(PLUGIN, disks), disks, pod("p")) == {}
 
 
@@ -135,8 +135,8 @@ def named(*nodes: str) -> JsonObject:
     return {"matchFields": [{"key": "metadata.name", "operator": "In", "values": list(nodes)}]}
 
 
-def test_a_pod_that_names_its_node_is_told_about_that_node_only() -> None:
-    """Whatever else is against the others: a DaemonSet has a pod for each of them."""
+def test_message_of_a_pod_that_names_its_node_covers_that_node_only() -> None:
+    """A DaemonSet has a pod for each node."""
     nodes = [node("full", cpu=1), node("cordoned", unschedulable=True), node("other")]
     daemon = pod("p", cpu=2, affinity=required(named("full")))
 
@@ -148,8 +148,8 @@ def test_a_pod_that_names_its_node_is_told_about_that_node_only() -> None:
     )
 
 
-def test_terms_that_name_different_nodes_at_once_are_in_conflict() -> None:
-    """Within a term all requirements hold, so that no node is left."""
+def test_terms_that_name_different_nodes_conflict() -> None:
+    """The requirements of a term must all hold, so no node is left."""
     fields = [*named("a")["matchFields"], *named("b")["matchFields"]]
     torn = pod("p", affinity=required({"matchFields": fields}))
 
@@ -158,8 +158,8 @@ def test_terms_that_name_different_nodes_at_once_are_in_conflict() -> None:
     assert refused.message.startswith("0/2 nodes are available: pod affinity terms conflict. ")
 
 
-def test_a_term_without_names_leaves_all_nodes() -> None:
-    """Terms are alternatives: the others still say which nodes they mean."""
+def test_term_without_names_allows_all_nodes() -> None:
+    """Terms are alternatives: the other terms name their nodes."""
     nodes = [node("a", cpu=1, labels={"disk": "ssd"}), node("b", cpu=1), node("c")]
     torn = pod("p", cpu=2, affinity=required(named("b"), expression("disk", "Exists")))
 

@@ -1,4 +1,4 @@
-"""A pod that names its node."""
+"""Pods with ``spec.nodeName``."""
 
 import msgspec
 import numpy as np
@@ -11,14 +11,14 @@ from koordinator.scheduler.snapshot import ClusterState, PodClass, Snapshot
 
 
 def test_a_pod_without_node_name_passes(world: World) -> None:
-    """That is what pending pods are."""
+    """Pending pods have no node name."""
     state = world(node("a"))
 
     assert refused(built(PLUGIN, state), state, pod("p")) == {}
 
 
 def test_only_the_named_node_is_accepted(world: World) -> None:
-    """Also asked about some rows only, in any order."""
+    """It also holds for views of some rows, in any order."""
     state = world(node("a"), node("b"), node("c"))
     plugin, named = built(PLUGIN, state), _naming(state, "b")
 
@@ -28,8 +28,8 @@ def test_only_the_named_node_is_accepted(world: World) -> None:
     assert plugin.filter(Snapshot(state)[rows], named).codes.tolist() == [0, 1]
 
 
-def test_a_name_that_no_node_has_is_refused_everywhere(world: World) -> None:
-    """And no eviction helps."""
+def test_name_of_no_node_is_rejected_everywhere(world: World) -> None:
+    """Evictions cannot help."""
     state = world(node("a"))
     rejections = built(PLUGIN, state).filter(Snapshot(state), _naming(state, "elsewhere"))
 

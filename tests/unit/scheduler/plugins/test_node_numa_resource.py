@@ -1,4 +1,4 @@
-"""CPUs and NUMA nodes: which nodes do, what is taken of them, what is written about it."""
+"""CPUs and NUMA nodes: filter, allocation and annotations."""
 
 import json
 from typing import Any
@@ -37,7 +37,7 @@ SINGLE = {NUMA_SPEC: {"numaTopologyPolicy": "SingleNUMANode"}}
 
 
 def status(state: ClusterState, asked: Pod, on: str = "m", **args: Any) -> Any:
-    """Return the ``resource-status`` that the pod would get, or why it gets nothing."""
+    """Return the ``resource-status`` of the pod, or why it has none."""
     view = Snapshot(state)[np.array([state.nodes.rows[on]])]
     held: AllocationResult | Refusal = built(PLUGIN, state, **args).reserve(
         view, state.classes.of(asked), None
@@ -48,7 +48,7 @@ def status(state: ClusterState, asked: Pod, on: str = "m", **args: Any) -> Any:
 
 
 def running(name: str, on: str = "m", **held: Any) -> Pod:
-    """Return a pod that holds something, as its ``resource-status`` says."""
+    """Return a pod with the allocation in its ``resource-status``."""
     return bound_pod(name, 1, on=on, annotations={STATUS: held})
 
 
@@ -68,15 +68,15 @@ def running(name: str, on: str = "m", **held: Any) -> Pod:
         (bound_pod("p", 2, priority=5500), None),
     ],
 )
-def test_who_gets_cpus_of_its_own(world: World, asked: Pod, cpuset: str | None) -> None:
-    """LSE and LSR of the band prod; whole cores unless the pod says otherwise."""
+def test_lse_and_lsr_pods_get_exclusive_cpus(world: World, asked: Pod, cpuset: str | None) -> None:
+    """They are of the band prod, and get whole cores unless the pod specifies otherwise."""
     found = status(world(*machine("m")), asked)
 
     assert (found or {}).get("cpuset") == cpuset
 
 
-def test_a_part_of_a_cpu_can_not_be_bound(world: World) -> None:
-    """Whatever the node."""
+def test_fraction_of_a_cpu_cannot_be_bound(world: World) -> None:
+    """It applies on every node."""
     state = world(*machine("m"))
     asked = state.classes.of(bound_pod("p", 1, requests={"cpu": "1500m"}))
 
@@ -85,8 +85,8 @@ def test_a_part_of_a_cpu_can_not_be_bound(world: World) -> None:
     )
 
 
-def test_a_node_may_bind_the_cpus_of_every_pod(world: World) -> None:
-    """By its label; such pods are told by which policy."""
+def test_node_may_bind_the_cpus_of_every_pod(world: World) -> None:
+    """A label of the node selects the policy, which is written to the pods."""
     state = world(*machine("m", labels={BIND: "SpreadByPCPUs"}))
     plugin = built(PLUGIN, state)
     view, asked = Snapshot(state)[np.array([0])], state.classes.of(pod("p", cpu=2))
@@ -102,7 +102,7 @@ def test_a_node_may_bind_the_cpus_of_every_pod(world: World) -> None:
 
 
 def test_required_whole_cores(world: World) -> None:
-    """As many CPUs as make cores, and cores of which nothing is taken."""
+    """The number of CPUs must fill cores, and the cores must be free."""
     state = world(*machine("m", cores=2), running("a", cpuset="0"), running("b", cpuset="1"))
     plugin = built(PLUGIN, state)
     odd = bound_pod("p", 3, annotations=FULL)
@@ -116,7 +116,7 @@ def test_required_whole_cores(world: World) -> None:
 
 
 def test_nodes_without_topology_bind_no_cpus(world: World) -> None:
-    """Not one that can't be read either, and the report about it says why."""
+    """A malformed topology counts as missing, and its event gives the reason."""
     broken = machine("b", topology={"node.koordinator.sh/cpu-topology": "{"})
     state = world(node("n"), *broken)
 
@@ -125,8 +125,8 @@ def test_nodes_without_topology_bind_no_cpus(world: World) -> None:
     )
 
 
-def test_reserved_cpus_are_not_given_out(world: World) -> None:
-    """Of the node's reservation."""
+def test_reserved_cpus_are_not_allocated(world: World) -> None:
+    """They are in the node's reservation."""
     reserved = {"node.koordinator.sh/reservation": json.dumps({"reservedCPUs": "0-1"})}
     state = world(*machine("m", topology=reserved))
 
@@ -136,8 +136,8 @@ def test_reserved_cpus_are_not_given_out(world: World) -> None:
 # -- NUMA policies -----------------------------------------------------------------------------
 
 
-def test_what_a_single_numa_node_has(world: World) -> None:
-    """CPU and memory from the same NUMA node, charged there."""
+def test_single_numa_node_provides_cpu_and_memory(world: World) -> None:
+    """Both come from the same NUMA node and are charged there."""
     full = running("a", numaNodeResources=[{"node": 0, "resources": {"memory": "15Gi"}}])
     state = world(*machine("m"), full)
     asked = pod("p", cpu=4, memory="4Gi", annotations={NUMA_SPEC: json.dumps(SINGLE[NUMA_SPEC])})
@@ -148,7 +148,7 @@ def test_what_a_single_numa_node_has(world: World) -> None:
 
 
 def test_no_numa_node_has_enough(world: World) -> None:
-    """The reason names the resource, or says which sets each of them would like."""
+    """The reason names the resource, or the preferred sets of each provider."""
     state = world(*machine("m", labels={POLICY: "SingleNUMANode"}))
     plugin = built(PLUGIN, state)
 
@@ -159,8 +159,8 @@ def test_no_numa_node_has_enough(world: World) -> None:
     assert hopeless(plugin, state, pod("p", cpu=10)) == set()
 
 
-def test_policies_that_contradict(world: World) -> None:
-    """The pod's and the node's."""
+def test_conflicting_policies_are_rejected(world: World) -> None:
+    """The policies of pod and node differ."""
     state = world(*machine("m", labels={POLICY: "Restricted"}))
     asked = bound_pod("p", 2, annotations=SINGLE)
 
@@ -170,7 +170,7 @@ def test_policies_that_contradict(world: World) -> None:
 
 
 def test_of_many_numa_nodes_a_pod_gets_one_or_all(world: World) -> None:
-    """Other sets are not looked at where there are more than eight."""
+    """Other sets are not considered on nodes with more than eight NUMA nodes."""
     state = world(*machine("m", zones=12, cores=1, labels={POLICY: "Restricted"}))
     plugin = built(PLUGIN, state)
     small, large = pod("small", cpu=2, memory="1Gi"), pod("large", cpu=12, memory="12Gi")
@@ -182,8 +182,8 @@ def test_of_many_numa_nodes_a_pod_gets_one_or_all(world: World) -> None:
 
 @pytest.mark.parametrize("policy", ["Restricted", "SingleNUMANode"])
 @pytest.mark.parametrize("spec", [FULL, {}])
-def test_where_nobody_reports_cpus_of_numa_nodes(world: World, policy: str, spec: Any) -> None:
-    """Neither a cluster without any topology nor zones of memory alone."""
+def test_clusters_without_cpu_topology(world: World, policy: str, spec: Any) -> None:
+    """There is no topology at all, or there are zones of memory only."""
     asked = bound_pod("p", 2, annotations={**spec, NUMA_SPEC: {"numaTopologyPolicy": policy}})
     whole, topology = machine("m")
     assert isinstance(topology, NodeResourceTopology)
@@ -198,7 +198,7 @@ def test_where_nobody_reports_cpus_of_numa_nodes(world: World, policy: str, spec
     assert scored(built(PLUGIN, poor), poor, asked) == {"m": 0}
 
 
-def test_a_node_without_numa_nodes(world: World) -> None:
+def test_node_without_numa_nodes_satisfies_no_policy(world: World) -> None:
     """Can't keep any policy."""
     state = world(node("n", labels={POLICY: "Restricted"}))
 
@@ -208,8 +208,8 @@ def test_a_node_without_numa_nodes(world: World) -> None:
 
 
 @pytest.mark.parametrize("annotation", ['{"numaTopologyPolicy": "Best"}', "{"])
-def test_a_wish_that_makes_no_sense(world: World, annotation: str) -> None:
-    """Is a reason on the pod that names the annotation."""
+def test_malformed_annotation_is_reported_on_the_pod(world: World, annotation: str) -> None:
+    """The reason names the annotation."""
     state = world(*machine("m"))
     asked = state.classes.of(pod("p", cpu=1, annotations={NUMA_SPEC: annotation}))
     refusal = built(PLUGIN, state).prefilter(Snapshot(state), asked)
@@ -249,10 +249,10 @@ def test_devices_and_cpus_come_from_one_numa_node(world: World) -> None:
     ],
     ids=["unknown", "no policy", "one NUMA node", "on none in particular"],
 )
-def test_devices_that_may_be_anywhere_are_not_aligned(
+def test_devices_without_numa_node_are_not_aligned(
     world: World, place: int | None, zones: int, wanted: Any, reasons: dict[str, str]
 ) -> None:
-    """The filter says so: were it for Reserve to find out, the pod would be stuck with the node."""
+    """The filter rejects the node; if Reserve did, the pod would be stuck with it."""
     *others, report = machine("m", zones=zones, gpus=2)
     assert isinstance(report, Device)
     topology = DeviceTopology(socket_id=-1, node_id=place, pcie_id="a") if place else None
@@ -273,7 +273,7 @@ def test_devices_that_may_be_anywhere_are_not_aligned(
 
 
 def test_bound_cpus_count_for_more_on_an_amplified_node(world: World) -> None:
-    """16 CPUs show as 32; 4 bound ones count as 8, a pod that would bind 12 as 24: just enough."""
+    """16 CPUs show as 32; 4 bound ones count as 8, a pod that binds 12 as 24: they just fit."""
     (whole, topology) = machine("m", annotations={AMPLIFICATION: '{"cpu":2.0}'})
     shown = node("m", cpu=32, memory="32Gi")
     shown.metadata.annotations.update(whole.metadata.annotations)
@@ -296,8 +296,8 @@ def test_bound_cpus_count_for_more_on_an_amplified_node(world: World) -> None:
     ],
     ids=["ratio", "amount"],
 )
-def test_numbers_that_can_not_be_are_no_harm(world: World, nonsense: Any) -> None:
-    """What others write must not stop the scheduler; nor do two pods who hold all of a node."""
+def test_impossible_amounts_do_not_stop_the_scheduler(world: World, nonsense: Any) -> None:
+    """Neither foreign annotations nor two pods that hold a whole node do."""
     everything = [{"node": 0, "resources": {"cpu": "9E", "memory": "9E"}}]
     state = world(
         *machine("bad", labels={POLICY: "Restricted"}, **nonsense),
@@ -313,7 +313,7 @@ def test_numbers_that_can_not_be_are_no_harm(world: World, nonsense: Any) -> Non
     state.validate()
 
 
-def test_an_amplification_that_can_not_be_read(world: World) -> None:
+def test_malformed_amplification_rejects_pods_with_cpu(world: World) -> None:
     """Keeps pods with CPU away."""
     state = world(*machine("m", annotations={AMPLIFICATION: "much"}))
 
@@ -325,8 +325,8 @@ def test_an_amplification_that_can_not_be_read(world: World) -> None:
 # -- scores, runs ------------------------------------------------------------------------------
 
 
-def test_nodes_are_scored_by_what_is_free(world: World) -> None:
-    """Of all of it, or packed."""
+def test_nodes_are_scored_by_free_capacity(world: World) -> None:
+    """The score prefers free nodes, or packed ones."""
     state = world(*machine("m"), *machine("n"), pod("a", cpu=8, memory="16Gi", on="m"))
     most = {
         "scoringStrategy": {"type": "MostAllocated", "resources": [{"name": "cpu", "weight": 1}]}
@@ -336,8 +336,8 @@ def test_nodes_are_scored_by_what_is_free(world: World) -> None:
     assert scored(built(PLUGIN, state, **most), state, pod("p", cpu=4)) == {"m": 75, "n": 25}
 
 
-def test_plain_pods_are_still_decided_in_runs(world: World) -> None:
-    """Where no node has a policy; as soon as one has, they go one by one."""
+def test_pods_without_requirements_are_decided_in_runs(world: World) -> None:
+    """As soon as one node has a policy they are decided one by one."""
     state = world(*machine("m"), *machine("n"))
     (profile,) = build_profiles(PLACES, state.axis).profiles
     cycle, classes = (
@@ -360,8 +360,8 @@ EVICTING = configuration(
 )
 
 
-def test_preemption_gives_back_cpus_and_amounts_of_numa_nodes() -> None:
-    """The pod on NUMA node 1 has to go, because only there its going leaves enough."""
+def test_preemption_releases_cpus_and_amounts_of_numa_nodes() -> None:
+    """The pod on NUMA node 1 is the victim, because only there its eviction suffices."""
     one = embedded(*machine("m", labels={POLICY: "SingleNUMANode"}), config=EVICTING)
     one.load([bound_pod("a", 4, annotations=FULL, priority=9600)])
     one.scheduler.step()
@@ -377,7 +377,7 @@ def test_preemption_gives_back_cpus_and_amounts_of_numa_nodes() -> None:
 
 
 def test_preemption_knows_which_gpus_make_a_group_whole() -> None:
-    """Four GPUs by partition: one pod in the upper half must go, not two halves of both."""
+    """GPUs are in partitions of four: a pod in the upper half is evicted, not one in each half."""
     table = {
         "annotations": {
             "scheduling.koordinator.sh/gpu-partitions": json.dumps(
@@ -408,8 +408,8 @@ def test_preemption_knows_which_gpus_make_a_group_whole() -> None:
 # -- what others write -------------------------------------------------------------------------
 
 
-def test_annotations_that_change_under_a_bound_pod_are_charged_anew(world: World) -> None:
-    """Whoever wrote them."""
+def test_changed_annotations_of_bound_pods_are_charged(world: World) -> None:
+    """It applies to changes by any client."""
     state = world(*machine("m"), running("a", cpuset="0-1"))
     add(state, running("a", cpuset="2-3"))
 
@@ -417,7 +417,7 @@ def test_annotations_that_change_under_a_bound_pod_are_charged_anew(world: World
 
 
 def test_vendors_table_of_templates() -> None:
-    """A virtual NPU has one of the sizes that the ConfigMap lists; the name is written down."""
+    """A virtual NPU has a size of the ConfigMap, and the template name is written."""
     requests: dict[str, str | int] = {
         "koordinator.sh/gpu.shared": 1,
         "huawei.com/npu-core": 5,

@@ -26,17 +26,17 @@ REASON = "node(s) didn't have free ports for the requested pod ports"
         ("10.0.0.1:80/UDP", "80/UDP", True),
     ],
 )
-def test_which_ports_clash(world: World, held: int | str, wanted: int | str, clash: bool) -> None:
-    """No address means all of them."""
+def test_conflicting_ports(world: World, held: int | str, wanted: int | str, clash: bool) -> None:
+    """No address means all addresses."""
     state = world(node("n"), node("free"), pod("p", ports=[held], on="n"))
     plugin, asked = built(PLUGIN, state), pod("new", ports=[wanted])
 
     assert refused(plugin, state, asked) == ({"n": REASON} if clash else {})
-    assert hopeless(plugin, state, asked) == set()  # whoever holds the port may be evicted
+    assert hopeless(plugin, state, asked) == set()  # the holder of the port may be evicted
 
 
-def test_a_port_is_free_again_when_its_pod_is_gone(world: World) -> None:
-    """Of two pods on different addresses both must go."""
+def test_port_is_free_after_its_pod_is_deleted(world: World) -> None:
+    """Of two pods on different addresses both must be deleted."""
     first, second = (pod(f"p{i}", ports=[f"10.0.0.{i}:80"], on="n") for i in (1, 2))
     state = world(node("n"), first, second)
     plugin, asked = built(PLUGIN, state), pod("new", ports=[80])
@@ -48,7 +48,7 @@ def test_a_port_is_free_again_when_its_pod_is_gone(world: World) -> None:
 
 
 def test_sidecars_hold_ports_and_plain_init_containers_do_not(world: World) -> None:
-    """The latter are gone before the pod runs."""
+    """Init containers have finished before the pod runs."""
     ports = [{"containerPort": 80, "hostPort": 80}]
     init = {"name": "i", "ports": ports}
     state = world(node("sidecar"), node("init"))

@@ -1,4 +1,4 @@
-"""Nodes whose resources are used to the same degree."""
+"""Preference for nodes whose resources are used to the same degree."""
 
 from tests.keywords import as_keywords
 from tests.unit.scheduler.conftest import World
@@ -41,14 +41,14 @@ def test_a_resource_alone_is_balanced(world: World) -> None:
 
 
 def test_real_requests_count_not_defaults(world: World) -> None:
-    """Other than in NodeResourcesFit: 50 % of cpu, 0 % of memory."""
+    """Unlike NodeResourcesFit, missing requests count as 0: 50 % of cpu, 0 % of memory."""
     state = world(node("n", cpu=4, memory="200Mi"))
 
     assert scored(built(PLUGIN, state), state, pod("new", cpu=2)) == {"n": 75}
 
 
-def test_pods_that_ask_for_nothing_are_left_out(world: World) -> None:
-    """Else they would all go to the emptiest node."""
+def test_pods_without_requests_are_not_scored(world: World) -> None:
+    """They would all go to the emptiest node."""
     state = world(node("n", **as_keywords({FOO: 1})))
 
     assert scored(built(PLUGIN, state), state, pod("new")) == {}

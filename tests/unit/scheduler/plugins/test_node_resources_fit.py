@@ -1,4 +1,4 @@
-"""Whether the pod fits, and how full the node would be."""
+"""Resource fit, and scores by the resulting utilisation."""
 
 import pytest
 from tests.keywords import as_keywords
@@ -34,8 +34,8 @@ def test_every_missing_resource_is_named(world: World) -> None:
     }
 
 
-def test_a_full_node_takes_a_pod_that_asks_for_nothing(world: World) -> None:
-    """Even where more is requested than there is; only the number of pods counts."""
+def test_full_node_accepts_a_pod_without_requests(world: World) -> None:
+    """Only the number of pods counts, even on an overcommitted node."""
     state = world(
         node("n", cpu=1), pod("p", cpu=2, on="n"), node("one", pods=1), pod("q", on="one")
     )
@@ -43,8 +43,8 @@ def test_a_full_node_takes_a_pod_that_asks_for_nothing(world: World) -> None:
     assert refused(built(PLUGIN, state), state, pod("new")) == {"one": "Too many pods"}
 
 
-def test_preemption_helps_only_where_the_whole_node_would_do(world: World) -> None:
-    """A request beyond the allocatable amount is hopeless; too many pods never is."""
+def test_preemption_helps_only_where_the_empty_node_fits(world: World) -> None:
+    """A request beyond allocatable is unresolvable; too many pods never are."""
     state = world(
         node("small", cpu=1),
         node("busy", cpu=4),
@@ -65,8 +65,8 @@ def test_ignored_resources_are_not_checked(world: World) -> None:
     assert refused(built(PLUGIN, again, ignoredResourceGroups=["example.com"]), again, asked) == {}
 
 
-def test_what_one_profile_ignores_another_one_checks(world: World) -> None:
-    """Also of pods that both have looked at."""
+def test_ignored_resources_are_per_profile(world: World) -> None:
+    """It also holds for pods that both profiles have checked."""
     state = world(node("n"))
     asked = pod("new", requests={FOO: 1})
     lax, strict = built(PLUGIN, state, ignoredResources=[FOO]), built(PLUGIN, state)
@@ -105,7 +105,7 @@ def test_weights_and_truncation(world: World) -> None:
 
 
 def test_requests_that_are_missing_count_with_defaults_in_the_score(world: World) -> None:
-    """100 milli-CPU and 200 MiB for each container without: 90 % and 80 % stay free."""
+    """The defaults are 100 milli-CPU and 200 MiB per container: 90 % and 80 % stay free."""
     state = world(node("n", cpu=1, memory="1000Mi"))
     fit = built(PLUGIN, state)
 
@@ -113,8 +113,8 @@ def test_requests_that_are_missing_count_with_defaults_in_the_score(world: World
     assert refused(fit, state, pod("new")) == {}
 
 
-def test_an_extended_resource_counts_only_for_pods_that_ask_for_it(world: World) -> None:
-    """And not on nodes that lack it."""
+def test_extended_resource_counts_only_for_pods_that_request_it(world: World) -> None:
+    """It does not count on nodes that lack it."""
     state = world(node("has", cpu=4, **as_keywords({FOO: 4})), node("lacks", cpu=4))
     resources = [{"name": "cpu", "weight": 1}, {"name": FOO, "weight": 1}]
     fit = built(PLUGIN, state, scoringStrategy={"type": "LeastAllocated", "resources": resources})

@@ -1,4 +1,4 @@
-"""Each resource with its own strategy; figures from ``devices-numa.md``, section 16."""
+"""Scoring with a strategy per resource; figures from ``devices-numa.md``, section 16."""
 
 import pytest
 from tests.keywords import as_keywords
@@ -42,7 +42,7 @@ def test_cpu_pods_are_compared_by_cpu_and_memory_only(servers: ClusterState) -> 
     assert scored(plugin, servers, pod("new", cpu=12, memory="28Gi")) == {"x": 50, "y": 85}
 
 
-def test_nothing_configured_is_requested(servers: ClusterState) -> None:
+def test_pod_without_configured_resources_scores_100_everywhere(servers: ClusterState) -> None:
     """100 everywhere."""
     plugin = built(PLUGIN, servers, resources={GPU: {"type": "MostAllocated", "weight": 2}})
 

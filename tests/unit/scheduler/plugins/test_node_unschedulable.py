@@ -9,8 +9,8 @@ from koordinator.scheduler.plugins.node_unschedulable import PLUGIN
 KEY = "node.kubernetes.io/unschedulable"
 
 
-def test_a_cordoned_node_is_refused_for_good(world: World) -> None:
-    """Evicting pods does not uncordon it."""
+def test_cordoned_node_is_unresolvable(world: World) -> None:
+    """Evictions do not uncordon it."""
     state = world(node("open"), node("cordoned", unschedulable=True))
     plugin = built(PLUGIN, state)
 
@@ -18,8 +18,8 @@ def test_a_cordoned_node_is_refused_for_good(world: World) -> None:
     assert hopeless(plugin, state, pod("p")) == {"cordoned"}
 
 
-def test_who_tolerates_the_taint_of_cordoned_nodes_may_go_there(world: World) -> None:
-    """Daemons do, by key or by tolerating everything; another effect does not help."""
+def test_toleration_of_the_unschedulable_taint_passes(world: World) -> None:
+    """DaemonSet pods tolerate it by key, or tolerate all taints; another effect does not match."""
     state = world(node("cordoned", unschedulable=True))
     plugin = built(PLUGIN, state)
 

@@ -1,4 +1,4 @@
-"""What was found out about NUMA nodes while nodes were compared is used when one is chosen."""
+"""Cache of NUMA placements from the comparison of nodes."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,7 +27,7 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.foundation.errors import NotFoundError
 from koordinator.scheduler.plugins.node_numa_resource import PLUGIN
-from koordinator.scheduler.plugins.node_numa_resource.known_zones import KnownZones
+from koordinator.scheduler.plugins.node_numa_resource.requirements import KnownZones
 from koordinator.scheduler.snapshot import ClusterState, Snapshot, nodes, numa
 from koordinator.scheduler.snapshot.devices import DeviceTable
 from koordinator.scheduler.snapshot.numa import POLICIES, NumaTable, Survey
@@ -45,8 +45,8 @@ def view_of(state: ClusterState) -> Snapshot:
     return Snapshot(state)[ROW]
 
 
-def test_what_is_known_holds_until_the_row_changes() -> None:
-    """Of that row: others don't matter."""
+def test_cached_placement_is_valid_until_the_row_changes() -> None:
+    """Changes of other rows do not matter."""
     state, known = world(*machine("n"), *machine("other")), KnownZones()
     known.put(view_of(state), "v", np.array([2]))
     add(state, pod("elsewhere", cpu=1, on="other"))
@@ -58,8 +58,8 @@ def test_what_is_known_holds_until_the_row_changes() -> None:
     assert known.at(view_of(state), "v", 0) is None
 
 
-def test_nodes_without_a_place_are_looked_at_again() -> None:
-    """Only then it is said why there is none."""
+def test_rows_without_placement_are_evaluated_again() -> None:
+    """Their reasons are computed only then."""
     state, known = world(*machine("n")), KnownZones()
     known.put(view_of(state), "v", np.array([-1]))
 
@@ -67,12 +67,12 @@ def test_nodes_without_a_place_are_looked_at_again() -> None:
 
 
 def unlike(table: NumaTable) -> Survey:
-    """Return what is found out of nodes of which no two are alike."""
+    """Return results for nodes that are pairwise different."""
     return replace(surveyed(table), alike=None, laid_out=False)
 
 
 def decisions(cluster: list[KubeObject], pods: list[Pod], *, remembering: bool) -> list[object]:
-    """Return where pods go, one after the other, and what they get there."""
+    """Return the nodes and allocations of pods in order."""
     one = embedded(*cluster, config=PLACES, report=False)
     decided: list[object] = []
     with pytest.MonkeyPatch.context() as patch:
@@ -98,8 +98,8 @@ def decisions(cluster: list[KubeObject], pods: list[Pod], *, remembering: bool) 
     return decided
 
 
-def test_what_is_true_of_all_nodes_is_asked_of_those_that_are_there() -> None:
-    """Not of the places of nodes that are gone; a node without a topology is one of them."""
+def test_survey_covers_existing_nodes_only() -> None:
+    """Rows of deleted nodes do not count; nodes without a topology do."""
     single, loose = {POLICY: "SingleNUMANode"}, {POLICY: "BestEffort"}
     state = world(*machine("a", labels=single), *machine("b", labels=single))
     table, alike = state.nodes.numa, (0, POLICIES.index(NumaTopologyPolicy.SINGLE_NUMA_NODE))
@@ -113,8 +113,8 @@ def test_what_is_true_of_all_nodes_is_asked_of_those_that_are_there() -> None:
     assert table.survey.alike is None
 
 
-def test_nodes_in_equal_states_are_known_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is different never passes for equal, even when a kind of node has been forgotten."""
+def test_nodes_in_equal_states_share_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Different states never share one, even after a kind of node was dropped from the cache."""
     state = world(*machine("a"), *machine("b"), *machine("c", cores=2), *machine("d"))
     table, rows = state.nodes.numa, state.nodes.rows
     first = table.state(rows["a"], 0b01)
@@ -126,8 +126,8 @@ def test_nodes_in_equal_states_are_known_by_it(monkeypatch: pytest.MonkeyPatch) 
     assert first == table.state(rows["a"], 0b01) != table.state(rows["b"], 0b01)
 
 
-def test_of_some_numa_nodes_what_is_held_of_others_makes_no_difference() -> None:
-    """Neither CPUs nor amounts; where no amounts are charged, only CPUs make one."""
+def test_state_of_some_numa_nodes_ignores_the_others() -> None:
+    """Neither CPUs nor amounts of others matter; without charged amounts only CPUs do."""
     state = world(*machine("a"), *machine("b"), *machine("c"))
     table, rows = state.nodes.numa, state.nodes.rows
     there = {**FULL_ZONE, "cpuset": "4", "numaNodeResources": [{"node": 1}]}
@@ -144,8 +144,8 @@ def test_of_some_numa_nodes_what_is_held_of_others_makes_no_difference() -> None
     assert same("a", "c") == [False, True, False, True]
 
 
-def test_a_pod_is_refused_the_same_way_among_equal_nodes_and_among_others() -> None:
-    """For its policy, for how it binds CPUs, for NUMA nodes that have not enough."""
+def test_refusals_are_equal_for_equal_and_mixed_nodes() -> None:
+    """The reasons are policy, CPU binding, and insufficient NUMA nodes."""
     alike = [obj for name in ("a", "b") for obj in machine(name, labels=LABELS)]
     alike.append(bound_pod("big", 6, on="a", annotations={STATUS: FULL_ZONE}))
     other = machine("c", labels={POLICY: "Restricted"})
@@ -175,10 +175,10 @@ def test_a_pod_is_refused_the_same_way_among_equal_nodes_and_among_others() -> N
     cluster=st.tuples(machines("a"), machines("b"), machines("c")),
     pods=st.lists(machine_pods(), min_size=1, max_size=12),
 )
-def test_remembering_and_compiled_loops_change_no_decision(
+def test_caches_and_compiled_kernels_change_no_decision(
     cluster: tuple[list[KubeObject], ...], pods: list[Pod]
 ) -> None:
-    """Node, devices, CPUs and NUMA nodes are those of the plain code that remembers nothing."""
+    """Node, devices, CPUs and NUMA nodes equal the reference without caches."""
     objects = [obj for each in cluster for obj in each]
 
     assert decisions(objects, pods, remembering=True) == decisions(objects, pods, remembering=False)

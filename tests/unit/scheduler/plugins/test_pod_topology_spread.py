@@ -1,4 +1,4 @@
-"""Matching pods spread over the domains of a topology."""
+"""Topology spread constraints."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ def spreading(*constraints: JsonObject, **more: Any) -> Pod:
 
 @pytest.fixture
 def zones(world: World) -> ClusterState:
-    """Two webs in zone a, one in b, none in c."""
+    """Return a world with two webs in zone a, one in b, none in c."""
     return world(
         node("a1", zone="a"),
         node("a2", zone="a", taints=["x=1:NoSchedule"]),
@@ -57,7 +57,7 @@ def test_a_pod_that_its_own_selector_does_not_match_is_not_counted(zones: Cluste
 
 
 def test_too_few_domains_make_the_minimum_zero(zones: ClusterState) -> None:
-    """With c full as well the minimum is 1, unless four domains are asked for."""
+    """With c occupied as well the minimum is 1, unless four domains are required."""
     add(zones, pod("w9", labels=WEB, on="c1"))
     plugin = built(PLUGIN, zones)
 
@@ -65,8 +65,8 @@ def test_too_few_domains_make_the_minimum_zero(zones: ClusterState) -> None:
     assert len(refused(plugin, zones, spreading(spread(minDomains=4)))) == 4
 
 
-def test_a_node_without_the_key_is_refused_for_good(zones: ClusterState) -> None:
-    """Where the skew is too high, evicting pods could help."""
+def test_node_without_the_key_is_unresolvable(zones: ClusterState) -> None:
+    """Where only the skew is too high, evictions could help."""
     add(zones, node("nowhere"))
     plugin, asked = built(PLUGIN, zones), spreading(spread(skew=2))
 
@@ -75,7 +75,7 @@ def test_a_node_without_the_key_is_refused_for_good(zones: ClusterState) -> None
 
 
 def test_domains_that_the_pod_can_not_use_do_not_count(zones: ClusterState) -> None:
-    """Without c the minimum is that of b; unless the policy ignores the pod's selector."""
+    """Without c the minimum comes from b, unless the policy ignores the pod's selector."""
     elsewhere = {
         "nodeAffinity": {
             "requiredDuringSchedulingIgnoredDuringExecution": {
@@ -114,7 +114,7 @@ def test_tainted_nodes_count_unless_the_policy_honors_taints(world: World) -> No
 
 
 def test_match_label_keys_count_pods_of_the_same_version(zones: ClusterState) -> None:
-    """The old version's pods are none of the new one's; a key that the pod lacks is left out."""
+    """Pods of the old version do not count; a key that the pod lacks is ignored."""
     plugin = built(PLUGIN, zones)
     constraint = spread(matchLabelKeys=["version"])
     labels = WEB | {"version": "2"}
@@ -124,8 +124,8 @@ def test_match_label_keys_count_pods_of_the_same_version(zones: ClusterState) ->
     assert set(refused(plugin, zones, spreading(constraint))) == {"a1", "a2", "b1"}
 
 
-def test_pods_that_end_and_pods_of_other_namespaces_do_not_count(world: World) -> None:
-    """Zone a has one of each and is as good as empty."""
+def test_terminating_pods_and_other_namespaces_do_not_count(world: World) -> None:
+    """Zone a has one of each and counts as empty."""
     state = world(
         node("a1", zone="a"),
         node("b1", zone="b"),
@@ -151,7 +151,7 @@ def test_several_constraints_must_all_hold(world: World) -> None:
 
 @pytest.fixture
 def uneven(world: World) -> ClusterState:
-    """Three webs in zone a, one in b, none in c."""
+    """Return a world with three webs in zone a, one in b, none in c."""
     return world(
         node("a", zone="a"), node("b", zone="b"), node("c", zone="c"), *webs("a", "a", "a", "b")
     )
@@ -212,7 +212,7 @@ def test_pods_of_a_service_are_spread_by_host_and_zone(world: World) -> None:
 
 
 def test_system_defaults_do_not_need_the_keys(world: World) -> None:
-    """A node without zone takes part; it scores by host alone."""
+    """A node without zone is scored by host alone."""
     state = world(node("a", zone="a"), node("nowhere"), service("web", app="web"), *webs("a", "a"))
     scores = scored(built(PLUGIN, state), state, pod("p", labels=WEB), raw=True)
 
@@ -220,8 +220,8 @@ def test_system_defaults_do_not_need_the_keys(world: World) -> None:
     assert scores == {"a": 12, "nowhere": 2}
 
 
-def test_the_controller_says_what_belongs_together(world: World) -> None:
-    """Its selector stands in for that of a service."""
+def test_selector_of_the_controller_applies(world: World) -> None:
+    """It is used in place of a service's selector."""
     replica_set = decode_object(
         {
             "apiVersion": "apps/v1",
@@ -249,7 +249,7 @@ def test_constraints_of_the_arguments_replace_the_defaults(world: World) -> None
 
 
 def test_own_constraints_replace_the_defaults(world: World) -> None:
-    """Be it in another mode."""
+    """It applies in any mode."""
     state = world(node("a", zone="a"), node("b", zone="b"), service("web", app="web"), *webs("a"))
 
     assert scored(built(PLUGIN, state), state, spreading(spread())) == {}

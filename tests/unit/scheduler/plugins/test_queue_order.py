@@ -1,4 +1,4 @@
-"""Which pod is first, and which may not enter: PrioritySort, SchedulingGates, DefaultBinder."""
+"""Queue order and gates: PrioritySort, SchedulingGates, DefaultBinder."""
 
 from tests.unit.scheduler.conftest import World
 from tests.unit.scheduler.questions import built
@@ -17,7 +17,7 @@ def test_the_highest_priority_comes_first(world: World) -> None:
 
 
 def test_a_gated_pod_does_not_enter(world: World) -> None:
-    """All gates are named."""
+    """The message names all gates."""
     plugin = built(scheduling_gates.PLUGIN, world())
     gated = pod("p", schedulingGates=[{"name": "a.io/x"}, {"name": "b.io/y"}])
 
@@ -27,6 +27,6 @@ def test_a_gated_pod_does_not_enter(world: World) -> None:
     assert plugin.pre_enqueue(pod("p"), ObjectTable()) is None
 
 
-def test_the_default_binder_takes_every_pod(world: World) -> None:
+def test_default_binder_accepts_every_pod(world: World) -> None:
     """Nothing is asked of the pod."""
     assert built(default_binder.PLUGIN, world()).bind(pod("p"))

@@ -1,4 +1,4 @@
-"""Pods that don't need a scarce resource; figures from ``devices-numa.md``, section 16."""
+"""Pods without need for a scarce resource; figures from ``devices-numa.md``, section 16."""
 
 from typing import Any
 
@@ -21,15 +21,15 @@ def servers(world: World) -> ClusterState:
     return world(node("gpu", **storage, **as_keywords({GPU: 8, RDMA: 4})), node("cpu", **storage))
 
 
-def test_what_would_be_left_idle_and_is_scarce_lowers_the_score(servers: ClusterState) -> None:
-    """Left are storage, GPU and RDMA: (3 - 2) * 100 / 3 = 33; the other node has nothing scarce."""
+def test_idle_scarce_resources_lower_the_score(servers: ClusterState) -> None:
+    """Idle are storage, GPU and RDMA: (3 - 2) * 100 / 3 = 33; the other node has nothing scarce."""
     plugin = built(PLUGIN, servers, resources=SCARCE)
 
     assert scored(plugin, servers, pod("p", cpu=1, memory="1Gi")) == {"gpu": 33, "cpu": 100}
 
 
 def test_one_of_two_scarce_resources_is_used(servers: ClusterState) -> None:
-    """Left are storage and RDMA: (2 - 1) * 100 / 2 = 50."""
+    """Idle are storage and RDMA: (2 - 1) * 100 / 2 = 50."""
     plugin = built(PLUGIN, servers, resources=SCARCE)
     asked = pod("p", cpu=1, memory="1Gi", requests={GPU: 1})
 

@@ -13,7 +13,7 @@ FILTERING = ENABLED | {"filter": {"enabled": [{"name": "SchedulingHint"}]}}
 
 
 def outcome(hint: Any, plugins: Any = FILTERING, **args: Any) -> Bound | Unschedulable:
-    """Schedule a pod with the hint on three nodes of which ``a`` is the best."""
+    """Schedule a pod with the hint on three nodes; ``a`` scores best."""
     config = configuration(plugins=plugins, pluginConfig=[{"name": "SchedulingHint", "args": args}])
     text = hint if isinstance(hint, str) else json.dumps(hint)
     asked = pod("p", cpu=1, annotations={KEY: text})
@@ -24,14 +24,14 @@ def outcome(hint: Any, plugins: Any = FILTERING, **args: Any) -> Bound | Unsched
 
 
 def test_preferred_nodes_are_tried_first_and_in_order() -> None:
-    """The first that exists and takes the pod wins, whatever it scores."""
+    """The first one that exists and fits is chosen, whatever its score."""
     result = outcome({"preferredNodeNames": ["gone", "c", "b"]}, ENABLED)
 
     assert isinstance(result, Bound)
     assert result.node == "c"
 
 
-def test_only_so_many_preferred_nodes_are_tried() -> None:
+def test_number_of_preferred_nodes_is_limited() -> None:
     """``maxHintNodes`` counts names, existing or not."""
     result = outcome({"preferredNodeNames": ["gone", "c"]}, ENABLED, maxHintNodes=1)
 
@@ -40,7 +40,7 @@ def test_only_so_many_preferred_nodes_are_tried() -> None:
 
 
 def test_named_nodes_are_the_only_candidates() -> None:
-    """The best of them is taken; if none exists the pod waits, with the reason."""
+    """The best of them is chosen; if none exists the pod waits with the reason."""
     result = outcome({"nodeNames": ["b", "c"]})
     nowhere = outcome({"nodeNames": ["gone"]})
 

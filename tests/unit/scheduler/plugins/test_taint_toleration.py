@@ -1,4 +1,4 @@
-"""Taints that keep pods off, and taints that pods would rather avoid."""
+"""Taints and tolerations."""
 
 import pytest
 from tests.unit.scheduler.conftest import World
@@ -23,9 +23,7 @@ REASON = "node(s) had untolerated taint(s)"
         ({"value": "a"}, False),  # only Exists may go without a key
     ],
 )
-def test_which_toleration_covers_a_taint(
-    world: World, toleration: dict[str, str], accepted: bool
-) -> None:
+def test_matching_tolerations(world: World, toleration: dict[str, str], accepted: bool) -> None:
     """The taint is ``team=a:NoSchedule``."""
     state = world(node("n", taints=["team=a:NoSchedule"]))
 
@@ -34,8 +32,8 @@ def test_which_toleration_covers_a_taint(
     )
 
 
-def test_hard_taints_are_refused_for_good(world: World) -> None:
-    """NoSchedule and NoExecute, but not PreferNoSchedule."""
+def test_hard_taints_are_unresolvable(world: World) -> None:
+    """These are NoSchedule and NoExecute, but not PreferNoSchedule."""
     state = world(
         node("schedule", taints=["a=1:NoSchedule"]),
         node("execute", taints=["a=1:NoExecute"]),
@@ -73,7 +71,7 @@ def test_tolerated_soft_taints_do_not_count(world: World) -> None:
 
 
 def test_a_toleration_of_hard_taints_does_not_cover_soft_ones(world: World) -> None:
-    """The effect is part of it."""
+    """A toleration applies to its effect only."""
     state = world(node("soft", taints=["a=1:PreferNoSchedule"]), node("clean"))
     hard = pod("p", tolerations=[{"key": "a", "operator": "Exists", "effect": "NoSchedule"}])
 

@@ -1,4 +1,4 @@
-"""Claims and volumes come together on the node of the pod."""
+"""Placement of pods together with their volumes."""
 
 import datetime as dt
 from collections.abc import Mapping
@@ -77,7 +77,7 @@ def changed(item: PersistentVolumeClaim, **fields: Any) -> PersistentVolumeClaim
 
 
 def reserved(world: World, node: str) -> dict[str, KubeObject]:
-    """Return what the pod takes on the node, by kind and name."""
+    """Return the objects that the pod reserves on the node, by kind and name."""
     allocation = world.reserve(BINDING, POD, node)
     assert isinstance(allocation, AllocationResult)
     return {item.metadata.name: item for item in allocation.objects}
@@ -117,14 +117,14 @@ DELETED = meta("data", deletion_timestamp=dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 def test_a_claim_must_be_bound_or_wait_for_the_pod(
     objects: tuple[KubeObject, ...], reason: str
 ) -> None:
-    """Everything else is somebody else's move, whatever the node."""
+    """In all other cases a controller must act first, on any node."""
     refusal = World(NODES, *objects).refusal(BINDING, POD)
 
     assert (refusal.reason if refusal else "") == reason
 
 
-def test_pods_without_claims_pass_unseen() -> None:
-    """Nothing is asked of the plugin, and nothing is reserved."""
+def test_pods_without_claims_are_skipped() -> None:
+    """The plugin does not run and nothing is reserved."""
     world = World(NODES)
 
     assert world.refusal(BINDING, pod("web")) is None
@@ -135,8 +135,8 @@ def test_pods_without_claims_pass_unseen() -> None:
 # -- bound claims --------------------------------------------------------------------------------
 
 
-def test_a_bound_volume_is_used_where_it_can_be_reached() -> None:
-    """Elsewhere the verdict is final: no preemption moves a volume."""
+def test_bound_volume_restricts_the_nodes() -> None:
+    """The rejection is unresolvable: preemption cannot move a volume."""
     world = World(NODES, bound(claim("data"), "v"), volume("v", on={ZONE: ("z1",)}))
 
     assert world.reasons(BINDING, POD) == {"c": REASON_AFFINITY}
@@ -144,8 +144,8 @@ def test_a_bound_volume_is_used_where_it_can_be_reached() -> None:
     assert reserved(world, "a") == {}
 
 
-def test_a_bound_claim_whose_volume_is_gone_rejects_every_node() -> None:
-    """The claim will never work again."""
+def test_bound_claim_with_deleted_volume_rejects_every_node() -> None:
+    """The claim cannot recover."""
     world = World(NODES, bound(claim("data"), "v"))
 
     assert world.reasons(BINDING, POD) == dict.fromkeys(NODES, VOLUME_MISSING)
@@ -155,7 +155,7 @@ def test_a_bound_claim_whose_volume_is_gone_rejects_every_node() -> None:
 
 
 def test_a_waiting_claim_takes_the_smallest_volume_that_fits_on_the_node() -> None:
-    """Of equal ones the one known first; the volume names the claim from then on."""
+    """Ties go to the first volume; the volume then references the claim."""
     world = World(
         NODES,
         STATIC,
@@ -198,8 +198,8 @@ OTHERS_REFERENCE = ObjectReference(namespace=NAMESPACE, name="other", uid="uid-o
     ],
     ids=["class", "size", "access", "mode", "phase", "claimed", "selector", "deleted"],
 )
-def test_a_volume_must_be_free_and_everything_that_is_claimed(unfit: PersistentVolume) -> None:
-    """One mismatch is enough."""
+def test_volume_must_be_available_and_match_the_claim(unfit: PersistentVolume) -> None:
+    """One mismatch rejects the volume."""
     selector = LabelSelector(match_labels={"tier": "fast"})
     world = World(NODES, STATIC, claim("data", selector=selector), unfit)
     assert world.reasons(BINDING, POD) == dict.fromkeys(NODES, REASON_NONE)
@@ -209,8 +209,8 @@ def test_a_volume_must_be_free_and_everything_that_is_claimed(unfit: PersistentV
     assert world.reasons(BINDING, POD) == {"a": REASON_NONE, "c": REASON_NONE}
 
 
-def test_a_volume_set_aside_for_the_claim_goes_before_better_ones() -> None:
-    """Where it can't be reached the claim gets nothing else."""
+def test_prebound_volume_comes_first() -> None:
+    """Where it is out of reach the claim gets no other volume."""
     reserved_for = ObjectReference(namespace=NAMESPACE, name="data")
     world = World(
         NODES,
@@ -253,14 +253,14 @@ def test_two_claims_of_a_pod_never_get_the_same_volume() -> None:
 
 
 def test_a_claim_that_is_mounted_twice_needs_one_volume() -> None:
-    """The pod's list of volumes is not a list of claims."""
+    """A pod may mount a claim several times."""
     world = World(NODES, STATIC, claim("data"), volume("v"))
 
     assert world.reasons(BINDING, pod_with("db", "data", "data")) == {}
 
 
-def test_no_new_volume_is_made_for_a_claim_that_has_one_set_aside() -> None:
-    """The claim would be bound to the one that names it, whatever was made for the pod's node."""
+def test_no_volume_is_provisioned_for_a_claim_with_a_prebound_one() -> None:
+    """The claim would bind to the volume that names it, whatever is provisioned."""
     reserved_for = ObjectReference(namespace=NAMESPACE, name="data")
     mine = volume("mine", claimed_by=reserved_for, on=on("a"))
     world = World(NODES, DYNAMIC, claim("data"), mine)
@@ -268,8 +268,8 @@ def test_no_new_volume_is_made_for_a_claim_that_has_one_set_aside() -> None:
     assert world.reasons(BINDING, POD) == {"b": REASON_NONE, "c": REASON_NONE}
 
 
-def test_a_reserved_volume_is_gone_for_others_but_kept_for_its_claim() -> None:
-    """Until the claim is bound, a second pod of the same claim must follow the first volume."""
+def test_reserved_volume_is_kept_for_its_claim() -> None:
+    """Until the claim is bound, a second pod of the same claim must follow the volume."""
     world = World(
         NODES,
         STATIC,
@@ -294,8 +294,8 @@ def zones(*values: str) -> tuple[TopologySelectorTerm, ...]:
     return (TopologySelectorTerm(match_label_expressions=(label,)),)
 
 
-def test_a_volume_is_made_where_the_class_allows_it() -> None:
-    """The claim is told the node, and from then on no other node will do."""
+def test_volume_is_provisioned_where_the_class_allows_it() -> None:
+    """The node is written to the claim, and afterwards no other node fits."""
     allowed = storage_class("late", allowed_topologies=zones("z1"))
     world = World(NODES, allowed, claim("data"))
     assert world.reasons(BINDING, POD) == {"c": REASON_NONE}
@@ -355,7 +355,7 @@ Z2 = LabelSelector(match_labels={ZONE: "z2"})
 def test_a_driver_that_publishes_capacity_needs_enough_in_one_place(
     capacities: tuple[CsiStorageCapacity, ...], short: set[str]
 ) -> None:
-    """The largest possible volume counts if known; capacity without a place is out of reach."""
+    """A known maximum volume size counts; capacity without topology is unreachable."""
     world = World(NODES, DYNAMIC, claim("data"), csi_driver(storage_capacity=True), *capacities)
     assert world.reasons(BINDING, POD) == dict.fromkeys(short, REASON_SPACE)
 
@@ -396,14 +396,14 @@ SCRATCH = owned(claim("job-scratch"), JOB)
 def test_the_claim_of_an_ephemeral_volume_must_belong_to_the_pod(
     objects: tuple[KubeObject, ...], reason: str
 ) -> None:
-    """A claim that is there by chance holds somebody's data; a missing one is on its way."""
+    """An existing claim of that name has data of others; a missing one will be created."""
     refusal = World(NODES, *objects).refusal(BINDING, JOB)
 
     assert (refusal.reason if refusal else "") == reason
 
 
-def test_a_pod_that_waits_for_its_claim_says_for_whom() -> None:
-    """The text is upstream's."""
+def test_message_for_a_missing_ephemeral_claim() -> None:
+    """The text equals upstream's."""
     refusal = World(NODES).refusal(BINDING, JOB)
     awaited = "waiting for ephemeral volume controller to create the persistentvolumeclaim"
 
@@ -411,7 +411,7 @@ def test_a_pod_that_waits_for_its_claim_says_for_whom() -> None:
 
 
 def test_the_claim_of_an_ephemeral_volume_is_a_claim_like_any_other() -> None:
-    """It takes an existing volume where there is one, and elsewhere asks for a new one."""
+    """It takes an existing volume where there is one, and is provisioned elsewhere."""
     world = World(NODES, DYNAMIC, SCRATCH, volume("v", on=on("a")))
     taken = world.reserve(BINDING, JOB, "a")
     assert isinstance(taken, AllocationResult)
@@ -428,8 +428,8 @@ def test_the_claim_of_an_ephemeral_volume_is_a_claim_like_any_other() -> None:
     assert world.reasons(BINDING, JOB) == {"a": REASON_NONE, "c": REASON_NONE}
 
 
-def test_pods_made_alike_each_have_their_own_ephemeral_claim() -> None:
-    """What was found out for one of them is not told to the next."""
+def test_equal_pods_have_separate_ephemeral_claims() -> None:
+    """Results for one pod are not reused for the next."""
     world = World(NODES, DYNAMIC, volume("v", on=on("a")))
     first, second = pod("first", ephemeral()), pod("second", ephemeral())
     world.put(owned(bound(claim("first-scratch"), "v"), first))
@@ -440,8 +440,8 @@ def test_pods_made_alike_each_have_their_own_ephemeral_claim() -> None:
     assert world.reasons(BINDING, second) == {}
 
 
-def test_only_pods_with_ephemeral_volumes_are_told_apart_by_name() -> None:
-    """Thousands of other pods share one class, and with it one answer."""
+def test_only_pods_with_ephemeral_volumes_are_distinguished_by_name() -> None:
+    """Thousands of other pods share one class, and with it one result."""
     world = World(NODES)
     web = world.pod_class(pod_with("web-1", "data"))
     assert web is world.pod_class(pod_with("web-2", "data"))
@@ -457,8 +457,8 @@ def test_only_pods_with_ephemeral_volumes_are_told_apart_by_name() -> None:
 @pytest.mark.parametrize(
     ("name", "hint"), [("job-scratch", QueueingHint.QUEUE), ("scratch", QueueingHint.SKIP)]
 )
-def test_the_new_claim_of_an_ephemeral_volume_wakes_its_pod(name: str, hint: QueueingHint) -> None:
-    """The pod waits for nothing else."""
+def test_new_ephemeral_claim_requeues_its_pod(name: str, hint: QueueingHint) -> None:
+    """The pod waits for no other event."""
     ask = next(event.hint for event in PLUGIN.events if event.resource == "PersistentVolumeClaim")
     assert ask is not None
 
@@ -468,8 +468,8 @@ def test_the_new_claim_of_an_ephemeral_volume_wakes_its_pod(name: str, hint: Que
 # -- scores and hints ----------------------------------------------------------------------------
 
 
-def test_a_shape_scores_nodes_by_how_full_their_volumes_would_be() -> None:
-    """Without a shape there is no score; scores of storage classes are averaged and rounded."""
+def test_shape_scores_nodes_by_volume_utilisation() -> None:
+    """Without a shape there is no score; storage classes are averaged and rounded."""
     rising = tuple(UtilizationShapePoint(utilization=u, score=u // 10) for u in (0, 100))
     scoring = PLUGIN.build(VolumeBindingArgs(shape=rising), ResourceAxis())
     world = World(
@@ -490,8 +490,8 @@ def test_a_shape_scores_nodes_by_how_full_their_volumes_would_be() -> None:
     assert scoring.score(world.snapshot, pod_class).tolist() == [75, 50, 42]
 
 
-def test_a_place_for_a_new_volume_is_scored_by_its_capacity() -> None:
-    """A node whose capacity is not known scores 0."""
+def test_provisioning_is_scored_by_capacity() -> None:
+    """A node with unknown capacity scores 0."""
     rising = tuple(UtilizationShapePoint(utilization=u, score=u // 10) for u in (0, 100))
     scoring = PLUGIN.build(VolumeBindingArgs(shape=rising), ResourceAxis())
     world = World(
@@ -519,10 +519,10 @@ def test_a_place_for_a_new_volume_is_scored_by_its_capacity() -> None:
         (csi_driver(storage_capacity=False), csi_driver(storage_capacity=True), QueueingHint.SKIP),
     ],
 )
-def test_only_changes_that_may_help_wake_a_pod(
+def test_only_helpful_changes_requeue_a_pod(
     old: KubeObject | None, new: KubeObject, hint: QueueingHint
 ) -> None:
-    """A pod is not tried again for other claims, lower capacities and the like."""
+    """Other claims, lower capacities and similar changes do not."""
     action = Action.ADD if old is None else Action.UPDATE_OTHER
     ask = next(event.hint for event in PLUGIN.events if event.resource == new.KIND)
     assert ask is not None

@@ -1,4 +1,4 @@
-"""How many volumes a node can attach."""
+"""Limits on attachable volumes."""
 
 import pytest
 from tests.unit.scheduler.plugins.volumes import (
@@ -37,7 +37,7 @@ LIMITS = PLUGIN.build(NoArgs(), ResourceAxis())
 
 
 def world_with(*objects: KubeObject, limit: int | None = 2) -> World:
-    """Return two nodes, of which the first has a limit, and claims c0 … c4 bound to v0 … v4."""
+    """Return two nodes, the first with a limit, and claims c0 … c4 bound to v0 … v4."""
     bound_claims = [bound(claim(f"c{i}"), f"v{i}") for i in range(5)]
     volumes = [volume(f"v{i}") for i in range(5)]
     nodes: dict[str, dict[str, str]] = {"a": {}, "b": {}}
@@ -56,8 +56,8 @@ def attachment(name: str, node: str) -> VolumeAttachment:
     )
 
 
-def test_a_node_takes_as_many_volumes_as_its_driver_says() -> None:
-    """The limit itself still fits, one more does not; a node that says nothing has no limit."""
+def test_node_takes_volumes_up_to_its_limit() -> None:
+    """The limit itself fits, one more does not; a node without CSINode has no limit."""
     world = world_with()
     world.run(pod_with("first", "c0"), "a")
 
@@ -83,8 +83,8 @@ def test_a_volume_counts_once_however_many_pods_use_it() -> None:
     assert world.reasons(LIMITS, pod_with("next", "c1", "c2")) == {"a": REASON}
 
 
-def test_a_volume_is_released_with_the_last_pod_that_uses_it() -> None:
-    """Not with the first one."""
+def test_volume_is_released_with_its_last_pod() -> None:
+    """Deleting the first pod does not release it."""
     world = world_with(limit=1)
     first, second, following = (pod_with(n, "c0") for n in ("first", "second", "third"))
     world.run(first, "a")
@@ -99,7 +99,7 @@ def test_a_volume_is_released_with_the_last_pod_that_uses_it() -> None:
 
 
 def test_a_claim_without_a_volume_counts_for_the_driver_of_its_class() -> None:
-    """The volume will be made once the pod has a node."""
+    """The volume is provisioned once the pod has a node."""
     waiting = [claim(f"w{i}") for i in range(3)]
     world = world_with(*waiting, storage_class("late"))
     world.run(pod_with("first", "w0", "c0"), "a")
@@ -122,8 +122,8 @@ def test_volumes_of_other_drivers_and_claims_without_a_class_do_not_count() -> N
         assert world.reasons(LIMITS, pod_with("next", name)) == {}
 
 
-def test_attachments_without_a_pod_take_room_too() -> None:
-    """A volume may still be attached although its pod is gone; one with a pod counts once."""
+def test_attachments_without_a_pod_count() -> None:
+    """A volume may still be attached after its pod was deleted; one with a pod counts once."""
     world = world_with(attachment("v0", "a"), attachment("v1", "a"), attachment("v2", "b"))
     assert world.reasons(LIMITS, pod_with("next", "c3")) == {"a": REASON}
 
@@ -134,8 +134,8 @@ def test_attachments_without_a_pod_take_room_too() -> None:
     assert world.reasons(LIMITS, pod_with("next", "c3")) == {}
 
 
-def test_a_new_limit_holds_at_once() -> None:
-    """What was derived from the old CSINode is not used again."""
+def test_new_limit_applies_immediately() -> None:
+    """Values derived from the old CSINode are dropped."""
     world = world_with()
     assert world.reasons(LIMITS, pod_with("next", "c0")) == {}
 
@@ -163,7 +163,7 @@ def test_a_disk_of_an_in_tree_plugin_counts_where_the_node_has_migrated_it() -> 
 
 
 def test_an_ephemeral_volume_counts_as_the_claim_that_its_pod_owns() -> None:
-    """A claim that merely has the right name is nobody's on a node, and refuses a pending pod."""
+    """A claim of that name with another owner does not count, and refuses a pending pod."""
     world = world_with(storage_class("late"), limit=1)
     first, second, following = (pod(name, ephemeral()) for name in ("first", "second", "next"))
     world.put(
@@ -182,7 +182,7 @@ def test_an_ephemeral_volume_counts_as_the_claim_that_its_pod_owns() -> None:
 
 
 def test_an_ephemeral_volume_may_be_bound_already() -> None:
-    """Then the volume counts, not the promise of one: here it is attached anyway."""
+    """The bound volume counts, not a provisioned one: here it is attached anyway."""
     world = world_with(limit=1)
     job = pod("job", ephemeral())
     world.put(owned(bound(claim("job-scratch"), "v0"), job))
@@ -192,8 +192,8 @@ def test_an_ephemeral_volume_may_be_bound_already() -> None:
 
 
 @pytest.mark.parametrize("waiting", [pod_with("next", "lo-st"), pod("lo", ephemeral("st"))])
-def test_a_missing_claim_rejects_every_node_for_good(waiting: Pod) -> None:
-    """Preemption can't make the claim appear."""
+def test_missing_claim_is_unresolvable(waiting: Pod) -> None:
+    """Preemption cannot create the claim."""
     world = world_with()
     reason = f'looking up PVC {NAMESPACE}/lo-st: persistentvolumeclaim "lo-st" not found'
 
@@ -201,8 +201,8 @@ def test_a_missing_claim_rejects_every_node_for_good(waiting: Pod) -> None:
     assert LIMITS.filter(world.snapshot, world.pod_class(waiting)).unresolvable is True
 
 
-def test_pods_without_attachable_volumes_pass_unseen() -> None:
-    """The plugin is not asked about nodes."""
+def test_pods_without_attachable_volumes_are_skipped() -> None:
+    """The filter does not run."""
     world = world_with()
     web = pod("web", Volume(name="logs", host_path=HostPath(path="/var/log")))
 
@@ -218,10 +218,10 @@ def test_pods_without_attachable_volumes_pass_unseen() -> None:
         (1, 1, QueueingHint.SKIP),
     ],
 )
-def test_only_a_raised_limit_wakes_a_pod(
+def test_only_raised_limits_requeue_a_pod(
     before: int, after: int | None, hint: QueueingHint
 ) -> None:
-    """Any other change of a CSINode can't help."""
+    """Other changes of a CSINode cannot help."""
     ask = next(event.hint for event in PLUGIN.events if event.resource == "CSINode")
     assert ask is not None
     old, new = csi_node("a", {DRIVER: before}), csi_node("a", {DRIVER: after})

@@ -1,4 +1,4 @@
-"""What holds for storage whatever arrives in whatever order."""
+"""Properties of storage in any order of events."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -56,7 +56,7 @@ CLAIMS = tuple(f"c{i}" for i in range(6))
 
 @dataclass(frozen=True)
 class Storage:
-    """A random cluster: limits by node, volumes and claims by size, pods by what they mount."""
+    """Random cluster: limits by node, volumes and claims by size, pods with mounts."""
 
     limits: list[int]
     volumes: list[tuple[int, frozenset[str]]]  # size, nodes (none: all)
@@ -111,7 +111,7 @@ def build(storage: Storage) -> World:
 
 
 def arriving(world: World, name: str, claims: frozenset[str], *, scratch: bool) -> Pod:
-    """Return a pod of which some have an ephemeral volume, whose claim is in the world by then."""
+    """Return a pod, sometimes with an ephemeral volume whose claim exists by then."""
     extra = (ephemeral(size="1Gi"),) if scratch else ()
     new = pod(name, *map(mount, sorted(claims)), *extra)
     if scratch:
@@ -120,7 +120,7 @@ def arriving(world: World, name: str, claims: frozenset[str], *, scratch: bool) 
 
 
 def place(world: World, pod: Pod, preferred: int) -> bool:
-    """Put the pod on the first node from the preferred one on that all filters accept."""
+    """Place the pod on the first node from the preferred one on that passes all filters."""
     if any(world.refusal(p, pod) for p in (RESTRICTIONS, BINDING)):
         return False
     rejected = set().union(*(world.reasons(plugin, pod) for plugin in PLUGINS))
@@ -133,7 +133,7 @@ def place(world: World, pod: Pod, preferred: int) -> bool:
 
 
 def check(world: World, storage: Storage) -> None:
-    """Check every promise against the objects alone."""
+    """Check every reservation against the objects alone."""
     objects, placed = world.state.objects, world.snapshot.pods.values()
     names = world.snapshot.node_names
     claims = {item.metadata.name: item for item in objects.all(PersistentVolumeClaim)}
@@ -166,10 +166,10 @@ def owner_of(item: PersistentVolume, claims: dict[str, PersistentVolumeClaim]) -
 @pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(storage=storages())
-def test_following_the_filters_never_breaks_a_promise(storage: Storage) -> None:
+def test_filters_keep_all_storage_limits(storage: Storage) -> None:
     """No volume has two claims, no node too many volumes, no exclusive claim two pods.
 
-    Nor is a claim promised a volume that is too small or that one of its pods can't reach.
+    No claim has a volume that is too small or out of reach of one of its pods.
     """
     world = build(storage)
     for number, (names, preferred, leaves, scratch) in enumerate(storage.pods):
@@ -182,7 +182,7 @@ def test_following_the_filters_never_breaks_a_promise(storage: Storage) -> None:
 
 
 def search(storage: Storage, names: list[str], node: str) -> dict[str, str]:
-    """Return the volume of each claim on one node by the plain search, volume by volume."""
+    """Return the volume of each claim on one node by a sequential search."""
     sizes = dict(zip(CLAIMS, (size for size, _ in storage.claims), strict=True))
     found: dict[str, str] = {}
     for name in sorted(names, key=lambda name: sizes[name]):
@@ -197,7 +197,7 @@ def search(storage: Storage, names: list[str], node: str) -> dict[str, str]:
 
 
 @given(storage=storages(), names=st.lists(st.sampled_from(CLAIMS), unique=True, min_size=1))
-def test_all_nodes_at_once_find_what_each_finds_alone(storage: Storage, names: list[str]) -> None:
+def test_array_search_equals_the_search_by_node(storage: Storage, names: list[str]) -> None:
     """The array search gives every claim the volume that a search on that node would give it."""
     whole = build(storage).snapshot
     claims = [
@@ -213,8 +213,8 @@ def test_all_nodes_at_once_find_what_each_finds_alone(storage: Storage, names: l
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(storage=storages())
-def test_what_is_remembered_equals_what_is_read_anew(storage: Storage) -> None:
-    """Answers don't depend on what was asked before, nor on worlds that were tried and undone."""
+def test_cached_results_equal_results_from_scratch(storage: Storage) -> None:
+    """Results do not depend on earlier calls, nor on transactions that were rolled back."""
     world = build(storage)
     for number, (names, preferred, leaves, scratch) in enumerate(storage.pods):
         pod = arriving(world, f"p{number}", names, scratch=scratch)

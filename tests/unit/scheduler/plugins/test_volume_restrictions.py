@@ -1,4 +1,4 @@
-"""Disks and claims that not every pod may share."""
+"""Disks and claims with exclusive use."""
 
 import pytest
 from tests.unit.scheduler.plugins.volumes import (
@@ -62,7 +62,7 @@ def rbd(image: str, *monitors: str, pool: str = "rbd", read_only: bool = False) 
 def test_a_disk_in_use_on_a_node_keeps_pods_off_that_node_only(
     wanted: Volume, held: Volume, conflict: bool
 ) -> None:
-    """Readers may share a disk, but not one of Amazon; Ceph images meet in one monitor."""
+    """Readers may share a disk, except Amazon's; Ceph images overlap in one monitor."""
     world = World(NODES)
     world.run(pod("first", held), "a")
 
@@ -70,8 +70,8 @@ def test_a_disk_in_use_on_a_node_keeps_pods_off_that_node_only(
     assert world.reasons(RESTRICTIONS, pod("second", wanted)) == expected
 
 
-def test_a_disk_is_free_again_when_its_pod_is_gone() -> None:
-    """Nothing is remembered of a pod that left, also after its disk was found taken."""
+def test_disk_is_free_after_its_pod_is_deleted() -> None:
+    """No trace of the pod remains, also after a conflict was found."""
     world = World(NODES)
     first, second = pod("first", gce("x")), pod("second", gce("x"))
     world.run(first, "a")
@@ -95,7 +95,7 @@ def test_a_read_write_once_pod_claim_in_use_rejects_all_nodes_and_preemption_may
 
 
 def test_a_conflicting_disk_is_named_before_a_taken_claim() -> None:
-    """A node has one reason even if both rules are broken."""
+    """A node has one reason even if both rules are violated."""
     world = World(NODES, claim("data", access_modes=("ReadWriteOncePod",)))
     world.run(pod("first", mount("data"), gce("x")), "a")
 
@@ -105,7 +105,7 @@ def test_a_conflicting_disk_is_named_before_a_taken_claim() -> None:
 
 
 def test_claims_of_other_modes_and_of_other_namespaces_are_not_exclusive() -> None:
-    """Only ReadWriteOncePod is about pods; the other modes are about nodes."""
+    """Only ReadWriteOncePod is about pods; other modes are about nodes."""
     other = pod_with("first", "data")
     other = type(other)(metadata=ObjectMeta(name="first", namespace="other"), spec=other.spec)
     world = World(NODES, claim("data", access_modes=("ReadWriteOncePod",)), claim("shared"))
@@ -116,7 +116,7 @@ def test_claims_of_other_modes_and_of_other_namespaces_are_not_exclusive() -> No
 
 
 def test_a_missing_claim_refuses_the_pod() -> None:
-    """Its access modes are not known."""
+    """Its access modes are unknown."""
     refusal = World(NODES).refusal(RESTRICTIONS, pod_with("first", "data"))
 
     assert refusal is not None
@@ -124,7 +124,7 @@ def test_a_missing_claim_refuses_the_pod() -> None:
 
 
 def test_the_claim_of_an_ephemeral_volume_has_no_second_user() -> None:
-    """As upstream, it is neither looked for nor found taken: only its pod may use it."""
+    """As upstream, it is neither looked up nor taken: only its pod may use it."""
     world, job = World(NODES), pod("job", ephemeral())
     assert world.refusal(RESTRICTIONS, job) is None
 
@@ -143,10 +143,10 @@ def test_the_claim_of_an_ephemeral_volume_has_no_second_user() -> None:
         (pod("gone"), QueueingHint.SKIP),
     ],
 )
-def test_only_pods_that_used_the_same_disk_or_claim_wake_a_pod(
+def test_only_pods_with_the_same_disk_or_claim_requeue_a_pod(
     gone: KubeObject, hint: QueueingHint
 ) -> None:
-    """A deleted pod that shared nothing can't have been in the way."""
+    """A deleted pod without a shared volume did not block it."""
     waiting = pod("waiting", mount("data"), gce("x"))
     ask = next(event.hint for event in PLUGIN.events if event.resource == "AssignedPod")
     assert ask is not None

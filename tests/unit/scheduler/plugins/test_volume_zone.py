@@ -1,4 +1,4 @@
-"""Zones of volumes against zones of nodes."""
+"""Zones of volumes and of nodes."""
 
 import pytest
 from tests.unit.scheduler.plugins.volumes import (
@@ -47,14 +47,14 @@ POD = pod_with("db", "data")
 def test_a_node_must_be_in_one_of_the_zones_of_a_bound_volume(
     labels: dict[str, str], rejected: set[str]
 ) -> None:
-    """An old label of the volume also matches the new one of a node; bare nodes take anything."""
+    """A deprecated label of the volume matches the new one of a node; nodes without labels pass."""
     world = World(NODES, bound(claim("data"), "v"), volume("v", labels=labels))
 
     assert world.reasons(ZONES, POD) == dict.fromkeys(rejected, REASON)
 
 
-def test_moving_pods_does_not_change_where_a_volume_is() -> None:
-    """The verdict is final for preemption."""
+def test_zone_mismatch_is_unresolvable() -> None:
+    """Preemption cannot move a volume."""
     world = World(NODES, bound(claim("data"), "v"), volume("v", labels={ZONE: "z1"}))
 
     assert ZONES.filter(world.snapshot, world.pod_class(POD)).unresolvable is True
@@ -80,8 +80,8 @@ def test_a_volume_must_be_known_unless_it_waits_for_the_pod(
     assert (refusal.reason if refusal else "") == reason
 
 
-def test_ephemeral_volumes_are_left_to_volume_binding() -> None:
-    """As upstream, labels are read of volumes behind named claims only."""
+def test_ephemeral_volumes_are_not_checked() -> None:
+    """As upstream, only volumes of named claims are checked."""
     job = pod("job", ephemeral())
     world = World(NODES, volume("v", labels={ZONE: "z1"}))
     assert world.refusal(ZONES, job) is None
@@ -91,8 +91,8 @@ def test_ephemeral_volumes_are_left_to_volume_binding() -> None:
     assert world.reasons(ZONES, job) == {}
 
 
-def test_pods_without_claims_pass_unseen() -> None:
-    """The plugin is not asked about nodes."""
+def test_pods_without_claims_are_skipped() -> None:
+    """The filter does not run."""
     world = World(NODES)
 
     assert not ZONES.hints.filters(world.snapshot, world.pod_class(pod("web")))

@@ -1,4 +1,4 @@
-"""Small clusters with storage, for the tests of the volume plugins."""
+"""Small clusters with storage for the tests of the volume plugins."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -47,7 +47,7 @@ LATE, EARLY = "WaitForFirstConsumer", "Immediate"
 
 
 class World:
-    """A cluster whose nodes have the label ``kubernetes.io/hostname`` and those that are given."""
+    """Cluster whose nodes have the label ``kubernetes.io/hostname`` and given labels."""
 
     def __init__(self, nodes: Mapping[str, Mapping[str, str]], *objects: KubeObject) -> None:
         self.state = ClusterState()
@@ -64,7 +64,7 @@ class World:
         return self.state.classes.of(pod)
 
     def run(self, pod: Pod, node: str) -> None:
-        """Place a pod, whatever plugins would say."""
+        """Place a pod without asking plugins."""
         self.state.place(pod.key, pod, self.pod_class(pod), self.state.nodes.rows[node])
 
     def stop(self, pod: Pod) -> None:
@@ -79,7 +79,7 @@ class World:
         return refusal
 
     def reasons(self, plugin: Any, pod: Pod) -> dict[str, str]:
-        """Return why each rejected node is rejected; check that a view of rows is told the same."""
+        """Return the reasons by rejected node; check that views of rows agree."""
         snapshot, pod_class = self.snapshot, self.pod_class(pod)
         if not plugin.hints.filters(snapshot, pod_class):
             return {}
@@ -99,7 +99,7 @@ class World:
         return answer
 
     def schedule(self, plugin: Any, pod: Pod, node: str) -> None:
-        """Take what the plugin reserves and place the pod."""
+        """Apply what the plugin reserves and place the pod."""
         allocation = self.reserve(plugin, pod, node)
         assert isinstance(allocation, AllocationResult), allocation
         self.put(*allocation.objects)
@@ -131,13 +131,13 @@ def mount(claim: str) -> Volume:
 
 
 def ephemeral(name: str = "scratch", class_name: str | None = "late", size: str = "10Gi") -> Volume:
-    """Return a volume whose claim comes and goes with the pod."""
+    """Return a volume whose claim is created and deleted with the pod."""
     template = PersistentVolumeClaimTemplate(spec=claim("template", class_name, size).spec)
     return Volume(name=name, ephemeral=EphemeralVolumeSource(volume_claim_template=template))
 
 
 def owned(item: PersistentVolumeClaim, owner: Pod) -> PersistentVolumeClaim:
-    """Return the claim as the controller makes it for an ephemeral volume of the pod."""
+    """Return the claim that the controller creates for an ephemeral volume of the pod."""
     reference = OwnerReference(kind="Pod", uid=owner.metadata.uid, controller=True)
     metadata = msgspec.structs.replace(item.metadata, owner_references=(reference,))
     return msgspec.structs.replace(item, metadata=metadata)
@@ -156,7 +156,7 @@ def claim(
     annotations: Mapping[str, str] | None = None,
     **fields: Any,
 ) -> PersistentVolumeClaim:
-    """Return a claim that is not bound."""
+    """Return an unbound claim."""
     spec = PersistentVolumeClaimSpec(
         storage_class_name=class_name,
         resources=ResourceRequirements(requests={"storage": Quantity.parse(size)}),
@@ -168,7 +168,7 @@ def claim(
 
 
 def bound(item: PersistentVolumeClaim, volume: str) -> PersistentVolumeClaim:
-    """Return the claim as it is once it has that volume."""
+    """Return the claim bound to a volume."""
     metadata = msgspec.structs.replace(
         item.metadata, annotations={**item.metadata.annotations, BIND_COMPLETED: "yes"}
     )
@@ -187,7 +187,7 @@ def volume(
     phase: str = "Available",
     **fields: Any,
 ) -> PersistentVolume:
-    """Return a volume for nodes with one of the values of each label in ``on``; None: all nodes."""
+    """Return a volume for nodes with one of the values per label in ``on``; None means all."""
     term = NodeSelectorTerm(
         match_expressions=tuple(
             NodeSelectorRequirement(key=key, operator="In", values=tuple(values))
@@ -210,7 +210,7 @@ def volume(
 
 
 def csi_node(name: str, limits: Mapping[str, int | None], **fields: Any) -> CsiNode:
-    """Return what a node says of its drivers; None is without limit."""
+    """Return a CSINode with limits by driver; None means unlimited."""
     drivers = tuple(
         CsiNodeDriver(name=driver, allocatable=VolumeNodeResources(count=limit))
         for driver, limit in limits.items()

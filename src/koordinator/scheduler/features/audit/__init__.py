@@ -1,4 +1,4 @@
-"""The audit trail: what was decided, when, why, and what it took."""
+"""Audit trail of decisions with time, reason and duration."""
 
 from koordinator.scheduler.features.audit.trail import AUDIT_FILE, Audit
 

@@ -1,4 +1,4 @@
-"""The audit trail under /apis/v1/audit: entries, and what they say together."""
+"""Pages of the audit trail under /apis/v1/audit: entries and their summary."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -12,25 +12,25 @@ from koordinator.scheduler.loop.feature import Ask, Page
 
 
 class AuditTrail(Protocol):
-    """Remembers what was decided."""
+    """Source of audit entries."""
 
     def entries(self, choice: AuditChoice, most: int) -> list[AuditEntry]:
-        """Return the newest entries that are chosen, oldest first."""
+        """Return the newest selected entries, oldest first."""
         ...
 
     def summary(self, choice: AuditChoice, most: int) -> AuditSummary:
-        """Return what the chosen entries say together."""
+        """Return the summary of the selected entries."""
         ...
 
 
-MOST_ENTRIES = 1000  # of one answer, if the question does not say
+MOST_ENTRIES = 1000  # per response, without a limit parameter
 
 
 def audit_services(audit: AuditTrail, ask: Ask) -> dict[str, Page]:
-    """Return the pages by path; ``ask`` has a question answered by the scheduler's own thread.
+    """Return the pages by path; ``ask`` runs a query on the scheduler's thread.
 
-    Both take pod, node, job, plugin, outcome (several separated by commas) and since (seconds since
-    the epoch); both take limit: of entries, or of the rows of each list.
+    Both accept pod, node, job, plugin, outcome (several separated by commas) and since (seconds
+    since the epoch); both accept limit: of entries, or of the rows of each list.
     """
 
     def entries(given: Mapping[str, str]) -> object:
@@ -46,7 +46,7 @@ def audit_services(audit: AuditTrail, ask: Ask) -> dict[str, Page]:
 
 
 def choice_of(given: Mapping[str, str]) -> AuditChoice:
-    """Return what the parameters of a question choose.  Raises InputError."""
+    """Return the filter that the query parameters describe.  Raises InputError."""
     return AuditChoice(
         pod=given.get("pod", ""),
         node=given.get("node", ""),
@@ -58,7 +58,7 @@ def choice_of(given: Mapping[str, str]) -> AuditChoice:
 
 
 def outcomes_of(text: str) -> frozenset[AuditOutcome]:
-    """Return the outcomes in a list that is separated by commas.  Raises InputError."""
+    """Return the outcomes of a comma-separated list.  Raises InputError."""
     names = list(filter(None, text.split(",")))
     wrong = [name for name in names if name not in set(AuditOutcome)]
     if wrong:
@@ -70,7 +70,7 @@ def outcomes_of(text: str) -> frozenset[AuditOutcome]:
 def _limit(given: Mapping[str, str], default: int) -> int:
     limit = _number(given, "limit", default)
     if limit < 1 or limit != int(limit):
-        raise InputError(f"must be a number over 0, got {given['limit']!r}", source="limit")
+        raise InputError(f"must be an integer above 0, got {given['limit']!r}", source="limit")
     return int(limit)
 
 

@@ -1,8 +1,8 @@
-"""The audit trail of a running scheduler: a bounded ring of entries, and lines for who keeps them.
+"""Audit trail of a running scheduler: a bounded ring of entries, and lines for an external sink.
 
-Told by the scheduler's thread only.  What costs next to nothing is noted of every pod.  The scores
-of the best nodes cost as much as many decisions: they are computed for as many attempts as fit into
-``scores_share`` of the time, which is every attempt of a scheduler that is not busy.
+Only the scheduler's thread calls it.  Cheap facts are recorded for every pod.  The scores of the
+best nodes cost as much as many decisions: they are computed for as many attempts as fit into
+``scores_share`` of the time, which is every attempt while the scheduler is not busy.
 """
 
 import math
@@ -48,30 +48,30 @@ from koordinator.scheduler.loop.outcomes import (
 from koordinator.scheduler.queue import QueuedPod
 from koordinator.scheduler.snapshot import ClusterState, PodClass
 
-AUDIT_FILE = "audit.jsonl"  # in a folder that keeps the trail
-CAPACITY = 100_000  # pods that the ring remembers, about
+AUDIT_FILE = "audit.jsonl"  # name inside the audit folder
+CAPACITY = 100_000  # approximate number of pods in the ring
 BEST_NODES = 3
-SCORES_SHARE = 0.005  # of the time, for scores of the best nodes
+SCORES_SHARE = 0.005  # share of time for scores of the best nodes
 
-TIMES_EVERY_S = 10.0  # between two entries of what plugins took
+TIMES_EVERY_S = 10.0  # interval of entries with plugin times
 
 _BOUND = AuditOutcome.BOUND  # looking up a member takes a third of making an entry
 
 
 class PluginTimes(Protocol):
-    """Whoever measures what plugins take."""
+    """Source of plugin times."""
 
     now_s: Callable[[], float]  # a stopwatch
 
     def seconds_by_plugin(self) -> Mapping[str, float]:
-        """Return what plugins have taken so far, by ``extension point/plugin``."""
+        """Return the cumulative time of plugins, by ``extension point/plugin``."""
         ...
 
 
 class Audit(Feature):
-    """Remembers what was decided.
+    """Audit trail of scheduling decisions.
 
-    ``sink`` takes the lines of new entries whenever ``flush`` is called; None: nobody keeps them.
+    ``sink`` receives the lines of new entries from ``flush``; None discards them.
     """
 
     def __init__(
@@ -87,18 +87,18 @@ class Audit(Feature):
         self._ring: deque[AuditEntry] = deque()
         self._pods = 0  # in the ring; an outcome of a node counts as one
         self._fresh: list[AuditEntry] = []
-        self._open_entry: AuditEntry | None = None  # of what is decided now
-        self._began_s = 0.0  # when that began, by the stopwatch
-        self._refused: list[AuditEntry] = []  # in the attempt that has not ended
+        self._open_entry: AuditEntry | None = None  # entry of the current attempt
+        self._began_s = 0.0  # start of the attempt, by the stopwatch
+        self._refused: list[AuditEntry] = []  # rejections in the current attempt
         self._profiles: Mapping[str, Profile] = {}
         self._gangs: Sequence[GangCache] = ()
         self._state: ClusterState | None = None
         self._clock: Clock | None = None
-        self._closed: dict[str, str] = {}  # nodes that take no new pods, and why
-        self._scores_from_s = -math.inf  # attempts that begin before get none
+        self._closed: dict[str, str] = {}  # reason by node that accepts no new pods
+        self._scores_from_s = -math.inf  # attempts that begin earlier get no scores
         self._spent_by_plugin: Callable[[], Mapping[str, float]] = dict
         self._spent_before: Mapping[str, float] = {}
-        self._decided = 0  # pods since then
+        self._decided = 0  # pods since the last entry of plugin times
         self._times_at_s = -math.inf
 
     def watch(
@@ -109,9 +109,9 @@ class Audit(Feature):
         metrics: PluginTimes | None,
         clock: Clock,
     ) -> None:
-        """Say what is audited; plugins of the profiles are asked for scores.
+        """Set the audited state and profiles, whose plugins compute the scores.
 
-        Without metrics it is not known what plugins take.
+        Without metrics plugin times are unknown.
         """
         self._state, self._gangs, self._clock = state, gangs, clock
         if metrics is not None:
@@ -119,15 +119,15 @@ class Audit(Feature):
         self._times_at_s = self.now_s()
         self._profiles = {profile.scheduler_name: profile for profile in profiles}
 
-    # -- told by the scheduler ---------------------------------------------------------------
+    # -- events and facts --------------------------------------------------------------------
 
     def on_object_event(self, event: WatchEvent) -> None:
-        """Note what becomes of a node."""
+        """Record changes of a node's schedulability."""
         if isinstance(event.object, Node) and self._clock is not None:
             self.node_changed(self._clock.now_s(), event, event.object)
 
     def observe(self, fact: Fact) -> None:
-        """Note what becomes of pods."""
+        """Record outcomes of pods."""
         match fact:
             case PodsBound():
                 self.bound(fact.at_s, fact.bound)
@@ -149,7 +149,7 @@ class Audit(Feature):
                 self.flush(fact.at_s)
 
     def _begin(self, fact: AttemptBegan) -> None:
-        """Begin the entry of an attempt; it becomes part of the trail with its first pods."""
+        """Begin the entry of an attempt; it joins the trail with its first pods."""
         attempt = fact.attempt
         self._open_entry = attempt.entry = AuditEntry(
             at_s=0.0, outcome=_BOUND, profile=fact.profile, turn_pods=attempt.pods
@@ -157,7 +157,7 @@ class Audit(Feature):
         self._began_s = attempt.began_s
 
     def _end(self, fact: AttemptEnded) -> None:
-        """Fill in what is known at the end of an attempt."""
+        """Complete the entry at the end of an attempt."""
         open_entry = self._open_entry
         if open_entry is None:
             return
@@ -170,7 +170,7 @@ class Audit(Feature):
             self._refused = []
 
     def compare(self, pod_class: PodClass) -> None:
-        """Compute the scores of the best nodes for such a pod as things are, if there is time."""
+        """Compute the scores of the best nodes for such a pod, if the time budget allows."""
         open_entry = self._open_entry
         if open_entry is None or self._began_s < self._scores_from_s or self._state is None:
             return
@@ -182,7 +182,7 @@ class Audit(Feature):
         self._scores_from_s = ended_s + (ended_s - began_s) * (1.0 / self._scores_share - 1.0)
 
     def bound(self, at_s: float, bound: Sequence[Assumed]) -> None:
-        """Note pods that have their nodes."""
+        """Record bound pods."""
         entries = []
         for open_entry, pods in _by_attempt(bound):
             entry = open_entry
@@ -195,7 +195,7 @@ class Audit(Feature):
     def rejected(
         self, at_s: float, queued: QueuedPod, plugin: str, reason: str, nominated: str = ""
     ) -> None:
-        """Note an attempt that found no node."""
+        """Record an attempt that found no node."""
         entry = AuditEntry(
             at_s=at_s,
             outcome=AuditOutcome.UNSCHEDULABLE,
@@ -212,7 +212,7 @@ class Audit(Feature):
             self._refused.append(entry)
 
     def failed(self, at_s: float, queued: QueuedPod, reason: str) -> None:
-        """Note a decision that did not come true."""
+        """Record a decision whose binding failed."""
         self._add(
             AuditEntry(
                 at_s=at_s,
@@ -225,7 +225,7 @@ class Audit(Feature):
         )
 
     def evicted(self, at_s: float, outcome: Evicted) -> None:
-        """Note a pod that had to go."""
+        """Record an eviction."""
         self._add(
             AuditEntry(
                 at_s=at_s,
@@ -237,7 +237,7 @@ class Audit(Feature):
         )
 
     def node_changed(self, at_s: float, event: WatchEvent, node: Node) -> None:
-        """Note whether a node begins or ceases to take new pods; a new node does not count."""
+        """Record that a known node starts or stops accepting new pods."""
         name = node.metadata.name
         why = "deleted" if event.type is EventType.DELETED else why_closed(node)
         is_known = event.previous is not None or event.type is EventType.DELETED
@@ -251,7 +251,7 @@ class Audit(Feature):
             del self._closed[name]
 
     def note_times(self, at_s: float) -> None:
-        """Note what plugins have taken since the last time."""
+        """Record plugin times since the last such entry."""
         before, self._spent_before = self._spent_before, dict(self._spent_by_plugin())
         self._times_at_s = self.now_s()
         more = {w: int((s - before.get(w, 0.0)) * 1e6) for w, s in self._spent_before.items()}
@@ -268,7 +268,7 @@ class Audit(Feature):
         self._decided = 0
 
     def flush(self, at_s: float) -> None:
-        """Give the lines of what is new to who keeps them."""
+        """Write new entries to the sink."""
         if self._decided and self.now_s() - self._times_at_s >= TIMES_EVERY_S:
             self.note_times(at_s)
         if self._sink is not None and self._fresh:
@@ -279,10 +279,10 @@ class Audit(Feature):
         """Return the pages of the trail."""
         return audit_services(self, ask)
 
-    # -- asked -------------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------
 
     def entries(self, choice: AuditChoice, most: int) -> list[AuditEntry]:
-        """Return the newest entries that are chosen, oldest first."""
+        """Return the newest selected entries, oldest first."""
         found: list[AuditEntry] = []
         for entry in reversed(self._ring):
             if len(found) >= most:
@@ -292,16 +292,16 @@ class Audit(Feature):
         return found[::-1]
 
     def summary(self, choice: AuditChoice, most: int = 10) -> AuditSummary:
-        """Return what the chosen entries say together."""
+        """Return the summary of the selected entries."""
         return summarise(filter(choice.takes, self._ring), most)
 
-    # -- inside ------------------------------------------------------------------------------
+    # -- internals ---------------------------------------------------------------------------
 
     def _add(self, entry: AuditEntry) -> None:
         self._extend([entry], len(entry.pods) or 1)
 
     def _extend(self, entries: Sequence[AuditEntry], pods: int) -> None:
-        """Add entries of so many pods; an outcome of a node counts as one."""
+        """Add entries of ``pods`` pods; an outcome of a node counts as one."""
         self._ring += entries
         self._pods += pods
         while self._pods > self._capacity and len(self._ring) > 1:
@@ -310,7 +310,7 @@ class Audit(Feature):
             self._fresh += entries
 
     def _job(self, pod: Pod) -> str:
-        """Return the gang or the owner of a pod; empty if it has neither."""
+        """Return the gang or the controller of a pod; empty without either."""
         for gangs in self._gangs:
             gang = gangs.gang_of(pod)
             if gang is not None:
@@ -323,26 +323,26 @@ class Audit(Feature):
 def _by_attempt(
     bound: Sequence[Assumed],
 ) -> Iterator[tuple[AuditEntry | None, tuple[AuditedPod, ...]]]:
-    """Yield the pods of each attempt; those that are decided together follow on one another."""
-    these: list[AuditedPod] = []
+    """Yield the pods of each attempt; pods decided together are adjacent."""
+    group: list[AuditedPod] = []
     open_entry = None
     for assumed in bound:
         entry = assumed.attempt.entry if assumed.attempt is not None else None
-        if entry is not open_entry and these:
-            yield open_entry, tuple(these)
-            these = []
+        if entry is not open_entry and group:
+            yield open_entry, tuple(group)
+            group = []
         open_entry, queued = entry, assumed.queued
-        these.append(AuditedPod(queued.key, assumed.node, queued.attempts))
-    if these:
-        yield open_entry, tuple(these)
+        group.append(AuditedPod(queued.key, assumed.node, queued.attempts))
+    if group:
+        yield open_entry, tuple(group)
 
 
 def _move_figures(open_entry: AuditEntry, first: AuditEntry) -> None:
-    """Let the first entry of an attempt have its figures, unless other pods' entry has them."""
+    """Move the figures of an attempt to its first entry, unless another entry has them."""
     if not open_entry.pods:
         first.took_s, first.turn_pods = open_entry.took_s, open_entry.turn_pods
         first.spent_us = open_entry.spent_us
-        open_entry.pods = first.pods  # it is told
+        open_entry.pods = first.pods  # marks the figures as moved
 
 
 def best_nodes(card: Scorecard) -> tuple[ScoredNode, ...]:
@@ -360,7 +360,7 @@ def best_nodes(card: Scorecard) -> tuple[ScoredNode, ...]:
 
 
 def _decisive(best: Sequence[ScoredNode]) -> str:
-    """Return the plugin whose scores set the best node apart the most; empty if it is a draw."""
+    """Return the plugin that separates the two best nodes most; empty for a tie."""
     if len(best) < 2 or best[0].total == best[1].total:  # noqa: PLR2004 -- the best and the next
         return ""
     first, second = best[0].scores, best[1].scores
@@ -368,7 +368,7 @@ def _decisive(best: Sequence[ScoredNode]) -> str:
 
 
 def why_closed(node: Node) -> str:
-    """Return why a node takes no new pods; empty if it does, taints of its owner aside."""
+    """Return why a node accepts no new pods; empty if it does.  Taints of owners do not count."""
     if node.spec.unschedulable:
         return "unschedulable"
     for taint in node.spec.taints:

@@ -1,4 +1,4 @@
-"""Alerts about workloads that wait in a way that somebody should look at."""
+"""Alerts about workloads that are pending abnormally."""
 
 from koordinator.scheduler.features.auditor.feature import WorkloadAuditor
 from koordinator.scheduler.features.auditor.metrics import AuditorMetrics

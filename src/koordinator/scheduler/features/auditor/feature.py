@@ -1,7 +1,7 @@
-"""Follows every workload from its creation to its start, and tells what is alarming of it.
+"""Auditor of workloads from creation to start, with alerts about abnormal ones.
 
-A workload is a pod, or a gang group as a whole.  Off by default, as the original's: what was
-decided is remembered by the audit trail in any case.
+A workload is a pod, or a gang group as a whole.  It is off by default as in the original; the audit
+trail records decisions in any case.
 Source: koordinator pkg/scheduler/frameworkext/workloadauditor.
 """
 
@@ -39,7 +39,7 @@ from koordinator.scheduler.loop.outcomes import (
 
 log = logging.getLogger(__name__)
 
-#: What is told of an attempt if different things happened to the members of a gang.
+#: Event of an attempt with different outcomes of gang members: the first one wins.
 _RANK: Final = (
     WorkloadEvent.NOMINATED,
     WorkloadEvent.VICTIMS_LEAVING,
@@ -54,44 +54,44 @@ class _Workload:
     life: WorkloadLife
     labels: tuple[str, ...]
     is_gang: bool
-    members: set[str] = field(default_factory=set)  # keys of pods that wait
-    victims: set[str] = field(default_factory=set)  # keys of pods that are still there
+    members: set[str] = field(default_factory=set)  # keys of pending pods
+    victims: set[str] = field(default_factory=set)  # keys of victims that still exist
 
 
 class WorkloadAuditor(Feature):
-    """Told by the scheduler's thread only; what it keeps goes with the workloads."""
+    """Lifecycle records of pending workloads; only the scheduler's thread calls it."""
 
     def __init__(
         self, metrics: AuditorMetrics, limits: AlertLimits, labels: Mapping[str, str]
     ) -> None:
-        """``labels`` of pods by the names that they have in series, beside the priority."""
+        """``labels``: pod label by name of the metric label, in addition to the priority."""
         self._metrics, self._limits, self._label_keys = metrics, limits, tuple(labels.values())
         self._handle: SchedulerHandle | None = None
         self._gangs: Sequence[GangCache] = ()
         self._workloads: dict[str, _Workload] = {}
-        self._of_pod: dict[str, _Workload] = {}  # by key of a pod that waits
-        self._sent_away: dict[str, set[str]] = {}  # keys of workloads, by key of a victim
-        self._is_trying = False  # an attempt is under way
-        self._sought = False  # room, in that attempt
+        self._of_pod: dict[str, _Workload] = {}  # by key of a pending pod
+        self._by_victim: dict[str, set[str]] = {}  # workload keys by victim
+        self._is_trying = False  # during an attempt
+        self._sought = False  # preemption was tried in this attempt
         self._tried: dict[str, tuple[WorkloadEvent, str]] = {}  # in that attempt, by workload
 
     @property
     def waiting(self) -> int:
-        """How many workloads are followed."""
+        """Number of pending workloads."""
         return len(self._workloads)
 
     def watch(self, handle: SchedulerHandle, gangs: Sequence[GangCache]) -> None:
-        """Say what is followed."""
+        """Set the scheduler and the gangs to follow."""
         self._handle, self._gangs = handle, gangs
 
     # -- pods --------------------------------------------------------------------------------
 
     def on_pod_event(self, pod: Pod, previous: Pod | None, *, deleted: bool) -> Sequence[str]:  # noqa: ARG002 -- what it is now counts
-        """Take in a pod that waits, has a node, or has gone."""
+        """Update the workload of a pod that is pending, scheduled or deleted."""
         began_s = perf_counter()
-        gone = deleted or is_over(pod)
-        if gone:
-            self._victim_gone(pod.key)
+        has_ended = deleted or is_over(pod)
+        if has_ended:
+            self._on_victim_deleted(pod.key)
             self._leave(pod.key)
         elif pod.spec.node_name:
             self._scheduled(pod)
@@ -103,7 +103,7 @@ class WorkloadAuditor(Feature):
         return ()
 
     def on_gate_result(self, pod: Pod, gate: QueueGate | None) -> None:
-        """Note that a gang has as many members as it needs."""
+        """Record that a gang has enough members."""
         workload = self._join(pod) if gate is None else None
         if workload is not None and workload.is_gang:
             life = workload.life
@@ -113,7 +113,7 @@ class WorkloadAuditor(Feature):
     # -- attempts ----------------------------------------------------------------------------
 
     def observe(self, fact: Fact) -> None:
-        """Note what becomes of attempts."""
+        """Record outcomes of attempts."""
         began_s, method = perf_counter(), "RecordDiagnosis"
         match fact:
             case AttemptBegan():
@@ -173,10 +173,10 @@ class WorkloadAuditor(Feature):
         workload = self._of_pod.get(fact.outcome.by)
         if workload is not None:
             workload.victims.add(fact.outcome.pod)
-            self._sent_away.setdefault(fact.outcome.pod, set()).add(workload.key)
+            self._by_victim.setdefault(fact.outcome.pod, set()).add(workload.key)
 
-    def _victim_gone(self, victim: str) -> None:
-        for key in self._sent_away.pop(victim, ()):
+    def _on_victim_deleted(self, victim: str) -> None:
+        for key in self._by_victim.pop(victim, ()):
             workload = self._workloads.get(key)
             if workload is not None:
                 workload.victims.discard(victim)
@@ -186,9 +186,9 @@ class WorkloadAuditor(Feature):
     # -- workloads ---------------------------------------------------------------------------
 
     def _join(self, pod: Pod) -> _Workload | None:
-        """Return the workload of a pod that waits; None while nobody says how large its gang is.
+        """Return the workload of a pending pod; None while the size of its gang is unknown.
 
-        Members that come after their gang has started are no workload: they wait for nobody.
+        Members created after their gang has started are no workload.
         """
         known = self._of_pod.get(pod.key)
         if known is not None:
@@ -246,10 +246,10 @@ class WorkloadAuditor(Feature):
         self._workloads.pop(workload.key, None)
         self._forget(workload.members)
         for victim in workload.victims:
-            waiting = self._sent_away.get(victim, set())
+            waiting = self._by_victim.get(victim, set())
             waiting.discard(workload.key)
             if not waiting:
-                self._sent_away.pop(victim, None)
+                self._by_victim.pop(victim, None)
 
     def _forget(self, pods: Iterable[str]) -> None:
         for key in pods:

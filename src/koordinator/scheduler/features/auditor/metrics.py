@@ -1,4 +1,4 @@
-"""What the auditor measures, under the names of koord-scheduler.
+"""Metrics of the auditor, under the names of koord-scheduler.
 
 Source: koordinator pkg/scheduler/frameworkext/workloadauditor/metrics.go.
 """
@@ -16,19 +16,19 @@ from koordinator.scheduler.features.auditor.workload_life import (
 )
 from koordinator.scheduler.loop.instruments import Counter, Histogram, exponential
 
-#: So many combinations of labels have series of their own; all further ones share one.
+#: Number of label combinations with their own series; further ones share one.
 MOST_SERIES: Final = 1000
 OTHER: Final = "other"
 _PREFIX = "workload_auditor_"
 _SECONDS = exponential(0.1, 2, 15)
 _TEXTS: Final = {
     LifeMeasure.REPEATED: "Nominations of workloads that were nominated before.",
-    LifeMeasure.INVALIDATED: "Nominations that came to nothing.",
+    LifeMeasure.INVALIDATED: "Nominations that were invalidated.",
     LifeMeasure.RESCHEDULED_S: "Time from the end of the last victim to the next result.",
-    LifeMeasure.RETRIES: "Attempts in a preemption while victims were still there.",
-    LifeMeasure.VICTIMS_GONE_S: "Time from a nomination to the end of the last victim.",
-    LifeMeasure.INTERRUPTED_S: "Time from a nomination to what ended the preemption before.",
-    LifeMeasure.INTERVAL_S: "Time between two events of a workload that may be tried.",
+    LifeMeasure.RETRIES: "Attempts during a preemption before all victims had terminated.",
+    LifeMeasure.VICTIMS_GONE_S: "Time from a nomination to the termination of the last victim.",
+    LifeMeasure.INTERRUPTED_S: "Time from a nomination to the event that interrupted it.",
+    LifeMeasure.INTERVAL_S: "Time between two events of a schedulable workload.",
 }
 _BOUNDS: Final = {
     LifeMeasure.RETRIES: tuple(float(n) for n in range(20)),
@@ -37,10 +37,10 @@ _BOUNDS: Final = {
 
 
 class AuditorMetrics:
-    """Told by the scheduler's thread only; a collector of prometheus-client, asked by any."""
+    """Collector that the scheduler's thread updates and any thread may scrape."""
 
     def __init__(self, registry: CollectorRegistry, labels: Sequence[str]) -> None:
-        """``labels`` of all series but the method's, the first of them ``priority``."""
+        """``labels`` of all series, ``priority`` first; series of methods have their own."""
         names = [*labels]
         self._counters = {
             measure: Counter(_PREFIX + measure, _TEXTS[measure], names)
@@ -55,13 +55,13 @@ class AuditorMetrics:
         }
         self._events = Histogram(
             f"{_PREFIX}scheduling_events_before_outcome",
-            "Events of a workload by the time that it starts or goes.",
+            "Events of a workload until it starts or is deleted.",
             [*names, "event_type", "outcome"],
             tuple(float(n) for n in range(30)),
         )
         self._methods = Histogram(
             f"{_PREFIX}record_method_duration_seconds",
-            "Time to take note of one thing.",
+            "Duration of one record call.",
             ["method"],
             exponential(0.000001, 4, 10),
         )
@@ -69,7 +69,7 @@ class AuditorMetrics:
         registry.register(self)
 
     def series(self, labels: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the labels that such a workload is counted under."""
+        """Return the metric labels for a workload."""
         if labels not in self._known:
             if len(self._known) >= MOST_SERIES:
                 return (labels[0], *(OTHER for _ in labels[1:]))
@@ -77,7 +77,7 @@ class AuditorMetrics:
         return labels
 
     def observe(self, labels: tuple[str, ...], measure: LifeMeasure, value: float) -> None:
-        """Count one measure."""
+        """Record a measure."""
         counter = self._counters.get(measure)
         if counter is not None:
             counter.inc(*labels)
@@ -87,20 +87,20 @@ class AuditorMetrics:
     def ended(
         self, labels: tuple[str, ...], counts: Iterable[tuple[WorkloadEvent, int]], how: LifeOutcome
     ) -> None:
-        """Count the events of a workload that has started or gone."""
+        """Record the event counts of a workload that started or was deleted."""
         for event, count in counts:
             self._events.observe(count, *labels, event, how)
 
     def took(self, method: str, seconds: float) -> None:
-        """Note how long something took that was noted."""
+        """Record the duration of a record call."""
         self._methods.observe(seconds, method)
 
     def describe(self) -> Iterable[Metric]:
-        """Return nothing to check names against before the first scrape."""
+        """Return nothing; names are not checked before the first scrape."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """Yield what has been counted."""
+        """Yield all metrics."""
         for counter in self._counters.values():
             yield counter.collect()
         for histogram in (*self._histograms.values(), self._events):

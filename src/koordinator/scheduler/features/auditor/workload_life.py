@@ -1,7 +1,7 @@
-"""From the creation of a pod or gang to its start: what happens to it, and what of that alarms.
+"""Lifecycle of a pod or gang from creation to start, with measures and alerts.
 
-A *round* of waiting lasts from an event that lets a workload be tried to the next that keeps it
-back; a *preemption* from a nomination until all victims are gone, or anything else ends it.
+A *round* of waiting lasts from an event that admits a workload to the next that gates it;
+a *preemption* from a nomination until all victims have terminated or another event ends it.
 Source: koordinator pkg/scheduler/frameworkext/workloadauditor.
 """
 
@@ -13,23 +13,23 @@ from typing import Final
 
 
 class WorkloadEvent(StrEnum):
-    """What happens to a workload; values of the label ``event_type``."""
+    """Events of a workload; values of the label ``event_type``."""
 
     GATED = "gatedByQueueAdmission"  # it has scheduling gates
-    ADMITTED = "admissionPassed"  # it has none any more
+    ADMITTED = "admissionPassed"  # its scheduling gates were removed
     CREATED = "create"
     SCHEDULED = "scheduled"
-    NOMINATED = "preemptNominated"  # victims were sent away for it
-    VICTIMS_LEAVING = "preemptVictimDeleting"  # it was tried while they were still there
-    PREEMPTION_FAILED = "preemptFailure"  # nobody could be sent away
+    NOMINATED = "preemptNominated"  # victims were evicted for it
+    VICTIMS_LEAVING = "preemptVictimDeleting"  # it was tried while victims were terminating
+    PREEMPTION_FAILED = "preemptFailure"  # no victims were found
     FAILED = "scheduleFailure"
     GANG_TRIED = "gangAllPodsAlreadyAttempted"
     VICTIMS_GONE = "victimAllDeleted"
-    GANG_COMPLETE = "gangMinMemberSatisfied"  # it has as many members as it needs
+    GANG_COMPLETE = "gangMinMemberSatisfied"  # it has enough members
 
 
 class LifeOutcome(StrEnum):
-    """How the life of a workload ends here; values of the label ``outcome``."""
+    """Final outcomes of a workload; values of the label ``outcome``."""
 
     SCHEDULED = "scheduled"
     DELETED = "deleted"
@@ -38,7 +38,7 @@ class LifeOutcome(StrEnum):
 
 
 class LifeMeasure(StrEnum):
-    """What is measured; values are names of metrics below ``workload_auditor_``."""
+    """Measures; values are metric names below ``workload_auditor_``."""
 
     REPEATED = "repeated_preemptions_total"
     INVALIDATED = "preemption_invalidations_total"
@@ -51,17 +51,17 @@ class LifeMeasure(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertLimits:
-    """What goes beyond one of these is told as an alert."""
+    """Limits above which an alert is raised."""
 
-    reschedule_s: float = 10.0  # from the last victim's end to the next result
-    deletion_s: float = 30.0  # from a nomination to the last victim's end
-    retries: int = 3  # attempts while victims are still there
+    reschedule_s: float = 10.0  # from the termination of the last victim to the next result
+    deletion_s: float = 30.0  # from a nomination to the termination of the last victim
+    retries: int = 3  # attempts before all victims have terminated
     interval_s: float = 300.0  # between two events of a round
 
 
-#: Takes a measure with its value.
+#: Recorder of a measure with its value.
 Observe = Callable[[LifeMeasure, float], None]
-#: Takes what is alarming, in words.
+#: Receiver of alert texts.
 Alert = Callable[[str], None]
 
 _ROUND_BEGINS: Final = frozenset(
@@ -80,21 +80,21 @@ _FAILURES: Final = frozenset((WorkloadEvent.PREEMPTION_FAILED, WorkloadEvent.FAI
 
 @dataclass(slots=True)
 class WorkloadLife:
-    """What has happened to one workload; times are seconds of one clock that never goes back."""
+    """History of one workload; times are seconds of a monotonic clock."""
 
     limits: AlertLimits
     observe: Observe
     alert: Alert
     counts: Counter[WorkloadEvent] = field(default_factory=Counter)
     is_gated: bool = False
-    _nominated_at_s: float | None = None  # while a preemption is under way
-    _is_invalidated: bool = False  # the last nomination came to nothing
+    _nominated_at_s: float | None = None  # during a preemption
+    _is_invalidated: bool = False  # the last nomination was invalidated
     _retries: int = 0
-    _victims_gone_at_s: float | None = None  # while a result of that is waited for
+    _victims_gone_at_s: float | None = None  # until the next result
     _last_event_s: float | None = None  # in this round
 
     def record(self, event: WorkloadEvent, now_s: float, message: str = "") -> None:
-        """Take note of an event; measure, and tell what is alarming."""
+        """Record an event with its measures, and raise alerts."""
         self.counts[event] += 1
         if event is WorkloadEvent.NOMINATED:
             self._nominate(now_s)
@@ -110,17 +110,17 @@ class WorkloadLife:
         elif event is WorkloadEvent.VICTIMS_LEAVING:
             self._retries += 1
         elif event is WorkloadEvent.GATED:
-            self._victims_gone_at_s = None  # it can't be tried
+            self._victims_gone_at_s = None  # it cannot be tried
         self._measure_interval(event, now_s, message)
 
     def gate(self, now_s: float, *, closed: bool) -> None:
-        """Take note of whether the workload may be tried; says nothing if that is known."""
+        """Record whether the workload is gated; ignore repeated values."""
         if closed is not self.is_gated:
             self.is_gated = closed
             self.record(WorkloadEvent.GATED if closed else WorkloadEvent.ADMITTED, now_s)
 
     def end(self, now_s: float) -> None:
-        """Measure what is open, as the workload starts or goes."""
+        """Close open measures when the workload starts or is deleted."""
         if self._nominated_at_s is not None:
             self.observe(LifeMeasure.INTERRUPTED_S, now_s - self._nominated_at_s)
             self.observe(LifeMeasure.RETRIES, self._retries)
@@ -167,7 +167,7 @@ class WorkloadLife:
     def _measure_interval(self, event: WorkloadEvent, now_s: float, message: str) -> None:
         """Measure the time between two events of a round."""
         if event is WorkloadEvent.VICTIMS_GONE:
-            return  # nobody has tried anything
+            return  # it is no scheduling attempt
         before_s = None if event in _ROUND_BEGINS else self._last_event_s
         self._last_event_s = None if event is WorkloadEvent.GATED else now_s
         if before_s is None or event is WorkloadEvent.GATED:

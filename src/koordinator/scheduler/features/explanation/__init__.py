@@ -1,4 +1,4 @@
-"""Why a pod waits: asked by people, and by ScheduleExplanation objects in the cluster."""
+"""Explanations of pending pods, for users and for ScheduleExplanation objects."""
 
 from koordinator.scheduler.features.explanation.answers import Explanations
 from koordinator.scheduler.features.explanation.explainer import WAITS, explain, key_of

@@ -1,7 +1,7 @@
-"""Answers to ScheduleExplanation objects: the question of ``koord explain``, asked in the cluster.
+"""Controller of ScheduleExplanation objects, the form of ``koord explain`` inside the cluster.
 
 Source: koordinator apis/scheduling/v1alpha1/schedule_explanation.go; upstream has no controller for
-it, so when to answer again is decided here.
+it, so the refresh intervals are ours.
 """
 
 import datetime as dt
@@ -28,22 +28,22 @@ from koordinator.scheduler.explain import Explanation
 from koordinator.scheduler.features.explanation.explainer import WAITS, explain
 from koordinator.scheduler.loop.handle import SchedulerHandle
 
-AGAIN_S = 30.0  # after which a question about a pod that waits is answered again
-HEARTBEAT_S = 60.0  # age at which an answer is written again, though it be the same
-MOST = 4  # answers in one step: each takes some 10 ms, and is waited for
+REFRESH_S = 30.0  # interval at which an explanation is computed again
+HEARTBEAT_S = 60.0  # age at which an unchanged status is written again
+MOST = 4  # explanations per step: each blocks the loop for about 10 ms
 
 log = logging.getLogger(__name__)
 
 
 class Explanations:
-    """Keeps the answers current, and deletes the questions whose time is over."""
+    """Refresh of explanations, and deletion of expired objects."""
 
     def __init__(self, handle: SchedulerHandle) -> None:
         self._handle, self._cluster, self._clock = handle, handle.cluster, handle.clock
         self._due_s: dict[tuple[str, str], float] = {}  # by key of the object and the question
 
     def step(self, *, finish: bool = False) -> None:
-        """Answer what is due: to ``finish``, everything, otherwise as much as a step may take."""
+        """Write due explanations; ``finish`` writes all, otherwise at most ``MOST``."""
         now_s, left = self._clock.now_s(), sys.maxsize if finish else MOST
         objects = self._handle.state.objects
         found = list(objects.all(ScheduleExplanation))
@@ -61,7 +61,7 @@ class Explanations:
                     self._answer(one)
 
     def next_wakeup_s(self) -> float | None:
-        """Return when an answer is due next; None: there is no question."""
+        """Return when the next explanation is due; None without objects."""
         objects = self._handle.state.objects
         return min(
             (
@@ -73,7 +73,7 @@ class Explanations:
 
     def _answer(self, one: ScheduleExplanation) -> None:
         now_s = self._clock.now_s()
-        self._due_s[one.key, one.spec.question_object_key] = now_s + AGAIN_S
+        self._due_s[one.key, one.spec.question_object_key] = now_s + REFRESH_S
         status = self._status(one.spec.question_object_key, to_datetime(now_s))
         written_s = to_epoch_s(one.status.last_update_time)
         is_current = now_s - written_s < HEARTBEAT_S
@@ -96,7 +96,7 @@ class Explanations:
         )
 
     def _pod_of(self, question: str) -> str:
-        """Return the pod that a question is about: of a gang group, one not bound if there is."""
+        """Return the pod to explain: for a gang group, a pending member if it has one."""
         for cycle in self._handle.cycles.values():
             for active in cycle.profile.gangs:
                 gang = active.plugin.gangs.gangs.get(question.split(",", maxsplit=1)[0])
@@ -157,7 +157,7 @@ class Explanations:
             stored = self._cluster.patch(
                 ScheduleExplanation, meta.name, meta.namespace, patch, "status"
             )
-        except ClusterError as error:  # it is answered again
+        except ClusterError as error:  # the next refresh writes it
             log.info("explanation not written", extra={"object": one.key, "error": str(error)})
         else:
             self._handle.state.objects.put(stored)
@@ -173,7 +173,7 @@ class Explanations:
 
 
 def _ends_s(one: ScheduleExplanation) -> float:
-    """Return when nobody wants the answer any more."""
+    """Return when the object expires."""
     ttl_s = one.spec.ttl.total_seconds()
     created_s = to_epoch_s(one.metadata.creation_timestamp)
     return created_s + ttl_s if ttl_s > 0 and created_s else float("inf")

@@ -1,4 +1,4 @@
-"""Why a pod of a running scheduler waits.  Asks everything, changes nothing."""
+"""Explanation of a pending pod of a running scheduler, without side effects."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,14 +36,14 @@ from koordinator.scheduler.queue import QueuedPod, QueueState
 from koordinator.scheduler.snapshot import PodClass, Snapshot
 from koordinator.scheduler.transaction import Transaction
 
-MOST_MEMBERS = 64  # that are added up
+MOST_MEMBERS = 64  # most members whose requests are summed
 PLACED, FITS, WAITS = "placed", "fits", "waits"
 
 
 def explain(handle: SchedulerHandle, key: str) -> Explanation:
-    """Return all that is known of the waiting of a pod, ``namespace/name``.
+    """Return why a pod, ``namespace/name``, is pending.
 
-    Raises NotFoundError if the scheduler knows no such pod.
+    Raises NotFoundError for a pod unknown to the scheduler.
     """
     key = key_of(handle, key)
     placed = handle.state.pods.by_key.get(key)
@@ -52,11 +52,11 @@ def explain(handle: SchedulerHandle, key: str) -> Explanation:
         node = handle.state.nodes.names[placed.row]
         summary = _where(placed.pod, node)
         if handle.bindings.is_waiting(key):
-            summary = f"it has a place on {node} and waits there for its permit"
+            summary = f"it has a node, {node}, and waits for its permit"
         return Explanation(pod=spoken_name(placed.pod), verdict=PLACED, summary=summary, node=node)
     unbound = handle.state.unbound.get(key)
     if unbound is None:
-        raise NotFoundError(f"no pod {key} waits for a node, and none of that name has one")
+        raise NotFoundError(f"no pod {key} is pending or has a node")
     pod, pod_class = unbound
     if queued is None:
         return _not_queued(pod, handle.cycles)
@@ -64,16 +64,16 @@ def explain(handle: SchedulerHandle, key: str) -> Explanation:
 
 
 def _where(pod: Pod, node: str) -> str:
-    """Return what a pod that has a node does there."""
+    """Return the state of a pod that has a node."""
     if is_reserve_pod(pod.metadata):
-        return f"it holds room on {node}"
+        return f"it reserves resources on {node}"
     if pod.spec.node_name and pod.status.phase == "Pending":
         return f"it is bound to {node}, where its containers have not all started"
     return f"it runs on {node}"
 
 
 def key_of(handle: SchedulerHandle, name: str) -> str:
-    """Return the key of the pod that stands for ``reservation/NAME``; of other pods their name."""
+    """Return the key of the reserve pod for ``reservation/NAME``; other names as they are."""
     kind, _, reservation = name.partition("/")
     if kind == "reservation" and name not in handle.state.unbound:
         found = handle.state.objects.get(Reservation, reservation)
@@ -85,9 +85,11 @@ def key_of(handle: SchedulerHandle, name: str) -> str:
 def _not_queued(pod: Pod, cycles: Mapping[str, object]) -> Explanation:
     helping: tuple[Remedy, ...] = ()
     if pod.metadata.deletion_timestamp is not None:
-        reason = "it is being deleted, so nobody schedules it any more"
+        reason = "it is being deleted and is not scheduled any more"
         if pod.metadata.finalizers:
-            reason += f"; it goes when its finalizers [{' '.join(pod.metadata.finalizers)}] have"
+            reason += (
+                f"; its finalizers [{' '.join(pod.metadata.finalizers)}] have not been removed yet"
+            )
     else:
         template = "template.spec." if is_reserve_pod(pod.metadata) else ""
         reason = (
@@ -95,13 +97,13 @@ def _not_queued(pod: Pod, cycles: Mapping[str, object]) -> Explanation:
             f"{pod.spec.scheduler_name!r}, the profiles are {', '.join(sorted(cycles))}"
         )
         text = (
-            f"let spec.{template}schedulerName be {' or '.join(sorted(cycles))}, or run the "
+            f"set spec.{template}schedulerName to {' or '.join(sorted(cycles))}, or run the "
             "scheduler that it names"
         )
         helping = (Remedy(kind="change-pod", text=text, tried=False),)
-    told = (CauseReport(plugin="", reason=reason),)
+    reports = (CauseReport(plugin="", reason=reason),)
     name = spoken_name(pod)
-    return Explanation(pod=name, verdict=WAITS, summary=reason, causes=told, remedies=helping)
+    return Explanation(pod=name, verdict=WAITS, summary=reason, causes=reports, remedies=helping)
 
 
 class _Explainer:
@@ -113,50 +115,50 @@ class _Explainer:
 
     def explain(self, pod_class: PodClass) -> Explanation:
         queued, state = self._queued, self._handle.state
-        refused = self._why_refused()
+        refused = self._feature_refusal()
         with Transaction(state) as transaction:
             gang = self._place_gang(transaction)
             left = gang.left if gang is not None else ((queued.pod, pod_class),)
             who, who_class = left[0]
-            asked = self._ask(who, who_class)
+            question = self._ask(who, who_class)
             gates = self._gates(gang is not None)
-            gates = [gate for gate in gates if not _is_said(gate, asked.found.refusals)]
+            gates = [gate for gate in gates if not _is_repeated(gate, question.found.refusals)]
             line = self._line()
             if line is not None:
                 gates.append(Cause(line[0], line[1].reason))
             choice = None
-            if asked.found.fits:
+            if question.found.fits:
                 choice = self._choose(who, who_class)
             if isinstance(choice, ReserveRefusal):
                 refused = refused or choice
             held = [] if refused is None else [Cause(refused.plugin, refused.reason)]
-            limits = self._limits_of_short_gang(asked) if gang is None else []
-            told = tuple(causes(asked, [*gates, *(cause for cause, _ in limits), *held]))
+            limits = self._limits_of_short_gang(question) if gang is None else []
+            reports = tuple(causes(question, [*gates, *(cause for cause, _ in limits), *held]))
             if line is not None:
-                told = tuple(
-                    replace(c, detail=line[1].detail) if c.plugin == line[0] else c for c in told
+                reports = tuple(
+                    replace(c, detail=line[1].detail) if c.plugin == line[0] else c for c in reports
                 )
             fits = isinstance(choice, NodeChoice) and not gates and not held
             node = choice.node if isinstance(choice, NodeChoice) and fits else ""
-            headroom = empty_cluster(asked)
+            headroom = empty_cluster(question)
             if gang is not None and headroom is not None and headroom.fits:
                 headroom = (
-                    None  # for this member; whether for all of them together, nobody has tried
+                    None  # for this member only; the whole gang was not tried on an empty cluster
                 )
             return Explanation(
                 pod=spoken_name(queued.pod),
                 verdict=FITS if fits else WAITS,
-                summary=_summary(asked, told, node, gang.text if gang else ""),
+                summary=_summary(question, reports, node, gang.text if gang else ""),
                 node=node,
-                causes=told,
+                causes=reports,
                 gang=gang.text if gang else "",
-                nearest=tuple(nearest_nodes(asked)) if not fits else (),
+                nearest=tuple(nearest_nodes(question)) if not fits else (),
                 empty_cluster=headroom,
                 remedies=(
                     ()
                     if fits
                     else (
-                        *self._remedies(asked, gates, held, gang, line),
+                        *self._remedies(question, gates, held, gang, line),
                         *(remedy for _, remedy in limits if remedy.text),
                     )
                 ),
@@ -165,7 +167,7 @@ class _Explainer:
             )
 
     def _choose(self, pod: Pod, pod_class: PodClass) -> NodeChoice | ReserveRefusal | None:
-        """Return the node of a pod that all filters accept somewhere; extenders may not."""
+        """Return the node of a pod that passes all filters somewhere; extenders may refuse it."""
         try:
             choice = self._cycle.choose(pod, pod_class, self._nominations(), first_attempt=False)
         except ExtenderError as error:
@@ -173,10 +175,10 @@ class _Explainer:
         refusal = self._cycle.extenders.refusal(pod) if choice is None else ""
         return ReserveRefusal(EXTENDER, refusal) if refusal else choice
 
-    def _limits_of_short_gang(self, asked: Question) -> list[tuple[Cause, Remedy]]:
-        """Return what would refuse a gang for all its members together once they are there.
+    def _limits_of_short_gang(self, question: Question) -> list[tuple[Cause, Remedy]]:
+        """Return what would refuse all members of a gang together once they exist.
 
-        Members that have not been made count as pods like the one that is explained.
+        Members that do not exist yet count as copies of the explained pod.
         """
         found: list[tuple[Cause, Remedy]] = []
         for active in self._profile.gangs:
@@ -187,9 +189,9 @@ class _Explainer:
             missing = own.terms.min_member - own.bound
             state, pod = self._handle.state, self._queued.pod
             whole = state.classes.of(
-                together([(pod, asked.pod_class)] * min(missing, MOST_MEMBERS))
+                together([(pod, question.pod_class)] * min(missing, MOST_MEMBERS))
             )
-            refusing = {name for cause in asked.found.refusals for name in cause.plugins}
+            refusing = {name for cause in question.found.refusals for name in cause.plugins}
             for limiting in plugins_with(self._profile.pre_filter, "run_limit"):
                 refusal = limiting.plugin.prefilter(Snapshot(state), whole)
                 if limiting.name in refusing or not isinstance(refusal, Refusal):
@@ -201,7 +203,7 @@ class _Explainer:
         return found
 
     def _line(self) -> tuple[str, GateReport] | None:
-        """Return the gate of a feature that keeps the pod out, and its place there."""
+        """Return the feature gate that holds the pod, with its position there."""
         answers = (
             (gate, report(self._queued.pod)) for gate, report in self._handle.hooks.gate_report
         )
@@ -213,8 +215,8 @@ class _Explainer:
             return status
         return replace(status, position=line[1].position, ahead=line[1].ahead)
 
-    def _why_refused(self) -> ReserveRefusal | None:
-        """Return why a feature sees no place for what is decided together with the pod."""
+    def _feature_refusal(self) -> ReserveRefusal | None:
+        """Return why a feature refuses the pods that are decided together with this one."""
         answers = (ask_feature(self._queued) for ask_feature in self._handle.hooks.explain_refusal)
         return next((refused for refused in answers if refused is not None), None)
 
@@ -224,18 +226,18 @@ class _Explainer:
 
     def _remedies(
         self,
-        asked: Question,
+        question: Question,
         gates: Sequence[Cause],
         held: Sequence[Cause],
         gang: "_GangTrial | None",
         line: tuple[str, GateReport] | None,
     ) -> tuple[Remedy, ...]:
-        """Return what would help; ``held`` is what nobody knows a way out of."""
-        found = tuple(remedies(asked, gang.left if gang is not None and gang.is_short else ()))
+        """Return the remedies; ``held`` are causes without a known remedy."""
+        found = tuple(remedies(question, gang.left if gang is not None and gang.is_short else ()))
         if gang is not None and not gates and not held:
             found += tuple(smaller_gang(gang.group, gang.count))
         if line is not None:
-            enough = asked.found.fits and len(gates) == 1 and not held
+            enough = question.found.fits and len(gates) == 1 and not held
             found = (
                 *(
                     Remedy(kind=kind, text=text, sufficient=enough)
@@ -248,7 +250,7 @@ class _Explainer:
         if not gates and not held:
             return found
         rest = tuple(replace(one, sufficient=False) for one in found)
-        opening = tuple(self._openings(asked, gates, held))
+        opening = tuple(self._openings(question, gates, held))
         if opening and any(one.sufficient for one in opening):
             return (*opening, *rest)
         first = next((one for one in found if one.sufficient), None)
@@ -261,14 +263,14 @@ class _Explainer:
         return (*opening, *rest, both)
 
     def _openings(
-        self, asked: Question, gates: Sequence[Cause], held: Sequence[Cause]
+        self, question: Question, gates: Sequence[Cause], held: Sequence[Cause]
     ) -> Iterator[Remedy]:
-        """Yield what would let the pod into the queue."""
+        """Yield the remedies that admit the pod to the queue."""
         closed = " ".join(gate.name for gate in self._queued.pod.spec.scheduling_gates)
         alone = len(gates) == 1 and not held
         if closed:
-            text = f"open the scheduling gates [{closed}]: whoever closed them has to"
-            yield Remedy(kind="open-gates", text=text, sufficient=alone and asked.found.fits)
+            text = f"remove the scheduling gates [{closed}]: a task of their controller"
+            yield Remedy(kind="open-gates", text=text, sufficient=alone and question.found.fits)
         for active in self._profile.gangs:
             cache: GangCache = active.plugin.gangs
             if any(gate.plugin == active.name for gate in gates):
@@ -276,7 +278,7 @@ class _Explainer:
                     yield replace(one, sufficient=one.sufficient and alone)
 
     def _start_together(self, keys: Sequence[str], more: int) -> bool:
-        """Return whether these pods, and ``more`` like the one that is explained, find places."""
+        """Return whether these pods, and ``more`` copies of the explained one, find nodes."""
         state, own = self._handle.state, self._handle.state.unbound[self._queued.key]
         members = [(key, *state.unbound[key]) for key in keys if key in state.unbound]
         members += [(f"{self._queued.key}+{n}", *own) for n in range(more)]
@@ -284,7 +286,7 @@ class _Explainer:
             return all(self._place(transaction, *member) for member in members)
 
     def _place(self, transaction: Transaction, key: str, pod: Pod, pod_class: PodClass) -> bool:
-        """Give a pod a place in thought, if there is one."""
+        """Place a pod in the transaction if a node fits."""
         choice = self._choose(pod, pod_class)
         if not isinstance(choice, NodeChoice):
             return False
@@ -301,7 +303,7 @@ class _Explainer:
         }
 
     def _gates(self, is_tried_as_gang: bool) -> list[Cause]:
-        """Return who keeps the pod out of the queue; that another one speaks for it is no cause."""
+        """Return the causes that gate the pod; another member as representative is none."""
         gangs = {active.name for active in self._profile.gangs} if is_tried_as_gang else set()
         found = []
         for active in self._profile.pre_enqueue:
@@ -311,11 +313,11 @@ class _Explainer:
         return found
 
     def _place_gang(self, transaction: Transaction) -> "_GangTrial | None":
-        """Place as many members of the pod's gang as find places; return who is left.
+        """Place as many members of the pod's gang as fit; return the members left.
 
-        None if the pod goes alone, or its gang is not whole yet.  The answer is the same whichever
-        member is asked about: the order of the members is their own, and a member that finds no
-        place keeps none of the others from one.  If all find places, the pod itself is left.
+        Return None if the pod is scheduled individually or its gang is incomplete.  The result does
+        not depend on the explained member: members have their own order, and an unplaced one takes
+        no place from others.  If all fit, the pod itself is left.
         """
         active = next(iter(self._profile.gangs), None)
         pod, state = self._queued.pod, self._handle.state
@@ -340,7 +342,7 @@ class _Explainer:
         return _GangTrial(members, text, count, group, is_short=bool(left))
 
     def _without_place(self, keys: Sequence[str]) -> list[str]:
-        """Return the members that find no place; tried in two orders, the better one counts."""
+        """Return the unplaced members, in the better of two orders."""
         state = self._handle.state
 
         def left_over(order: Sequence[str]) -> list[str]:
@@ -357,30 +359,30 @@ class _Explainer:
 
 @dataclass(frozen=True, slots=True)
 class _GangTrial:
-    """What came of placing the members of a gang in thought."""
+    """Result of placing the members of a gang in a transaction."""
 
-    left: tuple[tuple[Pod, PodClass], ...]  # without a place; the pod itself if there are none
+    left: tuple[tuple[Pod, PodClass], ...]  # unplaced members; the pod itself if all fit
     text: str
-    count: int  # of those that find one
+    count: int  # placed members
     group: Gang | None  # None: several gangs start together
-    is_short: bool  # some find none
+    is_short: bool  # some members are unplaced
 
 
-def _is_said(gate: Cause, refusals: Sequence[Cause]) -> bool:
-    """Return whether a plugin that keeps the pod out of the queue refuses it for the same."""
+def _is_repeated(gate: Cause, refusals: Sequence[Cause]) -> bool:
+    """Return whether a plugin that gates the pod also refuses it for the same reason."""
     return any(
         gate.reason == one.reason and set(gate.plugins) <= set(one.plugins) for one in refusals
     )
 
 
-def _summary(asked: Question, told: tuple[CauseReport, ...], node: str, gang: str) -> str:
-    """Return one line that says the most important."""
+def _summary(question: Question, reports: tuple[CauseReport, ...], node: str, gang: str) -> str:
+    """Return a one-line summary."""
     if node:
         return f"{node} takes it now"
-    everywhere = [cause.reason for cause in told if not cause.nodes]
-    decisive = [c for c in told if c.nodes and c.decisive]
+    everywhere = [cause.reason for cause in reports if not cause.nodes]
+    decisive = [c for c in reports if c.nodes and c.decisive]
     parts = list(everywhere)
-    if asked.found.rejected.all() and len(asked.found.rows):
+    if question.found.rejected.all() and len(question.found.rows):
         listed = ", ".join(f"{c.nodes} {c.reason}" for c in decisive)
-        parts.append(f"none of {len(asked.found.rows)} nodes takes it: {listed}")
+        parts.append(f"none of {len(question.found.rows)} nodes takes it: {listed}")
     return "; ".join(filter(None, (gang, *parts)))

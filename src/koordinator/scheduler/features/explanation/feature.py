@@ -1,4 +1,4 @@
-"""Explanations as features: pages, and answers to the questions in the cluster."""
+"""Features for explanations: HTTP pages, and ScheduleExplanation objects."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -14,13 +14,13 @@ from koordinator.scheduler.queue import QueuedPod, QueueState
 
 
 class ExplanationFeature(Feature):
-    """Shows who waits and why."""
+    """Pages of pending pods with reasons."""
 
     def __init__(self, handle: SchedulerHandle) -> None:
         self._handle = handle
 
     def pages(self, ask: Ask) -> Mapping[str, Page]:
-        """Return the pages of one pod, and of all that wait."""
+        """Return the pages of one pod and of the queue."""
         return {
             "/explain/{namespace}/{podName}": lambda given: ask(
                 partial(self._explained, f"{given['namespace']}/{given['podName']}")
@@ -29,31 +29,31 @@ class ExplanationFeature(Feature):
         }
 
     def _explained(self, key: str) -> dict[str, Any]:
-        """Return why a pod waits.  Raises NotFoundError."""
+        """Return the explanation of a pod.  Raises NotFoundError."""
         page: dict[str, Any] = msgspec.to_builtins(explain(self._handle, key))
         return page
 
     def _waiting(self) -> dict[str, Any]:
-        """Return the pods that wait, by where, in the order in which they came."""
+        """Return pending pods by queue, in order of arrival."""
         pods = self._handle.queue.pods
         return {state.value: [_shown(queued) for queued in pods(state)] for state in QueueState}
 
 
 class AnswerFeature(Feature):
-    """Keeps ScheduleExplanation objects answered."""
+    """Feature that runs the controller of ScheduleExplanation objects."""
 
     def __init__(self, handle: SchedulerHandle) -> None:
         self._explanations = Explanations(handle)
 
     def steps(self) -> Sequence[Step]:
-        """Return the answering of the questions that are due."""
+        """Return the step that writes due explanations."""
         return (Step("explain", self._answer),)
 
     def _answer(self, _now_s: float) -> None:
         self._explanations.step()
 
     def next_wakeup_s(self, *, synced: bool) -> float | None:
-        """Return when an answer is due next."""
+        """Return when the next explanation is due."""
         return self._explanations.next_wakeup_s() if synced else None
 
 

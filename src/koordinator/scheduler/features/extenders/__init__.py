@@ -1,4 +1,4 @@
-"""Pods that an extender binds, and pods that wait for an extender to answer again."""
+"""Binding through extenders, and retries of pods that an extender refused."""
 
 from koordinator.scheduler.features.extenders.feature import ExtenderFeature
 

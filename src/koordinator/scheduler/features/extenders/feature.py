@@ -1,7 +1,7 @@
-"""Pods that an extender binds, and pods that wait for an extender to answer again.
+"""Binding through extenders, and retries of pods that an extender refused.
 
-What the scheduler wrote with a bind (devices, CPUs) is written into the pod before the extender is
-asked to bind it: its binding has no place for it.
+The extender's bind call cannot carry annotations (devices, CPUs), so they are written to the pod
+before the call.
 
 Source: kubernetes pkg/scheduler/schedule_one.go ``extendersBinding``.
 """
@@ -24,31 +24,31 @@ from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.loop.outcomes import Fact, PodRejected
 from koordinator.scheduler.queue import EVERYTHING
 
-RETRY_S: Final = 10.0  # after which a gang that an extender kept waiting is tried again
+RETRY_S: Final = 10.0  # delay until a refused pod or gang is tried again
 
 
 class ExtenderFeature(Feature):
-    """Binds through the extender that binds, if there is one; retries what extenders refused."""
+    """Bind through the extender that binds, and retry of refused pods."""
 
     gate = EXTENDER
-    #: nobody knows what could change an extender's mind
+    #: any event may change the answer of an extender
     gate_events = (EventHint(EVERYTHING, Action.ALL),)
 
     def __init__(self, handle: SchedulerHandle, extenders: Sequence[SchedulerExtender]) -> None:
         self._handle = handle
         self._binders = tuple(one for one in extenders if "bind" in one.verbs)
-        self._refused: dict[str, float] = {}  # when to try again, by the pod's key
+        self._refused: dict[str, float] = {}  # time of the retry by pod key
 
     # -- binding -----------------------------------------------------------------------------
 
     def has_own_bind(self, pod: Pod) -> bool:
-        """Return whether an extender binds such pods; reservations are bound here."""
+        """Return whether an extender binds the pod; reservations are bound by the scheduler."""
         if is_reserve_pod(pod.metadata):
             return False
         return any(one.is_interested(pod.spec) for one in self._binders)
 
     def bind(self, assumed: Assumed) -> None:
-        """Write what the pod holds, then let the extender bind it."""
+        """Write the pod's allocations, then call the extender to bind it."""
         pod = assumed.queued.pod
         error: ClusterError | None = None
         try:
@@ -59,13 +59,13 @@ class ExtenderFeature(Feature):
         except ClusterError as failed:
             error = failed
         except SilentExtenderError as failed:
-            error = ClusterError(str(failed))  # it may have bound the pod: the watch will tell
+            error = ClusterError(str(failed))  # outcome unknown: the watch resolves it
         except ExtenderError as failed:
             error = ConflictError(str(failed))
         self._handle.binder.settle(assumed, error)
 
     def _bound_outside(self, pod: Pod, node: str) -> bool:
-        """Return whether an extender has bound the pod; one that may be ignored may fail."""
+        """Return whether an extender bound the pod; failures of ignorable extenders are skipped."""
         for extender in self._binders:
             if not extender.is_interested(pod.spec):
                 continue
@@ -89,21 +89,21 @@ class ExtenderFeature(Feature):
             }
             self._handle.cluster.patch(Pod, meta.name, meta.namespace, {"metadata": change})
 
-    # -- waiting -----------------------------------------------------------------------------
+    # -- retries -----------------------------------------------------------------------------
 
     observed: ClassVar[tuple[type[Fact], ...]] = (PodRejected,)
 
     def observe(self, fact: Fact) -> None:
-        """Note who was refused by an extender: time may change its mind, and no event tells."""
+        """Schedule a retry for pods refused by an extender, whose answer no event announces."""
         if isinstance(fact, PodRejected) and fact.plugin == EXTENDER:
             self._refused[fact.queued.key] = self._handle.clock.now_s() + RETRY_S
 
     def on_left_queue(self, pod: Pod, *, deleted: bool) -> None:  # noqa: ARG002 -- either way
-        """Forget a pod that waits no more."""
+        """Cancel the retry of a pod that left the queue."""
         self._refused.pop(pod.key, None)
 
     def wake(self) -> None:
-        """Let those try again whose time has come."""
+        """Activate the pods whose retry is due."""
         if not self._refused:
             return
         now_s = self._handle.clock.now_s()
@@ -113,5 +113,5 @@ class ExtenderFeature(Feature):
         self._handle.queue.activate(due, now_s)
 
     def next_wakeup_s(self, *, synced: bool) -> float | None:  # noqa: ARG002 -- always
-        """Return when somebody is tried again."""
+        """Return when the next retry is due."""
         return min(self._refused.values(), default=None)

@@ -1,12 +1,12 @@
-"""Gangs: pods that start together or not at all, near to each other where they want to be.
+"""Gangs: pods that start together or not at all, near to each other if requested.
 
-``feature``            what the loop asks and tells
-``attempts``           the attempt of a gang group: places for all, or for none
-``placement``          places for its members, in the state alone
-``topology``           … on nodes that are near to each other, with ``topology_job``
-``preemption``         room that others have to make, with ``topology_preemption``
-``waiting_gangs``      gangs that wait for room, and when there may be enough
-``reports``            PodGroups, and what members are told
+``feature``            hooks of the loop
+``attempts``           attempt to schedule a gang group: nodes for all members or for none
+``placement``          placement of members in the cluster state only
+``topology``           placement near to each other in the network, with ``topology_job``
+``preemption``         preemption for gangs, with ``topology_preemption``
+``waiting_gangs``      requeueing of gangs once there may be enough capacity
+``reports``            PodGroup statuses and messages for members
 ``pages``, ``metrics`` what is shown
 """
 

@@ -1,6 +1,6 @@
-"""One attempt to place a gang group: places for all its members, or for none.
+"""Attempts to schedule a gang group: nodes for all its members, or for none.
 
-Whoever stands in the queue for the group is popped; here all members are decided, told and sent on.
+One member represents the group in the queue; an attempt decides and reports all members.
 """
 
 from collections.abc import Sequence
@@ -55,27 +55,27 @@ from koordinator.scheduler.loop.outcomes import RoomSought
 from koordinator.scheduler.queue import Need, QueuedPod, QueueState
 from koordinator.scheduler.snapshot import PodClass, Snapshot
 
-if TYPE_CHECKING:  # what measures is not loaded where nobody asks for figures
+if TYPE_CHECKING:  # the metrics client is optional
     from koordinator.scheduler.features.gangs.metrics import GangMetrics
 
 
 @dataclass(frozen=True, slots=True)
 class GangUnit:
-    """The members of a gang group, or one that has to be near to those with places."""
+    """Members of a gang group, or one member that must be near to placed ones."""
 
     gang_scheduler: "GangScheduler"
     cycle: SchedulingCycle
-    head: QueuedPod  # the member that stood in the queue for all
+    head: QueuedPod  # the representative from the queue
     gangs: GangCache
     demand: TopologyDemand | None
 
     def decide(self) -> int:
-        """Decide all members that still need a place; return how many were tried."""
+        """Decide all members without a node; return how many were tried."""
         return self.gang_scheduler.decide(self.cycle, self.head, self.gangs, self.demand)
 
 
 class GangScheduler:
-    """Decides the gangs of one scheduler."""
+    """Scheduler of the gangs of all profiles."""
 
     def __init__(
         self,
@@ -95,16 +95,16 @@ class GangScheduler:
             state, binder, self._headrooms, self._topology_placer
         )
         self.waiting = WaitingGangs(handle, self._headrooms)
-        self._nominations: Nominations = {}  # as members of the gang that is decided see them
+        self._nominations: Nominations = {}  # without the members of the current gang
 
     def forget(self, gang: Gang | None) -> None:
-        """Forget why a gang found no room of which a member, or all of it, is gone."""
+        """Drop the cached failure of a gang that known_failure a member or was deleted."""
         if gang is not None and gang.terms is not None:
             self._placer.forget(gang.terms.group_id)
             self._headrooms.forget(gang.terms.group_id)
 
     def unit(self, cycle: SchedulingCycle, head: QueuedPod) -> GangUnit | None:
-        """Return what is decided with a member that was popped; None if it goes alone."""
+        """Return the unit to decide with a popped member; None if it is scheduled individually."""
         active = next(iter(cycle.profile.gangs), None)
         if active is None:
             return None
@@ -122,7 +122,7 @@ class GangScheduler:
         gangs: GangCache,
         demand: TopologyDemand | None,
     ) -> int:
-        """Decide all members of a group that still need a place; return how many were tried."""
+        """Decide all members of a group without a node; return how many were tried."""
         handle, active = self._handle, cycle.profile.gangs[0]
         alone = gangs.starts_alone(head.pod)
         if not alone and gangs.why_gated(head.pod):
@@ -135,17 +135,23 @@ class GangScheduler:
         attempt = gangs.attempt_alone(head.pod) if alone else gangs.attempt(head.pod)
         group_attempt = GangGroupAttempt(attempt, head, version)
         topology_key = self._pod_groups.topology_key(gangs, head.pod)
-        lost = (
+        known_failure = (
             None
             if alone or topology_key
             else self._placer.still_lost(cycle, attempt.group_id, version)
         )
-        if lost is not None and self._headrooms.is_hopeless(
-            cycle, group_attempt, lost, self._handle.diagnoses.world()
+        if known_failure is not None and self._headrooms.is_hopeless(
+            cycle, group_attempt, known_failure, self._handle.diagnoses.world()
         ):
-            need = self.waiting.need_of(cycle, attempt, head, lost.level)
+            need = self.waiting.need_of(cycle, attempt, head, known_failure.level)
             self._reject_member(
-                cycle, head, lost.pod_class, lost.verdict, "", again=True, need=need
+                cycle,
+                head,
+                known_failure.pod_class,
+                known_failure.verdict,
+                "",
+                again=True,
+                need=need,
             )
             return 0
         here = {
@@ -157,7 +163,7 @@ class GangScheduler:
             for key in attempt.members
             if key in here
         ]
-        self._clear(cycle, members)
+        self._clean_up(cycle, members)
         members.sort(key=lambda member: not self._handle.nominator.node_of(member[0].key))
         self._nominations = self._handle.diagnoses.nominated(but=attempt.members)
         placements: Sequence[TopologyPlacement] = ()
@@ -198,7 +204,7 @@ class GangScheduler:
         members: Sequence[Wanted],
         demand: TopologyDemand | None,
     ) -> GangDecision:
-        """Assume enough of the members on nodes, or none of them."""
+        """Assume enough members on nodes, or none of them."""
         here = [queued.key for queued, _ in members]
         merges = len(cycle.profile.permit) == 1 and self._handle.options.merges
         merges = merges and not cycle.distinguishes(here)
@@ -210,8 +216,8 @@ class GangScheduler:
             cycle, gangs, group_attempt, members, demand, nominated=nominated, merges=merges
         )
 
-    def _clear(self, cycle: SchedulingCycle, members: Sequence[Wanted]) -> None:
-        """Take away what earlier attempts for the members have left; where it stays, they wait."""
+    def _clean_up(self, cycle: SchedulingCycle, members: Sequence[Wanted]) -> None:
+        """Remove leftovers of earlier attempts; members whose leftovers remain will wait."""
         snapshot = Snapshot(self._handle.state)
         for _, pod_class in members:
             for active in cycle.applicable_plugins(pod_class).post_filter:
@@ -219,10 +225,10 @@ class GangScheduler:
                     change = active.plugin.cleanup_before_retry(snapshot, pod_class)
                     self._handle.evictions.change([change] if change is not None else [])
 
-    def why_not_together(self, cycle: SchedulingCycle, queued: QueuedPod) -> ReserveRefusal | None:
-        """Return why a member's gang finds no domain of the network; None: it does or needs none.
+    def domain_refusal(self, cycle: SchedulingCycle, queued: QueuedPod) -> ReserveRefusal | None:
+        """Return why no network domain fits a member's gang; None if one does or none is needed.
 
-        A gang that is short of members has no reason yet.  Everything is as it was afterwards.
+        An incomplete gang has no reason yet.  The state is restored afterwards.
         """
         active = next(iter(cycle.profile.gangs), None)
         if active is None:
@@ -258,10 +264,10 @@ class GangScheduler:
     def try_together(
         self, cycle: SchedulingCycle, pods: Sequence[tuple[Pod, PodClass]]
     ) -> Sequence[NodeChoice] | ReserveRefusal | None:
-        """Return places for members that the caches know to be pending, all in one domain.
+        """Return nodes in one domain for pending members, without changing the state.
 
-        Refused if one of them finds none; None: they ask nothing of the network, or are no gang.
-        Everything is as it was afterwards.
+        Return a refusal if one member finds none, and None without network demands or for single
+        pods.
         """
         active = next(iter(cycle.profile.gangs), None)
         if active is None:
@@ -298,7 +304,7 @@ class GangScheduler:
         if not decision.is_lost and len(found) == len(members):
             return [found[queued.key] for queued, _ in members]
         if not decision.failed:
-            return ReserveRefusal(active.name, "too few members of its gang are there")
+            return ReserveRefusal(active.name, "its gang has too few members")
         return _refusal(decision.failed[0][2])
 
     def _headroom_for(
@@ -311,7 +317,7 @@ class GangScheduler:
         *,
         placements: Sequence[TopologyPlacement] = (),
     ) -> GangHeadroom:
-        """Ask the PostFilter plugins what could be done for these members, and count it."""
+        """Run the PostFilter plugins for these members and record the attempt."""
         if not cycle.profile.post_filter:
             return GangHeadroom()
         began_s = self._handle.attempts.now_s()
@@ -330,7 +336,7 @@ class GangScheduler:
                 decision=decision,
                 nominations=self._nominations,
             )
-        if self._metrics is not None and headroom.is_asked:
+        if self._metrics is not None and headroom.was_tried:
             self._handle.attempts.note(RoomSought(len(headroom.victims)))
             took_s = self._handle.attempts.now_s() - began_s
             self._metrics.preempted(attempt.group_id, headroom.result, took_s)
@@ -344,7 +350,7 @@ class GangScheduler:
         members: Sequence[Wanted],
         placements: Sequence[TopologyPlacement],
     ) -> GangHeadroom:
-        """Return the room in the placement where the fewest pods have to go for it."""
+        """Return the headroom of the placement with the fewest victims."""
         found = [
             self._headrooms.find(
                 cycle,
@@ -367,54 +373,55 @@ class GangScheduler:
         decision: GangDecision,
         demand: TopologyDemand | None,
     ) -> None:
-        """Let the members that have places go, and those that have none wait."""
+        """Start the members with nodes, and requeue the members without."""
         now_s, gate = self._handle.clock.now_s(), cycle.profile.gangs[0]
         placed, failed = decision.placed, decision.failed
         pods = [assumed.queued for assumed in placed] + [queued for queued, _, _ in failed]
         self._handle.queue.take_all(pods, now_s)
         for assumed in placed:
             self._handle.nominations.forget(assumed.queued.pod, assumed.node)
-        for heard in self._handle.hooks.placed:
-            heard([assumed.queued for assumed in placed])
+        for on_placed in self._handle.hooks.placed:
+            on_placed([assumed.queued for assumed in placed])
         if len(cycle.profile.permit) > 1 or not (placed and self._permit_all(cycle, placed)):
             for assumed in placed:
                 self._handle.bindings.permit(assumed)
         headroom = GangHeadroom()
-        if failed and not gangs.may_start(failed[0][0].pod):  # those with places wait for them
+        if failed and not gangs.may_start(failed[0][0].pod):  # the placed members wait for them
             short = [(queued, pod_class) for queued, pod_class, _ in failed]
             headroom = self._headroom_for(cycle, group_attempt, decision, short, demand)
         error = (
-            self._free_headroom(group_attempt.attempt, failed[0][0].pod, headroom, gangs)
+            self._execute_preemption(group_attempt.attempt, failed[0][0].pod, headroom, gangs)
             if failed
             else None
         )
-        told: set[int] = set()
+        reported: set[int] = set()
         for queued, pod_class, verdict in failed:
             node = headroom.places.get(queued.key, "")
-            keeps, said = bool(node) or headroom.keeps, headroom_message(headroom, node, error)
-            if not told:
+            keeps_nomination = bool(node) or headroom.keeps
+            preemption_text = headroom_message(headroom, node, error)
+            if not reported:
                 gangs.set_representative(queued.pod)
-            if id(verdict) in told:
-                message = f"{verdict_reason(verdict)} {said}".rstrip()
-                self._tell_member(queued, gate, message, keeps_nomination=keeps)
+            if id(verdict) in reported:
+                message = f"{verdict_reason(verdict)} {preemption_text}".rstrip()
+                self._notify_member(queued, gate, message, keeps_nomination=keeps_nomination)
             else:
                 self._reject_member(
                     cycle,
                     queued,
                     pod_class,
                     verdict,
-                    said,
+                    preemption_text,
                     nominated=node,
-                    keeps_nomination=keeps,
+                    keeps_nomination=keeps_nomination,
                     again_soon=error is not None,
                 )
-            told.add(id(verdict))
+            reported.add(id(verdict))
         self._handle.bindings.settle_waiting()
 
-    def _free_headroom(
+    def _execute_preemption(
         self, attempt: GangAttempt, by: Pod, headroom: GangHeadroom, gangs: GangCache
     ) -> ClusterError | None:
-        """Nominate members to their places and delete the victims; return what went wrong first."""
+        """Nominate members to their nodes and evict the victims; return the first error."""
         if not headroom.places:
             return None
         job = f"gang group {attempt.group_id}"
@@ -424,7 +431,7 @@ class GangScheduler:
         return evictions.free_headroom(headroom.pods, headroom.victims, by, job, group)
 
     def _permit_all(self, cycle: SchedulingCycle, placed: Sequence[Assumed]) -> bool:
-        """Let all members go if the gang says so; what it says of one, it says of all."""
+        """Permit all members if the gang allows it; its permit is the same for each member."""
         first = placed[0]
         permit = cycle.profile.permit[0].plugin.permit(first.queued.pod, first.node)
         if permit.refusal is not None or permit.wait_s > 0:
@@ -446,7 +453,7 @@ class GangScheduler:
         *,
         need: Need | None,
     ) -> None:
-        """Let the member that found no place wait for help, and the others wait for it."""
+        """Requeue the member that found no node; the other members wait for it."""
         attempt, head = group_attempt.attempt, group_attempt.head
         gate = cycle.profile.gangs[0]
         prefix = f'GangGroup "{attempt.group_id}" gets rejected due to member Pod '
@@ -462,7 +469,7 @@ class GangScheduler:
                 left.append(waiting.queued.pod)
                 headroom.keep_place(waiting.queued.pod, waiting.node)
         group = self._pod_groups.rejection(cycle, gangs, group_attempt, decision, headroom)
-        error = self._free_headroom(attempt, head.pod, headroom, gangs)
+        error = self._execute_preemption(attempt, head.pod, headroom, gangs)
         for pod in left:
             if pod.key not in headroom.pods:
                 self._handle.queue.on_place_left(pod, self._handle.clock.now_s())
@@ -473,15 +480,15 @@ class GangScheduler:
             self._handle.queue.take_all([queued], self._handle.clock.now_s())
             gangs.set_representative(queued.pod)
             node = headroom.places.get(queued.key, "")
-            said = f'Gang "{own_id}" gets rejected due to pod is unschedulable'
-            said = "" if attempt.is_alone else said
-            said = texts.of_refused(said, node)
+            prefix_of_refused = f'Gang "{own_id}" gets rejected due to pod is unschedulable'
+            prefix_of_refused = "" if attempt.is_alone else prefix_of_refused
+            details = texts.of_refused(prefix_of_refused, node)
             self._reject_member(
                 cycle,
                 queued,
                 pod_class,
                 verdict,
-                said,
+                details,
                 nominated=node,
                 keeps_nomination=bool(node) or headroom.keeps,
                 again_soon=error is not None,
@@ -492,7 +499,7 @@ class GangScheduler:
                 f'{prefix}"{queued.key}" is unschedulable with reason "{verdict_reason(verdict)}", '
                 f"alreadyWaitForBound: {decision.had_place + attempt.waiting}."
             )
-        else:  # some of the members can't be tried now
+        else:  # some members cannot be tried now
             message = f'{prefix}"{head.key}": other members can not be tried now'
             others = [other for other in others if other is not head]
             gangs.set_representative(head.pod)
@@ -500,7 +507,7 @@ class GangScheduler:
         for other in others:
             node = headroom.places.get(other.key, "")
             text = texts.of_other(other, message, node)
-            self._tell_member(other, gate, text, keeps_nomination=bool(node) or headroom.keeps)
+            self._notify_member(other, gate, text, keeps_nomination=bool(node) or headroom.keeps)
         if decision.failed and error is None:
             self._headrooms.note_failure(group_attempt, self._handle.diagnoses.world())
 
@@ -510,7 +517,7 @@ class GangScheduler:
         queued: QueuedPod,
         pod_class: PodClass,
         verdict: Verdict,
-        said: str,
+        details: str,
         *,
         again: bool = False,
         nominated: str = "",
@@ -518,7 +525,7 @@ class GangScheduler:
         again_soon: bool = False,
         need: Need | None = None,
     ) -> None:
-        """End a member's attempt for the reason that no node takes it; ``again``: it knows."""
+        """Reject a member that fits no node; ``again`` repeats a reported failure silently."""
         card = cycle.scorecard(pod_class) if self._handle.options.explain else None
         if isinstance(verdict, ReserveRefusal):
             main, plugins = (verdict.plugin, verdict.reason), frozenset((verdict.plugin,))
@@ -527,9 +534,9 @@ class GangScheduler:
             plugin, reason = verdict.main
             never = never_fits(verdict, self._handle.state, pod_class)
             main, plugins = (plugin, f"{reason}; {never}" if never else reason), verdict.plugins
-            message = verdict.message(said)
+            message = verdict.message(details)
             if verdict.refused_by and not verdict.behind and cycle.profile.post_filter:
-                # Others of the quota may have to go as soon as there is a node for this one.
+                # Preemption in the quota may follow as soon as a node fits.
                 plugins |= {active.name for active in cycle.profile.filter}
         if again:
             now_s = self._handle.clock.now_s()
@@ -540,23 +547,23 @@ class GangScheduler:
         else:
             if not keeps_nomination:
                 self._handle.nominations.end(queued.pod)
-            if again_soon:  # whatever happens, or does not
+            if again_soon:  # retry after any event
                 plugins = frozenset()
             self._handle.attempts.reject(
                 queued, main, plugins, message, card, nominated=nominated, need=need
             )
 
-    def _tell_member(
+    def _notify_member(
         self, queued: QueuedPod, gate: ActivePlugin, message: str, *, keeps_nomination: bool = False
     ) -> None:
-        """Tell a member what happened to another one; it goes back before the queue."""
+        """Report another member's failure to a member and gate it again."""
         if not keeps_nomination:
             self._handle.nominations.end(queued.pod)
         if gate.plugin.notifies_all_members:
             self._handle.attempts.tell(queued.pod, message)
         if queued.state is QueueState.IN_FLIGHT:
             self._handle.queue.postpone(queued, self._handle.clock.now_s())
-        self._reports.told(queued.pod)
+        self._reports.mark_reported(queued.pod)
         self._handle.attempts.wait(queued, (gate.name, message), message)
 
     def _card(self, cycle: SchedulingCycle, pod_class: PodClass) -> Scorecard | None:

@@ -1,4 +1,4 @@
-"""Gangs as a feature: members are heard of, decided together, and given back together."""
+"""Feature for gangs: members are tracked, decided and released together."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -22,12 +22,12 @@ from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.queue import EVERYTHING, QueuedPod
 from koordinator.scheduler.snapshot import PodClass
 
-if TYPE_CHECKING:  # what measures is not loaded where nobody asks for figures
+if TYPE_CHECKING:  # the metrics client is optional
     from koordinator.scheduler.features.gangs.metrics import GangMetrics
 
 
 class GangFeature(Feature):
-    """Keeps the gangs of all profiles up to date and decides them; each profile has a cache."""
+    """Gang caches of all profiles, with the scheduling and reporting of gangs."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class GangFeature(Feature):
             handle.cluster, handle.clock, caches, enabled=handle.options.report
         )
         self._attempts = GangScheduler(handle, self._reports, self._conditions, metrics)
-        self._shrank = False  # a gang may be short of members
+        self._shrank = False  # a gang may be short of members now
         self.is_idle = True  # until the first gang
         if metrics is not None:
             metrics.watch(caches)
@@ -59,11 +59,11 @@ class GangFeature(Feature):
     # -- events --------------------------------------------------------------------------------
 
     def needs_own_bind_event(self, pod: Pod) -> bool:
-        """Return whether the pod is a member."""
+        """Return whether the pod is a member of a gang."""
         return any(gangs.is_member(pod) for gangs in self.caches)
 
     def on_pod_event(self, pod: Pod, previous: Pod | None, *, deleted: bool) -> Sequence[str]:
-        """Take in a member; return who should try to enter the queue now."""
+        """Update the gang of a pod; return the pods that should try to enter the queue."""
         ready: list[str] = []
         self._shrank |= deleted
         changed = self._attempts.waiting.changed
@@ -78,7 +78,7 @@ class GangFeature(Feature):
                     changed(gangs, home, pod, previous)
             else:
                 changed(gangs, left, pod, None)
-                ready += gangs.representatives_for(pod)  # one more may be the one that fits
+                ready += gangs.representatives_for(pod)  # the new member may be the one that fits
             if self.is_idle and gangs.gangs:
                 self._end_idleness()
         return ready
@@ -88,46 +88,50 @@ class GangFeature(Feature):
         self._handle.hooks.refresh()
 
     def on_object_event(self, event: WatchEvent) -> None:
-        """Take in a PodGroup of either kind or a Workload."""
+        """Update gangs from a PodGroup of either kind or a Workload."""
         group = event.object
         if self.is_idle and isinstance(group, SchedulingPodGroup | SchedulingWorkload | PodGroup):
             self._end_idleness()
         if isinstance(group, SchedulingPodGroup):
-            self._heard_pod_group(group, event)
+            self._on_pod_group(group, event)
         if isinstance(group, SchedulingWorkload):
-            self._heard_workload(group, gone=event.type is EventType.DELETED)
+            self._on_workload(group, deleted=event.type is EventType.DELETED)
         if not isinstance(group, PodGroup):
             return
         queue, now_s = self._handle.queue, self._handle.clock.now_s()
-        self._shrank, gone = True, event.type is EventType.DELETED
+        self._shrank, deleted = True, event.type is EventType.DELETED
         for gangs in self.caches:
-            queue.activate((gangs.drop_group if gone else gangs.put_group)(group), now_s)
+            queue.activate((gangs.drop_group if deleted else gangs.put_group)(group), now_s)
         before = event.previous
-        if gone or (
+        if deleted or (
             isinstance(before, PodGroup) and group.spec.min_member < before.spec.min_member
         ):
-            queue.on_event(ClusterEvent(EVERYTHING, Action.UPDATE), now_s)  # members to spare
+            queue.on_event(
+                ClusterEvent(EVERYTHING, Action.UPDATE), now_s
+            )  # some members may start alone now
 
-    def _heard_workload(self, workload: SchedulingWorkload, *, gone: bool) -> None:
+    def _on_workload(self, workload: SchedulingWorkload, *, deleted: bool) -> None:
         queue, now_s = self._handle.queue, self._handle.clock.now_s()
         self._shrank = True
         for gangs in self.caches:
-            ready = (gangs.drop_workload if gone else gangs.put_workload)(workload)
+            ready = (gangs.drop_workload if deleted else gangs.put_workload)(workload)
             queue.activate(ready, now_s)
 
-    def _heard_pod_group(self, group: SchedulingPodGroup, event: WatchEvent) -> None:
+    def _on_pod_group(self, group: SchedulingPodGroup, event: WatchEvent) -> None:
         queue, now_s = self._handle.queue, self._handle.clock.now_s()
-        self._shrank, gone = True, event.type is EventType.DELETED
-        self._conditions.heard(group.key)
+        self._shrank, deleted = True, event.type is EventType.DELETED
+        self._conditions.recheck(group.key)
         for gangs in self.caches:
-            ready = (gangs.drop_pod_group if gone else gangs.put_pod_group)(group)
+            ready = (gangs.drop_pod_group if deleted else gangs.put_pod_group)(group)
             queue.activate(ready, now_s)
         before = event.previous
-        if gone or (isinstance(before, SchedulingPodGroup) and _asks_for_less(before, group)):
-            queue.on_event(ClusterEvent(EVERYTHING, Action.UPDATE), now_s)  # members to spare
+        if deleted or (isinstance(before, SchedulingPodGroup) and _needs_fewer(before, group)):
+            queue.on_event(
+                ClusterEvent(EVERYTHING, Action.UPDATE), now_s
+            )  # some members may start alone now
 
     def after_events(self) -> None:
-        """Keep no places for members of a gang that is short of members by now."""
+        """Clear nominations of members whose gang has become incomplete."""
         if not self._shrank or not self._handle.watch.is_synced:
             return
         self._shrank = False
@@ -138,45 +142,45 @@ class GangFeature(Feature):
                     self._handle.nominations.end(pod)
 
     def on_left_queue(self, pod: Pod, *, deleted: bool) -> None:  # noqa: ARG002 -- however it left
-        """Forget what was to be told to a pod."""
-        self._reports.gone(pod.key)
+        """Drop pending reports of a pod."""
+        self._reports.forget(pod.key)
 
     def on_gate_result(self, pod: Pod, gate: QueueGate | None) -> None:
-        """Note a member for the report of why it waits before the queue."""
-        self._reports.seen(pod)
+        """Record the gate result of a pod for the reports."""
+        self._reports.check(pod)
         if gate is not None:
-            self._reports.gated(pod)
+            self._reports.note_gated(pod)
 
     def wake(self) -> None:
-        """Requeue the gangs for which events may have freed enough room."""
+        """Requeue the gangs for which capacity may have been freed."""
         if self._needs.touched:
             self._attempts.waiting.wake()
 
-    # -- deciding ----------------------------------------------------------------------------
+    # -- decisions -----------------------------------------------------------------------------
 
     def unit(self, cycle: SchedulingCycle, head: QueuedPod) -> GangUnit | None:
-        """Return the gang group that is decided with a member."""
+        """Return the gang group to decide with a member."""
         return self._attempts.unit(cycle, head)
 
     def explain_refusal(self, queued: QueuedPod) -> ReserveRefusal | None:
-        """Return why no domain takes a member's gang; None: one does, or it needs none."""
+        """Return why no network domain fits a member's gang; None if one does or none is needed."""
         cycle = self._handle.cycles[queued.pod.spec.scheduler_name]
-        return self._attempts.why_not_together(cycle, queued)
+        return self._attempts.domain_refusal(cycle, queued)
 
     def try_together(
         self, cycle: SchedulingCycle, pods: Sequence[tuple[Pod, PodClass]]
     ) -> Sequence[NodeChoice] | ReserveRefusal | None:
-        """Return places for members that the caches know to be pending, all in one domain.
+        """Return nodes in one domain for pending members, without changing the state.
 
-        Refused if one of them finds none; None: they ask nothing of the network, or are no gang.
-        Everything is as it was afterwards.
+        Return a refusal if one member finds none, and None without network demands or for single
+        pods.
         """
         return self._attempts.try_together(cycle, pods)
 
     def placed(self, pods: Sequence[QueuedPod]) -> None:
-        """Hold the places of members until all have theirs."""
+        """Hold the nodes of members until enough members have one."""
         for queued in pods:
-            if queued.run_key is None:  # else it is in no gang
+            if queued.run_key is None:  # pods with a run key are in no gang
                 for gangs in self.caches:
                     gangs.hold(queued.pod)
                     gang = gangs.gang_of(queued.pod)
@@ -184,11 +188,11 @@ class GangFeature(Feature):
                         self._conditions.scheduled(gang)
 
     def pods_sharing_nomination(self, pod: Pod) -> Sequence[str]:
-        """Return the members of a pod's gang that need a place."""
+        """Return the members of a pod's gang without a node."""
         return [key for gangs in self.caches for key in gangs.mates(pod)]
 
     def broken(self, head: Pod, lost: Sequence[Pod]) -> Sequence[str]:
-        """Let a member whose attempt broke off stand for its gang; return the others."""
+        """Make a member represent its gang after its attempt crashed; return the others."""
         for gangs in self.caches:
             for pod in lost:
                 gangs.release(pod)
@@ -196,7 +200,7 @@ class GangFeature(Feature):
         return self.pods_sharing_nomination(head)
 
     def released(self, assumed: Assumed) -> None:
-        """Let the members that wait with one that has lost its place lose theirs."""
+        """Unreserve the members that wait together with an unreserved one."""
         pod, bindings = assumed.queued.pod, self._handle.bindings
         for gangs in self.caches:
             companions = gangs.companions(pod)
@@ -210,19 +214,19 @@ class GangFeature(Feature):
                     why = f'Gang "{name}" gets rejected due to Pod "{pod.key}" in Unreserve'
                     bindings.fail(other, why)
 
-    # -- beside deciding ---------------------------------------------------------------------
+    # -- reports -------------------------------------------------------------------------------
 
     def steps(self) -> Sequence[Step]:
-        """Return the reports to gated members, and the writing of the statuses of PodGroups."""
+        """Return the steps that report incomplete gangs, and update PodGroup statuses."""
         writes = (self._reports.write, self._conditions.write)
         return tuple(Step("PodGroup status", write) for write in writes)
 
     def follow(self) -> None:
-        """Forget PodGroups that were deleted; the leader reports them."""
+        """Drop the reports of deleted PodGroups, which the leader reports."""
         self._reports.follow()
 
     def next_wakeup_s(self, *, synced: bool) -> float | None:
-        """Return when something of a gang is to be written."""
+        """Return when the next status or report is due."""
         if not synced:
             return None
         if self._reports.is_behind:
@@ -231,7 +235,7 @@ class GangFeature(Feature):
         return min((at_s for at_s in times if at_s is not None), default=None)
 
     def pages(self, ask: Ask) -> Mapping[str, Page]:
-        """Return the pages of gangs; those of further profiles know the same."""
+        """Return the pages of gangs; the caches of all profiles hold the same gangs."""
         all_spellings = [one for one in self.caches if one.refs is not WorkloadRefs.ONLY]
         gangs, state = (all_spellings or self.caches)[0], self._handle.state
 
@@ -244,12 +248,12 @@ class GangFeature(Feature):
         }
 
     def validate(self) -> None:
-        """Raise BugError unless what is counted of gangs is what their members are."""
+        """Raise BugError unless the counters of gangs match their members."""
         for gangs in self.caches:
             gangs.validate()
 
 
-def _asks_for_less(old: SchedulingPodGroup, new: SchedulingPodGroup) -> bool:
-    """Return whether fewer members have to start together than before."""
+def _needs_fewer(old: SchedulingPodGroup, new: SchedulingPodGroup) -> bool:
+    """Return whether fewer members must start together than before."""
     before, after = old.spec.scheduling_policy.gang, new.spec.scheduling_policy.gang
     return before is not None and (after is None or after.min_count < before.min_count)

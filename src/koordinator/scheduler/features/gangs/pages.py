@@ -1,7 +1,7 @@
-"""Gangs as koord-scheduler shows them under /apis/v1/plugins/Coscheduling.
+"""Pages of gangs under /apis/v1/plugins/Coscheduling.
 
 Source: koordinator pkg/scheduler/plugins/coscheduling/plugin_service.go, core/gang_summary.go.
-A set is a JSON object with empty values there; of the group's record only what we keep is shown.
+A set is a JSON object with empty values there; of the group's record only fields we keep are shown.
 """
 
 from typing import Any
@@ -13,8 +13,8 @@ from koordinator.foundation.errors import NotFoundError
 from koordinator.scheduler.snapshot import ClusterState
 
 _FROM_OBJECT, _FROM_PODS = "GangFromPodGroupCrd", "GangFromPodAnnotation"
-_FROM_WORKLOAD = "GangFromWorkload"  # not in the original, which has none
-_FROM_POD_GROUP = "GangFromSchedulingPodGroup"  # likewise
+_FROM_WORKLOAD = "GangFromWorkload"  # no counterpart in the original
+_FROM_POD_GROUP = "GangFromSchedulingPodGroup"  # no counterpart in the original
 _NANOSECONDS = 1_000_000_000
 
 
@@ -55,7 +55,7 @@ def _summary(gangs: GangCache, gang: Gang, state: ClusterState) -> dict[str, Any
         "waitingForBindChildren": _members(gang, MemberState.WAITING),
         "boundChildren": _members(gang, MemberState.BOUND),
         "onceResourceSatisfied": has_started,
-        "gangFrom": _said_by(gang),
+        "gangFrom": _source_of(gang),
         "hasGangInit": terms is not None,
         "gangGroupInfo": {
             "Initialized": terms is not None,
@@ -69,7 +69,7 @@ def _summary(gangs: GangCache, gang: Gang, state: ClusterState) -> dict[str, Any
     }
 
 
-def _said_by(gang: Gang) -> str:
+def _source_of(gang: Gang) -> str:
     if gang.pod_group:
         return _FROM_POD_GROUP
     if gang.workload:
@@ -82,7 +82,7 @@ def _members(gang: Gang, *states: MemberState) -> dict[str, dict[str, str]]:
 
 
 def _created(gang: Gang, state: ClusterState) -> str | None:
-    """Return when the PodGroup was made, or the first of the members; None: nobody knows."""
+    """Return the creation time of the PodGroup or of the first member; None if unknown."""
     group = state.objects.get(PodGroup, gang.id)
     metas = [group.metadata] if group is not None else []
     for key in gang.members if group is None else ():

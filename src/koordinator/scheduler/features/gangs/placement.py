@@ -1,8 +1,8 @@
-"""Places for the members of a gang group: enough of them, or none.
+"""Placement of the members of a gang group: enough of them, or none.
 
-All happens in the state alone; nothing has been written when it turns out that there is not enough
-room.  What is known of a gang that found too little room is kept: as long as so little has changed
-that there can't be enough, the answer costs next to nothing.
+Placement changes only the in-memory state: nothing is written until enough members have nodes.  The
+result of a gang that found too little capacity is cached, so that an attempt is cheap while the
+capacity cannot suffice.
 """
 
 from bisect import bisect_left
@@ -30,46 +30,46 @@ from koordinator.scheduler.snapshot import PodClass
 Verdict = Diagnosis | ReserveRefusal
 Wanted = tuple[QueuedPod, PodClass]
 
-MOST_TRIES = 4  # of a gang of several kinds of members, those that failed first
-KEPT = 1 << 14  # gangs whose failure is remembered; then all are forgotten
+MOST_TRIES = 4  # orders of runs of different members, the failed run first
+KEPT = 1 << 14  # cached failures; the cache is cleared when full
 
 
 @dataclass(slots=True)
 class GangDecision:
-    """What became of the members; ``placed`` is empty if the attempt was lost."""
+    """Decision about the members; ``placed`` is empty if the attempt failed."""
 
     placed: list[Assumed] = field(default_factory=list)
     failed: list[tuple[QueuedPod, PodClass, Verdict]] = field(default_factory=list)
-    #: of a lost attempt: those who had a place, or were not tried any more
+    #: of a failed attempt: members that had a node, or were not tried any more
     others: list[QueuedPod] = field(default_factory=list)
     is_lost: bool = False
     had_place: int = 0
-    placements: int | None = None  # that were tried; None: the group may be anywhere
+    placements: int | None = None  # number of placements tried; None without a topology constraint
 
 
 @dataclass(frozen=True, slots=True)
 class GangGroupAttempt:
-    """An attempt to place a gang group: who stood for it in the queue, and its version."""
+    """Attempt to place a gang group, with its representative and version."""
 
     attempt: GangAttempt
-    head: QueuedPod  # the member that stood in the queue for all
+    head: QueuedPod  # the representative from the queue
     version: Hashable  # changes with every change of the group
 
 
 @dataclass(frozen=True, slots=True)
 class LostGang:
-    """A gang of identical members that found too little room."""
+    """Cached failure of a gang of identical members."""
 
     version: Hashable  # of the gang group
-    least: int  # how many must find a place
+    least: int  # number of members that need a node
     pod_class: PodClass
     verdict: Verdict
-    below: int  # the priority of the most important member
-    level: int | None = None  # of the network domain in which all must be
+    below: int  # priority of the most important member
+    level: int | None = None  # level of the network domain that all must share
 
 
 class GangPlacer:
-    """Decides the attempts of one scheduler."""
+    """Placement of gangs for one scheduler."""
 
     def __init__(
         self,
@@ -80,13 +80,13 @@ class GangPlacer:
     ) -> None:
         self._binder, self._choose, self._diagnose, self._card = binder, choose, diagnose, card
         self._lost: dict[str, LostGang] = {}  # by gang group
-        #: by run key: why there is no room for more
+        #: by run key, the verdict on further members
         self._verdicts: WeakKeyDictionary[Hashable, Verdict] = WeakKeyDictionary()
 
     def still_lost(
         self, cycle: SchedulingCycle, group_id: str, version: Hashable
     ) -> LostGang | None:
-        """Return why the gang found no room the last time, if it can't find any now either."""
+        """Return the cached failure of a gang if capacity still cannot suffice."""
         lost = self._lost.get(group_id)
         if lost is None or lost.version != version:
             return None
@@ -96,13 +96,13 @@ class GangPlacer:
         return lost
 
     def remember(self, group_attempt: GangGroupAttempt, lost: LostGang) -> None:
-        """Note that a gang of identical members needs more room than there was."""
+        """Cache the failure of a gang of identical members."""
         if len(self._lost) >= KEPT:
             self._lost.clear()
         self._lost[group_attempt.attempt.group_id] = lost
 
     def forget(self, group_id: str) -> None:
-        """Forget a gang group of which a member is gone: it is another one now, or none."""
+        """Drop the cached failure of a gang group that lost a member."""
         self._lost.pop(group_id, None)
 
     def place(
@@ -113,10 +113,10 @@ class GangPlacer:
         *,
         merges: bool,
     ) -> GangDecision:
-        """Assume the members on their nodes; ``merges`` allows runs to be decided at once.
+        """Assume the members on their nodes; ``merges`` allows to decide runs in one step.
 
-        If too many find no place, nobody is assumed.  Of identical members the head is said to be
-        the one without.
+        If too many members fit nowhere, none is assumed.  Among identical members the head counts
+        as the failed one.
         """
         attempt = group_attempt.attempt
         here = {queued.key for queued, _ in members}
@@ -130,7 +130,9 @@ class GangPlacer:
             decision = self._place_runs(cycle, attempt, runs, lacking, merges=merges)
             if not decision.is_lost:
                 return decision
-            failed = decision.failed[0][1]  # others may have taken what only these can use
+            failed = decision.failed[0][
+                1
+            ]  # other members may have taken the only nodes that fit it
             runs.sort(key=lambda run: run[0][1] is not failed)
         if not decision.failed:
             decision.others = [queued for queued, _ in members]
@@ -145,7 +147,7 @@ class GangPlacer:
         *,
         merges: bool,
     ) -> GangDecision:
-        """Place one run after the other; give all back as soon as too many have failed."""
+        """Place run after run; unreserve all as soon as too many members have failed."""
         decision = GangDecision()
         for run in runs:
             rows = cycle.choose_run([pod_class for _, pod_class in run]) if merges else None
@@ -154,7 +156,7 @@ class GangPlacer:
                 [*lacking, *(queued.key for queued, _, _ in decision.failed)]
             ):
                 decision.is_lost = True
-                self._give_back(decision, [wanted for one in runs for wanted in one])
+                self._unreserve(decision, [wanted for one in runs for wanted in one])
                 break
         return decision
 
@@ -165,34 +167,34 @@ class GangPlacer:
         run: Sequence[Wanted],
         decision: GangDecision,
     ) -> None:
-        """Place identical members, or find out that there is too little room for them."""
+        """Place identical members, or record that capacity is too small for them."""
         attempt, keys, pod_class = group_attempt.attempt, _keys(run), run[0][1]
         run_key = cycle.run_key(pod_class)
         known = self._verdicts.get(run_key)
         if known is not None and _is_about_all_nodes(cycle, known):
             most = cycle.headroom_at_most(pod_class)
             if most < len(run) and attempt.is_lost(keys[most:]):
-                self._lose(group_attempt, run, decision, known, had_place=most)
+                self._record_failure(group_attempt, run, decision, known, had_place=most)
                 return
         rows = cycle.choose_run([one for _, one in run])
         if rows is None or len(rows) == len(run) or not attempt.is_lost(keys[len(rows) :]):
             self._place_run(cycle, run, decision, rows)
             if decision.failed and attempt.is_lost(q.key for q, _, _ in decision.failed):
                 decision.is_lost = True
-                self._give_back(decision, run)
+                self._unreserve(decision, run)
             return
         verdict: Verdict
-        if cycle.limit(pod_class, len(run)) == len(rows):  # a node may have room for more
+        if cycle.limit(pod_class, len(run)) == len(rows):  # nodes may fit more than the quota
             self._place_run(cycle, run, decision, rows)
-            self._give_back(decision, run)
+            self._unreserve(decision, run)
             verdict = decision.failed[0][2]
         else:
             verdict = cycle.diagnose_after(pod_class, rows)
             cycle.note_headroom(pod_class, np.bincount(rows, minlength=len(cycle.state.nodes)))
         self._verdicts[run_key] = verdict
-        self._lose(group_attempt, run, decision, verdict, had_place=len(rows))
+        self._record_failure(group_attempt, run, decision, verdict, had_place=len(rows))
 
-    def _lose(
+    def _record_failure(
         self,
         group_attempt: GangGroupAttempt,
         run: Sequence[Wanted],
@@ -221,7 +223,7 @@ class GangPlacer:
         decision: GangDecision,
         rows: IntArray | None,
     ) -> None:
-        """Place on the rows decided for a run, or decide one by one."""
+        """Place a run on the given rows, or decide its members one by one."""
         if rows is None:
             for queued, pod_class in run:
                 choice = self._choose(cycle, queued, pod_class)
@@ -240,7 +242,7 @@ class GangPlacer:
             why = self._diagnose(cycle, *left[0])
             decision.failed += [(queued, pod_class, why) for queued, pod_class in left]
 
-    def _give_back(self, decision: GangDecision, members: Sequence[Wanted]) -> None:
+    def _unreserve(self, decision: GangDecision, members: Sequence[Wanted]) -> None:
         for assumed in reversed(decision.placed):
             self._binder.forget(assumed)
         decision.had_place = len(decision.placed)
@@ -250,7 +252,7 @@ class GangPlacer:
 
 
 def _is_about_all_nodes(cycle: SchedulingCycle, verdict: Verdict) -> bool:
-    """Return whether there are as many nodes as when it was found out."""
+    """Return whether the number of nodes is the same as at the verdict."""
     return isinstance(verdict, ReserveRefusal) or verdict.node_count == cycle.state.nodes.count
 
 
@@ -259,7 +261,7 @@ def _keys(members: Sequence[Wanted]) -> list[str]:
 
 
 def _runs(cycle: SchedulingCycle, members: Sequence[Wanted]) -> list[list[Wanted]]:
-    """Return neighbours that can be decided as one run."""
+    """Group adjacent members that can be decided as one run."""
 
     def run_key(member: Wanted) -> Hashable:
         return cycle.run_key(member[1])

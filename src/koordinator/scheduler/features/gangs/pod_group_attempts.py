@@ -1,4 +1,4 @@
-"""Attempts of PodGroups of scheduling.k8s.io: what is checked before, and told afterwards.
+"""Attempts of PodGroups of scheduling.k8s.io: validation before and messages after.
 
 Source: kubernetes pkg/scheduler/schedule_one_podgroup.go ``validatePodGroup``,
 ``submitPodGroupAlgorithmResult``.
@@ -36,7 +36,7 @@ from koordinator.scheduler.queue import QueuedPod
 
 
 class PodGroupAttempts:
-    """Rules of kube-scheduler for PodGroups, which no other gang has."""
+    """Rules of kube-scheduler that apply to PodGroups only."""
 
     def __init__(
         self, handle: SchedulerHandle, headrooms: GangPreemption, conditions: PodGroupConditions
@@ -44,34 +44,34 @@ class PodGroupAttempts:
         self._handle, self._headrooms, self._conditions = handle, headrooms, conditions
 
     def gang_of(self, gangs: GangCache, pod: Pod) -> Gang | None:
-        """Return the gang of a PodGroup of scheduling.k8s.io that starts with no others."""
+        """Return the gang of a PodGroup of scheduling.k8s.io that is alone in its group."""
         gang = gangs.gang_of(pod)
         if gang is None or gang.terms is None or gang.terms.pod_group is None:
             return None
         return gang if len(gang.terms.group) == 1 else None
 
     def topology_key(self, gangs: GangCache, pod: Pod) -> str:
-        """Return the label of which the pods of a member's PodGroup need one value; empty: none."""
+        """Return the label whose value the nodes of the PodGroup must share; empty without one."""
         if TOPOLOGY_PLACEMENTS not in self._handle.options.gates:
             return ""
         terms = self._terms(gangs, pod)
         return "" if terms is None else terms.topology_key
 
     def contradicts(self, gangs: GangCache, head: QueuedPod) -> bool:
-        """Return whether members contradict their PodGroup or each other; then they are told."""
+        """Report members that contradict their PodGroup or each other; return whether any do."""
         gang, terms = self.gang_of(gangs, head.pod), self._terms(gangs, head.pod)
         if gang is None or terms is None:
             return False
         found = (self._handle.state.pod_named(key) for key in sorted(gang.members))
         pods = [pod for pod in found if pod is not None]
-        pods.sort(key=lambda pod: bool(pod.spec.node_name))  # those to be placed come first
+        pods.sort(key=lambda pod: bool(pod.spec.node_name))  # pods without a node first
         text = inconsistency(terms, self._handle.options.gates.level, pods)
         if text:
             self.fail(gangs, head, text)
         return bool(text)
 
     def fail(self, gangs: GangCache, head: QueuedPod, text: str) -> None:
-        """Let a PodGroup that can't be decided try again later."""
+        """Fail an attempt that cannot be decided; the PodGroup is retried later."""
         handle, gang = self._handle, gangs.gang_of(head.pod)
         gangs.set_representative(head.pod)
         handle.attempts.fail(head, text)
@@ -91,9 +91,9 @@ class PodGroupAttempts:
         decision: GangDecision,
         headroom: GangHeadroom,
     ) -> GroupRejection | None:
-        """Return what kube-scheduler says of a PodGroup that found too few places, and note it.
+        """Record a failed attempt and return kube-scheduler's messages for it.
 
-        None for gangs of other kinds.
+        Return None for other kinds of gangs.
         """
         gang = self.gang_of(gangs, group_attempt.head.pod)
         is_alone = group_attempt.attempt.is_alone
@@ -109,9 +109,9 @@ class PodGroupAttempts:
             bound = cycle.bound(decision.failed[0][1])
             room = self._headrooms.most(cycle, bound, below, None)
             most = max(scheduled, min(had_places + room, least - 1))
-        said = ""
+        preemption = ""
         if {"DefaultPreemption", "Coscheduling"}.intersection(post_filter):
-            said = preemption_result(
+            preemption = preemption_result(
                 headroom,
                 least,
                 most,
@@ -120,7 +120,7 @@ class PodGroupAttempts:
             )
         gates = self._handle.options.gates
         found = rejection(
-            gates, least, scheduled, said, post_filter, placements=decision.placements
+            gates, least, scheduled, preemption, post_filter, placements=decision.placements
         )
         self._conditions.refused(gang, found.group)
         return found
@@ -132,24 +132,24 @@ class PodGroupAttempts:
 
 @dataclass(frozen=True, slots=True)
 class RejectionTexts:
-    """Texts for members of a gang that found too few places.
+    """Messages for members of a gang whose attempt failed.
 
-    ``group`` are those of kube-scheduler, if it is a PodGroup of scheduling.k8s.io.
+    ``group`` has the messages of kube-scheduler for PodGroups of scheduling.k8s.io.
     """
 
     headroom: GangHeadroom
     error: ClusterError | None
     group: GroupRejection | None
-    verdicts: Mapping[str, Verdict]  # on members that found no node, by key
+    verdicts: Mapping[str, Verdict]  # by key of members that fit no node
 
-    def of_refused(self, said: str, node: str) -> str:
-        """Return what follows the reason of the member that found no node."""
+    def of_refused(self, prefix: str, node: str) -> str:
+        """Return the text after the reason of the member that fits no node."""
         if self.group is not None:
             return self.group.refused
-        return f"{said} {headroom_message(self.headroom, node, self.error)}".strip()
+        return f"{prefix} {headroom_message(self.headroom, node, self.error)}".strip()
 
     def of_other(self, queued: QueuedPod, message: str, node: str) -> str:
-        """Return what another member is told; ``message`` is about the one that found none."""
+        """Return the message for another member; ``message`` is about the failed one."""
         if self.group is None:
             return f"{message} {headroom_message(self.headroom, node, self.error)}".rstrip()
         verdict = self.verdicts.get(queued.key)
@@ -164,9 +164,9 @@ def order_as_kube_scheduler(
     decision: GangDecision,
     members: Sequence[Wanted],
 ) -> None:
-    """Let those members of a lost attempt fail that kube-scheduler would have failed.
+    """Reorder a failed attempt so that kube-scheduler's choice of members fails.
 
-    Members that are alike are tried by priority and arrival, until too many have found no node.
+    Identical members are tried by priority and arrival until too many have failed.
     """
     if not decision.failed or len({cycle.run_key(kind) for _, kind in members}) > 1:
         return
@@ -181,5 +181,5 @@ def order_as_kube_scheduler(
 
 
 def verdict_reason(verdict: Verdict) -> str:
-    """Return why a member found no node."""
+    """Return why a member fits no node."""
     return verdict.reason if isinstance(verdict, ReserveRefusal) else verdict.message()

@@ -1,4 +1,4 @@
-"""Condition of PodGroups of scheduling.k8s.io: whether enough members had places at a time.
+"""Scheduled condition of PodGroups of scheduling.k8s.io.
 
 Source: kubernetes pkg/scheduler/schedule_one_podgroup.go ``updatePodGroupCondition``.
 """
@@ -30,39 +30,39 @@ class _Wanted:
 
 
 class PodGroupConditions:
-    """Keeps the conditions of the PodGroups that were decided; once True they stay so."""
+    """Writer of PodGroup conditions; a condition that is True does not change any more."""
 
     def __init__(
         self, cluster: Cluster, clock: Clock, caches: Sequence[GangCache], *, enabled: bool
     ) -> None:
         self._clock, self._caches, self._enabled = clock, caches, enabled
         self._patches = Patches(cluster, clock)
-        self._wanted: dict[str, _Wanted] = {}  # by key; until the watch shows it
+        self._wanted: dict[str, _Wanted] = {}  # by key, until the watch confirms it
         self._changed: dict[str, None] = {}
 
     def scheduled(self, gang: Gang) -> None:
-        """Note that enough members of a PodGroup have places."""
+        """Record that enough members of a PodGroup have nodes."""
         self._note(gang, _Wanted("True", "Scheduled", ""))
 
     def refused(self, gang: Gang, message: str) -> None:
-        """Note that a PodGroup found too few places."""
+        """Record that too few members of a PodGroup fit."""
         self._note(gang, _Wanted("False", "Unschedulable", message))
 
     def failed(self, gang: Gang, message: str) -> None:
-        """Note that a PodGroup can't be decided."""
+        """Record that a PodGroup cannot be decided."""
         self._note(gang, _Wanted("False", "SchedulerError", message))
 
-    def heard(self, key: str) -> None:
-        """Look again at a PodGroup that has come, changed or gone."""
+    def recheck(self, key: str) -> None:
+        """Recheck the condition of a PodGroup that was added, changed or deleted."""
         if key in self._wanted:
             self._changed[key] = None
 
     def next_wakeup_s(self) -> float | None:
-        """Return when a condition may have to be written again."""
+        """Return when the next condition is due."""
         return self._clock.now_s() if self._changed else self._patches.next_wakeup_s()
 
     def write(self, now_s: float) -> None:
-        """Write the conditions that changed, and those that the watch did not show in time."""
+        """Write changed conditions, and those that the watch did not confirm in time."""
         changed, self._changed = self._changed, {}
         for key in (*changed, *self._patches.lost(now_s)):
             self._write(key)

@@ -1,4 +1,4 @@
-"""Messages of kube-scheduler about PodGroups of scheduling.k8s.io that found too few places.
+"""Messages of kube-scheduler about PodGroups of scheduling.k8s.io that failed to schedule.
 
 Source: kubernetes 1.36 and 1.37 pkg/scheduler/schedule_one_podgroup.go
 ``submitPodGroupAlgorithmResult``, framework/plugins/gangscheduling ``PlacementFeasible`` and
@@ -26,10 +26,10 @@ _NOT_REJECTED: Final = "one or more plugins asked to wait and no plugin rejected
 
 @dataclass(frozen=True, slots=True)
 class GroupRejection:
-    """Texts about one attempt that a PodGroup has lost.
+    """Messages about a failed attempt of a PodGroup.
 
-    ``refused`` follows the reason of a member that found no node; ``others`` is told to members
-    that had a place or were not tried, ``group`` to the PodGroup.
+    ``refused`` follows the reason of a member that fits no node; ``others`` is for members that had
+    a node or were not tried; ``group`` is for the PodGroup.
     """
 
     refused: str
@@ -46,10 +46,10 @@ def rejection(
     *,
     placements: int | None = None,
 ) -> GroupRejection:
-    """Return the texts about a PodGroup of which ``scheduled`` of ``least`` members have places.
+    """Return the messages if ``scheduled`` of ``least`` members of a PodGroup have nodes.
 
-    ``preemption`` is the result of group preemption, empty if it was not asked for; ``post_filter``
-    names the PostFilter plugins of the profile, ``placements`` is how many were tried.
+    ``preemption`` is the result of group preemption, empty if it was not tried; ``post_filter`` has
+    the names of the profile's PostFilter plugins; ``placements`` is the number of placements tried.
     """
     if gates.level >= V1_37:
         text = shortage(least, scheduled)
@@ -62,12 +62,12 @@ def rejection(
     eligible = "workload aware preemption enabled"
     if placements is not None:
         eligible = "placement-based pod group scheduling limitation"
-    said = []
+    parts = []
     if "DynamicResources" in post_filter:
-        said.append("no new claims to deallocate")
+        parts.append("no new claims to deallocate")
     groups_preempt = WORKLOAD_AWARE_PREEMPTION in gates
-    said.append(f"preemption: not eligible due to {eligible}")
-    refused = ", ".join(said) if groups_preempt or placements is not None else ""
+    parts.append(f"preemption: not eligible due to {eligible}")
+    refused = ", ".join(parts) if groups_preempt or placements is not None else ""
     others = f"{UNSCHEDULABLE}, {_WAITS}, {_NOT_REJECTED}"
     group = UNSCHEDULABLE
     if groups_preempt and preemption in (NO_VICTIMS, NEVER):
@@ -76,9 +76,9 @@ def rejection(
 
 
 def shortage(least: int, scheduled: int) -> str:
-    """Return why a PodGroup is given up.
+    """Return why the attempt of a PodGroup failed.
 
-    Its members are tried until so many have failed that the rest is one too few.
+    Members are tried until the remaining ones are one too few.
     """
     remaining = max(least - 1 - scheduled, 0)
     return f"minCount ({least}) cannot be satisfied: {scheduled} scheduled, {remaining} remaining"
@@ -92,10 +92,10 @@ def preemption_result(
     has_victims: bool,
     is_eligible: bool,
 ) -> str:
-    """Return what came of group preemption.
+    """Return the result of group preemption.
 
-    ``is_eligible``: the pods may preempt; ``has_victims``: there are pods of lower priority;
-    ``scheduled`` members would find places without them, None: not known.
+    ``is_eligible``: the pods may preempt; ``has_victims``: pods of lower priority exist;
+    ``scheduled``: number of members that fit without those pods, None if unknown.
     """
     if headroom.pods:
         count = len(headroom.victims)
@@ -108,7 +108,7 @@ def preemption_result(
 
 
 def inconsistency(terms: PodGroupTerms, level: KubeVersion, members: Iterable[Pod]) -> str:
-    """Return how members contradict their group or each other; empty if they agree."""
+    """Return how members contradict their group or each other; empty if they are consistent."""
     if level < V1_37:
         return ""
     scheduler = policy = ""

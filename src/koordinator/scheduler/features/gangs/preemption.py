@@ -1,4 +1,4 @@
-"""What is done for a gang without places: whom to ask, what to keep of the answer, what to tell."""
+"""Preemption for gangs: calls of PostFilter plugins, cached failures and messages."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
@@ -24,47 +24,47 @@ from koordinator.scheduler.features.gangs.placement import (
 from koordinator.scheduler.post_filter import PostFilterResult
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod
 
-NO_HEADROOM = "no room for {} members even without all pods of lower priority"
-TOLD = 3  # victims that members are told by name
-KEPT = 1 << 14  # gangs whose failure is remembered; then all are forgotten
+NO_HEADROOM = "{} members do not fit even without all pods of lower priority"
+SHOWN = 3  # victims named in messages
+KEPT = 1 << 14  # cached failures; the cache is cleared when full
 
 
 @dataclass(slots=True)
 class GangHeadroom:
-    """What the PostFilter plugins have found for the members of a gang."""
+    """Result of the PostFilter plugins for the members of a gang."""
 
-    pods: dict[str, tuple[Pod, str]] = field(default_factory=dict)  # with their nodes, by key
+    pods: dict[str, tuple[Pod, str]] = field(default_factory=dict)  # members with nodes, by key
     victims: tuple[PlacedPod, ...] = ()
     message: str = ""
-    keeps: bool = False  # earlier nominations stay, although there is no new place
-    is_asked: bool = False
+    keeps: bool = False  # keep earlier nominations although there is no new one
+    was_tried: bool = False
 
     @property
     def places(self) -> dict[str, str]:
-        """Nodes by pod key."""
+        """Nominated nodes by pod key."""
         return {key: node for key, (_, node) in self.pods.items()}
 
     @property
     def result(self) -> str:
-        """What metrics call it."""
+        """Label value for metrics."""
         if not self.pods:
             return "preemption not helpful"
         return "success" if self.victims else "waiting for victims"
 
     def keep_place(self, pod: Pod, node: str) -> None:
-        """Nominate a member, which had a place and gives it up now, to the same node."""
+        """Nominate a member that gives up its assumed node to the same node."""
         if self.pods:
             self.pods[pod.key] = (pod, node)
 
 
 class GangPreemption:
-    """Asks plugins for one scheduler, and remembers for whom they can do nothing."""
+    """Preemption for the gangs of one scheduler, with cached failures."""
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
-        #: gang group -> its version and the state of the world
+        #: version and world version of the failure, by gang group
         self._failed: dict[str, tuple[Hashable, Hashable]] = {}
-        self._lowest = (-1, UNBOUNDED)  # position in the log of usage, and the lowest priority then
+        self._lowest = (-1, UNBOUNDED)  # usage log position, and the lowest priority at it
 
     def is_hopeless(
         self,
@@ -73,10 +73,10 @@ class GangPreemption:
         lost: LostGang,
         world: Hashable,
     ) -> bool:
-        """Return whether it is no use to ask again for a gang that found no room.
+        """Return whether another preemption attempt for a gang cannot succeed.
 
-        It is not if nothing has changed, if even without everybody less important there would not
-        be enough room, or if nobody is less important.
+        That is so if nothing has changed, or if capacity would not suffice even without all pods of
+        lower priority.
         """
         if not cycle.profile.post_filter:
             return True
@@ -86,11 +86,11 @@ class GangPreemption:
         return self.most(cycle, bound, lost.below, of_row) < lost.least
 
     def has_pods_below(self, priority: int) -> bool:
-        """Return whether a pod of lower priority has a place."""
+        """Return whether a pod of lower priority has a node."""
         return self._lowest_priority() < priority
 
     def _lowest_priority(self) -> int:
-        """Return the priority of the least important pod that has a place."""
+        """Return the lowest priority of pods with a node."""
         position = self._state.usage_log.position
         if position != self._lowest[0]:
             there = self._state.pods.lowest_priority[: len(self._state.nodes)]
@@ -104,16 +104,16 @@ class GangPreemption:
         below: int,
         of_row: IntArray | None,
     ) -> int:
-        """Return for how many pods, at most, PostFilter plugins may make room.
+        """Return an upper bound of the pods for which preemption can free capacity.
 
-        They evict nobody who is as important.
+        Only pods of lower priority are victims.
         """
         if not cycle.profile.post_filter or not self.has_pods_below(below):
             return 0
         return UNBOUNDED if bound is None else bound.most(below, of_row)
 
     def _is_bounded(self, cycle: SchedulingCycle, members: Sequence[Wanted], least: int) -> bool:
-        """Return whether there is no room for members that are alike, whoever goes."""
+        """Return whether identical members do not fit even without all possible victims."""
         first = members[0][1]
         run_key = cycle.run_key(first)
         if any(cycle.run_key(one) != run_key for _, one in members):
@@ -124,13 +124,13 @@ class GangPreemption:
         return self.most(cycle, cycle.bound(first), below, None) < least
 
     def note_failure(self, group_attempt: GangGroupAttempt, world: Hashable) -> None:
-        """Remember that there is nothing more to do for a gang as long as nothing changes."""
+        """Cache a failed preemption until the gang or the cluster changes."""
         if len(self._failed) >= KEPT:
             self._failed.clear()
         self._failed[group_attempt.attempt.group_id] = (group_attempt.version, world)
 
     def forget(self, group_id: str) -> None:
-        """Forget a gang group of which a member is gone: it is another one now, or none."""
+        """Drop the cached failure of a gang group that lost a member."""
         self._failed.pop(group_id, None)
 
     def find(
@@ -143,9 +143,9 @@ class GangPreemption:
         *,
         rows: IntArray | None = None,
     ) -> GangHeadroom:
-        """Ask for room for all of the members, then for as few as are enough.
+        """Try preemption for all members, then for the fewest that suffice.
 
-        ``rows`` are where they may be; None: anywhere.
+        ``rows`` restricts the nodes; None means all.
         """
         if not decision.failed:
             return GangHeadroom()
@@ -156,37 +156,37 @@ class GangPreemption:
         if rows is None and fewest and self._is_bounded(cycle, members, len(fewest)):
             message = f"preemption: {NO_HEADROOM.format(len(members))}"
             every = tuple((queued.pod, its_class) for queued, its_class in members)
-            asked = cycle.attempt(head.pod, pod_class, verdict, nominations, every)
+            attempted = cycle.attempt(head.pod, pod_class, verdict, nominations, every)
             for active in cycle.profile.post_filter:
                 if "job_refusal" in active.has:
-                    message = active.plugin.job_refusal(asked, message)
+                    message = active.plugin.job_refusal(attempted, message)
             return GangHeadroom(message=message)
         tried = [list(members), [one for one in members if one[0].key in fewest]]
-        said: list[str] = []
+        messages: list[str] = []
         for some in tried[: 1 if len(tried[0]) == len(tried[1]) or not tried[1] else 2]:
-            said.clear()
+            messages.clear()
             wanted = tuple((queued.pod, its_class) for queued, its_class in some)
-            asked = cycle.attempt(head.pod, pod_class, verdict, nominations, wanted, rows=rows)
+            attempted = cycle.attempt(head.pod, pod_class, verdict, nominations, wanted, rows=rows)
             for active in cycle.profile.post_filter:
-                result: PostFilterResult = active.plugin.postfilter(asked)
+                result: PostFilterResult = active.plugin.postfilter(attempted)
                 if result.places:
                     pods = {q.key: (q.pod, result.places[q.key]) for q, _ in some}
-                    return GangHeadroom(pods, result.victims, is_asked=True)
+                    return GangHeadroom(pods, result.victims, was_tried=True)
                 if result.message:
-                    said.append(result.message)
-        return GangHeadroom(message=", ".join(said), is_asked=True)
+                    messages.append(result.message)
+        return GangHeadroom(message=", ".join(messages), was_tried=True)
 
 
 def headroom_message(headroom: GangHeadroom, node: str, error: ClusterError | None) -> str:
-    """Return what a member is told; ``node`` is its place, if it has one."""
+    """Return the preemption message for a member; ``node`` is its nominated node, if any."""
     if not headroom.pods:
         return headroom.message
-    names = ", ".join(victim.key for victim in headroom.victims[:TOLD])
-    more = f" and {len(headroom.victims) - TOLD} more" if len(headroom.victims) > TOLD else ""
+    names = ", ".join(victim.key for victim in headroom.victims[:SHOWN])
+    more = f" and {len(headroom.victims) - SHOWN} more" if len(headroom.victims) > SHOWN else ""
     if error is not None:
         text = f"preemption: not all of {names}{more} could be evicted: {error}"
     elif headroom.victims:
         text = f"preemption: {names}{more} evicted for {len(headroom.pods)} members of the gang"
     else:
-        text = f"preemption: {len(headroom.pods)} members of the gang wait for pods that are ending"
-    return f"{text}; its place is on node {node}" if node else text
+        text = f"preemption: {len(headroom.pods)} members of the gang wait for terminating pods"
+    return f"{text}; it is nominated to node {node}" if node else text

@@ -1,4 +1,4 @@
-"""What is written about gangs: why members wait before the queue, and how far PodGroups are."""
+"""Reports about gangs: events for gated members, and PodGroup statuses."""
 
 import logging
 from collections.abc import Sequence
@@ -19,16 +19,16 @@ from koordinator.scheduler.snapshot import ClusterState
 
 log = logging.getLogger(__name__)
 
-PATIENCE_S = 30.0  # with gangs that others name and that are not there yet
-LOOKS = 200  # at PodGroups in one step
-SPARE = 16  # gangs to be looked at that may have gone
+GRACE_PERIOD_S = 30.0  # before a missing gang of a group is reported
+MOST_UPDATES = 200  # PodGroups per step
+SPARE = 16  # changed gangs that may be deleted ones
 
 
 class JobPlaces(Protocol):
-    """Where jobs stand in the queues of their quotas."""
+    """Positions of jobs in the queues of their quotas."""
 
     def place_of(self, job_id: str) -> tuple[int, str] | None:
-        """Return the place and the reason that a job has been told last."""
+        """Return the position and reason last reported for a job."""
         ...
 
     def is_waiting(self, job_id: str) -> bool:
@@ -37,7 +37,7 @@ class JobPlaces(Protocol):
 
 
 class NoPlaces:
-    """Without quotas that have queues no job stands anywhere."""
+    """Positions without job queues."""
 
     def place_of(self, _job_id: str) -> None:
         """Return None."""
@@ -49,7 +49,7 @@ class NoPlaces:
 
 
 class GangReports:
-    """Collects during a step what there is to tell, and tells it at the end."""
+    """Collector of reports about gangs; ``write`` sends them once per step."""
 
     def __init__(
         self,
@@ -70,58 +70,58 @@ class GangReports:
         self._enabled = enabled
         self._gated: dict[str, Pod] = {}
         self._contradictions: dict[str, tuple[str, ...]] = {}  # by pod
-        self._contradicting: dict[str, Pod] = {}  # of these, those to be told
-        self._missing: dict[str, float] = {}  # gangs that name others in vain -> when to say so
-        self._in_vain: dict[str, str] = {}  # gangs of which it has been said, and what
-        self._warnings: dict[str, tuple[str, ...]] = {}  # gang id -> what has been logged
+        self._contradicting: dict[str, Pod] = {}  # pods whose contradictions are not reported yet
+        self._missing: dict[str, float] = {}  # report time by gang with missing partners
+        self._missing_texts: dict[str, str] = {}  # reported text by gang with missing partners
+        self._warnings: dict[str, tuple[str, ...]] = {}  # logged warnings by gang
 
-    def gated(self, pod: Pod) -> None:
-        """Note that a pod does not enter the queue; if its gang is short, it is told so."""
+    def note_gated(self, pod: Pod) -> None:
+        """Record a gated pod, to report an incomplete gang."""
         if self._enabled and self._gangs:
             self._gated[pod.key] = pod
 
-    def seen(self, pod: Pod) -> None:
-        """Note a pod that wants to enter the queue: what it says twice and differently is told."""
+    def check(self, pod: Pod) -> None:
+        """Check a pod at the gate for contradictory labels and annotations, to report them."""
         if not self._enabled:
             return
-        said = next(
+        found = next(
             (contradictions(pod, gangs.refs) for gangs in self._gangs if gangs.is_member(pod)), ()
         )
-        if said and self._contradictions.get(pod.key) != said:
-            self._contradictions[pod.key] = said
+        if found and self._contradictions.get(pod.key) != found:
+            self._contradictions[pod.key] = found
             self._contradicting[pod.key] = pod
 
-    def gone(self, key: str) -> None:
-        """Forget a pod."""
+    def forget(self, key: str) -> None:
+        """Drop pending reports about a pod."""
         self._gated.pop(key, None)
         self._contradictions.pop(key, None)
         self._contradicting.pop(key, None)
 
-    def told(self, pod: Pod) -> None:
-        """Note that a pod knows already why it waits."""
+    def mark_reported(self, pod: Pod) -> None:
+        """Record that the reason of a pod has been reported otherwise."""
         self._gated.pop(pod.key, None)
 
     @property
     def is_behind(self) -> bool:
-        """Whether something is left for the next step."""
+        """Whether PodGroups are left for the next step."""
         return self._enabled and any(gangs.changed for gangs in self._gangs)
 
     def next_wakeup_s(self) -> float | None:
-        """Return when something may have to be written again."""
+        """Return when the next report or retry is due."""
         times = [*self._missing.values()]
         if (again_s := self._patches.next_wakeup_s()) is not None:
             times.append(again_s)
         return min(times, default=None)
 
     def follow(self) -> None:
-        """Forget gangs that have gone, once they are most of those to be looked at."""
+        """Drop deleted gangs from the changed ones once they may be the majority."""
         for gangs in self._gangs:
             if len(gangs.changed) > 2 * len(gangs.gangs) + SPARE:
                 for gang_id in [one for one in gangs.changed if one not in gangs.gangs]:
                     del gangs.changed[gang_id]
 
     def write(self, now_s: float) -> None:
-        """Report to gated pods what their gangs lack, and bring PodGroups up to date."""
+        """Report incomplete gangs to gated pods, and update PodGroups."""
         gated, self._gated = self._gated, {}
         for pod in gated.values():
             for gangs in self._gangs:
@@ -133,29 +133,29 @@ class GangReports:
             self._reporter.complained(pod, "; ".join(self._contradictions[pod.key]))
         self._contradicting.clear()
         if self._missing:
-            self._complain_of_missing(now_s)
+            self._report_missing(now_s)
         lost = self._patches.lost(now_s)
         for gangs in self._gangs:
             gangs.changed.update(dict.fromkeys(lost))
-            for gang_id in list(islice(gangs.changed, LOOKS)) if self._enabled else ():
+            for gang_id in list(islice(gangs.changed, MOST_UPDATES)) if self._enabled else ():
                 del gangs.changed[gang_id]
                 self._update(gangs, gang_id)
             if not self._enabled:
                 gangs.changed.clear()
 
     def _update(self, gangs: GangCache, gang_id: str) -> None:
-        """Have the status of a PodGroup written if it has changed."""
+        """Write the status of a PodGroup if it changed."""
         gang, stored = gangs.gangs.get(gang_id), self._state.objects.get(PodGroup, gang_id)
         if gang is None or gang.terms is None or stored is None:
             self._patches.arrived(gang_id)
         if gang is None:
-            for told in (self._missing, self._in_vain, self._warnings):
-                told.pop(gang_id, None)
+            for table in (self._missing, self._missing_texts, self._warnings):
+                table.pop(gang_id, None)
         if gang is None or gang.terms is None:
             return
         self._note_missing(gangs, gang)
-        in_vain = filter(None, [self._in_vain.get(gang.id)])
-        self._complain(gang, stored, (*gang.terms.warnings, *in_vain))
+        missing = filter(None, [self._missing_texts.get(gang.id)])
+        self._warn(gang, stored, (*gang.terms.warnings, *missing))
         if stored is None:
             return
         status = status_of(stored, gang, to_datetime(self._clock.now_s()))
@@ -165,8 +165,8 @@ class GangReports:
         else:
             self._patches.send(stored, new)
 
-    def _complain(self, gang: Gang, stored: PodGroup | None, warnings: tuple[str, ...]) -> None:
-        """Tell once what of a gang is ignored: at its PodGroup, or else at one of its pods."""
+    def _warn(self, gang: Gang, stored: PodGroup | None, warnings: tuple[str, ...]) -> None:
+        """Report ignored settings of a gang once: on its PodGroup, else on one of its pods."""
         if stored is not None:
             self._reporter.judged(stored, "; ".join(warnings))
         if self._warnings.get(gang.id, ()) == warnings:
@@ -188,18 +188,18 @@ class GangReports:
         return None
 
     def _note_missing(self, gangs: GangCache, gang: Gang) -> None:
-        """Note since when a gang names others that nobody knows."""
+        """Schedule or cancel the report of a gang whose partners are unknown."""
         if _missing(gangs, gang):
-            if gang.id not in self._in_vain:
-                self._missing.setdefault(gang.id, self._clock.now_s() + PATIENCE_S)
+            if gang.id not in self._missing_texts:
+                self._missing.setdefault(gang.id, self._clock.now_s() + GRACE_PERIOD_S)
         else:
             self._missing.pop(gang.id, None)
-            self._in_vain.pop(gang.id, None)
+            self._missing_texts.pop(gang.id, None)
 
-    def _complain_of_missing(self, now_s: float) -> None:
-        """Tell gangs whose partners have not come for a while.
+    def _report_missing(self, now_s: float) -> None:
+        """Report partners that have not appeared within the grace period.
 
-        They come one after the other: at first nothing is wrong with that.
+        Gangs of a group are created one after the other, so a missing one is normal at first.
         """
         for gang_id in [one for one, due_s in self._missing.items() if due_s <= now_s]:
             del self._missing[gang_id]
@@ -208,29 +208,29 @@ class GangReports:
                 names = _missing(gangs, gang) if gang is not None else ()
                 if gang is not None and names:
                     stored = self._state.objects.get(PodGroup, gang_id)
-                    until = "until all of the group are there none of it starts"
-                    text = f"{GROUPS.key}: {', '.join(names)} found nowhere; {until}"
-                    self._in_vain[gang_id] = text
+                    until = "no gang of the group starts before all of them exist"
+                    text = f"{GROUPS.key}: no gang named {', '.join(names)} exists; {until}"
+                    self._missing_texts[gang_id] = text
                     warnings = gang.terms.warnings if gang.terms is not None else ()
-                    self._complain(gang, stored, (*warnings, text))
+                    self._warn(gang, stored, (*warnings, text))
 
     def _with_place(self, stored: PodGroup, group_id: str) -> PodGroup:
-        """Return the PodGroup with its place in the queue; without, if it is in none."""
-        said = stored.metadata.annotations
+        """Return the PodGroup with its queue position; without one if it is in no queue."""
+        current = stored.metadata.annotations
         place = self._places.place_of(group_id)
         if place is not None:
-            wanted = said | {QUEUE_POSITION: str(place[0]), QUEUE_REASON: place[1]}
+            wanted = current | {QUEUE_POSITION: str(place[0]), QUEUE_REASON: place[1]}
         elif self._places.is_waiting(group_id):
-            return stored  # it has not been told yet
+            return stored  # its position is not reported yet
         else:
-            wanted = {k: v for k, v in said.items() if k not in (QUEUE_POSITION, QUEUE_REASON)}
-        if wanted == said:
+            wanted = {k: v for k, v in current.items() if k not in (QUEUE_POSITION, QUEUE_REASON)}
+        if wanted == current:
             return stored
         return replace(stored, metadata=replace(stored.metadata, annotations=wanted))
 
 
 def _missing(gangs: GangCache, gang: Gang) -> tuple[str, ...]:
-    """Return the gangs of a group that nobody has said anything of."""
+    """Return the gangs of a group that are unknown or have no terms."""
     if gang.terms is None or len(gang.terms.group) == 1:
         return ()
     known = gangs.gangs

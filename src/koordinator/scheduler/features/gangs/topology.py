@@ -1,8 +1,8 @@
-"""Places for the members of a gang that wants to be near to itself in the network.
+"""Placement of gangs with requirements on the network topology.
 
-How many members each node takes is asked of the plugins, which domain the job goes to of the
-planner (``domain.network``).  Then the members get the nodes of the plan, in the order of their
-ranks.  As for other gangs all happens in the state alone, and all of it or nothing.
+The plugins return how many members fit on each node; the planner (``domain.network``) chooses the
+domain.  The members get the nodes of the plan in the order of their ranks.  As for other gangs only
+the in-memory state changes, completely or not at all.
 """
 
 from collections import Counter
@@ -42,24 +42,24 @@ NO_TOPOLOGY = "no cluster network topology"
 
 @dataclass(frozen=True, slots=True)
 class TopologyDemand:
-    """What a gang group asks of the network; ``refusal`` says why that can't be had at all."""
+    """Network demand of a gang group; ``refusal`` is why it cannot be satisfied at all."""
 
     rules: Mapping[str, GatherRules] = field(default_factory=dict)  # by gang id
     refusal: str = ""
 
     def without_multiples(self) -> "TopologyDemand":
-        """Return what is asked of the place of a single member."""
+        """Return the demand on the node of a single member."""
         rules = {gang: GatherRules(one.must) for gang, one in self.rules.items()}
         return replace(self, rules=rules)
 
     @property
     def must(self) -> int:
-        """The level of the domain that all members have to share."""
+        """Level of the domain that all members must share."""
         return max((rules.must for rules in self.rules.values()), default=0)
 
 
 class TopologyPlacer:
-    """Decides the attempts of gangs with a network topology spec."""
+    """Placement of gangs with a network topology spec."""
 
     def __init__(
         self,
@@ -71,9 +71,9 @@ class TopologyPlacer:
         self._state, self._binder, self._placer, self._card = state, binder, placer, card
 
     def demand(self, gangs: GangCache, pod: Pod) -> TopologyDemand | None:
-        """Return what a member's group asks of the network; None: nothing it has to have.
+        """Return the mandatory network demand of a member's group; None without one.
 
-        A group that only prefers to be gathered is not kept waiting for want of a topology.
+        A group that only prefers proximity does not wait for a topology.
         """
         specs = gangs.networks(pod)
         if not specs:
@@ -94,13 +94,13 @@ class TopologyPlacer:
             return TopologyDemand(refusal=str(error))
 
     def version(self, demand: TopologyDemand) -> Hashable:
-        """Return what changes when there is another network."""
+        """Return the version of the network."""
         return demand.refusal, self._state.network.generation
 
     def surroundings(
         self, gangs: GangCache, members: Sequence[Wanted], nominated: Nominations
     ) -> Surroundings:
-        """Return where members are or are nominated to, and pods that they want to be near."""
+        """Return placed and nominated members by row, and pods to be near to."""
         count, rows = len(self._state.nodes), self._state.nodes.rows
         by_key = self._state.pods.by_key
         own: dict[str, IntArray] = {}
@@ -131,9 +131,9 @@ class TopologyPlacer:
         nominated: Nominations,
         merges: bool,
     ) -> GangDecision:
-        """Assume the members on nodes of one domain, or nobody.
+        """Assume the members on nodes of one domain, or none.
 
-        If there is no room for all, then so many of the first ranks as may start without the rest.
+        If not all fit, assume as many of the first ranks as may start without the rest.
         """
         attempt, tree = group_attempt.attempt, self._state.network.tree
         here = {queued.key for queued, _ in members}
@@ -142,7 +142,9 @@ class TopologyPlacer:
             return GangDecision(others=[queued for queued, _ in members], is_lost=True)
         if tree is None or demand.refusal:
             fit = cycle.diagnose(group_attempt.head.pod, _head(group_attempt, members)[1], {})
-            return _lost(group_attempt, members, refused(fit, demand.refusal or NO_TOPOLOGY))
+            return _failed_decision(
+                group_attempt, members, refused(fit, demand.refusal or NO_TOPOLOGY)
+            )
         around = self.surroundings(gangs, members, nominated)
         rivals = _without(nominated, here)
         job = JobPlacer(self._binder, cycle, tree, around, rivals, card=self._card, merges=merges)
@@ -179,10 +181,10 @@ class TopologyPlacer:
                     group_attempt.version, count, pod_class, verdict, below, demand.must
                 )
                 self._placer.remember(group_attempt, lost)
-        return _lost(group_attempt, members, verdict)
+        return _failed_decision(group_attempt, members, verdict)
 
 
-def _lost(
+def _failed_decision(
     group_attempt: GangGroupAttempt, members: Sequence[Wanted], verdict: Diagnosis
 ) -> GangDecision:
     others = [queued for queued, _ in members if queued is not group_attempt.head]
@@ -196,7 +198,7 @@ def _head(group_attempt: GangGroupAttempt, members: Sequence[Wanted]) -> Wanted:
 
 
 def _without(nominated: Nominations, keys: AbstractSet[str]) -> Nominations:
-    """Return the nominations of pods that are not of the job."""
+    """Return the nominations without the pods of the job."""
     others = {node: [n for n in pods if n[0].key not in keys] for node, pods in nominated.items()}
     return {node: pods for node, pods in others.items() if pods}
 
@@ -204,7 +206,7 @@ def _without(nominated: Nominations, keys: AbstractSet[str]) -> Nominations:
 def _kinds(
     cycle: SchedulingCycle, attempt: GangAttempt, demand: TopologyDemand, ranked: Sequence[Wanted]
 ) -> list[Kind]:
-    """Return the members by gang and by what plugins can tell apart."""
+    """Group the members by gang and by properties that plugins distinguish."""
     found: dict[tuple[str, Hashable], list[Wanted]] = {}
     for one in ranked:
         found.setdefault((attempt.members[one[0].key], cycle.kind_key(one[1])), []).append(one)
@@ -224,7 +226,7 @@ def _kinds(
 def _needed(
     attempt: GangAttempt, ranked: Sequence[Wanted], lacking: Sequence[str]
 ) -> Sequence[Wanted]:
-    """Return the members without the last ones of each strict gang that may find no place."""
+    """Return the members without the last ranks of each gang that may stay unplaced."""
     spare = Counter(attempt.spare)
     spare.subtract(attempt.members[key] for key in lacking)
     if max(spare.values(), default=0) <= 0:
@@ -242,7 +244,7 @@ def _needed(
 def _choices(
     job: JobPlacer, kinds: Sequence[Kind], ranked: Sequence[Wanted], needed: Sequence[Wanted]
 ) -> Iterator[Sequence[Wanted]]:
-    """Yield who is to be placed: all, as many as one domain takes, as few as needed."""
+    """Yield the sets of members to try: all, as many as one domain fits, the fewest needed."""
     yield ranked
     most = job.most(kinds[0]) if len(kinds) == 1 and len(needed) < len(ranked) else 0
     if len(needed) < most < len(ranked):

@@ -1,7 +1,7 @@
-"""The members of one job onto nodes that are near to each other, in the state alone.
+"""Placement of one job on nodes that are near to each other, in the in-memory state.
 
-Members of several kinds (gangs of a group, shapes of pods) go to one domain too: kind after kind,
-those with the fewest possible places first, each next to the ones before.
+Members of several kinds (gangs of a group, shapes of pods) go to one domain too: kind by kind, the
+ones with the fewest candidate nodes first, each next to the kinds before.
 """
 
 from collections import defaultdict
@@ -27,22 +27,22 @@ from koordinator.scheduler.diagnosis import Diagnosis
 from koordinator.scheduler.features.gangs.placement import Wanted
 from koordinator.scheduler.snapshot import PodClass
 
-GATHERS = "Coscheduling"  # the plugin in whose name all this is done
-#: How many are tried for members of several kinds, of those that are large enough for all.
+GATHERS = "Coscheduling"  # plugin name in verdicts
+#: Domains tried for members of several kinds, among those large enough for all.
 MOST_DOMAINS = 128
-MOST_PLANS = 16  # after which a node that takes fewer than it said is not asked again
+MOST_PLANS = 16  # plans tried when nodes fit fewer members than they offered
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Where pods are that count, ``(n_rows,)`` each."""
+    """Number of relevant pods by row, ``(n_rows,)`` each."""
 
-    held: IntArray  # members of the group
-    own: Mapping[str, IntArray]  # of them by gang id
-    near: IntArray  # what the job wants to be near to
+    held: IntArray  # placed members of the group
+    own: Mapping[str, IntArray]  # placed members by gang id
+    near: IntArray  # pods that the job prefers to be near to
 
     def with_more(self, members: Iterable[tuple[str, int]]) -> "Surroundings":
-        """Return what is around after members, given as (gang id, row), have got places."""
+        """Return the surroundings after placing members, given as (gang id, row)."""
         rows_of: dict[str, list[int]] = defaultdict(list)
         for gang, row in members:
             rows_of[gang].append(row)
@@ -55,21 +55,21 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Members of one gang that no plugin tells apart, by rank."""
+    """Members of one gang that no plugin distinguishes, by rank."""
 
     gang: str
     members: Sequence[Wanted]
     rules: GatherRules  # of the gang
-    is_whole: bool  # there are no other kinds in the gang
+    is_whole: bool  # the gang has no other kinds
 
     @property
     def first(self) -> Wanted:
-        """The member that stands for all."""
+        """First member, as a sample of the kind."""
         return self.members[0]
 
 
 class JobPlacer:
-    """Places one job; what it has found out is kept for a second attempt with fewer members."""
+    """Placement of one job, with results cached for a second attempt with fewer members."""
 
     def __init__(
         self,
@@ -86,12 +86,12 @@ class JobPlacer:
         self._around, self._nominated = around, nominated
         self._card, self._merges = card, merges
         self._slots: dict[str, IntArray] = {}  # by key of the first member
-        self._refusal: Diagnosis | None = None  # of a member, whatever the node: a quota is full
+        self._refusal: Diagnosis | None = None  # refusal of a member on any node, e.g. a full quota
 
-    # -- what there is -----------------------------------------------------------------------
+    # -- capacity ----------------------------------------------------------------------------
 
     def slots(self, kind: Kind) -> IntArray:
-        """Return how many members of the kind each node takes, as the state is before the job."""
+        """Return how many members of the kind fit on each node before the job is placed."""
         queued, pod_class = kind.first
         known = self._slots.get(queued.key)
         if known is None:
@@ -102,22 +102,22 @@ class JobPlacer:
         return np.minimum(known, len(kind.members))
 
     def planner(self, kind: Kind) -> Planner:
-        """Return the room of every domain for this kind alone; multiples are of whole gangs."""
+        """Return the headroom of domains for this kind alone; multiples apply to whole gangs."""
         rules = kind.rules if kind.is_whole else GatherRules(kind.rules.must)
         return Planner(self._tree, rules, self._offer(kind, self.slots(kind)))
 
     def most(self, kind: Kind) -> int:
-        """Return how many members of the kind one domain takes, the multiples left aside."""
+        """Return how many members of the kind fit in one domain, ignoring multiples."""
         rules = GatherRules(kind.rules.must)
         headroom = Planner(self._tree, rules, self._offer(kind, self.slots(kind))).best_headroom()
         return min(headroom, self._cycle.limit(kind.first[1], len(kind.members)))
 
     def note_headroom(self, kind: Kind) -> bool:
-        """Keep what each node takes for other jobs; return whether it can be trusted later."""
+        """Cache the headroom of nodes for other jobs; return whether it stays valid."""
         slots, pod_class = self.slots(kind), kind.first[1]
         if self._nominated or not self._cycle.takes_amounts_only(pod_class):
             return False
-        if int(slots.max(initial=0)) < len(kind.members):  # else a node may take more
+        if int(slots.max(initial=0)) < len(kind.members):  # otherwise a node may fit more
             self._cycle.note_headroom(pod_class, slots)
         return True
 
@@ -128,7 +128,7 @@ class JobPlacer:
             slots, self._around.held, around.own.get(kind.gang, nothing), around.near, nothing
         )
 
-    # -- placing -----------------------------------------------------------------------------
+    # -- placement ---------------------------------------------------------------------------
 
     def place(self, kinds: Sequence[Kind]) -> list[Assumed] | None:
         """Assume all members on nodes of one domain, or none."""
@@ -153,16 +153,18 @@ class JobPlacer:
             placed = self._assume(kind, found, slots)
             if len(placed) == len(kind.members):
                 return placed
-            self._give_back(placed)
+            self._unreserve(placed)
             if self._refusal is not None:
                 return None
         return None
 
     def _place_kinds(self, kinds: Sequence[Kind]) -> list[Assumed] | None:
-        """Try the domains that have room for each kind alone, those that fit the largest best."""
+        """Try the domains with room for each kind alone, best fit of the largest kind first."""
         planners = {id(kind): self.planner(kind) for kind in kinds}
         largest = max(kinds, key=lambda kind: len(kind.members))
-        order = sorted(kinds, key=lambda kind: int(self.slots(kind).sum()))  # scarce places first
+        order = sorted(
+            kinds, key=lambda kind: int(self.slots(kind).sum())
+        )  # fewest candidates first
         tried = 0
         for level, domains in planners[id(largest)].candidates(len(largest.members)):
             for domain in domains[self._have_amounts(kinds, level)[domains]].tolist():
@@ -177,14 +179,14 @@ class JobPlacer:
                         return placed
                     if self._refusal is not None:
                         return None
-                    order.remove(failed)  # others may have taken what only this one can use
+                    order.remove(failed)  # other kinds may have taken the only nodes that fit it
                     order.insert(0, failed)
         return None
 
     def _have_amounts(self, kinds: Sequence[Kind], level: int) -> BoolArray:
-        """Return ``(n_domains,)``: what is free is as much as all members request together.
+        """Return ``(n_domains,)``: free amounts cover the requests of all members.
 
-        Anything may be, where more than that counts: they may use what is reserved.
+        Return True everywhere if members may use reserved amounts, which the sums do not show.
         """
         each = [len(kind.members) * self._cycle.requests(kind.first[1]) for kind in kinds]
         wanted: IntArray = np.sum(each, axis=0)
@@ -204,7 +206,7 @@ class JobPlacer:
     def _fill(
         self, kinds: Sequence[Kind], level: int, domain: int
     ) -> tuple[list[Assumed], Kind | None]:
-        """Place kind after kind in one domain; or return the kind that found too little room."""
+        """Place kind by kind in one domain; return the kind that does not fit."""
         depth = self._tree.depth
         of_row = self._tree.domains(len(self._state.nodes))
         inside = np.flatnonzero(of_row[level] == domain) if level < depth else np.array([domain])
@@ -226,12 +228,12 @@ class JobPlacer:
             if len(placed) < len(kind.members) or (
                 index == len(kinds) - 1 and not self._keeps_multiples(kinds, around)
             ):
-                self._give_back(done)
+                self._unreserve(done)
                 return [], kind
         return done, None
 
     def _keeps_multiples(self, kinds: Sequence[Kind], after: Surroundings) -> bool:
-        """Return whether no domain is left with a number broken by a kind that came before."""
+        """Return whether all domains keep their multiples after kinds placed before."""
         of_row = self._tree.domains(len(self._state.nodes))
         for kind in kinds:
             own, before = after.own[kind.gang], self._around.own.get(kind.gang)
@@ -245,9 +247,9 @@ class JobPlacer:
         return True
 
     def _assume(self, kind: Kind, found: DomainPlan, slots: IntArray) -> list[Assumed]:
-        """Assume the members on the rows of the plan; at the first that is refused, end.
+        """Assume the members on the rows of the plan; stop at the first refusal.
 
-        Then ``slots`` says that its row takes no more than it has got.
+        ``slots`` of the refusing row is set to the number of its members.
         """
         rows, cycle = found.rows, self._cycle
         placed: list[Assumed] = []
@@ -274,18 +276,18 @@ class JobPlacer:
         return placed
 
     def _refuse(self, member: Wanted) -> None:
-        """Note why a member is refused on any node while those before it have their places."""
+        """Record why a member is refused on every node with the previous ones placed."""
         queued, pod_class = member
         self._refusal = self._cycle.diagnose(queued.pod, pod_class, {})
 
-    def _give_back(self, placed: Sequence[Assumed]) -> None:
+    def _unreserve(self, placed: Sequence[Assumed]) -> None:
         for assumed in reversed(placed):
             self._binder.forget(assumed)
 
-    # -- why not -----------------------------------------------------------------------------
+    # -- reasons -----------------------------------------------------------------------------
 
     def why_not(self, kinds: Sequence[Kind]) -> Diagnosis:
-        """Return why the job has no place: of the kind that there is too little room for."""
+        """Return why the job does not fit: the verdict on the kind with the largest shortfall."""
         if self._refusal is not None:
             return self._refusal
         planners = [self.planner(kind) for kind in kinds]
@@ -298,8 +300,8 @@ class JobPlacer:
             fit = self._cycle.diagnose_full(pod_class, self.slots(kind))
         else:
             fit = self._cycle.diagnose(kind.first[0].pod, pod_class, self._nominated)
-            anybody = fit.behind | {active.name for active in self._cycle.profile.filter}
-            fit = replace(fit, behind=anybody)  # who keeps the second pod away was not asked
+            possible = fit.behind | {active.name for active in self._cycle.profile.filter}
+            fit = replace(fit, behind=possible)  # the filters did not run for the second member
         if fit.refused_by:
             return fit
         text = shortage(planner, count, fit.message())
@@ -310,5 +312,5 @@ class JobPlacer:
 
 
 def refused(fit: Diagnosis, why: str) -> Diagnosis:
-    """Return the verdict that a member is refused on all nodes for want of a domain."""
+    """Return the verdict that no domain fits, as a refusal on all nodes."""
     return replace(fit, refused_by=GATHERS, refusal=why, counts={}, behind=fit.behind | fit.plugins)

@@ -1,6 +1,6 @@
-"""Placements of PodGroups of scheduling.k8s.io that need nodes with one value of a label.
+"""Placements of PodGroups of scheduling.k8s.io whose nodes must share a label value.
 
-Each value is tried in the state alone; the best one is kept.
+Each value is tried in the in-memory state; the best one is kept.
 Source: kubernetes pkg/scheduler/schedule_one_podgroup.go ``podGroupSchedulingPlacementAlgorithm``,
 framework/plugins/topologyaware, podgrouppodscount, noderesources ``scorePlacement``.
 """
@@ -25,7 +25,7 @@ from koordinator.scheduler.plugins.node_resources_fit import NodeResourcesFit
 from koordinator.scheduler.snapshot import ClusterState
 from koordinator.scheduler.snapshot.axis import CPU, MEMORY
 
-_SCORED = {CPU: 0, MEMORY: 1}  # columns that count with their non-zero amounts
+_SCORED = {CPU: 0, MEMORY: 1}  # columns scored by non-zero requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +37,11 @@ class TopologyPlacement:
 
 
 class PlacementConflict(Exception):  # noqa: N818 -- a state of the cluster, not a fault
-    """Members of a PodGroup have places that no placement joins."""
+    """Placed members of a PodGroup are in no common placement."""
 
 
 class PlacementPlacer:
-    """Decides the attempts of PodGroups with a topology constraint."""
+    """Placement of PodGroups with a topology constraint."""
 
     def __init__(self, state: ClusterState, binder: Binder, placer: GangPlacer) -> None:
         self._state, self._binder, self._placer = state, binder, placer
@@ -49,7 +49,7 @@ class PlacementPlacer:
     def placements(self, gangs: GangCache, head: Wanted, key: str) -> list[TopologyPlacement]:
         """Return the placements of a member's group, in the order of their first nodes.
 
-        Where members have places already, only theirs.  Raises PlacementConflict.
+        Only the placement of already placed members is returned.  Raises PlacementConflict.
         """
         nodes, count = self._state.nodes, len(self._state.nodes)
         values: dict[str, list[int]] = {}
@@ -75,7 +75,7 @@ class PlacementPlacer:
         members: Sequence[Wanted],
         placements: Sequence[TopologyPlacement],
     ) -> GangDecision:
-        """Assume the members in the best placement that takes enough of them, or nobody."""
+        """Assume the members in the best placement that fits enough of them, or none."""
         already = len(gangs.with_places(group_attempt.head.pod))
         first: GangDecision | None = None
         scores: list[tuple[int, int, TopologyPlacement]] = []  # members, share used
@@ -96,7 +96,7 @@ class PlacementPlacer:
         return self._try(cycle, group_attempt, members, best[2])
 
     def _held(self, gangs: GangCache, head: Wanted, key: str) -> str | None:
-        """Return the value of the nodes where members have places; None: none has one."""
+        """Return the label value of placed members' nodes; None without any."""
         found: dict[str, None] = {}
         for member in gangs.with_places(head[0].pod):
             placed = self._state.pods.by_key.get(member)
@@ -133,7 +133,7 @@ class PlacementPlacer:
         members: Sequence[Wanted],
         first: GangDecision | None,
     ) -> GangDecision:
-        """Return the decision of a group without any placement, or without a member placed."""
+        """Return the failed decision of a group without placements, or with none placed."""
         if first is not None and first.failed:
             first.is_lost = True
             return first
@@ -145,7 +145,7 @@ class PlacementPlacer:
         return GangDecision(failed=[(*head, verdict)], others=others, is_lost=True)
 
     def _share_used(self, cycle: SchedulingCycle, placement: TopologyPlacement) -> int:
-        """Return how much of the placement's nodes is used, 0..100, as things are."""
+        """Return the current utilisation of the placement's nodes, 0..100."""
         weights = next(
             (
                 active.plugin.weights

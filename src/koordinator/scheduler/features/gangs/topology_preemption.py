@@ -1,7 +1,7 @@
-"""Room for a gang that wants to be near to itself: looked for domain by domain of the network.
+"""Preemption for gangs with network demands, domain by domain.
 
-A plan of the PostFilter plugins counts only if the gang would really start once the victims are
-gone: that is tried in the state, and taken back.
+A plan of the PostFilter plugins counts only if the gang then fits: that is verified on the state,
+which is restored afterwards.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,11 +21,11 @@ from koordinator.scheduler.features.gangs.topology import TopologyDemand, Topolo
 from koordinator.scheduler.snapshot import ClusterState
 from koordinator.scheduler.transaction import Transaction
 
-MOST_DOMAINS = 32  # of those that may be large enough; the most free cpu first
+MOST_DOMAINS = 32  # candidates tried, most free CPU first
 
 
 class TopologyPreemption:
-    """Asks for one scheduler."""
+    """Preemption by network domain for one scheduler."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class TopologyPreemption:
         decision: GangDecision,
         nominations: Nominations,
     ) -> GangHeadroom:
-        """Return room in the first domain that is found to be enough."""
+        """Return the headroom of the first domain that suffices."""
         if demand.refusal:
             return GangHeadroom()
         headroom = GangHeadroom()
@@ -67,7 +67,7 @@ class TopologyPreemption:
         message = (
             self._why_not(cycle, gangs, group_attempt, members, demand=demand) or headroom.message
         )
-        return GangHeadroom(message=message, is_asked=headroom.is_asked)
+        return GangHeadroom(message=message, was_tried=headroom.was_tried)
 
     def _why_not(
         self,
@@ -78,9 +78,10 @@ class TopologyPreemption:
         *,
         demand: TopologyDemand,
     ) -> str:
-        """Return which domains would have how much room without anybody of lower priority.
+        """Return the headroom of domains without pods of lower priority.
 
-        Empty if only that keeps nobody away, if jobs preempt nobody, or for very large jobs.
+        Return an empty text if the gang would fit then, if jobs do not preempt, or for very large
+        jobs.
         """
         below = min(priority_of(queued.pod) for queued, _ in members)
         lower = [p for p in self._state.pods.by_key.values() if p.priority < below]
@@ -106,7 +107,7 @@ class TopologyPreemption:
         gangs: GangCache,
         members: Sequence[Wanted],
     ) -> Iterator[IntArray | None]:
-        """Yield the rows of each domain that could take the gang; None: of all nodes."""
+        """Yield the rows of each domain that may fit the gang; None means all nodes."""
         tree = self._state.network.tree
         if tree is None or not demand.must:
             yield None
@@ -120,7 +121,7 @@ class TopologyPreemption:
         free = np.maximum(nodes.allocatable[0, :count] - nodes.requested[0, :count], 0)
         total = np.bincount(of_row[inside], free[inside])
         domains = np.unique(of_row[inside])
-        domains = domains[_may_do(cycle, attempt, members, of_row)[domains]]
+        domains = domains[_may_fit(cycle, attempt, members, of_row)[domains]]
         for domain in domains[np.argsort(-total[domains], kind="stable")][:MOST_DOMAINS].tolist():
             yield np.flatnonzero(inside & (of_row == domain))
 
@@ -134,7 +135,7 @@ class TopologyPreemption:
         demand: TopologyDemand,
         headroom: GangHeadroom,
     ) -> bool:
-        """Return whether the gang finds places without the victims."""
+        """Return whether the gang fits without the victims."""
         with Transaction(self._state) as transaction:
             for victim in headroom.victims:
                 transaction.displace(victim)
@@ -146,14 +147,14 @@ class TopologyPreemption:
         return not decision.is_lost
 
 
-def _may_do(
+def _may_fit(
     cycle: SchedulingCycle, attempt: GangAttempt, members: Sequence[Wanted], of_row: IntArray
 ) -> BoolArray:
-    """Return ``(n_domains,)``: there may be room for all, if whoever is less important goes."""
+    """Return ``(n_domains,)``: all may fit without pods of lower priority."""
     enough = np.ones(int(of_row.max(initial=-1)) + 1, bool)
     here = {queued.key: cycle.run_key(pod_class) for queued, pod_class in members}
     if here.keys() != attempt.members.keys():
-        return enough  # others of them have places, or will ask another time
+        return enough  # other members have nodes or are tried later
     classes = {cycle.run_key(pod_class): pod_class for _, pod_class in members}
     below = max(priority_of(queued.pod) for queued, _ in members)
     for run_key, count in attempt.least(here).items():

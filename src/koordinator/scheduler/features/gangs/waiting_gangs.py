@@ -1,7 +1,7 @@
-"""Gangs that wait for room: who of them is tried again when something has happened.
+"""Requeueing of gangs that wait for capacity.
 
-All gangs of one kind share a bound of how many of their pods could find a place by now.  So a gang
-that can't start whatever was freed is not even taken out of the queue.
+Gangs of one kind share a bound of how many of their pods may fit by now, so a gang that cannot
+start stays in the queue whatever was freed.
 """
 
 from collections.abc import Hashable
@@ -20,32 +20,32 @@ from koordinator.scheduler.snapshot import PodClass
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """What gangs share that are helped by the same."""
+    """Key of gangs that the same events help."""
 
-    asked: Hashable  # what events are asked about: who stands in the queue for them
-    run_keys: tuple[Hashable, ...]  # of their members
-    below: int  # the priority of the most important one
-    level: int | None  # of the network domain in which all must be; None: anywhere
-    network: int  # generation of the network of which that is a level
-    classes: tuple[PodClass, ...] = field(compare=False)  # one of each run key
+    event_key: Hashable  # pods whose queueing hints are evaluated
+    run_keys: tuple[Hashable, ...]  # run keys of their members
+    below: int  # priority of the most important member
+    level: int | None  # level of the network domain that all must share; None: any
+    network: int  # generation of the network of that level
+    classes: tuple[PodClass, ...] = field(compare=False)  # a sample per run key
 
     @property
     def shape(self) -> Hashable:
-        """All but the priority."""
+        """Key without the priority."""
         return self.run_keys, self.level, self.network
 
 
 @dataclass(frozen=True, slots=True)
 class _Headroom:
-    """Room for all members of some gangs together, and for those of each run key."""
+    """Bounds of capacity for all members of some gangs, and for each run key."""
 
     bounds: tuple[HeadroomBound | None, ...]
     of_row: IntArray | None  # the domain of each row
-    now: tuple[int, ...]  # how many fit at most as things are
+    now: tuple[int, ...]  # upper bound of members that fit now
 
 
 class WaitingGangs:
-    """Tells the queue of one scheduler what its gangs need, and when there may be enough."""
+    """Needs of the gangs of one scheduler, and their requeueing."""
 
     def __init__(self, handle: SchedulerHandle, headrooms: GangPreemption) -> None:
         self._clock, self._state, self._queue = handle.clock, handle.state, handle.queue
@@ -58,10 +58,10 @@ class WaitingGangs:
         representative: QueuedPod,
         level: int | None,
     ) -> Need | None:
-        """Return what a gang waits for that found no places; None: it may be anything.
+        """Return the need of a gang that did not fit; None if any event may help.
 
-        The ``representative`` will stand in the queue for all.  With the level of a network domain
-        all members must be in one of these.
+        The ``representative`` is queued for the gang.  With ``level`` all members must share a
+        network domain of that level.
         """
         found = {key: self._state.unbound.get(key) for key in attempt.members}
         members = {key: one for key, one in found.items() if one is not None}
@@ -85,10 +85,10 @@ class WaitingGangs:
         return Need(kind, (total,) if len(order) == 1 else (total, *(least[key] for key in order)))
 
     def changed(self, gangs: GangCache, gang: Gang | None, pod: Pod, previous: Pod | None) -> None:
-        """Try a gang again that a pod has joined or left, or of which a member has changed.
+        """Requeue a gang that a pod joined or left, or with a changed member.
 
-        What it needs is another thing then, and what was noted of the events before is lost with
-        it.  What we write ourselves of why the pod waits is no change.
+        Its need changes, which voids the events counted so far.  Status updates of the scheduler
+        are no change.
         """
         if gang is None or gang.terms is None:
             return
@@ -97,7 +97,7 @@ class WaitingGangs:
             self._queue.release([key], self._clock.now_s(), "GangUpdate")
 
     def wake(self) -> None:
-        """Requeue the gangs for which there may be room, or room to be made, since the events."""
+        """Requeue the gangs for which events may have freed enough capacity."""
         now_s, known = self._clock.now_s(), dict[Hashable, _Headroom | None]()
         for group, queued in self._queue.take_needs():
             cycle, kind = self._cycles[queued.pod.spec.scheduler_name], group[0]
@@ -116,7 +116,7 @@ class WaitingGangs:
             self._queue.wake_needing(group, most, now_s)
 
     def _headroom(self, cycle: SchedulingCycle, kind: _Kind) -> _Headroom | None:
-        """Return what there is as things are; None: as much as anybody may want."""
+        """Return the current bounds; None if they are unlimited."""
         if kind.level is not None and kind.network != self._state.network.generation:
             return None
         classes = kind.classes

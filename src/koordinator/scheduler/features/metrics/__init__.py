@@ -1,4 +1,4 @@
-"""What the scheduler measures about itself."""
+"""Metrics of the scheduler."""
 
 from koordinator.scheduler.features.metrics.scheduler_metrics import SchedulerMetrics
 

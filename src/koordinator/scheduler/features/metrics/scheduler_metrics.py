@@ -1,4 +1,4 @@
-"""What kube-scheduler measures about itself, under the same names.
+"""Metrics of the scheduler, under the names of kube-scheduler.
 
 Sources: kubernetes pkg/scheduler/metrics/metrics.go (names, labels, buckets); koordinator
 pkg/scheduler/metrics.  One call of a plugin covers all nodes here, where the original's covers one.
@@ -67,7 +67,7 @@ _POINT_OF = {
     "postfilter": "PostFilter",
     "post_bind": "PostBind",
 }
-_QUEUES_OF_GROUPS = ("incomplete", "pending")  # of pods that wait for others of their group
+_QUEUES_OF_GROUPS = ("incomplete", "pending")  # queues of kube-scheduler for pod groups
 _QUEUES = {
     QueueState.ACTIVE: "active",
     QueueState.BACKOFF: "backoff",
@@ -77,13 +77,13 @@ _QUEUES = {
 
 
 class SchedulerMetrics(Feature):
-    """The scheduler's own figures; ``watch`` adds those that are read when somebody asks.
+    """Counters and histograms of the scheduler; ``watch`` adds gauges read at scrapes.
 
-    Told by the scheduler's thread only; a collector of prometheus-client, asked by any.
+    Only the scheduler's thread updates them; any thread may scrape.
     """
 
     def __init__(self, registry: CollectorRegistry, level: KubeVersion = DEFAULT_LEVEL) -> None:
-        """Name events and queues as kube-scheduler of the ``level`` does."""
+        """``level`` is the Kubernetes release whose event and queue names are used."""
         self.registry, self.level = registry, level
         attempt = exponential(0.001, 2, 15)
         self._attempts = Counter(
@@ -112,7 +112,7 @@ class SchedulerMetrics(Feature):
         self._victims = Histogram(
             "preemption_victims", "Victims of one preemption.", [], exponential(1, 2, 7)
         )
-        self._preemptions = Counter("preemption_attempts", "Attempts to make room by preemption.")
+        self._preemptions = Counter("preemption_attempts", "Preemption attempts.")
         self._point_seconds = Histogram(
             "framework_extension_point_duration_seconds",
             "Time of all plugins of an extension point in one attempt.",
@@ -121,18 +121,18 @@ class SchedulerMetrics(Feature):
         )
         self._plugin_seconds = Histogram(
             "plugin_execution_duration_seconds",
-            "Time of one plugin at an extension point, for all nodes it was asked about.",
+            "Time of one plugin at an extension point, over all nodes of the call.",
             ["plugin", "extension_point", "status"],
             exponential(0.00001, 1.5, 20),
         )
         self._evaluations = Counter(
             "plugin_evaluation",
-            "How often a plugin was asked.",
+            "Number of plugin calls.",
             ["plugin", "extension_point", "profile"],
         )
         self._event_seconds = Histogram(
             "event_handling_duration_seconds",
-            "Time to take in one event of the cluster.",
+            "Time to handle one event of the cluster.",
             ["event"],
             exponential(0.0001, 2, 12),
         )
@@ -141,11 +141,13 @@ class SchedulerMetrics(Feature):
         )
         self._hint_seconds = Histogram(
             "queueing_hint_execution_duration_seconds",
-            "Time in which a plugin says whether an event may help a pod.",
+            "Time of a plugin's queueing hint.",
             ["plugin", "event", "hint"],
             exponential(0.00001, 1.5, 20),
         )
-        self._spent: dict[tuple[str, str], float] = {}  # in this attempt, by profile and point
+        self._spent: dict[
+            tuple[str, str], float
+        ] = {}  # seconds in this attempt, by profile and point
         self.now_s: Callable[[], float] = perf_counter
         registry.register(self)
 
@@ -157,10 +159,10 @@ class SchedulerMetrics(Feature):
             if isinstance(kept, Histogram | Counter):
                 yield kept.collect()
 
-    # -- told by the scheduler ---------------------------------------------------------------
+    # -- facts ---------------------------------------------------------------------------------
 
     def observe(self, fact: Fact) -> None:
-        """Count what becomes of pods."""
+        """Record outcomes of pods."""
         match fact:
             case PodsBound():
                 for assumed in fact.bound:
@@ -177,9 +179,9 @@ class SchedulerMetrics(Feature):
                 self.preempted(fact.victims)
 
     def decided(self, pods: int, took_s: float, spent_us: dict[str, int] | None = None) -> None:
-        """Count decisions made together: each took its share of the time.
+        """Record decisions made together, with equal shares of the time.
 
-        ``spent_us``, if given, gets the microseconds of each extension point.
+        ``spent_us``, if given, receives the microseconds by extension point.
         """
         self._algorithm_seconds.observe(took_s / pods, times=pods)
         for (profile, point), spent_s in self._spent.items():
@@ -189,9 +191,9 @@ class SchedulerMetrics(Feature):
         self._spent.clear()
 
     def _count_bound(self, assumed: Assumed, now_s: float) -> None:
-        """Count a pod that has its node; ``now_s`` is the scheduler's time.
+        """Record a bound pod; ``now_s`` is the scheduler's time.
 
-        How long the API server took is counted with other pods at the same time included.
+        The time of the API server includes concurrent binds of other pods.
         """
         queued, attempt = assumed.queued, assumed.attempt
         took_s = self.now_s() - (attempt.began_s if attempt is not None else 0.0)
@@ -208,17 +210,17 @@ class SchedulerMetrics(Feature):
         self._attempt_seconds.observe(took_s, result, profile)
 
     def preempted(self, victims: int) -> None:
-        """Count an attempt to make room; without victims it came to nothing."""
+        """Record a preemption attempt; it failed without victims."""
         self._preemptions.inc()
         if victims:
             self._victims.observe(victims)
 
     def observe_event_duration(self, event: WatchEvent, took_s: float) -> None:
-        """Count an event of the cluster."""
+        """Record the handling of an event."""
         self._event_seconds.observe(took_s, label_of(event, self.level))
 
     def seconds_by_plugin(self) -> dict[str, float]:
-        """Return what plugins have taken so far, by ``extension point/plugin``."""
+        """Return the cumulative time of plugins, by ``extension point/plugin``."""
         seconds: dict[str, float] = {}
         for (plugin, point, _), sum_s in self._plugin_seconds.sums.items():
             where = f"{point}/{plugin}"
@@ -228,7 +230,7 @@ class SchedulerMetrics(Feature):
     # -- around plugins ----------------------------------------------------------------------
 
     def wrap(self, profile: Profile) -> Profile:
-        """Return the profile with plugins whose calls are timed."""
+        """Return the profile with timed plugins."""
         wrapped: dict[str, ActivePlugin] = {}
 
         def wrap(actives: tuple[ActivePlugin, ...]) -> tuple[ActivePlugin, ...]:
@@ -256,13 +258,13 @@ class SchedulerMetrics(Feature):
         return replace(profile, **points)
 
     def _timed_hint(self, plugin: str, hint: EventHint) -> EventHint:
-        asked = hint.hint
-        if asked is None:
+        call = hint.hint
+        if call is None:
             return hint
 
         def timed(pod: KubeObject, event: ClusterEvent) -> QueueingHint:
             began_s = perf_counter()
-            answer = asked(pod, event)
+            answer = call(pod, event)
             took_s, label = perf_counter() - began_s, event_name(event.label, self.level)
             self._hint_seconds.observe(took_s, plugin, label, answer.value)
             return answer
@@ -283,7 +285,7 @@ class SchedulerMetrics(Feature):
     def _timed_joint(
         self, call: Callable[..., None], plugin: str, profile: str
     ) -> Callable[..., None]:
-        """Return a filter and score at once, timed: each of the two takes half of that."""
+        """Return a timed joint filter and score; each counts half of the time."""
 
         def timed(*args: object) -> None:
             began_s = perf_counter()
@@ -314,7 +316,7 @@ class SchedulerMetrics(Feature):
     def _timed_judge(
         self, profile: Profile
     ) -> Callable[[Arithmetic, Snapshot, BoolArray, IntArray], None]:
-        """Return how amounts are judged, timed: each plugin takes an equal part of that."""
+        """Return a timed evaluation of amounts; each plugin counts an equal share."""
         name = profile.scheduler_name
 
         def timed(what: Arithmetic, view: Snapshot, fits: BoolArray, total: IntArray) -> None:
@@ -328,15 +330,15 @@ class SchedulerMetrics(Feature):
 
         return timed
 
-    # -- read when somebody asks -------------------------------------------------------------
+    # -- gauges --------------------------------------------------------------------------------
 
     def watch(self, handle: SchedulerHandle) -> None:
-        """Show the sizes of queue and state with every scrape."""
+        """Register gauges of the sizes of queue and state."""
         self.registry.register(_Sizes(handle, self.level))
 
 
 def label_of(event: WatchEvent, level: KubeVersion) -> str:
-    """Return what metrics call an event, such as AssignedPodAdd."""
+    """Return the metric label of an event, such as AssignedPodAdd."""
     what = {EventType.ADDED: "Add", EventType.MODIFIED: "Update"}.get(event.type, "Delete")
     if isinstance(event.object, Pod):
         if event.object.spec.node_name:
@@ -346,7 +348,7 @@ def label_of(event: WatchEvent, level: KubeVersion) -> str:
 
 
 def event_name(label: str, level: KubeVersion) -> str:
-    """Return what metrics of a release call an event that the queue calls ``label``."""
+    """Return the metric label in a release for an event label of the queue."""
     if label == "PodUpdate" and level >= V1_37:
         return "TargetPodUpdate"
     if label in {"PodAdd", "PodUpdate", "PodDelete"}:
@@ -363,7 +365,7 @@ def _profile_of(queued: QueuedPod) -> str:
 
 
 class _TimedPlugin:
-    """A plugin of which some methods are wrapped; it has what the plugin has."""
+    """Plugin with some methods wrapped; other attributes are delegated."""
 
     hints: PluginHints
 
@@ -375,16 +377,16 @@ class _TimedPlugin:
 
 
 class _Sizes:
-    """A collector: reads plain counters that the scheduler keeps anyway."""
+    """Collector of counters that the scheduler keeps anyway."""
 
     def __init__(self, handle: SchedulerHandle, level: KubeVersion) -> None:
         self._queue, self._state, self._bindings = handle.queue, handle.state, handle.bindings
         self._level = level
 
     def _entities(self) -> Iterator[Metric]:
-        """Yield the pods of the queue as Kubernetes 1.37 counts them beside groups."""
+        """Yield queued entities in the form of Kubernetes 1.37."""
         queued = GaugeMetricFamily(
-            "scheduler_queued_entities", "What waits, by where.", labels=["queue", "type"]
+            "scheduler_queued_entities", "Pending entities by queue.", labels=["queue", "type"]
         )
         for state, number in self._queue.counts().items():
             if state in _QUEUES:
@@ -392,7 +394,7 @@ class _Sizes:
         yield queued
         incoming = CounterMetricFamily(
             "scheduler_queue_incoming_entities",
-            "What came into a queue, by what brought it.",
+            "Entities added to a queue, by event.",
             labels=["queue", "event", "type"],
         )
         for (state, event), times in list(self._queue.incoming.items()):
@@ -405,7 +407,7 @@ class _Sizes:
 
     def collect(self) -> Iterator[Metric]:
         pending = GaugeMetricFamily(
-            "scheduler_pending_pods", "Pods that wait, by where.", labels=["queue"]
+            "scheduler_pending_pods", "Pending pods by queue.", labels=["queue"]
         )
         counts = self._queue.counts()
         for state, name in _QUEUES.items():
@@ -415,7 +417,7 @@ class _Sizes:
         yield pending
         incoming = CounterMetricFamily(
             "scheduler_queue_incoming_pods",
-            "Pods that came into a queue, by what brought them.",
+            "Pods added to a queue, by event.",
             labels=["queue", "event"],
         )
         for (state, event), times in list(self._queue.incoming.items()):
@@ -424,7 +426,7 @@ class _Sizes:
         if self._level >= V1_37:
             yield from self._entities()
         cached = GaugeMetricFamily(
-            "scheduler_cache_size", "Objects that are kept, by type.", labels=["type"]
+            "scheduler_cache_size", "Cached objects by type.", labels=["type"]
         )
         cached.add_metric(["nodes"], len(self._state.nodes.rows))
         cached.add_metric(["pods"], len(self._state.pods.by_key))
@@ -432,7 +434,7 @@ class _Sizes:
         yield cached
         blocked = GaugeMetricFamily(
             "scheduler_unschedulable_pods",
-            "Pods that wait, by a plugin that rejected them.",
+            "Pending pods by a plugin that rejected them.",
             labels=["plugin", "profile"],
         )
         for (plugin, profile), pods in self._queue.rejections().items():
@@ -440,7 +442,7 @@ class _Sizes:
         yield blocked
         in_flight = GaugeMetricFamily(
             "scheduler_inflight_events",
-            "Events kept for pods that are being decided on.",
+            "Events kept for pods in flight.",
             labels=["event"],
         )
         for event, times in self._queue.events_in_flight().items():
@@ -448,7 +450,7 @@ class _Sizes:
         yield in_flight
         unplanned = GaugeMetricFamily(
             "scheduler_secondary_device_not_well_planned",
-            "1 for a node whose NICs are said not to go with its GPUs by construction.",
+            "1 for a node whose NICs are labelled as not well planned with its GPUs.",
             labels=["node_name"],
         )
         for device in list(self._state.objects.all(Device)):

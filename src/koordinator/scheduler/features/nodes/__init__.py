@@ -1,4 +1,4 @@
-"""Pages about nodes: what they hold, their devices, NUMA zones and load."""
+"""Pages about nodes: pods, devices, NUMA zones and load."""
 
 from koordinator.scheduler.features.nodes.feature import NodePagesFeature
 

@@ -1,4 +1,4 @@
-"""What the scheduler tells about devices: what nodes have, what is taken of it and by whom.
+"""Pages of devices: totals, free and used amounts, and holders.
 
 Source: koordinator pkg/scheduler/plugins/deviceshare: service.go; device_cache.go,
 ``getNodeDeviceSummary`` (paths, fields and the message).
@@ -19,7 +19,7 @@ Detail = dict[DeviceType, dict[int, Amounts]]  # by minor
 
 
 def device_summaries(state: ClusterState) -> dict[str, Any]:
-    """Return the page of every node whose devices are reported or taken."""
+    """Return the summaries of all nodes with reported or allocated devices."""
     return {
         name: _summary(state, row)
         for name, row in sorted(state.nodes.rows.items())
@@ -28,7 +28,7 @@ def device_summaries(state: ClusterState) -> dict[str, Any]:
 
 
 def device_summary(state: ClusterState, name: str) -> dict[str, Any]:
-    """Return the page of one node.  Raises NotFoundError if it has nothing to do with devices."""
+    """Return the summary of one node.  Raises NotFoundError without devices."""
     row = state.nodes.rows.get(name)
     if row is None or not _is_known(state, row):
         raise NotFoundError(f"cannot find node {name}")
@@ -67,7 +67,7 @@ def _summary(state: ClusterState, row: int) -> dict[str, Any]:
 
 
 def _allocate_set(state: ClusterState, row: int) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return what each pod holds, by type, pod and minor."""
+    """Return the allocations by type, pod and minor."""
     held: dict[str, dict[str, dict[str, Any]]] = {}
     for key, placed in sorted(state.pods.on_row[row].items()):
         for kind, devices in placed.pod_allocation.devices.items():

@@ -1,4 +1,4 @@
-"""What the scheduler knows of nodes, as pages.
+"""Feature for pages about nodes.
 
 Source: koordinator pkg/scheduler/frameworkext/services (the paths).
 """
@@ -17,13 +17,13 @@ from koordinator.scheduler.plugins import load_aware
 
 
 class NodePagesFeature(Feature):
-    """Shows nodes, and of plugins that filter them what these go by."""
+    """Pages of nodes, and of the data that node filters use."""
 
     def __init__(self, handle: SchedulerHandle) -> None:
         self._handle = handle
 
     def pages(self, ask: Ask) -> Mapping[str, Page]:
-        """Return the pages of all nodes, and of those plugins that some profile has."""
+        """Return the pages of nodes, and of plugins that some profile has."""
         state, cycles = self._handle.state, self._handle.cycles.values()
         filters = [active for cycle in cycles for active in cycle.profile.filter]
         pages: dict[str, Page] = {
@@ -37,9 +37,9 @@ class NodePagesFeature(Feature):
                 partial(numa_page, state, given["nodeName"])
             ),
         }
-        # Asked for by name: where plugins are timed, they are of a class that has what theirs has.
+        # Looked up by name: timed plugins are wrapped in another class.
         by_name = {active.name: active.plugin for active in reversed(filters)}
-        if load_aware.PLUGIN.name in by_name:  # that of the first profile which has it
+        if load_aware.PLUGIN.name in by_name:  # of the first profile that has it
             load = cast("load_aware.LoadAwareScheduling", by_name[load_aware.PLUGIN.name])
             pages["/plugins/LoadAwareScheduling/node/{nodeName}"] = lambda given: ask(
                 partial(load_page, state, load.rules, given["nodeName"])

@@ -1,4 +1,4 @@
-"""What load-aware scheduling makes of a node.
+"""Page of a node's load as load-aware scheduling computes it.
 
 Source: koordinator pkg/scheduler/plugins/loadaware/service.go.
 """
@@ -23,7 +23,7 @@ _KIBI = 1024
 
 
 def load_page(state: ClusterState, rules: LoadRules, name: str) -> dict[str, Any]:
-    """Return the pods of a node and what they add to its load; empty if nothing is known."""
+    """Return the pods of a node and their estimates; empty without data."""
     row = state.nodes.rows.get(name)
     if row is None:
         return {}

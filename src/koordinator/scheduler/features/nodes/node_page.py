@@ -20,7 +20,7 @@ from koordinator.scheduler.snapshot import ClusterState, PlacedPod
 
 
 def node_page(state: ClusterState, name: str) -> dict[str, Any]:
-    """Return what counts on a node.  Raises NotFoundError."""
+    """Return the page of a node.  Raises NotFoundError."""
     row = state.nodes.rows.get(name)
     node = state.nodes.objects[row] if row is not None else None
     if row is None or node is None:
@@ -32,7 +32,9 @@ def node_page(state: ClusterState, name: str) -> dict[str, Any]:
         "node": to_manifest(node),
         "pods": _infos(pods),
         "podsWithAffinity": _infos(p for p in pods if _has_affinity(p.pod)),
-        "podsWithRequiredAntiAffinity": _infos(p for p in pods if _keeps_off(p.pod)),
+        "podsWithRequiredAntiAffinity": _infos(
+            p for p in pods if _has_required_anti_affinity(p.pod)
+        ),
         "usedPorts": _ports(pods),
         "requested": _amounts(state, requested),
         "nonZeroRequested": go_amounts({"cpu": cpu, "memory": memory}),
@@ -60,7 +62,7 @@ def _has_affinity(pod: Pod) -> bool:
     )
 
 
-def _keeps_off(pod: Pod) -> bool:
+def _has_required_anti_affinity(pod: Pod) -> bool:
     apart = pod.spec.affinity.pod_anti_affinity if pod.spec.affinity is not None else None
     return apart is not None and bool(apart.required_during_scheduling_ignored_during_execution)
 
@@ -75,7 +77,7 @@ def _ports(pods: Iterable[PlacedPod]) -> dict[str, list[dict[str, Any]]]:
 
 
 def _images(state: ClusterState, row: int) -> dict[str, Any]:
-    """Return the images of the node, and on which nodes each of them is."""
+    """Return the images of the node with all nodes that have them."""
     shown = {}
     for name, image in sorted(state.nodes.images.items()):
         if image.present[row]:

@@ -1,4 +1,4 @@
-"""What the scheduler tells about the CPUs and NUMA nodes of a node, and who holds what of them.
+"""Page of the CPUs and NUMA nodes of a node, with their holders.
 
 Source: koordinator pkg/scheduler/plugins/nodenumaresource: service.go; topology_options.go;
 node_allocation.go, ``PodAllocation``; cpu_topology.go (fields, and how cores are numbered).
@@ -25,7 +25,7 @@ Cpus = dict[str, dict[str, Any]]  # by id
 
 
 def numa_page(state: ClusterState, name: str) -> dict[str, Any]:
-    """Return the page of a node.  Raises NotFoundError if nobody reports its CPUs."""
+    """Return the page of a node.  Raises NotFoundError without reported CPU topology."""
     row = state.nodes.rows.get(name)
     table = state.nodes.numa
     facts = table.facts.get(row) if row is not None else None

@@ -1,11 +1,11 @@
-"""Elastic quotas: their queues, their statuses, and what is taken back.
+"""Elastic quotas: job queues, statuses and revocation.
 
-``feature``           what the loop asks and tells
-``queues``            jobs that wait in the queue of their quota, with ``queue_rules``
-``places``            what they are told of their places
-``status``            what quotas use and may use, written into their objects
-``revocation``        evictions of what a quota uses for too long
-``terminating_pods``  pods that leave their quotas before they are gone
+``feature``           hooks of the loop
+``queues``            job queues of quotas, with ``queue_rules``
+``places``            reports of queue positions
+``status``            statuses of ElasticQuota objects
+``revocation``        evictions from quotas with sustained overuse
+``terminating_pods``  terminating pods that no longer count
 ``pages``, ``gauges``, ``metrics``  what is shown
 """
 

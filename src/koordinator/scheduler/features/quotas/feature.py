@@ -1,4 +1,4 @@
-"""Quotas as features: jobs wait in their queues, statuses are written, overuse is taken back."""
+"""Features for quotas: job queues, statuses and revocation of overuse."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
@@ -25,12 +25,12 @@ from koordinator.scheduler.queue import QueuedPod
 from koordinator.scheduler.rules.job_queues import JobQueueCache
 from koordinator.scheduler.snapshot import Snapshot
 
-if TYPE_CHECKING:  # what measures is not loaded where nobody asks for figures
+if TYPE_CHECKING:  # the metrics client is optional
     from koordinator.scheduler.features.quotas.metrics import QuotaMetrics
 
 
 class JobQueueFeature(Feature):
-    """Holds jobs back in the queues of their quotas, and tells them their places."""
+    """Job queues of quotas as a gate, with reports of positions."""
 
     gate: ClassVar[str] = GATE
     gate_events: ClassVar[tuple[EventHint, ...]] = EVENTS
@@ -54,17 +54,17 @@ class JobQueueFeature(Feature):
 
     @property
     def cache(self) -> JobQueueCache:
-        """The queues, and the jobs in them."""
+        """Job queues of all quotas."""
         return self._queues.cache
 
     def on_left_queue(self, pod: Pod, *, deleted: bool) -> None:
-        """Take a pod's job out of its queue, unless another pod stands for it now."""
+        """Remove a pod's job from its queue, unless another pod represents it now."""
         if deleted:
             self._queues.lost_member(pod)
         self._queues.removed(pod.key)
 
     def pre_enqueue(self, pod: Pod) -> Refusal | None:
-        """Return in which queue a pod waits for its turn; empty: in none."""
+        """Return the refusal of a pod that waits in a queue; None if it may be tried."""
         refusal = self._queues.refusal(pod)
         if self.is_idle and self._queues.cache.queues:
             self.is_idle = False
@@ -72,34 +72,34 @@ class JobQueueFeature(Feature):
         return refusal
 
     def gate_report(self, pod: Pod) -> GateReport | None:
-        """Return the place of a pod's job in the queue of its quota, and who is first there."""
+        """Return the position of a pod's job in its queue, and the first job."""
         job = self._queues.job_for(pod)
         if job is None or self._queues.cache.may_be_tried(job.id):
             return None
         return self.places.report(job)
 
     def take_ungated(self) -> Iterable[str]:
-        """Return the pods that have newly come to the front."""
+        """Return the pods that have reached the front of their queues."""
         return self._queues.take_ungated()
 
     def send_behind_gates(self, pods: Sequence[QueuedPod]) -> Sequence[QueuedPod]:
-        """Return those before whom others have come in their queues since they passed."""
+        """Return the pods that newer jobs have overtaken since they passed the gate."""
         if not self._queues.cache.queues:
             return ()
         return [queued for queued in pods if not self._queues.may_be_tried(queued.pod)]
 
     def placed(self, pods: Sequence[QueuedPod]) -> None:
-        """Take the jobs of pods that have places out of their queues."""
+        """Remove the jobs of placed pods from their queues."""
         if self._queues.cache.queues:
             for queued in pods:
                 self._queues.started(queued.pod)
 
     def steps(self) -> Sequence[Step]:
-        """Return the report of queue positions."""
+        """Return the step that reports queue positions."""
         return (Step("queue places", self._report_places),)
 
     def follow(self) -> None:
-        """Forget jobs that wait no more."""
+        """Drop finished jobs."""
         self.places.settle()
 
     def _report_places(self, now_s: float) -> None:
@@ -108,11 +108,11 @@ class JobQueueFeature(Feature):
             self.places.step(now_s)
 
     def next_wakeup_s(self, *, synced: bool) -> float | None:
-        """Return when somebody is to be told next."""
+        """Return when the next report is due."""
         return self.places.next_wakeup_s() if synced and self._handle.options.report else None
 
     def validate(self) -> None:
-        """Raise BugError unless queues and jobs say the same."""
+        """Raise BugError unless queues and jobs are consistent."""
         self.cache.validate()
 
     def _message_of(self, key: str) -> str:
@@ -124,27 +124,27 @@ class JobQueueFeature(Feature):
 
 
 class TerminatingPodFeature(Feature):
-    """Lets pods that are being deleted leave their quotas, where feature gates say so."""
+    """Exclusion of terminating pods from quotas, by feature gates."""
 
     def __init__(self, handle: SchedulerHandle, plugin: ElasticQuotaPlugin) -> None:
         self._terminating = TerminatingPods(handle.clock, handle.state, plugin)
 
     def on_pod_event(self, pod: Pod, previous: Pod | None, *, deleted: bool) -> Sequence[str]:  # noqa: ARG002 -- what it is now counts
-        """Take note of a pod that may be on its way out."""
-        self._terminating.note(pod, gone=deleted)
+        """Track a pod that may be terminating."""
+        self._terminating.track(pod, deleted=deleted)
         return ()
 
     def after_events(self) -> None:
-        """Let those pods leave their quotas that are due."""
+        """Exclude the pods that are due."""
         self._terminating.step()
 
     def next_wakeup_s(self, *, synced: bool) -> float | None:  # noqa: ARG002 -- always
-        """Return when a pod leaves its quota."""
+        """Return when the next pod is excluded."""
         return self._terminating.next_wakeup_s()
 
 
 class QuotaFeature(Feature):
-    """Keeps ElasticQuotas current, and takes back what a quota uses for too long."""
+    """Statuses of ElasticQuota objects, and revocation of overuse."""
 
     def __init__(
         self,
@@ -182,12 +182,12 @@ class QuotaFeature(Feature):
             self._status.follow()
 
     def finish(self) -> None:
-        """Write all statuses at once."""
+        """Write all statuses immediately."""
         if self._status is not None:
             self._status.finish(self._handle.clock.now_s())
 
     def next_wakeup_s(self, *, synced: bool) -> float | None:
-        """Return when something is to be written or evicted."""
+        """Return when the next write or eviction is due."""
         if not synced:
             return None
         status = self._status

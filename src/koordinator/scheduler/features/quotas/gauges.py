@@ -1,4 +1,4 @@
-"""What metrics show of a quota."""
+"""Figures of a quota for metrics."""
 
 from dataclasses import dataclass
 
@@ -11,18 +11,18 @@ from koordinator.foundation.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class QuotaGauges:
-    """The figures of a quota, and what it is called."""
+    """Figures and labels of a quota."""
 
     name: str
     tree: str
     is_parent: bool
     parent: str
     figures: QuotaFigures
-    unschedulable: Amounts  # of the nodes of a tree whose root this is
+    unschedulable: Amounts  # unschedulable amounts, for the root of a tree
 
 
 def gauges_of(quota: ElasticQuota, figures: QuotaFigures) -> QuotaGauges:
-    """Return what is shown of a quota with these figures."""
+    """Return the gauges of a quota."""
     try:
         found = UNSCHEDULABLE_RESOURCE.read(quota.metadata) if quota.is_tree_root else None
     except InputError:

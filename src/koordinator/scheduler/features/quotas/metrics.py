@@ -1,7 +1,7 @@
-"""What is measured of elastic quotas and their queues, under the names of koord-scheduler.
+"""Metrics of elastic quotas and job queues, under the names of koord-scheduler.
 
-Source: koordinator pkg/scheduler/plugins/elasticquota/metrics.go.  The gauges of quotas are as old
-as their statuses.  What a quota says is declared there and never shown; dashboards ask for it.
+Source: koordinator pkg/scheduler/plugins/elasticquota/metrics.go.  Gauges of quotas are refreshed
+with their statuses.  The spec gauge is declared upstream but never set; dashboards use it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,13 +18,13 @@ _LABELS = ("name", "resource", "tree", "is_parent", "parent", "field")
 
 
 class QuotaMetrics:
-    """Told by the scheduler's thread only; a collector of prometheus-client, asked by any."""
+    """Collector that the scheduler's thread updates and any thread may scrape."""
 
     def __init__(self, registry: CollectorRegistry, stopwatch: Stopwatch) -> None:
         self._stopwatch = stopwatch
         self._status_seconds = Histogram(
             "update_elastic_quota_status_duration_seconds",
-            "Time to bring the status of one quota up to date.",
+            "Time to update the status of one quota.",
             [],
             exponential(0.001, 2, 15),
         )
@@ -45,7 +45,7 @@ class QuotaMetrics:
         registry.register(self)
 
     def describe(self) -> Iterable[Metric]:
-        """Return nothing to check names against before the first scrape."""
+        """Return nothing; names are not checked before the first scrape."""
         return ()
 
     def now_s(self) -> float:
@@ -53,27 +53,27 @@ class QuotaMetrics:
         return self._stopwatch.now_s()
 
     def status_updated(self, took_s: float) -> None:
-        """Count a quota whose status was brought up to date."""
+        """Record an updated status."""
         self._status_seconds.observe(took_s)
 
     def processed(self, operation: str, took_s: float) -> None:
-        """Count a pass over quotas."""
+        """Record a pass over quotas."""
         self._process_seconds.observe(took_s, operation)
 
     def hook_called(self, plugin: str, operation: str, took_s: float) -> None:
-        """Count a call of a hook plugin."""
+        """Record a call of a hook plugin."""
         self._hook_seconds.observe(took_s, plugin, operation)
 
     def watch_quotas(self, quotas: Callable[[], Mapping[str, QuotaGauges]]) -> None:
-        """Show quotas with every scrape."""
+        """Set the source of quota gauges."""
         self._quotas = quotas
 
     def watch_queues(self, queues: Callable[[], Mapping[str, int]]) -> None:
-        """Show how many jobs wait in the queue of each quota with every scrape."""
+        """Set the source of queue lengths."""
         self._queues = queues
 
     def collect(self) -> Iterator[Metric]:
-        """Yield what has been counted, and the figures of quotas and queues."""
+        """Yield histograms, and gauges of quotas and queues."""
         for histogram in (self._status_seconds, self._process_seconds, self._hook_seconds):
             yield histogram.collect()
         status = GaugeMetricFamily(
@@ -82,17 +82,17 @@ class QuotaMetrics:
             labels=_LABELS,
         )
         spec = GaugeMetricFamily(
-            "scheduler_elastic_quota_spec", "What a quota says; CPU in milli-CPU.", labels=_LABELS
+            "scheduler_elastic_quota_spec", "Spec of a quota; CPU in milli-CPU.", labels=_LABELS
         )
         for quota in list(self._quotas().values()):
             figures = quota.figures
-            said = {"min": figures.min, "max": figures.max, "sharedWeight": figures.weight}
-            _add_quota(spec, quota, said)
-            _add_quota(status, quota, _status_of(quota) | said)
+            configured = {"min": figures.min, "max": figures.max, "sharedWeight": figures.weight}
+            _add_quota(spec, quota, configured)
+            _add_quota(status, quota, _status_of(quota) | configured)
         yield spec
         yield status
         queued = GaugeMetricFamily(
-            "scheduler_job_queue_length", "Jobs that wait in the queue of a quota.", labels=["name"]
+            "scheduler_job_queue_length", "Jobs in the queue of a quota.", labels=["name"]
         )
         for name, count in list(self._queues().items()):
             queued.add_metric([name], count)

@@ -1,4 +1,4 @@
-"""Quotas as koord-scheduler shows them under /apis/v1/plugins/ElasticQuota.
+"""Pages of quotas under /apis/v1/plugins/ElasticQuota.
 
 Source: koordinator pkg/scheduler/plugins/elasticquota/plugin_service.go, core/quota_summary.go.
 """
@@ -13,7 +13,7 @@ from koordinator.scheduler.plugins.elastic_quota import QuotaLedger
 
 
 def quota_page(ledger: QuotaLedger, name: str, *, with_pods: bool) -> dict[str, Any]:
-    """Return one quota.  Raises NotFoundError."""
+    """Return the page of a quota.  Raises NotFoundError."""
     if name not in ledger.trees:
         raise NotFoundError(f"cannot find quota {name}")
     tree_id = next((t for t in ledger.trees.tree_ids if name in ledger.trees.tree(t)), "")
@@ -21,7 +21,7 @@ def quota_page(ledger: QuotaLedger, name: str, *, with_pods: bool) -> dict[str, 
 
 
 def quotas_page(ledger: QuotaLedger, tree_id: str | None, *, with_pods: bool) -> dict[str, Any]:
-    """Return the quotas of a tree, or of all (None), by name.  Raises NotFoundError."""
+    """Return the quotas of a tree, or all (None), by name.  Raises NotFoundError."""
     if tree_id is not None and tree_id not in ledger.trees.tree_ids:
         raise NotFoundError(f"cannot find quota tree {tree_id}")
     return {

@@ -1,4 +1,4 @@
-"""What jobs that wait in queues are told of their places, little by little."""
+"""Rate-limited reports of queue positions of jobs."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -16,16 +16,16 @@ from koordinator.scheduler.rules.job_queues import (
 )
 from koordinator.scheduler.snapshot import ClusterState
 
-TELL_S = 1.0
-TELLS = 50  # places told each time
-_AHEAD = 5  # jobs that are named
-_HEAD_CHARS = 200  # of what is said about the first job, in what others are told
+INTERVAL_S = 1.0  # between two batches of reports
+BATCH = 50  # reports per interval
+_AHEAD = 5  # jobs ahead that are listed
+_HEAD_CHARS = 200  # of the first job's message in reports about others
 
 
 class QueuePlaces:
-    """Tells the pod that stands for a job; what its PodGroups should say is kept for ``place_of``.
+    """Queue positions, reported to the pod that represents a job and kept for PodGroups.
 
-    ``gangs`` hear which PodGroups that concerns.
+    Changed PodGroups are marked in the ``gangs`` caches.
     """
 
     def __init__(
@@ -36,19 +36,19 @@ class QueuePlaces:
         reporter: Reporter,
         message_of: Callable[[str], str],
     ) -> None:
-        """``message_of`` says why a pod (by key) waits."""
+        """``message_of`` returns the message of a pending pod by key."""
         self._queues, self._state, self._gangs = queues, state, gangs
         self._reporter, self._message_of = reporter, message_of
-        self._told = ReportedPositions()
-        self._texts: dict[str, tuple[int, str]] = {}  # place and reason, by job
+        self._reported = ReportedPositions()
+        self._texts: dict[str, tuple[int, str]] = {}  # position and reason by job
         self._due_s = 0.0
 
     def place_of(self, job_id: str) -> tuple[int, str] | None:
-        """Return the place and the reason that a job has been told last."""
+        """Return the position and reason last reported for a job."""
         return self._texts.get(job_id)
 
     def report(self, job: QueuedJob) -> GateReport:
-        """Return the place of a job that is not in front, and what would let it pass."""
+        """Return the position of a job behind the front, with remedies."""
         quota = self._queues.cache.quota_of(job.id)
         rules = self._queues.cache.queues[quota].rules
         order = list(self._queues.in_order(quota))
@@ -67,7 +67,7 @@ class QueuePlaces:
         )
 
     def _why_first_waits(self, job: QueuedJob, first: QueuedJob) -> str:
-        """Return why the first job of a queue waits; empty for one of another namespace."""
+        """Return the message of the first job; empty for a job of another namespace."""
         if first.pod.partition("/")[0] != job.pod.partition("/")[0]:
             return ""
         return self._message_of(first.pod).partition(" preemption:")[0][:_HEAD_CHARS]
@@ -77,34 +77,34 @@ class QueuePlaces:
         return self._queues.cache.job(job_id) is not None
 
     def next_wakeup_s(self) -> float | None:
-        """Return when somebody is to be told next; None: nobody is."""
+        """Return when the next report is due; None without one."""
         return self._due_s if self._queues.moved else None
 
     def settle(self) -> None:
-        """Forget jobs that wait no more; writes nothing."""
-        for job_id in self._queues.gone:
-            if self._told.forget(job_id) and not self.is_waiting(job_id):
+        """Drop finished jobs, without writes."""
+        for job_id in self._queues.finished:
+            if self._reported.forget(job_id) and not self.is_waiting(job_id):
                 self._texts.pop(job_id, None)
                 self._note_groups(job_id)
-        self._queues.gone.clear()
+        self._queues.finished.clear()
 
     def step(self, now_s: float) -> None:
-        """Report the positions that are due, so many at a time."""
+        """Report due positions, at most ``BATCH``."""
         queues = self._queues
         if not queues.moved or now_s < self._due_s:
             return
-        self._due_s = now_s + TELL_S
-        left = TELLS
+        self._due_s = now_s + INTERVAL_S
+        left = BATCH
         for quota in list(queues.moved):
-            for place in self._told.due(queues.in_order(quota)):
+            for place in self._reported.due(queues.in_order(quota)):
                 if not left:
                     return
                 left -= 1
-                self._told.note(place)
-                self._tell(quota, place)
+                self._reported.note(place)
+                self._report(quota, place)
             del queues.moved[quota]
 
-    def _tell(self, quota: str, place: QueuePosition) -> None:
+    def _report(self, quota: str, place: QueuePosition) -> None:
         job, cache = place.job, self._queues.cache
         text = (
             f"position {place.position} of {place.waiting} in the queue of quota {quota} "
@@ -131,16 +131,16 @@ class QueuePlaces:
 def _ways_to_pass(
     job: QueuedJob, first: QueuedJob, position: int, quota: str, rules: QueueRules
 ) -> Iterator[tuple[str, str]]:
-    """Yield how a job could come to the front of its queue."""
+    """Yield the remedies that bring a job to the front."""
     if position == 2:  # noqa: PLR2004 -- the next one
-        yield "wait", f"wait until {first.id} starts, or delete it: {job.id} is the next one"
+        yield "wait", f"wait until {first.id} starts, or delete it: {job.id} is next"
     text = f"a priority above {first.priority} (it has {job.priority})"
-    yield "priority", f"{text}: it is the first in the queue then"
+    yield "priority", f"{text}: it is first in the queue then"
     if rules.policy is QueuePolicy.STRICT and is_smaller(job.request, first.request):
         yield (
             "queue-policy",
             (
-                f"let the annotation {QUEUE_POLICY} of quota {quota} be {QueuePolicy.BACKFILL}: "
-                "jobs that ask for less than the first may pass it then"
+                f"set the annotation {QUEUE_POLICY} of quota {quota} to {QueuePolicy.BACKFILL}: "
+                "jobs that request less than the first may then pass it"
             ),
         )

@@ -1,4 +1,4 @@
-"""Quotas as their queues see them: rules, whose a pod is, and who uses how much."""
+"""Quota data for job queues: rules, quota of a pod, and usage shares."""
 
 from koordinator.api.elastic_quota import DEFAULT_QUOTA, ROOT_QUOTA, SYSTEM_QUOTA, ElasticQuota
 from koordinator.domain.quota import QueueTerms
@@ -15,17 +15,17 @@ from koordinator.scheduler.snapshot import ClusterState, PodClass, Snapshot
 
 
 class QueuedQuotas:
-    """Reads from the ledger."""
+    """View of the quota ledger for job queues."""
 
     def __init__(self, plugin: ElasticQuotaPlugin, state: ClusterState) -> None:
         self._plugin, self._state = plugin, state
-        self.objects_at = -1  # version of the objects, and of what they say, when last read
+        self.objects_at = -1  # version of the objects at the last read
         self._specs_at = -1
 
     def new_rules(self) -> dict[str, QueueRules] | None:
-        """Return the rules of all quotas that have queues; None: nothing has changed since.
+        """Return the rules of all quotas with queues; None if unchanged.
 
-        Of the built-in quotas only the default one may have a queue, if its object says so.
+        Among the built-in quotas only the default one may have a queue, if its object requests it.
         """
         version = self._state.objects.version(ElasticQuota)
         if version == self.objects_at:
@@ -46,16 +46,16 @@ class QueuedQuotas:
         return rules
 
     def quota_for(self, pod_class: PodClass) -> str | None:
-        """Return the quota of such pods."""
+        """Return the quota of pods of a class."""
         return self._ledger().trees.quota_for(as_quota_pod(pod_class))
 
     @property
     def changes(self) -> int:
-        """Grows with every change of what is used."""
+        """Number that grows with every change of usage."""
         return self._ledger().changes
 
     def share_of(self, quota: str) -> ShareOf:
-        """Return what part of a quota a namespace uses: of the resource of which it uses most."""
+        """Return a function of the dominant share of a quota that a namespace uses."""
         node = self._ledger().trees.tree_of(quota).node(quota)
 
         def share_of(namespace: str, more: Amounts) -> float:

@@ -1,7 +1,7 @@
-"""Jobs of a quota wait in its queue: which pods pass.
+"""Job queues of quotas: the gate for pods whose job is not at the front.
 
-The rules are ``scheduler.rules.job_queues``; ``queues`` keeps them in step with pods and quotas.
-A pod that is not in front stays gated, where it costs nothing, until ``take_ungated`` names it.
+The rules are in ``scheduler.rules.job_queues``; this module keeps the queues in step with pods and
+quotas.  A pod behind the front stays gated, at no cost, until ``take_ungated`` returns it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,11 +24,11 @@ from koordinator.scheduler.rules.job_queues import JobQueueCache, QueuedJob
 from koordinator.scheduler.snapshot import ClusterState
 
 GATE = "JobQueue"
-EVENTS = (EventHint("Pod", Action.UPDATE),)  # the pod may be in another quota now
+EVENTS = (EventHint("Pod", Action.UPDATE),)  # an update may change the quota of the pod
 
 
 class JobQueues:
-    """The queues of the quotas of one plugin."""
+    """Job queues of the quotas of one plugin."""
 
     def __init__(
         self,
@@ -38,11 +38,11 @@ class JobQueues:
         gangs: Sequence[GangCache],
     ) -> None:
         self.cache = JobQueueCache()
-        self.moved: dict[str, None] = {}  # quotas in whose queues places have changed
-        self.gone: dict[str, None] = {}  # jobs that wait no more
+        self.moved: dict[str, None] = {}  # quotas whose queue positions changed
+        self.finished: dict[str, None] = {}  # jobs that left their queues
         self._clock, self._state, self._quotas, self._gangs = clock, state, quotas, gangs
-        self._usage_at = -1  # changes of what is used when shares were computed
-        self._freed: list[str] = []  # pods whose gates are to be asked again
+        self._usage_at = -1  # version of usage at the last computation of shares
+        self._freed: list[str] = []  # pods whose gates must be evaluated again
 
     @property
     def is_empty(self) -> bool:
@@ -50,14 +50,14 @@ class JobQueues:
         return not self.cache.queues
 
     def in_order(self, quota: str) -> Iterable[QueuedJob]:
-        """Return the jobs that wait in a quota, the next one first."""
+        """Return the jobs in the queue of a quota, the next one first."""
         queue = self.cache.queues.get(quota)
         if queue is None:
             return ()
         return queue.in_order(self._quotas.share_of(quota))
 
     def refusal(self, pod: Pod) -> Refusal | None:
-        """Return why a pod, which no other gate holds, must wait; None if it need not."""
+        """Return why a pod that no other gate holds must wait; None if it need not."""
         self._read_rules()
         if not self.cache.queues:
             return None
@@ -76,17 +76,17 @@ class JobQueues:
         return Refusal(f"waits for its turn in the queue of quota {quota}")
 
     def job_for(self, pod: Pod) -> QueuedJob | None:
-        """Return the job that a pod belongs to, whoever stands for it; None: it is in no queue."""
+        """Return the queued job of a pod, also if another pod represents it; None without one."""
         gangs = self._gangs_of(pod)
         return self.cache.job(pod.key if gangs is None else _group_id(gangs, pod))
 
     def may_be_tried(self, pod: Pod) -> bool:
-        """Return whether a pod that has passed may still be tried: nobody came before it since."""
+        """Return whether no other job has overtaken a pod that passed the gate."""
         job = self.cache.job_of(pod.key)
         return job is None or self.cache.may_be_tried(job.id)
 
     def take_ungated(self) -> list[str]:
-        """Return the pods that have newly come to the front."""
+        """Return the pods that have reached the front of their queues."""
         self._read_rules()
         ready, self._freed = self._freed, []
         if not self.cache.queues:
@@ -99,14 +99,14 @@ class JobQueues:
         return ready
 
     def started(self, pod: Pod) -> None:
-        """Note that a pod has its place: its job has left the queue."""
+        """Remove the job of a placed pod from its queue."""
         if self.is_empty:
             return
         gangs = self._gangs_of(pod)
         self._leave(pod.key if gangs is None else _group_id(gangs, pod))
 
     def removed(self, key: str) -> None:
-        """Note that a pod does not wait any more; another one may stand for its gang."""
+        """Handle a pod that left the queue; another member may represent its gang."""
         job = self.cache.job_of(key)
         if job is None:
             return
@@ -117,7 +117,7 @@ class JobQueues:
             self._leave(job.id)
 
     def lost_member(self, pod: Pod) -> None:
-        """Note that a member is gone: a gang that is short of members waits elsewhere."""
+        """Handle a deleted member: an incomplete gang leaves the queue."""
         for gangs in self._gangs if self.cache.queues else ():
             gang = gangs.gang_of(pod)
             if gang is not None and gang.terms is not None and gangs.shortage(pod):
@@ -125,7 +125,7 @@ class JobQueues:
 
     def _leave(self, job_id: str) -> None:
         if self.cache.leave(job_id) is not None:
-            self.gone[job_id] = None
+            self.finished[job_id] = None
 
     def _job(self, job_id: str, pod: Pod, gangs: GangCache | None) -> QueuedJob:
         known, priority = self.cache.job(job_id), pod.spec.priority or 0
@@ -143,7 +143,7 @@ class JobQueues:
         return QueuedJob(job_id, pod.key, namespace, priority, arrived_s, sequence, request)
 
     def _arrived_s(self, pod: Pod, gangs: GangCache | None) -> float:
-        """Return when the job was made: a restart doesn't cost it its place."""
+        """Return the creation time of the job, which keeps its position over restarts."""
         gang = gangs.gang_of(pod) if gangs is not None else None
         group = self._state.objects.get(PodGroup, gang.id) if gang is not None else None
         meta = pod.metadata if group is None else group.metadata
@@ -160,7 +160,7 @@ class JobQueues:
         return next((key for g in self._gangs if (key := g.representative(group_id))), "")
 
     def _any_pending(self, group_id: str) -> str:
-        """Return a member that could stand for its group next; empty if there is none."""
+        """Return a member that can represent its group next; empty without one."""
         found = (
             g.gangs[one].pending
             for g in self._gangs
@@ -180,18 +180,18 @@ class JobQueues:
         for job_id in waiting:
             job = self.cache.job(job_id)
             if job is None:
-                self.gone[job_id] = None
+                self.finished[job_id] = None
             elif self._is_elsewhere(job):
                 self._freed.append(job.pod)
 
     def _is_elsewhere(self, job: QueuedJob) -> bool:
-        """Return whether a job that waits is in another quota now."""
+        """Return whether a queued job belongs to another quota now."""
         found = self._state.unbound.get(job.pod)
         quota = self.cache.quota_of(job.id)
         return found is not None and self._quotas.quota_for(found[1]) != quota
 
     def _note_usage(self, quotas: QueuedQuotas) -> None:
-        """Look again at queues whose order depends on what is used, if that has changed."""
+        """Mark queues ordered by usage as stale if usage changed."""
         shared = [name for name, q in self.cache.queues.items() if q.is_shared and len(q)]
         if shared and quotas.changes != self._usage_at:
             self._usage_at = quotas.changes

@@ -1,4 +1,4 @@
-"""Quotas that use more than they may for too long give it back: some of their pods are evicted.
+"""Revocation of sustained overuse: evictions from quotas that exceed their runtime.
 
 Source: koordinator pkg/scheduler/plugins/elasticquota/quota_overuse_revoke.go.
 """
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class QuotaRevoke:
-    """Watches over the quotas of one plugin, if its arguments say so."""
+    """Overuse monitor of one plugin's quotas, if its arguments enable it."""
 
     def __init__(
         self, cluster: Cluster, clock: Clock, plugin: ElasticQuotaPlugin, state: ClusterState
@@ -38,19 +38,19 @@ class QuotaRevoke:
         self._plugin = plugin
         self._state = state
         self._due_s = 0.0
-        self._seen = -1  # changes of the ledger
-        self._is_behind = False  # something has changed that was not looked at yet
-        self._over: dict[str, float] = {}  # quotas that use too much, and since when
+        self._seen = -1  # ledger changes at the last check
+        self._is_behind = False  # changes are pending until the next interval
+        self._over: dict[str, float] = {}  # start of overuse by quota
 
     def next_wakeup_s(self) -> float | None:
-        """Return when pods may have to go if nothing changes; None if no quota is over."""
+        """Return when evictions may be due; None if no quota is overused."""
         if self._is_behind:
             return self._due_s
         since_s = min(self._over.values(), default=None)
         return None if since_s is None else since_s + self._delay_s + max(self._interval_s, 0.001)
 
     def step(self, now_s: float) -> list[Evicted]:
-        """Evict the pods that are due."""
+        """Evict pods of quotas that are due."""
         if not self.is_enabled:
             return []
         ledger = self._plugin.ledger(Snapshot(self._state))
@@ -80,7 +80,7 @@ class QuotaRevoke:
             placed = self._state.pods.by_key.get(key)
             if placed is None or key in self._state.unbound:
                 continue
-            if placed.pod.metadata.deletion_timestamp is not None:  # it goes anyway
+            if placed.pod.metadata.deletion_timestamp is not None:  # it terminates anyway
                 add(used, multiple(node.counted(node.pods[key]), -1))
             else:
                 pods[key] = placed.pod
@@ -90,7 +90,7 @@ class QuotaRevoke:
         evicted = []
         for victim in pods_to_revoke(known, used, tree.runtime(name), may_evict):
             if self._evict(pods[victim.key]):
-                reason = f"Quota {name} uses more than it may"
+                reason = f"Quota {name} exceeds its runtime quota"
                 evicted.append(Evicted(victim.key, f"quota {name}", reason))
         return evicted
 
@@ -100,14 +100,14 @@ class QuotaRevoke:
             self._cluster.evict(meta.namespace, meta.name, uid=meta.uid)
         except (NotFoundError, ConflictError):
             return False
-        except ClusterError as error:  # such as a budget that was used up just now
+        except ClusterError as error:  # e.g. a disruption budget without disruptions left
             log.warning("pod not evicted", extra={"pod": pod.key, "error": str(error)})
             return False
         return True
 
 
 def _over(trees: QuotaTrees) -> set[str]:
-    """Return the quotas that use more than they may."""
+    """Return the quotas whose usage exceeds their runtime."""
     found = set()
     for name in trees.names:
         if name != SYSTEM_QUOTA:
@@ -121,7 +121,7 @@ def _over(trees: QuotaTrees) -> set[str]:
 def _within(
     budgets: Iterable[PodDisruptionBudget], pods: dict[str, Pod]
 ) -> Callable[[QuotaPod], bool]:
-    """Return a question: whether budgets allow one eviction more, besides those allowed before."""
+    """Return a predicate that allows evictions within the remaining budgets."""
     left = [(budget, [budget.status.disruptions_allowed]) for budget in budgets]
 
     def may_evict(pod: QuotaPod) -> bool:

@@ -1,7 +1,7 @@
-"""What quotas use and may use, written into their objects; and the quotas that always exist.
+"""Statuses of ElasticQuota objects, and creation of the built-in quotas.
 
-A quota is looked at soon after something of it changed, and all of them in turn, because what one
-asks for changes what others may use.  Only so many are looked at and written per second.
+A quota is updated soon after it changed, and all of them in turn, because the requests of one
+change the runtime of others.  Updates and writes are limited per second.
 
 Source: koordinator pkg/scheduler/plugins/elasticquota (controller.go; quota_handler.go for the
 built-in quotas).
@@ -32,19 +32,19 @@ from koordinator.scheduler.loop.reporter import Reporter
 from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin, QuotaLedger
 from koordinator.scheduler.snapshot import ClusterState, Snapshot
 
-if TYPE_CHECKING:  # what measures is not loaded where nobody asks for figures
+if TYPE_CHECKING:  # the metrics client is optional
     from koordinator.scheduler.features.quotas.metrics import QuotaMetrics
 
 INTERVAL_S = 1.0  # as the original
-LOOKS = 500  # per interval: some 30 ms of the loop
-CHECKS = 100  # of rules, per interval
+LOOKS = 500  # updates per interval, about 30 ms of the loop
+CHECKS = 100  # checked rules per interval
 WRITES = 200  # per interval
 
 log = logging.getLogger(__name__)
 
 
 class QuotaStatus:
-    """Keeps the objects of one plugin's quotas; does nothing before it is due."""
+    """Writer of the statuses of one plugin's quotas."""
 
     def __init__(
         self,
@@ -66,13 +66,13 @@ class QuotaStatus:
         self._has_built_in = False
         self._patches = Patches(cluster, clock)
         self._due_s = 0.0
-        self._waiting: dict[str, None] = {}  # names to look at, in order
+        self._waiting: dict[str, None] = {}  # quotas to update, in order
         self._round: Iterator[str] = iter(())
-        self._round_at = -1  # changes of the ledger when all quotas had their turn
-        self._told: dict[str, str] = {}  # warnings by key of the object
+        self._round_at = -1  # ledger changes at the last full round
+        self._reported: dict[str, str] = {}  # warnings by key of the object
 
     def step(self, now_s: float) -> float:
-        """Write a part of the statuses that are due; return when the next part is."""
+        """Write a part of the due statuses; return when the next part is due."""
         if now_s < self._due_s:
             return self._due_s
         ledger = self._begin(now_s)
@@ -87,29 +87,29 @@ class QuotaStatus:
         self._write(ledger, len(self._waiting), len(self._waiting))
 
     def _begin(self, now_s: float) -> QuotaLedger:
-        """Begin an interval: create the built-in quotas, and report what is wrong."""
+        """Begin an interval: create the built-in quotas, and report warnings."""
         self._due_s = now_s + INTERVAL_S
         ledger = self._plugin.ledger(Snapshot(self._state))
         if not self._has_built_in:
             self._has_built_in = True
             self._create_built_in(ledger)
             ledger = self._plugin.ledger(Snapshot(self._state))
-        self._complain(ledger)
+        self._report_warnings(ledger)
         return ledger
 
     def follow(self) -> None:
-        """Forget what was to be told of quotas that have gone: somebody else leads, and tells."""
+        """Drop pending notices: the leading replica reports them."""
         ledger = self._plugin.ledger(Snapshot(self._state))
         ledger.take_notices()
         ledger.forget_touched()
 
     def next_wakeup_s(self) -> float | None:
-        """Return when something may have to be written again."""
+        """Return when the next retry is due."""
         again_s = self._patches.next_wakeup_s()
         return None if again_s is None else max(again_s, self._due_s)
 
     def _collect(self, ledger: QuotaLedger) -> None:
-        """Note who is to be looked at: those that changed, with their ancestors, then the next."""
+        """Queue changed quotas with their ancestors, then the next ones of the round."""
         trees = ledger.trees
         for key in self._patches.lost(self._clock.now_s()):
             name = key.partition("/")[2]
@@ -147,12 +147,12 @@ class QuotaStatus:
             self._metrics.processed("update_status", now_s() - began_s)
 
     def _update(self, ledger: QuotaLedger, name: str) -> int:
-        """Have a quota's figures written if they have changed; return the number of writes."""
+        """Write a quota's figures if they changed; return the number of writes."""
         quota = ledger.objects.get(name)
         if quota is None or (name != ROOT_QUOTA and name not in ledger.trees):
             self.gauges.pop(name, None)
             return 0
-        if quota.key not in self._told:
+        if quota.key not in self._reported:
             self._reporter.judged(quota, "")
         figures = figures_of(ledger.trees.tree_of(name), name)
         if self._metrics is not None:
@@ -183,21 +183,21 @@ class QuotaStatus:
         )
         try:
             self._state.objects.put(self._cluster.create(quota))
-        except ClusterError as error:  # it counts without its object, too
+        except ClusterError as error:  # the quota applies without its object, too
             log.info("quota not created", extra={"quota": quota.key, "error": str(error)})
 
-    def _complain(self, ledger: QuotaLedger) -> None:
-        """Tell once, in the log and in an event, of an object that can't be as it is."""
+    def _report_warnings(self, ledger: QuotaLedger) -> None:
+        """Report invalid objects once, in the log and as an event."""
         ledger.rules_broken.check(CHECKS)
         for changed, text in ledger.take_notices():
             log.warning("quota changed in use", extra={"quota": changed.key, "what": text})
             self._reporter.noticed(changed, text)
         warnings = {**ledger.rules_broken.texts, **ledger.warnings}
         for key, warning in warnings.items():
-            if self._told.get(key) != warning:
+            if self._reported.get(key) != warning:
                 log.warning("quota is not as it should be", extra={"complaint": warning})
                 quota = self._state.objects.get(ElasticQuota, key)
                 if quota is not None:
                     self._reporter.complained(quota, warning)
                     self._reporter.judged(quota, warning)
-        self._told = warnings
+        self._reported = warnings

@@ -1,4 +1,4 @@
-"""Pods that are being deleted leave their quotas before they are gone, if feature gates say so.
+"""Exclusion of terminating pods from their quotas, by feature gates.
 
 Source: koordinator pkg/features/scheduler_features.go, ElasticQuotaIgnoreTerminatingPod and
 ElasticQuotaImmediateIgnoreTerminatingPod; pkg/scheduler/plugins/elasticquota.
@@ -11,38 +11,38 @@ from koordinator.scheduler.snapshot import ClusterState, Snapshot
 
 
 class TerminatingPods:
-    """Told of every pod; does nothing without the gates."""
+    """Tracker of terminating pods; inactive without the gates."""
 
     def __init__(self, clock: Clock, state: ClusterState, plugin: ElasticQuotaPlugin) -> None:
         self._clock, self._state, self._plugin = clock, state, plugin
-        self._due_s: dict[str, float] = {}  # when pods that still count will not any more
-        self._left: set[str] = set()
+        self._due_s: dict[str, float] = {}  # time of exclusion by pod that still counts
+        self._excluded: set[str] = set()
 
-    def note(self, pod: Pod, *, gone: bool) -> None:
-        """Take note of a pod that may be on its way out."""
+    def track(self, pod: Pod, *, deleted: bool) -> None:
+        """Track a pod that may be terminating."""
         rules, key, meta = self._plugin.quotas, pod.key, pod.metadata
         if not rules.ignores_terminating:
             return
-        if gone or meta.deletion_timestamp is None:
+        if deleted or meta.deletion_timestamp is None:
             self._due_s.pop(key, None)
-            if key in self._left:
-                self._left.remove(key)
+            if key in self._excluded:
+                self._excluded.remove(key)
                 self._ledger_leave_out(key, out=False)
-        elif key not in self._left:
+        elif key not in self._excluded:
             grace_s = 0 if rules.at_once else meta.deletion_grace_period_seconds or 0
             at_s = 0.0 if rules.at_once else to_epoch_s(meta.deletion_timestamp)
             self._due_s[key] = at_s + grace_s
 
     def step(self) -> None:
-        """Let those go that are due."""
+        """Exclude the pods that are due."""
         now_s = self._clock.now_s()
         for key in [key for key, due_s in self._due_s.items() if due_s <= now_s]:
             del self._due_s[key]
-            self._left.add(key)
+            self._excluded.add(key)
             self._ledger_leave_out(key, out=True)
 
     def next_wakeup_s(self) -> float | None:
-        """Return when the next one is due."""
+        """Return when the next exclusion is due."""
         return min(self._due_s.values(), default=None)
 
     def _ledger_leave_out(self, key: str, *, out: bool) -> None:

@@ -1,6 +1,6 @@
-"""Reservations: room that is held for pods to come.
+"""Reservations: capacity held for future pods.
 
-``feature``     what the loop asks and tells
+``feature``     hooks of the loop
 ``controller``  statuses, expiry and removal
 ``pages``, ``gauges``  what is shown
 """

@@ -1,9 +1,9 @@
-"""What becomes of Reservation objects: their status is written here instead of a binding.
+"""Controller of Reservation objects: their status is written in place of a binding.
 
-``bind`` and ``unschedulable`` write the outcome of scheduling one.  ``step`` does what follows:
-users and amounts into the status, the end when it is due, removal when it has been over for long.
-The rules are in ``scheduler.rules.reservations.lifecycle``.
-Source: koordinator pkg/scheduler/plugins/reservation, ``Bind``; controller.
+``bind`` and ``unschedulable`` write the outcome of scheduling.  ``step`` updates users and amounts
+in the status, expires reservations and removes old ones. The rules are in
+``scheduler.rules.reservations.lifecycle``. Source: koordinator pkg/scheduler/plugins/reservation,
+``Bind``; controller.
 """
 
 import logging
@@ -37,14 +37,14 @@ from koordinator.scheduler.rules.reservations import lifecycle
 from koordinator.scheduler.snapshot import ClusterState
 
 WRITES_PER_STEP = 32  # so that pods don't wait for long
-SPARE = 16  # entries of gone reservations that are not worth looking for
-RETRY_S = 5.0  # after a write that failed
+SPARE = 16  # entries of deleted reservations that are not worth a scan
+RETRY_S = 5.0  # delay after a failed write
 
 log = logging.getLogger(__name__)
 
 
 class ReservationController:
-    """Keeps the status of all reservations in step with what is known of them."""
+    """Status writer of all reservations."""
 
     def __init__(
         self,
@@ -58,39 +58,39 @@ class ReservationController:
     ) -> None:
         self._isolation = isolation
         self._cleans_users = cleans_users
-        self._deleted: dict[str, None] = {}  # uids of those whose users are to forget them
+        self._deleted: dict[str, None] = {}  # uids of deleted reservations whose users need cleanup
         self._cluster, self._state, self._clock, self._args = cluster, state, clock, args
-        self._dirty: dict[str, None] = {}  # names; in the order in which they became so
+        self._dirty: dict[str, None] = {}  # names in order of change
         self._due: list[tuple[float, str]] = []  # heap of (seconds since the epoch, name)
-        self._due_s: dict[str, float] = {}  # by name: an entry of the heap that says else is void
+        self._due_s: dict[str, float] = {}  # by name; heap entries with another time are void
         self._next_collection_s: float | None = None
 
     # -- events --------------------------------------------------------------------------------
 
     def touch(self, name: str) -> None:
-        """Look at a reservation again: it has changed, or who uses it."""
+        """Mark a reservation whose object or users changed."""
         self._dirty[name] = None
 
     def forget(self, uid: str) -> None:
-        """Note that a reservation was deleted."""
+        """Handle a deleted reservation."""
         if self._cleans_users:
             self._deleted[uid] = None
 
     def follow(self) -> None:
-        """Forget reservations that have gone: somebody else leads, and does what is due."""
+        """Drop deleted reservations while another replica leads."""
         self._deleted.clear()
         if len(self._dirty) > SPARE:
             known = self._state.objects
             self._dirty = {n: None for n in self._dirty if known.get(Reservation, n) is not None}
 
     def touch_user(self, uid: str) -> None:
-        """Look again at the reservation that a pod uses, or used."""
+        """Mark the reservation that a pod uses or used."""
         hold = self._state.holds.by_uid.get(uid)
         if hold is not None and not hold.offer.is_pod:
             self.touch(hold.offer.name)
 
     def touch_node(self, node: str) -> None:
-        """Look again at the reservations on a node that has gone."""
+        """Mark the reservations on a deleted node."""
         for reservation in self._state.objects.all(Reservation):
             if reservation.status.node_name == node:
                 self.touch(reservation.metadata.name)
@@ -98,11 +98,11 @@ class ReservationController:
     # -- outcomes ----------------------------------------------------------------------------
 
     def bind(self, pod: Pod, node: str, allocation: AllocationResult) -> ClusterError | None:
-        """Write that a reservation has got its node and what it holds there."""
+        """Write the node and the allocations of a reservation."""
         name = pod.metadata.annotations[RESERVATION_NAME]
         reservation = self._state.objects.get(Reservation, name)
         if reservation is None or reservation.metadata.uid != pod.metadata.uid:
-            return NotFoundError(f"reservation {name} is gone")
+            return NotFoundError(f"reservation {name} not found")
         if not is_active(reservation):
             return ConflictError("reservation is not active")
         try:
@@ -119,7 +119,7 @@ class ReservationController:
         return None
 
     def unschedulable(self, pod: Pod, message: str) -> None:
-        """Write why a reservation still waits; what can't be written is tried again with it."""
+        """Write why a reservation is pending; its next attempt retries a failed write."""
         reservation = self._state.objects.get(
             Reservation, pod.metadata.annotations[RESERVATION_NAME]
         )
@@ -130,10 +130,10 @@ class ReservationController:
         if status is not None:
             self._try_to_write(reservation, status)
 
-    # -- what follows ------------------------------------------------------------------------
+    # -- periodic work -----------------------------------------------------------------------
 
     def step(self, now_s: float) -> bool:
-        """Write the statuses that are due; return whether anything was written."""
+        """Do the due work; return whether anything was written."""
         while (first := self._first_due()) is not None and first[0] <= now_s:
             del self._due_s[first[1]]
             self.touch(first[1])
@@ -149,7 +149,7 @@ class ReservationController:
         return self._collect(now_s) or written
 
     def next_wakeup_s(self) -> float | None:
-        """Return when something is due; None: nothing without events."""
+        """Return when work is due; None until the next event."""
         if self._dirty or self._deleted:
             return self._clock.now_s()
         first = self._first_due()
@@ -174,7 +174,7 @@ class ReservationController:
         return status is not None and self._try_to_write(reservation, status)
 
     def _users_of(self, reservation: Reservation) -> list[Pod]:
-        """Return the pods that are known to be bound; the others may still fail."""
+        """Return the users that are bound; assumed ones may still fail."""
         node, holds = reservation.status.node_name, self._state.holds
         hold = holds.by_uid.get(reservation.metadata.uid)
         return [
@@ -184,7 +184,7 @@ class ReservationController:
         ]
 
     def _remind(self, when_s: float, name: str) -> None:
-        """Look at a reservation then; of several times the earliest counts."""
+        """Schedule a check of a reservation; the earliest time counts."""
         if self._due_s.get(name, inf) <= when_s:
             return
         self._due_s[name] = when_s
@@ -200,7 +200,7 @@ class ReservationController:
         return self._due[0] if self._due else None
 
     def _clean_users(self) -> bool:
-        """Take the annotation off the pods that used what is gone."""
+        """Remove the annotation from users of deleted reservations."""
         deleted, self._deleted = self._deleted, {}
         users = [user for uid in deleted for user in self._state.holds.users_of(uid)]
         for user in users:
@@ -221,7 +221,7 @@ class ReservationController:
             self._next_collection_s = now_s + self._args.gc_interval_seconds
 
     def _collect(self, now_s: float) -> bool:
-        """Delete what has been over for long enough, in the configured interval."""
+        """Delete reservations that ended long enough ago, in the configured interval."""
         if self._next_collection_s is None or now_s < self._next_collection_s:
             return False
         self._next_collection_s = None
@@ -242,7 +242,7 @@ class ReservationController:
         try:
             self._cluster.delete(Reservation, meta.name, uid=meta.uid)
         except (NotFoundError, ConflictError):
-            return False  # gone already, or another one by now
+            return False  # already deleted, or replaced by another of that name
         except ClusterError as error:
             log.warning("reservation not deleted", extra={"reservation": meta.name, "error": error})
             self._next_collection_s = self._clock.now_s() + self._args.gc_interval_seconds
@@ -250,7 +250,7 @@ class ReservationController:
         return True
 
     def _hand_over(self, reservation: Reservation, user: Pod) -> None:
-        """Write on a running pod that it uses the reservation."""
+        """Annotate a running pod as user of the reservation."""
         used = ReservationAllocated(name=reservation.metadata.name, uid=reservation.metadata.uid)
         meta = user.metadata
         patch = {"metadata": {"uid": meta.uid, "annotations": ALLOCATED.entry(used)}}
@@ -278,7 +278,7 @@ class ReservationController:
         self._state.objects.put(self._cluster.patch(Reservation, meta.name, "", patch, "status"))
 
     def _try_to_write(self, reservation: Reservation, status: ReservationStatus) -> bool:
-        """Write a status; what fails is tried again later, unless the reservation is gone."""
+        """Write a status; retry failures later, unless the reservation was deleted."""
         name = reservation.metadata.name
         try:
             self._write(reservation, status)

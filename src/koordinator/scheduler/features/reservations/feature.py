@@ -1,4 +1,4 @@
-"""Reservations as a feature: a pod stands for each, gets a node, and holds it for its owners."""
+"""Feature for reservations: each is scheduled as a pod and then held for its owners."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -26,12 +26,12 @@ from koordinator.scheduler.rules.reservations.owners import owner_candidate_of
 
 
 class ReservationFeature(Feature):
-    """Has reservations scheduled as pods, and keeps their statuses."""
+    """Scheduling of reservations as reserve pods, and their statuses."""
 
     def __init__(
         self, handle: SchedulerHandle, args: ReservationArgs, *, cleans_users: bool, has_pages: bool
     ) -> None:
-        """``cleans_users``: pods forget a reservation that was deleted."""
+        """``cleans_users``: remove the annotation from users of a deleted reservation."""
         self._handle, self._has_pages = handle, has_pages
         self.is_idle = True  # until the first reservation, or pod that holds its place for others
         self._controller = ReservationController(
@@ -46,7 +46,7 @@ class ReservationFeature(Feature):
     # -- events --------------------------------------------------------------------------------
 
     def consume_pod_event(self, kind: EventType, pod: Pod, previous: Pod | None) -> bool:
-        """Take in a pod that holds its place for others."""
+        """Handle a pod in reservation operating mode; return whether it is one."""
         if OPERATING_MODE not in pod.metadata.labels:
             return False
         if self.is_idle:
@@ -59,7 +59,7 @@ class ReservationFeature(Feature):
         self._handle.hooks.refresh()
 
     def on_object_event(self, event: WatchEvent) -> None:
-        """Take in a reservation as the pod that stands for it."""
+        """Handle a reservation as its reserve pod."""
         if isinstance(event.object, Reservation):
             if self.is_idle:
                 self._end_idleness()
@@ -68,13 +68,13 @@ class ReservationFeature(Feature):
             self._controller.touch_node(event.object.metadata.name)
 
     def on_reservation_use(self, uid: str) -> None:
-        """Look again at the reservation that a pod uses, or used."""
+        """Update the reservation that a pod uses or used."""
         self._controller.touch_user(uid)
 
     def _put_reservation(self, event: WatchEvent, reservation: Reservation) -> None:
-        """Take in the pod that stands for a reservation.
+        """Update the reserve pod of a reservation.
 
-        What the cluster answered to a write of ours may be newer than the events.
+        The response to our own write may be newer than the event.
         """
         state, previous = self._handle.state, event.previous
         deleted = event.type is EventType.DELETED
@@ -85,14 +85,14 @@ class ReservationFeature(Feature):
         held = state.placed(new.key)
         waits = not new.spec.node_name and not is_over(new)
         if waits and held is not None and held.pod.spec.node_name:
-            self._put_holder(EventType.DELETED, held.pod, None)  # it wants a node again
+            self._put_holder(EventType.DELETED, held.pod, None)  # it needs a node again
         self._put_holder(event.type, new, old)
         self._controller.touch(reservation.metadata.name)
         if deleted:
             self._controller.forget(reservation.metadata.uid)
 
     def _put_holder(self, kind: EventType, pod: Pod, previous: Pod | None) -> None:
-        """Take in a pod that may hold something for others; these try at once if it is new."""
+        """Update a pod that may hold resources for others; activate its owners if it is new."""
         state = self._handle.state
         uid, by_uid = pod.metadata.uid, state.holds.by_uid
         before = by_uid.get(uid)
@@ -109,11 +109,11 @@ class ReservationFeature(Feature):
     # -- outcomes ----------------------------------------------------------------------------
 
     def has_own_bind(self, pod: Pod) -> bool:
-        """Return whether a pod stands for a reservation, whose status is written instead."""
+        """Return whether a pod is a reserve pod, whose status is written instead of a bind."""
         return is_reserve_pod(pod.metadata)
 
     def bind(self, assumed: Assumed) -> None:
-        """Write that a reservation has got its node; it may be used before its event comes."""
+        """Write the node of a reservation; it is usable before its event arrives."""
         pod = assumed.queued.pod
         error = self._controller.bind(pod, assumed.node, assumed.allocation)
         self._handle.binder.settle(assumed, error)
@@ -125,7 +125,7 @@ class ReservationFeature(Feature):
     observed: ClassVar[tuple[type[Fact], ...]] = (PodTold,)
 
     def observe(self, fact: Fact) -> None:
-        """Write why a reservation still waits."""
+        """Write why a reservation is pending."""
         if (
             isinstance(fact, PodTold)
             and is_reserve_pod(fact.pod.metadata)
@@ -133,18 +133,18 @@ class ReservationFeature(Feature):
         ):
             self._controller.unschedulable(fact.pod, fact.message)
 
-    # -- beside deciding ---------------------------------------------------------------------
+    # -- periodic work -----------------------------------------------------------------------
 
     def work(self, now_s: float) -> bool:
         """Write the statuses that are due."""
         return self._controller.step(now_s)
 
     def follow(self) -> None:
-        """Forget what was due of reservations that were deleted; the leader writes it."""
+        """Drop pending work about deleted reservations, which the leader does."""
         self._controller.follow()
 
     def next_wakeup_s(self, *, synced: bool) -> float | None:  # noqa: ARG002 -- always
-        """Return when a reservation expires, or something is to be written."""
+        """Return when the next expiry or write is due."""
         return self._controller.next_wakeup_s()
 
     def pages(self, ask: Ask) -> Mapping[str, Page]:

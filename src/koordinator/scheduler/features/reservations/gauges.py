@@ -1,4 +1,4 @@
-"""Reservations as gauges: the phase of each, what it keeps and how much of that is used.
+"""Gauges of reservations: phase, amounts and utilisation.
 
 Source: koordinator pkg/scheduler/plugins/reservation/controller, ``RecordReservationPhases`` and
 ``RecordReservationResource``; pkg/scheduler/metrics/metrics.go.
@@ -18,27 +18,27 @@ _GIB = 1 << 30
 
 
 class ReservationGauges:
-    """A collector: reads the reservations of the state when somebody asks."""
+    """Collector that reads the reservations of the state at scrapes."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._state: ClusterState | None = None
         registry.register(self)
 
     def watch(self, state: ClusterState) -> None:
-        """Show the reservations of this state."""
+        """Set the state to scrape."""
         self._state = state
 
     def describe(self) -> Iterable[Metric]:
-        """Return nothing to check names against before the first scrape."""
+        """Return nothing; names are not checked before the first scrape."""
         return ()
 
     def collect(self) -> Iterable[Metric]:
-        """Return the families."""
+        """Return the metric families."""
         return _families(self._state) if self._state is not None else ()
 
 
 def _families(state: ClusterState) -> Iterator[Metric]:
-    """Yield the families; the phase that a reservation is in is 1, the others are 0."""
+    """Yield the families; the current phase is 1, the others are 0."""
     phases = GaugeMetricFamily(
         "scheduler_reservation_status_phase",
         "1 for the phase that a reservation is in, 0 for the others.",
@@ -46,7 +46,7 @@ def _families(state: ClusterState) -> Iterator[Metric]:
     )
     amounts = GaugeMetricFamily(
         "scheduler_reservation_resource",
-        "What a reservation keeps, what of it is used, and the ratio.",
+        "Allocatable and allocated amounts of a reservation, and their ratio.",
         labels=["type", "name", "resource", "unit"],
     )
     for reservation in list(state.objects.all(Reservation)):
@@ -66,7 +66,7 @@ def _families(state: ClusterState) -> Iterator[Metric]:
 
 
 def _measure(resource: str, amount: Quantity) -> tuple[str, float]:
-    """Return unit and figure."""
+    """Return unit and value."""
     if resource == "cpu":
         return "core", amount.milli() / 1000
     if resource == "memory":

@@ -1,4 +1,4 @@
-"""What the scheduler tells about reservations: those of a node, what is left, and who uses them.
+"""Pages of reservations on a node: remaining amounts and users.
 
 Source: koordinator pkg/scheduler/plugins/reservation/service.go; frameworkext/reservation_info.go
 (fields; some are spelt as in Go).  There a host port can't be encoded, so its form here is ours.
@@ -18,12 +18,12 @@ from koordinator.scheduler.rules.reservations.fit import remaining
 from koordinator.scheduler.rules.reservations.offer import Amounts, ReservationOffer, offer_of_pod
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod
 
-#: There is no index of labels as the original may keep one.
+#: The original may keep an index of labels; here there is none.
 SELECTOR_INDEX = {"enabled": False, "prefixes": None, "indexedReservations": 0}
 
 
 def node_reservations_page(state: ClusterState, name: str) -> dict[str, Any]:
-    """Return the reservations on a node and the pods there that hold for others, ready or not."""
+    """Return the reservations and reserving pods on a node, ready or not."""
     row = state.nodes.rows.get(name)
     if row is None:
         return {}
@@ -37,7 +37,7 @@ def node_reservations_page(state: ClusterState, name: str) -> dict[str, Any]:
             try:
                 offer = offer_of_pod(placed.pod)
             except InputError:
-                continue  # its owners can't be told; an event says so
+                continue  # malformed owners are reported by an event
             items.append(_item(placed, offer, {}, (), available=False))
     return {"items": sorted(items, key=lambda item: str(item["uid"]))} if items else {}
 

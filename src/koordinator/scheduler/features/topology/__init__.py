@@ -1,4 +1,4 @@
-"""The cluster network as it is reported: its domains, or why they can't be used."""
+"""Status of the cluster network topology."""
 
 from koordinator.scheduler.features.topology.reports import TopologyFeature
 

@@ -1,6 +1,6 @@
-"""What is written about the network: its domains, or why the object that describes it is useless.
+"""Status of ClusterNetworkTopology: its domains, or why the object is ignored.
 
-The warning is told in an event and a condition.
+The warning is reported as an event and a condition.
 """
 
 import logging
@@ -18,21 +18,21 @@ from koordinator.scheduler.snapshot import Network
 
 log = logging.getLogger(__name__)
 
-PERIOD_S = 10.0  # between two writes of the status; the original's
+PERIOD_S = 10.0  # minimum interval of status writes, as in the original
 
 
 class TopologyFeature(Feature):
-    """Keeps the status of ClusterNetworkTopology up to date."""
+    """Writer of the status of ClusterNetworkTopology."""
 
     def __init__(self, handle: SchedulerHandle) -> None:
         self._cluster, self._state = handle.cluster, handle.state
         self._reporter = handle.reporter
-        self._warning = ""  # the last one that has been told
+        self._warning = ""  # last reported warning
         self._seen: tuple[object, ...] = ()
-        self._due_s = 0.0  # when the next write may be
+        self._due_s = 0.0  # earliest time of the next write
 
     def next_wakeup_s(self, *, synced: bool) -> float | None:
-        """Return when the status is to be written; None: it is up to date."""
+        """Return when the status must be written; None if it is current."""
         is_behind = synced and self._version(self._state.network) != self._seen
         return self._due_s if is_behind else None
 
@@ -41,7 +41,7 @@ class TopologyFeature(Feature):
         return (Step("network topology", self._write),)
 
     def _write(self, now_s: float) -> None:
-        """Write a status that has changed, at most every ten seconds."""
+        """Write the changed status, at most every ten seconds."""
         if not self._state.objects.versions[ClusterNetworkTopology]:
             return  # there has never been an object
         network = self._state.network

@@ -1,7 +1,7 @@
 """Gangs: pods that start together or not at all.
 
-What is known of gangs, and every rule about them, is in the ``GangCache``; the shell keeps it up to
-date and decides the members of a gang together.
+The ``GangCache`` holds the state of all gangs and every rule about them; the loop keeps it current
+and decides the members of a gang together.
 
 Source: koordinator pkg/scheduler/plugins/coscheduling/coscheduling.go, core/core.go.
 """
@@ -9,6 +9,8 @@ Source: koordinator pkg/scheduler/plugins/coscheduling/coscheduling.go, core/cor
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import ClassVar
+
+import numpy as np
 
 from koordinator.api.annotations.gang import NETWORK_TOPOLOGY_SELECTOR, bind_gang_entries
 from koordinator.api.cluster_network_topology import ClusterNetworkTopology
@@ -23,6 +25,7 @@ from koordinator.domain.gangs import (
     gang_id,
     group_reference,
 )
+from koordinator.domain.network import OUTSIDE, GatherRules, OfferSlots, Planner
 from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
@@ -38,8 +41,7 @@ from koordinator.scheduler.contract import (
     Reads,
     Refusal,
 )
-from koordinator.scheduler.plugins.coscheduling.gate import gang_gate, gang_permit
-from koordinator.scheduler.plugins.coscheduling.proximity import places_by_distance, selector_of
+from koordinator.scheduler.plugins.coscheduling.gang_scheduling import gang_gate, gang_permit
 from koordinator.scheduler.post_filter import Attempt, PostFilterResult
 from koordinator.scheduler.preemption import NEVER, headroom_for_job, headroom_for_pod, summary
 from koordinator.scheduler.snapshot import ObjectTable, PodClass, ResourceAxis, Snapshot
@@ -55,18 +57,18 @@ def _applies(pod: PodClass) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Coscheduling:
-    """Keeps members gated until there are enough, and unbound until enough have nodes."""
+    """Gate for members until there are enough, and permit once enough have nodes."""
 
     gangs: GangCache
     preempts: bool = False
-    notifies_all_members: bool = True  # those that are not to blame when their gang finds no room
+    notifies_all_members: bool = True  # report to members that fit why their gang does not
     reads: ClassVar = Reads.CLUSTER  # of the score
     hints: ClassVar = PluginHints(
         scores=lambda snapshot, pod: bool(selector_of(pod)) and snapshot.network.tree is not None
     )
 
     def with_gates(self, gates: FeatureGates) -> "Coscheduling":
-        """Return the plugin as the gates change it."""
+        """Return the plugin with the gang features of the feature gates."""
         gangs = self.gangs
         if GANG_SCHEDULING in gates:
             defaults = replace(gangs.defaults, refs=WorkloadRefs.FIRST, level=gates.level)
@@ -74,15 +76,15 @@ class Coscheduling:
         return replace(self, gangs=gangs, notifies_all_members=GANG_PENDING_PODS_CONDITION in gates)
 
     def applies(self, pod: PodClass) -> bool:
-        """Return whether the pod is in a gang, or wants to be near to others."""
+        """Return whether the pod is in a gang or selects pods to be near to."""
         return _APPLIES.of(pod, _applies, pod)
 
     def pre_enqueue(self, pod: Pod, _objects: ObjectTable) -> Refusal | None:
-        """Return what the pod's gang lacks, or who speaks for it; None: the pod may be tried."""
+        """Return why the gang waits or which member represents it; None if the pod may enter."""
         return gang_gate(self.gangs, pod)
 
     def score_among(self, snapshot: Snapshot, pod: PodClass, feasible: IntArray) -> IntArray:
-        """Return the places of the nodes, nearest first."""
+        """Return the rank of each feasible node by network distance, nearest first."""
         return places_by_distance(snapshot, pod, feasible)
 
     def normalize(self, raw: IntArray) -> IntArray:
@@ -91,7 +93,7 @@ class Coscheduling:
         return MAX_SCORE - (raw * MAX_SCORE // farthest if farthest else raw)
 
     def permit(self, pod: Pod, _node: str) -> Permit:
-        """Let a pod go when enough members of every gang of its group have their places."""
+        """Allow the pod once enough members of every gang of its group have nodes."""
         permit = gang_permit(self.gangs, pod)
         gang = self.gangs.gang_of(pod)
         if permit != Permit() or gang is None or gang.terms is None or not gang.terms.min_member:
@@ -102,18 +104,18 @@ class Coscheduling:
         return Permit(annotations=bind_gang_entries(gang.terms.group_id, count))
 
     def postfilter(self, attempt: Attempt) -> PostFilterResult:
-        """Make room for a gang, or for a pod as a job of one: victims are whole jobs, too."""
+        """Preempt for a gang, or for a pod as a job of one; victims are whole jobs, too."""
         if not self.preempts:
             return PostFilterResult()
         members = attempt.members or ((attempt.pod, attempt.pod_class),)
         found = headroom_for_job(attempt, members) if attempt.members else headroom_for_pod(attempt)
-        is_told = found.places or found.node or found.keeps_nomination
-        if is_told or attempt.rows is not None or NEVER in found.message:
+        is_final = found.places or found.node or found.keeps_nomination
+        if is_final or attempt.rows is not None or NEVER in found.message:
             return found
         return replace(found, message=self.job_refusal(attempt, found.message))
 
     def job_refusal(self, attempt: Attempt, ours: str) -> str:
-        """Return why no room can be made for a job, as the original says it, and then as we do."""
+        """Return why preemption for a job fails: the original's summary, then our own message."""
         members = attempt.members or ((attempt.pod, attempt.pod_class),)
         reasons = attempt.what_if.job_reasons(members) if self.preempts else {}
         if not reasons:
@@ -122,14 +124,44 @@ class Coscheduling:
         return f"{text} {ours.removeprefix('preemption: ')}".rstrip()
 
 
+def selector_of(pod: PodClass) -> str:
+    """Return the value of the annotation; empty without it."""
+    return pod.annotations.get(NETWORK_TOPOLOGY_SELECTOR, "")
+
+
+def places_by_distance(snapshot: Snapshot, pod: PodClass, feasible: IntArray) -> IntArray:
+    """Return the rank of each feasible row, ``(k,)``, nearest 0; all 0 without a topology.
+
+    Level by level from the node up, the domain with more selected pods ranks first; then the one
+    with fewer feasible nodes; then the lower name.
+    """
+    tree = snapshot.network.tree
+    places = np.zeros(len(feasible), np.int64)
+    if tree is None:
+        return places
+    count, selector = len(snapshot.cluster), selector_of(pod)
+    slots, near = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    slots[feasible] = 1
+    for placed in snapshot.pods.values():
+        if selector_of(placed.pod_class) == selector:
+            near[placed.row] += 1
+    nothing = np.zeros(count, np.int64)
+    planner = Planner(tree, GatherRules(), OfferSlots(slots, nothing, nothing, near, nothing))
+    inside = tree.domains(count)[0, feasible] != OUTSIDE
+    ordered = planner.ordered(tree.depth, feasible[inside])
+    rank = np.full(count, len(ordered), np.int64)
+    rank[ordered] = np.arange(len(ordered))
+    return rank[feasible]
+
+
 def build(args: CoschedulingArgs, _axis: ResourceAxis) -> Coscheduling:
     wait_s = args.default_timeout.total_seconds()
     defaults = GangDefaults(wait_s, args.default_match_policy, args.aware_network_topology)
     return Coscheduling(GangCache(defaults), args.enable_preemption)
 
 
-def _has_other_layers(_pod: KubeObject, event: ClusterEvent) -> QueueingHint:
-    """Return whether more than the status of the network has changed."""
+def _on_network_topology(_pod: KubeObject, event: ClusterEvent) -> QueueingHint:
+    """Queue if the spec of the network topology changed, not only its status."""
     old, new = event.old, event.new
     if not isinstance(old, ClusterNetworkTopology) or not isinstance(new, ClusterNetworkTopology):
         return QueueingHint.QUEUE
@@ -162,7 +194,7 @@ PLUGIN = PluginSpec(
     build,
     events=(
         EventHint("Node", Action.ADD | Action.UPDATE_LABELS),
-        EventHint("ClusterNetworkTopology", Action.ALL, _has_other_layers),
+        EventHint("ClusterNetworkTopology", Action.ALL, _on_network_topology),
     ),
     example=EXAMPLE,
 )

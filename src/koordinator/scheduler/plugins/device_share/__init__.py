@@ -1,9 +1,9 @@
-"""Devices, whole or in parts: which nodes have enough, and which devices the pod gets.
+"""Devices, whole or in parts: candidate nodes and the devices that a pod gets.
 
-``claims``  what a pod asks for, with the virtual templates of the cluster
+``claims``  device claim of a pod in view of the cluster's virtual templates
 ``rows``    a claim on many nodes at once
-``marks``   what device plugins of vendors are told
-``plugin``  the plugin
+``bind_annotations`` labels and annotations written with the bind
+``plugin``  the extension points
 
 The rules are in ``domain.devices``.
 Source: koordinator pkg/scheduler/plugins/deviceshare.

@@ -1,4 +1,4 @@
-"""What pods ask of devices, in view of the virtual templates that the cluster has."""
+"""Device claims of pods in view of the cluster's virtual templates."""
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
@@ -22,19 +22,19 @@ KEEP_CLAIMS = 1 << 12
 
 @dataclass(slots=True, eq=False)
 class ClaimEntry:
-    """A claim and what it came to on the models of machines so far."""
+    """Claim with its cached results by model of machine."""
 
     claim: DeviceClaim
-    #: of which types devices were ranked, by what decides which devices have enough …
+    #: types whose devices were ranked, by the state that decides which devices have enough
     ranked: dict[Hashable, tuple[DeviceType, ...]] = field(default_factory=dict)
-    #: … and what the claim got, also by how much was left of those
+    #: allocation of the claim, by that state and the amounts left of the ranked types
     got: dict[Hashable, Allocation | DeviceShortage] = field(default_factory=dict)
-    #: what a node may lack; by number, 0 stands for nothing
+    #: shortages by number; number 0 means none
     shortages: list[DeviceShortage | None] = field(default_factory=lambda: [None])
     _models: dict[int, ClaimOnModel] = field(default_factory=dict)  # by number
 
     def on(self, snapshot: Snapshot, model: int) -> ClaimOnModel:
-        """Return what is known of the claim on nodes of a model."""
+        """Return the cached evaluation of the claim on nodes of a model."""
         known = self._models.get(model)
         if known is None:
             known = ClaimOnModel(snapshot.devices.models[model], self.claim, self._number)
@@ -49,17 +49,17 @@ class ClaimEntry:
 
 @dataclass(slots=True, eq=False)
 class ClaimCache:
-    """The templates in one version, and what pods claim: those that ask the same share a claim."""
+    """Claims evaluated against one version of the templates; equal requests share a claim."""
 
     table: TemplateTable
-    problem: str = ""  # why these are not the templates that the cluster has now
-    #: by what is read of pods; None if nothing is claimed
+    problem: str = ""  # parse error of the current ConfigMap; an older table is in use
+    #: by the requests and annotations read; None if the pod claims no devices
     known: dict[Hashable, ClaimEntry | Refusal | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Templates:
-    """Where virtual templates are described, and for which resources they are the only sizes."""
+    """Source of virtual templates, and the resources limited to their sizes."""
 
     config_map: str  # namespace/name
     resources: tuple[str, ...]
@@ -67,9 +67,9 @@ class Templates:
     _claimed: Memo[ClaimEntry | Refusal | None] = field(default_factory=Memo)
 
     def _claims(self, snapshot: Snapshot, version: int) -> ClaimCache:
-        """Return the templates and what is claimed in view of them.
+        """Return the templates with the claims evaluated against them.
 
-        A table that can't be read changes nothing.
+        A malformed ConfigMap keeps the previous table.
         """
         before = self._cache.found(snapshot.shared)
         return self._cache.as_of(snapshot.shared, version, self._read_table, snapshot, before)
@@ -82,7 +82,7 @@ class Templates:
             return ClaimCache(before.table if before is not None else TemplateTable(), str(error))
 
     def claim(self, snapshot: Snapshot, pod: PodClass) -> ClaimEntry | Refusal | None:
-        """Return what the pod asks of devices: None if nothing; a refusal if that can't be."""
+        """Return the device claim of the pod, None without one, or why it is invalid."""
         version = snapshot.objects.version(ConfigMap)
         return self._claimed.as_of(pod, version, self._claim, snapshot, pod, version)
 
@@ -91,25 +91,25 @@ class Templates:
     ) -> ClaimEntry | Refusal | None:
         claims = self._claims(snapshot, version)
         names = snapshot.resources
-        asked = {names[at]: amount for at, amount in pod.demand if names[at] in DEVICE_NAMES}
-        if not asked:
+        requests = {names[at]: amount for at, amount in pod.demand if names[at] in DEVICE_NAMES}
+        if not requests:
             return None
-        wishes = {key: pod.annotations[key] for key in WISHES if key in pod.annotations}
-        key = (*asked.items(), *wishes.items())
+        hints = {key: pod.annotations[key] for key in WISHES if key in pod.annotations}
+        key = (*requests.items(), *hints.items())
         if key not in claims.known:
             if len(claims.known) >= KEEP_CLAIMS:
                 claims.known.clear()
-            claims.known[key] = self._read(asked, wishes, claims)
+            claims.known[key] = self._read(requests, hints, claims)
         return claims.known[key]
 
     def _read(
-        self, asked: Mapping[str, int], wishes: dict[str, str], claims: "ClaimCache"
+        self, requests: Mapping[str, int], hints: dict[str, str], claims: "ClaimCache"
     ) -> ClaimEntry | Refusal | None:
-        meta = ObjectMeta(annotations=wishes)
+        meta = ObjectMeta(annotations=hints)
         try:
-            claim = device_claim(meta, asked, claims.table, self.resources)
+            claim = device_claim(meta, requests, claims.table, self.resources)
         except (DeviceRequestError, InputError) as error:
-            said = str(error)
-            is_old = claims.problem and said == NO_TEMPLATE.reason
-            return Refusal(f"{said}; {claims.problem}" if is_old else said)
+            reason = str(error)
+            is_old = claims.problem and reason == NO_TEMPLATE.reason
+            return Refusal(f"{reason}; {claims.problem}" if is_old else reason)
         return None if claim is None else ClaimEntry(claim)

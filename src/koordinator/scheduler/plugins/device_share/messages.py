@@ -1,4 +1,4 @@
-"""What people are told of a node whose devices don't do."""
+"""Explanations for nodes whose devices do not suffice."""
 
 from collections.abc import Iterator, Mapping
 
@@ -14,47 +14,47 @@ from koordinator.scheduler.snapshot import Snapshot
 
 
 class Count(Struct, frozen=True):
-    """How many devices of a type there are, and how many would serve."""
+    """Number of devices of a type, and how many have enough left."""
 
     there: int
-    enough: int  # with as much left as is asked of each
-    broken: tuple[int, ...]  # minors that are not healthy
+    enough: int  # devices with the requested amounts left
+    unhealthy: tuple[int, ...]  # minors
 
 
 def shortage_in_words(view: Snapshot, claim: DeviceClaim) -> str:
-    """Return of each type of which the only row of the view has too few devices, what there is."""
+    """Return per type with too few devices on the only row what is requested and left."""
     return "; ".join(filter(None, (_short(view, want) for want in claim.wants)))
 
 
 def together_in_words(view: Snapshot, claim: DeviceClaim) -> str:
-    """Return what is asked where there are enough devices, but not such as go together."""
-    listed = " and ".join(_asked(want) for want in claim.wants)
+    """Return the request of a pod whose devices are free but cannot be allocated together."""
+    listed = " and ".join(_request(want) for want in claim.wants)
     sizes = ""
     report = view.devices.reports.get(int(view.row_numbers[0]))
     model = report.model if report is not None else None
     table = model.partitions if model is not None else None
     if model is not None and table is not None and (claim.partition or model.honors_partitions):
         sizes = f"; its partitions are of {', '.join(map(str, sorted(table.groups)))} GPUs"
-    return f"asks for {listed}, which are free, but not such as may be taken together{sizes}"
+    return f"requests {listed}, which are free but cannot be allocated together{sizes}"
 
 
 def to_repair(view: Snapshot, claim: DeviceClaim) -> str:
-    """Return which devices would have to be healthy; empty: that would not be enough."""
+    """Return the unhealthy devices to repair; empty if that would not be enough."""
     node, steps = view.node_names[0], []
     for want in claim.wants:
         count = _count(view, want)
-        if count is None or count.enough + len(count.broken) < want.request.count:
+        if count is None or count.enough + len(count.unhealthy) < want.request.count:
             return ""
         if count.enough < want.request.count:
-            named = ", ".join(map(str, count.broken))
-            steps.append(f"repair {CALLED[want.kind]} {named} of {node}, reported as not healthy")
+            named = ", ".join(map(str, count.unhealthy))
+            steps.append(f"repair {CALLED[want.kind]} {named} of {node}, reported as unhealthy")
     return " and ".join(steps)
 
 
 def fewer_devices(
     view: Snapshot, claim: DeviceClaim, requests: Mapping[str, int]
 ) -> list[dict[str, int]]:
-    """Return requests for fewer devices, as many as are left first."""
+    """Return requests for fewer devices, the largest number first."""
     count, most = 0, 0
     for want in claim.wants:
         found = _count(view, want)
@@ -76,18 +76,18 @@ def fewer_devices(
 
 
 def size_in_words(view: Snapshot, claim: DeviceClaim) -> str:
-    """Say how many devices a node would have to have; empty where their number is enough."""
-    said = []
+    """Return the number of devices a node must have; empty if the number suffices."""
+    parts = []
     for want in claim.wants:
         found = _count(view, want)
         there = 0 if found is None else found.there
         if there >= want.request.count:
             return ""
-        said.append(f"{_asked(want)} (it has {there})")
-    return " and ".join(said)
+        parts.append(f"{_request(want)} (it has {there})")
+    return " and ".join(parts)
 
 
-def _asked(want: DeviceTypeRequest) -> str:
+def _request(want: DeviceTypeRequest) -> str:
     count, called = want.request.count, CALLED[want.kind]
     text = f"{count} {called}{'' if count == 1 else 's'}"
     parts = [
@@ -101,7 +101,7 @@ def _asked(want: DeviceTypeRequest) -> str:
 
 
 def _count(view: Snapshot, want: DeviceTypeRequest) -> Count | None:
-    """Count devices that are left; partitions, NUMA nodes and the like are not looked at."""
+    """Count devices with enough left; partitions and NUMA nodes are not considered."""
     row, kind = int(view.row_numbers[0]), want.kind
     report = view.devices.reports.get(row)
     group = report.model.group(kind) if report is not None else None
@@ -110,28 +110,28 @@ def _count(view: Snapshot, want: DeviceTypeRequest) -> Count | None:
     columns, healthy = view.devices.columns[kind], report.healthy.get(kind, 0)
     left = np.maximum(columns.left[row], 0)
     reported = [device.minor for device in group.devices]
-    broken = tuple(minor for minor in reported if not healthy >> minor & 1)
+    unhealthy = tuple(minor for minor in reported if not healthy >> minor & 1)
     amounts = np.array(want.request.amounts)
-    enough = sum(bool((left[m] >= amounts).all()) for m in reported if m not in broken)
-    return Count(len(reported), enough, broken)
+    enough = sum(bool((left[m] >= amounts).all()) for m in reported if m not in unhealthy)
+    return Count(len(reported), enough, unhealthy)
 
 
 def _short(view: Snapshot, want: DeviceTypeRequest) -> str:
-    found, asked = _count(view, want), f"{want.kind}: asks for {_asked_of(want)}"
+    found, request = _count(view, want), f"{want.kind}: requests {_request_of(want)}"
     if found is None:
-        return f"{asked}, none is reported"
-    if found.enough >= want.request.count and not found.broken:
+        return f"{request}, none is reported"
+    if found.enough >= want.request.count and not found.unhealthy:
         return ""
-    said = [f"{found.enough} of {found.there} have so much left", *_broken(found.broken)]
-    return f"{asked}, {', '.join(said)}"
+    parts = [f"{found.enough} of {found.there} have enough left", *_unhealthy(found.unhealthy)]
+    return f"{request}, {', '.join(parts)}"
 
 
-def _asked_of(want: DeviceTypeRequest) -> str:
-    """Return the count, and what of each device where that is not all of it."""
-    return _asked(want).replace(f" {CALLED[want.kind]}s", "").replace(f" {CALLED[want.kind]}", "")
+def _request_of(want: DeviceTypeRequest) -> str:
+    """Return the count, with the amounts per device if those are not whole."""
+    return _request(want).replace(f" {CALLED[want.kind]}s", "").replace(f" {CALLED[want.kind]}", "")
 
 
-def _broken(minors: tuple[int, ...]) -> Iterator[str]:
+def _unhealthy(minors: tuple[int, ...]) -> Iterator[str]:
     if minors:
         named = ", ".join(map(str, minors))
-        yield f"{len(minors)} {'is' if len(minors) == 1 else 'are'} not healthy (minor {named})"
+        yield f"{len(minors)} {'is' if len(minors) == 1 else 'are'} unhealthy (minor {named})"

@@ -1,8 +1,8 @@
-"""A claim on nodes of one model: in which state rows are for it, and what follows from that.
+"""Evaluation of a device claim on nodes of one model, by state of the row.
 
-The state of a row is a number made of the masks of ``domain.devices.plan.State``: all that decides
-whether the claim has room there, and what it prefers of the NUMA nodes.  Few states occur on many
-nodes, so that answers are looked up.
+The state of a row is a number made of the masks of ``domain.devices.plan.State``: it determines
+whether the claim has room there and which NUMA nodes it prefers.  Many nodes share few states, so
+results are cached by state.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,25 +31,25 @@ from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.rules.numa.rows_align import OtherHints
 from koordinator.scheduler.snapshot import Snapshot
 
-KEEP = 1 << 14  # answers of a kind that are remembered
+KEEP = 1 << 14  # cached results of a kind
 NO_LIMIT = 1 << MOST_BITS
 Function = tuple[int, str]  # minor and bus id
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartRows:
-    """A part of the claim in the terms of arrays over rows."""
+    """Part of the claim in terms of arrays over rows."""
 
     part: DevicePart
     width: int  # of its masks
-    asked: IntArray  # (n_amounts,)
-    enough: IntArray  # (width,): so many virtual functions taken leave perhaps none; 0: it has none
+    requested: IntArray  # (n_amounts,)
+    enough: IntArray  # (width,): number of taken virtual functions from which none may be left
     serving: IntArray  # (width,): see ``row_kernels``
-    with_function: dict[frozenset[Function], int]  # what is known of them
+    with_function: dict[frozenset[Function], int]  # devices with a free function, by taken ones
 
     @property
     def every(self) -> int:
-        """All devices of the type."""
+        """Mask of all devices of the type."""
         return (1 << self.width) - 1
 
     def judge(  # noqa: PLR0917 (as the kernel)
@@ -61,7 +61,7 @@ class PartRows:
         shift: int,
         out: IntArray,
     ) -> None:
-        """Add to ``out``, ``(3, k)``, what the kernel does; ``out[1]`` is 0 before and after."""
+        """Run the kernel on ``out``, ``(3, k)``; ``out[1]`` is 0 before and after."""
         kind = self.part.kind
         columns = view.devices.columns[kind]
         kernel = judge_devices.compiled if view.is_large else judge_devices.reference
@@ -72,7 +72,7 @@ class PartRows:
             columns.functions_taken,
             rows,
             zones,
-            self.asked,
+            self.requested,
             self.enough,
             self.serving,
             scorer.weights[kind],
@@ -88,10 +88,10 @@ class PartRows:
         out[1] = 0
 
     def wide_masks(self, view: Snapshot, rows: IntArray) -> tuple[list[int], list[int]]:
-        """Return by row masks of the devices that fit and of those in use, of any number."""
+        """Return per row the masks of fitting devices and of devices in use, of any width."""
         columns = view.devices.columns[self.part.kind]
-        # What has enough is there and healthy: something is asked of every device.
-        has_enough = columns.left[rows, : self.width] >= self.asked
+        # A device with enough left exists and is healthy: every device has a nonzero request.
+        has_enough = columns.left[rows, : self.width] >= self.requested
         fit = masks_of(np.logical_and.reduce(has_enough, axis=2))
         if self.part.functions is not None:
             taken = columns.function_sets
@@ -102,7 +102,7 @@ class PartRows:
         return fit, masks_of(columns.holders[rows, : self.width] > 0)
 
     def _with_function(self, taken: frozenset[Function] | None) -> int:
-        """Return the devices that still have a virtual function that will do."""
+        """Return the mask of devices that still have a suitable virtual function."""
         key = taken or frozenset()
         known = self.with_function.get(key)
         if known is None:
@@ -116,7 +116,7 @@ class PartRows:
 
 
 class ClaimOnModel:
-    """``number`` numbers what nodes may lack, 0 for nothing."""
+    """Claim on nodes of one model; ``number`` numbers shortages, 0 for none."""
 
     def __init__(
         self, model: NodeModel, claim: DeviceClaim, number: Callable[[DeviceShortage | None], int]
@@ -124,21 +124,21 @@ class ClaimOnModel:
         self.plan = DevicePlan(model, claim)
         self._hints = NumaHintTable(self.plan)
         self._number = number
-        #: what every node of the model lacks, as a number; 0: nothing
+        #: number of the shortage on every node of the model; 0 means none
         self.never = number(self.plan.never)
         early = {part.kind: np.array(part.amounts, np.int64) for part in self.plan.early}
-        #: by type, what decides which devices have enough; None: what just is left
-        self.asked = tuple([(want.kind, early.get(want.kind)) for want in claim.wants])
-        self._lacks: dict[int, int] = {}
+        #: by type, the amounts that decide which devices have enough; None if only the rest matters
+        self.requested = tuple([(want.kind, early.get(want.kind)) for want in claim.wants])
+        self._shortages: dict[int, int] = {}
         self._lines: dict[tuple[int, ...], dict[int, int]] = {}  # by sets, then state
-        self._opinions: dict[tuple[int, ...], OtherHints] = {}
+        self._hint_tables: dict[tuple[int, ...], OtherHints] = {}
 
     @cached_property
     def _parts(self) -> tuple[PartRows, ...]:
         return tuple(map(_part_rows, self.plan.early))
 
     def judged(self, view: Snapshot, rows: IntArray, scorer: Scorer) -> tuple[list[int], IntArray]:
-        """Return the state of each row, and the sum of scores for all its devices together."""
+        """Return the state of each row and the summed scores of all its devices."""
         shift, fits = 0, 2 * sum([part.width for part in self._parts]) <= MOST_BITS
         out, anywhere = np.zeros((3, len(rows)), np.int64), np.zeros(len(rows), np.int64)
         for part in self._parts:
@@ -147,7 +147,7 @@ class ClaimOnModel:
         return out[0].tolist() if fits else self._wide_states(view, rows), out[2]
 
     def _wide_states(self, view: Snapshot, rows: IntArray) -> list[int]:
-        """Return the states, of however many devices."""
+        """Return the states for any number of devices."""
         shift = 0
         states = [0] * len(rows)
         for part in self._parts:
@@ -159,9 +159,9 @@ class ClaimOnModel:
             shift += 2 * by
         return states
 
-    def lacks(self, states: Sequence[int]) -> list[int]:
-        """Return what rows in these states lack, by number."""
-        known = self._lacks
+    def shortages(self, states: Sequence[int]) -> list[int]:
+        """Return the shortage of rows in these states, by number."""
+        known = self._shortages
         try:
             return [known[state] for state in states]
         except KeyError:
@@ -169,22 +169,22 @@ class ClaimOnModel:
                 known[state] = self._number(self.plan.shortage(self._masks(state)))
             return [known[state] for state in states]
 
-    def lacks_anywhere(self, states: Sequence[int]) -> list[int]:
-        """Return by number what rows lack of devices that are on no NUMA node in particular."""
+    def shortages_anywhere(self, states: Sequence[int]) -> list[int]:
+        """Return the shortage, by number, of devices that are on no particular NUMA node."""
         near = {group.kind: group.on_numa(()) for group in self.plan.model.groups}
         found = {state: self.plan.choose(self._masks(state), near) for state in set(states)}
-        lacks = {
+        numbers = {
             state: self._number(choice) if isinstance(choice, DeviceShortage) else 0
             for state, choice in found.items()
         }
-        return [lacks[state] for state in states]
+        return [numbers[state] for state in states]
 
     def numa_hints(self, state: State) -> tuple[NumaHint, ...] | DeviceShortage:
-        """Return what the claim prefers of the NUMA nodes of a row in that state."""
+        """Return the NUMA hints of the claim for a row in that state."""
         return self._hints.of(state)
 
-    def opinions(self, states: Sequence[int], sets: Sequence[int]) -> OtherHints:
-        """Return what the claim says of sets of NUMA nodes, a line for each of these states."""
+    def hint_rows(self, states: Sequence[int], sets: Sequence[int]) -> OtherHints:
+        """Return hints for sets of NUMA nodes, one line for each of these states."""
         key = tuple(sets)
         lines = self._lines.setdefault(key, {})
         try:
@@ -192,13 +192,13 @@ class ClaimOnModel:
         except KeyError:
             self._learn(key, list(set(states).difference(lines)), lines)
             at = np.array([lines[state] for state in states], np.int64)
-        known = self._opinions[key]
+        known = self._hint_tables[key]
         return OtherHints(
             known.prefers.take(at, 0), known.named.take(at, 0), known.scores.take(at, 0)
         )
 
     def scores(self, view: Snapshot, rows: IntArray, zones: IntArray, scorer: Scorer) -> IntArray:
-        """Return ``(k,)``: how full the devices of some NUMA nodes would be."""
+        """Return ``(k,)``: the scores of the devices on some NUMA nodes."""
         out = np.zeros((3, len(rows)), np.int64)
         for part in self._parts:
             part.judge(view, rows, zones, scorer, -1, out)
@@ -223,11 +223,11 @@ class ClaimOnModel:
             np.array([line[place] for line in more], kind)
             for place, kind in enumerate((bool, bool, np.int64))
         ]
-        known = self._opinions.get(key)
+        known = self._hint_tables.get(key)
         if known is not None:
             before = (known.prefers, known.named, known.scores)
             arrays = [np.concatenate(pair) for pair in zip(before, arrays, strict=True)]
-        self._opinions[key] = OtherHints(*arrays)
+        self._hint_tables[key] = OtherHints(*arrays)
 
 
 def _part_rows(part: DevicePart) -> PartRows:
@@ -250,9 +250,9 @@ def _serving(numa: int | None) -> int:
 def _line(
     answer: tuple[NumaHint, ...] | DeviceShortage, sets: Sequence[int], kinds: int
 ) -> tuple[list[bool], list[bool], list[int]]:
-    """Return (preferred, named, score) of each set; every one of the ``kinds`` says the same.
+    """Return (preferred, named, score) of each set; each of the ``kinds`` contributes the same.
 
-    Where there are not enough devices no set is preferred, without opinion all are.
+    With a shortage no set is preferred; without hints all sets are.
     """
     n = len(sets)
     if isinstance(answer, DeviceShortage):

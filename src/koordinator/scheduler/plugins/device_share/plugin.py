@@ -1,6 +1,6 @@
-"""The plugin for devices.
+"""Extension points of DeviceShare.
 
-A node whose devices nobody reports is left to its kubelet: it passes and nothing is allocated.
+A node without a Device object is left to its kubelet: it passes and nothing is allocated.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -58,8 +58,8 @@ from koordinator.scheduler.contract import (
     spread_of,
 )
 from koordinator.scheduler.diagnosis import reasons_of
+from koordinator.scheduler.plugins.device_share.bind_annotations import marks, resized
 from koordinator.scheduler.plugins.device_share.claims import ClaimEntry, Templates
-from koordinator.scheduler.plugins.device_share.marks import marks
 from koordinator.scheduler.plugins.device_share.messages import (
     fewer_devices,
     shortage_in_words,
@@ -68,7 +68,6 @@ from koordinator.scheduler.plugins.device_share.messages import (
     together_in_words,
 )
 from koordinator.scheduler.plugins.device_share.on_model import KEEP
-from koordinator.scheduler.plugins.device_share.resize import resized
 from koordinator.scheduler.plugins.device_share.rows import (
     Verdicts,
     add_shortages,
@@ -85,12 +84,12 @@ _LABELS = (GPU_ISOLATION_PROVIDER, POD_QOS_CLASS, POD_PRIORITY_CLASS)
 _KEY: Memo[Hashable] = Memo()
 _HEADROOMS: Memo[dict[DeviceType, FreeDevices]] = Memo()
 
-First = Mapping[DeviceType, frozenset[int]]  # minors that are taken before others
+First = Mapping[DeviceType, frozenset[int]]  # minors to allocate before others
 NOT_KEPT: Final[First] = MappingProxyType({})
 
 
 class DeviceShare:
-    """``aligner`` is the plugin that says which NUMA nodes a pod gets, if the profile has one."""
+    """Filter, score and allocation of devices."""
 
     reads: ClassVar = Reads.PLACED
 
@@ -103,7 +102,7 @@ class DeviceShare:
         aligns: bool,
     ) -> None:
         self.scorer, self.templates, self.unsupported = scorer, templates, unsupported
-        self.aligns = aligns  # whether devices come from the NUMA nodes that the pod gets
+        self.aligns = aligns  # whether devices come from the pod's NUMA nodes
         self.aligner: NumaAligner | None = None
         self.gates = NO_GATES
         self.hints = PluginHints(
@@ -115,19 +114,19 @@ class DeviceShare:
         )
 
     def with_gates(self, gates: FeatureGates) -> "DeviceShare":
-        """Take over which feature gates are on."""
+        """Store the feature gates."""
         self.gates = gates
         return self
 
     def setup(self, plugins: Sequence[Any]) -> None:
-        """Learn which other plugins the profile has."""
+        """Look up the plugin that aligns pods to NUMA nodes."""
         self.aligner = next((p for p in plugins if isinstance(p, NumaAligner)), None)
 
     def applies(self, pod: PodClass) -> bool:
         """Return whether the pod requests more than CPU, memory, ephemeral storage and pods."""
         return any(column > PODS for column, _ in pod.demand)
 
-    # -- which nodes -------------------------------------------------------------------------
+    # -- nodes ---------------------------------------------------------------------------------
 
     def prefilter(self, snapshot: Snapshot, pod: PodClass) -> Refusal | None:
         claimed = self.templates.claim(snapshot, pod)
@@ -152,28 +151,28 @@ class DeviceShare:
         return verdicts.rejections()
 
     def _served(self, snapshot: Snapshot, pod: PodClass) -> BoolArray | None:
-        """Return ``(n,)``: all that the pod asks for is left to DeviceClasses; None: nowhere."""
+        """Return ``(n,)``: DeviceClasses serve all devices the pod requests; None: nowhere."""
         if DRA_EXTENDED_RESOURCE not in self.gates or not pod.served:
             return None
         names, served = snapshot.resources, {column for column, _ in pod.served}
-        asked = [column for column, _ in pod.demand if names[column] in DEVICE_NAMES]
-        if not served.issuperset(asked):
+        devices = [column for column, _ in pod.demand if names[column] in DEVICE_NAMES]
+        if not served.issuperset(devices):
             return None
-        found: BoolArray = (snapshot.allocatable[:, asked] == 0).all(axis=1)
+        found: BoolArray = (snapshot.allocatable[:, devices] == 0).all(axis=1)
         return found
 
     def detail(self, view: Snapshot, pod: PodClass) -> str:
         claimed = self.templates.claim(view, pod)
         if not isinstance(claimed, ClaimEntry):
             return ""
-        said = shortage_in_words(view, claimed.claim)
-        if said or not self.filter(view, pod).codes[0]:
-            return said
+        shortage_text = shortage_in_words(view, claimed.claim)
+        if shortage_text or not self.filter(view, pod).codes[0]:
+            return shortage_text
         (reason,) = reasons_of(self.filter(view, pod), 0)
         return together_in_words(view, claimed.claim) if reason in NOT_TOGETHER else ""
 
     def node_remedy(self, view: Snapshot, pod: PodClass) -> str:
-        """Say which devices would have to be healthy."""
+        """Return the unhealthy devices to repair."""
         claimed = self.templates.claim(view, pod)
         return to_repair(view, claimed.claim) if isinstance(claimed, ClaimEntry) else ""
 
@@ -190,7 +189,7 @@ class DeviceShare:
         return size_in_words(view, claimed.claim) if isinstance(claimed, ClaimEntry) else ""
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
-        """Return how full the devices would be, summed over the types, ``(n,)``."""
+        """Return ``(n,)``: the utilisation of the devices, summed over the types."""
         claimed = self.templates.claim(snapshot, pod)
         if not isinstance(claimed, ClaimEntry):
             return np.zeros(len(snapshot), np.int64)
@@ -204,16 +203,16 @@ class DeviceShare:
         return scores if served is None else np.where(served, 0, scores)
 
     def normalize(self, raw: IntArray) -> IntArray:
-        """Return 0..MAX_SCORE: the highest raw score becomes the highest score."""
+        """Return 0..MAX_SCORE, with the highest raw score mapped to MAX_SCORE."""
         return spread_of(raw)
 
     def _add_unshareable(
         self, verdicts: Verdicts, snapshot: Snapshot, pod: PodClass, claimed: ClaimEntry
     ) -> None:
-        """Reject nodes whose GPUs can't be shared, or not as the pod wants."""
+        """Reject nodes whose GPUs cannot be shared, or not with the required isolation."""
         gpu = claimed.claim.gpu
-        wanted = pod.labels.get(GPU_ISOLATION_PROVIDER)
-        if gpu is None or not gpu.is_share or not (wanted or self.unsupported):
+        provider = pod.labels.get(GPU_ISOLATION_PROVIDER)
+        if gpu is None or not gpu.is_share or not (provider or self.unsupported):
             return
         keys = (GPU_ISOLATION_PROVIDER, GPU_VENDOR, GPU_MODEL)
         columns = [snapshot.label(key) for key in keys]
@@ -229,7 +228,7 @@ class DeviceShare:
             if shortage is not None:
                 verdicts.add(np.flatnonzero(which.ravel() == index), shortage)
 
-    # -- which NUMA nodes --------------------------------------------------------------------
+    # -- NUMA nodes ----------------------------------------------------------------------------
 
     def numa_hints(
         self, snapshot: Snapshot, pod: PodClass, sets: Sequence[int]
@@ -254,14 +253,14 @@ class DeviceShare:
         hints = [TopologyHint(mask_of(each.nodes), each.preferred, each.score) for each in found]
         return {str(part.kind): hints for part in plan.early} if hints else {}
 
-    # -- which devices -----------------------------------------------------------------------
+    # -- devices -------------------------------------------------------------------------------
 
     def reserve(
         self, node: Snapshot, pod: PodClass, preference: IntArray | None
     ) -> AllocationResult | Refusal:
-        """Take devices: those kept for the pod, then the GPUs that ``preference`` ranks highest.
+        """Allocate devices: those held for the pod, then GPUs in the order of ``preference``.
 
-        The preference is not asked about GPUs where some are kept.
+        The preference is ignored for GPUs if the pod has held ones.
         """
         claimed, row = self.templates.claim(node, pod), int(node.row_numbers[0])
         report, served = node.devices.reports.get(row), self._served(node, pod)
@@ -298,9 +297,9 @@ class DeviceShare:
     def _allocation(
         self, node: Snapshot, row: int, claimed: ClaimEntry, zones: int, first: First
     ) -> Allocation | DeviceShortage:
-        """Return what ``_allocate`` does, worked out once for nodes in the same state."""
+        """Return the result of ``_allocate``, cached for nodes in the same state."""
         devices, on_model = node.devices, claimed.on(node, int(node.devices.model[row]))
-        key = zones, devices.standing(row, on_model.asked), frozenset(first.items())
+        key = zones, devices.standing(row, on_model.requested), frozenset(first.items())
         ranked = claimed.ranked.get(key)
         if ranked is not None:
             known = claimed.got.get((key, devices.amounts(row, ranked)))
@@ -326,7 +325,7 @@ class DeviceShare:
         ranked: set[DeviceType],
         first: First = NOT_KEPT,
     ) -> Allocation | DeviceShortage:
-        """Return the devices that the claim gets of a row; note which types were ``ranked``."""
+        """Return the devices that the claim gets on a row; record the types in ``ranked``."""
         plan, totals = (
             claimed.on(node, int(node.devices.model[row])).plan,
             node.devices.reports[row].totals,
@@ -336,9 +335,9 @@ class DeviceShare:
         if preference is not None and gpu is not None:
             ranking = _as_preferred(ranking, preference)
             if gpu.is_share and gpu.count == 1:
-                wished = _only_preferred(plan, headrooms, preference)
+                only_best = _only_preferred(plan, headrooms, preference)
                 allocation = plan.allocate(
-                    wished, totals, ranking=ranking, numa=numa, preferred=first
+                    only_best, totals, ranking=ranking, numa=numa, preferred=first
                 )
                 if not isinstance(allocation, DeviceShortage):
                     return allocation
@@ -346,7 +345,7 @@ class DeviceShare:
 
 
 def _first(node: Snapshot) -> First:
-    """Return the devices that are kept for the pod, which it takes before others."""
+    """Return the devices held for the pod, which it takes before others."""
     found: dict[DeviceType, frozenset[int]] = {}
     for hold in node.restored:
         for kind, devices in hold.left.devices.items():
@@ -356,14 +355,14 @@ def _first(node: Snapshot) -> First:
 
 
 def _key(pod: PodClass) -> Hashable:
-    """Return the part of a class that is read."""
+    """Return the part of a pod class that the plugin reads."""
     annotations = frozenset(pod.annotations.items()) if pod.annotations else None
     labels = tuple(pod.labels.get(name) for name in _LABELS)
     return pod.demand, annotations, labels, pod.spec.priority, pod.served
 
 
 def _headrooms(node: Snapshot, row: int, plan: DevicePlan) -> dict[DeviceType, FreeDevices]:
-    """Return what is left of the types that are asked for, on the one row of a view."""
+    """Return the free devices of the claimed types on the only row of a view."""
     known = _HEADROOMS.as_of(node, node.usage_version, dict)
     for want in plan.claim.wants:
         if want.kind not in known:
@@ -372,7 +371,7 @@ def _headrooms(node: Snapshot, row: int, plan: DevicePlan) -> dict[DeviceType, F
 
 
 def _noting(ranking: Ranking, ranked: set[DeviceType]) -> Ranking:
-    """Return a ranking that notes of which types devices were ranked."""
+    """Return a ranking that records the types whose devices it ranks."""
 
     def rank(part: DevicePart, minors: Sequence[int], *, in_scopes: bool) -> Sequence[int]:
         ranked.add(part.kind)
@@ -382,7 +381,7 @@ def _noting(ranking: Ranking, ranked: set[DeviceType]) -> Ranking:
 
 
 def _as_preferred(ranking: Ranking, preference: IntArray) -> Ranking:
-    """Return a ranking in which GPUs in a row are ranked by the wish."""
+    """Return a ranking in which GPUs follow the preference."""
 
     def rank(part: DevicePart, minors: Sequence[int], *, in_scopes: bool) -> Sequence[int]:
         if part.kind is DeviceType.GPU:
@@ -396,7 +395,7 @@ def _as_preferred(ranking: Ranking, preference: IntArray) -> Ranking:
 def _only_preferred(
     plan: DevicePlan, headrooms: dict[DeviceType, FreeDevices], preference: IntArray
 ) -> dict[DeviceType, FreeDevices]:
-    """Return the rooms with nothing offered of GPUs but the fitting one that is wished for most."""
+    """Return the free devices, limited to the preferred GPU among the fitting ones."""
     headroom = headrooms.get(DeviceType.GPU)
     part = next((part for part in plan.early if part.kind is DeviceType.GPU), None)
     if headroom is None or part is None:
@@ -428,7 +427,7 @@ def build(args: DeviceShareArgs, _axis: ResourceAxis) -> DeviceShare:
 
 
 def _on_claim(_pod: KubeObject, event: ClusterEvent) -> QueueingHint:
-    """Queue for a claim that has let go of GPUs which pods may request."""
+    """Queue if a claim has released GPUs that pods may request."""
     had = isinstance(event.old, ResourceClaim) and claimed_gpus(event.old)
     has = isinstance(event.new, ResourceClaim) and claimed_gpus(event.new)
     return QueueingHint.QUEUE if had and had != has else QueueingHint.SKIP

@@ -1,4 +1,4 @@
-"""One claim on many nodes at once: shortages, scores and hints, row by row."""
+"""Verdicts, scores and NUMA hints of one device claim on many rows."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from koordinator.scheduler.snapshot import Snapshot
 
 @dataclass(slots=True, eq=False)
 class Verdicts:
-    """Reasons by row, collected one after the other; the first of a row counts."""
+    """Reasons by row; the first one added to a row counts."""
 
     codes: IntArray  # (n,)
     unresolvable: BoolArray  # (n,)
@@ -25,7 +25,7 @@ class Verdicts:
 
     @staticmethod
     def none(count: int) -> "Verdicts":
-        """Return that every row is accepted."""
+        """Return verdicts that accept every row."""
         return Verdicts(np.zeros(count, np.int64), np.zeros(count, bool), [])
 
     def add(self, where: IntArray | int, shortage: DeviceShortage) -> None:
@@ -38,13 +38,13 @@ class Verdicts:
         self.unresolvable[where] = not shortage.resolvable
 
     def rejections(self) -> Rejections:
-        """Return them as the filter's answer."""
+        """Return the verdicts as the result of a filter."""
         return Rejections(self.codes, tuple(self.reasons), self.unresolvable)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRows:
-    """The rows of a view whose nodes are of one model."""
+    """Rows of a view whose nodes are of one model."""
 
     model: int
     where: IntArray | slice  # (k,) places in the view
@@ -56,7 +56,7 @@ _JUDGED: Memo[dict[tuple[ClaimEntry, int], tuple[list[int], IntArray]]] = Memo()
 
 
 def by_model(view: Snapshot) -> list[ModelRows]:
-    """Return the rows whose devices are reported, model by model."""
+    """Return the rows with a Device object, grouped by model."""
     return _MODELS.as_of(view, view.usage_version, _split_by_model, view)
 
 
@@ -73,7 +73,7 @@ def _split_by_model(view: Snapshot) -> list[ModelRows]:
 def judged_of(
     view: Snapshot, claimed: ClaimEntry, scorer: Scorer, group: ModelRows
 ) -> tuple[list[int], IntArray]:
-    """Return the state of each row for the claim, and the raw score of all its devices."""
+    """Return the state of each row for the claim, and the raw scores of all its devices."""
     known = _JUDGED.as_of(view, view.usage_version, dict)
     key = (claimed, group.model)
     if key not in known:
@@ -82,17 +82,17 @@ def judged_of(
 
 
 def add_shortages(verdicts: Verdicts, view: Snapshot, claimed: ClaimEntry, scorer: Scorer) -> None:
-    """Reject the rows that have not enough."""
+    """Reject the rows with too few devices."""
     for group in by_model(view):
         on_model = claimed.on(view, group.model)
         if on_model.never:
             found = [on_model.never] * len(group.rows)
         else:
-            found = on_model.lacks(judged_of(view, claimed, scorer, group)[0])
+            found = on_model.shortages(judged_of(view, claimed, scorer, group)[0])
         if any(found):
-            lacks = np.zeros(len(view), np.int64)
-            lacks[group.where] = found
-            _add_numbered(verdicts, claimed, lacks)
+            numbers = np.zeros(len(view), np.int64)
+            numbers[group.where] = found
+            _add_numbered(verdicts, claimed, numbers)
 
 
 def add_unplaced(
@@ -102,37 +102,37 @@ def add_unplaced(
     scorer: Scorer,
     zones: Callable[[], IntArray],
 ) -> None:
-    """Reject rows where the pod is kept to NUMA nodes, and none of the devices is known to be on.
+    """Reject rows where the pod is bound to NUMA nodes and its devices are on none.
 
-    Such devices have no opinion of NUMA nodes, so that nobody has looked whether there are enough;
-    those on none in particular serve all the same.  ``zones`` returns masks as for ``scores_of``.
+    Such devices give no NUMA hints, so the alignment has not checked their number; devices on no
+    particular NUMA node still serve.  ``zones`` returns masks as for ``scores_of``.
     """
     for group in by_model(view):
         on_model = claimed.on(view, group.model)
         if on_model.never or on_model.plan.model.numa_sets:
             continue
-        found = on_model.lacks_anywhere(judged_of(view, claimed, scorer, group)[0])
+        found = on_model.shortages_anywhere(judged_of(view, claimed, scorer, group)[0])
         if any(found):
-            lacks = np.zeros(len(view), np.int64)
-            lacks[group.where] = found
-            lacks[zones() == 0] = 0
-            _add_numbered(verdicts, claimed, lacks)
+            numbers = np.zeros(len(view), np.int64)
+            numbers[group.where] = found
+            numbers[zones() == 0] = 0
+            _add_numbered(verdicts, claimed, numbers)
 
 
-def _add_numbered(verdicts: Verdicts, claimed: ClaimEntry, lacks: IntArray) -> None:
-    """Reject the rows that lack something, ``(n,)`` by number."""
-    for number in sorted(set(lacks.tolist()) - {0}):
+def _add_numbered(verdicts: Verdicts, claimed: ClaimEntry, numbers: IntArray) -> None:
+    """Reject the rows with a shortage, ``(n,)`` by number."""
+    for number in sorted(set(numbers.tolist()) - {0}):
         shortage = claimed.shortages[number]
-        assert shortage is not None  # noqa: S101 (0 alone stands for nothing)
-        verdicts.add(np.flatnonzero(lacks == number), shortage)
+        assert shortage is not None  # noqa: S101 (only number 0 has no shortage)
+        verdicts.add(np.flatnonzero(numbers == number), shortage)
 
 
 def scores_of(
     view: Snapshot, claimed: ClaimEntry, scorer: Scorer, zones: IntArray | None
 ) -> IntArray:
-    """Return ``(n,)``: the raw scores; 0 where devices are not reported.
+    """Return ``(n,)``: raw scores; 0 without a Device object.
 
-    ``zones`` are masks of NUMA nodes, 0 for all of them; None: for all of them on every row.
+    ``zones`` are masks of NUMA nodes, 0 for all of them; None means all of them on every row.
     """
     scores = np.zeros(len(view), np.int64)
     for group in by_model(view):
@@ -151,12 +151,12 @@ def scores_of(
 def hints_of(
     view: Snapshot, claimed: ClaimEntry, scorer: Scorer, sets: Sequence[int]
 ) -> OtherHints:
-    """Return what the claim says of sets of NUMA nodes, by row."""
+    """Return the hints of the claim for sets of NUMA nodes, by row."""
     groups = by_model(view)
     if len(groups) == 1 and isinstance(groups[0].where, slice):
         on_model = claimed.on(view, groups[0].model)
         if not on_model.never:
-            return on_model.opinions(judged_of(view, claimed, scorer, groups[0])[0], sets)
+            return on_model.hint_rows(judged_of(view, claimed, scorer, groups[0])[0], sets)
     shape = (len(view), len(sets))
     prefers, named = np.ones(shape, bool), np.zeros(shape, bool)
     scores = np.zeros(shape, np.int64)
@@ -165,7 +165,7 @@ def hints_of(
         if on_model.never:
             prefers[group.where], named[group.where] = False, True
             continue
-        found = on_model.opinions(judged_of(view, claimed, scorer, group)[0], sets)
+        found = on_model.hint_rows(judged_of(view, claimed, scorer, group)[0], sets)
         prefers[group.where], named[group.where] = found.prefers, found.named
         scores[group.where] = found.scores
     return OtherHints(prefers, named, scores)

@@ -1,11 +1,10 @@
-"""Devices for pods that claim them (resource.k8s.io).
+"""Dynamic resource allocation: devices for pods with ResourceClaims (resource.k8s.io).
 
-``claims``         the claims of a pod, allocated or not, or why it has to wait
-``device_ledger``  what is offered and what is allocated, by row, in step with the state
-``verdicts``       which rows can serve claims of one kind, brought up to date row by row
-``hints``          which events may help a rejected pod
-``messages``       what is wrong with each device of a node
-``readiness``      whether devices of a claim are ready for its pod, or never will be
+``claims``         the claims of a pod, why it has to wait, and readiness of allocated devices
+``device_ledger``  offered and allocated devices by row, in step with the state
+``verdicts``       rows that can serve claims of one kind, refreshed row by row
+``hints``          events that may help a rejected pod
+``messages``       problems of each device of a node, and missing objects
 ``plugin``         the extension points
 """
 

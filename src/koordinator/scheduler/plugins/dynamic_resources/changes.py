@@ -1,4 +1,4 @@
-"""What is written about claims: who may use them, what they have got, and that they go.
+"""Changes of ResourceClaims: reservation, allocation, creation, release and deletion.
 
 Source: kubernetes pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go
 ``bindClaim``, ``PostFilter``; extendeddynamicresources.go ``createExtendedResourceClaimInAPI``,
@@ -42,9 +42,9 @@ def reservation(
     new: ClaimAllocation | None,
     who: ResourceClaimConsumerReference,
 ) -> ObjectChange:
-    """Return the change that lets a pod use a claim, and gives it devices if it has ``new`` ones.
+    """Return the change that reserves a claim for a pod, with devices if ``new`` has some.
 
-    An allocation that another pod only assumes, too, is written by whoever comes first.
+    If another pod assumed the same allocation, the first of the two to bind writes it.
     """
     uid, allocation = claim.metadata.uid, new or claim.status.allocation
     stored = objects.stored(ResourceClaim, claim.key)
@@ -52,16 +52,16 @@ def reservation(
 
     def amend(now: ResourceClaim) -> ResourceClaim:
         if now.metadata.uid != uid:
-            raise ConflictError(f"ResourceClaim {now.key} is another one by now")
+            raise ConflictError(f"ResourceClaim {now.key} was replaced by another of that name")
         has = now.status.allocation
         if has is None:
             if was_stored or allocation is None:
-                raise ConflictError(f"ResourceClaim {now.key} has lost its devices")
+                raise ConflictError(f"ResourceClaim {now.key} is no longer allocated")
             if now.metadata.deletion_timestamp is not None:
                 raise ConflictError(f"ResourceClaim {now.key} is being deleted")
             now = with_allocation(now, allocation)
         elif allocation is None or not is_same_allocation(has, allocation):
-            raise ConflictError(f"ResourceClaim {now.key} has got other devices")
+            raise ConflictError(f"ResourceClaim {now.key} has other devices allocated")
         reserved = with_consumer(now, who)
         if len(reserved.status.reserved_for) > RESERVATIONS_MAX:
             raise InvalidError(too_many(now))
@@ -71,7 +71,7 @@ def reservation(
 
 
 def too_many(claim: ResourceClaim) -> str:
-    """Return what the API server says to one consumer more than a claim may have."""
+    """Return the message of the API server for one consumer more than a claim may have."""
     return (
         f"add reservation to claim {claim.key}: ResourceClaim.resource.k8s.io "
         f'"{claim.metadata.name}" is invalid: status.reservedFor: Too many: '
@@ -80,12 +80,12 @@ def too_many(claim: ResourceClaim) -> str:
 
 
 def release(claim: ResourceClaim, pod_uid: str) -> ObjectChange:
-    """Return the change that takes a claim's devices away, unless somebody has come to use it."""
+    """Return the change that deallocates a claim, unless another pod has reserved it."""
     uid = claim.metadata.uid
 
     def amend(now: ResourceClaim) -> ResourceClaim:
         if now.metadata.uid != uid:
-            raise ConflictError(f"ResourceClaim {now.key} is another one by now")
+            raise ConflictError(f"ResourceClaim {now.key} was replaced by another of that name")
         if any(one.uid != pod_uid for one in now.status.reserved_for):
             raise ConflictError(f"ResourceClaim {now.key} is in use")
         return without_allocation(now)
@@ -93,33 +93,33 @@ def release(claim: ResourceClaim, pod_uid: str) -> ObjectChange:
     return ObjectChange(ResourceClaim, claim.key, amend)
 
 
-# -- claims that are made for extended resources ---------------------------------------------------
+# -- claims created for extended resources ---------------------------------------------------------
 
 
 def make_claim(
-    objects: ObjectTable, pod: ObjectMeta, asked: ExtendedRequests, allocation: ClaimAllocation
+    objects: ObjectTable, pod: ObjectMeta, requests: ExtendedRequests, allocation: ClaimAllocation
 ) -> tuple[ObjectChange, str] | Refusal:
-    """Return the change that makes a claim for a pod and gives it devices, and its name."""
+    """Return the change that creates an allocated claim for a pod, and the claim's name."""
     names = (n for n in claim_names_of(pod) if objects.get(ResourceClaim, _key(pod, n)) is None)
     name = next(names, "")
     if not name:
         return Refusal(ALL_TAKEN)
-    made = made_claim(name, pod, asked.requests)
+    made = made_claim(name, pod, requests.requests)
 
     def amend(now: ResourceClaim) -> ResourceClaim:
         if owner_of(now) != pod.uid or now.spec != made.spec:
-            raise ConflictError(f"ResourceClaim {now.key} was made for something else")
+            raise ConflictError(f"ResourceClaim {now.key} was created for other requests")
         if now.metadata.deletion_timestamp is not None:
             raise ConflictError(f"ResourceClaim {now.key} is being deleted")
         has = now.status.allocation
         if has is None:
             now = with_allocation(now, allocation)
         elif not is_same_allocation(has, allocation):
-            raise ConflictError(f"ResourceClaim {now.key} has got other devices")
+            raise ConflictError(f"ResourceClaim {now.key} has other devices allocated")
         return with_consumer(now, consumer(pod))
 
     def beside(now: ResourceClaim) -> ResourceClaim:
-        """Return another claim of that name with these devices as well: both are taken."""
+        """Return another claim of that name with these devices added: both count as taken."""
         has = now.status.allocation or ClaimAllocation()
         results = (*has.devices.results, *allocation.devices.results)
         both = replace(has, devices=replace(has.devices, results=results))
@@ -131,17 +131,17 @@ def make_claim(
 
 
 def find_made_claim(objects: ObjectTable, pod: ObjectMeta) -> ResourceClaim | None:
-    """Return the claim that was made for a pod; None: there is none."""
+    """Return the claim that was created for a pod; None without one."""
     found = (objects.get(ResourceClaim, _key(pod, name)) for name in claim_names_of(pod))
     return next((one for one in found if one is not None and owner_of(one) == pod.uid), None)
 
 
 def deletion(key: str, pod_uid: str) -> ObjectChange:
-    """Return the change that deletes the claim of a pod, as it is not protected any more."""
+    """Return the change that unprotects and deletes the claim of a pod."""
 
     def amend(now: ResourceClaim) -> ResourceClaim:
         if owner_of(now) != pod_uid:
-            raise ConflictError(f"ResourceClaim {now.key} is another one by now")
+            raise ConflictError(f"ResourceClaim {now.key} was replaced by another of that name")
         if any(one.uid != pod_uid for one in now.status.reserved_for):
             raise ConflictError(f"ResourceClaim {now.key} is in use")
         meta = now.metadata

@@ -1,4 +1,4 @@
-"""The claims of a pod: those that have devices, those that need some, or why it has to wait.
+"""ResourceClaims of a pod: allocated, pending, or the reason why the pod has to wait.
 
 Source: kubernetes pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go
 ``PreEnqueue``, ``PreFilter``, ``validateDeviceClass``.
@@ -38,6 +38,7 @@ from koordinator.domain.dynamic_resources.missing_claims import NOT_MADE
 from koordinator.domain.dynamic_resources.node_gpus import DRIVER
 from koordinator.domain.dynamic_resources.requests import PendingClaim, pending_claim
 from koordinator.foundation.arrays import BoolArray
+from koordinator.foundation.clock import to_epoch_s
 from koordinator.scheduler.contract import Refusal
 from koordinator.scheduler.snapshot import ObjectTable, PodClass, Snapshot
 
@@ -46,29 +47,29 @@ _GPU_NAMES: Final = names_of(DeviceType.GPU)
 
 @dataclass(frozen=True, slots=True)
 class PodDeviceClaims:
-    """Claims that scheduling can go on with, in the order of the pod."""
+    """Claims of a schedulable pod, in the order of its spec."""
 
     claims: tuple[ResourceClaim, ...]
-    pending: tuple[PendingClaim, ...]  # those of them that have no devices yet
-    avoids: str = ""  # a driver whose devices the pod asks for by its requests, too
-    #: the claim that an earlier attempt has made for extended resources: it has to go first
+    pending: tuple[PendingClaim, ...]  # the claims without allocation
+    avoids: str = ""  # driver whose devices the pod also gets by its requests
+    #: claim that an earlier attempt created for extended resources; must be deleted first
     stale: ResourceClaim | None = None
-    #: what the last of the pending ones asks for in place of extended resources
+    #: extended resources that the last pending claim serves
     extended: ExtendedRequests | None = None
 
     @property
     def allocated(self) -> Iterable[ResourceClaim]:
-        """The claims that have devices."""
+        """The claims with an allocation."""
         return (claim for claim in self.claims if claim.status.allocation is not None)
 
     @property
     def has_alternatives(self) -> bool:
-        """Whether nodes may differ in what of it they can offer."""
+        """Whether nodes may differ in the alternatives that they can offer."""
         return any(claim.has_alternatives for claim in self.pending)
 
 
 def why_not_ready(pod: Pod, objects: ObjectTable) -> str:
-    """Return which claim of a pod is not there yet; empty: all of them are."""
+    """Return which claim of a pod does not exist yet; empty if all do."""
     for entry, name in claim_names(pod.spec.resource_claims, pod.status.resource_claim_statuses):
         found = _find(objects, pod.metadata, entry, name)
         if isinstance(found, str):
@@ -77,14 +78,14 @@ def why_not_ready(pod: Pod, objects: ObjectTable) -> str:
 
 
 def read_claims(snapshot: Snapshot, pod: PodClass) -> PodDeviceClaims | Refusal:
-    """Return the pod's claims, or why it can't be scheduled as they are.
+    """Return the claims of a pod, or why it cannot be scheduled with them.
 
-    What a pod gets of GPUs for its requests is not known yet when its claims are served: so these
-    get none of the same ones.
+    The GPUs that a pod gets for its requests are not known when its claims are allocated, so the
+    claims avoid the devices of that driver.
     """
     objects = snapshot.objects
     meta = ObjectMeta(name=pod.name, namespace=pod.namespace, uid=pod.uid)
-    claims: dict[str, ResourceClaim] = {}  # one that two entries name counts once
+    claims: dict[str, ResourceClaim] = {}  # a claim named by two entries counts once
     for entry, name in claim_names(pod.spec.resource_claims, pod.claims_made):
         found = _find(objects, meta, entry, name)
         if isinstance(found, str):
@@ -96,10 +97,10 @@ def read_claims(snapshot: Snapshot, pod: PodClass) -> PodDeviceClaims | Refusal:
     pending = []
     for claim in claims.values():
         if claim.status.allocation is None:
-            asked = pending_claim(claim, lambda name: objects.get(DeviceClass, name))
-            if isinstance(asked, str):
-                return Refusal(asked)
-            pending.append(asked)
+            requests = pending_claim(claim, lambda name: objects.get(DeviceClass, name))
+            if isinstance(requests, str):
+                return Refusal(requests)
+            pending.append(requests)
     stale = snapshot.extended.claims.get(pod.uid, "") if pod.uid else ""
     return PodDeviceClaims(
         tuple(claims.values()),
@@ -112,7 +113,7 @@ def read_claims(snapshot: Snapshot, pod: PodClass) -> PodDeviceClaims | Refusal:
 def with_extended(
     snapshot: Snapshot, pod: PodClass, claims: PodDeviceClaims, columns: Collection[int]
 ) -> PodDeviceClaims | Refusal:
-    """Return the claims with one more where devices have to serve these extended resources."""
+    """Return the claims, plus one if devices have to serve these extended resources."""
     if not columns:
         return claims
     names, objects = snapshot.resources, snapshot.objects
@@ -121,7 +122,7 @@ def with_extended(
     )
     meta = ObjectMeta(name=pod.name, namespace=pod.namespace, uid=pod.uid)
     claim = made_claim(UNNAMED, meta, asked.requests)
-    # Shares of devices are named after the uid, which the claim has not got yet.
+    # Shares of devices are named after the uid, which the claim does not have yet.
     claim = replace(claim, metadata=replace(claim.metadata, uid=pod.uid))
     pending = pending_claim(claim, lambda name: objects.get(DeviceClass, name))
     if isinstance(pending, str):
@@ -135,7 +136,7 @@ def with_extended(
 
 
 def one_of_class(snapshot: Snapshot, device_class: str) -> PendingClaim | str:
-    """Return a claim of one device of a class, or why there can be none."""
+    """Return a claim for one device of a class, or why it is invalid."""
     exactly = ExactDeviceRequest(device_class_name=device_class, count=1)
     asked = DeviceClaimRequest(name=device_class, exactly=exactly)
     claim = made_claim(UNNAMED, ObjectMeta(), (asked,))
@@ -143,16 +144,16 @@ def one_of_class(snapshot: Snapshot, device_class: str) -> PendingClaim | str:
 
 
 def _avoided(snapshot: Snapshot, pod: PodClass, but: Collection[int]) -> str:
-    """Return the driver whose devices the pod gets by its requests, ``but`` for some columns."""
+    """Return the driver whose devices the pod requests in columns other than ``but``."""
     names = snapshot.resources
     asked = (names[column] for column, _ in pod.demand if column not in but)
     return DRIVER if any(name in _GPU_NAMES for name in asked) else ""
 
 
 def delegations(snapshot: Snapshot, pod: PodClass) -> list[tuple[tuple[int, ...], BoolArray]]:
-    """Return by which columns rows differ that devices have to serve there, and the rows ``(n,)``.
+    """Return the sets of columns that devices have to serve, with the rows ``(n,)`` of each.
 
-    A node that has something of a resource serves it itself.
+    A node that has an amount of a resource serves it itself.
     """
     columns = np.array([column for column, _ in pod.served], np.int64)
     missing = snapshot.allocatable[:, columns] == 0
@@ -163,7 +164,7 @@ def delegations(snapshot: Snapshot, pod: PodClass) -> list[tuple[tuple[int, ...]
 
 
 def unserved(snapshot: Snapshot, pod: PodClass) -> BoolArray:
-    """Return ``(n,)``: the node has nothing of an extended resource that no class serves."""
+    """Return ``(n,)``: the node lacks an extended resource that no class serves."""
     names, served = snapshot.resources, {column for column, _ in pod.served}
     others = [c for c, _ in pod.demand if c not in served and is_extended(names[c])]
     found: BoolArray = (snapshot.allocatable[:, others] == 0).any(axis=1)
@@ -192,3 +193,33 @@ def _problem(claim: ResourceClaim, uid: str) -> str:
     if claim.metadata.deletion_timestamp is None or is_reserved_for(claim, uid):
         return ""
     return f'resourceclaim "{claim.metadata.name}" is being deleted'
+
+
+def readiness(claim: ResourceClaim) -> bool | str:
+    """Return whether all binding conditions hold, or which failure condition is reported."""
+    allocation = claim.status.allocation
+    reported = {
+        (one.driver, one.pool, one.device): {c.type for c in one.conditions if c.status == "True"}
+        for one in claim.status.devices
+    }
+    is_ready = True
+    for result in allocation.devices.results if allocation is not None else ():
+        known = reported.get((result.driver, result.pool, result.device), set())
+        failed = known.intersection(result.binding_failure_conditions)
+        if failed:
+            device = f"{result.driver}/{result.pool}/{result.device}"
+            return f"claim {claim.key}: device {device} reports {', '.join(sorted(failed))}"
+        is_ready &= known.issuperset(result.binding_conditions)
+    return is_ready
+
+
+def why_lost(claim: ResourceClaim, now_s: float, timeout_s: float) -> str:
+    """Return why the claim's devices cannot become ready any more; empty otherwise."""
+    answer = readiness(claim)
+    if isinstance(answer, str):
+        return answer
+    allocation = claim.status.allocation
+    since = allocation.allocation_timestamp if allocation is not None else None
+    if answer or since is None or to_epoch_s(since) + timeout_s >= now_s:
+        return ""
+    return f"claim {claim.key}: devices were not ready in time"

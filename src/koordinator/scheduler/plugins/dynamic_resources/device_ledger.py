@@ -1,7 +1,7 @@
-"""What is offered and what is allocated, by row of the cluster, in step with the state.
+"""Ledger of offered and allocated devices by row, in step with the cluster state.
 
-Each row bears the number of the last change that may matter to it, so that whoever keeps something
-about rows finds those to look at again by one comparison.
+Each row carries the number of the last change that may matter to it, so that caches of results by
+row find the stale ones with one comparison.
 """
 
 from collections.abc import Hashable
@@ -29,46 +29,46 @@ from koordinator.domain.dynamic_resources.taint_rules import concerns, with_tain
 from koordinator.foundation.arrays import IntArray, extended
 from koordinator.scheduler.snapshot import Changed, ClusterState, ObjectTable
 
-_ALL = ""  # among names of nodes: every one may be concerned
-USAGES = 1 << 14  # ways in which devices of a node are used; bounds memory
-Consumed = dict[str, int] | None  # of its capacity, in nanos; None: nothing is left of a device
-#: By a device that is in use; None: it is offered no more, so that is not known.
+_ALL = ""  # in a set of node names: all nodes
+USAGES = 1 << 14  # distinct usages of a node's devices; bounds memory
+Consumed = dict[str, int] | None  # consumed capacity in nanos; None: the whole device
+#: Counters taken by a device in use; None if it is offered no more and they are unknown.
 CountersTaken = tuple[tuple[CounterKey, int], ...] | None
 
 
 class DeviceLedger:
-    """Slices and allocations, kept in step with a ``ClusterState`` as its ledgers are."""
+    """ResourceSlices and allocations, kept in step with a ``ClusterState``."""
 
     kinds: ClassVar = (ResourceSlice, ResourceClaim, DeviceClass, *TAINT_RULE_KINDS)
 
     def __init__(self, gates: AllocatorGates) -> None:
         self.gates = gates
         self.use = DevicesInUse()
-        self.classes = 0  # changes of DeviceClasses so far
+        self.classes = 0  # number of changes of DeviceClasses
         self.changed_at: IntArray = np.zeros(0, np.int64)  # by row
-        self.offered_at: IntArray = np.zeros(0, np.int64)  # the same, of what nodes see alone
+        self.offered_at: IntArray = np.zeros(0, np.int64)  # by row, changes of offered devices only
         self.changes = 0
-        self.shared_changes = 0  # of how devices are used that several nodes see
-        self._usages: IntArray = np.zeros(0, np.int64)  # by row, by number; -1: to be looked at
+        self.shared_changes = 0  # usage changes of devices that several nodes see
+        self._usages: IntArray = np.zeros(0, np.int64)  # usage number by row; -1 is stale
         self._usage_numbers: dict[Hashable, int] = {}
         self._next_usage = count()
         self._slices = SliceIndex(partitions=gates.counters)
         self._rules: dict[tuple[str, str], DeviceTaintRule] = {}  # by name and version
-        self._held: dict[str, list[tuple[DeviceId, Consumed]]] = {}  # by key of a claim
-        self._pods_have: dict[str, dict[DeviceId, Consumed]] = {}  # by name of a node
-        self._doubtful: set[str] = set()  # nodes of which pods may have other GPUs by now
+        self._allocated: dict[str, list[tuple[DeviceId, Consumed]]] = {}  # by key of a claim
+        self._by_pods: dict[str, dict[DeviceId, Consumed]] = {}  # by node name
+        self._stale_nodes: set[str] = set()  # nodes whose pods may have other GPUs now
         self._holders: dict[PoolKey, dict[DeviceId, set[str]]] = {}  # keys of claims
         self._counted: dict[DeviceId, CountersTaken] = {}
         self._pools: dict[int, tuple[Pool, ...]] = {}
-        self._nodes: dict[int, Node] = {}  # what of them slices can select
+        self._nodes: dict[int, Node] = {}  # names and labels, which slices select
         self._rows: dict[str, int] = {}
-        self._position = 0  # in the log of nodes
-        self._usage_position = 0  # in the log of pods on them
+        self._position = 0  # in the node log
+        self._usage_position = 0  # in the usage log of pods
 
     def catch_up(self, state: ClusterState, changed: Changed) -> None:
-        """Take in what changed since the last time."""
+        """Apply the changes since the last call."""
         self._take_nodes(state)
-        # By name: a set has another order each time.
+        # Sorted by name: the iteration order of a set varies.
         for kind, key in sorted(changed.objects, key=lambda c: (c[0].KIND, c[1])):
             if kind is ResourceSlice:
                 self._take_slice(key, state.objects.get(ResourceSlice, key))
@@ -81,7 +81,7 @@ class DeviceLedger:
         self._take_pods(state)
 
     def pools(self, row: int, without: str = "") -> tuple[Pool, ...]:
-        """Return what the node of a row sees, ``without`` a driver's."""
+        """Return the pools that the node of a row sees, ``without`` one driver's pools."""
         known = self._pools.get(row)
         if known is None:
             node = self._nodes.get(row)
@@ -89,9 +89,9 @@ class DeviceLedger:
         return tuple(pool for pool in known if pool.driver != without) if without else known
 
     def usages(self, rows: IntArray) -> IntArray:
-        """Return numbers, ``(n,)``: equal ones where nodes' own devices are used alike."""
+        """Return ``(n,)``: equal numbers for nodes whose own devices are used alike."""
         if len(self._usage_numbers) > USAGES:
-            self._usage_numbers.clear()  # no number is given twice
+            self._usage_numbers.clear()  # numbers are never reused
         found = self._usages[rows]
         for place in np.flatnonzero(found < 0).tolist():
             row = int(rows[place])
@@ -103,16 +103,16 @@ class DeviceLedger:
         return found
 
     def holders(self, device: DeviceId) -> list[str]:
-        """Return the claims that have a device."""
+        """Return the keys of the claims to which a device is allocated."""
         return sorted(self._holders.get(device[:2], {}).get(device, ()))
 
     def withdrawn(self, pool: PoolKey) -> list[DeviceId]:
-        """Return the devices of a pool that claims have, and nobody offers any more."""
+        """Return the allocated devices of a pool that are offered no more."""
         return [one for one in self._holders.get(pool, ()) if self._counted.get(one, ()) is None]
 
     def is_with_pods(self, device: DeviceId) -> bool:
-        """Return whether pods that request resources have some of a device."""
-        return device in self._pods_have.get(device[1], {})
+        """Return whether pods have a part of a device by their resource requests."""
+        return device in self._by_pods.get(device[1], {})
 
     # -- nodes -------------------------------------------------------------------------------
 
@@ -143,11 +143,11 @@ class DeviceLedger:
             meta = ObjectMeta(name=node.metadata.name, labels=node.metadata.labels)
             self._nodes[row] = Node(metadata=meta)
             self._rows[meta.name] = row
-            self._doubtful.add(meta.name)
+            self._stale_nodes.add(meta.name)
         self._touch({row})
 
     def _touch(self, rows: set[int] | None) -> None:
-        """Note that something has changed for some rows; None: for all of them."""
+        """Mark rows as changed; None marks all of them."""
         self._touch_use(rows)
         if rows is None:
             self._usages[:] = -1
@@ -159,7 +159,7 @@ class DeviceLedger:
             self._pools.pop(row, None)
 
     def _touch_use(self, rows: set[int] | None) -> None:
-        """Note that devices are used in another way; what nodes see is still the same."""
+        """Mark the usage of rows as changed, but not what their nodes see; None marks all."""
         self.changes += 1
         if rows is None:
             self.shared_changes += 1
@@ -192,14 +192,14 @@ class DeviceLedger:
             self._slices.put(with_taints(item, self._rules.values()))
         seen_by |= {name for pool in pools for name in self._slices.nodes_of(pool)}
         self._touch(self._rows_of(seen_by))
-        self._doubtful.update(pool for driver, pool in pools if driver == DRIVER)
+        self._stale_nodes.update(pool for driver, pool in pools if driver == DRIVER)
         if self.gates.counters:
             for pool in pools:
                 for device in self._holders.get(pool, ()):
                     self._count(device)
 
     def _take_rule(self, kind: type[DeviceTaintRule], name: str, objects: ObjectTable) -> None:
-        """Look again at slices of which a rule taints devices, or has tainted them."""
+        """Apply a taint rule to the slices that it matches or matched before."""
         if not self.gates.taint_rules:
             return
         key = (name, kind.API_VERSION)
@@ -215,7 +215,7 @@ class DeviceLedger:
 
     def _take_claim(self, key: str, claim: ResourceClaim | None) -> None:
         after: list[tuple[DeviceId, Consumed]] = []
-        before = self._held.get(key, [])
+        before = self._allocated.get(key, [])
         for device, result in devices_of(claim) if claim is not None else ():
             taken = {n: amount.nanos for n, amount in result.consumed_capacity.items()}
             after.append((device, taken if result.share_id else None))
@@ -228,9 +228,9 @@ class DeviceLedger:
             self.use.charge(device, consumed, 1)
             self._holders.setdefault(device[:2], {}).setdefault(device, set()).add(key)
         if after:
-            self._held[key] = after
+            self._allocated[key] = after
         else:
-            self._held.pop(key, None)
+            self._allocated.pop(key, None)
         concerned = {device for device, _ in (*before, *after)}
         for device in concerned:
             if self.gates.counters:
@@ -242,26 +242,26 @@ class DeviceLedger:
     # -- pods that request resources ---------------------------------------------------------
 
     def _take_pods(self, state: ClusterState) -> None:
-        """Charge what pods have of GPUs that claims could get, too."""
+        """Charge the GPUs of pods that claims could get, too."""
         rows = state.usage_log.since(self._usage_position)
         self._usage_position = state.usage_log.position
         if rows is None:
-            self._doubtful.update(self._rows)
+            self._stale_nodes.update(self._rows)
         elif len(rows) and self._slices.has_driver(DRIVER):
             names = (self._nodes.get(row) for row in dict.fromkeys(rows.tolist()))
-            self._doubtful.update(node.metadata.name for node in names if node is not None)
-        for name in self._doubtful:
+            self._stale_nodes.update(node.metadata.name for node in names if node is not None)
+        for name in self._stale_nodes:
             self._recount(state, name)
-        self._doubtful.clear()
+        self._stale_nodes.clear()
 
     def _recount(self, state: ClusterState, name: str) -> None:
         row, after = state.nodes.rows.get(name), dict[DeviceId, Consumed]()
         if row is not None and self._slices.has_pool((DRIVER, name)):
             held = held_by_pods(state.allocations_on(row))
             after = {device_id(name, minor): dict(has) or None for minor, has in held.items()}
-        before = self._pods_have.pop(name, {})
+        before = self._by_pods.pop(name, {})
         if after:
-            self._pods_have[name] = after
+            self._by_pods[name] = after
         if before == after:
             return
         for device, consumed in before.items():
@@ -271,7 +271,7 @@ class DeviceLedger:
         self._touch_allocated(set(self._slices.nodes_of((DRIVER, name))))
 
     def _touch_allocated(self, names: set[str]) -> None:
-        """Note that devices are used in another way, nodes' own or those that several see."""
+        """Mark the usage as changed, of nodes' own devices and of shared ones."""
         own = self._rows_of(names - {_ALL})
         if own:
             self._touch_use(own)
@@ -286,9 +286,10 @@ class DeviceLedger:
             del self._holders[device[:2]]
 
     def _count(self, device: DeviceId) -> None:
-        """Charge what a device takes of counters, once, as long as any claim has it.
+        """Charge the counters of a device once while any claim has it.
 
-        What it took when it was still offered is not remembered: who begins anew can't know.
+        Counters of a device that is offered no more are unknown, so that a restart gives the same
+        result.
         """
         pool = device[:2]
         if device in self._counted:

@@ -1,4 +1,4 @@
-"""Which events may help a pod that DynamicResources rejected.
+"""Queueing hints for pods that DynamicResources rejected.
 
 Source: kubernetes pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go
 ``EventsToRegister``, ``isSchedulableAfterClaimChange``.
@@ -16,7 +16,7 @@ from koordinator.scheduler.contract import Action, ClusterEvent, EventHint, Queu
 
 
 def _on_claim(pod: KubeObject, event: ClusterEvent) -> QueueingHint:
-    """Queue for a change of the pod's own claim, and where devices have become free."""
+    """Queue if the pod's own claim changes or devices are released."""
     old, new = event.old, event.new
     claim = new if isinstance(new, ResourceClaim) else old
     if not isinstance(pod, Pod) or not isinstance(claim, ResourceClaim):
@@ -47,7 +47,7 @@ def _is_of(pod: Pod, claim: ResourceClaim) -> bool:
 
 
 def _on_node(pod: KubeObject, event: ClusterEvent) -> QueueingHint:
-    """Queue unless only amounts have changed: these matter for extended resources alone."""
+    """Queue unless only amounts have changed that are no extended resources of the pod."""
     old, new = event.old, event.new
     if not isinstance(old, Node) or not isinstance(new, Node) or not isinstance(pod, Pod):
         return QueueingHint.QUEUE
@@ -60,18 +60,18 @@ def _on_node(pod: KubeObject, event: ClusterEvent) -> QueueingHint:
 
 
 def _on_class(pod: KubeObject, event: ClusterEvent) -> QueueingHint:
-    """Queue for a class that came or changed; one that goes lets another serve its resource."""
+    """Queue for new and changed classes, and for deleted ones that served the pod's resources."""
     if event.new is not None or not isinstance(pod, Pod) or not isinstance(event.old, DeviceClass):
         return QueueingHint.QUEUE
     names = pod_requests(pod.spec).keys()
-    asks = any(resource in names for resource in resources_of(event.old))
-    return QueueingHint.QUEUE if asks else QueueingHint.SKIP
+    requested = any(resource in names for resource in resources_of(event.old))
+    return QueueingHint.QUEUE if requested else QueueingHint.SKIP
 
 
-def _on_pod_gone(_pod: KubeObject, event: ClusterEvent) -> QueueingHint:
-    """Queue for a pod that had devices which may be claimed, too."""
-    gone = event.old
-    has_devices = gone is None or ALLOCATED.key in gone.metadata.annotations
+def _on_pod_deleted(_pod: KubeObject, event: ClusterEvent) -> QueueingHint:
+    """Queue if the deleted pod had devices that claims can get."""
+    deleted = event.old
+    has_devices = deleted is None or ALLOCATED.key in deleted.metadata.annotations
     return QueueingHint.QUEUE if has_devices else QueueingHint.SKIP
 
 
@@ -81,7 +81,7 @@ EVENTS = (
         Action.ADD | Action.UPDATE_LABELS | Action.UPDATE_TAINTS | Action.UPDATE_ALLOCATABLE,
         _on_node,
     ),
-    EventHint("AssignedPod", Action.DELETE, _on_pod_gone),
+    EventHint("AssignedPod", Action.DELETE, _on_pod_deleted),
     EventHint("Pod", Action.UPDATE_GENERATED_CLAIMS),
     EventHint("ResourceClaim", Action.ALL, _on_claim),
     EventHint("DeviceClass", Action.ADD | Action.UPDATE | Action.DELETE, _on_class),

@@ -1,13 +1,17 @@
-"""What is wrong with each device of a node, for people."""
+"""Explanations of device problems, and of objects that claims are missing."""
 
-from collections.abc import Iterable, Sequence
+import difflib
+from collections.abc import Iterable, Iterator, Sequence
 
+from koordinator.api.dynamic_resources import DeviceClass, ResourceClaim
+from koordinator.domain.dynamic_resources.allocation import claim_names
 from koordinator.domain.dynamic_resources.allocator import (
     is_offered,
     is_tolerated,
     needs_gate,
 )
 from koordinator.domain.dynamic_resources.inventory import OfferedDevice, Pool
+from koordinator.domain.dynamic_resources.missing_claims import template_to_create
 from koordinator.domain.dynamic_resources.requests import (
     AllocationError,
     RequestOption,
@@ -19,12 +23,13 @@ from koordinator.domain.dynamic_resources.shares import (
 )
 from koordinator.scheduler.plugins.dynamic_resources.claims import PodDeviceClaims
 from koordinator.scheduler.plugins.dynamic_resources.device_ledger import DeviceLedger
+from koordinator.scheduler.snapshot import ObjectTable, PodClass
 
-TOLD = 8  # devices
+SHOWN = 8  # devices
 
 
 def device_problems(ledger: DeviceLedger, row: int, claims: PodDeviceClaims) -> str:
-    """Return, request by request, why devices that the node sees won't do."""
+    """Return per request why devices that the node sees do not serve it."""
     pools = ledger.pools(row, claims.avoids)
     if not pools:
         return "the node offers no devices"
@@ -51,13 +56,13 @@ def _of_option(ledger: DeviceLedger, pools: Sequence[Pool], option: RequestOptio
                 bad.setdefault(problem, []).append("/".join(device.id[1:]))
             else:
                 good += 1
-    said = [f"{_listed(names)}: {problem}" for problem, names in bad.items()]
-    return ", ".join((f"{wanted}, {good} free", *said))
+    problems = [f"{_listed(names)}: {problem}" for problem, names in bad.items()]
+    return ", ".join((f"{wanted}, {good} free", *problems))
 
 
 def _pool_problem(pool: Pool) -> str:
     if not pool.is_complete:
-        return "its pool is just being updated"
+        return "its pool is being updated"
     return "" if pool.is_valid else "its pool is invalid"
 
 
@@ -79,20 +84,20 @@ def _device_problem(ledger: DeviceLedger, option: RequestOption, device: Offered
 
 def _gate_problem(ledger: DeviceLedger, device: OfferedDevice) -> str:
     if not is_offered(device, ledger.gates):
-        return "has to be made ready, which needs the gate DRADeviceBindingConditions"
+        return "has binding conditions, which need the gate DRADeviceBindingConditions"
     if needs_gate(device, ledger.gates):
-        return "takes counters, which needs the gate DRAPartitionableDevices"
+        return "consumes counters, which need the gate DRAPartitionableDevices"
     return _withdrawn_problem(ledger, device) if device.spec.consumes_counters else ""
 
 
 def _amount_problem(
     ledger: DeviceLedger, pool: Pool, option: RequestOption, device: OfferedDevice
 ) -> str:
-    """Return what there is too little of; empty: nothing."""
+    """Return the capacity or counter that is short; empty if none is."""
     use, gates = ledger.use, ledger.gates
     consumed = consumed_capacity(device, option.capacity) if gates.capacity else {}
     if consumed is None:
-        return "has not the capacity that is asked for"
+        return "lacks the requested capacity"
     capacity = device.spec.capacity
     for name, amount in consumed.items():
         if use.capacity[device.id, name] + amount > capacity[name].value.nanos:
@@ -107,7 +112,7 @@ def _amount_problem(
 
 
 def _taken_by(ledger: DeviceLedger, option: RequestOption, device: OfferedDevice) -> str:
-    """Return who keeps the request from the device; empty: nobody."""
+    """Return the holder that blocks the device for the request; empty without one."""
     can_share = ledger.gates.capacity and device.spec.allow_multiple_allocations
     if option.admin_access or (can_share and not ledger.use.whole[device.id]):
         return ""
@@ -124,15 +129,67 @@ def _withdrawn_problem(ledger: DeviceLedger, device: OfferedDevice) -> str:
     claims = sorted({holder for one in withdrawn for holder in ledger.holders(one)})
     names = _listed(["/".join(one[1:]) for one in withdrawn])
     return (
-        f"counters of its pool may be taken by {names}, offered no more, of claim "
-        f"{', '.join(claims[:TOLD])}"
+        f"counters of its pool may be taken by withdrawn devices {names} of claim "
+        f"{', '.join(claims[:SHOWN])}"
     )
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - TOLD} more" if len(names) > TOLD else ""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return " ".join(_first(names)) + more
 
 
 def _first(names: Sequence[str]) -> Iterable[str]:
-    return names[:TOLD]
+    return names[:SHOWN]
+
+
+_LISTED = 5  # existing names
+
+
+def objects_to_create(objects: ObjectTable, pod: PodClass) -> str:
+    """Return the missing claims, templates and classes of the pod to create; empty if none."""
+    steps = [
+        *_missing_claims(objects, pod),
+        *_missing_classes(objects, pod),
+    ]
+    return " and ".join(dict.fromkeys(steps))
+
+
+def _missing_claims(objects: ObjectTable, pod: PodClass) -> Iterator[str]:
+    for entry, name in claim_names(pod.spec.resource_claims, pod.claims_made):
+        if name is not None and objects.get(ResourceClaim, f"{pod.namespace}/{name}") is None:
+            known = [one.metadata for one in objects.all(ResourceClaim)]
+            inside = [meta.name for meta in known if meta.namespace == pod.namespace]
+            outside = [meta.namespace for meta in known if meta.name == name]
+            hint = _hint(name, inside, outside)
+            yield f"create the ResourceClaim {pod.namespace}/{name}{hint}"
+        template = entry.resource_claim_template_name
+        if name is None and template is not None:
+            yield template_to_create(pod.namespace, template)
+
+
+def _missing_classes(objects: ObjectTable, pod: PodClass) -> Iterator[str]:
+    for _, name in claim_names(pod.spec.resource_claims, pod.claims_made):
+        claim = objects.get(ResourceClaim, f"{pod.namespace}/{name}") if name else None
+        if claim is None or claim.status.allocation is not None:
+            continue
+        for request in claim.spec.devices.requests:
+            parts = (request.exactly, *request.first_available)
+            for part in parts:
+                if part is None or objects.get(DeviceClass, part.device_class_name) is not None:
+                    continue
+                known = [one.metadata.name for one in objects.all(DeviceClass)]
+                hint = _hint(part.device_class_name, known, ())
+                yield f"create the DeviceClass {part.device_class_name}{hint}"
+
+
+def _hint(name: str, known: list[str], namespaces: tuple[str, ...] | list[str]) -> str:
+    """Return a similar name, existing names, or the namespaces that have the name."""
+    similar = difflib.get_close_matches(name, known, n=1)
+    if similar:
+        return f" (did you mean {similar[0]}?)"
+    if namespaces:
+        return (
+            f" (there is one of this name in namespace {', '.join(sorted(namespaces)[:_LISTED])})"
+        )
+    return f" (there are {', '.join(sorted(known)[:_LISTED])})" if known else ""

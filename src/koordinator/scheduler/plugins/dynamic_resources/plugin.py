@@ -1,4 +1,4 @@
-"""The extension points of DynamicResources.
+"""Extension points of DynamicResources.
 
 Source: kubernetes pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go.
 """
@@ -63,14 +63,17 @@ from koordinator.scheduler.plugins.dynamic_resources.claims import (
     delegations,
     one_of_class,
     read_claims,
+    readiness,
     unserved,
+    why_lost,
     why_not_ready,
     with_extended,
 )
 from koordinator.scheduler.plugins.dynamic_resources.hints import EVENTS
-from koordinator.scheduler.plugins.dynamic_resources.messages import device_problems
-from koordinator.scheduler.plugins.dynamic_resources.missing_objects import objects_to_create
-from koordinator.scheduler.plugins.dynamic_resources.readiness import readiness, why_lost
+from koordinator.scheduler.plugins.dynamic_resources.messages import (
+    device_problems,
+    objects_to_create,
+)
 from koordinator.scheduler.plugins.dynamic_resources.verdicts import (
     BROKEN,
     ELSEWHERE,
@@ -96,21 +99,21 @@ NOTHING_TO_FREE = "no new claims to deallocate"
 STILL_NOT = "still not schedulable"
 FREED = "deallocation of ResourceClaim completed"
 DELETED = "deletion of ResourceClaim completed"
-TRIED = 100  # nodes that would do without an allocation, at most; one is enough
+TRIED = 100  # most nodes to check for feasibility without an allocation; one is enough
 
 
 @dataclass(frozen=True, slots=True)
 class DynamicResources:
-    """Filter, score, reserve; what it takes is written with the claims before the bind."""
+    """Filter, score and allocation of claims; claims are written before the bind."""
 
     binding_timeout_s: float = 600.0
     gates: AllocatorGates = NO_GATES
-    is_terse: bool = False  # says nothing where there is nothing to free
-    extended: bool = False  # claims are made for extended resources of DeviceClasses
+    is_terse: bool = False  # empty PostFilter message
+    extended: bool = False  # create claims for extended resources of DeviceClasses
     reads: ClassVar = Reads.CLUSTER
 
     def with_gates(self, gates: FeatureGates) -> Self:
-        """Return the plugin with the parts whose gates are on, in the words of the release."""
+        """Return the plugin with the gated parts and the messages of the release."""
         on = AllocatorGates(
             taints=DRA_DEVICE_TAINTS in gates,
             taint_rules=DRA_DEVICE_TAINT_RULES in gates,
@@ -128,7 +131,7 @@ class DynamicResources:
         )
 
     def applies(self, pod: PodClass) -> bool:
-        # One with a uid may have a claim that was made for it before its class was gone.
+        # A pod with a uid may have a claim that was created before its class was deleted.
         return bool(pod.spec.resource_claims or (self.extended and (pod.served or pod.uid)))
 
     def _concerns(self, snapshot: Snapshot, pod: PodClass) -> bool:
@@ -137,7 +140,7 @@ class DynamicResources:
         return self.extended and bool(pod.served or pod.uid in snapshot.extended.claims)
 
     def pre_enqueue(self, pod: Pod, objects: ObjectTable) -> Refusal | None:
-        """Return which claim of the pod is not there yet."""
+        """Return which claim of the pod does not exist yet."""
         why = why_not_ready(pod, objects) if pod.spec.resource_claims else ""
         return Refusal(why) if why else None
 
@@ -148,9 +151,9 @@ class DynamicResources:
         return claims if isinstance(claims, Refusal) else self._broken(snapshot, pod, claims)
 
     def _broken(self, snapshot: Snapshot, pod: PodClass, claims: PodDeviceClaims) -> Refusal | None:
-        """Return which selector breaks on a node that the pod would be allowed on.
+        """Return which selector fails to evaluate on a node that the pod selects.
 
-        That other nodes would do does not help: nobody would find out that it is wrong.
+        Other feasible nodes do not matter: scheduling there would hide the faulty selector.
         """
         cluster = snapshot.cluster
         codes, _ = self._judge(cluster, pod, claims)
@@ -162,7 +165,7 @@ class DynamicResources:
         return Refusal(f"node {cluster.node_names[row]}: {why}")
 
     def remedy(self, snapshot: Snapshot, pod: PodClass) -> tuple[str, bool]:
-        """Say which claims, templates and classes have to be created."""
+        """Return the claims, templates and classes to create."""
         text = objects_to_create(snapshot.objects, pod)
         return text, bool(text)
 
@@ -211,7 +214,7 @@ class DynamicResources:
     def _delegations(
         self, snapshot: Snapshot, pod: PodClass
     ) -> list[tuple[tuple[int, ...], BoolArray | slice]]:
-        """Return by which columns rows differ that devices have to serve there, and the rows."""
+        """Return the sets of columns that devices have to serve, with the rows of each."""
         if self.extended and pod.served:
             return [*delegations(snapshot, pod)]
         return [((), slice(None))]
@@ -219,12 +222,12 @@ class DynamicResources:
     def _at(
         self, view: Snapshot, pod: PodClass, claims: PodDeviceClaims
     ) -> PodDeviceClaims | Refusal:
-        """Return the claims as they are on the only row of a view."""
+        """Return the claims on the only row of a view, with one for extended resources."""
         ((columns, _),) = self._delegations(view, pod)
         return with_extended(view, pod, claims, columns)
 
     def why_fault(self, snapshot: Snapshot, row: int, pod: PodClass, known: PodDeviceClaims) -> str:
-        """Return why it could not be found out whether a row can serve the claims."""
+        """Return why the allocation on a row could not be evaluated."""
         claims = self._at(snapshot.cluster[np.array([row])], pod, known)
         if isinstance(claims, Refusal):
             return claims.reason
@@ -239,14 +242,14 @@ class DynamicResources:
         return not isinstance(claims, Refusal) and claims.has_alternatives
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
-        """Return what the alternatives are worth that the pod would get, ``(n,)``."""
+        """Return ``(n,)``: the score of the alternatives that the pod would get."""
         claims = read_claims(snapshot, pod)
         if isinstance(claims, Refusal):
             return np.zeros(len(snapshot), np.int64)
         return self._judge(snapshot, pod, claims)[1]
 
     def device_counts(self, cluster: Snapshot, device_class: str) -> tuple[IntArray, IntArray]:
-        """Return ``(n,)`` by row: devices of a class that it reaches, those that are allocated."""
+        """Return two ``(n,)``: devices of a class in reach of each row, and allocated ones."""
         wanted = one_of_class(cluster, device_class)
         if isinstance(wanted, str):
             return np.zeros(len(cluster), np.int64), np.zeros(len(cluster), np.int64)
@@ -263,7 +266,7 @@ class DynamicResources:
     def reserve(
         self, view: Snapshot, pod: PodClass, _preference: IntArray | None
     ) -> AllocationResult | Refusal:
-        """Take devices for the claims that have none, and all claims for the pod."""
+        """Allocate devices to pending claims, and reserve all claims for the pod."""
         if not self._concerns(view, pod):
             return AllocationResult()
         known = read_claims(view, pod)
@@ -280,7 +283,7 @@ class DynamicResources:
         return self._reserved(view, pod, claims, found)
 
     def _why_not(self, view: Snapshot, pod: PodClass, claims: PodDeviceClaims) -> str:
-        """Return why the pod can't have the claims that are there; empty: it can."""
+        """Return why the pod cannot use its allocated claims; empty if it can."""
         if self.extended and claims.stale is not None:
             return LEFT_BEHIND
         elsewhere = self._unavailable(view.cluster, claims)
@@ -295,7 +298,7 @@ class DynamicResources:
     def _reserved(
         self, view: Snapshot, pod: PodClass, claims: PodDeviceClaims, found: NodeAllocation
     ) -> AllocationResult | Refusal:
-        """Return what is written about the claims; the last one found may have to be made."""
+        """Return the changes of the claims; the last one found may have to be created."""
         node, objects = view.node_names[0], view.objects
         allocations = {
             pending.key: allocation_of(pending, devices, node, self.gates, view.now_s)
@@ -319,7 +322,7 @@ class DynamicResources:
         return AllocationResult(changes=(*changes, change), device_claim=named)
 
     def pre_bind(self, objects: ObjectTable, pod: Pod, _node: str) -> Permit:
-        """Wait until drivers have made ready the devices that have to be."""
+        """Wait until drivers report the binding conditions of the devices."""
         if not self.gates.binding_conditions:
             return Permit()
         waits, spec, status = False, pod.spec, pod.status
@@ -337,12 +340,12 @@ class DynamicResources:
         return Permit(wait_s=self.binding_timeout_s) if waits else Permit()
 
     def cleanup_before_retry(self, snapshot: Snapshot, pod: PodClass) -> ObjectChange | None:
-        """Return the deletion of a claim that an earlier attempt made for extended resources."""
+        """Return the deletion of a claim that an earlier attempt created."""
         key = snapshot.extended.claims.get(pod.uid) if self.extended and pod.uid else None
         return deletion(key, pod.uid) if key is not None else None
 
     def postfilter(self, attempt: Attempt) -> PostFilterResult:
-        """Free an allocated claim that keeps the pod from nodes, if nobody else has it."""
+        """Deallocate a claim that excludes nodes, if no other pod has reserved it."""
         if attempt.members:
             return PostFilterResult()
         pod, snapshot = attempt.pod_class, attempt.what_if.snapshot
@@ -373,44 +376,44 @@ class DynamicResources:
         return PostFilterResult("" if self.is_terse else why)
 
     def _unavailable(self, cluster: Snapshot, claims: PodDeviceClaims) -> BoolArray | None:
-        """Return ``(n,)``: a claim has devices that a node does not reach; None: none has.
+        """Return ``(n,)``: a claim's devices are out of reach; None if no claim is bound to nodes.
 
-        Devices that nobody will make ready are of use nowhere.
+        Devices that failed to become ready exclude every node.
         """
-        if any(self._why_lost(claim, cluster.now_s) for claim in claims.allocated):
+        if any(self._why_not_ready(claim, cluster.now_s) for claim in claims.allocated):
             return np.ones(len(cluster), bool)
         return _unreachable(cluster, claims)
 
-    def _why_lost(self, claim: ResourceClaim, now_s: float) -> str:
+    def _why_not_ready(self, claim: ResourceClaim, now_s: float) -> str:
         waits = self.gates.binding_conditions
         return why_lost(claim, now_s, self.binding_timeout_s) if waits else ""
 
     def detail(self, view: Snapshot, pod: PodClass) -> str:
-        """Return which device of the node failed which selector, and who has which."""
+        """Return per device of the node which selector it fails or which claim has it."""
         known = read_claims(view, pod)
         claims = known if isinstance(known, Refusal) else self._at(view, pod, known)
         if isinstance(claims, Refusal):
             return ""
         if self.extended and claims.stale is not None:
-            return f"claim {claims.stale.key} of an earlier attempt is deleted first"
+            return f"claim {claims.stale.key} of an earlier attempt must be deleted first"
         row = int(view.names[0][0])
-        said = []
+        parts = []
         for claim in claims.allocated:
-            lost = self._why_lost(claim, view.now_s)
+            lost = self._why_not_ready(claim, view.now_s)
             elsewhere = self._unavailable(view.cluster, replace(claims, claims=(claim,)))
             if lost:
-                said.append(lost)
+                parts.append(lost)
             elif elsewhere is not None and elsewhere[row]:
-                said.append(f"claim {claim.key} has devices that only other nodes reach")
-        if claims.pending and not said:
+                parts.append(f"claim {claim.key} has devices that only other nodes reach")
+        if claims.pending and not parts:
             ledger = verdict_table(view, self.gates).devices
-            said.append(device_problems(ledger, row, claims))
-        return "; ".join(said)
+            parts.append(device_problems(ledger, row, claims))
+        return "; ".join(parts)
 
 
 @dataclass(frozen=True, slots=True)
 class _Explained:
-    """The reasons of rows, where some are those of one row alone."""
+    """Reasons by row, where the fault of a row is evaluated on demand."""
 
     plugin: DynamicResources
     snapshot: Snapshot

@@ -1,6 +1,6 @@
-"""Which rows can serve claims of one kind; kept, and brought up to date row by row.
+"""Verdicts by row for claims of one kind, refreshed row by row.
 
-Claims that ask for the same are of one kind, be they of different pods: those made of one template.
+Claims with equal requests are of one kind, e.g. those created from one template.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -44,34 +44,34 @@ REASONS = (
 _BITS = {reason: 1 << bit for bit, reason in enumerate(REASONS)}
 ELSEWHERE = _BITS[NOT_AVAILABLE]
 UNSERVED, STALE = _BITS[NO_RESOURCE], _BITS[LEFT_BEHIND]
-FAULT = 1 << len(REASONS)  # another reason, of the row alone
-BROKEN = FAULT << 1  # likewise: a selector breaks there
+FAULT = 1 << len(REASONS)  # a reason specific to the row
+BROKEN = FAULT << 1  # a selector fails to evaluate on the row
 KEPT = 48  # kinds of claims; bounds memory
-_SHIFT = 32  # bits of the number of a usage
-KNOWN = 1 << 12  # shapes, or verdicts, of one kind
+_SHIFT = 32  # bits of a usage number
+KNOWN = 1 << 12  # shapes, or verdicts, per kind
 
 
 @dataclass(slots=True)
 class ClaimVerdicts:
-    """For one kind of claims, by row."""
+    """Codes and scores of one kind of claims, by row."""
 
     contents: SliceContents
     codes: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
     scores: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
-    seen: int = -1  # the last change of the ledger that has been looked at
+    seen: int = -1  # last change of the ledger that is applied
     shapes: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))  # by number
-    shapes_seen: int = -1  # the last change of what is offered
+    shapes_seen: int = -1  # last change of offered devices that is applied
     _numbers: dict[Hashable, int] = field(default_factory=dict)  # of shapes
-    #: by shape and usage; all as long as what several nodes see is used in the same way
+    #: verdicts by shape and usage, valid until the usage of shared devices changes
     _known: dict[int, tuple[int, int]] = field(default_factory=dict)
-    _shared_at: int = -1  # the last change of that
+    _shared_at: int = -1  # last change of shared devices that is applied
     _reader: ShapeReader | None = None
     _next: Iterator[int] = field(default_factory=count)
 
     def refresh(
         self, ledger: DeviceLedger, claims: Sequence[PendingClaim], rows: int, without: str
     ) -> None:
-        """Look again at the rows that have changed; those that are alike are searched once."""
+        """Evaluate the changed rows; rows that are alike are evaluated once."""
         if len(self.codes) < rows:
             more = rows - len(self.codes)
             self.codes, self.scores = extended(self.codes, more), extended(self.scores, more)
@@ -102,7 +102,7 @@ class ClaimVerdicts:
         if not len(stale):
             return
         if len(self._numbers) > KNOWN:
-            self._numbers.clear()  # no number is given twice
+            self._numbers.clear()  # numbers are never reused
         reader = self._reader = self._reader or ShapeReader(claims, ledger.gates, self.contents)
         reader.begin()
         for row in stale.tolist():
@@ -115,14 +115,14 @@ class ClaimVerdicts:
 
 @dataclass(slots=True)
 class ClassCounts:
-    """Devices of one class, by row."""
+    """Number of devices of one class, by row."""
 
     offered: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
     taken: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
-    seen: int = -1  # the last change of the ledger that has been looked at
+    seen: int = -1  # last change of the ledger that is applied
 
     def refresh(self, ledger: DeviceLedger, wanted: RequestOption, rows: int) -> None:
-        """Count again on the rows that have changed."""
+        """Count the devices of the changed rows."""
         if len(self.offered) < rows:
             more = rows - len(self.offered)
             self.offered, self.taken = extended(self.offered, more), extended(self.taken, more)
@@ -132,20 +132,20 @@ class ClassCounts:
 
 
 def _count_devices(ledger: DeviceLedger, wanted: RequestOption, row: int) -> tuple[int, int]:
-    """Return how many devices are meant that a row reaches, and those that are allocated.
+    """Return the number of selected devices in reach of a row, and of allocated ones.
 
-    None where that can't be found out for one of them.
+    Return zeros if the selector fails to evaluate on one of them.
     """
     devices = [device for pool in ledger.pools(row) for device in pool.devices]
     try:
-        meant = [device.id for device in devices if wanted.selects(device)]
+        selected = [device.id for device in devices if wanted.selects(device)]
     except AllocationError:
         return 0, 0
-    return len(meant), sum(device in ledger.use.devices for device in meant)
+    return len(selected), sum(device in ledger.use.devices for device in selected)
 
 
 def verdict_of(found: NodeAllocation | NotAllocatable) -> tuple[int, int]:
-    """Return the code and the score of what a search has found."""
+    """Return the code and the score of an allocation attempt."""
     if isinstance(found, NodeAllocation):
         return 0, found.score
     if found.is_broken:
@@ -154,9 +154,9 @@ def verdict_of(found: NodeAllocation | NotAllocatable) -> tuple[int, int]:
 
 
 class VerdictTable:
-    """What is offered and allocated, and the verdicts of the kinds of claims asked about last.
+    """Device ledger with cached verdicts of the kinds of claims used last.
 
-    A ledger of ``ClusterState``.
+    It is a ledger of ``ClusterState``.
     """
 
     kinds: ClassVar = DeviceLedger.kinds
@@ -166,14 +166,14 @@ class VerdictTable:
         self._contents = SliceContents()
         self._by_kind: dict[Hashable, ClaimVerdicts] = {}
         self._by_class: dict[str, ClassCounts] = {}
-        self._counted_as_of = -1  # the last change of classes
+        self._counted_as_of = -1  # last change of DeviceClasses that is applied
 
     def catch_up(self, state: ClusterState, changed: Changed) -> None:
-        """Take in what changed since the last time."""
+        """Apply the changes since the last call."""
         self.devices.catch_up(state, changed)
 
     def of_class(self, wanted: PendingClaim, rows: int) -> "ClassCounts":
-        """Return how many devices of the class that a claim names there are, as things are now."""
+        """Return the current counts of the devices of a claim's class."""
         name = wanted.requests[0].options[0].device_class.metadata.name
         if self._counted_as_of != self.devices.classes or len(self._by_class) >= KEPT:
             self._by_class.clear()
@@ -185,16 +185,16 @@ class VerdictTable:
     def of_claims(
         self, claims: Sequence[PendingClaim], rows: int, without: str = ""
     ) -> ClaimVerdicts:
-        """Return the verdicts as things are now, for so many rows; without a driver's devices."""
+        """Return current verdicts for ``rows`` rows, without the devices of a driver."""
         kind = without, self.devices.classes, tuple(encode_part(claim.spec) for claim in claims)
         known = self._by_kind.pop(kind, None) or ClaimVerdicts(self._contents)
         if len(self._by_kind) >= KEPT:
-            del self._by_kind[next(iter(self._by_kind))]  # the one not asked about for longest
+            del self._by_kind[next(iter(self._by_kind))]  # least recently used
         self._by_kind[kind] = known
         known.refresh(self.devices, claims, rows, without)
         return known
 
 
 def verdict_table(snapshot: Snapshot, gates: AllocatorGates) -> VerdictTable:
-    """Return the table as things are now."""
+    """Return the current table of a snapshot."""
     return snapshot.ledger((VerdictTable, gates), lambda: VerdictTable(gates))

@@ -1,7 +1,7 @@
-"""Limits for teams and what they lend each other: the rules are ``domain.quota``.
+"""Elastic quotas of teams; the rules are in ``domain.quota``.
 
-``ledger``  all quotas with what their pods request and use, kept in step with the state
-``plugin``  a pod that its quota has no room for waits, or makes room in it
+``ledger``  all quotas with the requests and usage of their pods, in step with the state
+``plugin``  admission against the quota, and preemption inside it
 """
 
 from koordinator.scheduler.plugins.elastic_quota.ledger import QuotaLedger, as_quota_pod

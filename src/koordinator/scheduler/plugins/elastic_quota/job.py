@@ -1,4 +1,4 @@
-"""A whole job in its quotas: what it lacks there, and whose eviction would help.
+"""Quota shortfall of a whole job, and the victims that reduce it.
 
 Victims are of the same quota and less important than every member, as for a single pod.
 """
@@ -22,7 +22,7 @@ PROTECTED = "Insufficient non-preemptible quotas even without victims"
 
 
 class JobInQuotas:
-    """Pods that are to be accepted together."""
+    """Pods that must be admitted together."""
 
     def __init__(
         self,
@@ -34,34 +34,34 @@ class JobInQuotas:
     ) -> None:
         self._trees, self._rules = trees, rules
         self._spares_default_quota = spares_default_quota
-        self._asked: dict[str, dict[str, int]] = {}  # by quota
-        self._protected: dict[str, dict[str, int]] = {}  # of them, by pods never evicted
-        self._least: dict[str, QuotaPod] = {}  # the least important member in each
+        self._requested: dict[str, dict[str, int]] = {}  # by quota
+        self._protected: dict[str, dict[str, int]] = {}  # requests of non-preemptible members
+        self._least: dict[str, QuotaPod] = {}  # least important member by quota
         for pod_class in pods:
-            self._ask(as_quota_pod(pod_class))
+            self._add_member(as_quota_pod(pod_class))
 
-    def _ask(self, asked: QuotaPod) -> None:
-        name = self._trees.quota_for(asked)
+    def _add_member(self, member: QuotaPod) -> None:
+        name = self._trees.quota_for(member)
         if name is None:
             return
-        request = self._trees.tree_of(name).node(name).counted(asked)
-        add(self._asked.setdefault(name, {}), request)
-        if not asked.is_preemptible:
+        request = self._trees.tree_of(name).node(name).counted(member)
+        add(self._requested.setdefault(name, {}), request)
+        if not member.is_preemptible:
             add(self._protected.setdefault(name, {}), request)
         least = self._least.get(name)
-        if least is None or asked.priority < least.priority:
-            self._least[name] = asked
+        if least is None or member.priority < least.priority:
+            self._least[name] = member
 
     @property
     def names(self) -> frozenset[str]:
-        """The quotas concerned."""
-        return frozenset(self._asked)
+        """Quotas of the members."""
+        return frozenset(self._requested)
 
     def shortfall(self) -> Shortfall | Refusal | None:
-        """Return what the quotas and, if they are checked, their ancestors lack."""
+        """Return the shortfall of the quotas and, if checked, of their ancestors."""
         missing: dict[str, int] = {}
         lacking: set[str] = set()
-        for name in self._asked:
+        for name in self._requested:
             node = self._trees.tree_of(name).node(name)
             protected = dict(node.non_preemptible_used)
             add(protected, self._protected.get(name, {}))
@@ -93,11 +93,11 @@ class JobInQuotas:
         )
 
     def _missing(self, name: str) -> dict[str, int]:
-        """Return what is missing, by level and resource; all members under a level count."""
+        """Return the shortfall by level and resource, counting all members under a level."""
         tree, missing = self._trees.tree_of(name), {}
         for level in self._levels(name):
             wanted: dict[str, int] = {}
-            for other, request in self._asked.items():
+            for other, request in self._requested.items():
                 if level in self._levels(other):
                     add(wanted, request)
             used = tree.node(level).used

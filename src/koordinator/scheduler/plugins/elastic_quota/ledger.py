@@ -1,7 +1,7 @@
-"""All quotas with what their pods request and use, kept in step with the state.
+"""Ledger of all quotas with the requests and usage of their pods, in step with the state.
 
-Requested is what all pods ask for that exist, whoever schedules them; used is what those ask for
-that have a node, assumed or not.
+Requests count all existing pods of any scheduler; usage counts the pods with a node, assumed or
+bound.
 """
 
 from collections import defaultdict
@@ -26,15 +26,16 @@ from koordinator.foundation.errors import InputError
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.snapshot import Changed, ClusterState, PodClass
 
-_SPARE = 16  # touched quotas that may have gone
+_SPARE = 16  # touched quotas that may be deleted ones
 _QUOTA_POD: Memo[QuotaPod] = Memo()
 _QUOTA_POD_WITHOUT_OVERHEAD: Memo[QuotaPod] = Memo()
 
 
 class QuotaLedger:
-    """The trees, and what of them has changed.
+    """Quota trees and the record of their changes.
 
-    A name is a quota's identity: of several objects of one name the first by namespace counts.
+    A quota is identified by its name: of several objects with one name the first by namespace
+    counts.
     """
 
     kinds = (ElasticQuota,)
@@ -45,24 +46,24 @@ class QuotaLedger:
         self.trees = QuotaTrees(rules)
         self.hooks = QuotaHooks() if make_hooks is None else make_hooks(self.trees)
         self._counts_overhead = rules.counts_overhead
-        self._left_out: set[str] = set()  # pods that don't count though they are there
+        self._excluded: set[str] = set()  # existing pods that do not count
         self.guarantees_usage = rules.guarantees_usage
-        self.version = 0  # grows when a quota may have got room for a pod
-        self.changes = 0  # grows with every change of any figure
-        self.spec_changes = 0  # grows with every change of what an object says
-        self.objects: dict[str, ElasticQuota] = {}  # that count, by name
-        self.warnings: dict[str, str] = {}  # what can't be, by key of the object
+        self.version = 0  # grows when a refused pod may fit now
+        self.changes = 0  # grows with every change of a figure
+        self.spec_changes = 0  # grows with every change of a spec
+        self.objects: dict[str, ElasticQuota] = {}  # objects in effect, by name
+        self.warnings: dict[str, str] = {}  # problems by key of the object
         self.rules_broken = QuotaWarnings()
-        self._told_hooks = 0  # spec changes when hooks were last told
+        self._hooks_at = 0  # spec changes that the hooks know
         self._notices: list[tuple[ElasticQuota, str]] = []
         self._by_name: defaultdict[str, dict[str, ElasticQuota]] = defaultdict(dict)
         self._names: dict[str, str] = {}  # of objects by key
-        self._pods: dict[str, tuple[PodClass, bool]] = {}  # whether it has a node
+        self._pods: dict[str, tuple[PodClass, bool]] = {}  # class and whether it has a node
         self._nodes: tuple[int, int] | None = None
         self._touched: set[str] = set()
 
     def catch_up(self, state: ClusterState, changed: Changed) -> None:
-        """Take in what has changed."""
+        """Apply the changes since the last call."""
         nodes = (state.layout, state.node_log.position)
         if nodes != self._nodes:
             self._nodes = nodes
@@ -73,11 +74,11 @@ class QuotaLedger:
         for key in changed.pods:
             self._take_in_pod(key, state.find_pod(key))
         if self.hooks:
-            specs, self._told_hooks = self._told_hooks, self.spec_changes
+            specs, self._hooks_at = self._hooks_at, self.spec_changes
             moved = self._pods if specs != self.spec_changes else changed.pods
-            self._tell_hooks({*moved, *changed.pods})
+            self._notify_hooks({*moved, *changed.pods})
 
-    def _tell_hooks(self, keys: Iterable[str]) -> None:
+    def _notify_hooks(self, keys: Iterable[str]) -> None:
         for key in sorted(keys):
             pod_class, has_node = self._pods.get(key, (None, False))
             if pod_class is None or not has_node:
@@ -86,23 +87,23 @@ class QuotaLedger:
                 self.hooks.pod_is(key, self.trees.quota_of(key), self.quota_pod(pod_class, key))
 
     def quota_pod(self, pod_class: PodClass, key: str = "") -> QuotaPod:
-        """Return a pod of a class as these quotas see it."""
+        """Return the quota view of a pod of a class."""
         return as_quota_pod(pod_class, key, overhead=self._counts_overhead)
 
     def leave_out(self, key: str, state: ClusterState, *, out: bool) -> None:
-        """Let a pod not count any more although it is there, or (not ``out``) count again."""
-        (self._left_out.add if out else self._left_out.discard)(key)
+        """Exclude an existing pod from its quota, or (not ``out``) include it again."""
+        (self._excluded.add if out else self._excluded.discard)(key)
         self._take_in_pod(key, state.find_pod(key))
         if self.hooks:
-            self._tell_hooks((key,))
+            self._notify_hooks((key,))
 
     def take_touched(self) -> set[str]:
-        """Return the quotas of which pods or the object changed since the last call."""
+        """Return the quotas whose pods or object changed since the last call."""
         touched, self._touched = self._touched, set()
         return touched
 
     def forget_touched(self) -> None:
-        """Leave out of the touched quotas those that have gone, once they are most of them."""
+        """Drop deleted quotas from the touched ones once they may be the majority."""
         if len(self._touched) > 2 * len(self.objects) + _SPARE:
             self._touched.intersection_update(self.objects)
 
@@ -127,11 +128,11 @@ class QuotaLedger:
         before, now = self.objects.get(name), same_name[min(same_name)] if same_name else None
         self.version += self.hooks.quota_changed(before, now)
         if now is before:
-            self._complain_of_others(same_name)
+            self._warn_of_duplicates(same_name)
             return
         if before is not None and now is not None and QuotaSpec.of(before) == QuotaSpec.of(now):
             self.rules_broken.put(now)
-            self.objects[name] = now  # such as our own report of what it uses
+            self.objects[name] = now  # e.g. our own status update
             self._touched.add(name)
             return
         if before is not None:
@@ -148,14 +149,14 @@ class QuotaLedger:
                 self.trees.put(now)
             except InputError as error:
                 self.warnings[now.key] = str(error)
-        self._complain_of_others(same_name)
+        self._warn_of_duplicates(same_name)
         self._touched.add(name)
         self.spec_changes += 1
         self.version += 1
         self.changes += 1
 
     def take_notices(self) -> list[tuple[ElasticQuota, str]]:
-        """Return what people should know of quotas that were deleted or moved, once."""
+        """Return and clear the notices about quotas that were deleted or moved."""
         notices, self._notices = self._notices, []
         return notices
 
@@ -166,25 +167,25 @@ class QuotaLedger:
         tree = self.trees.tree_of(name)
         node = tree.node(name)
         if now is None:
-            lost = [
+            affected = [
                 f"{len(found)} {what}"
                 for found, what in (
-                    (node.children, "child quotas, which have their minimum until it is back"),
-                    (node.pods, "pods, which belong to other quotas now"),
+                    (node.children, "child quotas, which keep their minimum until it is recreated"),
+                    (node.pods, "pods, which now count in other quotas"),
                 )
                 if found
             ]
-            if lost:
-                self._notices.append((before, f"deleted while it had {' and '.join(lost)}"))
+            if affected:
+                self._notices.append((before, f"deleted while it had {' and '.join(affected)}"))
         elif now.parent != before.parent and now.parent in tree:
             parent = tree.node(now.parent)
             over = exceeded(plus(parent.used, node.used), parent.max)
             if over and any(node.used.get(resource) for resource in over):
                 used = to_text(named_by(node.used, dict.fromkeys(over, 0)))
-                text = f"moved to parent {now.parent}, which has no room for what it uses: {used}"
+                text = f"moved to parent {now.parent}, which has no room for its usage: {used}"
                 self._notices.append((now, text))
 
-    def _complain_of_others(self, same_name: dict[str, ElasticQuota]) -> None:
+    def _warn_of_duplicates(self, same_name: dict[str, ElasticQuota]) -> None:
         first = min(same_name, default="")
         for key, quota in same_name.items():
             if key != first:
@@ -195,9 +196,9 @@ class QuotaLedger:
 
     def _take_in_pod(self, key: str, found: tuple[PodClass, bool] | None) -> None:
         if found is not None and RESERVE_POD in found[0].annotations:
-            found = None  # a reservation is no pod of the quota; the pods that use it are
+            found = None  # the pods that use a reservation count, not the reservation itself
         known = self._pods.get(key)
-        if key in self._left_out:
+        if key in self._excluded:
             found = None
         if found == known:
             return
@@ -229,9 +230,9 @@ class QuotaLedger:
 
 
 def as_quota_pod(pod_class: PodClass, key: str = "", *, overhead: bool = True) -> QuotaPod:
-    """Return a pod of a class as quotas see it; when it started is not known.
+    """Return the quota view of a pod of a class, without its start time.
 
-    ``overhead`` tells whether what the pod's runtime takes counts.
+    ``overhead`` includes the overhead of the pod's runtime class.
     """
     memo = _QUOTA_POD if overhead else _QUOTA_POD_WITHOUT_OVERHEAD
     known = memo.of(pod_class, _as_quota_pod, pod_class, overhead)
@@ -252,7 +253,7 @@ def _as_quota_pod(pod_class: PodClass, overhead: bool) -> QuotaPod:
 
 
 def _total(state: ClusterState) -> Amounts:
-    """Return what the nodes of the cluster have together."""
+    """Return the summed allocatable of the cluster."""
     nodes = state.nodes
     amounts = nodes.allocatable[:, nodes.alive].sum(axis=1).tolist()
     return {name: amount for name, amount in zip(state.axis.names, amounts, strict=False) if amount}

@@ -1,7 +1,6 @@
-"""A pod that its quota has no room for waits; one of higher priority makes room in its quota.
+"""Elastic quotas: admission of pods, and preemption inside a quota.
 
-What pods use is not kept here but follows from the state (``ledger``): nothing is reserved, and
-nothing has to be given back.
+Usage follows from the cluster state (``ledger``), so the plugin reserves and releases nothing.
 
 Source: koordinator pkg/scheduler/plugins/elasticquota (plugin.go, preempt.go).
 """
@@ -61,16 +60,16 @@ NO_HEADROOM = "Insufficient quotas even without victims"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ElasticQuotaPlugin:
-    """PreFilter and PostFilter."""
+    """PreFilter and PostFilter by quota."""
 
     args: ElasticQuotaArgs
     quotas: QuotaRules
     admission: AdmissionRules
-    hooks: tuple[tuple[str, str, HookFactory], ...] = ()  # key, arguments, what makes it
-    spares_budgets: bool = True  # whether preemption looks at PodDisruptionBudgets
+    hooks: tuple[tuple[str, str, HookFactory], ...] = ()  # key, arguments, factory
+    spares_budgets: bool = True  # respect PodDisruptionBudgets in preemption
 
     def with_gates(self, gates: FeatureGates) -> "ElasticQuotaPlugin":
-        """Return the plugin as the gates change it."""
+        """Return the plugin with the rules of the feature gates."""
         return replace(
             self,
             quotas=QuotaRules.of(self.args, gates),
@@ -79,7 +78,7 @@ class ElasticQuotaPlugin:
         )
 
     def ledger(self, snapshot: Snapshot) -> QuotaLedger:
-        """Return all quotas as of now."""
+        """Return the current ledger of all quotas."""
         return snapshot.ledger(self, lambda: QuotaLedger(self.quotas, self._make_hooks))
 
     def _make_hooks(self, trees: QuotaTrees) -> QuotaHooks:
@@ -90,49 +89,49 @@ class ElasticQuotaPlugin:
         return PluginHints(key=self._key, version=self._version)
 
     def _version(self, snapshot: Snapshot) -> Hashable:
-        """Grows when a pod that was refused could have been given room."""
+        """Return a number that grows when a refused pod may fit."""
         return self.ledger(snapshot).version
 
     def _key(self, pod: PodClass) -> Hashable:
-        """Pods of equal key and equal requests are limited alike, and the message is the same."""
-        if self.hooks:  # which may look at anything
+        """Return the key of pods that, with equal requests, get the same verdict and message."""
+        if self.hooks:  # hooks may read any field
             return pod.id
-        asked = as_quota_pod(pod)
-        return asked.quota_label, asked.namespace, asked.is_preemptible
+        own = as_quota_pod(pod)
+        return own.quota_label, own.namespace, own.is_preemptible
 
     def prefilter(self, snapshot: Snapshot, pod: PodClass) -> Refusal | None:
-        """Refuse a pod that would make its quota use more than it may.
+        """Refuse a pod that would exceed a limit of its quota.
 
-        A reservation uses none of it: the pods that use the reservation do.
+        A reservation does not count in a quota; the pods that use it do.
         """
         if RESERVE_POD in pod.annotations:
             return None
         ledger = self.ledger(snapshot)
-        asked = ledger.quota_pod(pod)
+        own = ledger.quota_pod(pod)
         trees = ledger.trees
-        name = trees.quota_for(asked)
+        name = trees.quota_for(own)
         if name is None:
             return None
-        reason = why_not(trees.tree_of(name), name, asked, self.admission)
+        reason = why_not(trees.tree_of(name), name, own, self.admission)
         if reason:
             return Refusal(reason, resolvable=True)
-        said = ledger.hooks.why_not(name, asked) if self.hooks else ""
-        return Refusal(said) if said else None  # nobody is evicted for what only hooks know
+        hook_reason = ledger.hooks.why_not(name, own) if self.hooks else ""
+        return Refusal(hook_reason) if hook_reason else None  # evictions cannot help against hooks
 
     def remedy(self, snapshot: Snapshot, pod: PodClass) -> tuple[str, bool]:
-        """Return by how much its quota would have to be raised."""
+        """Return the raise of its quota, or the label, that admits the pod."""
         ledger = self.ledger(snapshot)
-        trees, asked = ledger.trees, ledger.quota_pod(pod)
-        name, meant = trees.quota_for(asked), _meant(trees, asked)
+        trees, own = ledger.trees, ledger.quota_pod(pod)
+        name, similar = trees.quota_for(own), _similar_name(trees, own)
         if name is None:
             return "", False
-        if meant and self._is_let_in(trees, replace(asked, quota_label=meant), meant):
-            return f"let its label {QUOTA_NAME} be {meant} instead of {asked.quota_label}", True
-        return what_helps(trees.tree_of(name), name, asked, self.admission)
+        if similar and self._admits(trees, replace(own, quota_label=similar), similar):
+            return f"set its label {QUOTA_NAME} to {similar} instead of {own.quota_label}", True
+        return what_helps(trees.tree_of(name), name, own, self.admission)
 
-    def _is_let_in(self, trees: QuotaTrees, asked: QuotaPod, name: str) -> bool:
-        """Return whether a quota has room for a pod once it counts there."""
-        trial = replace(asked, key=f"\0trial/{asked.key}")
+    def _admits(self, trees: QuotaTrees, own: QuotaPod, name: str) -> bool:
+        """Return whether a quota would admit the pod."""
+        trial = replace(own, key=f"\0trial/{own.key}")
         trees.put_pod(trial)
         try:
             return not why_not(trees.tree_of(name), name, trial, self.admission)
@@ -140,50 +139,50 @@ class ElasticQuotaPlugin:
             trees.remove_pod(trial.key)
 
     def refusal_detail(self, snapshot: Snapshot, pod: PodClass) -> str:
-        """Say that the quota of its label does not exist, and which one may be meant."""
+        """Return that the quota of its label does not exist, with a similar name."""
         ledger = self.ledger(snapshot)
-        trees, asked = ledger.trees, ledger.quota_pod(pod)
-        if not asked.quota_label or asked.quota_label in trees:
+        trees, own = ledger.trees, ledger.quota_pod(pod)
+        if not own.quota_label or own.quota_label in trees:
             return ""
-        meant = _meant(trees, asked)
-        hint = f": did you mean {meant}?" if meant else ""
-        return f"quota {asked.quota_label}, which its label names, does not exist{hint}"
+        similar = _similar_name(trees, own)
+        hint = f": did you mean {similar}?" if similar else ""
+        return f"its label names quota {own.quota_label}, which does not exist{hint}"
 
     @contextmanager
     def relaxed_limits(self, snapshot: Snapshot, pod: PodClass) -> Iterator[str]:
-        """Raise the maximums of its quota, within the context; yield the text of the remedy."""
+        """Raise the maximums of its quota within the context; yield the remedy."""
         ledger = self.ledger(snapshot)
-        trees, asked = ledger.trees, ledger.quota_pod(pod)
-        name = trees.quota_for(asked)
+        trees, own = ledger.trees, ledger.quota_pod(pod)
+        name = trees.quota_for(own)
         if name is None:
             yield ""
             return
-        with raised_maximums(trees.tree_of(name), name, asked, self.admission) as text:
+        with raised_maximums(trees.tree_of(name), name, own, self.admission) as text:
             yield text
 
     def run_limit(self, snapshot: Snapshot, pod: PodClass, most: int) -> int:
-        """Return how many pods like one that is accepted are so in a row, at most ``most``."""
+        """Return how many such pods are admitted in a row, at most ``most``."""
         ledger = self.ledger(snapshot)
-        asked = ledger.quota_pod(pod)
-        name = ledger.trees.quota_for(asked)
+        own = ledger.quota_pod(pod)
+        name = ledger.trees.quota_for(own)
         if name is None:
             return most
-        most = min(how_many(ledger.trees.tree_of(name), name, asked, self.admission), most)
-        return ledger.hooks.how_many(name, asked, most) if self.hooks else most
+        most = min(how_many(ledger.trees.tree_of(name), name, own, self.admission), most)
+        return ledger.hooks.how_many(name, own, most) if self.hooks else most
 
     def shortfall(self, snapshot: Snapshot, pods: Sequence[PodClass]) -> Shortfall | Refusal | None:
-        """Return what pods of the same quotas must free before all these are accepted."""
+        """Return the shortfall in the quotas before all these pods are admitted."""
         trees = self.ledger(snapshot).trees
         return self._in_quotas(trees, pods).shortfall()
 
     def postfilter(self, attempt: Attempt) -> PostFilterResult:
-        """Make room at the expense of less important pods of the same quota."""
+        """Preempt less important pods of the same quota."""
         ledger = self.ledger(attempt.what_if.snapshot)
         trees = ledger.trees
         if attempt.members:
             return self._headroom_for_job(attempt, trees)
-        asked = ledger.quota_pod(attempt.pod_class, attempt.key)
-        quota = trees.quota_for(asked)
+        own = ledger.quota_pod(attempt.pod_class, attempt.key)
+        quota = trees.quota_for(own)
         if quota is None or RESERVE_POD in attempt.pod_class.annotations:
             return PostFilterResult()
         refused = not_eligible(
@@ -195,18 +194,18 @@ class ElasticQuotaPlugin:
         )
         if refused:
             return PostFilterResult(f"preemption: {refused}", keeps_nomination=True)
-        search = _Search(attempt, trees, quota, asked, self)
+        search = _Search(attempt, trees, quota, own, self)
         candidates, reasons = search.candidates()
         if not candidates:
             return PostFilterResult(f"preemption: {summary(len(attempt.rejected), reasons)}")
-        own = self._in_quotas(trees, [attempt.pod_class])
-        return cheapest(attempt, candidates, own.allows)
+        job = self._in_quotas(trees, [attempt.pod_class])
+        return cheapest(attempt, candidates, job.allows)
 
     def _headroom_for_job(self, attempt: Attempt, trees: QuotaTrees) -> PostFilterResult:
-        own = self._in_quotas(trees, [pod_class for _, pod_class in attempt.members])
-        if not own.names:
+        job = self._in_quotas(trees, [pod_class for _, pod_class in attempt.members])
+        if not job.names:
             return PostFilterResult()
-        return headroom_for_job(attempt, attempt.members, own.allows)
+        return headroom_for_job(attempt, attempt.members, job.allows)
 
     def _in_quotas(self, trees: QuotaTrees, pods: Sequence[PodClass]) -> JobInQuotas:
         spares = self.args.disable_default_quota_preemption
@@ -214,33 +213,33 @@ class ElasticQuotaPlugin:
 
 
 class _Search:
-    """For the node on which to make room."""
+    """Search for the node and the victims."""
 
     def __init__(
         self,
         attempt: Attempt,
         trees: QuotaTrees,
         quota: str,
-        asked: QuotaPod,
+        own: QuotaPod,
         plugin: ElasticQuotaPlugin,
     ) -> None:
         self._attempt = attempt
-        self._asked = asked
+        self._asked = own
         self._quota = quota
         self._spares_budgets = plugin.spares_budgets
         self._spares_default_quota = plugin.args.disable_default_quota_preemption
         self._pods = trees.tree_of(quota).node(quota).pods
         self._assigned = trees.tree_of(quota).node(quota).assigned
-        self._headroom = headroom_for(trees.tree_of(quota), quota, asked, plugin.admission)
+        self._headroom = headroom_for(trees.tree_of(quota), quota, own, plugin.admission)
 
     def candidates(self) -> tuple[list[PreemptionCandidate], Counter[str]]:
-        """Return the nodes that can be freed, and why the others can't be."""
+        """Return preemption candidates, and the reasons why other nodes are none."""
         attempt, snapshot = self._attempt, self._attempt.what_if.snapshot
-        hopeful = attempt.rejected[attempt.resolvable]
-        reasons = Counter({NOT_HELPFUL: len(attempt.rejected) - len(hopeful)})
-        by_row = self._evictable(snapshot, hopeful)
+        resolvable = attempt.rejected[attempt.resolvable]
+        reasons = Counter({NOT_HELPFUL: len(attempt.rejected) - len(resolvable)})
+        by_row = self._evictable(snapshot, resolvable)
         none = f"No victims found for preemptor pod {attempt.pod.metadata.name}"
-        reasons[none] = len(hopeful) - len(by_row)
+        reasons[none] = len(resolvable) - len(by_row)
         every = snapshot.objects.all(PodDisruptionBudget)
         budgets = list(every) if self._spares_budgets else []
         candidates = []
@@ -264,7 +263,7 @@ class _Search:
         """Return the pods that may be evicted, by row."""
         by_row: dict[int, list[PlacedPod]] = {}
         if not len(rows) or snapshot.lowest_priority[rows].min() >= self._asked.priority:
-            return by_row  # as for the ten thousandth pod of a queue of equals
+            return by_row  # shortcut for long queues of pods with equal priority
         wanted = frozenset(rows.tolist())
         for key in self._assigned:
             placed = snapshot.pods.get(key)
@@ -292,15 +291,15 @@ class _Search:
         return self._headroom.fits_without(self._pods[placed.key] for placed in without)
 
 
-def _meant(trees: QuotaTrees, pod: QuotaPod) -> str:
-    """Return the quota that may be meant by a label that names none; empty: none is like it."""
+def _similar_name(trees: QuotaTrees, pod: QuotaPod) -> str:
+    """Return a quota with a name similar to a label that names none; else empty."""
     if not pod.quota_label or pod.quota_label in trees:
         return ""
     return did_you_mean(pod.quota_label, trees.names)
 
 
 def plugin_spec(factories: Mapping[str, HookFactory] | None = None) -> PluginSpec[ElasticQuotaArgs]:
-    """Return the plugin with factories of hooks; by default with those that are installed."""
+    """Return the plugin spec with hook factories; by default those installed."""
 
     def build(args: ElasticQuotaArgs, _axis: ResourceAxis) -> ElasticQuotaPlugin:
         known = factories if factories is not None or not args.hook_plugins else installed_hooks()
@@ -318,20 +317,20 @@ def plugin_spec(factories: Mapping[str, HookFactory] | None = None) -> PluginSpe
         "ElasticQuota",
         ElasticQuotaArgs,
         build,
-        # Whether others have left room is asked once for all events, see ``version``.
+        # The version covers quota changes: they are checked once for all events.
         events=(EventHint("Pod", Action.UPDATE),),
     )
 
 
 def installed_hooks() -> dict[str, HookFactory]:
-    """Return the factories of hooks in this Python environment, by their factory keys."""
+    """Return the hook factories installed in this Python environment, by factory key."""
     return {point.name: point.load() for point in entry_points(group=ENTRY_POINTS)}
 
 
 def _hooks(
     args: ElasticQuotaArgs, known: Mapping[str, HookFactory]
 ) -> tuple[tuple[str, str, HookFactory], ...]:
-    """Return what hooks are made of.  Raises InputError for a factory that nobody knows."""
+    """Return key, arguments and factory of each hook; raise InputError for unknown keys."""
     for index, conf in enumerate(args.hook_plugins):
         if conf.factory_key not in known:
             accepted = (

@@ -1,10 +1,9 @@
-"""CPUs and NUMA nodes: which nodes can give a pod what it wants of them, and which ones it gets.
+"""CPUs and NUMA nodes: candidate nodes, and the CPUs and NUMA nodes that a pod gets.
 
-``requirements`` what a pod wants of NUMA nodes and CPUs
-``alignment``    from which NUMA nodes it would get that, on many rows and on one
-``known_zones``  what of it was found when nodes were compared
+``requirements`` a pod's requirements, with cached results by row
+``alignment``    NUMA nodes that satisfy a pod, on many rows and on one
 ``rows``         verdicts and scores of many rows
-``plugin``       the plugin
+``plugin``       the extension points
 
 The rules are in ``scheduler.rules.numa`` and ``scheduler.rules.cpus``.
 Source: koordinator pkg/scheduler/plugins/nodenumaresource; pkg/scheduler/frameworkext

@@ -1,4 +1,4 @@
-"""From which NUMA nodes a pod would get all that it takes: on many rows, and exactly on one."""
+"""Alignment: NUMA nodes that satisfy all requests of a pod, on many rows and exactly on one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,12 +37,12 @@ NO_POLICY = POLICIES.index(NumaTopologyPolicy.NONE)
 
 @dataclass(frozen=True, slots=True)
 class AlignmentSettings:
-    """What the plugin's arguments and its profile say."""
+    """Settings from the plugin's arguments and its profile."""
 
     default_policy: str  # a CpuBindPolicy
     scorer: ZoneScorer  # of nodes
     zone_scorer: ZoneScorer  # of sets of NUMA nodes
-    providers: Sequence[NumaHintProvider] = ()  # other plugins with a say about NUMA nodes
+    providers: Sequence[NumaHintProvider] = ()  # other plugins with NUMA hints
 
     @property
     def pack(self) -> bool:
@@ -51,17 +51,17 @@ class AlignmentSettings:
 
 
 def align_view(
-    settings: AlignmentSettings, view: Snapshot, pod: PodClass, asked: NumaRequirements
+    settings: AlignmentSettings, view: Snapshot, pod: PodClass, needs: NumaRequirements
 ) -> AlignedScores:
     """Return the NUMA nodes for the pod on rows with the policy Restricted or SingleNUMANode.
 
-    Under BestEffort nothing is aligned before a node is chosen; rows are admitted whose NUMA nodes
-    have enough.  Rows without a policy are admitted.
+    Under BestEffort nothing is aligned before a node is chosen; rows whose NUMA nodes have enough
+    are admitted.  Rows without a policy are admitted.
     """
     numa, rows = view.numa, view.row_numbers
-    kinds = kinds_of(view, asked)
+    kinds = kinds_of(view, needs)
     if kinds.only is not None:
-        aligned = _align_kind(settings, view, pod, asked, kinds.only)
+        aligned = _align_kind(settings, view, pod, needs, kinds.only)
     else:
         aligned = AlignedScores(
             np.ones(len(rows), bool), np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
@@ -69,13 +69,13 @@ def align_view(
         numbers = kinds.binds * len(POLICIES) + kinds.policies
         for kind in set(numbers.tolist()):
             where = np.flatnonzero(numbers == kind)
-            found = _align_kind(settings, view[where], pod, asked, kind)
+            found = _align_kind(settings, view[where], pod, needs, kind)
             aligned.admitted[where], aligned.zones[where] = found.admitted, found.zones
             aligned.scores[where] = found.scores
     if numa.any_wide:
         strict = kinds.strict
         for place in np.flatnonzero(kinds.aligned & numa.wide[rows]).tolist():
-            at = align_at(settings, view, place, pod, asked)
+            at = align_at(settings, view, place, pod, needs)
             aligned.admitted[place] = isinstance(at, NumaPlacement)
             zones = at.zones if isinstance(at, NumaPlacement) else 0
             aligned.zones[place] = zones if strict[place] else 0
@@ -83,30 +83,30 @@ def align_view(
 
 
 def _align_kind(
-    settings: AlignmentSettings, view: Snapshot, pod: PodClass, asked: NumaRequirements, kind: int
+    settings: AlignmentSettings, view: Snapshot, pod: PodClass, needs: NumaRequirements, kind: int
 ) -> AlignedScores:
-    """Return NUMA nodes and scores of rows that all have one policy, and bind CPUs by one."""
+    """Return NUMA nodes and scores of rows with one NUMA policy and one CPU bind policy."""
     bind, policy = divmod(kind, len(POLICIES))
-    request = asked.request(BIND_POLICIES[bind])
+    request = needs.request(BIND_POLICIES[bind])
     if request is None or policy not in {SINGLE, RESTRICTED}:
         n = len(view)
         admitted = np.full(n, policy == NO_POLICY)
         if request is not None and policy != NO_POLICY:
-            admitted = _with_enough(settings, view, pod, asked, request)
+            admitted = _with_enough(settings, view, pod, needs, request)
         return AlignedScores(admitted, np.zeros(n, np.int64), np.zeros(n, np.int64))
-    return _align_rows(settings, view, pod, asked, (request, POLICIES[policy]))
+    return _align_rows(settings, view, pod, needs, (request, POLICIES[policy]))
 
 
 def _with_enough(
     settings: AlignmentSettings,
     view: Snapshot,
     pod: PodClass,
-    asked: NumaRequirements,
+    needs: NumaRequirements,
     request: NumaRequest,
 ) -> BoolArray:
-    """Return which rows with the policy BestEffort have NUMA nodes with enough, ``(n,)``.
+    """Return ``(n,)``: the rows with the policy BestEffort whose NUMA nodes have enough.
 
-    The pod gets a set that has enough for it, or all NUMA nodes.
+    The pod gets a sufficient set of NUMA nodes, or all of them.
     """
     rows = view.numa.arrays.select(view.row_numbers)
     everything = rows.exists @ (1 << np.arange(rows.exists.shape[1]))
@@ -115,44 +115,44 @@ def _with_enough(
         some |= found.fits
         enough |= found.fits & (found.zones == everything)
     for place in np.flatnonzero(some & ~enough).tolist():
-        at = align_at(settings, view, place, pod, asked)
+        at = align_at(settings, view, place, pod, needs)
         enough[place] = isinstance(at, NumaPlacement)
     return enough
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kinds:
-    """How rows bind a pod's CPUs, and their policies for it; that of the pod if both have one."""
+    """Bind policy and NUMA policy of rows for a pod; the pod's policy takes precedence."""
 
     count: int
-    only: int | None  # of all rows, if they are alike: bind policy * len(POLICIES) + policy
-    _binds: IntArray | None = None  # None if they are alike
+    only: int | None  # bind policy * len(POLICIES) + policy, if all rows are alike
+    _binds: IntArray | None = None  # None if all rows are alike
     _policies: IntArray | None = None
 
     @property
     def binds(self) -> IntArray:
-        """``(n,)``, see ``BIND_POLICIES``."""
+        """``(n,)`` indices of ``BIND_POLICIES``."""
         if self._binds is None:
             return np.full(self.count, (self.only or 0) // len(POLICIES))
         return self._binds
 
     @property
     def policies(self) -> IntArray:
-        """``(n,)``, see ``POLICIES``."""
+        """``(n,)`` indices of ``POLICIES``."""
         if self._policies is None:
             return np.full(self.count, (self.only or 0) % len(POLICIES))
         return self._policies
 
     @property
     def strict(self) -> BoolArray:
-        """``(n,)``: the policy is one of those that are kept before a node is chosen."""
+        """``(n,)``: the policy applies before a node is chosen."""
         policies = self.policies
         strict: BoolArray = (policies == SINGLE) | (policies == RESTRICTED)
         return strict
 
     @property
     def aligned(self) -> BoolArray:
-        """``(n,)``: there is a policy."""
+        """``(n,)``: the row has a policy."""
         if self.only is not None:
             return np.full(self.count, self.may_be_aligned)
         aligned: BoolArray = self.policies != NO_POLICY
@@ -160,30 +160,30 @@ class Kinds:
 
     @property
     def may_be_aligned(self) -> bool:
-        """Whether this can be so of any row; of alike ones, whether it is."""
+        """Whether some row may have a policy; exact if all rows are alike."""
         return self.only is None or self.only % len(POLICIES) != NO_POLICY
 
 
 _KINDS: Memo[Kinds] = Memo()
 
 
-def kinds_of(view: Snapshot, asked: NumaRequirements) -> Kinds:
-    """Return of what kinds the rows are; rows without a node may be of any."""
+def kinds_of(view: Snapshot, needs: NumaRequirements) -> Kinds:
+    """Return the kinds of the rows; the kind of a row without a node is arbitrary."""
     alike = view.numa.survey.alike
     if alike is None:
-        version = (view.usage_version, asked.policy)
-        return _KINDS.as_of(view, version, _kinds_of, view, asked)
+        version = (view.usage_version, needs.policy)
+        return _KINDS.as_of(view, version, _kinds_of, view, needs)
     bind, policy = alike
-    return Kinds(len(view), bind * len(POLICIES) + (POLICIES.index(asked.policy) or policy))
+    return Kinds(len(view), bind * len(POLICIES) + (POLICIES.index(needs.policy) or policy))
 
 
-def _kinds_of(view: Snapshot, asked: NumaRequirements) -> Kinds:
+def _kinds_of(view: Snapshot, needs: NumaRequirements) -> Kinds:
     numa, rows = view.numa, view.row_numbers
     binds, policies = numa.bind_policy.take(rows), numa.policy.take(rows)
-    own = POLICIES.index(asked.policy)
+    own = POLICIES.index(needs.policy)
     if own:
         policies = np.full_like(policies, own)
-    # Bytes are compared: of a few rows that is the fastest.
+    # Comparing bytes is fastest for few rows.
     same = binds.tobytes() == binds[:1].tobytes() * len(rows) and (
         policies.tobytes() == policies[:1].tobytes() * len(rows)
     )
@@ -196,17 +196,17 @@ def _align_rows(
     settings: AlignmentSettings,
     view: Snapshot,
     pod: PodClass,
-    asked: NumaRequirements,
+    needs: NumaRequirements,
     group: tuple[NumaRequest, NumaTopologyPolicy],
 ) -> AlignedScores:
     request, policy = group
     table, chosen = view.numa.arrays, view.row_numbers
     single = policy is NumaTopologyPolicy.SINGLE_NUMA_NODE
     sets = _sets(table.exists.shape[1], single=single)
-    opinions = [provider.numa_hints(view, pod, sets) for provider in settings.providers]
-    others = _together([opinion for opinion in opinions if opinion is not None])
+    hints = [provider.numa_hints(view, pod, sets) for provider in settings.providers]
+    others = _merge_hints([each for each in hints if each is not None])
     if view.is_large:
-        prepared = asked.prepared(table, request, policy, (settings.zone_scorer, settings.scorer))
+        prepared = needs.prepared(table, request, policy, (settings.zone_scorer, settings.scorer))
         return align_and_score(table, chosen, prepared, others)
     rows = table.select(chosen)
     fits = fits_of(rows, request, largest=1) if single else fits_of(rows, request)
@@ -216,7 +216,7 @@ def _align_rows(
         fits,
         policy,
         settings.zone_scorer,
-        exclusive=asked.exclusive,
+        exclusive=needs.exclusive,
         others=others,
     )
     scores = score_rows(rows, request, fits, answer, settings.scorer)
@@ -225,15 +225,15 @@ def _align_rows(
 
 @cache
 def _sets(zones: int, *, single: bool) -> tuple[int, ...]:
-    """Return the sets of NUMA nodes to be compared."""
+    """Return the sets of NUMA nodes to compare, as masks."""
     every = subsets(tuple(range(zones)))
     return tuple(each for each in every if not single or each.bit_count() == 1)
 
 
-def _together(opinions: Sequence[OtherHints]) -> OtherHints | None:
-    if not opinions:
+def _merge_hints(hints: Sequence[OtherHints]) -> OtherHints | None:
+    if not hints:
         return None
-    first, *others = opinions
+    first, *others = hints
     for other in others:
         first = OtherHints(
             first.prefers & other.prefers, first.named | other.named, first.scores + other.scores
@@ -244,42 +244,42 @@ def _together(opinions: Sequence[OtherHints]) -> OtherHints | None:
 # -- one row ---------------------------------------------------------------------------------
 
 
-def request_at(row: int, view: Snapshot, asked: NumaRequirements) -> NumaRequest | None:
-    """Return the request on one row of the cluster; None: it must not ask for parts of a CPU."""
-    return asked.request(BIND_POLICIES[int(view.numa.bind_policy[row])])
+def request_at(row: int, view: Snapshot, needs: NumaRequirements) -> NumaRequest | None:
+    """Return the request on one row of the cluster; None if it must not request a part of a CPU."""
+    return needs.request(BIND_POLICIES[int(view.numa.bind_policy[row])])
 
 
-def policy_at(row: int, view: Snapshot, asked: NumaRequirements) -> NumaTopologyPolicy:
+def policy_at(row: int, view: Snapshot, needs: NumaRequirements) -> NumaTopologyPolicy:
     """Return the policy for the pod on one row of the cluster."""
-    policy = policy_on(POLICIES[int(view.numa.policy[row])], asked.policy)
-    return asked.policy if policy is None else policy
+    policy = policy_on(POLICIES[int(view.numa.policy[row])], needs.policy)
+    return needs.policy if policy is None else policy
 
 
-def kept_at(node: Snapshot) -> Reusable:
-    """Return the free CPUs on the one row of a view that are kept for the pod."""
-    kept = 0
+def held_for_pod(node: Snapshot) -> Reusable:
+    """Return the free CPUs held for the pod on the only row of a view."""
+    cpus = 0
     for hold in node.restored:
-        kept |= hold.left.numa.cpus if hold.left.numa is not None else 0
-    if not kept:
+        cpus |= hold.left.numa.cpus if hold.left.numa is not None else 0
+    if not cpus:
         return NOTHING
     held = node.numa.node(int(node.row_numbers[0]), pack=False).ledger.cpus.held
-    return Reusable(preferred_cpus=kept & ~held)
+    return Reusable(preferred_cpus=cpus & ~held)
 
 
 @dataclass(frozen=True, slots=True)
 class NumaPlacement:
-    """The NUMA nodes that a pod comes from on one row (0: any of them)."""
+    """NUMA nodes of a pod on one row (0: any of them)."""
 
     zones: int
-    held: NumaAllocation | None = None  # what it gets of them, as far as that has been worked out
+    held: NumaAllocation | None = None  # the allocation, if already computed
 
 
 def align_at(
-    settings: AlignmentSettings, view: Snapshot, place: int, pod: PodClass, asked: NumaRequirements
+    settings: AlignmentSettings, view: Snapshot, place: int, pod: PodClass, needs: NumaRequirements
 ) -> NumaPlacement | tuple[str, ...]:
-    """Return where a pod goes on one row of a view, or why nowhere."""
+    """Return the placement of a pod on one row of a view, or why there is none."""
     row = int(view.row_numbers[place])
-    request, policy = request_at(row, view, asked), policy_at(row, view, asked)
+    request, policy = request_at(row, view, needs), policy_at(row, view, needs)
     if policy is NumaTopologyPolicy.NONE or request is None:
         return NumaPlacement(0)
     node: NumaNode = view.numa.node(row, pack=settings.pack)
@@ -287,7 +287,7 @@ def align_at(
         return (MISSING_ZONES,)
     refusals, hints = list[str](), list[ResourceHints]()
     alone = view if len(view) == 1 else view[np.array([place])]
-    trial = NumaTrial(node, request, kept_at(alone))
+    trial = NumaTrial(node, request, held_for_pod(alone))
     for provider in settings.providers:
         offered = provider.numa_hints_at(alone, pod)
         if isinstance(offered, Refusal):
@@ -296,12 +296,12 @@ def align_at(
             hints.append(offered)
     if refusals:
         return tuple(refusals)
-    # Larger sets than single ones matter to SingleNUMANode only when it tells what there is.
+    # SingleNUMANode needs sets of several NUMA nodes only for the message.
     single = policy is NumaTopologyPolicy.SINGLE_NUMA_NODE
-    machine = node.machine_for(asked.exclusive)
+    machine = node.machine_for(needs.exclusive)
     for largest in (1, len(node.zones)) if single else (len(node.zones),):
         own = resource_hints(trial, policy, settings.zone_scorer, largest=largest)
-        answer = align(policy, [own, *hints], machine, asked.exclusive)
+        answer = align(policy, [own, *hints], machine, needs.exclusive)
         if answer.admitted:
             held = trial.allocate(answer.zones)
             if isinstance(held, NumaShortage):

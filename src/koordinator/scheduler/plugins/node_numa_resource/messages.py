@@ -1,4 +1,4 @@
-"""What people are told of a node whose NUMA nodes or CPUs don't do."""
+"""Explanations for nodes whose NUMA nodes or CPUs do not suffice."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,7 +7,7 @@ from koordinator.api.resource_names import CPU
 from koordinator.domain.devices.requests import CALLED, names_of
 from koordinator.scheduler.diagnosis import quantity
 from koordinator.scheduler.plugins.node_numa_resource.alignment import (
-    kept_at,
+    held_for_pod,
     policy_at,
     request_at,
 )
@@ -19,7 +19,7 @@ from koordinator.scheduler.rules.numa.trial import NumaTrial
 from koordinator.scheduler.snapshot import Snapshot
 from koordinator.scheduler.snapshot.numa import POLICIES
 
-#: How many NUMA nodes a policy lets a pod come from.
+#: NUMA nodes that a policy allows a pod to use.
 _OF = {
     NumaTopologyPolicy.SINGLE_NUMA_NODE: "of one NUMA node",
     NumaTopologyPolicy.RESTRICTED: "of as few NUMA nodes as could hold it",
@@ -27,28 +27,30 @@ _OF = {
 }
 
 
-def numa_in_words(view: Snapshot, asked: NumaRequirements) -> str:
-    """Return what the pod asks of NUMA nodes and CPUs, and what the only row of the view has."""
+def numa_in_words(view: Snapshot, needs: NumaRequirements) -> str:
+    """Return the request for NUMA nodes and CPUs, and what the only row of the view has."""
     row = int(view.row_numbers[0])
     on_node = POLICIES[int(view.numa.policy[row])]
-    if policy_on(on_node, asked.policy) is None:
-        return f"the node's policy is {on_node}, the pod's {asked.policy}"
-    trial = _trial(view, asked)
+    if policy_on(on_node, needs.policy) is None:
+        return f"the node's policy is {on_node}, the pod's {needs.policy}"
+    trial = _trial(view, needs)
     if trial is None:
-        return f"it asks for {quantity(CPU, asked.cpu_milli)} CPUs, which has to be a whole number"
-    said, policy = [], policy_at(row, view, asked)
+        return (
+            f"it requests {quantity(CPU, needs.cpu_milli)} CPUs; bound CPUs must be a whole number"
+        )
+    parts, policy = [], policy_at(row, view, needs)
     if policy is not NumaTopologyPolicy.NONE:
-        said += _of_zones(trial, asked.amounts, policy, _free_devices(view, asked.amounts))
+        parts += _of_zones(trial, needs.amounts, policy, _free_devices(view, needs.amounts))
     binding = trial.request.binding
-    if binding is not None and not said and trial.node.layout is not None:
-        said.append(_of_cpus(trial, binding))
-    return "; ".join(said)
+    if binding is not None and not parts and trial.node.layout is not None:
+        parts.append(_of_cpus(trial, binding))
+    return "; ".join(parts)
 
 
-def smaller_for_numa(view: Snapshot, asked: NumaRequirements) -> list[dict[str, int]]:
-    """Return the amounts of the NUMA node that has the most CPU left, where one has to do."""
-    trial = _trial(view, asked)
-    policy = policy_at(int(view.row_numbers[0]), view, asked)
+def smaller_for_numa(view: Snapshot, needs: NumaRequirements) -> list[dict[str, int]]:
+    """Return the free amounts of the NUMA nodes, most CPU first, if one must suffice."""
+    trial = _trial(view, needs)
+    policy = policy_at(int(view.row_numbers[0]), view, needs)
     if trial is None or policy is not NumaTopologyPolicy.SINGLE_NUMA_NODE:
         return []
     found = []
@@ -58,39 +60,39 @@ def smaller_for_numa(view: Snapshot, asked: NumaRequirements) -> list[dict[str, 
         found.append(
             {
                 name: min(amount, whole if name == CPU else here[name])
-                for name, amount in asked.amounts.items()
+                for name, amount in needs.amounts.items()
                 if name in here
             }
         )
     return found
 
 
-def size_for_numa(view: Snapshot, asked: NumaRequirements) -> str:
-    """Say what one NUMA node would have to have; empty where the policy asks for another thing."""
-    trial = _trial(view, asked)
-    policy = policy_at(int(view.row_numbers[0]), view, asked)
+def size_for_numa(view: Snapshot, needs: NumaRequirements) -> str:
+    """Return what one NUMA node must have; empty unless the policy needs a single one."""
+    trial = _trial(view, needs)
+    policy = policy_at(int(view.row_numbers[0]), view, needs)
     if trial is None or policy is not NumaTopologyPolicy.SINGLE_NUMA_NODE:
         return ""
     zones = trial.node.zones.values()
     most = {name: max(here[name] for here in zones if name in here) for name in _reported(trial)}
     return " and ".join(
         f"{_amount(name, amount)} {_OF[policy]} (its largest has {_amount(name, most[name])})"
-        for name, amount in asked.amounts.items()
+        for name, amount in needs.amounts.items()
         if name in most and amount > most[name]
     )
 
 
 def _reported(trial: NumaTrial) -> set[str]:
-    """Return the resources of which some NUMA node has an amount."""
+    """Return the resources that some NUMA node reports."""
     return {name for here in trial.node.zones.values() for name in here}
 
 
-def _trial(view: Snapshot, asked: NumaRequirements) -> NumaTrial | None:
+def _trial(view: Snapshot, needs: NumaRequirements) -> NumaTrial | None:
     row = int(view.row_numbers[0])
-    request = request_at(row, view, asked)
+    request = request_at(row, view, needs)
     if request is None:
         return None
-    return NumaTrial(view.numa.node(row, pack=False), request, kept_at(view))
+    return NumaTrial(view.numa.node(row, pack=False), request, held_for_pod(view))
 
 
 def _of_zones(
@@ -99,31 +101,31 @@ def _of_zones(
     policy: NumaTopologyPolicy,
     devices: Mapping[int, Sequence[str]],
 ) -> list[str]:
-    """Return every resource that no set of NUMA nodes which the policy allows has enough of."""
-    said, zones = [], trial.available
+    """Return each resource that no set of NUMA nodes allowed by the policy has enough of."""
+    parts, zones = [], trial.available
     for name, amount in amounts.items():
         left = [here[name] for here in zones.values() if name in here]
         if not left:
             continue
         most, of = max(left), _OF.get(policy, "of its NUMA nodes")
         if policy is NumaTopologyPolicy.SINGLE_NUMA_NODE and amount > most:
-            said.append(
-                f"asks for {_amount(name, amount)} {of}; the one with the most has "
-                f"{_amount(name, most)} free"
+            parts.append(
+                f"requests {_amount(name, amount)} {of}; the largest free amount of one is "
+                f"{_amount(name, most)}"
             )
         elif amount > sum(left):
-            said.append(
-                f"asks for {_amount(name, amount)} {of}; all together have "
+            parts.append(
+                f"requests {_amount(name, amount)} {of}; all together have "
                 f"{_amount(name, sum(left))} free"
             )
         elif policy is NumaTopologyPolicy.RESTRICTED and amount > most:
             fewest = _fewest([here.get(name, 0) for here in trial.node.zones.values()], amount)
-            said.append(
-                f"asks for {_amount(name, amount)} of {fewest} NUMA node"
-                f"{'' if fewest == 1 else 's'}, as many as could hold it when empty; they have "
+            parts.append(
+                f"requests {_amount(name, amount)} of {fewest} NUMA node"
+                f"{'' if fewest == 1 else 's'}, the fewest that hold it when empty; they have "
                 f"{', '.join(_amount(name, each) for each in left)} free"
             )
-    if not said:
+    if not parts:
         listed = " and ".join(_amount(name, n) for name, n in amounts.items() if name != "pods")
         rows = {
             zone: [_amount(name, n) for name, n in here.items() if name in amounts]
@@ -133,14 +135,14 @@ def _of_zones(
             f"{zone}: {', '.join([*row, *devices.get(zone, ())])}"
             for zone, row in sorted(rows.items())
         )
-        said.append(
-            f"asks for {listed} {_OF.get(policy, '')}, devices included; free by NUMA node: {free}"
+        parts.append(
+            f"requests {listed} {_OF.get(policy, '')}, devices included; free by NUMA node: {free}"
         )
-    return said
+    return parts
 
 
 def _free_devices(view: Snapshot, amounts: Mapping[str, int]) -> dict[int, list[str]]:
-    """Return how many devices of each type that is asked for are free, by NUMA node."""
+    """Return the number of free devices of the requested types, by NUMA node."""
     found: dict[int, list[str]] = {}
     row = int(view.row_numbers[0])
     report = view.devices.reports.get(row)
@@ -163,11 +165,11 @@ def _free_devices(view: Snapshot, amounts: Mapping[str, int]) -> dict[int, list[
 def _of_cpus(trial: NumaTrial, binding: CpuBinding) -> str:
     free = trial.node.free_cpus(trial.reusable).cpus.bit_count()
     policy = f" by the policy {binding.policy}" if binding.required else ""
-    return f"asks for {binding.count} CPUs of its own{policy}; {free} are free"
+    return f"requests {binding.count} exclusive CPUs{policy}; {free} are free"
 
 
 def _fewest(there: list[int], amount: int) -> int:
-    """Return how many NUMA nodes it takes at least to hold an amount when they are empty."""
+    """Return the least number of empty NUMA nodes that hold an amount."""
     total = 0
     for count, each in enumerate(sorted(there, reverse=True), start=1):
         total += each

@@ -1,4 +1,4 @@
-"""What a pod wants of NUMA nodes and CPUs."""
+"""NUMA and CPU requirements of pods."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,13 +24,13 @@ from koordinator.api.qos import (
     labelled_qos,
 )
 from koordinator.api.resource_names import CPU
+from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Notation
 from koordinator.scheduler.contract import (
     AllocationResult,
     Refusal,
 )
-from koordinator.scheduler.plugins.node_numa_resource.known_zones import KnownZones
 from koordinator.scheduler.rules.cpus.binding import (
     CpuBinding,
     FractionalCpuError,
@@ -49,24 +49,50 @@ from koordinator.scheduler.snapshot.numa import BIND_POLICIES, POLICIES, Survey
 PODS = "pods"
 
 
+class KnownZones:
+    """Cached alignment of a kind of pods, by row."""
+
+    def __init__(self) -> None:
+        self._version: object = None
+        self._zones = np.zeros(0, np.int64)  # (capacity,); -1: no placement
+        self._since = np.zeros(0, np.int64)  # (capacity,): log position of the result
+
+    def put(self, view: Snapshot, version: object, zones: IntArray) -> None:
+        """Store the masks of NUMA nodes of the rows of a view, -1 for no placement."""
+        capacity = len(view.numa.policy)
+        if version != self._version or capacity != len(self._zones):
+            self._version = version
+            self._zones, self._since = np.zeros(capacity, np.int64), np.full(capacity, -1)
+        rows = view.row_numbers
+        self._zones[rows] = zones
+        self._since[rows] = view.position
+
+    def at(self, view: Snapshot, version: object, row: int) -> int | None:
+        """Return the NUMA nodes on a row of the cluster; None if unknown or without placement."""
+        if version != self._version or row >= len(self._zones):
+            return None
+        zones = int(self._zones[row])
+        return zones if zones >= 0 and self._since[row] >= view.changed_at(row) else None
+
+
 @dataclass(slots=True, eq=False)
 class NumaRequirements:
-    """The wishes of a class of pods; ``amounts`` are canonical and above 0."""
+    """Requirements of a class of pods; ``amounts`` are canonical and above 0."""
 
     amounts: Mapping[str, int]
     spec: CpuBindSpec
-    own: CpuBinding | None  # the CPUs that the pod asks for itself
+    own: CpuBinding | None  # CPU binding that the pod requests itself
     policy: NumaTopologyPolicy
     exclusive: str  # a NumaTopologyExclusive
-    notations: Mapping[str, Notation]  # in which the pod's requests are printed
-    #: where its pods went, or would have gone
+    notations: Mapping[str, Notation]  # for printing the amounts
+    #: NUMA nodes of its pods by row, from the last comparison
     known_zones: KnownZones = field(default_factory=KnownZones)
-    #: what its pods take, by NUMA nodes, how nodes bind CPUs and in which state they are
+    #: allocations by NUMA nodes, bind policy of the node and state of the row
     held: dict[Hashable, AllocationResult] = field(default_factory=dict)
     _formula: tuple[int, MeanShare] | None = None
     _prepared: dict[tuple[object, ...], KernelRequest] = field(default_factory=dict)
     _requests: dict[CpuBindPolicy | None, NumaRequest | None] = field(default_factory=dict)
-    #: for the last survey of the nodes, see ``suits_all``
+    #: result of ``suits_all`` for the last survey of the nodes
     _suits: tuple[Survey | None, bool] = (None, False)
 
     @property
@@ -74,9 +100,9 @@ class NumaRequirements:
         return self.amounts.get(CPU, 0)
 
     def request(self, node_policy: CpuBindPolicy | None) -> NumaRequest | None:
-        """Return the request on nodes that bind CPUs by that policy (None: as pods like).
+        """Return the request on nodes with a bind policy (None: as the pod prefers).
 
-        None: there the pod must not ask for a part of a CPU.
+        Return None if the pod must not request a part of a CPU there.
         """
         if node_policy not in self._requests:
             try:
@@ -88,7 +114,7 @@ class NumaRequirements:
         return self._requests[node_policy]
 
     def formula(self, resources: Sequence[str], scorer: ZoneScorer) -> MeanShare:
-        """Return how a whole node is scored."""
+        """Return the scoring formula of a whole node."""
         if self._formula is None or self._formula[0] != len(resources):
             parts = [
                 (resources.index(name), self.amounts.get(name, 0), weight)
@@ -109,7 +135,7 @@ class NumaRequirements:
         policy: NumaTopologyPolicy,
         scorers: tuple[ZoneScorer, ZoneScorer],
     ) -> KernelRequest:
-        """Return a request in the terms of the compiled loop."""
+        """Return the request as input of the compiled kernel."""
         key = (request.required_policy, policy, rows.resources, rows.exists.shape[1], id(request))
         known = self._prepared.get(key)
         if known is None:
@@ -118,7 +144,7 @@ class NumaRequirements:
         return known
 
     def suits_all(self, survey: Survey) -> bool:
-        """Return whether no node ever refuses the pod for how it binds CPUs, or for its policy."""
+        """Return whether every node accepts the pod's CPU binding and NUMA policy."""
         if self._suits[0] is not survey:
             self._suits = (survey, self._suits_all(survey))
         return self._suits[1]
@@ -137,21 +163,21 @@ class NumaRequirements:
         )
 
 
-def asked_of(
+def needs_of(
     snapshot: Snapshot, pod: PodClass, default_policy: str
 ) -> NumaRequirements | Refusal | None:
-    """Return what the pod wants: None if it asks for nothing; a refusal if that can't be."""
+    """Return the requirements of the pod, None without requests, or why they are invalid."""
     try:
-        return _asked_of(snapshot, pod, default_policy)
+        return _read_needs(snapshot, pod, default_policy)
     except (InputError, FractionalCpuError) as error:
         return Refusal(str(error))
 
 
-def _asked_of(snapshot: Snapshot, pod: PodClass, default_policy: str) -> NumaRequirements | None:
+def _read_needs(snapshot: Snapshot, pod: PodClass, default_policy: str) -> NumaRequirements | None:
     meta = ObjectMeta(labels=dict(pod.labels), annotations=dict(pod.annotations))
     spec = RESOURCE_SPEC.read(meta) or CpuBindSpec()
-    wishes = NUMA_TOPOLOGY_SPEC.read(meta) or NumaTopologySpec()
-    policy = pod_policy(wishes)
+    topology = NUMA_TOPOLOGY_SPEC.read(meta) or NumaTopologySpec()
+    policy = pod_policy(topology)
     names = snapshot.resources
     amounts = {names[column]: amount for column, amount in pod.demand if names[column] != PODS}
     if not amounts:
@@ -166,13 +192,13 @@ def _asked_of(snapshot: Snapshot, pod: PodClass, default_policy: str) -> NumaReq
         spec=spec,
         own=pod_binding(spec, qos, band, amounts.get(CPU, 0), default_policy),
         policy=policy,
-        exclusive=pod_exclusive(wishes),
+        exclusive=pod_exclusive(topology),
         notations=_notations(pod.spec),
     )
 
 
 def _notations(spec: PodSpec) -> dict[str, Notation]:
-    """Return the notation of the first container that asks for each resource."""
+    """Return per resource the notation of the first container that requests it."""
     found: dict[str, Notation] = {}
     for container in (*spec.containers, *spec.init_containers):
         for name, quantity in (container.resources.requests or {}).items():

@@ -1,4 +1,4 @@
-"""Verdicts and scores of many rows."""
+"""NUMA verdicts and scores of many rows."""
 
 from collections.abc import Callable, Sequence
 from typing import Final, Literal
@@ -33,7 +33,7 @@ from koordinator.scheduler.rules.numa.zone_scorer import ALWAYS_SCORED, MAX_SCOR
 from koordinator.scheduler.snapshot import Snapshot
 from koordinator.scheduler.snapshot.numa import BIND_POLICIES, POLICIES
 
-UNALIGNED: Final = "NUMA nodes"  # stands for what is found out row by row
+UNALIGNED: Final = "NUMA nodes"  # placeholder for the reasons of one row
 REASONS: Final = (
     POLICY_MISMATCH,
     FRACTIONAL_CPUS,
@@ -46,14 +46,14 @@ REASONS: Final = (
     NOT_ENOUGH_CPUS,
     UNALIGNED,
 )
-NEVER: Final = (1 << REASONS.index(INSUFFICIENT_CPU)) - 1  # reasons that removing pods won't end
+NEVER: Final = (1 << REASONS.index(INSUFFICIENT_CPU)) - 1  # reasons that evictions cannot remove
 
 
 Where = BoolArray | Literal[True]  # (n,): some rows; True: all of them
 
 
 class Codes:
-    """One reason per row: the first that was found."""
+    """Codes with one reason per row: the first one added."""
 
     def __init__(self, count: int) -> None:
         self.codes = np.zeros(count, np.int64)
@@ -64,7 +64,7 @@ class Codes:
             self.codes[rejected & (self.codes == 0)] = 1 << REASONS.index(reason)
 
     def rejections(self, explain: Callable[[int], Sequence[str]]) -> Rejections:
-        """Return them as the filter's answer; ``explain`` tells of one row why it is unaligned."""
+        """Return the result of the filter; ``explain`` returns the reasons of an unaligned row."""
         codes, unaligned = self.codes, 1 << REASONS.index(UNALIGNED)
 
         def reasons(row: int) -> Sequence[str]:
@@ -75,17 +75,17 @@ class Codes:
 
 
 def verdicts(
-    view: Snapshot, asked: NumaRequirements, aligned: Callable[[], AlignedScores]
+    view: Snapshot, needs: NumaRequirements, aligned: Callable[[], AlignedScores]
 ) -> Codes:
-    """Return why each row can't take the pod; ``aligned`` is asked if there is a policy."""
+    """Return the reasons by row; ``aligned`` is called only if some row has a policy."""
     numa, rows = view.numa, view.row_numbers
-    found, kinds = Codes(len(rows)), kinds_of(view, asked)
-    if not asked.suits_all(numa.survey):
-        own = POLICIES.index(asked.policy)
+    found, kinds = Codes(len(rows)), kinds_of(view, needs)
+    if not needs.suits_all(numa.survey):
+        own = POLICIES.index(needs.policy)
         if own:
             of_nodes = numa.policy[rows]
             found.add((of_nodes > 0) & (of_nodes != own), POLICY_MISMATCH)
-        _add_by_binding(found, view, asked, kinds)
+        _add_by_binding(found, view, needs, kinds)
     if kinds.may_be_aligned:
         refused = ~aligned().admitted  # also where there are no NUMA nodes
         if kinds.only is None:
@@ -97,8 +97,8 @@ def verdicts(
     return found
 
 
-def _add_by_binding(found: Codes, view: Snapshot, asked: NumaRequirements, kinds: Kinds) -> None:
-    requests = [(code, where, asked.request(BIND_POLICIES[code])) for code, where in _binds(kinds)]
+def _add_by_binding(found: Codes, view: Snapshot, needs: NumaRequirements, kinds: Kinds) -> None:
+    requests = [(code, where, needs.request(BIND_POLICIES[code])) for code, where in _binds(kinds)]
     for _, where, request in requests:
         if request is None:
             found.add(where, FRACTIONAL_CPUS)
@@ -107,27 +107,27 @@ def _add_by_binding(found: Codes, view: Snapshot, asked: NumaRequirements, kinds
         for _, where, request in requests:
             if request is not None and request.binding is not None:
                 binds |= where
-        _add_amplified(found, view, asked, binds)
+        _add_amplified(found, view, needs, binds)
     for code, where, request in requests:
         if request is not None and request.binding is not None:
             _add_unbindable(found, view, request, (where, kinds), code)
 
 
 def _binds(kinds: Kinds) -> list[tuple[int, Where]]:
-    """Return which rows bind CPUs in each way that occurs."""
+    """Return each occurring bind policy with its rows."""
     if kinds.only is not None:
         return [(kinds.only // len(POLICIES), True)]
     return [(code, kinds.binds == code) for code in set(kinds.binds.tolist())]
 
 
-def _add_amplified(found: Codes, view: Snapshot, asked: NumaRequirements, binds: BoolArray) -> None:
-    if not asked.cpu_milli:
+def _add_amplified(found: Codes, view: Snapshot, needs: NumaRequirements, binds: BoolArray) -> None:
+    if not needs.cpu_milli:
         return
     ratios = view.numa.node_ratio[view.row_numbers]
     found.add(np.isnan(ratios), INVALID_RATIO)
     cpu = view.resources.index(CPU)
     short = short_of_cpu(
-        asked.cpu_milli,
+        needs.cpu_milli,
         binds=binds,
         allocatable=view.allocatable[:, cpu],
         requested=view.requested[:, cpu],
@@ -144,9 +144,9 @@ def _add_unbindable(
     where: tuple[Where, Kinds],
     code: int,
 ) -> None:
-    """Reject rows that can't bind the pod's CPUs, or not now.
+    """Reject rows that cannot bind the pod's CPUs now or ever.
 
-    ``where`` says which rows bind it so, and of what kinds all of them are.
+    ``where`` is the mask of rows with the bind policy, and the kinds of all rows.
     """
     here, kinds = where
     numa, rows, binding = view.numa, view.row_numbers, request.binding
@@ -165,31 +165,31 @@ def _add_unbindable(
         found.add(here & (kinds.policies == 0) & short, NOT_ENOUGH_CPUS)
 
 
-def is_plain(view: Snapshot, asked: NumaRequirements) -> bool:
-    """Return whether neither the nodes nor the pod have any wishes."""
-    return asked.own is None and not (asked.policy or any(view.numa.traits))
+def is_plain(view: Snapshot, needs: NumaRequirements) -> bool:
+    """Return whether neither nodes nor pod have NUMA or CPU requirements."""
+    return needs.own is None and not (needs.policy or any(view.numa.traits))
 
 
 def scores(
     view: Snapshot,
-    asked: NumaRequirements,
+    needs: NumaRequirements,
     scorer: ZoneScorer,
     aligned: Callable[[], AlignedScores],
 ) -> IntArray:
-    """Return ``(n,)``: how full the nodes, or the NUMA nodes that the pod gets, would be.
+    """Return ``(n,)``: the scores of the nodes, or of the NUMA nodes that the pod gets.
 
-    0 where it gets none though it has to be aligned.
+    The score is 0 where the pod must be aligned and cannot be.
     """
-    if is_plain(view, asked):
-        return view.score(asked.formula(view.resources, scorer))
+    if is_plain(view, needs):
+        return view.score(needs.formula(view.resources, scorer))
     of_zones = aligned()
     unaligned = of_zones.admitted & (of_zones.zones == 0)
     if not np.logical_or.reduce(unaligned):
         return of_zones.scores
-    kinds, found = kinds_of(view, asked), of_zones.scores.copy()
+    kinds, found = kinds_of(view, needs), of_zones.scores.copy()
     policies, bind = kinds.policies, kinds.binds
     for code in set(bind[unaligned].tolist()):
-        request = asked.request(BIND_POLICIES[code])
+        request = needs.request(BIND_POLICIES[code])
         if request is not None:
             chosen = np.flatnonzero((bind == code) & unaligned)
             found[chosen] = _node_scores(view, request, scorer, (chosen, policies[chosen] == 0))
@@ -204,33 +204,33 @@ def _node_scores(
 ) -> IntArray:
     """Return the scores of whole nodes.
 
-    ``where`` says which places of the view, and which of them have no NUMA policy: elsewhere
-    bound CPUs are all the CPU that counts for a pod with CPUs of its own, as in the original.
+    ``where`` is the places of the view, and a mask of those without NUMA policy: elsewhere bound
+    CPUs alone count as used CPU for a pod with exclusive CPUs, as in the original.
     """
     places, unaligned = where
     numa, rows, cpu = view.numa, view.row_numbers[places], view.resources.index(CPU)
     points, weights = np.zeros(len(places), np.int64), np.zeros(len(places), np.int64)
     allocatable, requested = view.allocatable, view.requested
-    used_cpu, asked_cpu = requested[places, cpu], request.amounts.get(CPU, 0)
-    asked_of_cpu = np.full(len(places), asked_cpu, np.int64)
+    used_cpu, requested_cpu = requested[places, cpu], request.amounts.get(CPU, 0)
+    cpu_request = np.full(len(places), requested_cpu, np.int64)
     alive = np.ones(len(places), bool)
     _, _, amplified = view.numa.traits
     if request.binding is not None or amplified:
         ratios, bound = numa.arrays.cpu_ratio[rows], numa.arrays.bound_cpus[rows] * MILLI
-        if asked_cpu:
+        if requested_cpu:
             used_cpu = np.where(unaligned, amplified_request(used_cpu, bound, ratios), used_cpu)
         if request.binding is not None:
-            asked_of_cpu = amplified_rows(asked_of_cpu, ratios)
+            cpu_request = amplified_rows(cpu_request, ratios)
             used_cpu = np.where(unaligned, used_cpu, amplified_rows(bound, ratios))
             free = numa.arrays.bindable_in_all[rows, BINDABLE.index(request.required_policy)]
             alive = numa.layout[rows] & (unaligned | (free >= request.binding.count))
     for name, weight in scorer.weights.items():
-        asked = request.amounts.get(name, 0)
-        if name not in view.resources or (not asked and name not in ALWAYS_SCORED):
+        needs = request.amounts.get(name, 0)
+        if name not in view.resources or (not needs and name not in ALWAYS_SCORED):
             continue
         column = view.resources.index(name)
         capacity = allocatable[places, column]
-        used = used_cpu + asked_of_cpu if name == CPU else requested[places, column] + asked
+        used = used_cpu + cpu_request if name == CPU else requested[places, column] + needs
         part = np.minimum(used, capacity) if scorer.pack else np.maximum(capacity - used, 0)
         points += part * MAX_SCORE // np.maximum(capacity, 1) * weight
         weights += np.where(capacity > 0, weight, 0)

@@ -1,7 +1,7 @@
-"""How many volumes of each CSI driver a node can attach.
+"""Limits on attachable volumes per CSI driver.
 
-``volumes``          from claims and inline disks to the volumes that drivers count
-``attached_volumes`` what is attached to each node, kept up to date
+``volumes``          volumes that drivers count, derived from claims and inline disks
+``attached_volumes`` volumes attached to each node, kept current
 ``plugin``           the filter
 """
 

@@ -1,7 +1,7 @@
-"""Which volumes each node has attached, or will have once its pods run, and how many it can.
+"""Attached volumes of each node, including the volumes of its pods, and the limits.
 
-How many volumes there are at most is kept for all nodes; which ones they are is found out only for
-nodes where that matters, and kept until an object changes.
+An upper bound of the number is kept for all nodes; the exact volumes are determined only for nodes
+near their limit, and cached until an object changes.
 
 Source: kubernetes pkg/scheduler/framework/plugins/nodevolumelimits/csi.go: ``Filter``,
 ``getVolumeLimits``, ``getNodeVolumeAttachmentInfo``.
@@ -38,7 +38,7 @@ _NONE: frozenset[VolumeName] = frozenset()
 
 @dataclass(slots=True, eq=False)
 class NodeSide:
-    """What CSINode and VolumeAttachment objects say, by row."""
+    """Contents of CSINode and VolumeAttachment objects, by row."""
 
     version: Hashable = None
     limits: dict[str, IntArray] = field(default_factory=dict)  # driver -> (n,), or UNLIMITED
@@ -53,13 +53,13 @@ class AttachedVolumes:
     def __init__(self) -> None:
         self._nodes = NodeSide()
         self._users: dict[int, list[PlacedPod]] = {}  # pods with a volume that may count
-        self._used: dict[int, int] = {}  # how many volumes these have at most
+        self._used: dict[int, int] = {}  # upper bound of their volumes
         self._names: dict[int, frozenset[VolumeName]] = {}
         self._names_version: Hashable = None
         self._position = -1
 
     def catch_up(self, cluster: Snapshot) -> None:
-        """Take in what changed since the last time."""
+        """Apply the changes since the last call."""
         objects = cluster.objects
         version: Hashable = (objects.version(CsiNode, VolumeAttachment), cluster.node_version)
         if version != self._nodes.version:
@@ -74,11 +74,11 @@ class AttachedVolumes:
             self._find_users(row, cluster)
 
     def limit(self, driver: str, row: int) -> int:
-        """Return how many volumes of the driver the node takes, or UNLIMITED."""
+        """Return the volume limit of the driver on the node, or UNLIMITED."""
         return int(self._nodes.limits[driver][row])
 
     def lacks(self, volume: Attachable, cluster: Snapshot) -> BoolArray:
-        """Return ``(n,)``: the driver that would serve the volume there is not installed."""
+        """Return ``(n,)``: the node lacks the driver that serves the volume."""
         installed = self._nodes.installed.get(volume.driver)
         lacks = np.ones(len(cluster), bool) if installed is None else ~installed
         if volume.plugin:
@@ -86,7 +86,7 @@ class AttachedVolumes:
         return lacks
 
     def suspects(self, driver: str, new: int) -> list[int]:
-        """Return rows where so many new volumes might be too many; everywhere else they are not."""
+        """Return the rows where ``new`` more volumes may exceed the limit."""
         limits = self._nodes.limits.get(driver)
         if limits is None:
             return []
@@ -110,7 +110,7 @@ class AttachedVolumes:
         return names
 
     def attached(self, row: int, cluster: Snapshot) -> Iterator[VolumeName]:
-        """Yield the volumes that are attached to the node, whoever uses them."""
+        """Yield the volumes attached to the node, with or without users."""
         for attachment in self._nodes.attachments.get(row, ()):
             name = attachment.spec.source.persistent_volume_name
             volume = cluster.objects.get(PersistentVolume, name) if name else None
@@ -134,7 +134,7 @@ _ATTACHED: Memo[AttachedVolumes] = Memo()
 
 
 def attached_volumes(cluster: Snapshot) -> AttachedVolumes:
-    """Return what is attached where, as things are now."""
+    """Return the current table of attached volumes."""
     known = _ATTACHED.of(cluster.shared, AttachedVolumes)
     known.catch_up(cluster)
     return known
@@ -163,7 +163,7 @@ def _read_nodes(cluster: Snapshot, version: Hashable) -> NodeSide:
 
 
 def _identities(placed: PlacedPod) -> Iterator[Hashable]:
-    """Yield as many different things as the pod has volumes; pods share those of a claim."""
+    """Yield one distinct key per volume of the pod; pods share the key of a claim."""
     meta = placed.pod.metadata
     for volume in countable(placed.pod_class):
         name = claim_name(meta.name, volume)
@@ -171,7 +171,7 @@ def _identities(placed: PlacedPod) -> Iterator[Hashable]:
 
 
 def _volumes(placed: PlacedPod, cluster: Snapshot) -> Iterator[Attachable]:
-    """Yield what a placed pod uses.  A claim that is gone, or not the pod's own, does not count."""
+    """Yield the volumes of a placed pod; missing claims and other pods' claims do not count."""
     meta = placed.pod.metadata
     for volume in countable(placed.pod_class):
         name = claim_name(meta.name, volume)

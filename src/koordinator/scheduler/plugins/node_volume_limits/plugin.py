@@ -1,4 +1,4 @@
-"""Keep pods off nodes that can't attach their volumes any more.
+"""Filter by attachable volumes.
 
 Source: kubernetes pkg/scheduler/framework/plugins/nodevolumelimits/csi.go.
 """
@@ -51,27 +51,27 @@ REASON = "node(s) exceed max volume count"
 
 @dataclass(frozen=True, slots=True)
 class NodeVolumeLimits:
-    """Filter on the number of volumes by driver, and on drivers that must be there."""
+    """Filter by the number of volumes per driver, and by required drivers."""
 
-    asks_for_drivers: bool = False
-    only_if_told: bool = True  # by the driver's CSIDriver
+    requires_drivers: bool = False
+    only_if_opted_in: bool = True  # in the driver's CSIDriver object
 
     reads: ClassVar = Reads.CLUSTER
     hints: ClassVar = PluginHints(filters=lambda _snapshot, pod: bool(countable(pod)))
 
     def with_gates(self, gates: FeatureGates) -> "NodeVolumeLimits":
-        """Keep pods off nodes without their driver, with the gate; from 1.37 on drivers opt in."""
+        """Require installed drivers if the gate is on; from 1.37 on drivers opt in."""
         return replace(
             self,
-            asks_for_drivers=VOLUME_LIMIT_SCALING in gates,
-            only_if_told=gates.level >= V1_37,
+            requires_drivers=VOLUME_LIMIT_SCALING in gates,
+            only_if_opted_in=gates.level >= V1_37,
         )
 
     def applies(self, pod: PodClass) -> bool:
         return bool(pod.spec.volumes)
 
     def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
-        """Reject where the driver of a volume that is new to the node would exceed its limit."""
+        """Reject nodes where new volumes of the pod would exceed a driver's limit."""
         reason = _unusable_claim(snapshot, pod)
         if reason:
             return Rejections.where(np.ones(len(snapshot), bool), reason, unresolvable=True)
@@ -87,13 +87,13 @@ class NodeVolumeLimits:
         return Rejections(codes, tuple(rejected))
 
     def _missing(self, cluster: Snapshot, volumes: Iterable[Attachable]) -> dict[str, BoolArray]:
-        """Return where a driver is missing that has to be there, by the reason."""
+        """Return per reason the rows without a required driver."""
         missing: dict[str, BoolArray] = {}
-        for volume in volumes if self.asks_for_drivers else ():
+        for volume in volumes if self.requires_drivers else ():
             driver = cluster.objects.get(CsiDriver, volume.driver)
             if driver is None:
-                continue  # maybe it is none of CSI
-            if self.only_if_told and not driver.spec.prevent_pod_scheduling_if_missing:
+                continue  # may not be a CSI driver
+            if self.only_if_opted_in and not driver.spec.prevent_pod_scheduling_if_missing:
                 continue
             reason = f"{volume.driver} CSI driver is not installed on the node"
             lacks = attached_volumes(cluster).lacks(volume, cluster)
@@ -101,17 +101,17 @@ class NodeVolumeLimits:
         return missing
 
     def detail(self, view: Snapshot, pod: PodClass) -> str:
-        """Tell of each driver how many volumes there are, how many more there would be."""
+        """Return per driver over its limit the attached and the new volumes."""
         cluster, row = view.cluster, int(view.row_numbers[0])
         return "; ".join(
-            f"{driver}: {known} of {limit} volumes are attached, the pod brings {new} more"
+            f"{driver}: {known} of {limit} volumes are attached, the pod needs {new} more"
             for driver, known, new, limit in _counts(cluster, row, list(_volumes(cluster, pod)))
             if known + new > limit
         )
 
 
 def _exceeded(cluster: Snapshot, wanted: list[Attachable]) -> BoolArray:
-    """Return ``(n,)``: some driver would have more volumes than the node allows."""
+    """Return ``(n,)``: some driver would exceed its limit."""
     attached = attached_volumes(cluster)
     exceeded = np.zeros(len(cluster), bool)
     by_driver: defaultdict[str, list[Attachable]] = defaultdict(list)
@@ -126,7 +126,7 @@ def _exceeded(cluster: Snapshot, wanted: list[Attachable]) -> BoolArray:
 
 
 def _on_row(cluster: Snapshot, row: int, driver: str, volumes: list[Attachable]) -> tuple[int, int]:
-    """Return how many volumes of a driver are on a row, and how many of these are new to it."""
+    """Return the volumes of a driver on a row, and how many of the given ones are new."""
     attached = attached_volumes(cluster)
     used = attached.of_pods(row, cluster)
     new = {volume.name for volume in volumes if attached.counts(volume, row)} - used
@@ -139,7 +139,7 @@ def _on_row(cluster: Snapshot, row: int, driver: str, volumes: list[Attachable])
 def _counts(
     cluster: Snapshot, row: int, wanted: list[Attachable]
 ) -> Iterator[tuple[str, int, int, int]]:
-    """Yield each driver, its volumes on a row, new ones, and how many there may be."""
+    """Yield per driver: name, volumes on a row, new volumes, limit."""
     attached = attached_volumes(cluster)
     for driver in dict.fromkeys(volume.driver for volume in wanted):
         volumes = [volume for volume in wanted if volume.driver == driver]
@@ -149,7 +149,7 @@ def _counts(
 
 
 def _volumes(cluster: Snapshot, pod: PodClass) -> Iterator[Attachable]:
-    """Yield the pod's volumes.  Its claims are known to exist."""
+    """Yield the pod's volumes; its claims exist."""
     for volume in countable(pod):
         name = claim_name(pod.name, volume)
         if name:
@@ -177,8 +177,8 @@ def _unusable_claim(snapshot: Snapshot, pod: PodClass) -> str:
 
 
 def _on_pod_deleted(_pod: KubeObject, event: ClusterEvent) -> QueueingHint:
-    gone = event.old
-    helps = not isinstance(gone, Pod) or any(map(may_count, gone.spec.volumes))
+    deleted = event.old
+    helps = not isinstance(deleted, Pod) or any(map(may_count, deleted.spec.volumes))
     return QueueingHint.QUEUE if helps else QueueingHint.SKIP
 
 

@@ -1,4 +1,4 @@
-"""From the volumes of a pod to the volumes that CSI drivers count.
+"""Volumes that CSI drivers count, derived from the volumes of pods.
 
 Source: kubernetes pkg/scheduler/framework/plugins/nodevolumelimits/csi.go:
 ``filterAttachableVolumes``, ``getCSIDriverInfo``, ``getCSIDriverInfoFromSC``.
@@ -18,13 +18,13 @@ from koordinator.scheduler.rules.volumes.volume_claims import storage_class_name
 from koordinator.scheduler.snapshot import PodClass
 from koordinator.scheduler.snapshot.objects import ObjectTable
 
-#: Driver, then what tells its volumes apart: a handle, or the claim that has none yet.
+#: Driver, kind of key, and a volume handle or the key of an unbound claim.
 VolumeName = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Attachable:
-    """A volume that a driver counts; one of an in-tree plugin only where that is migrated."""
+    """Volume that a driver counts; in-tree volumes count where their plugin is migrated."""
 
     name: VolumeName
     plugin: str = ""
@@ -36,7 +36,7 @@ class Attachable:
 
 
 def behind_claim(objects: ObjectTable, claim: PersistentVolumeClaim) -> Attachable | None:
-    """Return the claim's volume, or the one to come; None if no CSI driver serves it."""
+    """Return the claim's volume, existing or to be provisioned; None without a CSI driver."""
     volume_name = claim.spec.volume_name
     volume = objects.get(PersistentVolume, volume_name) if volume_name else None
     if volume is None:
@@ -47,7 +47,7 @@ def behind_claim(objects: ObjectTable, claim: PersistentVolumeClaim) -> Attachab
 
 
 def _promised(objects: ObjectTable, claim: PersistentVolumeClaim) -> Attachable | None:
-    """Return the volume that the claim's class will provide."""
+    """Return the volume that the claim's class will provision."""
     storage_class = objects.get(StorageClass, storage_class_name(claim))
     if storage_class is None or not storage_class.provisioner:
         return None
@@ -80,5 +80,5 @@ def _countable(pod: PodClass) -> tuple[Volume, ...]:
 
 
 def may_count(volume: Volume) -> bool:
-    """Return whether a claim or a disk that a driver may serve is behind the volume."""
+    """Return whether a CSI driver may count the volume."""
     return bool(volume.persistent_volume_claim or volume.ephemeral or in_tree_volume(volume))

@@ -1,11 +1,10 @@
-"""Reservations: what they hold is for some pods only, and free for these.
+"""Reservations: capacity held for owner pods, free for those only.
 
-``usable_holds`` which holds the pods of a class may use, kept up to date
-``judgement``    which of the holds on a node a pod fits into, or why into none
-``trial``        what a reservation gets of devices and CPUs where it takes over pods
-``placement``    where a reservation itself may go
-``summary``      what is said of reservations to a pod that fits nowhere
-``plugin``       the plugin
+``usable_holds`` holds that the pods of a class may use, kept current
+``judgement``    holds on a node that a pod fits into, or why it fits into none
+``placement``    nodes for a reservation itself
+``summary``      reasons of reservations for a pod that fits nowhere
+``plugin``       the extension points
 
 The rules are in ``scheduler.rules.reservations``.
 Source: koordinator pkg/scheduler/plugins/reservation.

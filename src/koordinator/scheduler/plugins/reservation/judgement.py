@@ -1,4 +1,4 @@
-"""Which of the holds on a node a pod fits into, or why into none.
+"""Holds on a node that a pod fits into, or why it fits into none.
 
 Source: koordinator pkg/scheduler/plugins/reservation/plugin.go, ``filterWithReservations``;
 nominator.go, ``NominateReservation``.
@@ -31,9 +31,9 @@ NOT_ENOUGH: Final = "node(s) no reservation(s) to meet the requirements"
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What came of one node; no ``reasons``: it takes the pod.
+    """Result for one node; without ``reasons`` the node accepts the pod.
 
-    Without ``fitting`` holds the pod takes what is not reserved.
+    Without ``fitting`` holds the pod uses unreserved capacity.
     """
 
     fitting: tuple[Hold, ...] = ()
@@ -42,21 +42,18 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Judge of nodes with restorable holds for one class of pods.
-
-    ``parts`` are the plugins that allocate parts of nodes.
-    """
+    """Evaluation of nodes with usable holds for one class; ``parts`` allocate devices and CPUs."""
 
     snapshot: Snapshot
     pod: PodClass
-    asking: ReservationRequester
+    requester: ReservationRequester
     ignored: IgnoredResources
     parts: Sequence[Any]
 
     def at(self, place: int, holds: Iterable[Hold]) -> Judgement:
-        """Return what comes of a row of the snapshot on which the pod may use these holds."""
+        """Return the result for a row of the snapshot with the holds that the pod may use."""
         holds = tuple(holds)
-        affinity, requests = self.asking.selector.affinity, self.asking.requests
+        affinity, requests = self.requester.selector.affinity, self.requester.requests
         free = self._free(place, holds)
         detailed = affinity is not None and bool(affinity.name)
         fitting: list[Hold] = []
@@ -84,34 +81,37 @@ class Judge:
         return Judgement(reasons=by_node or self._without(place, free))
 
     def lacking(self, place: int, holds: Iterable[Hold]) -> dict[str, int]:
-        """Return what the node has too little of, on the way on which least is missing.
+        """Return the shortfall of the node on the way to run the pod that lacks least.
 
-        A pod uses one of the holds, or none unless it needs one.  If all that it could use are too
-        small, more on the node would not help; then it is what the node lacks beside each of them.
+        A pod uses one of the holds, or none unless it needs one.  If all usable holds are too
+        small, more capacity on the node would not help; then the shortfall beside each of them
+        counts.
         """
-        holds, requests = tuple(holds), self.asking.requests
+        holds, requests = tuple(holds), self.requester.requests
         free = self._free(place, holds)
 
         def part(missing: Mapping[str, int]) -> float:
             return sum(amount / requests.get(name, 1) for name, amount in missing.items())
 
-        ways = [self._missing(free, h) for h in holds if not self._short_inside(h, detailed=False)]
-        if self.asking.selector.affinity is None:
-            ways.append(self._missing(free, None))
-        if ways:
-            return min(ways, key=part)
+        shortfalls = [
+            self._missing(free, h) for h in holds if not self._short_inside(h, detailed=False)
+        ]
+        if self.requester.selector.affinity is None:
+            shortfalls.append(self._missing(free, None))
+        if shortfalls:
+            return min(shortfalls, key=part)
         return max((self._missing(free, hold) for hold in holds), key=part)
 
     def _missing(self, free: Mapping[str, int], hold: Hold | None) -> dict[str, int]:
         given = {} if hold is None else remaining(hold.offer, hold.used)
-        there = {name: free.get(name, 0) + given.get(name, 0) for name in self.asking.requests}
+        there = {name: free.get(name, 0) + given.get(name, 0) for name in self.requester.requests}
         there[PODS] = free.get(PODS, 0)
-        short = short_on_node(self.asking.requests, there, {}, self.ignored)
-        return {name: self.asking.requests.get(name, 1) - there[name] for name in short}
+        short = short_on_node(self.requester.requests, there, {}, self.ignored)
+        return {name: self.requester.requests.get(name, 1) - there[name] for name in short}
 
     def _short_inside(self, hold: Hold, *, detailed: bool) -> tuple[str, ...]:
         return short_in_reservation(
-            in_terms_of(hold.offer.amounts, self.asking.requests),
+            in_terms_of(hold.offer.amounts, self.requester.requests),
             hold.offer,
             hold.used,
             len(hold.users),
@@ -120,16 +120,16 @@ class Judge:
         )
 
     def _without(self, place: int, free: Mapping[str, int]) -> tuple[str, ...]:
-        """Return why the node doesn't take the pod beside all reservations; empty: it does."""
-        short = short_on_node(self.asking.requests, free, {}, self.ignored)
+        """Return why the unreserved capacity does not suffice; empty if it does."""
+        short = short_on_node(self.requester.requests, free, {}, self.ignored)
         if short:
             return tuple(f"Insufficient {name}{BY_NODE}" for name in sorted(short))
         return self._short_of_parts(place, None)
 
     def _free(self, place: int, holds: Iterable[Hold]) -> dict[str, int]:
-        """Return what the node has left beside the holds, of what the pod asks for.
+        """Return the requested resources that are free beside the holds.
 
-        Of ``pods`` it is how many more there may be with the holds gone.
+        For ``pods`` it is the number of additional pods with the holds removed.
         """
         snapshot = self.snapshot
         there, taken = snapshot.allocatable[place], snapshot.requested[place]
@@ -147,9 +147,9 @@ class Judge:
     def _short_of_parts(
         self, place: int, hold: Hold | None, *, alone: bool = False
     ) -> tuple[str, ...]:
-        """Return why devices, CPUs or NUMA nodes don't do with this hold only, or none.
+        """Return why devices, CPUs or NUMA nodes do not suffice with this hold alone, or none.
 
-        Where it is ``alone`` and restored, the filters of these plugins have said so already.
+        If it is the only hold and already restored, the filters of these plugins have run on it.
         """
         restricted = hold is not None and hold.offer.is_restricted and hold.has_parts
         if not self.parts or (alone and hold is not None and hold.restored and not restricted):
@@ -169,7 +169,7 @@ class Judge:
         return tuple(found)
 
     def best(self, fitting: Sequence[Hold]) -> Hold:
-        """Return the hold to use: by order label, else the one that would be fullest."""
+        """Return the hold to use: the first by order label, else the one that would be fullest."""
         if len(fitting) == 1:
             return fitting[0]
         first = first_by_order(hold.offer for hold in fitting)
@@ -178,6 +178,6 @@ class Judge:
         return min(fitting, key=lambda hold: (-self.score(hold), hold.offer.name))
 
     def score(self, hold: Hold) -> int:
-        """Return how full the reservation would be, 0..100."""
-        requests = in_terms_of(hold.offer.amounts, self.asking.requests)
+        """Return the utilisation of the reservation with the pod, 0..100."""
+        requests = in_terms_of(hold.offer.amounts, self.requester.requests)
         return score(hold.offer, hold.used, requests)

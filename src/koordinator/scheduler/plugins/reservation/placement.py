@@ -1,4 +1,4 @@
-"""Where a reservation itself may go.
+"""Nodes for a reservation itself.
 
 Source: koordinator pkg/scheduler/plugins/reservation/plugin.go, ``Filter``.
 """
@@ -21,7 +21,7 @@ REASONS: Final = (OTHER_NODE, POLICY_CONFLICT)
 
 
 def placing(snapshot: Snapshot, pod: PodClass, policy: AllocatePolicy) -> Rejections:
-    """Reject other nodes than the one it names, and nodes with reservations of another sort."""
+    """Reject nodes other than the named one, and nodes with an incompatible allocate policy."""
     n = len(snapshot)
     elsewhere, conflict = np.zeros(n, bool), np.zeros(n, bool)
     named = pod.annotations.get(RESERVATION_NODE)
@@ -41,12 +41,12 @@ def placing(snapshot: Snapshot, pod: PodClass, policy: AllocatePolicy) -> Reject
 
 
 def reserves(pod: PodClass) -> bool:
-    """Return whether such a pod holds for others what it takes."""
+    """Return whether such a pod reserves its requests for other pods."""
     return RESERVE_POD in pod.annotations or is_for_others(pod.labels)
 
 
 def together(first: Rejections, then: Rejections) -> Rejections:
-    """Return both; of a node that the first rejects the other has nothing to say."""
+    """Return the combined rejections; the first takes precedence on a node."""
     shift = len(first.reasons)
     codes = np.where(first.codes > 0, first.codes, then.codes << shift)
 

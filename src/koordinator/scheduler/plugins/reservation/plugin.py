@@ -1,4 +1,4 @@
-"""The plugin for pods that may use reservations, and for reservations that want a node."""
+"""Extension points of Reservation, for pods that use reservations and for reservations."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final
@@ -48,7 +48,7 @@ from koordinator.scheduler.plugins.reservation.pre_allocation import (
 from koordinator.scheduler.plugins.reservation.summary import in_words, summary
 from koordinator.scheduler.plugins.reservation.usable_holds import (
     UsableHolds,
-    read_asking,
+    read_requester,
 )
 from koordinator.scheduler.post_filter import Attempt, PostFilterResult
 from koordinator.scheduler.preemption import preempt
@@ -64,16 +64,16 @@ from koordinator.scheduler.snapshot import (
 )
 
 NO_MATCH: Final = "node(s) no reservations match reservation affinity"
-ORDERED: Final = 1 << 10  # from here on a raw score says the order label: higher is smaller
+ORDERED: Final = 1 << 10  # raw scores from here on encode the order label, smaller ones higher
 LARGEST_ORDER: Final = 1 << 51
 FIRST_SCORE: Final = 1000  # raw score of the node with the smallest order label
 
-#: What a class of pods may use; a refusal if what it says can't be read.
+#: What a class of pods may use; a refusal if its annotations are malformed.
 Known = UsableHolds | PreAllocation | Refusal
 
 
 class Reservations:
-    """``parts`` are the plugins of the profile that give out parts of nodes."""
+    """Filter, score and nomination of reservations; ``parts`` allocate devices and CPUs."""
 
     reads: ClassVar = Reads.PLACED
 
@@ -85,7 +85,7 @@ class Reservations:
         self.parts: tuple[Any, ...] = ()
         self.gates = NO_GATES
         self._usable: Memo[Known | None] = Memo()
-        self._usable_by_owners: Memo[Known | None] = Memo()  # of pods that may not ignore them
+        self._usable_by_owners: Memo[Known | None] = Memo()  # for pods that may not ignore them
         self._planned: Memo[dict[int, PreAllocationPlan]] = Memo()
         self._judgements: Memo[dict[int, Judgement]] = Memo()
         self.hints = PluginHints(
@@ -95,15 +95,15 @@ class Reservations:
         )
 
     def with_gates(self, gates: FeatureGates) -> "Reservations":
-        """Take over which feature gates are on."""
+        """Store the feature gates."""
         self.gates = gates
         return self
 
     def setup(self, plugins: Sequence[Any]) -> None:
-        """Learn which other plugins the profile has."""
+        """Look up the plugins that allocate devices, CPUs and NUMA nodes."""
         self.parts = tuple(p for p in plugins if isinstance(p, NumaHintProvider | NumaAligner))
 
-    # -- what a pod may use ------------------------------------------------------------------
+    # -- usable holds --------------------------------------------------------------------------
 
     def restorable(self, snapshot: Snapshot, pod: PodClass) -> RestorableHolds | None:
         if not pod.annotations and not snapshot.holds.by_uid:
@@ -114,15 +114,15 @@ class Reservations:
         return known.refresh(snapshot) if isinstance(known, PreAllocation) else None
 
     def _known(self, snapshot: Snapshot, pod: PodClass) -> Known | None:
-        """Return what is known of the class; None if it reserves what nobody has yet."""
+        """Return what the class may use; None for a reservation of free capacity."""
         if self._is_denied(snapshot, pod):
             return self._usable_by_owners.of(pod, self._read_as_owner, snapshot, pod)
         return self._usable.of(pod, self._read, snapshot, pod)
 
     def _is_denied(self, snapshot: Snapshot, pod: PodClass) -> bool:
-        """Return whether a pod ignores reservations and its namespace has no label that allows it.
+        """Return whether a pod ignores reservations in a namespace that does not allow it.
 
-        Only with strict tenancy.
+        This applies only with strict tenancy.
         """
         if STRICT_TENANCY not in self.gates or not is_true(pod.labels, RESERVATION_IGNORED):
             return False
@@ -141,15 +141,15 @@ class Reservations:
                 return PreAllocation.of(pod, terms, self.args, self.parts, is_strict=is_strict)
             except InputError as error:
                 return Refusal(str(error))
-        asking = read_asking(snapshot, pod, is_strict=is_strict, may_ignore=may_ignore)
-        if isinstance(asking, Refusal):
-            return asking
-        return UsableHolds(asking, OMIT_NODE_LABELS in self.gates)
+        requester = read_requester(snapshot, pod, is_strict=is_strict, may_ignore=may_ignore)
+        if isinstance(requester, Refusal):
+            return requester
+        return UsableHolds(requester, OMIT_NODE_LABELS in self.gates)
 
     def _is_required(self, known: Known | None) -> bool:
-        return isinstance(known, UsableHolds) and known.asking.selector.affinity is not None
+        return isinstance(known, UsableHolds) and known.requester.selector.affinity is not None
 
-    # -- which nodes -------------------------------------------------------------------------
+    # -- nodes ---------------------------------------------------------------------------------
 
     def prefilter(self, snapshot: Snapshot, pod: PodClass) -> Refusal | Shortlist | None:
         known = self._known(snapshot, pod)
@@ -175,7 +175,7 @@ class Reservations:
         return self._is_required(self._known(snapshot, pod))
 
     def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
-        """Judge what the pod would use; one that reserves can't be where its policy conflicts."""
+        """Reject nodes without a usable hold, and for reservations those with a policy conflict."""
         known = self._known(snapshot, pod)
         if isinstance(known, PreAllocation):
             return self._filter_over_pods(snapshot, pod, known)
@@ -190,7 +190,7 @@ class Reservations:
         self, snapshot: Snapshot, pod: PodClass, known: UsableHolds | Refusal
     ) -> Rejections:
         required = self._is_required(known)
-        if isinstance(known, Refusal) or (known.asking.selector.ignores and not required):
+        if isinstance(known, Refusal) or (known.requester.selector.ignores and not required):
             return Rejections.none(snapshot)
         judged = self._judged(snapshot, pod, known)
         codes = np.full(len(snapshot), int(required), np.int64)
@@ -228,7 +228,7 @@ class Reservations:
     def _plans(
         self, snapshot: Snapshot, pod: PodClass, known: PreAllocation
     ) -> dict[int, PreAllocationPlan]:
-        """Return what comes of the rows that it judges, by place in the view."""
+        """Return the plans by place in the view."""
         restorable = snapshot.restorable
         on_row = restorable.on_row if restorable is not None else {}
 
@@ -244,11 +244,11 @@ class Reservations:
     def _judged(
         self, snapshot: Snapshot, pod: PodClass, known: UsableHolds
     ) -> dict[int, Judgement]:
-        """Return what came of the rows with restorable holds, by place in the view.
+        """Return the results for rows with usable holds, by place in the view.
 
-        To a pod that ignores what is reserved, each of them is as good as a free node.
+        For a pod that ignores reservations, each such row counts as free.
         """
-        restorable, ignores = snapshot.restorable, known.asking.selector.ignores
+        restorable, ignores = snapshot.restorable, known.requester.selector.ignores
         if restorable is None:
             return {}
 
@@ -267,20 +267,20 @@ class Reservations:
         return self._judgements.as_of(snapshot, (snapshot.usage_version, pod.id), judge_rows)
 
     def _judge(self, snapshot: Snapshot, pod: PodClass, known: UsableHolds) -> Judge:
-        return Judge(snapshot, pod, known.asking, self.ignored, self.parts)
+        return Judge(snapshot, pod, known.requester, self.ignored, self.parts)
 
-    # -- which are better --------------------------------------------------------------------
+    # -- scores --------------------------------------------------------------------------------
 
     def _scores(self, snapshot: Snapshot, pod: PodClass) -> bool:
         known = self._known(snapshot, pod)
-        ignores = isinstance(known, UsableHolds) and known.asking.selector.ignores
+        ignores = isinstance(known, UsableHolds) and known.requester.selector.ignores
         return snapshot.restorable is not None and not ignores
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
-        """Return ``(n,)``: how full the reservation would be, or its order label.
+        """Return ``(n,)``: the utilisation of the reservation, or its order label.
 
-        Which node has the smallest label is known only among those that are feasible.  Negative
-        ones are of reservations: these are not spread.
+        The smallest label is known only among feasible nodes.  Scores of reservations are negative
+        and are not spread.
         """
         raw = np.zeros(len(snapshot), np.int64)
         known = self._known(snapshot, pod)
@@ -288,7 +288,7 @@ class Reservations:
             raw[:] = -known.score_of(PreAllocationPlan())
             for place, plan in self._plans(snapshot, pod, known).items():
                 raw[place] = -known.score_of(plan)
-        if not isinstance(known, UsableHolds) or known.asking.selector.ignores:
+        if not isinstance(known, UsableHolds) or known.requester.selector.ignores:
             return raw
         judge = self._judge(snapshot, pod, known)
         for place, judgement in self._judged(snapshot, pod, known).items():
@@ -301,7 +301,7 @@ class Reservations:
         return raw
 
     def normalize(self, raw: IntArray) -> IntArray:
-        """Return 0..MAX_SCORE: the fullest is best, but the smallest order label leads by far."""
+        """Return 0..MAX_SCORE, the fullest highest; the smallest order label leads by far."""
         if len(raw) and raw.min() < 0:
             return -raw
         scores = raw & (ORDERED - 1)
@@ -310,7 +310,7 @@ class Reservations:
             scores[best] = FIRST_SCORE
         return spread_of(scores)
 
-    # -- which one ---------------------------------------------------------------------------
+    # -- nomination ----------------------------------------------------------------------------
 
     def nominate(self, node: Snapshot, pod: PodClass) -> Nomination | Refusal:
         known = self._known(node, pod)
@@ -320,7 +320,7 @@ class Reservations:
             return Nomination(restored=taken, first=taken)
         if not isinstance(known, UsableHolds) or restorable is None:
             return Nomination()
-        if known.asking.selector.ignores:
+        if known.requester.selector.ignores:
             return Nomination(restored=tuple(restorable.at(row)))
         judgement = self._judged(node, pod, known).get(0)
         if judgement is not None and judgement.fitting:
@@ -331,7 +331,7 @@ class Reservations:
         return Nomination()
 
     def reserve(self, node: Snapshot, pod: PodClass, _wish: IntArray | None) -> AllocationResult:
-        """Note on the pod which reservation it uses, or for a reservation which pods do."""
+        """Record the reservation on the pod, or the taken-over pods on a reservation."""
         if isinstance(self._known(node, pod), PreAllocation):
             pods = tuple(hold.placed.pod for hold in node.restored)
             if not pods:
@@ -347,58 +347,58 @@ class Reservations:
             PodAllocation(uses=hold.offer.uid, annotations=annotations), annotations
         )
 
-    # -- why not -----------------------------------------------------------------------------
+    # -- reasons -------------------------------------------------------------------------------
 
     def may_preempt(self, _pod: Pod, victim: PlacedPod) -> bool:
-        return self.args.enable_preemption and _may_go(victim)
+        return self.args.enable_preemption and _is_evictable(victim)
 
     def postfilter(self, attempt: Attempt) -> PostFilterResult:
-        """Make room if that is allowed; else say how many reservations would do but for what."""
-        said: list[str] = []
+        """Preempt if allowed; else count the reservations per reason."""
+        messages: list[str] = []
         keeps_nomination = False
         if self.args.enable_preemption:
             percentage = self.args.min_candidate_nodes_percentage
             absolute = self.args.min_candidate_nodes_absolute
-            result = preempt(attempt, percentage, absolute, _may_go)
+            result = preempt(attempt, percentage, absolute, _is_evictable)
             if result.node:
                 return result
-            said.append(result.message)
+            messages.append(result.message)
             keeps_nomination = result.keeps_nomination
-        said += self._summary(attempt)
-        return PostFilterResult(", ".join(said), keeps_nomination=keeps_nomination)
+        messages += self._summary(attempt)
+        return PostFilterResult(", ".join(messages), keeps_nomination=keeps_nomination)
 
     def _summary(self, attempt: Attempt) -> list[str]:
         snapshot, pod = attempt.what_if.snapshot, attempt.pod_class
-        return self._told(snapshot, pod, lambda row: attempt.what_if.why_not(pod, row, ()))
+        return self._reasons(snapshot, pod, lambda row: attempt.what_if.why_not(pod, row, ()))
 
     def node_shortfall(self, view: Snapshot, pod: PodClass) -> dict[str, int] | None:
         known, restorable = self._known(view, pod), view.restorable
         here = tuple(restorable.at(int(view.row_numbers[0]))) if restorable is not None else ()
-        if not here or not isinstance(known, UsableHolds) or known.asking.selector.ignores:
+        if not here or not isinstance(known, UsableHolds) or known.requester.selector.ignores:
             return None
         return self._judge(view, pod, known).lacking(0, here)
 
     def refusal_detail(self, snapshot: Snapshot, pod: PodClass) -> str:
-        """Tell what is against the reservations of which the pod is an owner."""
+        """Return why reservations that the pod owns do not match."""
         known = self._known(snapshot, pod)
         if not isinstance(known, UsableHolds) or not self._is_required(known):
             return ""
         return in_words(known.verdicts(snapshot, pod))
 
     def pod_remedies(self, view: Snapshot, _pod: PodClass, it: Pod) -> list[tuple[str, Pod]]:
-        """Say which reservation there is, or that the pod could do without one."""
+        """Return the pod with an existing reservation's name, and without reservation affinity."""
         if AFFINITY.key not in it.metadata.annotations:
             return []
         found, restorable = [], view.cluster.restorable
         here = restorable.at(int(view.row_numbers[0])) if restorable is not None else ()
         for hold in here:
             named = AFFINITY.entry(ReservationAffinity(name=hold.offer.name))
-            text = f"let its reservation affinity name {hold.offer.name}: {_one(named)}"
+            text = f"name {hold.offer.name} in its reservation affinity: {_one(named)}"
             found.append((text, _annotated(it, named)))
-        text = f"take its reservation affinity (annotation {AFFINITY.key}) away"
+        text = f"remove its reservation affinity (annotation {AFFINITY.key})"
         return [*found, (text, _annotated(it, {}))]
 
-    def _told(
+    def _reasons(
         self, snapshot: Snapshot, pod: PodClass, reasons_at: Callable[[int], Sequence[str]]
     ) -> list[str]:
         known = self._known(snapshot, pod)
@@ -418,7 +418,7 @@ def _one(entry: Mapping[str, str]) -> str:
     return ", ".join(entry.values())
 
 
-def _may_go(placed: PlacedPod) -> bool:
+def _is_evictable(placed: PlacedPod) -> bool:
     return is_preemptible(placed.pod.metadata.labels)
 
 

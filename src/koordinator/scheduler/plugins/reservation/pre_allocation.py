@@ -1,4 +1,4 @@
-"""Reservations over what running pods use: the pods become the users of the reservation.
+"""Pre-allocation: reservations over running pods, which become users of the reservation.
 
 Source: koordinator pkg/scheduler/plugins/reservation: transformer.go,
 ``prepareMatchReservationStateForReservePod``; plugin.go, ``filterWithPreAllocatablePod``,
@@ -22,9 +22,9 @@ from koordinator.foundation.arrays import BoolArray
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.contract import (
     MAX_SCORE,
+    NOTHING,
     Refusal,
 )
-from koordinator.scheduler.plugins.reservation.trial import short_of_parts
 from koordinator.scheduler.rules.reservations.fit import (
     PODS,
     PREFIX,
@@ -51,6 +51,7 @@ from koordinator.scheduler.rules.reservations.owners import (
     is_owner,
     owner_candidate_of,
 )
+from koordinator.scheduler.rules.reservations.remainder import missing_parts
 from koordinator.scheduler.snapshot import (
     Hold,
     PlacedPod,
@@ -68,7 +69,7 @@ NOT_ENOUGH: Final = "node(s) no pod(s) to meet the pre-allocation requirements"
 
 @dataclass(frozen=True, slots=True)
 class PreAllocationPlan:
-    """What comes of a node: the pods to take over, or why not."""
+    """Plan for a node: the pods to take over, or why there is none."""
 
     taken: tuple[Hold, ...] = ()
     reasons: tuple[str, ...] = ()
@@ -76,7 +77,7 @@ class PreAllocationPlan:
 
 @dataclass(slots=True, eq=False)
 class PreAllocation:
-    """What is known of one class of reservations that may take over pods."""
+    """State of one class of reservations that may take over pods."""
 
     terms: ReservePodTerms
     offer: ReservationOffer
@@ -84,7 +85,7 @@ class PreAllocation:
     ignored: IgnoredResources
     is_required: bool
     parts: Sequence[Any]  # plugins for parts of nodes
-    is_strict: bool = False  # takes over owners in the namespaces that it names only
+    is_strict: bool = False  # owners must be in the listed namespaces
     restorable: RestorableHolds = field(default_factory=RestorableHolds)
     _position: int = -1
 
@@ -97,9 +98,9 @@ class PreAllocation:
         *,
         is_strict: bool = False,
     ) -> "PreAllocation":
-        """Return it for a reservation with these terms.
+        """Return the state for a reservation with these terms.
 
-        Raises InputError if an annotation that limits what pods get can't be read.
+        Raise InputError for a malformed annotation that restricts what pods get.
         """
         amounts, policy = pod_requests(pod.spec), AllocatePolicy(terms.allocate_policy)
         meta = ObjectMeta(annotations={**pod.annotations, NODE_RESERVATION.key: terms.withheld})
@@ -128,7 +129,7 @@ class PreAllocation:
 
     @property
     def refusal(self) -> Refusal | None:
-        """Why such a reservation can't be placed at all, as things are; None: it can."""
+        """Return why such a reservation cannot be placed at all; None if it can."""
         if not self.offer.is_restricted:
             return Refusal(UNSUPPORTED)
         if self._is_of_cluster and not self.args.pre_allocation_config.enable_cluster_mode:
@@ -136,7 +137,7 @@ class PreAllocation:
         return None
 
     def shortlist(self, snapshot: Snapshot) -> frozenset[str] | None:
-        """Return the nodes with pods to take over if there must be some, else None."""
+        """Return the nodes with candidates if one is required, else None."""
         if not self.is_required:
             return None
         names = snapshot.cluster.node_names
@@ -145,17 +146,18 @@ class PreAllocation:
     # -- candidates --------------------------------------------------------------------------
 
     def refresh(self, snapshot: Snapshot) -> RestorableHolds | None:
-        """Return the pods that may be taken over, as restorable holds; None if there are none."""
+        """Return the candidates as restorable holds; None without any."""
         _, position = snapshot.rows_since(-1)
         if position != self._position:
             self._position, self.restorable = position, RestorableHolds()
             if self.refusal is None:
                 pods = snapshot.pods.values()
-                gone = {uid for placed in pods for uid in placed.pod_allocation.takes_over}
+                taken_over = {uid for placed in pods for uid in placed.pod_allocation.takes_over}
                 found = [
                     placed
                     for placed in pods
-                    if self._is_candidate(snapshot, placed) and placed.pod.metadata.uid not in gone
+                    if self._is_candidate(snapshot, placed)
+                    and placed.pod.metadata.uid not in taken_over
                 ]
                 for number, placed in enumerate(sorted(found, key=self._rank), 1):
                     self.restorable.add(standing_hold(placed, self.offer, -number))
@@ -179,13 +181,13 @@ class PreAllocation:
         except InputError:
             return False
         spec = placed.pod.spec
-        asking = ReservationRequester(
+        requester = ReservationRequester(
             owner_candidate, selector, pod_requests(spec), tolerations=spec.tolerations
         )
-        return asking.as_owner(self.offer, snapshot.node_labels(placed.row)) in TAKEN
+        return requester.as_owner(self.offer, snapshot.node_labels(placed.row)) in TAKEN
 
     def _is_listed(self, owner_candidate: OwnerCandidate) -> bool:
-        """Return whether a pod is marked for it, or an owner where some are so by their labels."""
+        """Return whether a pod is labelled as candidate, or matches an owner by labels."""
         if self._is_of_cluster:
             return is_true(
                 owner_candidate.labels, self.args.pre_allocation_config.cluster_label_key
@@ -195,7 +197,7 @@ class PreAllocation:
         return by_labels and is_owner(owners, owner_candidate)
 
     def _rank(self, placed: PlacedPod) -> tuple[int, str]:
-        """Return the order in which pods are tried: by annotation in the mode Cluster."""
+        """Return the sort key of candidates: by annotation in the mode Cluster."""
         if not self._is_of_cluster:
             return 0, placed.key
         key = self.args.pre_allocation_config.cluster_priority_annotation_key
@@ -204,10 +206,10 @@ class PreAllocation:
     # -- nodes -------------------------------------------------------------------------------
 
     def places(self, snapshot: Snapshot, pod: PodClass, candidates: Container[int]) -> list[int]:
-        """Return the rows to be judged, by place in the view: of others the stock filters tell.
+        """Return the places in the view to evaluate; the stock filters decide about others.
 
-        Those with candidates (given by row of the cluster), all if there must be some, and all that
-        are full if free room goes before pods.
+        These are the rows with candidates, all rows if a candidate is required, and full rows if
+        free capacity is preferred to pods.
         """
         rows = snapshot.row_numbers.tolist()
         if self.is_required:
@@ -221,7 +223,7 @@ class PreAllocation:
     def at(
         self, snapshot: Snapshot, place: int, candidates: Iterable[Hold], pod: PodClass
     ) -> PreAllocationPlan:
-        """Return the plan for a row of the snapshot with these candidates, all of them restored."""
+        """Return the plan for a row of the snapshot with these candidates, all restored."""
         candidates = tuple(candidates)
         if self.is_required and not candidates:
             return PreAllocationPlan(reasons=(NO_CANDIDATES,))
@@ -229,13 +231,13 @@ class PreAllocation:
 
         def short_with(*taken: Hold) -> tuple[str, ...]:
             if not any(hold.has_parts for hold in candidates):
-                return ()  # the plugins for parts have seen what there is
+                return ()  # the filters of these plugins have checked the row
             return short_of_parts(snapshot[np.array([place])], pod, taken, self.parts)
 
-        without_victims = tuple(f"Insufficient {n} by node" for n in sorted(self._short(free)))
-        without_victims = without_victims or (() if self.is_required else short_with())
+        without_pods = tuple(f"Insufficient {n} by node" for n in sorted(self._short(free)))
+        without_pods = without_pods or (() if self.is_required else short_with())
         prefers_none = self.args.pre_allocation_config.prefer_no_pre_allocated_pods
-        if not self.is_required and not without_victims and (prefers_none or not candidates):
+        if not self.is_required and not without_pods and (prefers_none or not candidates):
             return PreAllocationPlan()
         taken, short, reasons = self._select(free, candidates, short_with)
         if taken:
@@ -243,7 +245,7 @@ class PreAllocation:
         by_node = tuple(f"Insufficient {name} by node" for name in sorted(short))
         if self.is_required:
             return PreAllocationPlan(reasons=(*by_node, *reasons) or (NOT_ENOUGH,))
-        return PreAllocationPlan(reasons=by_node or without_victims)
+        return PreAllocationPlan(reasons=by_node or without_pods)
 
     def _select(
         self,
@@ -251,9 +253,9 @@ class PreAllocation:
         candidates: Sequence[Hold],
         short_with: Callable[..., tuple[str, ...]],
     ) -> tuple[tuple[Hold, ...], set[str], list[str]]:
-        """Return the pods to take over; else resources that are short, and reasons.
+        """Return the pods to take over, or the short resources and the reasons.
 
-        ``short_with`` says why devices or CPUs don't do with some pods taken over.
+        ``short_with`` returns why devices or CPUs do not suffice with some pods taken over.
         """
         policy = self.terms.pre_allocation
         several = policy is not None and policy.enable_multiple
@@ -265,10 +267,10 @@ class PreAllocation:
         short: set[str] = set()
         reasons: list[str] = []
         for hold in ranked:
-            asked = hold.placed.pod_class.held.requests
-            if not any(asked.get(name) for name in self.offer.restricted if name != PODS):
+            own = hold.placed.pod_class.held.requests
+            if not any(own.get(name) for name in self.offer.restricted if name != PODS):
                 continue
-            trial = {n: together.get(n, 0) + asked.get(n, 0) for n in {*together, *asked}}
+            trial = {n: together.get(n, 0) + own.get(n, 0) for n in {*together, *own}}
             inside = short_in_reservation(
                 trial, self.offer, {}, len(chosen), self.ignored, detailed=False
             )
@@ -293,11 +295,11 @@ class PreAllocation:
         return short_on_node(self.offer.amounts, free, given or {}, self.ignored)
 
     def score(self, hold: Hold) -> int:
-        """Return how full the reservation would be with one pod, 0..100."""
+        """Return the utilisation of the reservation with one pod, 0..100."""
         return score(self.offer, {}, hold.placed.pod_class.held.requests)
 
     def score_of(self, plan: PreAllocationPlan) -> int:
-        """Return how good a node is: few pods to take over, or the one that fills most."""
+        """Return the score of a plan: few pods to take over, or the pod that fills most."""
         policy = self.terms.pre_allocation
         if policy is not None and policy.enable_multiple:
             return MAX_SCORE // (1 + len(plan.taken))
@@ -307,7 +309,7 @@ class PreAllocation:
 def _free(
     snapshot: Snapshot, place: int, candidates: Iterable[Hold], pod: PodClass
 ) -> dict[str, int]:
-    """Return what the node has left with all candidates where they are."""
+    """Return what is free on the node with all candidates in place."""
     columns, names = pod.columns, snapshot.resources
     rest = snapshot.allocatable[place, columns] - snapshot.requested[place, columns]
     free = dict(zip(columns.tolist(), rest.tolist(), strict=True))
@@ -316,3 +318,26 @@ def _free(
             if column in free:
                 free[column] -= amount
     return {names[column]: amount for column, amount in free.items()}
+
+
+def short_of_parts(
+    node: Snapshot, pod: PodClass, taken: Sequence[Hold], parts: Sequence[Any]
+) -> tuple[str, ...]:
+    """Return why a reservation cannot allocate devices and CPUs with these pods taken over.
+
+    It must get the parts of the pods and may get others.  ``parts`` are the allocating plugins.
+    """
+    allocation, view = NOTHING, node.nominating(None, tuple(taken))
+    with node.restoring_only(*taken):
+        for plugin in parts:
+            if plugin.hints.filters(view, pod):
+                part = plugin.reserve(view, pod, None)
+                if isinstance(part, Refusal):
+                    return (part.reason,)
+                allocation = allocation.joined(part)
+    held = allocation.pod_allocation
+    return missing_parts(
+        held.devices,
+        held.numa,
+        [(hold.placed.pod_allocation.devices, hold.placed.pod_allocation.numa) for hold in taken],
+    )

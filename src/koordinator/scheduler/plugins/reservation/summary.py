@@ -1,4 +1,4 @@
-"""What is said of reservations to a pod that fits nowhere.
+"""Reasons of reservations for a pod that fits nowhere.
 
 Source: koordinator pkg/scheduler/plugins/reservation/plugin.go, ``makePostFilterReasons``.
 """
@@ -10,7 +10,7 @@ from typing import Final
 from koordinator.scheduler.rules.reservations.fit import PREFIX
 from koordinator.scheduler.rules.reservations.match import MatchResult
 
-_SAID: Final = (
+_ORIGINAL_TEXTS: Final = (
     (MatchResult.NAME_MATCHED, "exactly matches the requested reservation name"),
     (MatchResult.OTHER_NAME, "didn't match the requested reservation name"),
     (MatchResult.OTHER_AFFINITY, "didn't match affinity rules"),
@@ -31,26 +31,26 @@ _IN_WORDS: Final = (
     (MatchResult.OTHER_NAME, "of another name"),
     (MatchResult.OTHER_AFFINITY, "not selected by its reservation affinity"),
     (MatchResult.UNSCHEDULABLE, "unschedulable"),
-    (MatchResult.NOT_EXACT, "without exactly the amounts that it asks for"),
+    (MatchResult.NOT_EXACT, "without exactly the requested amounts"),
     (MatchResult.TAINTED, "with a taint that it does not tolerate"),
 )
 
 
 def in_words(verdicts: Counter[tuple[int, MatchResult, str]]) -> str:
-    """Return what is against the reservations of which a pod is an owner, for people."""
+    """Return why the reservations that a pod owns do not match."""
     owned = {key: n for key, n in verdicts.items() if key[1] not in _NO_OWNER}
     total = sum(owned.values())
     if not total:
         return "it is the owner of no reservation"
-    said = []
+    parts = []
     for wanted, text in _IN_WORDS:
         count = sum(n for (_, verdict, _), n in owned.items() if verdict is wanted)
         taints = sorted({taint for _, verdict, taint in owned if verdict is wanted and taint})
         if count:
             which = ", ".join(taints)
-            said.append(f"{count} {text} ({which})" if which else f"{count} {text}")
+            parts.append(f"{count} {text} ({which})" if which else f"{count} {text}")
     has = f"it is the owner of {total} reservation{'' if total == 1 else 's'}"
-    return f"{has}: {', '.join(said)}" if said else has
+    return f"{has}: {', '.join(parts)}" if parts else has
 
 
 def summary(
@@ -59,9 +59,9 @@ def summary(
     *,
     required: bool,
 ) -> list[str]:
-    """Return the lines; none if the pod owns no reservation and needs none.
+    """Return the lines of the original; none if the pod owns and needs no reservation.
 
-    ``reasons_at`` are those for which a row was rejected.
+    ``reasons_at`` returns the reasons for which a row was rejected.
     """
     totals: Counter[MatchResult] = Counter()
     taints: Counter[str] = Counter()
@@ -79,7 +79,7 @@ def summary(
     total = sum(owned.values())
     if not total and not required:
         return []
-    lines = [f"{totals[v]} {PREFIX}{text}" for v, text in _SAID if totals[v]]
+    lines = [f"{totals[v]} {PREFIX}{text}" for v, text in _ORIGINAL_TEXTS if totals[v]]
     lines += [f"{n} {PREFIX}had untolerated taint {taint}" for taint, n in sorted(taints.items())]
     by_node = _by_node(matched, reasons_at)
     lines += [f"{n} {PREFIX}for node reason that {text}" for text, n in sorted(by_node.items())]
@@ -87,7 +87,7 @@ def summary(
 
 
 def _by_node(matched: Counter[int], reasons_at: Callable[[int], Sequence[str]]) -> Counter[str]:
-    """Count what keeps the pod from nodes whose reservations would do."""
+    """Count the node reasons that exclude the pod from matched reservations."""
     found: Counter[str] = Counter()
     for row, count in matched.items():
         reasons = reasons_at(row)

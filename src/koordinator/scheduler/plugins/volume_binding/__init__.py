@@ -1,12 +1,11 @@
-"""Bring pods and their volumes together on one node.
+"""Volume binding: placement of pods together with their volumes.
 
-``claims``         which of the pod's claims are bound, and which wait for its node
+``claims``         bound claims of a pod, and claims that wait for its node
 ``reach``          the nodes that a volume can be used on
-``matches``        an existing volume for each waiting claim, on every node at once
-``provisioning``   where a new volume could be made instead
-``outcome``        all of this for one pod: verdicts by node, and what to assume on the chosen one
-``capacity_score`` how full the chosen volumes would be
-``hints``          which events may help a rejected pod
+``matches``        existing volumes for waiting claims, on every node at once
+``provisioning``   nodes where a new volume can be provisioned
+``outcome``        verdicts and scores by node, and the objects to assume on the chosen one
+``hints``          events that may help a rejected pod
 ``plugin``         the extension points
 """
 

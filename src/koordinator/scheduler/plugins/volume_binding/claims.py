@@ -1,6 +1,6 @@
-"""The claims of a pod: bound, waiting for the pod's node, or not ready for scheduling at all.
+"""Claims of a pod: bound, waiting for the pod's node, or not ready for scheduling.
 
-The claim of an ephemeral volume is made by a controller after its pod; until then the pod waits.
+A controller creates the claim of an ephemeral volume after its pod; until then the pod waits.
 
 Source: kubernetes pkg/scheduler/framework/plugins/volumebinding: volume_binding.go ``podHasPVCs``,
 binder.go ``GetPodVolumeClaims``.
@@ -28,19 +28,19 @@ from koordinator.scheduler.snapshot.objects import ObjectTable
 
 @dataclass(frozen=True, slots=True)
 class PodClaims:
-    """Claims that scheduling can go on with, in the order of the pod's volumes."""
+    """Claims of a schedulable pod, in the order of its volumes."""
 
     bound: tuple[PersistentVolumeClaim, ...] = ()
     waiting: tuple[PersistentVolumeClaim, ...] = ()  # to be bound once the pod has a node
 
 
 def has_claims(pod: PodClass) -> bool:
-    """Return whether there is anything to bind or to look after."""
+    """Return whether the pod has claims."""
     return any(v.persistent_volume_claim or v.ephemeral for v in pod.spec.volumes)
 
 
 def read_claims(objects: ObjectTable, pod: PodClass) -> PodClaims | Refusal:
-    """Return the pod's claims, or why it can't be scheduled as they are."""
+    """Return the claims of the pod, or why it cannot be scheduled with them."""
     claims: dict[str, PersistentVolumeClaim] = {}  # a claim that is mounted twice counts once
     for volume in pod.spec.volumes:
         claim = _claim_behind(objects, pod, volume)
@@ -77,7 +77,7 @@ def _claim_behind(
 
 
 def _problem(claim: PersistentVolumeClaim) -> str:
-    """Return why no pod may use the claim any more; empty if pods may."""
+    """Return why pods cannot use the claim any more; empty if they can."""
     if claim.status.phase == "Lost":
         return f'bound to non-existent persistentvolume "{claim.spec.volume_name}"'
     return "is being deleted" if claim.metadata.deletion_timestamp is not None else ""

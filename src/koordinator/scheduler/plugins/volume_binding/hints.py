@@ -1,4 +1,4 @@
-"""Which events may help a pod that VolumeBinding rejected.
+"""Queueing hints for pods that VolumeBinding rejected.
 
 Source: kubernetes pkg/scheduler/framework/plugins/volumebinding/volume_binding.go
 ``EventsToRegister``.
@@ -45,7 +45,7 @@ def _on_csi_node(_pod: KubeObject, event: ClusterEvent) -> QueueingHint:
 
 
 def _on_csi_driver(_pod: KubeObject, event: ClusterEvent) -> QueueingHint:
-    """Capacity that is no longer checked may help any claim of the driver."""
+    """Queue if the driver no longer checks capacity."""
     old, new = event.old, event.new
     if not isinstance(old, CsiDriver) or not isinstance(new, CsiDriver):
         return QueueingHint.QUEUE

@@ -1,9 +1,9 @@
-"""An existing volume for each claim of a pod, on every node at once.
+"""Existing volumes for the claims of a pod, on every node at once.
 
 On a node a claim gets the smallest volume that is large enough, usable there and not taken by a
-smaller claim of the same pod; of equal ones the one known first.  A volume set aside for the claim
-goes before all others, and then the claim gets no other: not even a new one, which the reference
-would make on nodes out of that volume's reach.
+smaller claim of the same pod; among equal ones the first.  A volume pre-bound to the claim comes
+first, and then the claim gets no other volume: not even a new one, which the original would
+provision on nodes out of that volume's reach.
 
 Source: k8s.io/component-helpers storage/volume/pv_helpers.go ``FindMatchingVolume``; kubernetes
 pkg/scheduler/framework/plugins/volumebinding/binder.go ``findMatchingVolumes``.
@@ -32,22 +32,22 @@ NONE = -1
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """What a claim gets where.  ``choice[n]`` is an index into the volumes, or NONE."""
+    """Volume of a claim by node: ``choice[n]`` is an index into the volumes, or NONE."""
 
     claim: PersistentVolumeClaim
     choice: IntArray  # (n,)
-    is_set_aside: bool  # a volume names the claim: where that is out of reach, nothing else will do
+    is_prebound: bool  # a volume is pre-bound to the claim, which then cannot use others
 
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """The matches of all waiting claims of a pod."""
+    """Matches of all waiting claims of a pod."""
 
     volumes: tuple[PersistentVolume, ...] = ()
     matches: tuple[Match, ...] = ()  # smallest claim first
 
     def on(self, row: int) -> list[tuple[PersistentVolumeClaim, PersistentVolume]]:
-        """Return the claims that get a volume on that row, with it."""
+        """Return the claims with a volume on that row, and the volume."""
         return [
             (match.claim, self.volumes[match.choice[row]])
             for match in self.matches
@@ -69,13 +69,13 @@ def match_volumes(
     for claim in sorted(claims, key=requested):
         fitting = [i for i, volume in enumerate(volumes) if is_large_enough(volume, claim)]
         candidates = [i for i in fitting if is_meant_for(volumes[i], claim)][:1]
-        is_set_aside = bool(candidates)
-        if not is_set_aside:
+        is_prebound = bool(candidates)
+        if not is_prebound:
             free = (i for i in fitting if is_available_for(volumes[i], claim))
             candidates = sorted(free, key=lambda index: capacity(volumes[index]))
         taken = [match.choice for match in matches]
         choice = _first_usable(candidates, volumes, reach, taken)
-        matches.append(Match(claim, choice, is_set_aside))
+        matches.append(Match(claim, choice, is_prebound))
     return Matches(volumes, tuple(matches))
 
 
@@ -88,14 +88,14 @@ def _first_usable(
     """Return ``(n,)``: the first candidate that is usable there and not in ``taken``."""
     considered: list[int] = []
     where: list[IntArray] = []
-    spare = len(taken)  # volumes for all nodes that earlier claims may have taken on some node
+    spare = len(taken)  # volumes usable on all nodes that earlier claims may have taken
     for index in candidates:
         rows = reach.of_volume(volumes[index])
         considered.append(index)
         where.append(rows)
         if len(rows) == len(reach.everywhere):
             if not spare:
-                break  # nobody gets as far as the candidates that follow
+                break  # every node has a candidate by now
             spare -= 1
     choice = np.full(len(reach.everywhere), NONE, np.int64)
     if considered:
@@ -104,5 +104,5 @@ def _first_usable(
         for earlier in taken:
             free = earlier[rows] != chosen
             rows, chosen = rows[free], chosen[free]
-        choice[rows[::-1]] = chosen[::-1]  # written last, the best candidate stays
+        choice[rows[::-1]] = chosen[::-1]  # in reverse, so that the best candidate is written last
     return choice

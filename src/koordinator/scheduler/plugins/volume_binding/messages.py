@@ -1,4 +1,4 @@
-"""What people are told of claims that have no volume where the pod would go."""
+"""Explanations for claims without a volume on the pod's node."""
 
 import difflib
 from collections.abc import Iterator
@@ -23,31 +23,32 @@ from koordinator.scheduler.snapshot.objects import ObjectTable
 from koordinator.scheduler.snapshot.selection import matches_selector
 
 
-def told(view: Snapshot, pod: PodClass, reasons: list[str]) -> str:
-    """Return which claims of the pod are concerned by reasons against the only row of the view."""
-    said: list[str] = []
+def claim_details(view: Snapshot, pod: PodClass, reasons: list[str]) -> str:
+    """Return the claims of the pod that reasons against the only row concern."""
+    parts: list[str] = []
     for claim in _claims(view.objects, pod):
         name = claim.metadata.name
         if is_bound(claim):
             volume = view.objects.get(PersistentVolume, claim.spec.volume_name)
             if REASON_AFFINITY in reasons and volume is not None:
-                said.extend(_elsewhere(view, name, volume))
+                parts.extend(_elsewhere(view, name, volume))
         elif REASON_NONE in reasons or REASON_SPACE in reasons:
-            said.append(f"claim {name} asks for {_wish(claim)}")
-    return "; ".join(said)
+            parts.append(f"claim {name} requests {_request_of(claim)}")
+    return "; ".join(parts)
 
 
 def volume_to_make(objects: ObjectTable, pod: PodClass, node: str) -> str:
-    """Return which volumes would have to be made for the pod's claims to have one on a node."""
+    """Return the volumes to create for the pod's claims on a node."""
     wanted = [claim for claim in _claims(objects, pod) if not is_bound(claim)]
     return " and ".join(
-        f"make a PersistentVolume that {node} reaches with {_wish(claim)} for claim {claim.key}"
+        f"create a PersistentVolume with {_request_of(claim)}, usable on {node}, "
+        f"for claim {claim.key}"
         for claim in wanted
     )
 
 
 def claim_to_make(objects: ObjectTable, pod: PodClass) -> str:
-    """Return which claims of the pod would have to be made, or to get a volume."""
+    """Return the claims of the pod to create or to bind."""
     steps = []
     for volume in pod.spec.volumes:
         name = claim_name(pod.name, volume)
@@ -55,17 +56,17 @@ def claim_to_make(objects: ObjectTable, pod: PodClass) -> str:
             continue
         claim = objects.get(PersistentVolumeClaim, f"{pod.namespace}/{name}")
         if claim is None and volume.ephemeral is not None:
-            continue  # a controller makes it
+            continue  # a controller creates it
         if claim is None:
             there = sorted(
                 one.metadata.name
                 for one in objects.all(PersistentVolumeClaim)
                 if one.metadata.namespace == pod.namespace
             )
-            known = f"; those of namespace {pod.namespace} are {', '.join(there[:5])}"
+            known = f"; namespace {pod.namespace} has {', '.join(there[:5])}"
             steps.append(
-                f"make the PersistentVolumeClaim {pod.namespace}/{name}, bound to a volume that a "
-                f"node of the pod reaches{known if there else ''}"
+                f"create the PersistentVolumeClaim {pod.namespace}/{name}, bound to a volume "
+                f"that is usable on a node of the pod{known if there else ''}"
             )
         elif not is_bound(claim) and not claim.metadata.deletion_timestamp:
             missing = _missing_class(objects, claim)
@@ -73,29 +74,29 @@ def claim_to_make(objects: ObjectTable, pod: PodClass) -> str:
                 steps.append(missing)
                 continue
             steps.append(
-                f"bind the claim {claim.key}: it asks for {_wish(claim)}, and needs such a "
-                "PersistentVolume or a provisioner that makes one"
+                f"bind the claim {claim.key}: it requests {_request_of(claim)}, and needs such a "
+                "PersistentVolume or a provisioner that creates one"
             )
     return " and ".join(steps)
 
 
 def _missing_class(objects: ObjectTable, claim: PersistentVolumeClaim) -> str:
-    """Return that the claim's class is to be created; empty if it is there or none is named."""
+    """Return the claim's class to create; empty if it exists or none is named."""
     name = storage_class_name(claim)
     if not name or claim.spec.volume_name or objects.get(StorageClass, name) is not None:
         return ""
     known = sorted(one.metadata.name for one in objects.all(StorageClass))
-    meant = difflib.get_close_matches(name, known, n=1)
+    similar = difflib.get_close_matches(name, known, n=1)
     there = f" (there are: {', '.join(known[:5])})" if known else ""
-    hint = f" (did you mean {meant[0]}?)" if meant else there
+    hint = f" (did you mean {similar[0]}?)" if similar else there
     return (
         f"create the StorageClass {name}, which claim {claim.key} names{hint}, or a "
-        f"PersistentVolume of that class with {_wish(claim)}"
+        f"PersistentVolume of that class with {_request_of(claim)}"
     )
 
 
 def _elsewhere(view: Snapshot, claim: str, volume: PersistentVolume) -> Iterator[str]:
-    """Yield where a volume is, and where the only row of the view is, if they differ."""
+    """Yield the topology of a volume and of the only row, if they differ."""
     required = volume.spec.node_affinity.required if volume.spec.node_affinity else None
     if required is None or matches_selector(view, required)[0]:
         return
@@ -127,8 +128,8 @@ def _claims(objects: ObjectTable, pod: PodClass) -> Iterator[PersistentVolumeCla
             yield claim
 
 
-def _wish(claim: PersistentVolumeClaim) -> str:
-    """Return size, class and access modes that a claim asks for."""
+def _request_of(claim: PersistentVolumeClaim) -> str:
+    """Return the requested size, class and access modes of a claim."""
     size = claim.spec.resources.requests.get(STORAGE)
     storage_class = claim.spec.storage_class_name
     words = [f"{size} or more" if size is not None else "any size"]

@@ -1,9 +1,10 @@
-"""What becomes of a pod's claims on every node: the reasons against it, and what to assume on one.
+"""Outcome of volume binding for a pod: reasons by node, and objects to assume on one.
 
 Source: kubernetes pkg/scheduler/framework/plugins/volumebinding/binder.go: ``FindPodVolumes``,
 ``checkBoundClaims``, ``AssumePodVolumes``.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,7 +12,8 @@ import numpy as np
 
 from koordinator.api.meta import KubeObject
 from koordinator.api.volume import PersistentVolume, PersistentVolumeClaim
-from koordinator.foundation.arrays import BoolArray
+from koordinator.domain.pod_requests import bounded
+from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.scheduler.contract import Rejections
 from koordinator.scheduler.plugins.volume_binding.claims import PodClaims
 from koordinator.scheduler.plugins.volume_binding.matches import NONE, Matches, match_volumes
@@ -20,11 +22,16 @@ from koordinator.scheduler.plugins.volume_binding.provisioning import (
     find_headroom,
 )
 from koordinator.scheduler.plugins.volume_binding.reach import Reach, reach
+from koordinator.scheduler.rules.curves import Curve
 from koordinator.scheduler.rules.volumes.volume_claims import (
     SELECTED_NODE,
+    STORAGE,
     VOLUME_MISSING,
     bind,
+    capacity,
+    requested,
     select_node,
+    storage_class_name,
 )
 from koordinator.scheduler.snapshot import Snapshot
 from koordinator.scheduler.snapshot.objects import ObjectTable
@@ -37,7 +44,7 @@ REASONS = (REASON_AFFINITY, REASON_NONE, REASON_SPACE, VOLUME_MISSING)
 
 @dataclass(frozen=True, slots=True)
 class Provision:
-    """A claim that gets a new volume, and on which nodes, ``(n,)``."""
+    """Claim that needs a new volume on some nodes, ``(n,)``."""
 
     claim: PersistentVolumeClaim
     needed: BoolArray
@@ -46,14 +53,14 @@ class Provision:
 
 @dataclass(frozen=True, slots=True)
 class VolumeOutcome:
-    """For all rows of the cluster."""
+    """Rejections, matches and provisions on all rows of the cluster."""
 
     rejections: Rejections
     matches: Matches
     provisions: tuple[Provision, ...]
 
     def assumed(self, row: int, node: str) -> tuple[KubeObject, ...]:
-        """Return new versions of volumes and claims that the pod takes on that row."""
+        """Return the changed volumes and claims if the pod runs on that row."""
         changed: list[KubeObject] = []
         for claim, volume in self.matches.on(row):
             bound = bind(volume, claim)
@@ -68,19 +75,19 @@ class VolumeOutcome:
         return tuple(changed)
 
 
-def settle(cluster: Snapshot, claims: PodClaims) -> VolumeOutcome:
-    """Return what becomes of the claims on every row."""
+def find_outcome(cluster: Snapshot, claims: PodClaims) -> VolumeOutcome:
+    """Return the outcome of the claims on every row."""
     objects, rows = cluster.objects, reach(cluster)
-    far, missing = _check_bound(objects, claims.bound, rows)
-    begun = [c for c in claims.waiting if SELECTED_NODE in c.metadata.annotations]
+    out_of_reach, missing = _check_bound(objects, claims.bound, rows)
+    selected = [c for c in claims.waiting if SELECTED_NODE in c.metadata.annotations]
     others = [c for c in claims.waiting if SELECTED_NODE not in c.metadata.annotations]
     matches = match_volumes(objects, others, rows)
     everywhere = np.ones(len(cluster), bool)
-    needs = [(claim, everywhere) for claim in begun]
-    lost = _made_elsewhere(cluster, begun)
+    needs = [(claim, everywhere) for claim in selected]
+    unreachable = _provisioned_elsewhere(cluster, selected)
     for match in matches.matches:
-        if match.is_set_aside:
-            lost |= match.choice == NONE
+        if match.is_prebound:
+            unreachable |= match.choice == NONE
         else:
             needs.append((match.claim, match.choice == NONE))
     provisions = tuple(
@@ -88,30 +95,32 @@ def settle(cluster: Snapshot, claims: PodClaims) -> VolumeOutcome:
         for claim, needed in needs
         if needed.any()
     )
-    unbindable, short = _check_provisions(provisions, lost)
-    rejections = Rejections.by_column((far, unbindable, short, missing), REASONS, True)
+    unbindable, short = _check_provisions(provisions, unreachable)
+    rejections = Rejections.by_column((out_of_reach, unbindable, short, missing), REASONS, True)
     return VolumeOutcome(rejections, matches, provisions)
 
 
 def _check_bound(
     objects: ObjectTable, claims: tuple[PersistentVolumeClaim, ...], reach: Reach
 ) -> tuple[BoolArray, BoolArray]:
-    """Return where a bound volume is out of reach, and where one is gone; the first decides."""
-    far = np.zeros(len(reach.everywhere), bool)
+    """Return rows out of reach of a bound volume, and with a missing one; the first decides."""
+    out_of_reach = np.zeros(len(reach.everywhere), bool)
     for claim in claims:
         volume = objects.get(PersistentVolume, claim.spec.volume_name)
         if volume is None:
-            return far, ~far
-        reachable = np.zeros(len(far), bool)
+            return out_of_reach, ~out_of_reach
+        reachable = np.zeros(len(out_of_reach), bool)
         reachable[reach.of_volume(volume)] = True
-        far |= ~reachable
-    return far, np.zeros(len(far), bool)
+        out_of_reach |= ~reachable
+    return out_of_reach, np.zeros(len(out_of_reach), bool)
 
 
-def _made_elsewhere(cluster: Snapshot, begun: Sequence[PersistentVolumeClaim]) -> BoolArray:
-    """Return ``(n,)``: the volume of some claim is being made for another node."""
+def _provisioned_elsewhere(
+    cluster: Snapshot, selected: Sequence[PersistentVolumeClaim]
+) -> BoolArray:
+    """Return ``(n,)``: the volume of some claim is being provisioned for another node."""
     elsewhere = np.zeros(len(cluster), bool)
-    for claim in begun:
+    for claim in selected:
         others = np.ones(len(cluster), bool)
         row = cluster.names[1].get(claim.metadata.annotations[SELECTED_NODE])
         if row is not None:
@@ -121,15 +130,55 @@ def _made_elsewhere(cluster: Snapshot, begun: Sequence[PersistentVolumeClaim]) -
 
 
 def _check_provisions(
-    provisions: tuple[Provision, ...], lost: BoolArray
+    provisions: tuple[Provision, ...], unreachable: BoolArray
 ) -> tuple[BoolArray, BoolArray]:
-    """Return where a volume can't be had, and where there is no space; the first claim decides.
+    """Return rows that cannot get a volume, and rows without space; the first claim decides.
 
-    Nothing is checked where a claim is ``lost`` in any case.
+    Rows where a claim is ``unreachable`` are not checked further.
     """
-    unbindable, short = lost.copy(), np.zeros(len(lost), bool)
+    unbindable, short = unreachable.copy(), np.zeros(len(unreachable), bool)
     for provision in provisions:
-        asks, headroom = provision.needed & ~unbindable & ~short, provision.headroom
-        unbindable |= asks & ~headroom.allowed
-        short |= asks & headroom.allowed & ~headroom.enough
+        checked, headroom = provision.needed & ~unbindable & ~short, provision.headroom
+        unbindable |= checked & ~headroom.allowed
+        short |= checked & headroom.allowed & ~headroom.enough
     return unbindable, short
+
+
+@dataclass(slots=True)
+class ClassUsage:
+    """Requested and available bytes of one storage class, ``(n,)`` each."""
+
+    requested: IntArray
+    capacity: IntArray
+
+
+def score(outcome: VolumeOutcome, curve: Curve) -> IntArray:
+    """Return ``(n,)``: the curve averaged over storage classes; 0 without capacity data."""
+    rows = len(outcome.rejections.codes)
+    total, classes = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
+    for usage in _class_usages(outcome, rows):
+        counted = usage.capacity > 0
+        total += counted * curve(usage.requested, usage.capacity)
+        classes += counted
+    return np.floor(total / np.maximum(classes, 1) + 0.5).astype(np.int64)
+
+
+def _class_usages(outcome: VolumeOutcome, rows: int) -> list[ClassUsage]:
+    by_class: defaultdict[str, ClassUsage] = defaultdict(
+        lambda: ClassUsage(np.zeros(rows, np.int64), np.zeros(rows, np.int64))
+    )
+    matches = outcome.matches
+    sizes = np.array([bounded(STORAGE, capacity(volume)) for volume in matches.volumes], np.int64)
+    matched = np.zeros(rows, bool)
+    for match in matches.matches:
+        here = match.choice != NONE
+        usage = by_class[storage_class_name(match.claim)]
+        usage.requested[here] += bounded(STORAGE, requested(match.claim))
+        usage.capacity[here] += sizes[match.choice[here]]
+        matched |= here
+    for provision in outcome.provisions:
+        here = provision.needed & ~matched & (provision.headroom.capacity > 0)
+        usage = by_class[storage_class_name(provision.claim)]
+        usage.requested[here] += bounded(STORAGE, requested(provision.claim))
+        usage.capacity[here] = provision.headroom.capacity[here]
+    return list(by_class.values())

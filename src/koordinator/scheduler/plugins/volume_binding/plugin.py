@@ -1,4 +1,4 @@
-"""The extension points of VolumeBinding.
+"""Extension points of VolumeBinding.
 
 Source: kubernetes pkg/scheduler/framework/plugins/volumebinding/volume_binding.go.
 """
@@ -31,15 +31,19 @@ from koordinator.scheduler.contract import (
     Rejections,
 )
 from koordinator.scheduler.diagnosis import reasons_of
-from koordinator.scheduler.plugins.volume_binding.capacity_score import score
 from koordinator.scheduler.plugins.volume_binding.claims import has_claims, read_claims
 from koordinator.scheduler.plugins.volume_binding.hints import EVENTS
 from koordinator.scheduler.plugins.volume_binding.messages import (
+    claim_details,
     claim_to_make,
-    told,
     volume_to_make,
 )
-from koordinator.scheduler.plugins.volume_binding.outcome import REASON_NONE, VolumeOutcome, settle
+from koordinator.scheduler.plugins.volume_binding.outcome import (
+    REASON_NONE,
+    VolumeOutcome,
+    find_outcome,
+    score,
+)
 from koordinator.scheduler.rules.curves import Curve, piecewise
 from koordinator.scheduler.rules.volumes.volume_claims import (
     SELECTED_NODE,
@@ -52,20 +56,20 @@ from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.objects import ObjectTable
 
 PREFER_FREE = [(0, 100), (100, 0)]  # percent used, score
-KEPT = 64  # outcomes; bounds memory, nothing depends on it
+KEPT = 64  # cached outcomes; bounds memory
 _KINDS = (PersistentVolumeClaim, PersistentVolume, StorageClass, CsiDriver, CsiStorageCapacity)
 
 
 @dataclass(frozen=True, slots=True)
 class VolumeBinding:
-    """Filter, reserve and, if there is a curve, score."""
+    """Filter, reservation of volumes and, with a curve, score."""
 
     curve: Curve | None
     timeout_s: float
     reads: ClassVar = Reads.CLUSTER
 
     def with_gates(self, gates: FeatureGates) -> "VolumeBinding":
-        """Prefer free capacity, with its gate, where the arguments have no shape."""
+        """Prefer free capacity if its gate is on and the arguments have no shape."""
         if self.curve is not None or STORAGE_CAPACITY_SCORING not in gates:
             return self
         return replace(self, curve=piecewise(PREFER_FREE))
@@ -103,10 +107,10 @@ class VolumeBinding:
         outcome = _outcome(view.cluster, pod)
         if isinstance(outcome, Refusal):
             return ""
-        return told(view, pod, reasons_of(outcome.rejections, int(view.names[0][0])))
+        return claim_details(view, pod, reasons_of(outcome.rejections, int(view.names[0][0])))
 
     def node_remedy(self, view: Snapshot, pod: PodClass) -> str:
-        """Say which volume would have to be made; that of a bound claim stays where it is."""
+        """Return the volume to create; a bound claim cannot get another volume."""
         outcome = _outcome(view.cluster, pod)
         if isinstance(outcome, Refusal):
             return ""
@@ -116,7 +120,7 @@ class VolumeBinding:
         return volume_to_make(view.objects, pod, view.node_names[0])
 
     def remedy(self, snapshot: Snapshot, pod: PodClass) -> tuple[str, bool]:
-        """Say which claims have to be made or bound."""
+        """Return the claims to create or to bind."""
         text = claim_to_make(snapshot.objects, pod)
         return text, bool(text)
 
@@ -131,7 +135,7 @@ class VolumeBinding:
     def reserve(
         self, view: Snapshot, pod: PodClass, _preference: IntArray | None
     ) -> AllocationResult | Refusal:
-        """Take the volumes that were found for the node, and ask for those to be made there."""
+        """Assume the matched volumes, and request provisioning of the others on the node."""
         if not has_claims(pod):
             return AllocationResult()
         outcome = _outcome(view.cluster, pod)
@@ -144,7 +148,7 @@ class VolumeBinding:
         return AllocationResult(objects=outcome.assumed(row, node))
 
     def pre_bind(self, objects: ObjectTable, pod: Pod, node: str) -> Permit:
-        """Wait until every claim is bound, as the volume controller and provisioners do it."""
+        """Wait until the volume controller and provisioners have bound every claim."""
         waits = False
         names = [claim_name(pod.metadata.name, volume) for volume in pod.spec.volumes]
         for name in filter(None, names):
@@ -154,8 +158,8 @@ class VolumeBinding:
             if is_bound(claim):
                 continue
             waits = True
-            asked = claim.metadata.annotations.get(SELECTED_NODE)
-            if asked != node and not any(
+            selected = claim.metadata.annotations.get(SELECTED_NODE)
+            if selected != node and not any(
                 is_meant_for(volume, claim) for volume in objects.all(PersistentVolume)
             ):
                 return Permit(refusal=Refusal(f'provisioning failed for PVC "{name}"'))
@@ -166,7 +170,7 @@ _OUTCOMES: Memo[dict[int, VolumeOutcome | Refusal]] = Memo()
 
 
 def _outcome(cluster: Snapshot, pod: PodClass) -> VolumeOutcome | Refusal:
-    """Return what becomes of the pod's claims; kept until an object that it depends on changes."""
+    """Return the outcome of the pod's claims, cached until an object it depends on changes."""
     version = (cluster.objects.version(*_KINDS), cluster.node_version)
     kept = _OUTCOMES.as_of(cluster.shared, version, dict)
     known = kept.get(pod.id)
@@ -174,7 +178,7 @@ def _outcome(cluster: Snapshot, pod: PodClass) -> VolumeOutcome | Refusal:
         if len(kept) > KEPT:
             kept.clear()
         claims = read_claims(cluster.objects, pod)
-        known = claims if isinstance(claims, Refusal) else settle(cluster, claims)
+        known = claims if isinstance(claims, Refusal) else find_outcome(cluster, claims)
         kept[pod.id] = known
     return known
 

@@ -1,4 +1,4 @@
-"""Where a new volume could be made for a claim that no existing volume fits.
+"""Nodes where a new volume can be provisioned for a claim.
 
 Source: kubernetes pkg/scheduler/framework/plugins/volumebinding/binder.go:
 ``checkVolumeProvisions``, ``hasEnoughCapacity``.
@@ -30,17 +30,17 @@ from koordinator.scheduler.snapshot.objects import ObjectTable
 
 @dataclass(frozen=True, slots=True)
 class ProvisioningCapacity:
-    """Where a volume could be made, ``(n,)`` each."""
+    """Rows that can provision a volume, ``(n,)`` each."""
 
-    allowed: BoolArray  # the class makes volumes for the node
-    enough: BoolArray  # so far as its capacity is known
-    capacity: IntArray  # bytes of the place that it would come from; 0 if unknown
+    allowed: BoolArray  # the class provisions volumes for the node
+    enough: BoolArray  # the known capacity suffices
+    capacity: IntArray  # bytes available to the node; 0 if unknown
 
 
 def find_headroom(
     objects: ObjectTable, claim: PersistentVolumeClaim, reach: Reach
 ) -> ProvisioningCapacity:
-    """Return where the claim's class can make the volume."""
+    """Return the rows for which the claim's class can provision the volume."""
     storage_class = objects.get(StorageClass, storage_class_name(claim))
     rows = len(reach.everywhere)
     if storage_class is None or storage_class.provisioner in ("", NO_PROVISIONER):
@@ -70,7 +70,7 @@ def find_headroom(
 
 
 def volume_limit(place: CsiStorageCapacity) -> Quantity | None:
-    """Return the size of the largest volume that can be made there; None if unknown."""
+    """Return the largest size that can be provisioned there; None if unknown."""
     return place.capacity if place.maximum_volume_size is None else place.maximum_volume_size
 
 
@@ -87,7 +87,7 @@ def _allowed(storage_class: StorageClass, reach: Reach) -> IntArray:
 def _is_checked(
     objects: ObjectTable, storage_class: StorageClass, claim: PersistentVolumeClaim
 ) -> bool:
-    """Return whether the driver publishes capacities that the claim has to respect."""
+    """Return whether the driver publishes capacities that limit the claim."""
     driver = objects.get(CsiDriver, storage_class.provisioner)
-    asks = STORAGE in claim.spec.resources.requests
-    return asks and driver is not None and bool(driver.spec.storage_capacity)
+    has_size = STORAGE in claim.spec.resources.requests
+    return has_size and driver is not None and bool(driver.spec.storage_capacity)

@@ -1,7 +1,7 @@
-"""The nodes that a volume can be used on, as rows of the cluster.
+"""Nodes on which a volume is usable, as rows of the cluster.
 
-Most volumes name their nodes by one label, often one node each: those rows are looked up, not
-searched for.
+Most volumes select nodes by one label, often one node each: those rows are looked up instead of
+searched.
 
 Source: k8s.io/component-helpers storage/volume/pv_helpers.go ``CheckNodeAffinity``.
 """
@@ -20,7 +20,7 @@ _NOWHERE = np.zeros(0, np.int64)
 
 
 class Reach:
-    """Answers for the nodes as they are now; kept until one of them changes."""
+    """Rows by volume or selector for the current nodes, cached until a node changes."""
 
     def __init__(self, cluster: Snapshot) -> None:
         self.everywhere: IntArray = np.arange(len(cluster))
@@ -29,7 +29,7 @@ class Reach:
         self._by_label: dict[str, dict[str, IntArray]] = {}
 
     def of_volume(self, volume: PersistentVolume) -> IntArray:
-        """Return the rows from which the volume can be used."""
+        """Return the rows on which the volume is usable."""
         affinity = volume.spec.node_affinity
         if affinity is None or affinity.required is None:
             return self.everywhere
@@ -88,5 +88,5 @@ _REACH: Memo[Reach] = Memo()
 
 
 def reach(cluster: Snapshot) -> Reach:
-    """Return the answers for the nodes as they are now."""
+    """Return the cached rows for the current nodes."""
     return _REACH.as_of(cluster.shared, cluster.node_version, Reach, cluster)

@@ -1,4 +1,4 @@
-"""What is measured of a workload's life, and what of it alarms: the rules of the original."""
+"""Measures and alerts of a workload's lifecycle, by the rules of the original."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,7 @@ Story = Sequence[tuple[WorkloadEvent, float]]
 
 
 def lived(story: Story, limits: AlertLimits = LONG) -> tuple[list[tuple[str, float]], list[str]]:
-    """Return what was measured, intervals apart, and the alerts."""
+    """Return the measures, without intervals, and the alerts."""
     measured: list[tuple[str, float]] = []
     alerts: list[str] = []
     life = WorkloadLife(limits, lambda what, value: measured.append((what, value)), alerts.append)
@@ -82,12 +82,12 @@ def but_intervals(story: Story) -> list[tuple[str, float]]:
     ],
 )
 def test_preemptions_are_measured(story: Story, measured: list[tuple[str, float]]) -> None:
-    """From the nomination to the end of the victims, and on to the next result."""
+    """A preemption is measured until the last victim has terminated, and on to the next result."""
     assert but_intervals(story) == measured
 
 
-def test_intervals_are_those_in_which_it_could_be_tried() -> None:
-    """Gates end a round, a creation or an admission begins one; the end of victims is neither."""
+def test_interval_measures_only_schedulable_time() -> None:
+    """Gates end a round, a creation or an admission begins one; terminated victims do neither."""
     story = [(CREATED, 0.0), (FAILED, 2.0), (GONE, 3.0), (FAILED, 7.0), (GATED, 9.0)]
     story += [(ADMITTED, 100.0), (SCHEDULED, 101.0)]
 
@@ -118,6 +118,6 @@ def test_intervals_are_those_in_which_it_could_be_tried() -> None:
         ),
     ],
 )
-def test_what_goes_beyond_a_limit_is_told(story: Story, told: list[str]) -> None:
-    """By the limits that the original has by default; at a limit nothing is told yet."""
+def test_measure_above_its_limit_raises_an_alert(story: Story, told: list[str]) -> None:
+    """A measure equal to the original's default limit raises no alert."""
     assert lived(story, AlertLimits())[1] == told
