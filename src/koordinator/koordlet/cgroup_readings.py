@@ -1,6 +1,6 @@
-"""What the statistics of a cgroup say.  Texts in, numbers out.
+"""Parsers of cgroup statistics.  Texts in, numbers out.
 
-A text that is not what the kernel writes, such as a half-written one, is an InputError.
+A text that the kernel does not write, such as a truncated one, is an InputError.
 Source: koordinator pkg/koordlet/util/system/cgroup_resource.go, cgroup2.go, memory.go, psi.go,
 kidled_util.go; Linux Documentation/accounting/psi.rst.
 """
@@ -26,7 +26,7 @@ _COLD_FROM_BUCKET: Final = 5  # a minute and older, with kidled's own buckets
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryStat:
-    """Bytes."""
+    """Memory of a cgroup in bytes, by kind."""
 
     active_anon: int
     inactive_anon: int
@@ -36,18 +36,18 @@ class MemoryStat:
 
     @property
     def used(self) -> int:
-        """Without page cache."""
+        """Used memory without page cache."""
         return self.active_anon + self.inactive_anon + self.unevictable
 
     @property
     def used_with_page_cache(self) -> int:
-        """With page cache."""
+        """Used memory with page cache."""
         return self.used + self.active_file + self.inactive_file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Throttling:
-    """Since the cgroup was made: CFS periods, how many of them were cut short, for how long."""
+    """CFS periods since the creation of the cgroup, throttled ones, and the throttled time."""
 
     periods: int
     throttled: int
@@ -56,9 +56,9 @@ class Throttling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pressure:
-    """Shares of time, in percent, over 10, 60 and 300 s, in which some or all tasks waited.
+    """Percentages of time over 10, 60 and 300 s in which some or all tasks were stalled.
 
-    ``full`` is None where the kernel has no such line, as older ones for CPU.
+    ``full`` is None if the kernel does not report it, as older ones for CPU.
     """
 
     some: tuple[float, float, float]
@@ -68,7 +68,7 @@ class Pressure:
 def _reading(
     parse: Callable[Parameters, ResultT],
 ) -> Callable[Parameters, ResultT]:
-    """Make every way in which a text can be wrong an InputError."""
+    """Convert errors of a parser to InputError."""
 
     @wraps(parse)
     def checked(*args: Parameters.args, **kwargs: Parameters.kwargs) -> ResultT:
@@ -76,7 +76,7 @@ def _reading(
             return parse(*args, **kwargs)
         except (ValueError, IndexError, KeyError) as error:
             shown = str(args[0])[:60]
-            raise InputError(f"{error}, got {shown!r}: half-written or unknown") from None
+            raise InputError(f"unexpected or truncated text {shown!r}: {error}") from None
 
     return checked
 
@@ -87,7 +87,7 @@ def _table(text: str) -> dict[str, str]:
 
 @_reading
 def cpu_usage_ns(text: str, version: CgroupVersion) -> int:
-    """Return the CPU time consumed, of ``cpuacct.usage`` or of v2's ``cpu.stat``."""
+    """Return the used CPU time from ``cpuacct.usage``, or from ``cpu.stat`` of v2."""
     if version is CgroupVersion.V1:
         return int(text)
     return int(_table(text)["usage_usec"]) * _NANOS_PER_MICRO
@@ -95,7 +95,7 @@ def cpu_usage_ns(text: str, version: CgroupVersion) -> int:
 
 @_reading
 def throttling(text: str, version: CgroupVersion) -> Throttling:
-    """Return what ``cpu.stat`` says of the quota."""
+    """Return the throttling from ``cpu.stat``."""
     table = _table(text)
     if version is CgroupVersion.V1:
         waited = int(table["throttled_time"])
@@ -108,19 +108,19 @@ def throttling(text: str, version: CgroupVersion) -> Throttling:
 
 @_reading
 def memory_stat(text: str, version: CgroupVersion) -> MemoryStat:
-    """Return ``memory.stat`` of a cgroup and all below it."""
+    """Return the memory from ``memory.stat``, including descendants."""
     prefix = "total_" if version is CgroupVersion.V1 else ""
-    found = {}
-    wanted = ("active_anon", "inactive_anon", "active_file", "inactive_file", "unevictable")
-    for name in wanted:
+    values = {}
+    names = ("active_anon", "inactive_anon", "active_file", "inactive_file", "unevictable")
+    for name in names:
         start = _line_start(text, prefix + name)
         end = text.find("\n", start)
-        found[name] = int(text[start : end if end >= 0 else None])
-    return MemoryStat(**found)
+        values[name] = int(text[start : end if end >= 0 else None])
+    return MemoryStat(**values)
 
 
 def _line_start(text: str, key: str) -> int:
-    """Return where the value of a key begins: a search costs less than splitting 40 lines."""
+    """Return the start of a key's value; searching is cheaper than splitting 40 lines."""
     if text.startswith(f"{key} "):
         return len(key) + 1
     return text.index(f"\n{key} ") + len(key) + 2
@@ -128,7 +128,7 @@ def _line_start(text: str, key: str) -> int:
 
 @_reading
 def memory_by_numa_node(text: str, version: CgroupVersion) -> dict[int, int]:
-    """Return bytes by NUMA node of ``memory.numa_stat``."""
+    """Return bytes by NUMA node from ``memory.numa_stat``."""
     if version is CgroupVersion.V1:
         first = text.splitlines()[0].split()
         if not first[0].startswith("total="):
@@ -146,7 +146,7 @@ def memory_by_numa_node(text: str, version: CgroupVersion) -> dict[int, int]:
 
 @_reading
 def pressure(text: str) -> Pressure:
-    """Return a pressure file."""
+    """Return the averages from a pressure file."""
     table = _table(text)
     some = _averages(table["some"])
     return Pressure(some=some, full=_averages(table["full"]) if "full" in table else None)
@@ -159,7 +159,7 @@ def _averages(rest: str) -> tuple[float, float, float]:
 
 @_reading
 def cold_bytes(text: str) -> int:
-    """Return the bytes of ``memory.idle_page_stats`` that nobody touched for a minute."""
+    """Return the bytes in ``memory.idle_page_stats`` that were not accessed for a minute."""
     lines = text.splitlines()
     if len(lines) != _IDLE_PAGE_LINES:
         raise ValueError(f"{len(lines)} lines, expected {_IDLE_PAGE_LINES}")

@@ -34,7 +34,7 @@ def leftovers(controlplane: ControlPlane) -> Leftovers:
 
 
 class NodeAgent(KoordProcess):
-    """``koord koordlet`` on the real node; ``program`` stands for ``koord``."""
+    """``koord koordlet`` on the real node; ``program`` replaces ``koord``."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
-"""Multus and sriov-cni in one program: a CNI plugin that attaches the VF that PodResources tells.
+"""Multus and sriov-cni in one program: a CNI plugin that attaches the VF in PodResources.
 
-It asks as Multus 4 does: List on the kubelet's socket (the proxy stands in its place) within ten
-seconds, the pod found by name, the resource of the network's annotation, the first id of it.  Then
-it does as sriov-cni would: an interface ``net1`` in the pod, here a veth whose alias is the VF.
+Like Multus 4 it calls List on the kubelet's socket (here the proxy's) with a timeout of ten
+seconds, finds the pod by name, and uses the first id of the network's resource.  Then, like
+sriov-cni, it creates an interface ``net1`` in the pod, here a veth whose alias is the VF.
 Source: Multus pkg/kubeletclient/kubeletclient.go, pkg/k8sclient/k8sclient.go
 ``getKubernetesDelegate``.
 """
@@ -25,12 +25,12 @@ _TIMEOUT_S = 10.0
 
 
 def list_pods(socket: str) -> tuple[PodResources, ...]:
-    """Return what List tells."""
+    """Return the pods of List."""
     return decode_message(PodResourcesList, _call(socket, _LIST, b"")).pods
 
 
 def get_pod(socket: str, name: str, namespace: str = "default") -> PodResources:
-    """Return what Get tells of a pod; its request has name and namespace in the same fields."""
+    """Return the pod of Get; the request has its name and namespace in the same fields."""
     request = encode_message(PodResources(name=name, namespace=namespace))
     (pod,) = decode_message(PodResourcesList, _call(socket, _GET, request)).pods
     return pod
@@ -66,7 +66,7 @@ def main() -> None:
             sys.stdout.write(
                 json.dumps({"cniVersion": "1.0.0", "supportedVersions": ["0.4.0", "1.0.0"]}) + "\n"
             )
-    except Exception as error:  # noqa: BLE001 -- told to the runtime, which tries again
+    except Exception as error:  # noqa: BLE001 -- returned to the runtime, which retries
         _log(settings, pod, "FAILED", str(error))
         sys.stdout.write(json.dumps({"cniVersion": "1.0.0", "code": 100, "msg": str(error)}) + "\n")
         sys.exit(1)

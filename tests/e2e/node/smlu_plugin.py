@@ -1,8 +1,8 @@
-"""A device plugin as Cambricon's for shared MLUs: it serves the pod that its node is locked for.
+"""Device plugin like Cambricon's for shared MLUs: it serves the pod for which its node is locked.
 
-The kubelet says how much is asked, not by which pod.  So the plugin looks for the pod of its node
-that the scheduler has marked and nobody has served, takes card and share from its annotation,
-marks it as served and unlocks the node.
+The kubelet passes the requested amount, but not the pod.  The plugin therefore finds the unserved
+pod of its node that the scheduler has marked, reads card and share from its annotation, marks it
+as served, and unlocks the node.
 Source: k8s.io/kubelet pkg/apis/deviceplugin/v1beta1/api.proto; koordinator
 docs/proposals/scheduling, device plugin adaptation of Cambricon.
 """
@@ -139,14 +139,14 @@ class SmluPlugin:
         self._stopping.wait()
 
     def allocate(self, resource: str, request: _AllocateRequest) -> _AllocateResponse:
-        """Serve a pod; the amounts of memory come with those of cores."""
+        """Serve a pod; amounts of memory are allocated together with cores."""
         envs = self._next_pod() if resource == CORE else {}
         return _AllocateResponse(
             containers=tuple(_ContainerResponse(envs=envs) for _ in request.containers)
         )
 
     def _next_pod(self) -> dict[str, str]:
-        """Return the variables of the pod that waits, and let the next one come."""
+        """Return the variables of the waiting pod, and release the next one."""
         selector = f"fieldSelector=spec.nodeName%3D{self._node.name}"
         for pod in self._api.request("GET", f"/api/v1/pods?{selector}")["items"]:
             meta = pod["metadata"]

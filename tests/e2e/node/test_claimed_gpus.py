@@ -79,7 +79,7 @@ def slices(controlplane: ControlPlane) -> list[Manifest]:
 
 
 def pod_of(name: str, **spec: Any) -> Manifest:
-    """Return a pod for the scheduler that says which GPU the runtime gave it."""
+    """Return a pod for the scheduler that prints the GPU that the runtime gave it."""
     made = pod(name, "echo gpu $CLAIMED; sleep 2147483647", resources=spec.pop("resources", {}))
     del made["spec"]["nodeName"]
     made["spec"] |= {"schedulerName": "koord-scheduler", **spec}
@@ -105,7 +105,7 @@ def requested(site: RealNode, made: Manifest) -> str:
     return f"GPU-{gpu['minor']}"
 
 
-def test_a_gpu_goes_to_who_claims_it_or_to_who_requests_it(
+def test_gpu_is_allocated_to_a_claim_or_a_request(
     site: RealNode, controlplane: ControlPlane
 ) -> None:
     """Three GPUs, four pods: the last one waits for the first that ends, whichever way it asks."""
@@ -142,10 +142,10 @@ def left_by(claimed: Manifest, request: Manifest, site: RealNode) -> str:
     return left
 
 
-def test_slices_are_there_again_when_the_kubelet_has_begun_anew(
+def test_slices_are_restored_after_a_restart_of_the_kubelet(
     site: RealNode, controlplane: ControlPlane
 ) -> None:
-    """It deletes those of drivers that it does not know yet."""
+    """The kubelet deletes slices of drivers that have not registered yet."""
     (before,) = slices(controlplane)
     site.kill("kubelet")
     name = before["metadata"]["name"]

@@ -80,7 +80,7 @@ def environment(site: RealNode, made: Manifest) -> dict[str, str]:
     return {name: value for name, _, value in pairs if name.startswith(about)}
 
 
-def test_a_share_that_is_claimed_has_the_limits_of_one_that_is_requested(
+def test_claimed_share_has_the_limits_of_a_requested_one(
     site: RealNode, controlplane: ControlPlane, tmp_path: Path
 ) -> None:
     """Two claims of one GPU, and a pod that requests as much: library, limits and regions."""

@@ -31,7 +31,7 @@ def driver(controlplane: ControlPlane, node: RealNode) -> Iterator[DraDriver]:
 
 
 def claiming(name: str) -> Manifest:
-    """Return a pod for the scheduler that has a unit of its own, and says which."""
+    """Return a pod for the scheduler that claims a unit of its own, and prints it."""
     made = pod(name, "echo unit $UNIT; sleep 2147483647")
     del made["spec"]["nodeName"]
     made["spec"] |= {

@@ -1,8 +1,8 @@
-"""The story of co-location on a real node, by four real programs: what batch jobs get, and lose.
+"""Co-location on a real node with four real programs: resources of batch jobs under load.
 
-A server with load and batch jobs share a node.  The manager publishes what the server leaves, the
-scheduler places jobs on it, the agent holds them back when the server's side needs more, lets the
-server go beyond its limit, and ends a job that gets too little.
+A server with load and batch jobs share a node.  The manager publishes the unused resources, the
+scheduler places jobs on them, and the agent suppresses the jobs when the server needs more CPU,
+raises the server's quota, and evicts a job with too little CPU.
 """
 
 import re
@@ -84,7 +84,7 @@ def neighbour() -> Manifest:
 
 
 def configured_on_the_page() -> object:
-    """Return what the page tells the chart to configure."""
+    """Return the chart values on the page."""
     page = Path(__file__).parents[3] / "docs/how-to/see-colocation-on-a-node.md"
     (block,) = re.findall(r"```yaml\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
     return yaml.safe_load(block)["manager"]["config"]
@@ -157,7 +157,7 @@ def phases(node: RealNode, pods: list[Manifest]) -> list[str]:
 
 
 def present(node: RealNode, *names: str) -> list[str]:
-    """Return those that the API server has and nobody has asked to go."""
+    """Return the pods in the API server that are not being deleted."""
     found = []
     for name in names:
         try:

@@ -12,7 +12,7 @@ CORE = "koordinator.sh/gpu-core"
 
 
 def sharer(name: str, core: int) -> Manifest:
-    """Return a pod that asks for so many percent of a GPU."""
+    """Return a pod that requests a percentage of a GPU."""
     amounts = {CORE: str(core)}
     return pod(name, resources={"requests": amounts, "limits": amounts})
 
@@ -25,7 +25,7 @@ def write(controlplane: ControlPlane, node: RealNode, core: int | None) -> None:
     controlplane.kubectl(*words)
 
 
-def test_a_pod_that_is_bound_before_the_amounts_are_there_runs(
+def test_pod_bound_before_the_amounts_are_reported_runs(
     controlplane: ControlPlane, node: RealNode
 ) -> None:
     """The kubelet refuses for good what exceeds an amount, but nothing that it does not know.
@@ -41,7 +41,7 @@ def test_a_pod_that_is_bound_before_the_amounts_are_there_runs(
 def test_pods_with_devices_outlive_a_crash_of_the_kubelet(
     controlplane: ControlPlane, node: RealNode
 ) -> None:
-    """It admits them anew when it comes back; the amounts are still there."""
+    """A restarted kubelet admits them again; the amounts are still reported."""
     write(controlplane, node, 100)
     made = node.run(sharer("first", 60), sharer("second", 40))
     before = [node.container_id(each) for each in made]

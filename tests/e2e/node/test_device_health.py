@@ -26,7 +26,7 @@ def health(controlplane: ControlPlane, node: RealNode) -> dict[str, bool]:
 
 
 def break_gpu(folder: Path, *, healthy: bool) -> None:
-    """Write what a device daemon tells of the second GPU; a file appears as a whole."""
+    """Write a device daemon's description of the second GPU, atomically."""
     file = folder / "ic-device"
     cards: list[dict[str, Any]] = json.loads(file.read_text())
     cards[1]["status"] = {"healthy": healthy, "errCode": "" if healthy else "79"}
@@ -35,10 +35,10 @@ def break_gpu(folder: Path, *, healthy: bool) -> None:
     new.rename(file)
 
 
-def test_a_broken_device_is_known_within_half_a_minute(
+def test_broken_device_is_reported_within_half_a_minute(
     controlplane: ControlPlane, node: RealNode, start_agent: StartAgent, tmp_path: Path
 ) -> None:
-    """A card whose port goes down, and a GPU of which its vendor's tool says so; and back."""
+    """A card whose port goes down, and a GPU that its vendor's tool reports; and their recovery."""
     fake_sysfs(tmp_path / "sys")
     describe_gpus(tmp_path / "xpus")
     start_agent(

@@ -35,7 +35,7 @@ SCHEDULING: dict[str, Any] = {
 
 
 def sharer(name: str, core: int) -> Manifest:
-    """Return a pod that asks for a share of an MLU, in Koordinator's words and the plugin's."""
+    """Return a pod that requests a share of an MLU, in Koordinator's and the plugin's resources."""
     units = 24
     amounts = {
         SHARED: "1",
@@ -97,7 +97,7 @@ def read_node(controlplane: ControlPlane, node: RealNode) -> Manifest:
 
 
 def offered(controlplane: ControlPlane, node: RealNode, resource: str) -> int:
-    """Return how much of a resource the node says that it has."""
+    """Return the allocatable amount of a resource in the Node."""
     return int(read_node(controlplane, node)["status"]["allocatable"].get(resource, "-1"))
 
 

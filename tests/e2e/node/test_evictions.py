@@ -42,7 +42,7 @@ def audited(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("endpoint", ["found", "none"])
-def test_a_victim_says_goodbye_where_the_runtime_can_be_asked(
+def test_victim_is_stopped_gracefully_by_the_runtime(
     start_agent: StartAgent,
     node: RealNode,
     kubectl: Callable[..., str],

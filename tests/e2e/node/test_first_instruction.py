@@ -1,7 +1,7 @@
-"""What the agent promises a container is so before its first instruction: it reads so itself.
+"""Settings of a container are in effect before its first instruction.
 
-Each pod here prints, as its first commands, what its own cgroup has; the reconciler, which looks
-once a second, would come too late.
+Each pod prints its own cgroup with its first commands; the reconciler, which runs once a second,
+would be too late.
 """
 
 import json
@@ -80,7 +80,7 @@ def test_pods_of_every_class_start_right(
     half = {"requests": {"cpu": "250m"}, "limits": {"cpu": "500m", "memory": "64Mi"}}
     (shared,) = node.run(printer("shared", "LS", resources=half))
     words = first_words(node, shared)
-    assert words["cpus"] == "0"  # all but that of the other
+    assert words["cpus"] == "0"  # without the other pod's CPU
     assert words["quota"] == "40000"  # 500m on CPUs that are worth 1.25
     assert (words["shares"], words["memory"]) == ("256", str(64 << 20))
 
@@ -97,7 +97,7 @@ def test_pods_of_every_class_start_right(
                         'type="hook"}') == 0  # fmt: skip
 
 
-def test_without_the_plugin_a_container_starts_as_the_kubelet_says(
+def test_container_starts_unadjusted_without_the_plugin(
     start_agent: StartAgent, node: RealNode
 ) -> None:
     """So the assertions above are the plugin's doing; the reconciler comes a moment later."""
@@ -110,10 +110,10 @@ def test_without_the_plugin_a_container_starts_as_the_kubelet_says(
     )
 
 
-def test_a_resized_container_keeps_what_it_was_promised(
+def test_resized_container_keeps_its_settings(
     start_agent: StartAgent, node: RealNode, controlplane: ControlPlane
 ) -> None:
-    """The kubelet sets its limits anew in place; CPUs of its own need no quota then either."""
+    """The kubelet updates its limits in place; bound CPUs still need no quota."""
     start_agent()
     status = {STATUS: json.dumps({"cpuset": "1"})}
     resources = {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}
@@ -136,7 +136,7 @@ def test_a_resized_container_keeps_what_it_was_promised(
 def test_hostile_annotations_cost_their_own_pod_no_start(
     start_agent: StartAgent, node: RealNode, kubectl: Callable[..., str]
 ) -> None:
-    """CPUs that the machine has not, no JSON, a huge one: the pod starts, and an event says why."""
+    """Missing CPUs, invalid JSON, a huge value: the pod starts, and an event has the reason."""
     start_agent()
     hostile = {
         "elsewhere": {STATUS: json.dumps({"cpuset": "4000-4095"})},

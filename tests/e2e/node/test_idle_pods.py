@@ -1,4 +1,4 @@
-"""What stands for group identity on a mainline kernel leaves the kubelet its own cgroups."""
+"""The replacement of group identity on a mainline kernel leaves the kubelet's cgroups alone."""
 
 import json
 import subprocess

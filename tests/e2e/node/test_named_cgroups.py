@@ -1,7 +1,7 @@
-"""Pods that name cgroups which are not theirs, on a real node: the agent writes to their own alone.
+"""Pods that name foreign cgroups on a real node: the agent writes to their own cgroups only.
 
-A pod's author can write any annotation, so that, too, by which the kubelet tells where a static pod
-runs.
+A pod's author can write any annotation, including the one with which the kubelet marks the cgroup
+of a static pod.
 """
 
 import json
@@ -70,7 +70,7 @@ def test_annotations_of_tenants_set_nothing_outside_of_their_own_cgroup(
 def test_files_of_tenants_are_no_cgroups(
     controlplane: ControlPlane, node: RealNode, start_agent: StartAgent, tmp_path: Path
 ) -> None:
-    """A link to a file of the node in the pod's volume is not followed, and a pipe halts nobody."""
+    """A link in the pod's volume to a file of the node is not followed; a pipe does not block."""
     precious = tmp_path / "precious"
     precious.write_text(PRECIOUS)
     mount = {"volumeMounts": [{"name": "own", "mountPath": "/own"}]}
@@ -96,10 +96,10 @@ def test_files_of_tenants_are_no_cgroups(
     eventually(lambda: memory_limit(uid) == MEMORY, 60)
 
 
-def test_a_static_pod_is_found_where_its_mirror_says(
+def test_static_pod_is_found_by_its_mirror(
     controlplane: ControlPlane, node: RealNode, start_agent: StartAgent
 ) -> None:
-    """What only the kubelet can have said is believed, whatever the manifest says about it."""
+    """Only what the kubelet wrote is used, not the manifest."""
     folder = node.state / "etc/static"
     folder.mkdir(exist_ok=True)
     manifest = batch("static", annotations={HASH: "../../.."})
@@ -145,7 +145,7 @@ def batch(name: str, **more: Any) -> Manifest:
 
 
 def mirror(name: str, text: str) -> Manifest:
-    """Return a pod that says all that the mirror of a static pod says."""
+    """Return a pod with all properties of a static pod's mirror."""
     made = batch(name, annotations={HASH: text, MIRROR: text, SOURCE: "file"})
     owner = {"apiVersion": "v1", "kind": "Node", "name": NAME, "uid": name, "controller": True}
     made["metadata"]["ownerReferences"] = [owner]
@@ -190,7 +190,7 @@ def memory_limit(uid: str) -> int:
 
 
 def settings(*but: str) -> dict[Path, str]:
-    """Return what the foreign cgroup and those of pods have, but for pods with these UIDs."""
+    """Return the settings of the foreign cgroup and of pods, except pods with these UIDs."""
     found = {}
     for file in _SETTINGS:
         for top in ("kubepods", FOREIGN):

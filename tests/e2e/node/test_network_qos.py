@@ -36,7 +36,7 @@ def uplink(monkeypatch: pytest.MonkeyPatch, node: RealNode) -> Iterator[None]:
         "link set world0 up",
         f"address add {HERE}/24 dev {UPLINK}",
         f"link set {UPLINK} up",
-        f"neighbour add {WORLD} lladdr 02:00:00:00:00:01 dev {UPLINK}",  # nobody answers
+        f"neighbour add {WORLD} lladdr 02:00:00:00:00:01 dev {UPLINK}",  # no host answers
         f"route add default via {WORLD}",
     ):
         _run("ip", *words.split())
@@ -88,10 +88,10 @@ def sender(name: str, qos: str, **annotations: str) -> Manifest:
 
 
 @pytest.mark.usefixtures("uplink")
-def test_what_pods_send_leaves_in_their_classes(
+def test_egress_of_pods_is_classified(
     start_agent: StartAgent, node: RealNode, kubectl: Callable[..., str]
 ) -> None:
-    """A pod with a limit of its own has a class of its own, until it has gone."""
+    """A pod with a limit of its own has a class of its own until it is deleted."""
     limit = {"koordinator.sh/networkQOS": json.dumps({"egressLimit": str(OWN_BPS)})}
     follow(kubectl, node, "tc")
     start_agent("--feature-gates=TCNetworkQoS=true")

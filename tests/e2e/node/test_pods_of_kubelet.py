@@ -43,13 +43,13 @@ def guaranteed(name: str, qos: str, cpu: str, **more: Any) -> Manifest:
 
 
 def cpus(node: RealNode, made: Manifest) -> str:
-    """Return those of a container."""
+    """Return the CPUs of a container."""
     folder = CGROUPS / f"cpuset/kubepods/pod{made['metadata']['uid']}"
     return (folder / node.container_id(made) / "cpuset.cpus").read_text().strip()
 
 
 def notes(controlplane: ControlPlane) -> list[str]:
-    """Return what the agent says of the kubelet."""
+    """Return the agent's events about the kubelet."""
     found = controlplane.api.request("GET", "/apis/events.k8s.io/v1/namespaces/default/events")
     return [it["note"] for it in found["items"] if it["reason"] == "KubeletNotAsked"]
 
@@ -60,7 +60,7 @@ def restart_kubelet(node: RealNode, further: dict[str, Any]) -> None:
     node.start_kubelet(further)
 
 
-def test_pods_of_the_kubelet_get_what_they_are_promised(
+def test_pods_of_the_kubelet_get_their_settings(
     controlplane: ControlPlane, node: RealNode, start_agent: StartAgent
 ) -> None:
     """Its certificate is its own, as it makes it; who we are it asks the API server."""
@@ -98,10 +98,10 @@ def test_static_pods_are_known_without_a_mirror(
     (manifests / "static.json").unlink()
 
 
-def test_a_kubelet_that_hangs_or_starts_again_costs_no_pod_anything(
+def test_hanging_or_restarted_kubelet_affects_no_pod(
     controlplane: ControlPlane, node: RealNode, start_agent: StartAgent
 ) -> None:
-    """What it said last goes on, and an event says so; pods that come later are known, too."""
+    """Its last answer stays in effect, with an event; later pods are known, too."""
     agent = start_agent(*FLAGS, asked=False)
     (made,) = node.run(bound("made"))
     eventually(lambda: cpus(node, made) == "1")
@@ -120,10 +120,10 @@ def test_a_kubelet_that_hangs_or_starts_again_costs_no_pod_anything(
     assert cpus(node, made) == "1"
 
 
-def test_a_kubelet_that_refuses_us_is_told(
+def test_refusal_by_the_kubelet_is_reported(
     controlplane: ControlPlane, node: RealNode, start_agent: StartAgent, tmp_path: Path
 ) -> None:
-    """Nobody is believed to be the kubelet, or asked as whom we are, without its certificate."""
+    """A server without the kubelet's certificate is not trusted, and gets no credentials."""
     other = tmp_path / "other.crt"
     other.write_text("")
     wrong = f"--kubelet-certificate-authority={other}"

@@ -155,7 +155,7 @@ class Site:
         return [line for line in lines if line["event"] == event]
 
     def told(self) -> dict[str, dict[str, list[str]]]:
-        """Return devices by pod, of those that have any, as List tells them."""
+        """Return the devices by pod in the answer of List."""
         found = {
             each.name: fake_multus.devices(each) for each in fake_multus.list_pods(self.socket)
         }
@@ -237,9 +237,9 @@ def test_a_pod_gets_its_gpu_its_interface_and_its_device_nodes(site: Site) -> No
 
 
 def test_a_copied_annotation_gets_no_device(site: Site, controlplane: ControlPlane) -> None:
-    """A pod that its author binds with the devices of another starts without them, and is told.
+    """A pod bound by its author with another pod's devices starts without them, with an event.
 
-    The pod that has them keeps them, also when its container starts again.
+    The owner of the devices keeps them, even when its container restarts.
     """
     (owner,) = site.run("trainer-a")
     stolen = {ALLOCATED: owner["metadata"]["annotations"][ALLOCATED]}
@@ -260,7 +260,7 @@ def test_a_copied_annotation_gets_no_device(site: Site, controlplane: ControlPla
 
 
 def _warnings(controlplane: ControlPlane, name: str) -> list[str]:
-    """Return what the agent says of the hooks of a pod."""
+    """Return the agent's events about the hooks of a pod."""
     found = controlplane.api.request("GET", "/apis/events.k8s.io/v1/namespaces/default/events")
     return [
         event["note"]

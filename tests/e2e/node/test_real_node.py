@@ -7,7 +7,7 @@ from tests.e2e.real_node.node import pod
 from tests.e2e.waiting import eventually
 
 
-def test_a_pod_runs_and_prints_what_it_sees(node: RealNode) -> None:
+def test_pod_runs_and_prints_its_output(node: RealNode) -> None:
     """Its first command is in the log, and more can be asked of it while it runs."""
     (made,) = node.run(pod("talker", "cat /proc/self/cgroup; sleep 2147483647"))
     printed = eventually(lambda: node.printed(made))

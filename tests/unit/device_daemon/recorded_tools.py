@@ -1,4 +1,4 @@
-"""What the tools of vendors print, in their documented formats, and a machine that has them."""
+"""Output of vendors' tools in their documented formats, and a machine that has the tools."""
 
 from collections.abc import Mapping, Sequence
 
@@ -162,7 +162,7 @@ def kunluns(tools: RecordedTools) -> MemoryHost:
 
 
 def metaxes(tools: RecordedTools, sram: int = 0, dram: int = 0) -> MemoryHost:
-    """Record two GPUs of MetaX; the errors are those of the first."""
+    """Record two MetaX GPUs; the first one has errors."""
     infos = [
         MX_HWINFO.format(key=0, bus="05", memory="64 GB"),
         MX_HWINFO.format(key=1, bus="06", memory="65536 MB"),

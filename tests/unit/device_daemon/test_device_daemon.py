@@ -129,7 +129,7 @@ def test_mlus_are_described() -> None:
     assert first["resources"] == {MEMORY: "24576Mi", CORE: "100"}
     assert topology(first) == ("0000:0f:00.0", "0", "pci0000:00")
     assert second["model"] == "MLU370-S4"
-    assert topology(second) == ("0000:05:0a.0", "1", "")  # not in sysfs: as the tool says
+    assert topology(second) == ("0000:05:0a.0", "1", "")  # not in sysfs: the tool's value
     assert second["status"]["healthy"]
 
 
@@ -162,7 +162,7 @@ def test_gpus_of_metax_are_described_without_their_slices() -> None:
         (lambda tools: metaxes(tools, dram=1), "EccError"),
     ],
 )
-def test_a_broken_card_says_what_is_wrong(
+def test_broken_card_has_code_and_message(
     record: Callable[[RecordedTools], MemoryHost], code: str
 ) -> None:
     """With a word that a condition may have as its reason; the other card is sound."""
@@ -173,7 +173,7 @@ def test_a_broken_card_says_what_is_wrong(
     assert broken["errMessage"]
 
 
-def test_a_card_of_which_the_tool_says_nothing_is_not_broken() -> None:
+def test_card_without_reported_state_is_healthy() -> None:
     """The layout of a tool may change; the original takes that for a fault."""
 
     def new(tools: RecordedTools) -> MemoryHost:
@@ -236,7 +236,7 @@ def test_a_tool_that_fails_takes_no_card_away() -> None:
         ("npu-smi info -t common -i 4", "\x00\xff" * 1000),
     ],
 )
-def test_an_answer_that_is_not_understood_is_no_inventory(command: str, text: str) -> None:
+def test_unexpected_output_does_not_replace_the_inventory(command: str, text: str) -> None:
     """Half-described cards would be scheduled on."""
     machine = Machine(npus)
     machine.tools.answers[command] = text
@@ -255,7 +255,7 @@ def test_machines_without_such_cards_are_left_in_peace() -> None:
     assert machine.tools.asked == []
 
 
-def test_cards_that_were_taken_out_are_gone_with_the_next_inventory() -> None:
+def test_removed_cards_disappear_with_the_next_inventory() -> None:
     """But not because the bus could not be read."""
     machine = Machine(kunluns)
     assert len(machine.after()) == 2
@@ -268,7 +268,7 @@ def test_cards_that_were_taken_out_are_gone_with_the_next_inventory() -> None:
     assert machine.after(900) == []
 
 
-def test_the_node_agent_reads_what_the_daemon_writes() -> None:
+def test_node_agent_reads_the_daemons_file() -> None:
     """Both have one description of a card."""
     machine = Machine(metaxes)
     machine.after()

@@ -24,8 +24,8 @@ def processes() -> Iterator[tuple[int, int]]:
         process.communicate()
 
 
-def test_a_cookie_is_made_handed_on_and_taken_away() -> None:
-    """And the thread that asks for it never has one."""
+def test_cookie_is_created_shared_and_cleared() -> None:
+    """The calling thread never has the cookie."""
     kernel = Kernel(1, 2, 3)
     calls = LinuxCoreScheduling(kernel.prctl)
 
@@ -39,8 +39,8 @@ def test_a_cookie_is_made_handed_on_and_taken_away() -> None:
     assert [calls.cookie(pid) == 0 for pid in (1, 2, 3)] == [True, True, False]
 
 
-def test_who_has_ended_is_passed_over_and_a_refusal_is_told() -> None:
-    """Others get the cookie all the same."""
+def test_ended_process_is_skipped_and_a_refusal_is_raised() -> None:
+    """The other processes get the cookie."""
     kernel = Kernel(1, 2)
     calls = LinuxCoreScheduling(kernel.prctl)
     calls.create(1)
@@ -69,7 +69,7 @@ def test_the_process_that_asks_takes_no_part() -> None:
         calls.cookie(own)
 
 
-def test_a_kernel_without_it_is_told_by_asking() -> None:
+def test_kernel_without_core_scheduling_is_detected() -> None:
     """As a kernel that is configured without, or one on cores of one thread."""
     assert not LinuxCoreScheduling(absent).is_available()
     assert not NoCoreScheduling().is_available()

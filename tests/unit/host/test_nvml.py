@@ -114,9 +114,7 @@ def test_a_gpu_that_can_not_tell_errors_counts_as_broken(driver: Driver) -> None
     assert (first.code, second) == ("DeviceHealthCheckNotSupported", None)
 
 
-def test_a_driver_that_fails_as_a_whole_is_told(
-    driver: Driver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failing_driver_raises_host_error(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the error of this node."""
     gpus = NvmlGpus(MemoryHost(), "/sys")
     driver.lost = {0, 1}

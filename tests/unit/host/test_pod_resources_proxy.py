@@ -111,7 +111,7 @@ def test_a_kubelet_that_starts_later_or_again_is_found(start: Start, tmp_path: P
         kubelet.end()
 
 
-def test_a_socket_that_is_in_the_way_or_removed_is_made_anew(start: Start, tmp_path: Path) -> None:
+def test_stale_or_removed_socket_is_recreated(start: Start, tmp_path: Path) -> None:
     """One is left by an agent that was killed; an agent that ends late removes its successor's."""
     kubelet = Kubelet(tmp_path / "theirs")
     ours = tmp_path / "ours"

@@ -64,7 +64,7 @@ def refuses_all(host: LinuxHost, path: str) -> None:
             attempt()
 
 
-def test_what_is_inside_is_read_and_written(make: Make, root: Path) -> None:
+def test_files_inside_are_read_and_written(make: Make, root: Path) -> None:
     """Also with slashes too many."""
     host = make()
     host.write(f"{root}/a//file", "2\n")
@@ -79,15 +79,15 @@ def test_what_is_inside_is_read_and_written(make: Make, root: Path) -> None:
 @pytest.mark.parametrize(
     "path", ["../secret", "a/../../secret", "a/./file", "a/b/..", "/a/../../secret", "a\0/file"]
 )
-def test_no_path_leads_up(make: Make, root: Path, path: str) -> None:
-    """Not even to where it began: nobody who means well spells a path so."""
+def test_path_with_parent_components_is_rejected(make: Make, root: Path, path: str) -> None:
+    """Even if it ends in the same folder: no legitimate path is spelled that way."""
     host = make()
     refuses_all(host, f"{root}/{path}")
     assert not host.exists(f"{root}/{path}")
     assert (root.parent / "secret").read_text() == CANARY
 
 
-def test_what_is_in_no_tree_is_not_there(make: Make, root: Path) -> None:
+def test_path_outside_of_all_trees_is_rejected(make: Make, root: Path) -> None:
     """A folder whose name begins alike is another one."""
     host = make()
     Path(f"{root}er").mkdir()
@@ -151,7 +151,7 @@ def test_the_root_may_be_a_link(make: Make, root: Path) -> None:
     assert host.read(f"{root.parent}/cpu/a/file") == "1\n"
 
 
-def test_what_is_no_file_is_refused_at_once(make: Make, root: Path) -> None:
+def test_non_regular_file_is_rejected_immediately(make: Make, root: Path) -> None:
     """A FIFO without a writer, a socket, a device, a folder: none is waited for."""
     host = make()
     os.mkfifo(root / "fifo")
@@ -179,7 +179,7 @@ def test_magic_links_of_proc_are_not_followed(resolver: Resolver) -> None:
 
 
 def test_own_files_replace_a_link_instead_of_following_it(make: Make, root: Path) -> None:
-    """A checkpoint is written whole, and nobody else may read it."""
+    """A checkpoint is written atomically, and only its owner may read it."""
     host = make()
     (root / "own.tmp").symlink_to(root.parent / "secret")
     (root / "own").symlink_to(root.parent / "secret")

@@ -16,14 +16,14 @@ def tool(folder: Path, script: str) -> str:
     return str(path)
 
 
-def test_what_a_tool_prints_is_returned(tmp_path: Path) -> None:
+def test_output_of_a_tool_is_returned(tmp_path: Path) -> None:
     """Both streams; arguments are not read by a shell."""
     name = tool(tmp_path, 'echo "$1"; echo more >&2')
 
     assert LinuxVendorTools("/").ask(name, "a; $(b)") == "a; $(b)\nmore\n"
 
 
-def test_a_tool_that_fails_says_how(tmp_path: Path) -> None:
+def test_failing_tool_reports_exit_code_and_output(tmp_path: Path) -> None:
     """And what it printed is kept."""
     name = tool(tmp_path, "echo Command or option is not found; exit 3")
 
@@ -32,8 +32,8 @@ def test_a_tool_that_fails_says_how(tmp_path: Path) -> None:
     assert failure.value.output == "Command or option is not found\n"
 
 
-def test_a_tool_that_is_missing_or_hangs_is_given_up(tmp_path: Path) -> None:
-    """A broken card lets some of them wait for ever."""
+def test_missing_or_hanging_tool_raises(tmp_path: Path) -> None:
+    """Some tools hang if a card is broken."""
     with pytest.raises(ToolError, match="No such file"):
         LinuxVendorTools("/").ask(str(tmp_path / "none"))
     with pytest.raises(ToolError, match=r"no answer in 0.1 s"):

@@ -1,4 +1,4 @@
-"""Folders of regions are made anew and removed, whatever containers have put into them."""
+"""Folders of regions are recreated and removed, with any content that containers put there."""
 
 import os
 import stat
@@ -10,8 +10,8 @@ from koordinator.foundation.errors import HostError
 from koordinator.host.linux.vgpu_regions import LinuxRegionFolders
 
 
-def test_a_folder_that_is_made_anew_is_empty_and_everybodys(tmp_path: Path) -> None:
-    """Whatever the umask says; what was there before is gone, and links lead nowhere."""
+def test_recreated_folder_is_empty_and_world_writable(tmp_path: Path) -> None:
+    """Regardless of the umask; the previous content is removed, and links are not followed."""
     outside = tmp_path / "outside"
     outside.write_text("kept")
     regions = LinuxRegionFolders(f"{tmp_path}/deep/containers")
@@ -32,8 +32,8 @@ def test_a_folder_that_is_made_anew_is_empty_and_everybodys(tmp_path: Path) -> N
     assert outside.read_text() == "kept"
 
 
-def test_a_folder_with_a_thousand_files_is_put_away_at_once(tmp_path: Path) -> None:
-    """The rest is left to the monitor, under the name of a container that nobody has."""
+def test_folder_with_a_thousand_files_is_moved_aside(tmp_path: Path) -> None:
+    """The monitor removes the rest, under a name that no container has."""
     regions = LinuxRegionFolders(str(tmp_path))
     regions.renew("u_main")
     for number in range(1000):
@@ -58,7 +58,7 @@ def test_a_link_in_the_place_of_a_folder_is_put_away(tmp_path: Path) -> None:
     assert target.is_dir()
 
 
-def test_where_no_folder_can_be_made_is_told(tmp_path: Path) -> None:
+def test_failure_to_create_a_folder_is_raised(tmp_path: Path) -> None:
     """As where a file is in the way."""
     (tmp_path / "containers").touch()
     with pytest.raises(HostError, match="can't use"):

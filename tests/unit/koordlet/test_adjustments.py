@@ -1,4 +1,4 @@
-"""What a container gets besides its spec can be joined, and can't lead out of its fields."""
+"""Adjustments can be joined, and reject values that break out of their fields."""
 
 import pytest
 
@@ -12,8 +12,8 @@ from koordinator.koordlet.adjustments import (
 )
 
 
-def test_of_two_that_say_something_of_one_thing_the_later_counts() -> None:
-    """Variables are told apart by name, mounts by destination, devices by path."""
+def test_later_adjustment_takes_precedence() -> None:
+    """Variables are identified by name, mounts by destination, devices by path."""
     first = ContainerAdjustment(
         env={"A": "1", "B": "1"},
         mounts=(ContainerMount("/lib", "/old"), ContainerMount("/etc/x", "/x")),
@@ -68,7 +68,7 @@ def test_an_environment_that_no_process_starts_with_is_refused(env: dict[str, st
 @pytest.mark.parametrize(
     ("kind", "major", "mode"), [("p", 1, 0o666), ("c", -1, 0o666), ("c", 1, 0o4755)]
 )
-def test_a_device_that_is_none_is_refused(kind: str, major: int, mode: int) -> None:
+def test_invalid_device_is_rejected(kind: str, major: int, mode: int) -> None:
     """A device is a character or block device, without further rights."""
     with pytest.raises(InputError, match="devices"):
         ContainerDevice("/dev/x", major, 1, kind, mode)

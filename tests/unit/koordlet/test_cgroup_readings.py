@@ -52,7 +52,7 @@ def test_memory_by_numa_node() -> None:
     assert memory_by_numa_node("anon N0=1 N1=2\nfile N0=10 N1=20\n", V2) == {0: 11, 1: 22}
 
 
-def test_pressure_may_lack_full() -> None:
+def test_pressure_without_full_averages() -> None:
     """Older kernels have none for CPU."""
     some = "some avg10=1.50 avg60=2.00 avg300=3.25 total=99\n"
     found = pressure(f"{some}full avg10=0.50 avg60=0.00 avg300=0.00 total=9\n")
@@ -86,6 +86,6 @@ def test_cold_pages_are_those_of_a_minute_and_older() -> None:
 )
 @pytest.mark.parametrize("text", ["", "total", "usage_usec\nnr_periods 1", "some avg10", "N0=x"])
 def test_half_a_file_is_an_error(read: object, text: str) -> None:
-    """Whoever reads keeps what it had."""
+    """The caller keeps the previous reading."""
     with pytest.raises(InputError):
         read(text)  # type: ignore[operator]

@@ -1,4 +1,4 @@
-"""Who waits, and whose limit of cores is in force."""
+"""Precedence of containers, and enforcement of core limits."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,8 +38,8 @@ def test_only_containers_on_the_same_gpu_are_looked_at() -> None:
     assert orders([sharer(0, 2, 0, 1), sharer(1, 2, 1, 2)]) == [FREE, WAIT]
 
 
-def test_a_negative_priority_stays_out_of_it() -> None:
-    """It makes nobody wait and never waits; its limit is switched off."""
+def test_negative_priority_neither_waits_nor_blocks() -> None:
+    """Its core limit is switched off."""
     assert orders([sharer(-5), sharer(1), sharer(0)]) == [FREE, WAIT, FREE]
 
 
@@ -56,7 +56,7 @@ def test_a_kernel_of_late_makes_a_container_active_without_a_trace() -> None:
     assert orders([busy, sharer(2)]) == [SharerOrder(0, 0), WAIT]
 
 
-def test_a_kernel_of_long_ago_or_of_next_year_makes_nobody_active() -> None:
+def test_old_or_future_kernel_time_does_not_count_as_activity() -> None:
     """A container writes what it likes."""
     for idle_s in (10.0, -1e9):
         assert orders([GpuSharer(frozenset({0}), 0, 0, idle_s), sharer(1)])[1] == FREE
@@ -79,8 +79,8 @@ def test_a_trace_that_no_kernel_leaves_is_no_longer_believed() -> None:
         max_size=8,
     )
 )
-def test_on_every_gpu_somebody_may_work(sharers: list[GpuSharer]) -> None:
-    """Whoever has the best priority on all of its GPUs never waits."""
+def test_each_gpu_has_a_container_that_does_not_wait(sharers: list[GpuSharer]) -> None:
+    """A container with the best priority on all of its GPUs never waits."""
     found = orders(sharers)
     best = min((each.priority for each in sharers if each.priority >= 0), default=None)
     for each, order in zip(sharers, found, strict=True):

@@ -134,7 +134,7 @@ class Node:
         )
 
     def rounds(self, count: int = 1) -> None:
-        """Let so many rounds pass."""
+        """Advance the clock by some rounds."""
         for _ in range(count):
             self.monitor.step()
             self.clock.advance_to(self.clock.now_s() + 5)
@@ -161,8 +161,8 @@ def node(tmp_path: Path) -> Node:
     return Node(tmp_path)
 
 
-def test_a_less_important_container_waits_and_goes_on(node: Node) -> None:
-    """Priorities are those of the pods' specs; the third one is on another GPU."""
+def test_container_with_lower_precedence_waits_and_continues(node: Node) -> None:
+    """Priorities come from the pods' specs; the third container is on another GPU."""
     for uid, priority, gpus in (("a", "0", {0: ""}), ("b", None, {0: ""}), ("c", "5", {1: ""})):
         node.pod(uid, priority, gpus=gpus)
         node.regions.put(uid, region())
@@ -228,8 +228,8 @@ def test_nothing_else_of_a_region_is_written(node: Node) -> None:
     assert len(after) == len(before)
 
 
-def test_whoever_waits_goes_on_when_the_monitor_stops(node: Node) -> None:
-    """Nobody else would tell it so."""
+def test_waiting_container_continues_when_the_monitor_stops(node: Node) -> None:
+    """No other component would release it."""
     for uid, priority in (("a", "0"), ("b", "1")):
         node.pod(uid, priority)
         node.regions.put(uid, region())
@@ -240,7 +240,7 @@ def test_whoever_waits_goes_on_when_the_monitor_stops(node: Node) -> None:
     assert node.regions.recent("a") == 1
 
 
-def test_a_container_that_was_started_anew_is_seen_at_once(node: Node) -> None:
+def test_restarted_container_is_recognized_in_the_next_round(node: Node) -> None:
     """Its file has the same name and is another one; the monitor of HAMi keeps the first."""
     node.pod("a")
     node.regions.put("a", region(used=((1 << 30,),)))
@@ -253,8 +253,8 @@ def test_a_container_that_was_started_anew_is_seen_at_once(node: Node) -> None:
     assert node.regions.recent("a") == 1
 
 
-def test_a_region_cannot_speak_for_another_container(node: Node) -> None:
-    """It says priority 0 on a GPU of others and that it works for ever: nobody waits for it."""
+def test_region_does_not_affect_other_containers(node: Node) -> None:
+    """A region claims priority 0 and constant activity on a GPU of others: no container waits."""
     node.pod("evil", gpus={1: GPUS[1]})
     node.regions.put("evil", region(gpus=GPUS[:2], used=((9, 9),), recent=2**31 - 1, priority=0))
     node.pod("good", "3")
@@ -267,8 +267,8 @@ def test_a_region_cannot_speak_for_another_container(node: Node) -> None:
     assert all(GPUS[0] not in series for series in shown)
 
 
-def test_a_container_that_has_ended_makes_nobody_wait(node: Node) -> None:
-    """Its region stays as the last process left it, until the pod is gone."""
+def test_ended_container_blocks_no_other(node: Node) -> None:
+    """Its region keeps the state of its last process until the pod is deleted."""
     ended = {"containerStatuses": [{"name": "main", "state": {"terminated": {"exitCode": 137}}}]}
     node.pod("a", "0", **ended)
     node.regions.put("a", region())
@@ -332,7 +332,7 @@ def test_a_hostile_folder_costs_its_own_container_only(node: Node, how: str) -> 
     assert node.regions.recent("good") == 0
 
 
-def test_a_folder_that_is_a_link_is_nobodys(node: Node) -> None:
+def test_folder_that_is_a_link_is_ignored(node: Node) -> None:
     """Only the agent's folders are looked into."""
     node.pod("evil")
     node.pod("good")
@@ -343,8 +343,8 @@ def test_a_folder_that_is_a_link_is_nobodys(node: Node) -> None:
     assert [found.owner.pod for found in node.monitor.snapshot.regions] == ["good"]
 
 
-def test_a_lease_on_a_region_holds_nobody_up(node: Node) -> None:
-    """Opening a leased file waits up to 45 seconds, unless one says that one won't."""
+def test_lease_on_a_region_does_not_block(node: Node) -> None:
+    """Opening a leased file blocks up to 45 seconds, unless the open is non-blocking."""
     node.pod("evil")
     file = node.regions.put("evil", region())
     node.pod("good")
@@ -387,7 +387,7 @@ def test_pods_without_gpus_and_bad_allocations_have_no_regions(node: Node) -> No
 
 
 @pytest.mark.slow
-def test_folders_of_pods_that_are_gone_are_removed_after_a_while(node: Node) -> None:
+def test_folders_of_deleted_pods_are_removed_after_the_retention_time(node: Node) -> None:
     """Also one whose container set its time to next century, and filled it; others stay."""
     node.pod("here")
     node.regions.put("here", region())
@@ -411,7 +411,7 @@ def test_folders_of_pods_that_are_gone_are_removed_after_a_while(node: Node) -> 
 
 
 def test_nothing_is_removed_before_the_pods_are_known(node: Node) -> None:
-    """A monitor that has just started takes nobody for gone: what it saw itself counts."""
+    """A restarted monitor measures the retention time from its own first observation."""
     node.regions.put("a", region())
     node.clock.advance_to(START_S + 10_000)
     node.monitor.close()
@@ -517,7 +517,7 @@ def test_limits_are_shown_before_the_first_call_of_cuda(node: Node) -> None:
     assert limits(node, "a") == {}
 
 
-def test_a_pod_that_is_gone_leaves_no_series(node: Node) -> None:
+def test_deleted_pod_leaves_no_series(node: Node) -> None:
     """From the next round on."""
     pod = node.pod("a")
     node.regions.put("a", region())

@@ -36,7 +36,7 @@ def reading(data: bytes) -> RegionReading:
     return read_region(Bytes(data))
 
 
-def test_what_the_real_library_wrote_reads_as_its_tasks_were_started() -> None:
+def test_region_of_the_real_library_is_read() -> None:
     """HAMi-core, version 1.2: one process with 1 GiB in two GPUs, one with 256 MiB in the first."""
     found = reading(recorded("v1.2-two-processes"))
 
@@ -95,7 +95,7 @@ def test_a_gpu_without_uuid_is_not_initialised_yet() -> None:
         (lambda data: data[:4] + b"\x07" + data[5:], "version 7"),
     ],
 )
-def test_what_is_no_region_is_refused_with_the_reason(
+def test_invalid_region_is_rejected_with_the_reason(
     spoil: Callable[[bytes], bytes], problem: str
 ) -> None:
     """Cut off, empty, of a version to come."""
@@ -131,7 +131,7 @@ def test_no_bytes_anywhere_break_the_reader(offset: int, noise: bytes, version: 
     assert len(found.devices) <= 16
 
 
-def test_a_file_that_is_cut_off_between_two_reads_costs_a_reading(tmp_path: Path) -> None:
+def test_file_truncated_between_two_reads_is_rejected(tmp_path: Path) -> None:
     """A mapped file would end the process with SIGBUS here."""
     folder = RegionsFolder(tmp_path)
     path = folder.put("u", bytes(region()))

@@ -1,6 +1,6 @@
-"""What /proc says of the whole machine.  Texts in, numbers out.
+"""Parsers of /proc files about the machine.  Texts in, numbers out.
 
-A text that is not what the kernel writes is an InputError.
+A text that the kernel does not write is an InputError.
 Source: koordinator pkg/koordlet/util/stat.go, meminfo.go, cpuinfo.go; man 5 proc.
 """
 
@@ -15,7 +15,7 @@ _BUSY_COLUMNS: Final = (0, 1, 2, 5, 6)  # user, nice, system, irq, softirq
 
 
 def busy_ticks(text: str) -> Mapping[str, int]:
-    """Return the ticks that CPUs worked, of /proc/stat: ``cpu`` for all, and ``cpu0``, …."""
+    """Return the busy ticks in /proc/stat: ``cpu`` for all CPUs, and ``cpu0``, …."""
     ticks: dict[str, int] = {}
     for line in text.splitlines():
         if not line.startswith("cpu"):
@@ -24,7 +24,7 @@ def busy_ticks(text: str) -> Mapping[str, int]:
         try:
             ticks[name] = sum(int(columns[index]) for index in _BUSY_COLUMNS)
         except (ValueError, IndexError):
-            raise InputError(f"half-written: {line[:60]!r}", path="/proc/stat") from None
+            raise InputError(f"truncated line {line[:60]!r}", path="/proc/stat") from None
     if "cpu" not in ticks:
         raise InputError("no line 'cpu'", path="/proc/stat")
     return ticks
@@ -32,7 +32,7 @@ def busy_ticks(text: str) -> Mapping[str, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryInfo:
-    """Bytes of the machine, or of one NUMA node, which has no ``available``."""
+    """Memory of the machine or of a NUMA node in bytes; ``available`` of a NUMA node is 0."""
 
     total: int
     free: int
@@ -43,23 +43,23 @@ class MemoryInfo:
 
     @property
     def used(self) -> int:
-        """What programs can't get."""
+        """Memory that is not available to programs."""
         return max(self.total - self.available, 0)
 
     @property
     def used_with_page_cache(self) -> int:
-        """All that is not free."""
+        """Memory that is not free."""
         return max(self.total - self.free, 0)
 
     @property
     def used_of_numa_node(self) -> int:
-        """What programs can't get of a NUMA node, for which the kernel tells no ``available``."""
+        """Memory of a NUMA node that is not available, computed without ``available``."""
         spare = self.free + self.active_file + self.inactive_file + self.reclaimable_slab
         return max(self.total - spare, 0)
 
 
 def memory_info(text: str) -> MemoryInfo:
-    """Return /proc/meminfo, or ``nodeN/meminfo``, whose lines begin with ``Node N``."""
+    """Return the memory from /proc/meminfo, or ``nodeN/meminfo`` with its prefix ``Node N``."""
     table: dict[str, int] = {}
     for line in text.splitlines():
         name, colon, rest = line.partition(":")
@@ -81,7 +81,7 @@ def memory_info(text: str) -> MemoryInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuModel:
-    """The first CPU of /proc/cpuinfo."""
+    """Model of a CPU."""
 
     name: str
     vendor: str
@@ -89,7 +89,7 @@ class CpuModel:
 
 
 def cpu_model(text: str) -> CpuModel:
-    """Return what /proc/cpuinfo says of the first CPU; what it doesn't say is empty."""
+    """Return the model of the first CPU in /proc/cpuinfo; missing fields are empty."""
     table: dict[str, str] = {}
     for line in text.partition("\n\n")[0].splitlines():
         name, _, value = line.partition(":")

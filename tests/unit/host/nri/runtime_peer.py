@@ -1,4 +1,4 @@
-"""The runtime's side of NRI on a real socket, as far as a plugin meets it."""
+"""The runtime's side of NRI on a real socket, with the messages that a plugin uses."""
 
 import socket
 from pathlib import Path

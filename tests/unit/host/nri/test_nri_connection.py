@@ -27,7 +27,7 @@ CREATE = CreateContainerRequest(pod=NriPod(uid="u"), container=NriContainer(name
 
 
 class Plugin:
-    """Answers as ``behave`` does; what it gives up it says in an annotation."""
+    """Plugin with the answers of ``behave``; abandoned calls get an annotation with the reason."""
 
     is_ready = True
 
@@ -44,7 +44,7 @@ class Plugin:
 
 @contextmanager
 def connected(plugin: Plugin, path: Path) -> Iterator[RuntimePeer]:
-    """Let a plugin and a runtime meet."""
+    """Connect a plugin to a runtime."""
     settings = NriSettings(
         socket_path=str(path), backoff_s=0.01, backoff_cap_s=0.02, answer_timeout_s=0.1
     )
@@ -72,7 +72,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def create(runtime: RuntimePeer) -> CreateContainerResponse:
-    """Let the runtime make a container; return what the plugin says."""
+    """Send a CreateContainer request; return the plugin's response."""
     response = runtime.call("CreateContainer", CREATE)
     assert response.status is None
     return decode_message(CreateContainerResponse, response.payload)
@@ -88,7 +88,7 @@ def test_it_registers_and_answers(path: Path) -> None:
         assert len(adjust.env[0].value) == 100_000
 
 
-def test_it_comes_back_whenever_the_runtime_has_gone(path: Path) -> None:
+def test_connection_is_restored_after_the_runtime_closes_it(path: Path) -> None:
     """A runtime that restarts finds the plugin again by itself, and one that sends noise, too."""
     with connected(Plugin(adjusted), path) as runtime:
         for _ in range(3):
@@ -96,13 +96,13 @@ def test_it_comes_back_whenever_the_runtime_has_gone(path: Path) -> None:
             runtime.hang_up()
         runtime.accept()
         runtime.send(struct.pack(">II", 1, 2**32 - 1))
-        runtime.accept()  # it has hung up and come again
+        runtime.accept()  # the runtime closed the connection and restarted
         assert create(runtime).adjust
 
 
 @pytest.mark.slow
-def test_a_hook_that_hangs_costs_no_container_its_start(path: Path) -> None:
-    """The answer changes nothing and comes in time, even when nobody is left to answer."""
+def test_hanging_hook_does_not_block_a_container(path: Path) -> None:
+    """The response arrives in time and changes nothing, even if all threads hang."""
     released = threading.Event()
 
     def hang(call: NriCall) -> object:
@@ -120,8 +120,8 @@ def test_a_hook_that_hangs_costs_no_container_its_start(path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_hooks_are_asked_again_when_those_that_hang_are_back(path: Path) -> None:
-    """Each call has one answer, whoever gives it."""
+def test_hooks_run_again_after_hanging_ones_have_returned(path: Path) -> None:
+    """Each call has exactly one response, from the leader or the watchdog."""
     released = threading.Event()
 
     def hang_at_first(call: NriCall) -> object:
@@ -144,8 +144,8 @@ def test_hooks_are_asked_again_when_those_that_hang_are_back(path: Path) -> None
         assert last.adjust.env
 
 
-def test_a_hook_that_breaks_costs_no_container_its_start(path: Path) -> None:
-    """A mistake of ours is told, and the container is made as the kubelet wants it."""
+def test_failing_hook_does_not_block_a_container(path: Path) -> None:
+    """The error is reported, and the container is created as the kubelet requested."""
 
     def fail(call: NriCall) -> object:
         if call.method == "CreateContainer":
@@ -159,8 +159,8 @@ def test_a_hook_that_breaks_costs_no_container_its_start(path: Path) -> None:
     assert plugin.why == ["ZeroDivisionError: by mistake"]
 
 
-def test_what_is_refused_does_not_start(path: Path) -> None:
-    """By policy Fail the runtime is told, and why."""
+def test_refusal_is_returned_to_the_runtime(path: Path) -> None:
+    """With policy Fail the runtime receives the error and its reason."""
 
     def refuse(call: NriCall) -> object:
         if call.method == "CreateContainer":

@@ -97,7 +97,7 @@ def test_messages_survive_any_cuts(sent: list[TtrpcMessage], places: list[int]) 
     assert [message for piece in pieces for message in reader.feed(piece)] == sent
 
 
-def test_a_length_that_nobody_sends_ends_the_conversation() -> None:
+def test_invalid_length_ends_the_session() -> None:
     """It is refused by the header alone: nothing of that size is ever kept."""
     with pytest.raises(HostError, match="frame of 4294967295 bytes"):
         list(FrameReader().feed(struct.pack(">II", 1, 2**32 - 1)))
@@ -144,7 +144,7 @@ def test_a_call_is_answered_under_its_number() -> None:
     assert decode_message(ConfigureResponse, response.payload).events == events
 
 
-def test_what_is_unknown_is_answered_and_what_is_torn_is_told() -> None:
+def test_unknown_method_is_answered_and_undecodable_request_is_reported() -> None:
     """A method of a later NRI is refused; a request that can't be read is still a call."""
     session = NriSession("koordlet_nri", "00")
     assert list(session.receive(request(1, "ValidateEverything", b""))) == []
@@ -157,7 +157,7 @@ def test_what_is_unknown_is_answered_and_what_is_torn_is_told() -> None:
     assert call.request == ConfigureRequest(config="x")
 
 
-def test_a_refused_plugin_says_why() -> None:
+def test_rejection_of_the_plugin_has_the_reason() -> None:
     """The runtime may not want a second plugin of the name."""
     session = NriSession("koordlet_nri", "00")
     refused = encode_message(TtrpcResponse(status=TtrpcStatus(code=2, message="in use")))

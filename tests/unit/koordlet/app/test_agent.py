@@ -49,7 +49,7 @@ def test_best_effort_is_held_back_within_one_round_of_a_spike(world: World) -> N
     assert world.be_cpus() == 5
 
 
-def test_a_node_without_slo_holds_nobody_back(world: World) -> None:
+def test_node_without_slo_suppresses_no_pod(world: World) -> None:
     """Everything is off by default."""
     ls, be = ls_and_be(world)
     world.seconds(5, {ls.folder: 3.5, be.folder: 4.0})
@@ -73,7 +73,7 @@ def test_a_restart_is_no_kick(world: World) -> None:
     assert world.be_cpus() == 2
 
 
-def test_what_somebody_else_changed_is_put_right(world: World) -> None:
+def test_foreign_change_is_reverted(world: World) -> None:
     """Within a minute."""
     world.slo(cpu_suppress_threshold_percent=70)
     ls, be = ls_and_be(world)
@@ -158,8 +158,8 @@ def test_containers_of_yarn_end_in_place_of_their_node_manager(
     assert len(copilot.asked) == (2 if is_spared else 1)
 
 
-def test_eviction_by_api_asks_once_and_remembers() -> None:
-    """The pod that is leaving counts until it is gone."""
+def test_eviction_by_api_is_requested_once() -> None:
+    """A terminating pod counts as released until it is deleted."""
     world = World(evicts_only_by_api=True, memory_evict_cool_s=1)
     world.slo(memory_evict_threshold_percent=70, memory_evict_lower_percent=69)
     view = world.add(pod("large", "BE"))
@@ -223,8 +223,8 @@ def test_the_topology_is_reported_and_the_parts_of_others_stay(world: World) -> 
     assert '"cpuset":"2-7"' in annotations["node.koordinator.sh/cpu-shared-pools"]
 
 
-def test_huge_pages_are_reported_where_that_is_wanted() -> None:
-    """They are no ordinary memory then; a size of which there are none is 0."""
+def test_huge_pages_are_reported_if_enabled() -> None:
+    """They are not part of ordinary memory; the amount of an unused size is 0."""
     folder = "/sys/bus/node/devices/node0"
     host = MemoryHost(
         {
@@ -259,7 +259,7 @@ def test_huge_pages_are_reported_where_that_is_wanted() -> None:
     }
 
 
-def test_an_slo_that_makes_no_sense_changes_nothing_and_is_told(world: World) -> None:
+def test_invalid_slo_is_rejected_and_reported(world: World) -> None:
     """The last good one counts; an event names the field."""
     world.slo(cpu_suppress_threshold_percent=70)
     ls, be = ls_and_be(world)
@@ -279,7 +279,7 @@ def test_an_slo_that_makes_no_sense_changes_nothing_and_is_told(world: World) ->
 
 
 def test_a_node_whose_slo_is_deleted_has_the_defaults_again(world: World) -> None:
-    """Nobody could tell any more where settings come from that outlive their object."""
+    """Settings that outlive their object would have no visible source."""
     world.slo(cpu_suppress_threshold_percent=70)
     ls, be = ls_and_be(world)
     cores = {ls.folder: 3.5, be.folder: 2.0}
@@ -368,7 +368,7 @@ def test_nothing_happens_before_the_node_is_known() -> None:
     assert len(fresh.store) == 0
 
 
-def test_resctrl_is_mounted_when_somebody_wants_it(world: World) -> None:
+def test_resctrl_is_mounted_when_needed(world: World) -> None:
     """And groups have their ways of the cache."""
     host = world.tree.host
     host.put("/sys/fs/resctrl/.keep", "")
@@ -500,7 +500,7 @@ def test_timers_keep_step_and_do_not_catch_up() -> None:
 
 
 def test_a_round_that_fails_stops_no_other() -> None:
-    """It is told by name, and tried again when it is due."""
+    """The failure is reported by name, and the round is retried when it is due."""
     told: list[str] = []
     ran: list[float] = []
 

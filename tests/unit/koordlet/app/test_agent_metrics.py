@@ -1,4 +1,4 @@
-"""What the agent shows of its own doing, under the original's names, and on which page."""
+"""Metrics of the agent under the original's names, and the page on which they are served."""
 
 from collections.abc import Iterable
 
@@ -47,7 +47,7 @@ EXTERNAL = {
 
 
 def samples(registry: CollectorRegistry, name: str = "") -> list[Sample]:
-    """Return the samples of a scrape, or those of one name."""
+    """Return the samples of a scrape, or only the samples with a name."""
     found = [sample for family in registry.collect() for sample in family.samples]
     return [each for each in found if not name or each.name == f"koordlet_{name}"]
 
@@ -110,7 +110,7 @@ class Scraped:
         )
 
     def throttle(self, count: int) -> None:
-        """Let the service be held back so often."""
+        """Throttle the service in some rounds."""
         text = f"nr_periods {count * 10}\nnr_throttled {count * 5}\nthrottled_time 1"
         self.world.tree.set(CgroupFile.CPU_STAT, self.service.containers[0].folder, text)
 
@@ -121,7 +121,7 @@ def scraped() -> Scraped:
 
 
 @pytest.mark.parametrize("name", sorted(INTERNAL))
-def test_what_the_agent_does_is_on_its_internal_page(scraped: Scraped, name: str) -> None:
+def test_metrics_about_the_agent_are_on_the_internal_page(scraped: Scraped, name: str) -> None:
     """With the labels of the original."""
     found = samples(scraped.internal, name)
 
@@ -130,7 +130,7 @@ def test_what_the_agent_does_is_on_its_internal_page(scraped: Scraped, name: str
 
 
 @pytest.mark.parametrize("name", sorted(EXTERNAL))
-def test_what_is_for_users_is_on_the_external_page(scraped: Scraped, name: str) -> None:
+def test_metrics_for_users_are_on_the_external_page(scraped: Scraped, name: str) -> None:
     """With the labels of the original."""
     found = samples(scraped.external, name)
 
@@ -147,7 +147,7 @@ def test_the_page_of_all_has_everything_once(scraped: Scraped) -> None:
     assert len(keys) == len(set(keys))
 
 
-def test_who_was_evicted_is_told_for_five_minutes(scraped: Scraped) -> None:
+def test_evicted_pod_is_shown_for_five_minutes(scraped: Scraped) -> None:
     """How many were, for good; by the words of the original."""
     reason = "trigger by koordlet feature BEMemoryEvict"
     (detail,) = samples(scraped.internal, "pod_eviction_detail")
@@ -171,7 +171,7 @@ def test_burst_is_shown_where_it_is_set(scraped: Scraped) -> None:
     assert 20_000 < quota["service"] <= 60_000
 
 
-def test_writes_are_timed_by_what_they_change(scraped: Scraped) -> None:
+def test_duration_of_writes_is_observed_by_type(scraped: Scraped) -> None:
     """By kind, and by level of the cgroup where a hook wanted it."""
     writes = samples(scraped.internal, "resource_update_duration_milliseconds_count")
     name = "runtime_hook_reconciler_invoked_duration_milliseconds_count"
@@ -182,7 +182,7 @@ def test_writes_are_timed_by_what_they_change(scraped: Scraped) -> None:
 
 
 def test_predictions_are_shown_by_predictor(scraped: Scraped) -> None:
-    """And while there is none, a status says so and nothing can be given away."""
+    """Without a prediction the status is 1 and nothing is reclaimable."""
     cpu = [
         each
         for each in samples(scraped.internal, "node_predicted_resource_peak")

@@ -1,4 +1,4 @@
-"""An agent that is there before the kubelet: nothing is guessed that the next minute tells."""
+"""An agent that starts before the kubelet does not guess the layout of cgroups."""
 
 from dataclasses import replace as replace_options
 
@@ -58,8 +58,8 @@ def be_cpus(world: World) -> int:
     return parse_cpu_list(text).bit_count()
 
 
-def test_a_kubelet_that_comes_later_decides_how_cgroups_are_called() -> None:
-    """Folders of cgroupfs are looked after though those of systemd would be the guess."""
+def test_later_kubelet_determines_the_names_of_cgroups() -> None:
+    """Folders of cgroupfs are used although the default is systemd."""
     world = without_kubelet()
     world.slo(cpu_suppress_threshold_percent=70)
     world.cluster.create(pod("early", "LS", requests={"cpu": 1}))
@@ -91,14 +91,14 @@ def test_a_kubelet_without_cgroups_is_not_waited_for_for_ever() -> None:
     assert be_cpus(world) == 2
 
 
-def test_a_node_with_cgroups_is_looked_after_at_once() -> None:
-    """Nobody waits where there is nothing to wait for."""
+def test_node_with_cgroups_is_managed_immediately() -> None:
+    """The agent does not wait if cgroups exist."""
     world = World()
     world.seconds(1)
     assert world.agent.is_ready
 
 
-def test_pods_with_cgroups_are_found_whoever_named_them() -> None:
+def test_pods_with_cgroups_are_found_for_each_driver() -> None:
     """By their UIDs; anything else in these folders is none."""
     tree = World().tree
     for folder in (
@@ -173,7 +173,7 @@ def test_a_cgroup_root_of_the_kubelet_is_found(layout: CgroupLayout) -> None:
 
 
 @pytest.mark.parametrize("source", ["config", "command line", "flag"])
-def test_a_cgroup_root_that_is_stated_counts_before_another_folder(source: str) -> None:
+def test_configured_cgroup_root_takes_precedence(source: str) -> None:
     """A folder of that name that another program made is left alone."""
     layout = CgroupLayout(CgroupDriver.CGROUPFS, ("deep", "in", "there"))
     world = with_root(layout, layout.root if source == "flag" else None)
@@ -188,7 +188,7 @@ def test_a_cgroup_root_that_is_stated_counts_before_another_folder(source: str) 
 
 
 def test_cgroups_that_are_not_found_are_reported() -> None:
-    """After a minute, once, with what was looked for; the report says nothing of them later."""
+    """Once, after a minute, with the places that were searched."""
     layout = CgroupLayout(CgroupDriver.CGROUPFS, ("too", "deep", "to", "find"))
     world = with_root(layout)
     world.cluster.create(pod("a", "LS"))

@@ -39,7 +39,7 @@ def victim(containers: int = 1, grace_s: int = 5, uid: str = "u") -> EvictPod:
 
 
 class Started:
-    """Threads that run when it is said."""
+    """Threads that the test runs explicitly."""
 
     def __init__(self) -> None:
         self.waiting: list[Callable[[], None]] = []
@@ -68,7 +68,7 @@ def test_all_containers_of_a_pod_are_waited_for() -> None:
     assert sorted(runtime.asked) == [("u", f"containerd://{n}", 5) for n in range(2)]
 
 
-def test_a_pod_is_not_asked_twice_at_a_time() -> None:
+def test_running_stop_is_not_started_again() -> None:
     """A victim that is chosen again meanwhile is left to end."""
     started = Started()
     stops = ContainerStops(PlayedRuntime(), longest_s=30)
@@ -78,7 +78,7 @@ def test_a_pod_is_not_asked_twice_at_a_time() -> None:
     assert len(started.waiting) == 1
 
 
-def test_what_can_not_be_waited_for_is_told() -> None:
+def test_stop_that_can_not_start_returns_none() -> None:
     """No containers, no socket, too many at once: processes are ended then."""
     started = Started()
     stops = ContainerStops(PlayedRuntime(), longest_s=30)
@@ -137,8 +137,8 @@ def pressed(runtime: PlayedRuntime) -> tuple[World, str]:
     return world, goes
 
 
-def test_the_runtime_ends_a_victim_and_nobody_is_killed() -> None:
-    """Who is leaving counts as gone: the other one stays."""
+def test_runtime_stops_a_victim_without_a_kill() -> None:
+    """A terminating pod counts as released: the other one stays."""
     runtime = PlayedRuntime()
     world, goes = pressed(runtime)
     world.memory(17)
@@ -153,8 +153,8 @@ def test_the_runtime_ends_a_victim_and_nobody_is_killed() -> None:
 @pytest.mark.parametrize(
     "runtime", [PlayedRuntime("ContainerStatus: UNAVAILABLE"), PlayedRuntime(is_there=False)]
 )
-def test_where_the_runtime_fails_processes_are_ended(runtime: PlayedRuntime) -> None:
-    """The node needs its memory, whatever the runtime says."""
+def test_processes_are_killed_if_the_runtime_fails(runtime: PlayedRuntime) -> None:
+    """The node needs the memory in any case."""
     world, _ = pressed(runtime)
     world.memory(17)
     world.seconds(3)

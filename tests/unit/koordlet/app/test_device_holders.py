@@ -13,7 +13,7 @@ from koordinator.koordlet.app.device_hooks import DeviceHolders
 from koordinator.koordlet.view.pods import PodView, pod_view
 
 KEY = "scheduling.koordinator.sh/device-allocated"
-#: What pods ask for here: a card, and a GPU or parts of it.
+#: Requests of pods: a card, and a GPU or parts of it.
 ASKED: dict[str, Any] = {"requests": {"koordinator.sh/rdma": 100, "nvidia.com/gpu": 1}}
 VF = {"rdma": [{"minor": 0, "extension": {"vfs": [{"minor": 1, "busID": "0000:1f:00.2"}]}}]}
 
@@ -34,7 +34,7 @@ class Node:
         self.pods: dict[str, PodView] = {}
 
     def hear(self, name: str, allocated: Any, **more: Any) -> PodView:
-        """Let the API server tell of a pod."""
+        """Deliver a pod from the API server."""
         text = allocated if isinstance(allocated, str) else json.dumps(allocated)
         view = pod_view(pod(name, annotations={KEY: text}, **ASKED, **more), LAYOUT)
         self.pods[name] = view
@@ -42,12 +42,12 @@ class Node:
         return view
 
     def start(self, view: PodView) -> bool:
-        """Let the kubelet start a pod; return whether it gets what it says."""
+        """Start a pod as the kubelet does; return whether it gets the devices in its annotation."""
         self.tree.add(view.folder)
         return self.gets(view)
 
     def gets(self, view: PodView) -> bool:
-        """Return whether a pod gets what it says."""
+        """Return whether a pod gets the devices in its annotation."""
         try:
             self.holders.check(view)
         except InputError:
@@ -55,7 +55,7 @@ class Node:
         return True
 
     def end(self, view: PodView, *, is_told: bool = True) -> None:
-        """Let a pod end, as the kubelet does: first its cgroup, then the API server tells."""
+        """End a pod: first its cgroup disappears, then the API server reports it."""
         self.tree.host.vanish(f"/sys/fs/cgroup/cpu/{view.folder}")
         for hierarchy in ("cpuset", "memory", "cpuacct", "blkio", "perf_event", "net_cls"):
             self.tree.host.vanish(f"/sys/fs/cgroup/{hierarchy}/{view.folder}")
@@ -78,7 +78,7 @@ def test_a_device_of_another_pod_is_not_handed_out(allocated: Any) -> None:
     assert node.gets(owner)
 
 
-def test_who_is_refused_is_told_whose_device_it_is() -> None:
+def test_rejection_names_the_owner_of_the_device() -> None:
     """The message ends up in an event of the pod that asked."""
     node = Node()
     node.start(node.hear("owner", VF))
@@ -87,7 +87,7 @@ def test_who_is_refused_is_told_whose_device_it_is() -> None:
         node.holders.check(thief)
 
 
-def test_a_pod_that_has_not_started_yet_keeps_what_it_was_given() -> None:
+def test_bound_pod_keeps_its_devices_before_it_starts() -> None:
     """Between binding and start there is time enough for another pod."""
     node = Node()
     owner = node.hear("owner", VF)
@@ -113,8 +113,8 @@ def test_a_gpu_is_the_same_by_number_and_by_id() -> None:
     assert not node.start(node.hear("by-id", gpu(100, minor=7, id="GPU-a")))
 
 
-def test_what_has_ended_is_the_next_pod_s_at_once() -> None:
-    """Also where the agent hears of the end later than the kubelet starts the next one."""
+def test_device_of_an_ended_pod_is_free_immediately() -> None:
+    """Even if the next pod starts before the agent's watch delivers the end."""
     node = Node()
     first = node.hear("first", VF)
     assert node.start(first)
@@ -132,7 +132,7 @@ def test_what_has_ended_is_the_next_pod_s_at_once() -> None:
     assert node.start(node.hear("second", VF))
 
 
-def test_an_annotation_that_is_changed_later_goes_last() -> None:
+def test_changed_annotation_loses_precedence() -> None:
     """However old its pod is."""
     node = Node()
     older = node.hear("older", gpu(100, minor=3), created="2020-01-01T00:00:00Z")
@@ -143,7 +143,7 @@ def test_an_annotation_that_is_changed_later_goes_last() -> None:
     assert node.start(owner)
 
 
-def test_an_agent_that_starts_again_asks_who_started_first() -> None:
+def test_restarted_agent_orders_pods_by_their_start() -> None:
     """Then all pods come at once; their names do not matter."""
     node = Node()
     thief = pod_view(
@@ -161,8 +161,8 @@ def test_an_agent_that_starts_again_asks_who_started_first() -> None:
     assert node.gets(owner)
 
 
-def test_a_pod_that_no_list_has_yet_is_remembered() -> None:
-    """The runtime asks before the API server tells."""
+def test_unpublished_pod_is_remembered() -> None:
+    """The runtime calls before the watch has delivered the pod."""
     node = Node()
     owner = pod_view(pod("owner", annotations={KEY: json.dumps(VF)}, **ASKED), LAYOUT)
     assert node.start(owner)
@@ -173,7 +173,7 @@ def test_a_pod_that_no_list_has_yet_is_remembered() -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"gpu": [{"minor": "x"}]}', "{" * 5000, ""])
-def test_what_can_not_be_read_holds_nothing(text: str) -> None:
+def test_invalid_annotation_owns_nothing(text: str) -> None:
     """Nothing is handed out for it either."""
     node = Node()
     node.hear("odd", text)

@@ -20,7 +20,7 @@ GATES = {"GPUEnvInject", "RDMADeviceInject"}
 
 
 def anything(_: PodView) -> None:
-    """Let a pod have what it says."""
+    """Accept each device."""
 
 
 def hook_of(tmp_path: Path, settings: HamiCoreSettings) -> CreationHook:
@@ -46,7 +46,7 @@ def hooks(
     )
 
 
-def test_only_what_is_switched_on_is_asked(tmp_path: Path) -> None:
+def test_only_enabled_hooks_run(tmp_path: Path) -> None:
     """Each has a gate of its own."""
     host, settings = LinuxHost(), HamiCoreSettings(f"{tmp_path}/libvgpu.so")
     regions = LinuxRegionFolders(settings.regions)
@@ -86,7 +86,7 @@ def test_without_a_place_for_regions_the_limits_stay(tmp_path: Path) -> None:
     assert "CUDA_DEVICE_MEMORY_SHARED_CACHE" not in found.env
 
 
-def test_a_library_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_missing_library_raises(tmp_path: Path) -> None:
     """The runtime would not start a container that it is to be mounted into."""
     settings = HamiCoreSettings(f"{tmp_path}/libvgpu.so")
     with pytest.raises(HostError, match="of HAMi-core does not exist on this node"):

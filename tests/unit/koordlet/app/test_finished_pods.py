@@ -192,7 +192,7 @@ def report(others: list[Pod]) -> Any:
 
 @pytest.mark.parametrize("phase", ENDED)
 def test_a_pod_that_has_ended_is_not_measured(phase: str) -> None:
-    """Neither what it asked for nor what it used stands in the report."""
+    """Neither its requests nor its usage is reported."""
     assert report([finished("BE", phase, 5000, 64_000, 1)]) == report([])
 
 

@@ -49,8 +49,8 @@ def scraped(registry: CollectorRegistry, name: str) -> list[str]:
     return [line for line in lines if line.startswith(f"koordlet_{name}{{")]
 
 
-def test_feature_gates_are_those_of_the_original() -> None:
-    """One that nobody knows is refused; one that switches nothing here changes nothing."""
+def test_feature_gates_match_the_original() -> None:
+    """An unknown gate is rejected; a gate without effect here changes nothing."""
     assert "BECPUSuppress" in gates_of({})
     assert "BECPUSuppress" not in gates_of({"BECPUSuppress": False})
     assert gates_of({"Libpfm4": True}) == gates_of({})
@@ -58,8 +58,8 @@ def test_feature_gates_are_those_of_the_original() -> None:
         gates_of({"Typo": True})
 
 
-def test_all_alpha_and_all_beta_speak_for_the_gates_of_the_original() -> None:
-    """As in the manifests of its repository; what is said of one gate wins."""
+def test_all_alpha_and_all_beta_cover_the_gates_of_the_original() -> None:
+    """As in the manifests of its repository; a single gate takes precedence."""
     every = gates_of(parse_gates("AllAlpha=true,AllBeta=true,CoreSched=false"))
 
     assert every == (ON | OFF) - {"CoreSched", "GPUResourceSlices", "DRAConsumableCapacity"}
@@ -135,7 +135,7 @@ def test_shares_of_the_cache_of_a_single_pod(is_on: bool) -> None:
 
 @pytest.mark.parametrize("is_on", [False, True])
 def test_processes_of_pods_get_cookies_of_their_group(is_on: bool) -> None:
-    """And lose them when the policy changes; a restart in between moves nobody."""
+    """They lose them when the policy changes; a restart in between changes no cookie."""
     world = world_with(CoreSched=is_on)
     kernel = Kernel(1, 2)
     registry = CollectorRegistry()
@@ -209,7 +209,7 @@ def test_a_driver_that_fails_for_a_while_takes_no_gpu_away() -> None:
     assert [info.id for info in world.cluster.get(Device, "n1").spec.devices] == ["GPU-0"]
 
 
-def test_only_described_accelerators_count_where_that_is_wanted() -> None:
+def test_driver_is_ignored_with_only_described_accelerators() -> None:
     """The driver is not asked."""
     world = world_with({"only_described_xpus": True}, Accelerators=True)
     world.agent = world.start(gpus=Driver())
@@ -260,7 +260,7 @@ def test_devices_that_stay_as_they_are_cost_the_api_server_nothing() -> None:
     assert world.cluster.get(Device, "n1").spec.devices
 
 
-def test_a_description_that_is_half_written_takes_no_card_away() -> None:
+def test_truncated_description_keeps_the_known_cards() -> None:
     """Nor does a file that is being written add one."""
     world = described()
     world.tree.host.put("/xpus/ic-device", CARD[:40])

@@ -1,4 +1,4 @@
-"""GPUs offered to claims: slices as the devices are, and what the kubelet is told of claims."""
+"""GPUs offered to claims: slices, and preparation of claims for the kubelet."""
 
 import json
 from collections.abc import Sequence
@@ -68,7 +68,7 @@ def offering(count: int = 2, **gates: bool) -> tuple[World, Driver]:
 
 
 def tell(world: World, seconds: int = 5) -> None:
-    """Let time pass, and what is to be said be said."""
+    """Advance the clock and deliver the outbox."""
     world.seconds(seconds)
     world.outbox.deliver(world.cluster)
 
@@ -85,7 +85,7 @@ def offered(world: World) -> list[PoolDevice]:
     return list(only.spec.devices)
 
 
-def test_gpus_are_offered_with_what_selectors_need() -> None:
+def test_gpus_are_offered_with_attributes_for_selectors() -> None:
     """Off by default; a slice goes with its node."""
     world, _ = offering(1)
 
@@ -107,7 +107,7 @@ def test_gpus_are_offered_with_what_selectors_need() -> None:
 
 
 def test_gpus_can_be_offered_for_several_claims_each() -> None:
-    """Who asks for no amount gets all."""
+    """A claim without an amount gets the whole GPU."""
     world, _ = offering(1, DRAConsumableCapacity=True)
 
     (gpu,) = offered(world)
@@ -137,7 +137,7 @@ def test_a_broken_gpu_is_offered_no_more_until_it_is_repaired() -> None:
     assert slices(world) == [third]
 
 
-def test_an_agent_that_begins_anew_keeps_what_is_right_and_removes_the_rest() -> None:
+def test_restarted_agent_keeps_correct_slices_and_removes_others() -> None:
     """Slices of other drivers and of other nodes are none of its business."""
     world, driver = offering(130)
     before = slices(world)
@@ -197,14 +197,14 @@ def prepared(claims: GpuClaims, claim: ResourceClaim, uid: str = "") -> Prepared
 
 
 def claims_of(world: World, driver: Driver) -> GpuClaims:
-    """Return who answers the kubelet, told by an agent what there is."""
+    """Return the handler of the kubelet's calls, with the devices that an agent has published."""
     claims = GpuClaims(world.cluster, "n1", lambda: None)
     world.agent = world.start(gpus=driver, gpu_claims=claims)
     tell(world)
     return claims
 
 
-def test_the_kubelet_is_told_how_the_runtime_calls_the_gpus_of_a_claim() -> None:
+def test_prepared_claim_has_the_cdi_ids_of_its_gpus() -> None:
     """As often as it asks; what other drivers give is theirs to prepare."""
     world, driver = offering()
     claims, claim = claims_of(world, driver), allocated(world, "gpu-0", "gpu-1")
@@ -225,7 +225,7 @@ def test_the_kubelet_is_told_how_the_runtime_calls_the_gpus_of_a_claim() -> None
     ("pool", "device"),
     [("n1", "gpu-7"), ("n2", "gpu-0"), ("n1", "gpu-00"), ("n1", "gpu-0/x"), ("n1", "gpu-9999999")],
 )
-def test_a_device_that_is_not_here_is_refused(pool: str, device: str) -> None:
+def test_device_of_another_node_is_rejected(pool: str, device: str) -> None:
     """By its name."""
     world, driver = offering()
     claims, claim = claims_of(world, driver), allocated(world, device, pool=pool)
@@ -233,8 +233,8 @@ def test_a_device_that_is_not_here_is_refused(pool: str, device: str) -> None:
     assert prepared(claims, claim).error == f"node n1 has no GPU {pool}/{device}"
 
 
-def test_claims_that_are_not_what_was_asked_for_are_refused() -> None:
-    """Another one of the name, one without devices, none at all, and no answer of the server."""
+def test_wrong_or_missing_claim_is_rejected() -> None:
+    """Replaced, without an allocation, deleted, or unreadable."""
     world, driver = offering()
     claims, claim = claims_of(world, driver), allocated(world)
 
@@ -252,7 +252,7 @@ WATCHED = HamiCoreSettings(keeps_regions=True)
 
 
 def share(request: str, minor: int, core: int, memory: str) -> dict[str, Any]:
-    """Return a part of a GPU, as a claim's status says it."""
+    """Return a part of a GPU in the form of a claim's status."""
     amounts = {"core": str(core), "memory": memory}
     return {
         "request": request,
@@ -281,7 +281,7 @@ def claiming(
     annotation: str = "",
     requests: dict[str, str] | None = None,
 ) -> ContainerCreation:
-    """Return a container that uses entries of its pod's claims, of which gpu is the claim c."""
+    """Return a container that uses entries of its pod's claims; the entry gpu is the claim c."""
     pod = decode(
         {
             "metadata": {
@@ -316,9 +316,7 @@ def limits(claims: GpuClaims, creation: ContainerCreation) -> ContainerAdjustmen
     ("core", "memory", "ratio"),
     [(25, "4Gi", 25), (100, "8Gi", 50), (1, "1Mi", 1)],
 )
-def test_a_share_that_is_claimed_is_limited_as_one_that_is_requested(
-    core: int, memory: str, ratio: int
-) -> None:
+def test_claimed_share_is_limited_like_a_requested_one(core: int, memory: str, ratio: int) -> None:
     """The same variables and mounts; which GPU it is the runtime knows from the claim."""
     _, claims, claim = sharing(share("r", 1, core, memory))
     assert prepared(claims, claim).error == ""
@@ -335,8 +333,8 @@ def test_a_share_that_is_claimed_is_limited_as_one_that_is_requested(
     assert found.mounts
 
 
-def test_limits_are_those_of_the_container_s_own_claims() -> None:
-    """Of the request that it names, if it does; of several GPUs those of the smallest share."""
+def test_limits_come_from_the_container_s_own_claims() -> None:
+    """From the request that it names, if any; of several GPUs the smallest share counts."""
     _, claims, _ = sharing(share("big", 0, 50, "8Gi"), share("small/s1", 1, 25, "4Gi"))
 
     def memory(*used: dict[str, str]) -> str | None:
@@ -350,7 +348,7 @@ def test_limits_are_those_of_the_container_s_own_claims() -> None:
 
 
 def test_no_annotation_lifts_the_limits_of_a_claim() -> None:
-    """Anybody may write one."""
+    """Every client that may patch the pod can write the annotation."""
     _, claims, _ = sharing(share("r", 0, 25, "4Gi"))
     lie = json.dumps(
         {"gpu": [{"minor": 0, "resources": {"koordinator.sh/gpu-memory-ratio": "100"}}]}
@@ -361,7 +359,7 @@ def test_no_annotation_lifts_the_limits_of_a_claim() -> None:
 
 
 def test_whole_gpus_of_a_claim_are_not_limited() -> None:
-    """Nor is anything done where the pod does not ask for limits."""
+    """There are no limits either if the pod does not request HAMi-core."""
     world, driver = offering()
     claims, _ = claims_of(world, driver), allocated(world, "gpu-0")
     assert limits(claims, claiming({"name": "gpu"})).is_empty

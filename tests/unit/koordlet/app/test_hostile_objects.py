@@ -1,7 +1,7 @@
-"""Whatever stands in an object, the agent touches nothing outside of its folders and never waits.
+"""The agent accesses nothing outside of its folders and never blocks, for any content of objects.
 
-A node on disk, with traps around: files that nobody may read or write, FIFOs, links.  Every string
-of every object that the agent follows is replaced, one after the other, by hostile ones.
+A node on disk, surrounded by traps: files that must not be accessed, FIFOs, links.  Each string of
+each object that the agent watches is replaced in turn by hostile ones.
 """
 
 import json
@@ -73,7 +73,7 @@ NODES = 2
 
 
 class RecordedHost:
-    """A machine that remembers which paths it was asked for; see ``port.Host``."""
+    """Machine that records the accessed paths; see ``port.Host``."""
 
     def __init__(self, host: LinuxHost) -> None:
         self.asked: set[str] = set()
@@ -94,7 +94,7 @@ class RecordedHost:
 
 
 class Following:
-    """A cluster that is followed and says what it is told to; see ``port.Watch``."""
+    """Cluster with events set by the test; see ``port.Watch``."""
 
     def __init__(self) -> None:
         self.events: list[WatchEvent] = []
@@ -243,7 +243,7 @@ class TrappedNode:
         return {*map(str, outside), *map(str, node.iterdir()), *map(str, node.glob("cgroup/*"))}
 
     def live(self, *seconds: int) -> None:
-        """Let time pass; reports are made."""
+        """Advance the clock and deliver the reports."""
         for each in seconds:
             self.clock.advance_to(self.clock.now_s() + each)
             self.agent.step()
@@ -258,7 +258,7 @@ class TrappedNode:
 
 @pytest.fixture(params=[(CgroupDriver.CGROUPFS, 1), (CgroupDriver.SYSTEMD, 2)], ids=str)
 def node(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TrappedNode]:
-    """Make a node; whoever waits for a FIFO fails."""
+    """Return a node; a test that blocks on a FIFO fails."""
     driver, version = request.param
     made = TrappedNode(tmp_path, driver, CgroupVersion(version))
 
@@ -347,7 +347,7 @@ def slo_json() -> Any:
 
 
 def node_json() -> Any:
-    """Return a Node of eight CPUs that says everything that can be said of one."""
+    """Return a Node of eight CPUs with all annotations that the agent reads."""
     tree = filled(Node)
     amounts = {"cpu": "8", "memory": "32Gi"}
     tree["metadata"] |= {
@@ -361,11 +361,11 @@ def node_json() -> Any:
 
 
 def variants(tree: Any, kind: type[KindT], hostile: Sequence[str], share: int) -> Iterator[KindT]:
-    """Yield the object with every string replaced in turn, as far as the API's types take it.
+    """Yield the object with each string replaced in turn, if the API's types accept it.
 
-    Every string on one of the nodes, the texts in turn.
+    The hostile texts alternate from string to string.
     """
-    # Whoever writes a Node is the operator: its keys are no input of strangers.
+    # Only operators write Nodes: their keys are trusted input.
     found = (each for each in strings(tree) if kind is not Node or KEY not in each[0])
     for number, (path, before) in enumerate(found):
         if number % NODES != share:
@@ -428,7 +428,7 @@ def named(pod: Pod, name: str) -> Pod:
 @pytest.mark.slow
 @pytest.mark.parametrize("volume", HOSTILE[:8:2])
 def test_no_volume_name_of_the_api_server_leads_out(node: TrappedNode, volume: str) -> None:
-    """The name of the volume behind a claim is asked for, and is one more string."""
+    """The agent reads the name of a claim's volume from the API server: one more hostile string."""
     claim = PersistentVolumeClaim(
         metadata=ObjectMeta(name="claim", namespace="tenant"),
         spec=PersistentVolumeClaimSpec(

@@ -45,7 +45,7 @@ COLLECTORS = (
 )
 
 
-class Boom(Exception):  # noqa: N818 -- what nobody foresaw
+class Boom(Exception):  # noqa: N818 -- an unexpected error
     """Raised by a broken part."""
 
 
@@ -61,7 +61,7 @@ class Poisoned(dict[str, str]):
 
 
 def lived(*, with_evil: bool) -> tuple[dict[tuple[CgroupFile, str], str], Counter[str]]:
-    """Let a node live for a while; return the files of all other pods, and what failed."""
+    """Run a node for a while; return the files of all other pods, and the failures."""
     world = World(gates=LIVED)
     failed: Counter[str] = Counter()
     world.agent = world.start(on_failure=lambda part, _: failed.update([part]))
@@ -90,7 +90,7 @@ def on_evil(pods: Any) -> None:
 def test_a_strategy_that_breaks_on_one_pod_goes_on_with_the_others(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is told once, not every second."""
+    """The failure is reported once, not every second."""
     expected, _ = lived(with_evil=True)
     own = getattr(agent_module, name)
 
@@ -157,7 +157,7 @@ def test_a_collector_that_breaks_on_one_pod_measures_the_others(
 def test_a_strategy_that_always_breaks_stops_no_other(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every round of it is told; everything else is done and measured."""
+    """Each failed round is reported; all other rounds run."""
 
     def broken(*_: Any, **__: Any) -> Any:
         raise Boom
@@ -204,7 +204,7 @@ def test_without_a_listener_a_failure_is_raised(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_file_that_breaks_when_written_costs_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is told under the type that the audit has for it, and kept there; the round goes on."""
+    """The failure is reported and audited with its type; the round continues."""
     failed: Counter[str] = Counter()
     world = World()
     world.agent = world.start(on_failure=lambda part, _: failed.update([part]))
@@ -233,7 +233,7 @@ def test_a_file_that_breaks_when_written_costs_no_other(monkeypatch: pytest.Monk
 def test_cpu_burst_that_breaks_on_one_pod_goes_on_with_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It is told once, not every second."""
+    """The failure is reported once, not every second."""
     expected, _ = lived(with_evil=True)
     own = CpuBurst.plan
 

@@ -34,7 +34,7 @@ def protected() -> tuple[World, PodView]:
 
 
 def start_kubelet(world: World, pid: int) -> None:
-    """Let the kubelet run as this process."""
+    """Make a process the kubelet."""
     world.tree.host.put(f"/proc/{pid}/comm", "kubelet\n")
     world.tree.host.put(f"/proc/{pid}/cmdline", "kubelet\0")
     fields = " ".join(str(n) for n in range(3, 23))
@@ -85,7 +85,7 @@ def test_a_container_that_starts_again_is_protected() -> None:
 
 
 def test_tiers_are_protected_again_after_a_start_of_the_kubelet() -> None:
-    """It clears those of all pods at its start, seconds after the one before has ended."""
+    """The kubelet clears the values of all tiers at its start, seconds after the last one ended."""
     world, _ = protected()
     for name in ("comm", "cmdline", "stat"):
         world.tree.host.vanish(f"/proc/77/{name}")

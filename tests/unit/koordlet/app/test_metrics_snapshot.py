@@ -1,4 +1,4 @@
-"""What a scrape shows of pods, containers and programs, under the original's names."""
+"""Metrics of pods, containers and host applications at a scrape, under the original's names."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def tree() -> Tree:
 
 
 def snapshot(tree: Tree, *pods: Any, now_s: float = START_S, **changes: Any) -> MetricsSnapshot:
-    """Return a snapshot of a node in which nothing has been measured, unless it is said."""
+    """Return a snapshot of a node without samples, unless they are given."""
     node = machine(8, allocatable={"kubernetes.io/batch-cpu": 1500})
     view = tree.view(*pods, machine_=node, slo=changes.pop("spec", None), now_s=now_s)
     blank = {"store": MetricStore(600, 1), "pressures": {}, "cookies": {}}
@@ -43,7 +43,7 @@ def shown(made: MetricsSnapshot, name: str) -> list[tuple[dict[str, str], float]
 
 
 def test_cycles_and_instructions_of_containers(tree: Tree) -> None:
-    """For five minutes; of a pod that has gone nothing is left."""
+    """For five minutes; a deleted pod leaves no series."""
     view = tree.add_pod(pod("a", "LS", requests={"cpu": 1}))
     store = MetricStore(600, 1)
     for kind, value in (("cycle", 300.0), ("instruction", 200.0)):
@@ -59,7 +59,7 @@ def test_cycles_and_instructions_of_containers(tree: Tree) -> None:
 
 
 def test_pressure_of_pods_and_containers(tree: Tree) -> None:
-    """Three averages; a kernel without full CPU pressure shows none, and says so."""
+    """Three averages; a kernel without full CPU pressure has no such series, and a label for it."""
     view = tree.add_pod(pod("a", "LS", requests={"cpu": 1}))
     both, some = (Pressure(some=(1, 2, 3), full=full) for full in ((4, 5, 6), None))
     made = snapshot(
@@ -142,7 +142,7 @@ def test_cpu_pools(tree: Tree) -> None:
     assert len(shown(made, "cpuset_be_share_pool_info")) == 8
 
 
-def test_the_reported_usage_is_shown_where_that_is_wanted(tree: Tree) -> None:
+def test_reported_usage_is_shown_if_enabled(tree: Tree) -> None:
     """Of the node and of each NUMA node, the system's part apart."""
     used = {"resources": {"cpu": "1500m", "memory": "1Gi"}}
     status = decode(

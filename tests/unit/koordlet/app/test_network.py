@@ -1,4 +1,4 @@
-"""The agent keeps the network as its NodeSLO wants it, and lets go of it again."""
+"""The agent applies the network settings of its NodeSLO and removes them again."""
 
 import pytest
 from tests.nodes import pod, slo
@@ -13,9 +13,9 @@ TERWAY = "/var/lib/terway/qos"
 
 
 class PlayedTools:
-    """A machine with one interface and no ``cls_cgroup``; fails while ``problem`` says why.
+    """Machine with one interface and without ``cls_cgroup``; calls fail while ``problem`` is set.
 
-    ``rates`` are those of the root class as they were set; None where all was taken away.
+    ``rates`` are the rates set on the root class, None for a removal.
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ def follow(world: World, policy: str, total: str = "100M", request: int = 50) ->
 
 
 def live(world: World, seconds: int) -> None:
-    """Let time pass, the thread that reports working, too."""
+    """Advance the clock, and run the jobs of the outbox."""
     for _ in range(seconds):
         world.seconds(1)
         world.outbox.deliver(world.cluster)
@@ -82,7 +82,7 @@ def world(tools: PlayedTools) -> World:
 
 
 def test_classes_are_made_when_something_changes(world: World, tools: PlayedTools) -> None:
-    """And once a minute, in case somebody else changed them."""
+    """Also once a minute, because other programs may have changed them."""
     follow(world, "tc")
     world.add(pod("a", "LS"))
     live(world, 5)
@@ -96,7 +96,7 @@ def test_classes_are_made_when_something_changes(world: World, tools: PlayedTool
     assert tools.rates[-1] is None
 
 
-def test_what_can_not_be_kept_is_told_once_and_the_last_stays(
+def test_invalid_bandwidth_is_audited_once_and_the_previous_shape_stays(
     world: World, tools: PlayedTools
 ) -> None:
     """Requests of more than the node has; a kernel that can't choose by process."""

@@ -79,7 +79,7 @@ def starting(view: PodView, annotations: Mapping[str, str] | None = None) -> Sta
 
 
 def limits(hooks: RuntimeHooks, asked: StartingPod) -> LinuxResources:
-    """Return what the runtime is told about a new container of a pod."""
+    """Return the limits that the runtime gets for a new container of a pod."""
     made = StartingContainer(name="c0", id="new", env={})
     return hooks.create_container(asked, made).resources
 
@@ -110,7 +110,7 @@ def test_the_node_is_looked_after_though_the_server_is_away() -> None:
 
 
 @pytest.mark.parametrize("text", [None, "", "{", "[]", '{"apiVersion":"v1","kind":"Pod"}'])
-def test_without_a_copy_the_runtime_says_enough(text: str | None) -> None:
+def test_runtime_data_suffices_without_a_checkpoint(text: str | None) -> None:
     """The annotations that the kubelet passes on: batch limits, and CPUs of its own."""
     node = Node()
     if text is not None:
@@ -125,8 +125,8 @@ def test_without_a_copy_the_runtime_says_enough(text: str | None) -> None:
     assert not agent.is_ready
 
 
-def test_what_has_changed_meanwhile_counts_when_the_server_is_back() -> None:
-    """Deleted pods are dropped, new ones known, and a NodeSLO that is gone is forgotten."""
+def test_changes_during_the_outage_apply_after_it() -> None:
+    """Deleted pods are dropped, new ones known, and a deleted NodeSLO is forgotten."""
     node = Node()
     world = node.world
     world.seconds(12)
@@ -144,7 +144,7 @@ def test_what_has_changed_meanwhile_counts_when_the_server_is_back() -> None:
     assert world.agent.state.slo == fresh.state.slo
 
 
-def test_pods_that_are_gone_from_the_machine_are_not_taken_from_the_copy() -> None:
+def test_pods_without_cgroup_are_not_restored() -> None:
     """Their cgroups are; they would be evicted in place of others."""
     node = Node()
     node.world.seconds(12)

@@ -1,4 +1,4 @@
-"""What the loop of the agent tells of pods to those who ask which devices they have."""
+"""Pods that the agent's loop publishes to the PodResources proxy."""
 
 from tests.nodes import pod
 from tests.unit.koordlet.app.world import World
@@ -16,13 +16,13 @@ from koordinator.koordlet.pod_resources import PodResources, PodResourcesAnswers
 
 
 def asked(answers: PodResourcesAnswers, name: str) -> PodResources:
-    """Return a pod as it is told when the kubelet knows nothing of devices."""
+    """Return a pod's resources if the kubelet knows no devices."""
     answer = answers.complete(encode_message(PodResourcesList(pods=(told(name),))))
     (found,) = decode_message(PodResourcesList, answer).pods
     return found
 
 
-def test_a_pod_is_known_from_the_step_that_hears_of_it_until_it_has_gone() -> None:
+def test_pod_is_published_from_its_first_event_until_it_is_deleted() -> None:
     """Whatever else is due in that step: a container waits for the answer."""
     world = World()
     holders = DeviceHolders(world.tree.cgroups.exists)

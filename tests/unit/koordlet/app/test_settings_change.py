@@ -1,4 +1,4 @@
-"""What one NodeSLO set is undone by the next one, at once and without a refusal by the kernel."""
+"""Settings of one NodeSLO are undone by the next one, immediately and without kernel errors."""
 
 from typing import Any
 
@@ -59,9 +59,9 @@ def test_jobs_have_their_shares_again_when_they_no_longer_idle(version: CgroupVe
     follow(world, resourceQOSStrategy={"lsClass": ON, "beClass": ON})
     assert world.tree.get(CgroupFile.CPU_IDLE, job.folder) == "1"
     assert world.tree.get(CgroupFile.CPU_IDLE, LAYOUT.besteffort) == "0"
-    world.seconds(70)  # everything is looked at anew
+    world.seconds(70)  # all values are checked again
 
-    world.agent = world.start()  # nobody remembers
+    world.agent = world.start()  # without cached values
     world.seconds(2)
     follow(world)
 

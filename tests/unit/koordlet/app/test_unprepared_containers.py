@@ -82,7 +82,7 @@ class Site:
         self.plugin = NriHookPlugin(self.hooks)
 
     def connect(self, env: dict[str, str], state: int = RUNNING) -> list[str]:
-        """Let the runtime show its containers to the plugin; return the notes of events."""
+        """Synchronize the runtime's containers with the plugin; return the notes of events."""
         meta = self.view.pod.metadata
         sandbox = NriPod(
             id="sandbox",
@@ -120,7 +120,7 @@ class Site:
         (RIGHT | {"LD_PRELOAD": "/own.so"}, "LD_PRELOAD"),
     ],
 )
-def test_a_container_that_lacks_its_variables_is_reported(
+def test_container_without_the_hooks_variables_is_reported(
     env: dict[str, str], missing: str
 ) -> None:
     """Once, with their names; an image may say that it sees all GPUs."""

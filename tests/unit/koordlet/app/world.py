@@ -50,7 +50,7 @@ class World:
         self.agent = self.start()
 
     def start(self, cluster: Any = None, **parts: Any) -> Koordlet:
-        """Start an agent, as after a kill; ``cluster`` stands for the one of the node."""
+        """Start an agent, as after a crash; ``cluster`` replaces the one of the node."""
         return assemble_agent(
             cluster or self.cluster,
             self.clock,
@@ -81,7 +81,7 @@ class World:
             self.cluster.update(made)
 
     def memory(self, used_gib: float) -> None:
-        """Let the node use so much of its 32 GiB."""
+        """Set the used memory of the node, which has 32 GiB."""
         total, free = 32 * GIB // 1024, int((32 - used_gib) * GIB) // 1024
         self.tree.host.put(
             "/proc/meminfo",
@@ -90,7 +90,7 @@ class World:
         )
 
     def load(self, cores: dict[str, float], system: float = 0.3) -> None:
-        """Let a second pass in which folders use so many cores."""
+        """Advance the counters by a second in which the folders use so many cores."""
         self.busy_ticks += 100 * (sum(cores.values()) + system)
         self.tree.host.put("/proc/stat", f"cpu  {int(self.busy_ticks)} 0 0 0 0 0 0\n")
         for folder, used in cores.items():
@@ -98,7 +98,7 @@ class World:
             self.count(folder, int(self.used_s[folder] * 1e9))
 
     def count(self, folder: str, used_ns: int) -> None:
-        """Let a cgroup have used so much CPU time."""
+        """Set the CPU time that a cgroup has used."""
         if self.tree.cgroups.version is CgroupVersion.V1:
             self.tree.set(CgroupFile.CPU_USAGE, folder, used_ns)
             return
@@ -107,7 +107,7 @@ class World:
         self.tree.set(CgroupFile.CPU_STAT, folder, text)
 
     def seconds(self, count: int, cores: dict[str, float] | None = None) -> None:
-        """Let time pass, the agent working."""
+        """Advance the clock second by second, and run the agent."""
         for _ in range(count):
             self.load(cores or {})
             self.clock.advance_to(self.clock.now_s() + 1)

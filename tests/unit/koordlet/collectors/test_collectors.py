@@ -100,7 +100,7 @@ def test_a_half_written_reset_or_absurd_counter_gives_no_sample(text: str) -> No
     assert last(where, Metric.NODE_CPU) is None
 
 
-def test_a_long_pause_starts_anew() -> None:
+def test_no_rate_after_a_long_pause() -> None:
     """An average over a minute is no usage of this second."""
     counters = Counters(1.0)
 
@@ -196,7 +196,7 @@ def test_the_real_limit_of_best_effort_is_its_smallest_set_or_its_quota() -> Non
     assert last(where, Metric.BE_CPU_LIMIT) == 2500
 
 
-def test_the_system_is_what_is_left() -> None:
+def test_system_usage_is_the_rest() -> None:
     """Node less pods less known programs; never below zero, and nothing without a fresh input."""
     tree = Tree()
     view = tree.add_pod(pod("a"))
@@ -314,8 +314,8 @@ class FakeGpus:
         ]
 
 
-def test_a_pod_uses_what_the_processes_of_its_containers_use() -> None:
-    """A process in no container is nobody's; a driver that fails gives nothing."""
+def test_gpu_usage_of_a_pod_is_the_sum_over_its_processes() -> None:
+    """A process outside of containers is ignored; a failing driver yields no samples."""
     tree = Tree()
     view = tree.add_pod(pod("a"), procs="7")
     where = context(tree, view)

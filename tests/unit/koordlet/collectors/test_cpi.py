@@ -69,7 +69,7 @@ def context(*pods: PodView, has_hierarchy: bool = True) -> CollectionContext:
 
 
 def seconds(made: CpiCollector, where: CollectionContext, first: int, last: int) -> None:
-    """Let seconds pass."""
+    """Advance the clock second by second."""
     for second in range(first, last):
         made.collect(where, START_S + second)
 
@@ -116,7 +116,7 @@ def test_containers_take_turns() -> None:
     assert all(cpi(where, c.id) is not None for view in views for c in view.containers)
 
 
-def test_what_is_gone_or_unreadable_is_closed_and_gives_nothing() -> None:
+def test_vanished_or_unreadable_counter_is_closed_without_sample() -> None:
     """Also when the agent ends in the middle of a turn."""
     events = Counters()
     tree = Tree()
@@ -134,7 +134,7 @@ def test_what_is_gone_or_unreadable_is_closed_and_gives_nothing() -> None:
 
 
 def test_a_machine_that_slept_ends_turns_and_begins_new_ones() -> None:
-    """Nothing stays open, and nobody waits for longer than others."""
+    """No counter stays open, and no container waits longer than others."""
     events = Counters()
     where, made = context(Tree().add_pod(pod("a", "BE"))), collector(events)
     seconds(made, where, 0, 3)
@@ -144,10 +144,10 @@ def test_a_machine_that_slept_ends_turns_and_begins_new_ones() -> None:
     assert len(events.open) == 1
 
 
-def test_a_machine_without_counters_is_asked_once_in_five_minutes(
+def test_machine_without_counters_is_tried_every_five_minutes(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """And the log says why there is no CPI."""
+    """The log has the reason for the missing CPI."""
     events = Counters(HostError("the CPU has no such counter"))
     where, made = context(Tree().add_pod(pod("a", "BE", containers=2))), collector(events)
     seconds(made, where, 0, 300)
@@ -158,7 +158,7 @@ def test_a_machine_without_counters_is_asked_once_in_five_minutes(
     seconds(collector(NoPerfEvents()), where, 0, 1)
 
 
-def test_a_machine_on_which_counters_follow_no_cgroups_is_told(
+def test_machine_without_cgroup_counters_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The hierarchy is not mounted, so all cgroups are missing there."""
@@ -171,7 +171,7 @@ def test_a_machine_on_which_counters_follow_no_cgroups_is_told(
 
 
 def test_a_container_that_has_just_ended_costs_the_others_nothing() -> None:
-    """Its cgroup is gone before its status says so."""
+    """Its cgroup disappears before its status changes."""
     events = Counters(MissingFileError("gone"))
     where, made = context(Tree().add_pod(pod("a", "BE", containers=2))), collector(events)
     seconds(made, where, 0, 1)

@@ -33,7 +33,7 @@ def read(state: object) -> KubeletState:
     ids=["version 2", "version 3", "version 4"],
 )
 def test_every_version_of_the_checkpoint_is_read(state: object, cpus: dict[str, int]) -> None:
-    """CPUs of a pod are those of its containers and of the whole pod."""
+    """The CPUs of a pod are the union over its containers and the pod itself."""
     assert read(state) == KubeletState("static", cpus)
 
 

@@ -1,4 +1,4 @@
-"""What /proc says of the machine."""
+"""Parsers of /proc files about the machine."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def test_half_of_stat_is_an_error(text: str) -> None:
 
 
 def test_memory_of_the_machine_and_of_a_numa_node() -> None:
-    """The kernel says what is available of the machine only."""
+    """Only the machine has the value of available memory."""
     machine = memory_info(MEMINFO)
     numa_node = memory_info("".join(f"Node 0 {line}\n" for line in MEMINFO.splitlines()))
 
@@ -42,7 +42,7 @@ def test_half_of_meminfo_is_an_error() -> None:
 
 
 def test_the_model_of_the_first_cpu() -> None:
-    """What is not said is empty."""
+    """Missing fields are empty."""
     first = "processor : 0\nvendor_id\t: GenuineIntel\nmodel name\t: X 1\nflags\t: fpu mba\n"
     found = cpu_model(f"{first}\nprocessor : 1\nmodel name : Y\n")
 

@@ -1,4 +1,4 @@
-"""What resctrl counts of each class becomes samples."""
+"""Counters of resctrl become samples."""
 
 import pytest
 from tests.nodes import LAYOUT, START_S, Tree, machine
@@ -33,7 +33,7 @@ def collected(files: dict[str, str]) -> MetricStore:
 
 
 def test_cache_and_bandwidth_of_each_class_and_cache() -> None:
-    """Of classes only; the root group and those of pods are left out."""
+    """For classes only; the root group and groups of pods are skipped."""
     store = collected(
         {
             "mon_data/mon_L3_00/llc_occupancy": "99\n",
@@ -60,7 +60,7 @@ def test_cache_and_bandwidth_of_each_class_and_cache() -> None:
 
 @pytest.mark.parametrize("text", ["Unavailable\n", "Error\n", "", "-1\n"])
 def test_a_counter_that_the_hardware_has_not_gives_no_sample(text: str) -> None:
-    """The others count all the same."""
+    """The other counters yield samples."""
     store = collected(
         {
             "BE/mon_data/mon_L3_00/llc_occupancy": text,

@@ -41,7 +41,7 @@ def test_a_group_has_one_cookie_and_no_other_group_has_it() -> None:
     assert sum(change.moved for change in changes) == 4
 
 
-def test_what_is_as_it_should_be_is_left_alone_also_after_a_restart() -> None:
+def test_correct_cookies_are_kept_after_a_restart() -> None:
     """A new agent finds the cookies in the kernel; running pods get no other ones."""
     kernel = Kernel(1, 2, 3)
     where = tree(a=[1, 2], b=[3])
@@ -96,8 +96,8 @@ def test_cookies_are_taken_away_when_core_scheduling_ends() -> None:
     assert writer.apply(wanted(a=None)) == []
 
 
-def test_a_process_that_ends_in_between_costs_nothing() -> None:
-    """Nor does a cgroup without processes, or one that is gone."""
+def test_ended_process_is_skipped() -> None:
+    """An empty or vanished cgroup is skipped, too."""
     kernel = Kernel(2)
     where = tree(a=[1, 2], b=[])
     writer = CookieWriter(LinuxCoreScheduling(kernel.prctl), where.cgroups)
@@ -108,7 +108,7 @@ def test_a_process_that_ends_in_between_costs_nothing() -> None:
 
 
 def test_a_refusal_is_in_the_audit_and_stops_no_other_group() -> None:
-    """It is tried again, and told once."""
+    """It is retried, and reported once."""
     kernel = Kernel(1, 2)
     kernel.refused = {1}
     where = tree(a=[1], b=[2])

@@ -140,8 +140,8 @@ def test_an_equal_value_is_not_written() -> None:
     assert not run.audit.events
 
 
-def test_a_known_value_is_looked_at_again_after_a_minute() -> None:
-    """Somebody else may have changed it."""
+def test_cached_value_is_checked_again_after_a_minute() -> None:
+    """Another program may have changed it."""
     tree = nested()
     run = executor(tree)
     intent = [SetCgroup(CgroupFile.CPU_SHARES, POD, "2048", "test")]
@@ -182,7 +182,7 @@ def test_a_pod_that_vanishes_is_no_failure() -> None:
     assert not run.audit.events
 
 
-def test_a_refusal_is_told_once_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_refusal_is_logged_once_and_retried(caplog: pytest.LogCaptureFixture) -> None:
     """A read-only file must not drown the log."""
     tree = nested()
     run = executor(tree)
@@ -332,7 +332,7 @@ def test_schemata_that_are_as_wanted_are_not_written_again() -> None:
 
 
 def test_a_victim_loses_all_its_processes() -> None:
-    """The audit says how many there were, and why."""
+    """The audit has their number and the reason."""
     tree = Tree()
     view = tree.add_pod(pod("a", "BE"), procs="5\n6")
     run = executor(tree)
@@ -384,7 +384,7 @@ def test_the_audit_is_rotated_and_bounded(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_costs_the_audit_and_nothing_else() -> None:
-    """The change is made all the same."""
+    """The change is applied nevertheless."""
     tree = nested()
     tree.host.read_only.add(f"/log/{LOG_NAME}")
     trail = AgentAuditTrail(tree.host, "/log")

@@ -28,7 +28,7 @@ PIDS = {"a": 11, "evil": 22, "b": 33}
 CPUS = {"a": "0-1", "evil": "2-3", "b": "4-7"}
 
 
-class Boom(Exception):  # noqa: N818 -- what nobody foresaw
+class Boom(Exception):  # noqa: N818 -- an unexpected error
     """Raised by a broken machine."""
 
 
@@ -162,7 +162,7 @@ def test_an_intent_that_breaks_voids_no_other(verb: str) -> None:
         ("removal", "remove_folder", "resctrl"),
     ],
 )
-def test_it_is_told_and_kept_in_the_audit(kind: str, verb: str, source: str) -> None:
+def test_fault_is_reported_and_audited(kind: str, verb: str, source: str) -> None:
     """By the type that the audit has for such a change, and under the name of its owner."""
     machine = Machine(verb)
     machine.apply(kind)
@@ -194,7 +194,7 @@ def test_a_process_whose_cookie_breaks_costs_its_group_nothing() -> None:
     ]
 
 
-def test_what_the_audit_cannot_take_is_told() -> None:
+def test_intent_that_can_not_be_audited_is_reported() -> None:
     """Here a name that is no text; the intent itself is applied, and all others are."""
     machine = Machine()
     trail = AgentAuditTrail(machine.host, "/var/log/audit")
@@ -215,7 +215,7 @@ def test_what_the_audit_cannot_take_is_told() -> None:
 
 
 def test_an_eviction_that_breaks_ends_the_other_containers() -> None:
-    """And tells of the one it broke over."""
+    """The container that failed is reported."""
     machine = Machine("read")
     ended: list[int] = []
 

@@ -1,4 +1,4 @@
-"""Which pods may share cores, by NodeSLO and labels."""
+"""Groups of pods that share cores, from NodeSLO and labels."""
 
 from typing import Any
 
@@ -102,7 +102,7 @@ def test_the_switches_of_the_kernel_come_first() -> None:
     ],
 )
 def test_pods_idle_only_with_core_scheduling(spec: Any, idle: str) -> None:
-    """As the NodeSLO says of their class; the tiers belong to the kubelet."""
+    """According to the NodeSLO of their class; the tiers belong to the kubelet."""
     tree = Tree()
     job, first = (tree.add_pod(pod(qos.lower(), qos)) for qos in ("BE", "LS"))
     planned = plan(tree, spec, job, first)

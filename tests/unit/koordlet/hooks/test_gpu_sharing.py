@@ -1,4 +1,4 @@
-"""What a container with GPUs is given, and what of an allocation is refused."""
+"""Environment and mounts of containers with GPUs, and rejected allocations."""
 
 import json
 from typing import Any
@@ -121,14 +121,14 @@ def test_a_monitored_share_has_a_folder_of_its_own() -> None:
 
 
 def test_a_share_without_cores_is_limited_in_memory_only() -> None:
-    """As a pod that asked for memory alone."""
+    """As for a pod that requests memory only."""
     without = {key: value for key, value in PART.items() if "core" not in key}
     found = gpu_adjustment(creation({"gpu": [{"minor": 0, "resources": without}]}), PLAIN)
 
     assert "CUDA_DEVICE_SM_LIMIT" not in found.env
 
 
-def test_what_a_container_preloads_itself_is_still_loaded() -> None:
+def test_own_preload_of_a_container_is_kept() -> None:
     """After the library; the original leaves it out."""
     found = gpu_adjustment(creation(gpus(0), env={"LD_PRELOAD": "/opt/a.so /opt/b.so"}), PLAIN)
 
@@ -136,7 +136,7 @@ def test_what_a_container_preloads_itself_is_still_loaded() -> None:
 
 
 def test_limits_of_single_gpus_in_the_spec_do_not_lift_the_limit() -> None:
-    """The library takes them before those of all; any others are the container's."""
+    """The library prefers them over the common limit; other variables belong to the container."""
     own = {"CUDA_DEVICE_MEMORY_LIMIT_0": "80g", "CUDA_DEVICE_SM_LIMIT_3": "0", "X_0": "1"}
     found = gpu_adjustment(creation(gpus(0), env=own), PLAIN)
 
@@ -169,7 +169,7 @@ def test_an_allocation_that_would_not_limit_is_refused(allocated: Any, problem: 
     [("..", "main"), ("0a_evil", "main"), ("0a", "../../etc"), ("0a", "a/b"), ("0a", "n" * 300)],
 )
 def test_no_name_leads_out_of_the_folder(uid: str, name: str) -> None:
-    """Neither that of the pod nor that of the container."""
+    """Neither the pod's nor the container's."""
     with pytest.raises(InputError, match=r"metadata.uid|containers\[\].name"):
         gpu_adjustment(creation(gpus(0), uid=uid, name=name), WATCHED)
 

@@ -1,4 +1,4 @@
-"""What cgroups of pods have to be, from what scheduler and manager promised."""
+"""Cgroup settings of pods from decisions of the scheduler and the manager."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -78,7 +78,7 @@ def test_group_identity_of_tiers_and_programs() -> None:
     assert isinstance(planned[0], SetFile)
 
 
-def test_group_identity_that_is_off_is_undone() -> None:
+def test_disabled_group_identity_is_reset() -> None:
     """Everything goes back to 0."""
     tree = Tree()
     view = tree.add_pod(pod("a", "BE"))
@@ -99,9 +99,9 @@ def idle_without_group_identity(*pods: PodView, tree: Tree, spec: Any = ALL_ON) 
 
 
 def test_a_kernel_without_group_identity_idles_pods_that_others_go_before() -> None:
-    """``cpu.idle`` of pods stands in where somebody in their tier goes first; else it is 0.
+    """``cpu.idle`` of pods replaces it while a pod in the tier is not idle; otherwise it is 0.
 
-    Not of the tiers: the kubelet writes their shares, which the kernel refuses then.
+    It is 0 for the tiers: the kernel would reject the shares that the kubelet writes.
     """
     tree = Tree()
     made = {name: tree.add_pod(pod(name, name.upper())) for name in ("be", "ls")}
@@ -122,7 +122,7 @@ def test_a_kernel_without_group_identity_idles_pods_that_others_go_before() -> N
 
 
 def test_jobs_among_themselves_keep_their_shares() -> None:
-    """Those that idle weigh all the same, so that nobody does for nothing."""
+    """Idle cgroups have equal weight, so pods are not idle without a reason."""
     tree = Tree()
     jobs = [tree.add_pod(pod(name, "BE")) for name in ("a", "b")]
     ended = tree.add_pod(pod("c", "LS", phase="Succeeded"))
@@ -160,7 +160,7 @@ NEEDS: dict[str, Any] = {"requests": {"cpu": 1}}
 BOUND = pod("b", "LSR", annotations={STATUS: '{"cpuset":"0,8"}'}, requests={"cpu": 2})
 
 
-def test_bound_pods_run_where_the_scheduler_said() -> None:
+def test_bound_pods_run_on_the_scheduler_s_cpus() -> None:
     """And others do not run there."""
     assert cpuset_of(BOUND) == "0,8"
     assert cpuset_of(pod("a", "LS", **NEEDS), (BOUND,)) == "1-7,9-15"
@@ -258,8 +258,8 @@ def test_no_quotas_below_a_tier_that_is_suppressed_by_quota() -> None:
     assert set(values(planned, CgroupFile.CFS_QUOTA).values()) == {"-1"}
 
 
-def test_pods_without_batch_resources_are_left_alone() -> None:
-    """As are those of other classes."""
+def test_pods_without_batch_resources_are_ignored() -> None:
+    """Pods of other classes are ignored, too."""
     assert planned_batch(pod("a", "BE"))[1] == []
     assert planned_batch(pod("a", "LS", **batch(750, None)))[1] == []
 
@@ -321,7 +321,7 @@ def test_oom_scores(annotations: dict[str, str], scores: dict[str, int]) -> None
 def test_no_pod_spares_itself_more_than_its_class(
     resources: dict[str, Any], priority: int | None, least: int
 ) -> None:
-    """With -1000 the kernel would end everybody else first: the author of a pod may not say so."""
+    """With -1000 the kernel would kill every other process first: authors may not request it."""
     tree = Tree()
     for value, is_followed in ((least, True), (least - 1, False), (-1000, False), (1000, True)):
         own = {"koordinator.sh/oom-score-adj": str(value)}

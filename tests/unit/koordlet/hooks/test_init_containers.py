@@ -74,7 +74,7 @@ def folders(view: PodView) -> dict[str, str]:
 
 
 def test_a_pod_has_all_containers_that_run() -> None:
-    """Main containers first; init containers that have ended are gone."""
+    """Main containers first; init containers that have ended are omitted."""
     made = with_init(
         pod("a", "LS"),
         container("setup", sidecar=False),
@@ -260,7 +260,7 @@ def test_a_sidecar_ends_with_its_pod() -> None:
 
 
 def test_a_sandbox_is_where_its_pod_is() -> None:
-    """A virtual machine runs in it: CPUs, identity and share of the caches are those of the pod."""
+    """A virtual machine runs in it: it has the CPUs, identity and cache share of the pod."""
     annotations = {
         "scheduling.koordinator.sh/resource-status": '{"cpuset":"0-1"}',
         "node.koordinator.sh/resctrl": '{"llc":{"schemata":{"range":[0,30]}}}',

@@ -81,15 +81,13 @@ def test_a_pod_without_rdma_gets_nothing() -> None:
         (slices(*["0000:01:00.2"] * 600), "at most 512 functions, got 600"),
     ],
 )
-def test_an_address_that_is_no_card_of_this_node_is_refused(
-    card: dict[str, Any], problem: str
-) -> None:
+def test_invalid_or_foreign_address_is_rejected(card: dict[str, Any], problem: str) -> None:
     """With the path in the annotation."""
     with pytest.raises(InputError, match=problem):
         given_devices(card)
 
 
-def test_a_machine_without_the_module_says_so() -> None:
-    """Verbs alone don't let programs connect."""
+def test_missing_module_is_reported() -> None:
+    """Verbs alone are not enough to connect."""
     with pytest.raises(InputError, match="rdma_cm; load the module"):
         given_devices(slices("0000:01:00.2"), host=machine(has_manager=False))

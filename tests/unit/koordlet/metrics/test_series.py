@@ -45,8 +45,8 @@ def test_a_window_has_both_its_ends() -> None:
     assert series([1, 2, 3, 4, 5]).between(2, 4).values.tolist() == [2, 3, 4]
 
 
-def test_nothing_has_no_average() -> None:
-    """Whoever asks has to look at the count first."""
+def test_average_without_samples_is_a_bug() -> None:
+    """Callers must check the count first."""
     with pytest.raises(BugError):
         series([]).between(0, 99).average()
 
@@ -90,7 +90,7 @@ def test_old_news_is_no_news() -> None:
     assert store.between(Metric.POD_CPU, "a", 11, 12) is None
 
 
-def test_series_of_who_is_gone_are_dropped() -> None:
+def test_series_of_deleted_pods_are_dropped() -> None:
     """Pods come and go for years; the store doesn't grow."""
     store = MetricStore(60, 1)
     for second in range(1000):

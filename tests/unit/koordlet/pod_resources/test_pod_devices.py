@@ -1,4 +1,4 @@
-"""Which devices of a pod are told, and under which names."""
+"""Devices of a pod in the kubelet's answer, by resource name."""
 
 import json
 from typing import Any
@@ -16,7 +16,7 @@ def devices(allocated: Any) -> dict[str, tuple[str, ...]]:
     return pod_devices(ALLOCATED.read(ObjectMeta(annotations={ALLOCATED.key: text})) or {})
 
 
-def test_a_joint_allocation_is_told_as_gpu_and_virtual_function() -> None:
+def test_joint_allocation_is_listed_as_gpu_and_virtual_function() -> None:
     """By the names that exporters and Multus look for, the function instead of its card."""
     card = {"minor": 0, "id": "0000:01:00.0"}
     slices = {"vfs": [{"minor": -1, "busID": "0000:01:00.2"}]}
@@ -25,7 +25,7 @@ def test_a_joint_allocation_is_told_as_gpu_and_virtual_function() -> None:
     assert list(found) == sorted(found)
 
 
-def test_a_card_without_virtual_functions_is_told_itself() -> None:
+def test_card_without_virtual_functions_is_listed_itself() -> None:
     """So are GPUs that have another extension: the original loses those."""
     template = {"gpuSharedResourceTemplate": "vir01"}
     found = devices({
@@ -35,13 +35,13 @@ def test_a_card_without_virtual_functions_is_told_itself() -> None:
     assert found == {"koordinator.sh/rdma": ("0000:01:00.0",), "nvidia.com/gpu": ("GPU-a",)}
 
 
-def test_no_resource_is_told_without_name_or_without_ids() -> None:
-    """The original tells types that it has no name for under an empty one."""
+def test_resource_without_name_or_ids_is_omitted() -> None:
+    """The original lists types without a name under an empty one."""
     assert devices({"tpu": [{"minor": 0, "id": "a"}], "fpga": [{"minor": 0}], "gpu": []}) == {}
     assert devices({"fpga": [{"minor": 0, "id": "card"}]}) == {"koordinator.sh/fpga": ("card",)}
 
 
-def test_a_device_is_told_once_and_no_more_than_a_machine_has() -> None:
+def test_device_is_listed_once_within_the_limit() -> None:
     """An annotation may say anything."""
     many = [{"minor": 0, "id": f"GPU-{number}"} for number in [0, 0, *range(5000)]]
     (ids,) = devices({"gpu": many}).values()

@@ -1,4 +1,4 @@
-"""What is added to the kubelet's answers, and what is waited for."""
+"""Completion of the kubelet's answers, and waiting for pods."""
 
 import json
 import threading
@@ -61,7 +61,7 @@ class Node:
 
 
 def told(name: str, *containers: str, **devices: str) -> PodResources:
-    """Return what the kubelet tells of a pod; ``devices`` are those of its first container."""
+    """Return a pod in the kubelet's answer; ``devices`` belong to its first container."""
     given_ = tuple(ContainerDevices(resource_name=key.replace("_", "/"), device_ids=(value,))
                    for key, value in devices.items())  # fmt: skip
     made = [ContainerResources(name=each) for each in containers or ("c0",)]
@@ -77,8 +77,8 @@ def ids(found: PodResources) -> list[dict[str, tuple[str, ...]]]:
     ]
 
 
-def test_the_first_container_has_what_the_scheduler_gave_the_pod() -> None:
-    """Sorted by resource among what the kubelet told; other pods are as they were."""
+def test_first_container_has_the_scheduler_s_devices() -> None:
+    """Sorted by resource with the kubelet's devices; other pods are unchanged."""
     node = Node()
     node.publish(
         node.tree.add_pod(pod("job", **ASKED, annotations=allocated("0000:01:00.2"))),
@@ -91,8 +91,8 @@ def test_the_first_container_has_what_the_scheduler_gave_the_pod() -> None:
     assert plain == told("plain")
 
 
-def test_what_the_kubelet_tells_itself_is_left_as_it_is() -> None:
-    """A device plugin that was told by the scheduler knows which container has which GPU."""
+def test_resource_reported_by_the_kubelet_is_kept() -> None:
+    """A device plugin that the scheduler informed knows which container has which GPU."""
     node = Node()
     node.publish(node.tree.add_pod(pod("job", **ASKED, annotations=allocated("0000:01:00.2"))))
     own = ContainerDevices(resource_name=GPU, device_ids=("GPU-b",))
@@ -108,8 +108,8 @@ def test_what_the_kubelet_tells_itself_is_left_as_it_is() -> None:
     assert ids(job) == [{RDMA: ("0000:01:00.2",)}, {GPU: ("GPU-b",)}]
 
 
-def test_nothing_is_told_of_pods_that_are_not_on_the_machine() -> None:
-    """A pod of the same name that has gone had another device, which may be somebody else's."""
+def test_pod_without_cgroup_has_no_devices() -> None:
+    """A deleted pod of the same name had another device, which may belong to another pod now."""
     node = Node()
     gone = pod("job-0", **ASKED, annotations=allocated("0000:01:00.2"))
     ended = pod("job-1", **ASKED, annotations=allocated("0000:01:00.3"), phase="Succeeded")
@@ -118,7 +118,7 @@ def test_nothing_is_told_of_pods_that_are_not_on_the_machine() -> None:
 
 
 def test_a_malformed_allocation_costs_its_own_pod_the_devices() -> None:
-    """The others are told all the same."""
+    """Devices of other pods are reported."""
     node = Node()
     hostile = {"scheduling.koordinator.sh/device-allocated": "{" * 1000}
     node.publish(
@@ -131,7 +131,7 @@ def test_a_malformed_allocation_costs_its_own_pod_the_devices() -> None:
 
 
 def test_a_pod_without_containers_is_passed_on() -> None:
-    """No kubelet tells of one."""
+    """A kubelet does not report such a pod."""
     node = Node()
     node.publish(node.tree.add_pod(pod("job", **ASKED, annotations=allocated("0000:01:00.2"))))
     empty = PodResources(name="job", namespace="default")
@@ -151,14 +151,14 @@ def test_fields_of_kubelets_to_come_arrive() -> None:
 
 
 @given(st.binary(max_size=200))
-def test_what_is_no_answer_is_passed_on_as_it_is(data: bytes) -> None:
-    """Whatever the kubelet says, nobody gets less than it said."""
+def test_undecodable_answer_is_passed_through(data: bytes) -> None:
+    """The client receives at least the kubelet's answer."""
     assert Node().answers.complete(data) == data
 
 
 @pytest.mark.slow
-def test_news_of_a_pod_that_starts_are_waited_for() -> None:
-    """The kubelet hears of a pod at the same time as we do, and asks for its network at once."""
+def test_starting_pod_is_awaited() -> None:
+    """The kubelet receives a pod at the same time, and sets up its network immediately."""
     node = Node(longest_wait_s=30.0)
     view = node.tree.add_pod(pod("job", **ASKED, annotations=allocated("0000:01:00.2")))
     threading.Timer(0.1, lambda: node.publish(view)).start()
@@ -168,7 +168,7 @@ def test_news_of_a_pod_that_starts_are_waited_for() -> None:
 
 @pytest.mark.slow
 def test_a_pod_that_follows_one_of_its_name_gets_its_own_device() -> None:
-    """As in a StatefulSet: the cgroup of the first has gone, the news of the second come."""
+    """As in a StatefulSet: the first cgroup is removed before the second pod is published."""
     node = Node(longest_wait_s=30.0)
     first = pod("job-0", **ASKED, annotations=allocated("0000:01:00.2"))
     node.publish(PodView(first, "kubepods/besteffort/poduid-first", ()))
@@ -179,7 +179,7 @@ def test_a_pod_that_follows_one_of_its_name_gets_its_own_device() -> None:
 
 
 @pytest.mark.slow
-def test_what_does_not_come_is_waited_for_once() -> None:
+def test_missing_pod_is_awaited_once() -> None:
     """Without an API server the kubelet's own answer goes out, and at once from then on."""
     node = Node(longest_wait_s=0.3)
     clock = SystemClock()
@@ -190,7 +190,7 @@ def test_what_does_not_come_is_waited_for_once() -> None:
     assert clock.now_s() - began_s < 20 * 0.3
 
 
-def test_a_device_of_another_pod_is_not_told_until_it_is_free() -> None:
+def test_device_of_another_pod_is_withheld_until_it_is_free() -> None:
     """Pods that did not change are looked at again when others do."""
     node = Node()
     view = node.tree.add_pod(pod("p", **ASKED, annotations=allocated("0000:1f:00.2")))

@@ -103,6 +103,6 @@ def test_a_checkpoint_predicts_the_same(samples: list[tuple[float, float]]) -> N
     ],
 )
 def test_a_broken_checkpoint_is_refused(checkpoint: HistogramCheckpoint) -> None:
-    """Learning starts anew then."""
+    """The model then starts empty."""
     with pytest.raises(InputError):
         DecayingHistogram(CPU_BUCKETS, HOUR_S).restore(checkpoint)

@@ -1,4 +1,4 @@
-"""What prod pods asked for and will hardly use."""
+"""Reclaimable resources of prod pods."""
 
 from tests.nodes import LAYOUT, START_S, machine, pod
 
@@ -73,13 +73,13 @@ def test_more_than_the_node_has_left_is_never_given_away() -> None:
     assert found.reclaimable.cpu_milli <= 16_000 - 550
 
 
-def test_without_models_nothing_is_said() -> None:
+def test_no_prediction_without_models() -> None:
     """A node that has just started reports no prediction."""
     assert predict_prod(PeakModels(MARGIN), [prod("a", "4")], machine(), START_S) is None
 
 
 def test_a_terminating_pod_counts_in_neither() -> None:
-    """What it asked for is about to be free anyway."""
+    """Its requests are about to be released."""
     models = trained(node=1.0, a=0.5)
     ended = pod("a", "LS", priority=9000, requests={"cpu": "4"}, phase="Succeeded")
 
@@ -108,7 +108,7 @@ def test_models_are_stored_some_at_a_time_and_restored() -> None:
             assert fresh.peak(checkpoint.uid) == models.peak(checkpoint.uid)
 
 
-def test_models_of_who_is_gone_expire() -> None:
+def test_models_of_deleted_pods_expire() -> None:
     """After half an hour without samples."""
     models = trained(a=1.0)
 

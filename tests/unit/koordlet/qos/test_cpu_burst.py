@@ -126,7 +126,7 @@ def test_the_node_overrides_the_container(
 
 
 def test_every_operation_in_every_state_is_decided() -> None:
-    """Down and reset are never overridden; only an idle node lets quotas grow."""
+    """Down and reset are never overridden; quotas grow on an idle node only."""
     for state in SharePoolState:
         assert (
             OVERRIDES.get((state, CfsQuotaOperation.DOWN), CfsQuotaOperation.DOWN)
@@ -180,7 +180,7 @@ def test_burst_is_a_multiple_of_the_limit(limit: int, policy: str, expected: int
 
 
 def test_the_share_pool_is_without_pods_that_have_cpus_of_their_own() -> None:
-    """6 of 8 CPUs used, but 3 by a pod of class LSR that asked for 4: 3 of 4 are overload."""
+    """6 of 8 CPUs are used, 3 by an LSR pod that requests 4: 3 of 4 shared CPUs are overload."""
     tree = Tree()
     view = tree.add_pod(pod("r", "LSR", requests={"cpu": "4"}))
     store = MetricStore(60, 1)

@@ -87,7 +87,7 @@ class Node:
             self._write(of[name], value)
 
     def change(self, made: Pod) -> None:
-        """Let the API server tell of a changed pod."""
+        """Deliver a changed pod from the API server."""
         self.view = PodView(made, self.view.folder, self._containers(made))
 
     def _containers(self, made: Pod) -> Any:
@@ -114,7 +114,7 @@ class Node:
         return int(self.tree.get(QUOTA, folder))
 
     def second(self) -> list[str]:
-        """Let a second pass; return the folders whose quotas changed."""
+        """Advance the clock by a second; return the folders whose quotas changed."""
         self.now_s += 1
         store = MetricStore(60, 1)
         store.add(Metric.NODE_CPU, "", self.now_s, 1.0)
@@ -137,7 +137,7 @@ class Node:
         return ordered
 
     def seconds(self, count: int) -> list[str]:
-        """Let some seconds pass; return what changed in the last one."""
+        """Advance the clock; return the changes of the last second."""
         return [self.second() for _ in range(count)][-1]
 
     @property
@@ -306,7 +306,7 @@ def test_a_write_of_the_kubelet_counts_before_the_spec_is_known() -> None:
 @pytest.mark.parametrize("is_seen_first", [True, False])
 @pytest.mark.parametrize("reason", ["Deferred", "Infeasible"])
 def test_a_pending_resize_changes_nothing(reason: str, *, is_seen_first: bool) -> None:
-    """The quota stays that of the limit which the kubelet has granted."""
+    """The quota follows the limit that the kubelet has granted."""
     node = Node(limited(2000), ratio="1.50")
     node.kubelet(pod=200_000, c0=200_000)
     if is_seen_first:

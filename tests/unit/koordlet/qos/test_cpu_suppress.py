@@ -59,7 +59,7 @@ def values(intents: Iterable[Intent], file: CgroupFile) -> dict[str, str]:
     return {i.folder: i.value for i in intents if isinstance(i, SetCgroup) and i.file is file}
 
 
-def test_what_is_left_below_the_threshold() -> None:
+def test_headroom_below_the_threshold() -> None:
     """48 cores at 65 %, less 12.5 of pods, 0.7 of a program and 2.8 of the system: 15.2."""
     tree = Tree("0-47")
     spec = slo(
@@ -80,7 +80,7 @@ def test_what_is_left_below_the_threshold() -> None:
     assert demand.headroom_milli(30, 25) == 12_000
 
 
-def test_usage_of_a_pod_that_is_known_no_more_is_not_best_effort() -> None:
+def test_usage_of_a_deleted_pod_is_not_best_effort() -> None:
     """Better too little for best effort than too much."""
     tree = Tree()
     made = inputs(tree, [(tree.add_pod(pod("be", "BE")), 1.0)], 3.0, on())
@@ -127,7 +127,7 @@ def test_growth_is_limited_and_shrinking_is_not(headroom: int, current: int, cou
 
 
 def test_cpus_of_others_give_their_share_or_nothing() -> None:
-    """Those of LSR pods give in proportion, LSE and reserved ones never."""
+    """CPUs of LSR pods contribute in proportion; CPUs of LSE pods and reserved ones do not."""
     tree = Tree("0-15")
     lsr = tree.add_pod(
         pod("r", "LSR", requests={"cpu": 4}, annotations={CPUSET: '{"cpuset":"8-11"}'})

@@ -1,4 +1,4 @@
-"""Who has to go, in which order, and how many."""
+"""Choice, order and number of eviction victims."""
 
 from dataclasses import replace
 from typing import Any
@@ -108,7 +108,7 @@ def test_starving_best_effort_gives_up_its_hungriest() -> None:
         ({}, {"enable": False}, 60),
     ],
 )
-def test_nobody_goes_without_need(
+def test_no_pod_is_evicted_without_pressure(
     node: dict[Metric, float], settings: dict[str, Any], seconds: int
 ) -> None:
     """Or with settings that make no sense."""
@@ -118,7 +118,7 @@ def test_nobody_goes_without_need(
     assert cpu_tasks(made, {"BECPUEvict"}) == []
 
 
-def test_what_is_wanted_now_counts_if_it_is_less() -> None:
+def test_latest_sample_counts_if_it_is_lower() -> None:
     """On average 12000m have to go, by the newest samples 4000m."""
     pods = [(be(f"p{n}", 2000), 1.0) for n in range(5)]
     made = inputs(pods, spec=on(**SATISFACTION), node=STARVED)
@@ -131,7 +131,7 @@ def test_what_is_wanted_now_counts_if_it_is_less() -> None:
     assert task.release == {"kubernetes.io/batch-cpu": 4000.0}
 
 
-def test_by_allocatable_the_limit_is_what_the_node_offers() -> None:
+def test_limit_by_allocatable_is_the_node_s_batch_cpu() -> None:
     """0 counts as one milli, a node without batch CPU is passed over."""
     spec = on(**SATISFACTION, cpuEvictPolicy="evictByAllocatable")
     pods = [(be("a"), 3.0)]
@@ -161,7 +161,7 @@ def test_an_overcommitted_band_releases_down_to_the_lower_share() -> None:
     assert victims([task]) == ["large"]
 
 
-def test_a_hot_node_evicts_by_priority_those_who_agreed() -> None:
+def test_overloaded_node_evicts_consenting_pods_by_priority() -> None:
     """Annotation, then priority, then label, then usage."""
     spec = on(
         cpuEvictThresholdPercent=80, cpuEvictLowerPercent=50, evictEnabledPriorityThreshold=6999
@@ -203,8 +203,8 @@ def test_memory_goes_by_priority_then_size() -> None:
     assert victims(memory_tasks(made, {"BEMemoryEvict"})) == ["low", "large"]
 
 
-def test_whoever_is_leaving_already_counts() -> None:
-    """Nobody else goes for the same pressure."""
+def test_terminating_pod_counts_as_released() -> None:
+    """No further pod is evicted for the same pressure."""
     pods = [(be("large"), 6.0 * GIB), (be("small"), GIB)]
     made = inputs(
         pods, spec=on(**MEMORY), metric=Metric.POD_MEMORY, node={Metric.NODE_MEMORY: 24.0 * GIB}
@@ -216,7 +216,7 @@ def test_whoever_is_leaving_already_counts() -> None:
 
 
 def test_one_victim_serves_several_tasks() -> None:
-    """What both count is counted once, and nobody goes twice."""
+    """An amount that both tasks count is counted once, and a pod is evicted once."""
     spec = on(**MEMORY, evictEnabledPriorityThreshold=6999)
     pods = [(be("a", labels=EVICTABLE), 3.0 * GIB), (be("b", labels=EVICTABLE), 3.0 * GIB)]
     made = inputs(pods, spec=spec, metric=Metric.POD_MEMORY, node={Metric.NODE_MEMORY: 23.0 * GIB})
@@ -224,7 +224,7 @@ def test_one_victim_serves_several_tasks() -> None:
     assert len(victims(memory_tasks(made, {"BEMemoryEvict", "MemoryEvict"}))) == 2
 
 
-def test_an_unmeasured_node_evicts_nobody() -> None:
+def test_node_without_samples_evicts_no_pod() -> None:
     """Old or missing samples are no pressure."""
     made = inputs([(be("a"), 1.0)], spec=on(**MEMORY), metric=Metric.POD_MEMORY)
 

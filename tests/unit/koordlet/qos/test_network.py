@@ -1,4 +1,4 @@
-"""What a NodeSLO and pods say of bandwidth, as classes of tc and as files of Terway."""
+"""Bandwidths of the NodeSLO and of pods, as classes of tc and as files of Terway."""
 
 import json
 from dataclasses import replace as changed
@@ -56,8 +56,8 @@ def shape(spec: Any, *pods: PodView, tree: Tree | None = None) -> NetworkShape:
     return found
 
 
-def test_classes_have_what_they_ask_for_and_the_system_what_is_left() -> None:
-    """A number is a percentage; a limit that is missing is what was asked for."""
+def test_classes_have_their_rates_and_the_system_the_rest() -> None:
+    """A number is a percentage; a missing limit equals the request."""
     found = shape(
         bandwidths(
             lsClass={"egressRequest": 40, "egressLimit": 80}, beClass={"egressRequest": "20M"}
@@ -73,7 +73,7 @@ def test_classes_have_what_they_ask_for_and_the_system_what_is_left() -> None:
     assert found.default_minor == 2
 
 
-def test_a_class_that_is_off_may_use_what_is_left_over() -> None:
+def test_disabled_class_may_use_idle_bandwidth() -> None:
     """The kernel takes no class without a rate."""
     _, latency, batch = shape(bandwidths()).classes
 
@@ -102,7 +102,7 @@ def test_more_than_the_node_has_is_refused() -> None:
 @pytest.mark.parametrize(
     ("stated", "bits"), [(30, 300), (101, 0), (-1, 0), ("2k", 2000), ("x", 0), ("-5", 0), (None, 0)]
 )
-def test_what_is_no_bandwidth_counts_as_none(stated: Any, bits: int) -> None:
+def test_invalid_bandwidth_counts_as_zero(stated: Any, bits: int) -> None:
     """As in the original."""
     assert bandwidth_bps(stated, 1000) == bits
 
@@ -145,7 +145,7 @@ def test_pods_are_in_the_class_of_their_label() -> None:
     }
 
 
-def test_a_limit_of_a_pod_is_what_it_says() -> None:
+def test_egress_limit_of_a_pod() -> None:
     """The original divides it by 8 once too often; only what is sent is limited.
 
     It is sure of no more than its class is.
@@ -169,7 +169,7 @@ def test_a_limit_of_a_pod_is_what_it_says() -> None:
 
 @given(st.sets(st.integers(0, 10**6), max_size=60), st.integers(0, 10**6))
 def test_every_limited_pod_has_a_class_of_its_own(names: set[int], further: int) -> None:
-    """None of those of the node; and, but where two want the same, whoever else is there."""
+    """Distinct from the node's classes; independent of other pods, except on a collision."""
     tree = Tree()
     own = {LIMIT: '{"egressLimit":"10M"}'}
     views = {
@@ -185,7 +185,7 @@ def test_every_limited_pod_has_a_class_of_its_own(names: set[int], further: int)
     assert alone.minor in {minors[alone.pod.uid], *others}
 
 
-def test_terway_is_told_of_the_node_and_of_every_pod() -> None:
+def test_terway_files_have_the_node_and_each_pod() -> None:
     """Amounts in bytes, shares of the node in bits: the original's files, to the letter."""
     tree = Tree()
     own = {LIMIT: '{"ingressLimit":"40M","egressLimit":"10M"}'}
@@ -237,7 +237,9 @@ def test_terway_is_told_of_the_node_and_of_every_pod() -> None:
         ("-5", 1, "must be at least 0, got -5"),
     ],
 )
-def test_terway_is_not_told_nonsense(total: str, stated: Any, complaint: str) -> None:
+def test_invalid_bandwidth_is_not_written_for_terway(
+    total: str, stated: Any, complaint: str
+) -> None:
     """The error names the field."""
     spec = bandwidths(total, "terway-qos", lsClass={"egressRequest": stated})
 

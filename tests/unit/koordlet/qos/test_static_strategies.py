@@ -112,7 +112,7 @@ def test_a_pod_has_its_own_memory_qos(annotation: str, ratio: int) -> None:
     assert values(planned, CgroupFile.WMARK_RATIO)[view.folder] == ratio
 
 
-def test_memory_qos_that_is_off_is_undone() -> None:
+def test_disabled_memory_qos_is_reset() -> None:
     """No protection, no throttling."""
     tree = Tree()
     view = tree.add_pod(pod("a", "LS", requests={"memory": "4Gi"}))
@@ -206,14 +206,14 @@ def test_groups_of_classes_and_of_pods() -> None:
     assert [i.group for i in planned if isinstance(i, RemoveResctrl)] == ["koordlet-uid-gone"]
 
 
-def test_the_kernel_pads_what_it_shows() -> None:
+def test_padded_schemata_are_parsed() -> None:
     """Masks with zeros, percentages with blanks, names with blanks in front."""
     text = "    MB:0= 50;1=100\n    L3:0=00f;1=fff\nL3CODE:what\n"
 
     assert parse_schemata(text) == {"MB": {0: 50, 1: 100}, "L3": {0: 0xF, 1: 0xFFF}}
 
 
-def test_a_machine_that_shares_caches_only_is_told_no_bandwidth() -> None:
+def test_no_bandwidth_is_set_without_support() -> None:
     """The kernel would refuse the line every time."""
     facts = ResctrlFacts((0,), 0xFF, "GenuineIntel", has_bandwidth=False)
     own = '{"llc":{"schemata":{"range":[0,50]}},"mb":{"schemata":{"percent":20}}}'
@@ -243,7 +243,7 @@ class FakeDisks:
 
 
 def test_disks_are_limited_for_best_effort_pods_and_the_machine() -> None:
-    """What is not said has no limit; what was said and is no more is undone."""
+    """Without a setting there is no limit; a removed setting is reset."""
     tree = Tree()
     own = '{"blocks":[{"name":"data","type":"podvolume","ioCfg":{"writeIOPS":50}}]}'
     view = tree.add_pod(pod("a", "LS", annotations={"koordinator.sh/blkioQOS": own}))

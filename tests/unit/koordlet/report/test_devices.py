@@ -1,4 +1,4 @@
-"""What a node tells about its accelerators and RDMA cards."""
+"""Report of a node's accelerators and RDMA cards."""
 
 import json
 from dataclasses import replace
@@ -77,7 +77,7 @@ def xpu(minor: str, *, healthy: bool = True, **topology: Any) -> dict[str, Any]:
 
 
 def test_accelerators_of_a_daemon_with_their_links() -> None:
-    """Partitions are listed once, whoever names them; a broken amount costs itself only."""
+    """Each partition is listed once, even if several name it; invalid amounts are skipped."""
     links = [{"peerMinor": "0,1", "type": "HCCS"}]
     host = MemoryHost(
         {
@@ -144,13 +144,13 @@ def test_rdma_cards_with_their_virtual_functions() -> None:
     assert [vf.bus_id for vf in info.vf_groups[0].vfs] == ["0000:11:00.1"]
 
 
-def test_labels_are_what_labels_may_be() -> None:
+def test_label_values_are_valid() -> None:
     """No blanks, no ends of punctuation, 63 characters."""
     assert label_value(" Tesla P100 (16GB)") == "Tesla-P100--16GB"
     assert len(label_value("x" * 100)) == 63
 
 
-def test_a_broken_gpu_is_unhealthy_and_says_why() -> None:
+def test_broken_gpu_is_unhealthy_with_a_reason() -> None:
     """By its condition, which keeps the time since when it is so."""
     broken = replace(gpu(0), problem=GpuProblem("Xid79", "fell off the bus"))
     first = device_of(NODE, of_driver([broken, gpu(1)], "", START_S), [])

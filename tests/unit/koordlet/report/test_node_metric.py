@@ -1,4 +1,4 @@
-"""What a node tells about its usage."""
+"""Report of a node's usage."""
 
 import json
 from typing import Any
@@ -114,7 +114,7 @@ def test_an_unmeasured_node_reports_nothing() -> None:
 
 
 def test_a_pod_without_samples_is_left_out() -> None:
-    """It has just started, or is gone."""
+    """It has just started, or was deleted."""
     assert reported(measured(node=(1.0, MIB))).pods_metric == ()
 
 
@@ -142,7 +142,7 @@ def test_memory_follows_the_policy(policy: str, hot: bool, expected: str) -> Non
     assert str(node.system_usage.resources["memory"]) == expected
 
 
-def test_gpus_are_told_one_by_one() -> None:
+def test_gpus_are_reported_individually() -> None:
     """Percent of cores, bytes, and percent of memory."""
     store = measured(node=(1.0, MIB), pod=(1.0, MIB))
     for owner, core, memory in (

@@ -61,7 +61,7 @@ def ask(of: Runtime, method: str, request: object) -> Any:
     return answer(request)
 
 
-def test_what_was_asked_for_comes_back_with_ours() -> None:
+def test_response_contains_the_request_and_our_changes() -> None:
     """A proxy replaces what it sent: nothing of it may be lost."""
     assert ask(runtime(), "PreCreateContainerHook", OWN) == OWN_ANSWER
     assert ask(runtime(), "PreUpdateContainerResourcesHook", OWN) == OWN_ANSWER
@@ -90,14 +90,14 @@ def test_a_pod_of_batch_resources_has_them_in_its_sandbox() -> None:
     "method", ["PreStartContainerHook", "PostStartContainerHook", "PostStopContainerHook"]
 )
 def test_stages_without_hooks_change_nothing(method: str) -> None:
-    """They are answered all the same: a proxy may be told to ask."""
+    """They are answered, because a proxy may be configured to call them."""
     answer = ask(runtime(), method, OWN)
     assert answer.container_resources == OWN.container_resources
 
 
 @pytest.mark.slow
-def test_a_proxy_asks_by_grpc(tmp_path: Path) -> None:
-    """On a unix socket of which a file tells the proxy; a pod that may not start is an error."""
+def test_proxy_calls_by_grpc(tmp_path: Path) -> None:
+    """On a unix socket listed in the proxy's configuration; a rejected pod is an error."""
     grpc = pytest.importorskip("grpc", reason="the extra hook-server is not installed")
     made = runtime(FailurePolicy.FAIL)
     settings = HookServerSettings(

@@ -59,7 +59,7 @@ class Node:
         self.runtime.know()
 
     def create(self, **request: Any) -> tuple[NriAdjustment, list[HookFailure]]:
-        """Let the runtime ask; return what the container gets, and what the agent is told."""
+        """Send a request of the runtime; return the adjustment and the reported failures."""
         session = NriSession("koordlet_nri", "00")
         calls = list(session.receive(_frames(_request(**request))))
         (call,) = calls
@@ -143,8 +143,8 @@ def test_an_honest_container_has_its_share() -> None:
         ),
     ],
 )  # fmt: skip
-def test_a_container_that_asks_for_more_starts_without(request_: Any, problem: str) -> None:
-    """Without a variable or a mount of ours, and the agent hears why."""
+def test_container_with_hostile_input_starts_unadjusted(request_: Any, problem: str) -> None:
+    """Without our variables and mounts, and the agent reports the reason."""
     adjust, failures = Node().create(**request_)
     assert adjust.mounts == ()
     assert adjust.env == ()
@@ -164,7 +164,7 @@ def test_a_container_that_asks_for_more_starts_without(request_: Any, problem: s
     ],
 )
 def test_no_variable_of_its_own_lifts_a_limit(env: tuple[str, ...]) -> None:
-    """Ours go before those of the spec, and nothing is mounted but the library and its folders."""
+    """Our variables override the spec's, and only the library and its folders are mounted."""
     adjust, failures = Node().create(annotations={ALLOCATED: GPU}, env=env)
     found = {it.key: it.value for it in adjust.env}
     assert found["NVIDIA_VISIBLE_DEVICES"] == "0"

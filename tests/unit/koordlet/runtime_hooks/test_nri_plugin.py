@@ -38,7 +38,7 @@ def call(method: str, request: object) -> NriCall:
 
 
 def sandbox(name: str, labels: dict[str, str], annotations: dict[str, str], tier: str) -> NriPod:
-    """Return a pod as containerd tells of it."""
+    """Return a pod in containerd's form."""
     uid = f"uid-{name}"
     linux = NriPodLinux(cgroup_parent=f"/kubepods{tier}/pod{uid}")
     return NriPod(
@@ -47,7 +47,7 @@ def sandbox(name: str, labels: dict[str, str], annotations: dict[str, str], tier
     )  # fmt: skip
 
 
-def test_a_container_gets_what_its_pod_was_promised() -> None:
+def test_container_gets_the_resources_of_its_pod() -> None:
     """CPUs of its own and no quota; a batch job gets shares, quota and memory."""
     runtime = Runtime()
     runtime.tree.add_pod(pod("a", "LSR", requests={"cpu": 1}, limits={"cpu": 1, "memory": 1}))
@@ -94,7 +94,7 @@ def test_an_update_names_its_container() -> None:
     assert plugin.answer(call("UpdateContainer", of_none)) == UpdateContainerResponse()
 
 
-def test_it_is_told_of_what_it_needs_unless_configured() -> None:
+def test_plugin_subscribes_to_its_events_unless_configured() -> None:
     """The mask is the original's; the runtime's configuration of the plugin may name others."""
     plugin = NriHookPlugin(Runtime().hooks)
     for config, mask in (
@@ -110,7 +110,7 @@ def test_it_is_told_of_what_it_needs_unless_configured() -> None:
     assert part == SynchronizeResponse(more=True)
 
 
-def test_what_can_not_be_answered_changes_nothing() -> None:
+def test_unanswerable_call_changes_nothing() -> None:
     """The failure names the pod and the container where they are known."""
     runtime = Runtime()
     plugin = NriHookPlugin(runtime.hooks)
@@ -125,8 +125,8 @@ def test_what_can_not_be_answered_changes_nothing() -> None:
     assert (second.owner, second.error) == ("/", "torn")
 
 
-def test_a_pod_that_goes_is_forgotten() -> None:
-    """Its CPUs are everybody's again."""
+def test_removed_pod_is_forgotten() -> None:
+    """Its CPUs are available again."""
     runtime = Runtime()
     runtime.tree.add_pod(pod("a", "LSR"))
     runtime.tree.add_pod(pod("b", "LS"))

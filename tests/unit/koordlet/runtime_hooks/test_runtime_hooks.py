@@ -1,4 +1,4 @@
-"""What a container starts with is what the reconciler would hold it to; and it always starts."""
+"""A container starts with the settings that the reconciler would apply; and it always starts."""
 
 import json
 from collections.abc import Mapping
@@ -46,7 +46,7 @@ def cpuset(text: str) -> dict[str, str]:
 
 
 def batch(milli: int, memory: int, container: str = "c0") -> dict[str, str]:
-    """Return the annotation with which the webhook tells of batch resources."""
+    """Return the annotation of batch resources, as the webhook writes it."""
     amounts = {"kubernetes.io/batch-cpu": str(milli), "kubernetes.io/batch-memory": str(memory)}
     found = {"containers": {container: {"requests": amounts, "limits": amounts}}}
     return {EXTENDED: json.dumps(found)}
@@ -69,7 +69,7 @@ class Runtime:
         self.know()
 
     def know(self, *pods: PodView, caches: ResctrlFacts | None = None) -> None:
-        """Let the loop publish these pods."""
+        """Publish these pods."""
         self.view = self.tree.view(
             *pods, machine_=machine(annotations=self.annotations), slo=ALL_ON
         )
@@ -77,12 +77,12 @@ class Runtime:
         self.hooks.publish(PublishedHooks(hooks, caches))
 
     def failures(self) -> list[HookFailure]:
-        """Return what the loop is told went wrong."""
+        """Return the failures reported to the loop."""
         return [each for each in self.hooks.outcomes.take() if isinstance(each, HookFailure)]
 
 
 def starting(view: PodView) -> StartingPod:
-    """Return a pod as the runtime tells of it."""
+    """Return a pod in the runtime's form."""
     meta = view.pod.metadata
     return StartingPod(
         namespace=meta.namespace,
@@ -95,7 +95,7 @@ def starting(view: PodView) -> StartingPod:
 
 
 def container(view: PodView, limits: LinuxResources | None = None) -> StartingContainer:
-    """Return the first container of a pod as the runtime tells of it."""
+    """Return the first container of a pod in the runtime's form."""
     spec = view.containers[0]
     quota = spec.cpu_limit_milli * 100 or None
     return StartingContainer(
@@ -139,7 +139,7 @@ def pods(draw: st.DrawFn, *cpu_lists: str) -> dict[str, Any]:
 def test_the_start_and_the_reconciler_agree(
     one: dict[str, Any], other: dict[str, Any], annotations: dict[str, str], is_known: bool
 ) -> None:
-    """Also of a pod of which the API server has not told yet, since both follow one plan."""
+    """Also for a pod that the watch has not delivered, because both use one plan."""
     runtime = Runtime(annotations=annotations)
     view = runtime.tree.add_pod(pod("a", **one))
     neighbour = runtime.tree.add_pod(pod("b", **other))
@@ -186,8 +186,8 @@ def test_the_pod_has_its_own_values_before_its_first_container() -> None:
     assert {write.intent.folder for write in writes.writes} == {view.folder}
 
 
-def test_a_pod_that_starts_beside_one_with_cpus_of_its_own_leaves_them_alone() -> None:
-    """Even if the API server has told of neither: the runtime has started the other one before."""
+def test_starting_pod_avoids_bound_cpus_of_another_starting_pod() -> None:
+    """Even if the watch has delivered neither of them."""
     runtime = Runtime()
     own = runtime.tree.add_pod(pod("own", "LSR", annotations=cpuset("2-3")))
     shared = runtime.tree.add_pod(pod("shared", "LS"))
@@ -212,8 +212,8 @@ def test_pods_that_never_come_are_forgotten() -> None:
 
 
 @pytest.mark.parametrize("cpus", ["0-63", "8"])
-def test_cpus_that_the_kernel_would_refuse_are_left_out(cpus: str) -> None:
-    """The container starts on those it would have had, and somebody is told why."""
+def test_invalid_cpus_are_left_out(cpus: str) -> None:
+    """The container starts on its default CPUs, and the reason is reported."""
     runtime = Runtime()
     view = runtime.tree.add_pod(pod("a", "LSR", annotations=cpuset(cpus)))
     found = runtime.hooks.create_container(starting(view), container(view))
@@ -263,7 +263,7 @@ def test_nothing_is_adjusted_before_the_node_is_known() -> None:
 
 
 def test_the_newest_limit_counts_when_a_container_is_resized() -> None:
-    """The kubelet asks for 2 CPUs before the API server has told; they are worth 1.25."""
+    """The kubelet requests 2 CPUs before the API server reports it; the ratio is 1.25."""
     runtime = Runtime(annotations={RATIO: "1.25"})
     view = runtime.tree.add_pod(pod("a", "LS", limits={"cpu": 1}, requests={"cpu": 1}))
     runtime.know(view)

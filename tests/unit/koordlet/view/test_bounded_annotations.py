@@ -256,7 +256,7 @@ def test_cpus_of_another_pod_are_not_taken(cpuset: str) -> None:
 
 
 def test_a_pod_that_shares_what_it_has_keeps_no_cpus_from_others() -> None:
-    """Its resources are for pods that come later, as those of a reservation."""
+    """Later pods use its resources, as with a reservation."""
     tree = Tree()
     made: dict[str, Any] = {
         "requests": {"cpu": 2}, "annotations": {STATUS: '{"cpuset":"2-3"}'},
@@ -284,7 +284,7 @@ def test_a_quota_that_was_lifted_comes_back() -> None:
 
 
 def test_a_resize_that_the_node_refuses_gives_nothing() -> None:
-    """The author of a pod asks for the whole machine and more; quotas and protection stay."""
+    """The author of a pod requests more than the machine has; quotas and protection stay."""
     one: dict[str, Any] = {"cpu": "200m", "memory": "1Gi"}
     made = pod("a", "LS", requests=one, limits=one)
     much = {"cpu": Quantity.parse("64"), "memory": Quantity.parse("1Ti")}
@@ -339,7 +339,7 @@ def _card(**amounts: int) -> dict[str, Any]:
 def test_a_pod_has_no_more_devices_than_it_requests(
     requests: dict[str, int], allocated: dict[str, Any], problem: str
 ) -> None:
-    """Whatever its annotation says: nothing is handed out for it."""
+    """An annotation with more devices is rejected as a whole."""
     made: dict[str, Any] = {"requests": requests, "annotations": {DEVICES: json.dumps(allocated)}}
     view = Tree().add_pod(pod("a", **made))
     with pytest.raises(InputError, match=problem):
@@ -386,8 +386,8 @@ def test_no_pod_outlives_those_of_a_higher_priority(
     assert [each.pod.metadata.name for each in found] == order
 
 
-def test_groups_that_share_cores_are_those_of_one_namespace() -> None:
-    """The label of another tenant's pod leads nobody onto its cores."""
+def test_core_groups_are_per_namespace() -> None:
+    """The label of another tenant's pod gives no access to its cores."""
     labels = {"koordinator.sh/core-sched-group-id": "bank"}
     view = Tree().add_pod(pod("a", "LS", labels=labels))
     assert view.core_group == "default/bank"

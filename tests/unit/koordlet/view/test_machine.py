@@ -1,4 +1,4 @@
-"""What a node keeps for itself."""
+"""Reservations of a node."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ def test_cpus_that_are_reserved(text: str, allocatable: str, milli: int, reserve
     assert format_cpu_list(where.reserved_cpus) == reserved
 
 
-def test_amplified_nodes_count_what_they_really_have() -> None:
+def test_amplified_node_counts_its_real_resources() -> None:
     """The kubelet's part is not what the node shows more than it has."""
     raw = {"node.koordinator.sh/raw-allocatable": '{"cpu":"7"}'}
     where = machine(8, allocatable={"cpu": 16}, annotations=raw)
@@ -44,8 +44,8 @@ def test_amplified_nodes_count_what_they_really_have() -> None:
     assert where.reserved_milli == 1000
 
 
-def test_pools_are_without_what_somebody_has_for_himself() -> None:
-    """Best effort uses the CPUs of LSR pods, but not those of LSE."""
+def test_pools_exclude_bound_cpus() -> None:
+    """Best effort uses CPUs of LSR pods, but not of LSE pods."""
     status = "scheduling.koordinator.sh/resource-status"
     tree = Tree("0-15")
     asked: dict[str, Any] = {"requests": {"cpu": 2}}

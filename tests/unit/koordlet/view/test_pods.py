@@ -1,4 +1,4 @@
-"""Where the cgroup of a pod is: nobody but the kubelet says so."""
+"""Place of a pod's cgroup, which only the kubelet determines."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ def folder(made: Pod) -> str:
     return view.folder
 
 
-def test_a_static_pod_lies_where_its_file_says() -> None:
+def test_cgroup_of_a_static_pod_follows_its_mirror() -> None:
     """The API server gives its mirror another UID."""
     assert folder(mirror("etcd")) == f"kubepods/besteffort/pod{HASH}"
     assert folder(mirror("etcd", source="http")) == f"kubepods/besteffort/pod{HASH}"
@@ -64,14 +64,14 @@ def test_a_static_pod_lies_where_its_file_says() -> None:
         {"uid": "ABCDEF"},
     ],
 )
-def test_nobody_else_names_a_cgroup(changes: dict[str, Any]) -> None:
-    """A pod that is no mirror of this node, or names what is no hash, lies where its UID says."""
+def test_other_pods_can_not_name_a_cgroup(changes: dict[str, Any]) -> None:
+    """The cgroup of a pod that is no valid mirror of this node follows its UID."""
     assert static_uid(mirror("a", **changes)) is None
     assert folder(mirror("a", **changes)) == "kubepods/besteffort/poduid-a"
 
 
 def test_a_forged_mirror_can_not_have_the_cgroup_of_another_pod() -> None:
-    """Whoever may create pods may write every annotation and owner: what is taken is taken."""
+    """A client that may create pods can write any annotation and owner; ownership stays."""
     uid = "11111111-2222-3333-4444-555555555555"
     victim = pod("b")
     victim = replace(victim, metadata=replace(victim.metadata, uid=uid))
@@ -103,7 +103,7 @@ def test_of_two_mirrors_of_one_static_pod_the_older_one_is_believed() -> None:
     "container", ["containerd://..", "containerd://.", "containerd://a/b", "x"]
 )
 def test_a_container_without_a_name_of_its_own_has_no_cgroup(container: str) -> None:
-    """It is left out; the pod is looked after all the same."""
+    """It is omitted; the pod itself is managed."""
     made = pod("a", containerStatuses=[{"name": "c0", "containerID": container}])
     assert pod_view(made, LAYOUT).containers == ()
 

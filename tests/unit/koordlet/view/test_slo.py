@@ -41,7 +41,7 @@ def test_an_empty_spec_has_the_defaults_and_everything_off() -> None:
         assert qos.resctrl_qos == NO_RESCTRL_QOS
 
 
-def test_what_is_given_goes_before_the_default_field_by_field() -> None:
+def test_given_fields_override_defaults() -> None:
     """A threshold alone keeps the default policy."""
     threshold = of(
         resourceUsedThresholdWithBE={"enable": True, "cpuSuppressThresholdPercent": 50}
