@@ -349,7 +349,7 @@ class Koordlet:
         for collector in collectors:
 
             def collect(pods: tuple[PodView, ...], collector: Collector = collector) -> None:
-                collector.collect(_with_pods(context, pods), now_s)
+                collector.collect(context.with_pods(pods), now_s)
 
             self._isolation.attempt(type(collector).__name__, context.pods, collect)
         if self._gauges is not None:
@@ -443,7 +443,7 @@ class Koordlet:
         self._isolation.attempt(
             "network",
             view.pods,
-            lambda pods: self._network.reconcile(replace(view, pods=pods), now_s),
+            lambda pods: self._network.reconcile(view.with_pods(pods), now_s),
         )
 
     def _publish_hooks(self, now_s: float) -> None:
@@ -462,8 +462,7 @@ class Koordlet:
         keep_quota = self._options.keeps_quota_of_bound_pods
 
         def publish(pods: tuple[PodView, ...]) -> None:
-            seen_view = view if len(pods) == len(view.pods) else replace(view, pods=pods)
-            hooks = PodHooks.of(seen_view, gates, keep_quota=keep_quota)
+            hooks = PodHooks.of(view.with_pods(pods), gates, keep_quota=keep_quota)
             if self._runtime_hooks is not None:
                 published = PublishedHooks(hooks, self._caches, "RdtResctrl" in gates)
                 self._runtime_hooks.publish(published)
@@ -602,8 +601,8 @@ class Koordlet:
         view = self._view(now_s)
 
         def decide(pods: tuple[PodView, ...]) -> ResultT:
-            seen = view if len(pods) == len(view.pods) else replace(view, pods=pods)
-            return strategy(StrategyInputs(seen, self.store, self._options.collect_interval_s))
+            interval_s = self._options.collect_interval_s
+            return strategy(StrategyInputs(view.with_pods(pods), self.store, interval_s))
 
         return self._isolation.attempt(part, view.pods, decide)
 
@@ -653,10 +652,6 @@ class Koordlet:
                 )
             )
         return tuple(allocations)
-
-
-def _with_pods(context: CollectionContext, pods: tuple[PodView, ...]) -> CollectionContext:
-    return context if len(pods) == len(context.pods) else replace(context, pods=pods)
 
 
 def _is_same(new: object, old: object) -> bool:

@@ -128,10 +128,11 @@ class DeviceHolders:
             earlier[uid] = other
         prior = {**earlier, **self._granted}
         prior.pop(claim.uid, None)
-        return [other for other in prior.values() if not self._has_ended(other)]
-
-    def _has_ended(self, claim: _Claim) -> bool:
-        return claim.uid in self._started and not self._exists(claim.folder)
+        return [  # a pod that had a cgroup and has none any more has ended
+            other
+            for other in prior.values()
+            if other.uid not in self._started or self._exists(other.folder)
+        ]
 
     def _check(self, claim: _Claim, prior: Iterable[_Claim]) -> None:
         allocated: dict[_Slot, int] = {}

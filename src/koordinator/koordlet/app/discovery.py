@@ -19,6 +19,7 @@ from koordinator.host.port import Files, Host
 from koordinator.host.roots import Roots
 from koordinator.koordlet.cgroup_tree import CgroupTree
 from koordinator.koordlet.collectors.accelerators import RdmaFunction, rdma_functions, read_xpus
+from koordinator.koordlet.collectors.context import read_text
 from koordinator.koordlet.collectors.kubelet import (
     KubeletConfig,
     KubeletState,
@@ -131,12 +132,12 @@ def _basics(files: Files, roots: Roots, cpus: Sequence[CpuInfo]) -> CpuBasicInfo
         model = cpu_model(files.read(f"{roots.proc}/cpuinfo"))
     except HostError:
         model = CpuModel(name="", vendor="", flags=frozenset())
-    no_turbo = _text(files, f"{roots.sys}/devices/system/cpu/intel_pstate/no_turbo")
+    no_turbo = read_text(files, f"{roots.sys}/devices/system/cpu/intel_pstate/no_turbo")
     return CpuBasicInfo(
         cpu_model=model.name,
         hyper_thread_enabled=len({cpu.core for cpu in cpus}) < len(cpus),
         turbo_enabled=no_turbo == "0",
-        cat_l3_cbm_mask=_text(files, f"{roots.resctrl}/info/L3/cbm_mask"),
+        cat_l3_cbm_mask=read_text(files, f"{roots.resctrl}/info/L3/cbm_mask"),
         vendor_id=model.vendor,
     )
 
@@ -160,16 +161,9 @@ def _huge_pages(files: Files, folder: str) -> dict[str, int]:
     """Return the reserved bytes by resource name; 0 for a size without a pool."""
     amounts = {}
     for name, kib in HUGE_PAGES.items():
-        text = _text(files, f"{folder}/hugepages-{kib}kB/nr_hugepages")
+        text = read_text(files, f"{folder}/hugepages-{kib}kB/nr_hugepages")
         amounts[name] = int(text) * kib * _KIB if text.isdigit() else 0
     return amounts
-
-
-def _text(files: Files, path: str) -> str:
-    try:
-        return files.read(path).strip()
-    except HostError:
-        return ""
 
 
 #: Longest wait for the kubelet to create the cgroups above all pods.

@@ -5,7 +5,6 @@ Source: koordinator pkg/koordlet/qosmanager/plugins/blkio/blkio_reconcile.go,
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Final
@@ -117,7 +116,7 @@ def plan_all(
     for gate, plan in _plans(gates, disks, caches, keep_quota=keep_quota):
 
         def of(pods: tuple[PodView, ...], plan: Plan = plan) -> list[Intent]:
-            return plan(view if len(pods) == len(view.pods) else replace(view, pods=pods))
+            return plan(view.with_pods(pods))
 
         intents += isolation.attempt(gate, view.pods, of) or ()
     return intents

@@ -1,12 +1,13 @@
-"""Input of the collectors, and rates of counters."""
+"""Input of the collectors, rates of counters, and lenient reads of files."""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from koordinator.api.node_slo import NodeSloSpec
 from koordinator.domain.cgroups.layout import CgroupLayout
+from koordinator.foundation.errors import HostError
 from koordinator.host.port import Files
 from koordinator.host.roots import Roots
 from koordinator.koordlet.cgroup_tree import CgroupTree
@@ -30,6 +31,10 @@ class CollectionContext:
     machine: Machine
     slo: NodeSloSpec
     pods: Sequence[PodView]  # bound to the node, including ended ones
+
+    def with_pods(self, pods: Sequence[PodView]) -> "CollectionContext":
+        """Return the context with only these pods; itself if that is all of them."""
+        return self if len(pods) == len(self.pods) else replace(self, pods=pods)
 
     @property
     def active_pods(self) -> Sequence[PodView]:
@@ -79,3 +84,11 @@ class Counters:
         """Drop the readings that are too old for a rate."""
         oldest_s = now_s - self._oldest_s
         self._last = {key: last for key, last in self._last.items() if last[0] >= oldest_s}
+
+
+def read_text(files: Files, path: str) -> str:
+    """Return the text of a file without surrounding blanks; empty if it can't be read."""
+    try:
+        return files.read(path).strip()
+    except HostError:
+        return ""

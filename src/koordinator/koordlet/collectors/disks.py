@@ -10,6 +10,7 @@ import re
 from koordinator.foundation.errors import HostError, InputError
 from koordinator.foundation.path_component import path_component
 from koordinator.host.port import Files
+from koordinator.koordlet.collectors.context import read_text
 
 _NUMBER = re.compile(r"[0-9]+:[0-9]+")
 _MAPPER_PREFIX = "LVM-"
@@ -35,10 +36,11 @@ class Disks:
 
         Of several disks return the first by name.
         """
+        prefix = f"{group.replace('-', '--')}-"  # the device mapper escapes dashes
         for name in self._files.names(f"{self._sys}/block"):
-            mapped = self._text(f"{self._sys}/block/{name}/dm/name")
-            kind = self._text(f"{self._sys}/block/{name}/dm/uuid")
-            if kind.startswith(_MAPPER_PREFIX) and mapped.startswith(f"{_escaped(group)}-"):
+            mapped = read_text(self._files, f"{self._sys}/block/{name}/dm/name")
+            kind = read_text(self._files, f"{self._sys}/block/{name}/dm/uuid")
+            if kind.startswith(_MAPPER_PREFIX) and mapped.startswith(prefix):
                 for below in self._files.names(f"{self._sys}/block/{name}/slaves"):
                     return self._whole(below)
         return None
@@ -77,18 +79,8 @@ class Disks:
         return None
 
     def _number(self, folder: str) -> str | None:
-        number = self._text(f"{folder}/dev")
+        number = read_text(self._files, f"{folder}/dev")
         return number if _NUMBER.fullmatch(number) else None
-
-    def _text(self, path: str) -> str:
-        try:
-            return self._files.read(path).strip()
-        except HostError:
-            return ""
 
 
 _DEVICE, _MOUNT_POINT = 2, 4
-
-
-def _escaped(name: str) -> str:
-    return name.replace("-", "--")

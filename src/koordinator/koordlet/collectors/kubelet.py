@@ -17,6 +17,7 @@ from koordinator.foundation.decoders import convert, decode_json
 from koordinator.foundation.errors import HostError, InputError
 from koordinator.host.port import Files
 from koordinator.host.roots import Roots
+from koordinator.koordlet.collectors.context import read_text
 
 _FLAG = "--cgroup-root"
 _CONFLICT = "the kubelet writes files of koordlet's memory QoS,"
@@ -63,7 +64,7 @@ def read_kubelet_config(files: Files, roots: Roots) -> KubeletConfig:
     stated = file.cgroup_root
     started = ""
     if process is not None:
-        stated = _flag(_text(files, f"{process}/cmdline").split("\0")) or stated
+        stated = _flag(read_text(files, f"{process}/cmdline").split("\0")) or stated
         started = _start_time(files, process)
     return KubeletConfig(
         cgroup_root=_parts(stated),
@@ -90,14 +91,14 @@ def _read_file(files: Files, path: str) -> _File:
 def _find_process(files: Files, proc: str) -> str | None:
     """Return the /proc folder of the kubelet's process."""
     for name in files.folders(proc):
-        if name.isdigit() and _text(files, f"{proc}/{name}/comm").strip() == "kubelet":
+        if name.isdigit() and read_text(files, f"{proc}/{name}/comm") == "kubelet":
             return f"{proc}/{name}"
     return None
 
 
 def _start_time(files: Files, process: str) -> str:
     """Return the process with its start time in clock ticks since boot."""
-    fields = _text(files, f"{process}/stat").rpartition(")")[2].split()
+    fields = read_text(files, f"{process}/stat").rpartition(")")[2].split()
     return f"{process}@{fields[19]}" if len(fields) > 19 else process  # noqa: PLR2004 -- proc(5)
 
 
@@ -116,13 +117,6 @@ def _parts(stated: str | None) -> tuple[str, ...] | None:
         return cgroup_root_parts(stated)
     except InputError:
         return None
-
-
-def _text(files: Files, path: str) -> str:
-    try:
-        return files.read(path)
-    except HostError:
-        return ""
 
 
 class _PodEntry(msgspec.Struct):

@@ -77,7 +77,10 @@ class CookieWriter:
         self._cookies = {group: c for group, c in self._cookies.items() if group in groups}
         self.assigned = {}
         # The larger of two groups with one cookie keeps it (a pod moved while no agent ran).
-        for group in sorted(groups, key=lambda group: -_size(groups[group])):
+        sizes = {
+            group: sum(len(each.cookies) for each in members) for group, members in groups.items()
+        }
+        for group in sorted(groups, key=lambda group: -sizes[group]):
             joining = self._unite(group, groups[group])
             self._count(group, joining)
             changes += joining
@@ -172,10 +175,6 @@ def _dropped(intent: SetCoreCookie, error: Exception) -> CookieChange:
     if isinstance(error, MemoryError):
         raise error
     return CookieChange(intent, NO_COOKIE, 0, unforeseen=error)
-
-
-def _size(members: Sequence[_Members]) -> int:
-    return sum(len(each.cookies) for each in members)
 
 
 def _problem(attempt: Callable[[], None]) -> str:

@@ -1,7 +1,7 @@
 """Input of strategies and hooks in one round."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
 
@@ -44,6 +44,10 @@ class NodeView:
     pods: tuple[PodView, ...]
     layout: CgroupLayout
     cgroups: CgroupReadings
+
+    def with_pods(self, pods: tuple[PodView, ...]) -> "NodeView":
+        """Return the view with only these pods; itself if that is all of them."""
+        return self if len(pods) == len(self.pods) else replace(self, pods=pods)
 
     @cached_property
     def active_pods(self) -> tuple[PodView, ...]:
