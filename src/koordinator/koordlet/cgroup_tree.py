@@ -138,8 +138,8 @@ def find_layout(
             for name in files.folders(f"{hierarchy}/{folder}")
             if name.endswith(_KUBEPODS) and (other := layout_of(f"{folder}/{name}")) is not None
         )
-        if (found := next(below, None)) is not None:
-            return found
+        if (deeper := next(below, None)) is not None:
+            return deeper
     return None
 
 
@@ -148,11 +148,11 @@ def find_pod_uids(tree: CgroupTree) -> frozenset[str]:
     layouts = {CgroupLayout(driver) for driver in CgroupDriver}
     if not any(tree.exists(layout.kubepods) for layout in layouts):
         layouts |= {other for other in (tree.find_layout(),) if other is not None}
-    found = set()
+    uids = set()
     for layout in layouts:
         for tier in (layout.kubepods, layout.burstable, layout.besteffort):
             for folder in tree.below(tier):
                 match = _POD_FOLDER.fullmatch(folder.rpartition("/")[2])
                 if match is not None:
-                    found.add(match["uid"].replace("_", "-"))
-    return frozenset(found)
+                    uids.add(match["uid"].replace("_", "-"))
+    return frozenset(uids)

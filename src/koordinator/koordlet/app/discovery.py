@@ -202,10 +202,10 @@ class CgroupSearch:
         stated = self._stated
         if stated is None:
             stated = read_kubelet_config(self._host, self._roots).cgroup_root
-        found = self._cgroups.find_layout(stated)
-        if found is not None:
+        layout = self._cgroups.find_layout(stated)
+        if layout is not None:
             self._is_found = True
-            self.layout, self.problem = found, ""
+            self.layout, self.problem = layout, ""
             return True
         if now_s < self._began_s + LONGEST_WAIT_FOR_CGROUPS_S:
             return False

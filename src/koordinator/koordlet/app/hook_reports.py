@@ -45,27 +45,27 @@ class UnpreparedContainers:
         self._policy = policy
         self._runtime = runtime
         self._start = start
-        self._found: dict[str, UnpreparedContainer] = {}  # by runtime id
+        self._missed: dict[str, UnpreparedContainer] = {}  # by runtime id
         self._handled: set[str] = set()
 
     def add(self, missed: UnpreparedContainer) -> None:
         """Record a container; repeated calls for one id have no effect."""
-        if len(self._found) < _MOST:
-            self._found.setdefault(missed.id, missed)
+        if len(self._missed) < _MOST:
+            self._missed.setdefault(missed.id, missed)
 
     def update(self, pods: Iterable[PodView], now_s: float) -> int:
         """Handle the containers of known pods; return the number handled and still present."""
         present = {
             view.id.rpartition("/")[2]: (pod, view.id)
-            for pod in (pods if self._found else ())
+            for pod in (pods if self._missed else ())
             for view in pod.containers
         }
-        for id_ in self._found.keys() & present.keys() - self._handled:
+        for id_ in self._missed.keys() & present.keys() - self._handled:
             self._handled.add(id_)
-            self._handle(self._found[id_], *present[id_], now_s)
+            self._handle(self._missed[id_], *present[id_], now_s)
         ended = self._handled - present.keys()
         self._handled -= ended
-        self._found = {id_: found for id_, found in self._found.items() if id_ not in ended}
+        self._missed = {id_: missed for id_, missed in self._missed.items() if id_ not in ended}
         return len(self._handled)
 
     def _handle(

@@ -84,9 +84,9 @@ def gpu_adjustment(creation: ContainerCreation, settings: HamiCoreSettings) -> C
         return ContainerAdjustment(env=env)
     limits = _limits(gpus[0])
     limits |= {  # limits of single GPUs override the common ones, so they must not remain
-        name: limits[found["limit"]]
+        name: limits[match["limit"]]
         for name in creation.env
-        if (found := _OF_ONE_GPU.fullmatch(name)) and found["limit"] in limits
+        if (match := _OF_ONE_GPU.fullmatch(name)) and match["limit"] in limits
     }
     own = creation.env.get(PRELOAD, "")
     env |= limits | {PRELOAD: f"{settings.library}:{own}" if own else settings.library}
