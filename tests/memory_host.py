@@ -145,7 +145,7 @@ class MemoryHost:
         if not holders:
             return False
         if not any(path.endswith(f"/{cgroup}/cgroup.procs") for path in holders):
-            raise HostError(f"can't end process {pid}: it is not in {cgroup}")
+            raise HostError(f"can't kill process {pid}: it is not in {cgroup}")
         for path in holders:
             self._files[path] = "".join(f"{p}\n" for p in self._files[path].split() if p != line)
         self.killed.append(pid)

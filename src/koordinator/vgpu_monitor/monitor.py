@@ -166,7 +166,9 @@ class VgpuMonitor:
                     for entry, name in pod.claims.items()
                 }
             except ClusterError as error:  # retried in the next round
-                log.warning("claims not read", extra={"pod": pod.key, "error": str(error)})
+                log.warning(
+                    "resource claims not readable", extra={"pod": pod.key, "error": str(error)}
+                )
                 continue
             del self._claiming[uid]
             self._set_owners(pod)
@@ -263,7 +265,7 @@ class VgpuMonitor:
                 self._write(each, reading.layout.recent_kernel, order.recent_kernel)
                 if WAITING in {order.recent_kernel, reading.recent_kernel}:
                     extra = {"folder": each.name, "waits": order.recent_kernel == WAITING}
-                    log.info("waiting changed", extra=extra)
+                    log.info("container waits or continues", extra=extra)
             if order.switch != reading.switch:
                 self._write(each, reading.layout.switch, order.switch)
         return waiting

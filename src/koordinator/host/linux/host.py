@@ -186,7 +186,7 @@ class LinuxHost:
         except ProcessLookupError:
             return False
         except OSError as error:
-            raise HostError(f"can't end process {pid}: {error.strerror}") from None
+            raise HostError(f"can't kill process {pid}: {error.strerror}") from None
         try:
             descriptor = self._processes.open(f"/proc/{pid}/cgroup", os.O_RDONLY)
             try:
@@ -194,12 +194,12 @@ class LinuxHost:
             finally:
                 os.close(descriptor)
             if not _is_in_cgroup(text, cgroup):
-                raise HostError(f"can't end process {pid}: it is not in {cgroup}")
+                raise HostError(f"can't kill process {pid}: it is not in {cgroup}")
             signal.pidfd_send_signal(process, signal.SIGKILL)
         except OSError as error:
             if error.errno in _GONE:
                 return False
-            raise HostError(f"can't end process {pid}: {error.strerror}") from None
+            raise HostError(f"can't kill process {pid}: {error.strerror}") from None
         finally:
             os.close(process)
         return True

@@ -159,7 +159,10 @@ class NriConnection:
             return
         waiting = self._waiting
         if problem != waiting.problem:
-            log.warning("no runtime", extra={"socket": settings.socket_path, "error": problem})
+            log.warning(
+                "container runtime not reachable",
+                extra={"socket": settings.socket_path, "error": problem},
+            )
             waiting.problem = problem
         self._stopping.wait(waiting.wait_s)
         if waiting.grown < settings.backoff_steps:
@@ -255,7 +258,7 @@ class NriConnection:
         if isinstance(problem, NriRefusalError):
             return session.failure(call.number, str(problem))
         # An error of ours must not block a container.
-        log.error("call not answered", extra={"method": call.method}, exc_info=problem)
+        log.error("NRI call failed", extra={"method": call.method}, exc_info=problem)
         return self._give_up(session, call, f"{type(problem).__name__}: {problem}")
 
     def _give_up(self, session: NriSession, call: NriCall, why: str) -> bytes:

@@ -112,6 +112,6 @@ class NodeWarnings:
 
     def report(self, reason: str, problem: str) -> None:
         """Report a problem even if it was reported before."""
-        log.warning("problem of the node", extra={"reason": reason, "problem": problem})
+        log.warning("node problem", extra={"reason": reason, "problem": problem})
         event = node_event(self._node_name, self.uid, reason, problem, self._clock.now_s())
         self._outbox.put(f"event {reason}", lambda cluster: cluster.report([event]))

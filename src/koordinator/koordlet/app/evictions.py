@@ -166,7 +166,7 @@ class EvictionManager:
             self._release(request)
         for victim in victims:
             log.warning(
-                "evicting",
+                "evicting pod",
                 extra={"pod": f"{victim.namespace}/{victim.name}", "why": victim.message},
             )
             self.counts[victim.reason] += 1
@@ -186,7 +186,7 @@ class EvictionManager:
             self._leaving.pop(stop.victim.uid, None)
             if stop.problems:
                 log.warning(
-                    "not stopped by the runtime",
+                    "containers not stopped by the runtime",
                     extra={"pod": stop.victim.uid, "error": stop.problems[0]},
                 )
                 self._executor.kill(stop.victim, now_s)

@@ -48,7 +48,7 @@ class Outbox:
                 job(cluster)
             except ClusterError as error:
                 failed += 1
-                log.warning("not reported", extra={"what": name, "error": str(error)})
+                log.warning("report not delivered", extra={"what": name, "error": str(error)})
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until a job is queued, at most ``timeout_s``; return whether one is."""

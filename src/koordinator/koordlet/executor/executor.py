@@ -357,5 +357,5 @@ class Executor:
             return  # once a second would flood the audit
         else:
             self._refused[target] = (error, now_s)
-            log.warning("not written", extra={"file": target, "value": after, "error": error})
+            log.warning("write rejected", extra={"file": target, "value": after, "error": error})
         self.audit.add(event)

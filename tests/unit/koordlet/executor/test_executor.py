@@ -194,7 +194,7 @@ def test_refusal_is_logged_once_and_retried(caplog: pytest.LogCaptureFixture) ->
     assert [event.error for event in run.audit.events] == [
         f"can't write {path}: Read-only file system"
     ]
-    assert len([r for r in caplog.records if r.message == "not written"]) == 1
+    assert len([r for r in caplog.records if r.message == "write rejected"]) == 1
     assert run.outcomes["cgroup", "failed"] == 3
 
     tree.host.read_only.clear()
