@@ -13,7 +13,7 @@ from koordinator.scheduler.explain import Forecast
 from koordinator.scheduler.loop import Bound
 from koordinator.simulator.embedded import Embedded
 
-NOBODY_LEAVES = "nothing that runs says when it ends"
+NOBODY_LEAVES = "no running pod has a known end"
 
 
 def forecast(world: Embedded, key: str) -> Forecast:

@@ -144,7 +144,7 @@ def _overview(
             whom = "" if len(told) == 1 and len(names) == 1 else f" ({_member(first.pod, gangs)})"
             besides = "" if helping.sufficient else " (not enough alone)"
             yield 4, f"would help{whom}: {helping.text}{besides}"
-    yield 0, "koord explain pod NAMESPACE/NAME tells everything of one of them"
+    yield 0, "koord explain pod NAMESPACE/NAME explains one of them in full"
 
 
 def _lines(one: Explanation, pods: Sequence[str]) -> Iterator[Line]:
@@ -192,7 +192,7 @@ def _causes(one: Explanation) -> Iterator[Line]:
             yield from ((2, text) for text in said)
             continue
         many = "1 node" if cause.nodes == 1 else f"{cause.nodes} nodes"
-        rank = "" if cause.decisive else ", where something else is against it, too"
+        rank = "" if cause.decisive else ", where other causes remain as well"
         where = f"such as {cause.on[0]}: " if cause.nodes > 1 else f"{cause.on[0]}: "
         detail = f" ({where}{cause.detail})" if cause.detail else f" ({where.rstrip(': ')})"
         yield 2, f"{many}{rank}: {_words(cause)}{detail} [{cause.plugin}]"

@@ -213,7 +213,7 @@ def test_the_overview_counts_pods_by_cause(many: str) -> None:
         "    pods: default/huge, default/train-0, default/train-1 and 2 more",
         "    such as n: cpu: requests 3, 2 of 2 free",
         "    would help (default/train-0): request at most 2 of cpu: n has that free",
-        "koord explain pod NAMESPACE/NAME tells everything of one of them",
+        "koord explain pod NAMESPACE/NAME explains one of them in full",
     ]
     told = json.loads(as_data.stdout)
     (cause,) = told["causes"]
