@@ -59,11 +59,10 @@ def build_scheduler(
     without: Collection[type[Feature]] = (),
     extenders: Sequence[SchedulerExtender] = (),
 ) -> Scheduler:
-    """Return a scheduler of these profiles with all features that they need.
+    """Build a scheduler of these profiles with the features that they need.
 
     ``watched`` are the kinds that plugins read, besides nodes, pods and namespaces.  ``on_fault``
-    is told what broke; by default it is raised, and nothing goes on.  Features ``without`` which it
-    shall be are left out.
+    receives faults; by default they are raised.  Features in ``without`` are left out.
     """
     options = options or SchedulerOptions()
     state.classes.resize = options.resize
@@ -167,6 +166,6 @@ PluginT = TypeVar("PluginT")
 
 
 def _first(kind: type[PluginT], plugins: Iterable[ActivePlugin]) -> PluginT | None:
-    """Return the first plugin of a kind; those of further profiles would say the same."""
+    """Return the first plugin of a kind; further profiles have equal ones."""
     found = (active.plugin for active in plugins)
     return next((plugin for plugin in found if isinstance(plugin, kind)), None)

@@ -80,7 +80,7 @@ class Diagnosis:
         )
 
     def message(self, after: str = "") -> str:
-        """Return the text of the pod's condition; ``after`` is what PostFilter plugins said."""
+        """Return the message of the pod's condition; ``after`` is the one of PostFilter plugins."""
         if self.node_count == 0:
             return NO_NODES
         reasons: Counter[str] = Counter()
@@ -125,10 +125,10 @@ def spoken(name: str, amount: int) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return the known name that is most like one that does not exist; empty if none is alike.
+    """Return the known name that is most like an unknown one; empty if none is alike.
 
-    The parts before and after a slash have to be alike each, where both names have them.  Numbers
-    and single letters are not misspelt: ``zone-a`` does not stand for ``zone-b``.
+    The parts before and after a slash must be alike each, where both names have them.  Numbers and
+    single letters are not misspelt: ``zone-a`` is no typing error of ``zone-b``.
     """
     likeness = {one: _likeness(name.lower(), one.lower()) for one in sorted(known)}
     best = max(likeness, key=lambda one: likeness[one], default="")

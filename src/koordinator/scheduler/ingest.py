@@ -96,9 +96,9 @@ class Ingest:
         return offered.node
 
     def _is_outdated(self, new: KubeObject) -> bool:
-        """Return whether we have the answer to a write of ours that came after this version.
+        """Return whether the state has the result of a write that is newer than this version.
 
-        Be it of another object of that name, which was made since.
+        The result may be of a new object of that name.
         """
         known = self._state.objects.get(type(new), new.key)
         return known is not None and _version(known) > _version(new)
@@ -194,9 +194,9 @@ class Ingest:
         return _updated(old or before, new, before_class, pod_class)
 
     def is_bare_bind(self, placed: PlacedPod, new: Pod) -> bool:
-        """Return whether a pod has been bound where it is placed, and nothing else has changed.
+        """Return whether a pod has been bound where it is placed, without any other change.
 
-        Told by identity: what isn't the same object may differ.
+        Compares by identity: parts that are not the same object may differ.
         """
         old, a, b = placed.pod, placed.pod.spec, new.spec
         return (
@@ -290,9 +290,9 @@ def _version(obj: KubeObject) -> int:
 
 
 def _same_to_plugins(old: Pod, new: Pod) -> bool:
-    """Return whether plugins can't tell the two apart, by a cheap sufficient test.
+    """Return whether plugins cannot distinguish two versions, by a cheap sufficient test.
 
-    A bind changes the node name and the status, and leaves the rest.
+    A bind changes the node name and the status only.
     """
     a, b = old.spec, new.spec
     return (
@@ -338,7 +338,7 @@ def _pending_resize(status: PodStatus) -> str:
 
 
 def node_changes(old: Node, new: Node) -> Action:
-    """Return what of a node changed, as far as queueing hints tell changes apart."""
+    """Return the changes of a node that queueing hints distinguish."""
     changes = Action(0)
     if old.spec.unschedulable != new.spec.unschedulable or old.spec.taints != new.spec.taints:
         changes |= Action.UPDATE_TAINTS

@@ -1,6 +1,6 @@
-"""Whose fault it is: exceptions of plugins and of objects, kept to the object they are about.
+"""Attribution of exceptions to plugins and objects.
 
-The boundaries stand in the loop and the bindings; ``docs/decisions/0007`` says where and why.
+The loop and the bindings catch them; see ``docs/decisions/0007``.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -14,7 +14,7 @@ from koordinator.scheduler.queue import SchedulingQueue
 
 
 class PluginIsolation:
-    """Makes faults of exceptions, with the plugin that raised them, and hands them on."""
+    """Converter of exceptions to faults with the plugin that raised them."""
 
     def __init__(self, profiles: Sequence[Profile], handler: FaultHandler) -> None:
         self._handler = handler
@@ -42,22 +42,22 @@ class PluginIsolation:
         return fault
 
     def tell(self, fault: Fault) -> None:
-        """Hand a fault to the handler, after everything has been put right."""
+        """Report a fault to the handler, after the state has been restored."""
         self._handler(fault)
 
     def note(self, stage: str, error: Exception, about: str = "") -> Fault:
-        """Tell a fault after which there is nothing to put right; return it."""
+        """Report a fault after which there is nothing to restore; return it."""
         fault = self.fault(stage, error, about)
         self.tell(fault)
         return fault
 
     def tell_of_hints(self, queue: SchedulingQueue) -> None:
-        """Tell of queueing hints that broke; the pods were queued all the same."""
+        """Report queueing hints that raised; the pods were requeued regardless."""
         for plugin, error in queue.take_hint_errors().items():
             self.tell(Fault("hint", error, plugin))
 
     def each(self, stage: str, calls: Iterable[Callable[[], object]]) -> None:
-        """Make calls one after the other; where one breaks, the others are made all the same."""
+        """Make calls one after the other; a fault in one does not stop the others."""
         for call in calls:
             try:
                 call()
@@ -65,12 +65,12 @@ class PluginIsolation:
                 self.note(stage, error)
 
     def barrier(self, stage: str, about: str | KubeObject = "") -> "Barrier":
-        """Go on after what goes wrong inside; ``about`` is the object, or its name."""
+        """Continue after an exception inside; ``about`` is the object, or its name."""
         return Barrier(self, stage, about)
 
 
 class Barrier:
-    """The boundary itself; a class since some stand in the way of every pod."""
+    """Context manager that reports an exception as a fault."""
 
     __slots__ = ("_about", "_isolation", "_stage")
 

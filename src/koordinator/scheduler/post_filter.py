@@ -1,4 +1,4 @@
-"""What PostFilter plugins are asked about pods that found no place, and what they answer."""
+"""Input and results of PostFilter plugins."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ class ProposedVictims:
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """What pods must free before others are accepted, by resource, and which pods may."""
+    """Amounts that pods must free before others are accepted, and which pods may."""
 
     missing: Mapping[str, int]  # > 0
     allows: Allows
@@ -30,9 +30,9 @@ class Shortfall:
 
 
 class WhatIf(Protocol):
-    """Questions about worlds that are not.  Nothing asked here changes anything.
+    """Dry runs of the state without some pods.  They change nothing.
 
-    Pods nominated to the node with at least the pod's priority are counted in.
+    Pods nominated to the node with at least the pod's priority are included.
     """
 
     @property
@@ -45,7 +45,7 @@ class WhatIf(Protocol):
         ...
 
     def fit_without(self, pod: PodClass, rows: IntArray, below: int) -> BoolArray:
-        """Return per row: it would take the pod, were all pods of priority < ``below`` gone."""
+        """Return ``(n,)``: the row takes the pod without all pods of priority < ``below``."""
         ...
 
     def breaks_gang(self, victims: Sequence[PlacedPod]) -> bool:
@@ -58,9 +58,9 @@ class WhatIf(Protocol):
         rows: IntArray | None = None,
         allows: Allows | None = None,
     ) -> "PostFilterResult":
-        """Return places for all members of a job, on some rows, and who has to go for them.
+        """Return places for all members of a job, on some rows, and the victims.
 
-        ``allows`` restricts who may.  Without places the message says why there are none.
+        ``allows`` restricts the victims.  Without places the message gives the reasons.
         """
         ...
 
@@ -72,12 +72,12 @@ class WhatIf(Protocol):
 
 
 class VictimApproval(Protocol):
-    """Those outside who have a say about who is evicted for a pod."""
+    """Extenders that approve victims."""
 
     def approved(
         self, pod: Pod, victims: Mapping[str, ProposedVictims]
     ) -> Mapping[str, ProposedVictims]:
-        """Return the nodes and victims that they agree to.  Raises ExtenderError."""
+        """Return the approved nodes and victims.  Raises ExtenderError."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""What every kind of preemption on one node shares: who may, whose turn it is, what it costs.
+"""Common parts of preemption on one node: eligibility, order and cost of victims.
 
 Source: kubernetes pkg/scheduler/framework/preemption, plugins/defaultpreemption.
 """
@@ -34,14 +34,14 @@ SHIFT = 2**31  # makes every priority positive, so that a sum of priorities also
 
 
 class PolicyOfLabel:
-    """Lets a label say whether a pod preempts, instead of its spec; without one it does not.
+    """Preemption policy from a label in place of the pod's spec; by default a pod does not preempt.
 
     Source: koordinator pkg/util/transformer/pod_transformer.go
     ``TransformKoordPreemptionPolicyFunc``.
     """
 
     def transform(self, pod: Pod) -> Pod:
-        """Return the pod with the policy that its label says."""
+        """Return the pod with the policy of its label."""
         said = pod.metadata.labels.get(PREEMPTION_POLICY, "")
         policy = said if said in (PREEMPT_NEVER, PREEMPT_LOWER_PRIORITY) else PREEMPT_NEVER
         if pod.spec.preemption_policy == policy:
@@ -214,9 +214,9 @@ def not_eligible(attempt: Attempt, is_victim: Callable[[PlacedPod], bool]) -> st
 def headroom_for_job(
     attempt: Attempt, members: Sequence[Member], allows: Allows | None = None
 ) -> PostFilterResult:
-    """Return places for all members, and who has to go for them; ``allows`` restricts who may.
+    """Return places for all members, and the victims; ``allows`` restricts the victims.
 
-    A job preempts nobody if one of its members does not.  Nothing is said where there is nobody.
+    A job does not preempt if one of its members does not.  The message is empty without candidates.
     """
     if any(pod.spec.preemption_policy == PREEMPT_NEVER for pod, _ in members):
         return PostFilterResult(f"preemption: {NEVER}")

@@ -45,7 +45,7 @@ class SchedulerTrial:
     """Fulfils ``domain.placement_trial.PlacementTrial``."""
 
     def __init__(self, scheduler: Scheduler) -> None:
-        """``scheduler`` is nobody else's: it only follows."""
+        """``scheduler`` follows the cluster for this trial alone."""
         self._scheduler = scheduler
 
     @property
@@ -63,7 +63,7 @@ class SchedulerTrial:
         self._scheduler.step(limit=0)
 
     def refresh(self) -> None:
-        """Make sure that nothing is missed that happened until now; ``is_ready`` tells when."""
+        """Apply all events up to now; ``is_ready`` turns True when that is done."""
         self._scheduler.sync()
 
     @contextmanager
@@ -109,7 +109,7 @@ class ForkedState:
         return ()
 
     def cordon(self, node: str) -> None:
-        """Let a node take no more pods."""
+        """Cordon a node."""
         row = self._state.nodes.rows.get(node)
         before = None if row is None else self._state.nodes.objects[row]
         if before is not None and not before.spec.unschedulable:
@@ -210,7 +210,7 @@ class ForkedState:
         return cycle, pod
 
     def _wait(self, pod: Pod) -> PodClass:
-        """Let a pod wait for a node: quotas count what waits."""
+        """Add a pending pod: quotas count it."""
         pod_class, before = self._state.classes.of(pod), self._state.unbound.get(pod.key)
         self._state.put_unbound(pod, pod_class)
 
@@ -254,7 +254,7 @@ class ForkedState:
         members: Sequence[tuple[Pod, PodClass]],
         planned: Sequence[NodeChoice] | ReserveRefusal,
     ) -> Sequence[Landing]:
-        """Place members as planned, or tell why they found no places."""
+        """Place members as planned, or return the reasons against it."""
         if isinstance(planned, ReserveRefusal):
             first, plugin, why = members[0][0].key, planned.plugin, planned.reason
             return _all_but([pod for pod, _ in members], Landing(first, plugin=plugin, why=why))
@@ -282,7 +282,7 @@ class ForkAttempt:
     kept = False
 
     def keep(self) -> None:
-        """Let what was done since the attempt began stand for now."""
+        """Keep the changes since the attempt began, for now."""
         self.kept = True
 
 

@@ -77,7 +77,7 @@ class Assumed(Struct, eq=False):  # a struct: one is made per pod
         return named != self.allocation.device_claim
 
     def move(self, event: LifeEvent) -> None:
-        """Let something happen to the pod.  Raises BugError if it can't, as it is."""
+        """Apply an event.  Raises BugError if the pod's state does not allow it."""
         state = TRANSITIONS[event].get(self.state)
         if state is None:
             waits = f"waits since {self.waits_since_s} until {self.deadline_s}"
@@ -88,7 +88,7 @@ class Assumed(Struct, eq=False):  # a struct: one is made per pod
 
 
 def move_all(batch: Iterable[Assumed], event: LifeEvent) -> None:
-    """Let the same happen to many pods, without a call for each.  Raises BugError as ``move``."""
+    """Apply an event to many pods, without a call for each.  Raises BugError as ``move``."""
     following = TRANSITIONS[event]
     for assumed in batch:
         state = following.get(assumed.state)
@@ -220,7 +220,7 @@ class Binder:
         return None
 
     def _name_claim(self, assumed: Assumed) -> None:
-        """Let the pod's status name the claim that was made for its extended resources, or none."""
+        """Write the claim of its extended resources into the pod's status, or remove it."""
         meta, claim = assumed.queued.pod.metadata, assumed.allocation.device_claim
         named = {"extendedResourceClaimStatus": None if claim is None else spelt_out(claim)}
         patch = {"metadata": {"uid": meta.uid}, "status": named}
@@ -245,7 +245,7 @@ class Binder:
             self._doubts.remove(change)
 
     def begin(self, batch: Sequence[Assumed]) -> None:
-        """Begin to bind; ``ended`` tells how it went."""
+        """Begin to bind; ``ended`` returns the outcomes."""
         now_s = self._clock.now_s()
         now_ns = int(now_s * NANOS)
         for assumed in batch:
@@ -290,7 +290,7 @@ class Binder:
             self._state.displace(assumed.queued.key)
 
     def settle(self, assumed: Assumed, error: ClusterError | None) -> None:
-        """End what needs no binding: it is so now, or forgotten; ``ended`` tells it, too."""
+        """End a pod that needs no bind: confirmed, or forgotten after an error."""
         assumed.move(LifeEvent.SEND)
         self._settled.append(self._settle(assumed, error))
 
@@ -314,7 +314,7 @@ class Binder:
         return placed.pod.metadata.uid == assumed.queued.pod.metadata.uid
 
     def _lock(self, key: str, assumed: Assumed) -> None:
-        """Let the node wait for the pod.  Raises ConflictError if it waits for another one."""
+        """Lock the node for the pod.  Raises ConflictError if it is locked for another one."""
         node, meta = self._cluster.get(Node, assumed.node), assumed.queued.pod.metadata
         now, text = to_datetime(self._clock.now_s()), node.metadata.annotations.get(key, "")
         try:

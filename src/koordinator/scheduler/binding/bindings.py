@@ -1,4 +1,4 @@
-"""From a place to a binding: permits, what a pod needs on its node, the bind, and the way back."""
+"""Pods between their place and their bind: permits, preparation, bind and undo."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
@@ -27,25 +27,25 @@ _NOT_BOUND = (NotFoundError, ConflictError, InvalidError, TooManyRequestsError)
 
 
 class BindingObserver(Protocol):
-    """Whoever is told what becomes of pods that have a place."""
+    """Observer of pods that have a place."""
 
     def waited(self, result: str, since_s: float) -> None:
-        """Hear that a wait for a permit has ended."""
+        """Record the end of a wait for a permit."""
 
     def refused(self, assumed: Assumed, plugin: str, refusal: str) -> None:
-        """Hear that a permit plugin refuses a pod; its place has been given back."""
+        """Record that a permit plugin refused a pod; its place has been given back."""
 
     def failed(self, queued: QueuedPod, message: str) -> None:
-        """Hear that a decision did not come true; the place has been given back."""
+        """Record that a bind failed; the place has been given back."""
 
     def released(self, assumed: Assumed) -> None:
-        """Hear that a pod lost its place, before anything else is done about it."""
+        """Record that a pod lost its place; called before anything else is done about it."""
 
     def bound(self, bound: Sequence[Assumed]) -> None:
-        """Hear of pods that have their nodes in the cluster, too."""
+        """Record pods that the API server has bound."""
 
     def binds(self, assumed: Assumed) -> bool:
-        """Bind in another way than by the cluster's own; return whether that was done."""
+        """Bind the pod by a feature; return whether one has its own bind for it."""
 
 
 class Bindings:
@@ -217,10 +217,10 @@ class Bindings:
                 self._bind([assumed])
 
     def end(self, *, wait: bool = False) -> None:
-        """Take note of bindings that have ended; ``wait`` for all that are under way.
+        """Process the binds that have ended; ``wait`` for all that are in flight.
 
-        Nothing should be decided after one of which nobody knows whether it happened
-        (``has_unknown_outcome``), until it shows.
+        After a bind with an unknown outcome (``has_unknown_outcome``) nothing may be decided until
+        the watch shows it.
         """
         bound = []
         for assumed, error in self._binder.ended(wait=wait):
@@ -250,7 +250,7 @@ class Bindings:
             self._isolation.note("bind", error)
 
     def _bind(self, ready: Sequence[Assumed]) -> None:
-        """Begin to bind pods: features those of their own, the cluster all others."""
+        """Begin to bind pods, by features with a bind of their own or by the cluster."""
         pods = [assumed for assumed in ready if self._go_on(assumed, self._is_for_cluster)]
         if pods:
             self._send(pods)
@@ -339,7 +339,7 @@ class Bindings:
     def forget(self, key: str, *, gone: bool) -> bool:
         """Give back the place of a pod that waits; return whether there was one.
 
-        One that is not gone has been bound elsewhere, perhaps with what was made for it here.
+        A pod that still exists was bound by another scheduler and may use objects created here.
         """
         assumed = self._take_out(key)
         if assumed is not None:
@@ -349,7 +349,7 @@ class Bindings:
         return assumed is not None
 
     def fail(self, withdrawn: Assumed, message: str) -> None:
-        """Let a pod that was withdrawn try again, and others for its place."""
+        """Requeue a withdrawn pod, and the pods that its place may help."""
         self._observer.failed(withdrawn.queued, message)
         self._tell_given_back(withdrawn)
 
@@ -378,13 +378,13 @@ class Bindings:
         return lost
 
     def settle(self, victims: Iterable[PlacedPod]) -> None:
-        """Let bindings of victims end first that are under way."""
+        """Wait for the binds of victims that are in flight."""
         self.begin()
         if any(self._binder.is_binding(victim.key) for victim in victims):
             self.end(wait=True)
 
     def validate(self) -> None:
-        """Raise BugError unless each pod is where its state says."""
+        """Raise BugError if a pod is filed under another state than its own."""
         where = {
             LifeState.WAITING: self._waiting.values(),
             LifeState.PREPARING: self._preparing.values(),
@@ -399,12 +399,12 @@ class Bindings:
             raise BugError(f"bindings are beginning between two steps: {[*self._beginning]}")
 
     def _fail(self, assumed: Assumed, message: str) -> None:
-        """Let the pod try again; its place has been given back."""
+        """Requeue a pod whose place has been given back."""
         self._observer.released(assumed)
         self.fail(assumed, message)
 
     def _tell_given_back(self, assumed: Assumed) -> None:
-        """Let others try for the place.
+        """Requeue the pods that a freed place may help.
 
         Source: kubernetes pkg/scheduler/schedule_one.go ``handleBindingCycleError``.
         """

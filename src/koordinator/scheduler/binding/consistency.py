@@ -1,7 +1,7 @@
-"""What must hold between the state, the queue, the nominations and the bindings of one scheduler.
+"""Invariants between the state, the queue, the nominations and the bindings of one scheduler.
 
-Each part checks itself; here they are compared with each other.  Derived from scratch, for tests
-and the fuzzer: nothing calls this while pods are scheduled.
+Each part validates itself; here they are compared with each other.  For tests and the fuzzer: the
+scheduler does not call it.
 """
 
 from collections.abc import Container

@@ -61,6 +61,6 @@ TRANSITIONS: Mapping[LifeEvent, Mapping[LifeState, LifeState]] = {
 
 
 def illegal_move(state: LifeState, event: LifeEvent, story: str) -> BugError:
-    """Return the error for what can't happen; ``story`` says to which pod, and how it got here."""
+    """Return the error of an event that the state does not allow; ``story`` names the pod."""
     legal = ", ".join(e for e, moves in TRANSITIONS.items() if state in moves) or "nothing"
     return BugError(f"{event} of a pod that is {state} ({story}); must be {legal}")

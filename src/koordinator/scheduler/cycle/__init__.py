@@ -1,18 +1,17 @@
-"""One pod, or a run of identical pods, through the stages: filter, score, choose, reserve.
+"""The stages of a pod, or of a run of identical pods: filter, score, choose, reserve.
 
-``evaluation``   what node-local plugins say about a kind of pod, kept up to date row by row
+``evaluation``   results of node-local plugins per class of pods, updated row by row
 ``stages``       the stages for one pod, on top of the kept evaluations
-``runs``         a run of identical pods in one go, with the same outcome
-``offers``       how many pods of a kind each node takes
-``headroom``     how many pods of a kind there is room for, at most
-``scorecard``    the same questions answered from scratch and in full: diagnosis, ``--scores``, the
-                 reference in tests
-``what_if``      worlds without some pods, for preemption
-``job_headroom`` places for all members of a job, and who has to go for them
-``job_trial``    the real filters, asked whether such a plan holds
-``extenders``    what services outside have a say about
-``rivals``       nominations that a pod has to respect
-``reserve``      what a pod takes on its node besides its requests
+``runs``         a run of identical pods in one pass, with the same outcome
+``offers``       the number of pods of a class that each node takes
+``headroom``     upper bounds of the pods of a class that fit
+``scorecard``    the same results computed from scratch: diagnosis, ``--scores``, reference of tests
+``what_if``      simulated states without some pods, for preemption
+``job_headroom`` places for all members of a job, with the victims
+``job_trial``    dry run of such a plan with the real filters
+``extenders``    filters and scores of extenders
+``rivals``       nominated pods with at least the pod's priority
+``reserve``      allocations of the reserve plugins
 
 No I/O, no clock, no queue: the loop (``scheduler.loop``) owns those.
 """

@@ -1,8 +1,8 @@
-"""What the node-local plugins of a profile say about a kind of pod, brought up to date row by row.
+"""Results of the node-local plugins of a profile per class of pods, updated row by row.
 
-Pods of different classes share an evaluation when every active node-local plugin reads the same of
-them (``Evaluator.key``).  Results of plugins that read node facts only are shared wider still, per
-plugin and key.
+Pods of different classes share an evaluation when every active node-local plugin reads the same
+part of them (``Evaluator.key``).  Results of plugins that read node facts only are shared by plugin
+and key.
 """
 
 import operator
@@ -69,7 +69,7 @@ class Program:
 
     @property
     def key(self) -> Hashable:
-        """Equal for pods that these plugins can't tell apart."""
+        """The part of the pod that the plugins read; equal for pods they cannot distinguish."""
         return tuple(
             (part.active.name, part.key)
             for parts in (
@@ -235,7 +235,7 @@ class Evaluation:
 
     @property
     def spreads(self) -> bool:
-        """Whether relative scores that count are scaled as ``Spread`` says."""
+        """Whether all relative scores that are not flat are scaled by ``Spread``."""
         return all(map(operator.or_, self.flat, self.program.spreads))
 
     @property
@@ -305,9 +305,9 @@ class Evaluation:
             self.best[rows] = self._score(view, self._static_ok[rows], self._static_total[rows])
 
     def _score(self, view: Snapshot, ok: BoolArray, total: IntArray) -> IntArray:
-        """Return the total where all filters accept, on top of what the static plugins said.
+        """Return the total where all filters accept, added to the scores of the static plugins.
 
-        ``ok`` and ``total`` are theirs, and used up.
+        Overwrites ``ok`` and ``total``, the results of these plugins.
         """
         program, pod = self.program, self.pod
         if program.judge is None:
@@ -335,7 +335,7 @@ class Evaluation:
 
 
 class EvaluationKey:
-    """Stands for what pods that share an evaluation have in common; hashed for each pod."""
+    """Identity of the pods that share an evaluation; hashed for each pod."""
 
     __slots__ = ("__weakref__",)
 
@@ -398,7 +398,7 @@ class Evaluator:
         return kept
 
     def _drop_idle(self, generation: int) -> None:
-        """Drop what nobody asked for in the last generation of classes: many have come since."""
+        """Drop evaluations unused in the last generation of classes: many have come since."""
         self._generation = generation
         while self._kept and next(iter(self._kept.values())).asked_in < generation - 1:
             self._drop_oldest()
@@ -423,14 +423,14 @@ class Evaluator:
         return program, self._keys.setdefault(shared, EvaluationKey())
 
     def versions_of(self, pod: PodClass, view: Snapshot) -> Hashable:
-        """Return what changes when a plugin's answers about the pod may change on every row.
+        """Return a value that changes when results for the pod may change on every row.
 
-        The ``view`` is that of the pod.
+        ``view`` is the pod's own.
         """
         return self.versions(self.program(pod, view)[0], view)
 
     def versions(self, program: Program, view: Snapshot) -> Hashable:
-        """Return the versions of the plugins that have one; ``view`` is that of the pod."""
+        """Return the versions of the plugins that have one; ``view`` is the pod's own."""
         if not program.versions:
             return None
         snapshot = self.snapshot if view.has_restorable else view

@@ -29,7 +29,7 @@ MAX_EXTENDER_SCORE = 10  # by convention; more is let through, as kube-scheduler
 
 @dataclass(slots=True)
 class ExtenderRecord:
-    """What extenders said in the last decision about one pod."""
+    """The results of extenders in the last decision about one pod."""
 
     pod: str  # its key
     rejected: dict[int, tuple[str, bool]] = field(default_factory=dict)  # row: reason, resolvable

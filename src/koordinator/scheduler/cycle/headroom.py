@@ -1,10 +1,9 @@
-"""How many pods of a kind there is room for, at most, while the cluster changes.
+"""Upper bounds of the pods of a class that fit, while the cluster changes.
 
-What a node takes of pods is limited by what they request, whatever else keeps them away.  So a
-*line* is kept of each kind: how many of them each row takes, at most, as things are or with all
-less important pods gone.  A line begins with what is known of every row; where something changes,
-all lines follow at once, by requests alone.  A bound for several kinds is that of a pod which
-requests of everything as much as the one that requests the least.
+Requests limit what a node takes of pods, whatever else rejects them.  A *line* holds the upper
+bound of each row for one class, as things are or without all less important pods.  It begins with
+the known result of every row; where something changes, all lines follow by requests alone.  The
+bound for several classes is the one of a pod with the smallest request of each resource among them.
 """
 
 from collections.abc import Callable, Hashable
@@ -142,7 +141,7 @@ class HeadroomTable:
                 self._versions[number] = _VOID
 
     def _follow(self, rows: IntArray) -> None:
-        """Count anew what these rows take."""
+        """Recount these rows."""
         lines, columns = len(self._numbers), self._columns
         free = self._free(rows, columns)
         worlds = np.repeat(free[None], len(self._worlds), axis=0)  # (n_worlds, n_columns, n_rows)

@@ -84,7 +84,7 @@ _Kinds = Mapping[Hashable, Sequence[Member]]
 
 
 def _kinds(profile: Profile, state: ClusterState, members: Sequence[Member]) -> _Kinds:
-    """Return the members by what filters can tell apart."""
+    """Return the members grouped by what filters can distinguish."""
     kinds: dict[Hashable, list[Member]] = defaultdict(list)
     known: dict[int, Hashable] = {}
     for pod, pod_class in members:
@@ -204,7 +204,7 @@ def _lent(
 
 
 def _most(profile: Profile, state: ClusterState, pod_class: PodClass) -> IntArray:
-    """Return ``(n,)``: 0 where a filter rejects the node whoever is evicted, else no limit."""
+    """Return ``(n,)``: 0 where a filter rejects the node without any pods, else no limit."""
     whole = view_for(profile, state, pod_class)
     never = np.zeros(len(whole), bool)
     with whole.restoring():
@@ -218,7 +218,7 @@ def _most(profile: Profile, state: ClusterState, pod_class: PodClass) -> IntArra
 
 
 def _needs_trial(profile: Profile, state: ClusterState, kinds: _Kinds) -> bool:
-    """Return whether a filter or reserve plugin says more than amounts and facts of nodes do."""
+    """Return whether a filter or reserve plugin depends on more than amounts and node facts."""
     return any(
         active.plugin.reads is not Reads.NODE and active.hints.compares is None
         for members in kinds.values()

@@ -1,7 +1,7 @@
-"""Why nodes don't take all members of a job although everybody of lower priority has gone.
+"""Reasons why nodes do not take all members of a job without pods of lower priority.
 
-For the text alone: it is told as the original tells it.
-Source: koordinator pkg/scheduler/plugins/coscheduling/core/preemption.go, ``dryRunPreemption``.
+For the message, which is the original's. Source: koordinator
+pkg/scheduler/plugins/coscheduling/core/preemption.go, ``dryRunPreemption``.
 """
 
 from collections import Counter

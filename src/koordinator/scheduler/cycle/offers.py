@@ -1,9 +1,9 @@
-"""How many pods of a kind each node takes, one after another.
+"""The number of pods of a class that each node takes, one after another.
 
-For a *linear* kind the answer is found by bisection over all nodes at once.  For any other
-(devices, NUMA nodes, ports) pods are placed for trial, one on every node, then a second one, and so
-on, and taken back.  Plugins that look at other nodes are asked whether a node takes the first pod,
-and whether it takes a second one when all have one: that finds "one per node", no subtler rule.
+For a *linear* class the answer is found by bisection over all nodes at a time.  For any other class
+(devices, NUMA nodes, ports) a first pod is placed on every node in a dry run, then a second one,
+and so on.  Plugins that read other nodes are called for the first pod, and for a second one when
+every node has one: that finds "one per node", but no subtler rule.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ UNLIMITED = 1 << 40
 
 @dataclass(frozen=True, slots=True)
 class SamplePod:
-    """A pod that stands for many, and who has a say about such pods."""
+    """A pod of the class, with the plugins that apply to it."""
 
     pod: Pod
     pod_class: PodClass
@@ -99,7 +99,7 @@ def _bisected(
 
 
 def _tried(evaluator: Evaluator, sample: SamplePod, rows: IntArray, most: int) -> IntArray:
-    """Return how many pods could be placed on each row, none of which is left there."""
+    """Return how many pods could be placed on each row, in a dry run."""
     slots = np.zeros(len(rows), np.int64)
     left = np.arange(len(rows))
     with Transaction(evaluator.state) as transaction:

@@ -1,4 +1,4 @@
-"""What a pod takes on its node besides its requests: the reserve plugins of a profile."""
+"""Allocations of the reserve plugins of a profile."""
 
 from collections.abc import Sequence
 
@@ -30,7 +30,7 @@ def reserve(
 ) -> AllocationResult | ReserveRefusal:
     """Reserve on a row what the plugins allocate; those that do not filter the pod are skipped.
 
-    ``reserving`` is that of the program of the pod's class if it is known.  Returns the first
+    ``reserving`` is the one of the program of the pod's class, if it is known.  Returns the first
     plugin that refuses, and why, if one does.
     """
     if reserving is None:

@@ -1,10 +1,10 @@
-"""A run of identical pods, placed in one go with the outcome of placing them one by one.
+"""A run of identical pods, placed in one pass with the outcome of placing them one by one.
 
-For plugins that judge each node alone, what a node would score after j more such pods does not
-depend on the other nodes: it is a *trajectory*.  Taking the best node again and again is then a
-merge of trajectories.  In that merge an entry is taken as soon as its node is the best, and a node
-that got better by taking a pod is taken again at once; so the order is that of the running minimum
-of each trajectory, best first, ties by rank and then by j.
+For plugins that evaluate each node alone, the score of a node after j more such pods does not
+depend on the other nodes: it is a *trajectory*.  Taking the best node again and again is a merge of
+trajectories.  An entry is taken when its node is the best, and a node whose score rises with a pod
+is taken again immediately, so the order is by the running minimum of each trajectory, best first,
+ties by rank and then by j.
 """
 
 import numpy as np

@@ -20,9 +20,9 @@ NOT_ALIVE, FEASIBLE = -2, -1
 
 @dataclass(frozen=True, slots=True)
 class Scorecard:
-    """Verdicts and scores.
+    """Verdicts and scores of every node.
 
-    Rows are those of the cluster; scores have one entry per feasible row.
+    Rows are rows of the cluster; scores have one entry per feasible row.
     """
 
     names: list[str]

@@ -94,7 +94,7 @@ def _preferred(profile: Profile, snapshot: Snapshot, pod_class: PodClass) -> lis
 
 
 class RunKey:
-    """Marks pods that are decided as one run; lives as long as anybody holds it."""
+    """Identity of pods that are decided as one run."""
 
     __slots__ = ("__weakref__",)
 
@@ -145,7 +145,7 @@ class SchedulingCycle:
         return self.run_key(pod) if self.runs_with_others(pod) else None
 
     def kind_key(self, pod: PodClass) -> Hashable:
-        """Return what pods must share so that no plugin tells them apart, wherever it looks."""
+        """Return the key of pods that no plugin distinguishes, cluster-wide plugins included."""
         snapshot = self._evaluator.view(pod)
         filters = self._concerned(pod).cluster_filters
         around = any(active.hints.filters(snapshot, pod) for active in filters)
@@ -187,7 +187,7 @@ class SchedulingCycle:
         )
 
     def permits(self, pods: Iterable[PodClass]) -> bool:
-        """Return whether a permit plugin has a say about one of these pods."""
+        """Return whether a permit plugin applies to one of these pods."""
         return any(self.applicable_plugins(pod).permit for pod in dict.fromkeys(pods))
 
     def scorecard(self, pod: PodClass) -> Scorecard:
@@ -216,7 +216,7 @@ class SchedulingCycle:
         return diagnosis.with_rejections({row: why for row, why in taken.items() if why[0]})
 
     def diagnose_after(self, pod: PodClass, rows: IntArray) -> Diagnosis:
-        """Return why no node takes one more pod after a run of such pods has gone to these rows."""
+        """Return why no node takes one more pod after a run of such pods on these rows."""
         taken = np.bincount(rows, minlength=len(self.state.nodes))
         return scorecard(self.profile, self.state, pod, taken).diagnosis()
 
@@ -225,7 +225,7 @@ class SchedulingCycle:
         return scorecard(self.profile, self.state, pod, taken).diagnosis()
 
     def bound(self, *pods: PodClass) -> HeadroomBound | None:
-        """Return how many pods of these kinds together have room, at most; None: nobody knows."""
+        """Return an upper bound of the pods of these classes together; None: unknown."""
         if not self._counts_requests:
             return None
         versions = []
@@ -282,10 +282,10 @@ class SchedulingCycle:
         rows: IntArray | None = None,
         nominated_node: str = "",
     ) -> Attempt:
-        """Return the failed attempt as PostFilter plugins see it; ``members`` are those of a gang.
+        """Return the failed attempt for PostFilter plugins; ``members`` are the members of a gang.
 
-        Then ``nominated`` has none of them, and ``rows`` says where they may be.
-        ``nominated_node`` is that of the pod itself.
+        Then ``nominated`` contains none of them, and ``rows`` are the rows where they may be.
+        ``nominated_node`` is the pod's own.
         """
         least = min((member for member, _ in members), key=priority_of, default=pod)
         what_if = StateWhatIf(
@@ -317,13 +317,12 @@ class SchedulingCycle:
         first_attempt: bool = True,
         avoided: Collection[int] = (),
     ) -> NodeChoice | ReserveRefusal | None:
-        """Return the best node and what to hold there.
+        """Return the best node and the allocation there.
 
-        Where a plugin can't reserve on the best one, the next best is taken; refused for the first
-        reason if none is left.  None if no node fits.  The pod's own ``nominated_node`` comes
-        before better ones; ``avoided`` rows don't count.  Of equally scored nodes the one with the
-        lowest rank is chosen (row order, unless told otherwise).
-        Raises ExtenderError.
+        Where a plugin cannot reserve on the best node, the next best is tried; if none is left, the
+        first reason is returned.  None if no node fits.  The pod's own ``nominated_node`` comes
+        before better ones; ``avoided`` rows are skipped.  Of equally scored nodes the one with the
+        lowest rank is chosen (row order by default).  Raises ExtenderError.
         """
         snapshot = self._evaluator.view(pod_class)
         known = self._evaluator.program(pod_class, snapshot)
@@ -425,7 +424,7 @@ class SchedulingCycle:
         snapshot: Snapshot,
         pod_class: PodClass,
     ) -> BoolArray | None:
-        """Return ``(n,)`` where the pod fits; None when ``evaluation.best`` says it all."""
+        """Return ``(n,)`` where the pod fits; None if no cluster-wide filter applies."""
         feasible: BoolArray | None = None
         for active in filters:
             if active.hints.filters(snapshot, pod_class):

@@ -72,10 +72,9 @@ class StateWhatIf:
         return job_reasons(self._profile, self._state, members, rows)
 
     def fit_without(self, pod: PodClass, rows: IntArray, below: int) -> BoolArray:
-        """Return per row: it would take the pod, were all pods of priority < ``below`` gone.
+        """Return ``(n,)``: the row takes the pod without all pods of priority < ``below``.
 
-        Node-local filters are asked for all rows at once; the rows that are left, one by one for
-        the others.
+        Node-local filters run on all rows at a time, the others on each remaining row.
         """
         on_row = self._state.pods.on_row
         fit = np.ones(len(rows), bool)

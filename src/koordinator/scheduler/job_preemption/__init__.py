@@ -1,11 +1,11 @@
-"""Room for a whole job by evicting whole jobs: who goes, so that all members get a place.
+"""Preemption for a whole job by evicting whole jobs.
 
-Pure arithmetic over arrays, except for a ``Trial``, which asks the real filters.
+Pure arithmetic over arrays, except for a ``Trial``, which runs the real filters.
 
-``problem``       what is asked: kinds of members, nodes, what their quota lacks
-``victims``       who may go, what they free, and who goes with whom
+``problem``       the input: kinds of members, nodes, shortfall of their quota
+``victims``       eviction candidates, what they free, and gangs evicted as a whole
 ``victim_choice`` the cheapest victims that make enough room, node by node
-``reprieve``      putting back whoever need not go
+``reprieve``      reprieve of victims that are not needed
 ``planner``       all of it together, and the plan
 """
 

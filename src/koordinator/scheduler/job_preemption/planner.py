@@ -1,11 +1,11 @@
-"""Who goes and where members get their places: victims of the lowest level that is enough.
+"""Victims and places of a job: victims of the lowest level that is enough.
 
-A level is a priority, and above all priorities there are the same again for pods whose eviction
-breaks a disruption budget.  So a budget is broken only where there is no other way, and then the
-most important victim is as unimportant as possible.
+The levels are the priorities, and above them the priorities again for pods whose eviction violates
+a disruption budget.  So a budget is violated only where there is no other way, and then the most
+important victim is as unimportant as possible.
 
-Source: koordinator pkg/scheduler/plugins/coscheduling/core/preemption.go.  Unlike there, what one
-member takes is remembered for the next, and a gang costs all its members.
+Source: koordinator pkg/scheduler/plugins/coscheduling/core/preemption.go.  Unlike there, the room
+that one member takes is not offered to the next, and a gang costs all its members.
 """
 
 from bisect import bisect_left
@@ -87,7 +87,7 @@ def _levels(problem: PreemptionProblem) -> Iterator[int]:
 def _tried(
     problem: PreemptionProblem, level: int, choice: VictimChoice, trial: Trial
 ) -> VictimChoice | None:
-    """Let the real filters confirm a choice, or choose again with what they say."""
+    """Confirm a choice by the real filters, or choose again with their result."""
     found: VictimChoice | None = choice
     for _ in range(MOST_TRIES):
         if found is None:
@@ -133,7 +133,7 @@ def _short(
 def _evict_rows(
     problem: PreemptionProblem, level: int, choice: VictimChoice, rows: IntArray
 ) -> bool:
-    """Evict everybody up to a level from these nodes; False if all were so already."""
+    """Evict all pods up to a level from these nodes; False if they all were already."""
     victims = problem.victims
     there = np.zeros(len(problem.rows), bool)
     there[rows] = True

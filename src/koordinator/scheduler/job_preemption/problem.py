@@ -1,4 +1,4 @@
-"""What is asked when a job needs room: its kinds of members, the nodes, what its quota lacks."""
+"""The input of job preemption: kinds of members, nodes, shortfall of their quota."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ NO_LIMIT = 1 << 40
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Members that ask for the same, all of which need a place."""
+    """Members with equal requests, each with a need for a place."""
 
     pod: Pod  # one of them
     pod_class: PodClass

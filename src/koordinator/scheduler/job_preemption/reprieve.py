@@ -1,7 +1,7 @@
-"""Putting back whoever need not go, the most important first, whole gangs before single pods.
+"""Reprieve of victims, the most important first, whole gangs before single pods.
 
-What is left is minimal: without any one of the victims that goes alone, or any one of the gangs,
-the job would not fit.
+The result is minimal: without any one of the single victims, or any one of the gangs, the job would
+not fit.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ def broken_jobs(problem: PreemptionProblem, evicted: BoolArray) -> list[int]:
 
 
 def close(problem: PreemptionProblem, evicted: BoolArray) -> BoolArray:
-    """Return the victims with everybody who goes with them."""
+    """Return the victims with all pods that are evicted with them."""
     out = evicted.copy()
     for job in broken_jobs(problem, evicted):
         out[problem.victims.jobs[job].inside] = True

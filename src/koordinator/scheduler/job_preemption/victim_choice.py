@@ -28,7 +28,7 @@ class VictimChoice:
 
 
 def slots(free: IntArray, shape: Shape, used: IntArray | int = 0) -> IntArray:
-    """Return ``(n,)``: how many more such members fit, of which ``used`` are there already."""
+    """Return ``(n,)``: the number of further such members that fit besides ``used``."""
     asked = np.flatnonzero(shape.amounts)
     headroom = np.maximum(shape.most - used, 0)
     if not len(asked):
@@ -46,7 +46,7 @@ def freed(victims: VictimTable, chosen: BoolArray, n_rows: int) -> IntArray:
 
 
 def might_fit(problem: PreemptionProblem, level: int) -> bool:
-    """Return whether there could be room if everybody up to a level went."""
+    """Return whether there could be room without all pods up to a level."""
     victims = problem.victims
     gone = victims.level <= level
     free = problem.free + freed(victims, gone, len(problem.rows))
@@ -201,7 +201,7 @@ def _options(
 
 
 def _summed(amounts: npt.NDArray[Any], first: IntArray, length: IntArray) -> npt.NDArray[Any]:
-    """Return running sums that begin anew with every node."""
+    """Return running sums per node."""
     total = np.cumsum(amounts, axis=0)
     before = total[first] - amounts[first]
     return np.asarray(total - np.repeat(before, length, axis=0))

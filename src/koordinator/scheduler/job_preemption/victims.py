@@ -1,11 +1,10 @@
-"""Who may go for a job, what they free, and who goes with whom.
+"""Eviction candidates for a job, what they free, and gangs evicted as a whole.
 
-A gang that loses so many members that fewer than it needs are left is lost as a whole, with all
-gangs that started with it: then everybody of these goes, wherever they run.  Members that a gang
-has beyond its least number go alone.
+A gang that keeps fewer members than it needs is evicted as a whole, with all gangs of its group,
+wherever their pods run.  Members beyond the minimum of a gang are evicted alone.
 
 Source: koordinator pkg/scheduler/plugins/coscheduling/core/preemption.go.  Unlike there, gangs
-count whole and disruption budgets are respected where possible.
+count as a whole and disruption budgets are respected where possible.
 """
 
 from collections import defaultdict

@@ -1,16 +1,16 @@
-"""The loop: events in, a unit of work, a decision, over to the bindings.
+"""The loop of the scheduler: events in, decisions out.
 
-``scheduler``    the loop itself, which knows a list of features
-``feature``      what a feature may do, and when it is asked
-``handle``       what the loop and the features stand on
+``scheduler``    the loop itself, over a list of features
+``feature``      the hooks of a feature
+``handle``       the parts below the loop, which features use
 ``intake``       events of pods
-``units``        a pod or a run of equal pods, decided
-``attempts``     how attempts end, and ``outcomes``, what is told of it
-``reporter``     what is written about pods: conditions and events
-``nominations``, ``evictions``  room that is made
-``gates``, ``limited_pods``, ``quarantine``, ``diagnoses``  who waits, and why
+``units``        decision of a pod or of a run of equal pods
+``attempts``     the ends of attempts; ``outcomes``: their results as data
+``reporter``     conditions and events of pods
+``nominations``, ``evictions``  preemption
+``gates``, ``limited_pods``, ``quarantine``, ``diagnoses``  pods that wait, and their reasons
 
-The only part of the scheduler with a loop, a clock and a cluster, beside ``binding``.
+Beside ``binding``, the only part of the scheduler with a loop, a clock and a cluster.
 """
 
 from koordinator.scheduler.loop.options import SchedulerOptions

@@ -1,4 +1,4 @@
-"""How attempts end: in the queue, in what the pod is told, and for whoever watches."""
+"""Ends of attempts: queue, conditions and events of pods, facts for observers."""
 
 import logging
 from collections.abc import Sequence
@@ -45,9 +45,9 @@ class Stopwatch(Protocol):
 
 
 class Attempts:
-    """Ends attempts, and keeps their outcomes until somebody takes them.
+    """Recorder of attempts, with their outcomes until the caller takes them.
 
-    Observes the bindings, too.  Without a ``stopwatch`` nobody wants to know what attempts take.
+    Observes the bindings, too.  Without a ``stopwatch`` attempts are not measured.
     """
 
     def __init__(
@@ -93,11 +93,11 @@ class Attempts:
             self.note(NodeChosen(pod_class))
 
     def now_s(self) -> float:
-        """Return the time by the stopwatch; 0 if nobody measures."""
+        """Return the time of the stopwatch; 0 without one."""
         return self._stopwatch.now_s() if self._stopwatch is not None else 0.0
 
     def elapsed_s(self) -> float:
-        """Return for how long this attempt has gone on; 0 if nobody wants to know."""
+        """Return the duration of the attempt so far, in seconds; 0 if it is not measured."""
         if self._attempt is None or self._stopwatch is None:
             return 0.0
         return self._stopwatch.now_s() - self._attempt.began_s
@@ -117,7 +117,7 @@ class Attempts:
     ) -> None:
         """End an attempt that found no node, for ``main`` plugin and reason.
 
-        Events that the ``plugins`` want to hear of let the pod be tried again, or what it needs.
+        Events to which the ``plugins`` listen requeue the pod, or enough room for its ``need``.
         """
         now_s = self._clock.now_s()
         with self._isolation.barrier("report", queued.pod):
@@ -133,7 +133,7 @@ class Attempts:
             self._outcomes.append(_unschedulable(queued, main, message))
 
     def fail(self, queued: QueuedPod, message: str) -> None:
-        """Let a pod whose decision did not come true try again."""
+        """Requeue a pod whose decision failed, after a backoff."""
         log.warning("pod not bound", extra={"pod": queued.key, "error": message})
         self.note(PodFailed(self._clock.now_s(), queued, message))
         with self._isolation.barrier("report", queued.pod):
@@ -146,7 +146,7 @@ class Attempts:
         self._queue.fail(queued, message, self._clock.now_s())
 
     def tell(self, pod: Pod, message: str) -> None:
-        """Tell a pod why it waits."""
+        """Report to a pod why it waits."""
         self._reporter.failed(pod, message)
         self.note(PodTold(pod, message))
 
@@ -170,18 +170,18 @@ class Attempts:
         self.note(PermitWaited(result, self._clock.now_s() - since_s))
 
     def refused(self, assumed: Assumed, plugin: str, refusal: str) -> None:
-        """Let a pod that a permit plugin refuses wait."""
+        """End the attempt of a pod that a permit plugin refuses."""
         with self._isolation.barrier("report", assumed.queued.pod):
             self._nominations.end(assumed.queued.pod)
         plugins, card = frozenset((plugin,)), assumed.scorecard
         self.reject(assumed.queued, (plugin, refusal), plugins, refusal, card)
 
     def failed(self, queued: QueuedPod, message: str) -> None:
-        """Let a pod whose binding failed try again."""
+        """Requeue a pod whose bind failed, after a backoff."""
         self.fail(queued, message)
 
     def released(self, assumed: Assumed) -> None:
-        """Let features hear that a pod lost its place."""
+        """Notify features that a pod lost its place."""
         for released in self._hooks.released:
             with self._isolation.barrier("released", assumed.queued.pod):
                 released(assumed)
@@ -208,7 +208,7 @@ class Attempts:
             self._isolation.note("report", error)
 
     def binds(self, assumed: Assumed) -> bool:
-        """Let a feature bind a pod in its own way; return whether one does."""
+        """Bind a pod by the feature that has its own bind for it; return whether one has."""
         for has_own_bind, bind in self._hooks.bind:
             if has_own_bind(assumed.queued.pod):
                 bind(assumed)
@@ -225,7 +225,7 @@ class Attempts:
         return outcomes
 
     def close(self) -> None:
-        """Let those who keep a trail write what they have; for the end of the process."""
+        """Flush the facts of observers at the end of the process."""
         self.note(OutcomesTaken(self._clock.now_s(), last=True))
 
 

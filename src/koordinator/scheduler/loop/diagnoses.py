@@ -1,4 +1,4 @@
-"""Why pods fit nowhere, found out once for all that are alike."""
+"""Diagnoses of pods that fit nowhere, computed once per class of pods."""
 
 from collections.abc import Container, Hashable
 from collections.abc import Set as AbstractSet

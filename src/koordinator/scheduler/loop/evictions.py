@@ -40,9 +40,9 @@ class PreemptionExecutor:
         self._nominations, self._bindings, self._attempts = nominations, bindings, attempts
 
     def preempt(self, pod: Pod, nomination: PostFilterResult) -> ClusterError | None:
-        """Nominate the node and delete the victims; return what went wrong.
+        """Nominate the pod to the node and delete the victims; return the error, if any.
 
-        Pods that hoped for that node with less right give way.
+        Ends the nominations of pods with lower priority to that node.
         """
         self._nominations.nominate({pod.key: (pod, nomination.node)})
         self._bindings.settle(nomination.victims)
@@ -53,9 +53,9 @@ class PreemptionExecutor:
         return None
 
     def change(self, changes: Iterable[ObjectChange]) -> ClusterError | None:
-        """Write changes of other objects that make room; return what went wrong.
+        """Write the changes of other objects that make room; return the error, if any.
 
-        Where nobody knows whether a write happened, the watch tells.
+        Where the outcome of a write is unknown, the watch shows it.
         """
         for change in changes:
             old = self._state.objects.get(change.kind, change.key)
@@ -86,8 +86,8 @@ class PreemptionExecutor:
     ) -> ClusterError | None:
         """Nominate pods, by key, to their places and delete the victims; return the first error.
 
-        Whoever could not be deleted is a victim again with the next attempt.  Victims are told
-        that a ``job`` needs the room, of which ``by`` is the pod; ``group`` is its PodGroup of
+        A victim that could not be deleted is one again in the next attempt.  Events name the
+        ``job`` that needs the room; ``by`` is its pod and ``group`` its PodGroup of
         scheduling.k8s.io.
         """
         self._nominations.nominate(places)

@@ -1,10 +1,9 @@
-"""What a feature of the scheduler may do, and when it is asked.
+"""Hooks of features.
 
-A feature is a room of its own under ``scheduler.features``: its bookkeeping, what it writes, its
-pages and gauges.  It overrides the methods that concern it; what it leaves out costs nothing, since
-``Hooks`` looks once which features have something to say.  The loop knows a list of features and
-none by name; features don't know each other, and what one needs of another is handed to it where
-all of them are put together (``scheduler.assembly``).
+A feature is a package under ``scheduler.features`` with its state, its writes, its pages and its
+gauges.  It overrides the hooks that it needs; ``Hooks`` resolves once which features have which
+hook.  The loop knows a list of features and none by name.  Features do not know each other;
+``scheduler.assembly`` passes to a feature what it needs of another one.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -62,7 +61,7 @@ class Step:
 
 
 class Feature:
-    """The methods in the order of a pod's way; each says when it is called."""
+    """A feature; every hook is optional.  They stand in the order in which the loop calls them."""
 
     #: Whether the feature has nothing to keep track of, such as gangs.  The loop skips the hooks of
     #: decisions, binds and steps of an idle feature (see ``Hooks.refresh``), so that a plain pod
@@ -86,19 +85,19 @@ class Feature:
         raise NotImplementedError
 
     def on_pod_event(self, pod: Pod, previous: Pod | None, *, deleted: bool) -> Sequence[str]:
-        """Hear of a pod before the queue does; return who should try to enter the queue now."""
+        """Apply a pod event before the queue does; return the keys of pods to requeue."""
         raise NotImplementedError
 
     def on_reservation_use(self, uid: str) -> None:
-        """Hear that a placed pod uses what is held under a uid, or uses it no more."""
+        """Record that a placed pod begins or ends to use the hold with a uid."""
         raise NotImplementedError
 
     def on_left_queue(self, pod: Pod, *, deleted: bool) -> None:
-        """Hear that a pod waits no more: it has a node, is over or gone."""
+        """Forget a pod that left the queue: it has a node, has ended or was deleted."""
         raise NotImplementedError
 
     def on_object_event(self, event: WatchEvent) -> None:
-        """Hear of any object but a pod, after it is in the state and the queue knows."""
+        """Apply an event of an object other than a pod, after the state and the queue."""
         raise NotImplementedError
 
     def after_events(self) -> None:
@@ -106,7 +105,7 @@ class Feature:
         raise NotImplementedError
 
     def observe_event_duration(self, event: WatchEvent, took_s: float) -> None:
-        """Hear how long it took to take in an event."""
+        """Record how long the loop took to apply an event."""
         raise NotImplementedError
 
     # -- into the queue ----------------------------------------------------------------------
@@ -123,7 +122,7 @@ class Feature:
         raise NotImplementedError
 
     def on_gate_result(self, pod: Pod, gate: QueueGate | None) -> None:
-        """Hear that a pod wants to enter the queue, and which plugin's gate keeps it out."""
+        """Record the gate of a pod that enters the queue; None: no plugin keeps it out."""
         raise NotImplementedError
 
     def take_ungated(self) -> Iterable[str]:
@@ -152,7 +151,7 @@ class Feature:
         raise NotImplementedError
 
     def placed(self, pods: Sequence[QueuedPod]) -> None:
-        """Hear of pods that have places in the state, before their permits are asked for."""
+        """Record pods that have places in the state, before their permits."""
         raise NotImplementedError
 
     def pods_sharing_nomination(self, pod: Pod) -> Sequence[str]:
@@ -174,7 +173,7 @@ class Feature:
         raise NotImplementedError
 
     def released(self, assumed: Assumed) -> None:
-        """Hear that a pod lost its place before it was bound."""
+        """Record that a pod lost its place before it was bound."""
         raise NotImplementedError
 
     # -- outcomes, and what is done beside deciding ------------------------------------------
@@ -216,7 +215,7 @@ class Feature:
         raise NotImplementedError
 
     def validate(self) -> None:
-        """Raise BugError unless what is kept twice says the same."""
+        """Raise BugError if redundant state is inconsistent."""
         raise NotImplementedError
 
 
@@ -225,7 +224,7 @@ R = TypeVar("R")
 
 
 class Hooks:
-    """Which features have something to say at each point; nobody has before ``install``."""
+    """Hooks of all features, resolved to tuples of bound methods; empty before ``install``."""
 
     def __init__(self) -> None:
         self.install(())

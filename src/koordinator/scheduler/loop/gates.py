@@ -1,4 +1,4 @@
-"""Whether a pod may enter the queue: what the PreEnqueue plugins and the features say."""
+"""PreEnqueue gates of plugins and features."""
 
 from collections.abc import Mapping
 

@@ -15,7 +15,7 @@ _FIELDS = {
 
 
 def go_amounts(amounts: Mapping[str, int]) -> dict[str, Any]:
-    """Return amounts by resource, canonical units, with a field of their own for those of old."""
+    """Return amounts by resource in canonical units, old resource names in a field of their own."""
     scalars = {name: amount for name, amount in amounts.items() if name not in _FIELDS}
     return {
         **{spelt: amounts.get(name, 0) for name, spelt in _FIELDS.items()},

@@ -1,4 +1,4 @@
-"""What the loop and the features stand on: one of each, put together once."""
+"""Parts of a scheduler below its loop, built once."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -70,7 +70,7 @@ class SchedulerHandle:
         gates: Mapping[str, Iterable[EventHint]],
         stopwatch: Stopwatch | None = None,
     ) -> "SchedulerHandle":
-        """Put the parts together; ``gates`` are those of features, with what opens them."""
+        """Build the parts; ``gates`` are the gates of features, with the events that open them."""
         hooks = Hooks()
         reporter = Reporter(cluster, clock, enabled=options.report)
         wait_s = options.max_backoff_s

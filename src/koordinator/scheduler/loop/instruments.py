@@ -1,4 +1,4 @@
-"""Histograms and counters that cost next to nothing until somebody asks for them."""
+"""Histograms and counters that cost next to nothing until a scrape reads them."""
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence

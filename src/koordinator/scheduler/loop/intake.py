@@ -134,9 +134,9 @@ class PodIntake:
         return self._state.classes.of(queued.pod) if pod_class is None or is_stale else pod_class
 
     def _put_unplaced(self, pod: Pod, old: Pod) -> None:
-        """Queue a pod that needs a node, or tell what of it changed.
+        """Queue a pod without a node, or apply its update.
 
-        A pod that is bound here already stays as it is: this version of it is older than its bind.
+        A version that is older than the pod's own bind is ignored.
         """
         key, cycle = pod.key, self._cycles[pod.spec.scheduler_name]
         for active in cycle.profile.transform:
@@ -159,7 +159,7 @@ class PodIntake:
             self._nominations.heard(pod)
 
     def _is_known_bind(self, event: WatchEvent, placed: PlacedPod, pod: Pod) -> bool:
-        """Take in a bind of ours to which nobody has added anything, if that is the event.
+        """Apply an event that only confirms a bind of this scheduler; return whether it does.
 
         Most events in a busy cluster are of this kind.
         """

@@ -1,4 +1,4 @@
-"""Waiting pods that a plugin limits across nodes, such as those of a quota that is full."""
+"""Pending pods that a plugin limits across nodes, for example by a full quota."""
 
 from collections.abc import Hashable, Mapping
 

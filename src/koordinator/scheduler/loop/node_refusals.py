@@ -1,8 +1,8 @@
-"""Nodes whose kubelets have just refused a pod: others like it are not sent there at once.
+"""Nodes whose kubelets have just rejected a pod: avoided for similar pods for a while.
 
-A kubelet counts what the scheduler may not know of, such as pods that are about to end.  Whoever
-makes a new pod in place of one that was refused would otherwise have it sent to the same node, and
-refused, again and again.  The originals do so.
+A kubelet counts pods that the scheduler does not know, such as pods that are terminating.  Without
+this, a controller that replaces a rejected pod would have it sent to the same node and rejected
+again.  The originals do send it.
 """
 
 from collections.abc import Hashable

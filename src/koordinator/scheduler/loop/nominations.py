@@ -37,7 +37,7 @@ class Nominations:
             self._queue.on_nomination_ended(pod, self._clock.now_s())
 
     def forget(self, pod: Pod, node: str = "") -> None:
-        """Keep no place for a pod any more, which has one on a node now, or is gone."""
+        """End the nomination of a pod that has a node or was deleted."""
         nominated = self._nominator.remove(pod.key)
         if nominated and nominated != node:
             self._queue.on_nomination_ended(pod, self._clock.now_s())
@@ -48,7 +48,7 @@ class Nominations:
             self._queue.on_nomination_ended(pod, self._clock.now_s())
 
     def nominate(self, places: Mapping[str, tuple[Pod, str]]) -> None:
-        """Keep places for pods, by key; who hoped for their nodes with less right gives way."""
+        """Nominate pods, by key, to nodes; end the nominations of less important pods there."""
         for key, (pod, node) in places.items():
             priority = pod.spec.priority or 0
             for other in self._nominator.on_node(node):
@@ -62,7 +62,7 @@ class Nominations:
                 self._queue.on_place_left(pod, self._clock.now_s())
 
     def _give_way(self, pod: Pod) -> None:
-        """End a nomination for the sake of a more important pod, with those of its gang."""
+        """End a nomination in favour of a more important pod, with the nominations of its gang."""
         keys = [pod.key]
         for mates in self._hooks.pods_sharing_nomination:
             keys += mates(pod)

@@ -1,4 +1,4 @@
-"""How a scheduler runs."""
+"""Options of a scheduler."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace

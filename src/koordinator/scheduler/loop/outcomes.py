@@ -1,7 +1,7 @@
-"""What the scheduler did, as data.
+"""Outcomes and facts of the scheduler, as data.
 
-*Outcomes* are for whoever embeds it: the command line, the simulator, a notebook.  *Facts* are what
-features observe while pods are decided, to measure, to audit, to show.
+*Outcomes* are returned to the caller: the command line, the simulator, a notebook.  *Facts* are
+passed to features while pods are decided, for metrics, audit and pages.
 """
 
 from collections.abc import Mapping, Sequence
@@ -79,7 +79,7 @@ class PodsBound(Struct, frozen=True, gc=False):
 
 
 class PodRejected(Struct, frozen=True, gc=False):
-    """A pod has no node, for what one plugin says."""
+    """A pod without a node, with the reason of one plugin."""
 
     at_s: float
     queued: QueuedPod
@@ -99,7 +99,7 @@ class PodFailed(Struct, frozen=True, gc=False):
 
 
 class PodTold(Struct, frozen=True, gc=False):
-    """A pod is told why it waits."""
+    """The report to a pod of why it waits."""
 
     pod: Pod
     message: str
@@ -126,7 +126,7 @@ class PodEvicted(Struct, frozen=True, gc=False):
 
 
 class OutcomesTaken(Struct, frozen=True, gc=False):
-    """Whoever embeds the scheduler takes the outcomes; ``last``: the process ends."""
+    """The caller takes the outcomes; ``last``: the process ends."""
 
     at_s: float
     last: bool = False

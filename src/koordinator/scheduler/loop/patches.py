@@ -46,7 +46,7 @@ class Patches:
         return True
 
     def arrived(self, key: str) -> None:
-        """Note that an object is as it should be, or gone."""
+        """Forget the change of an object that shows it, or was deleted."""
         self._sent.pop(key, None)
 
     def lost(self, now_s: float) -> list[str]:

@@ -36,7 +36,7 @@ class Quarantine:
         self.events: dict[tuple[type[KubeObject], str], tuple[WatchEvent, float, float]] = {}
 
     def forget(self, obj: KubeObject) -> None:
-        """Forget an object of which there is a newer version, or none any more."""
+        """Release an object that was replaced or deleted."""
         self.events.pop((type(obj), obj.key), None)
 
     def add(self, event: WatchEvent, error: Exception, waited_s: float = 0.0) -> None:

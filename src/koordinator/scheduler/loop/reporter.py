@@ -1,9 +1,7 @@
-"""Conditions on pods and events about them, as kube-scheduler writes them.
-
-And events about what other objects say that can't be meant.
+"""Conditions and events of pods, as kube-scheduler writes them, and events about invalid objects.
 
 Source: kubernetes pkg/scheduler/schedule_one.go ``handleSchedulingFailure``, ``updatePodStatus``;
-client-go tools/events (an event that comes again within six minutes becomes a series).
+client-go tools/events (an event repeated within six minutes becomes a series).
 """
 
 from collections.abc import Sequence
@@ -51,7 +49,7 @@ Judged = PodGroup | ElasticQuota | ClusterNetworkTopology
 
 @dataclass(slots=True)
 class _Told:
-    """What was last said about a pod that waits."""
+    """The last report about a pending pod."""
 
     event: Event
     count: int
@@ -76,7 +74,7 @@ class Reporter:
         self._judged: dict[str, tuple[str, str]] = {}  # by uid: status and message of a condition
 
     def bound(self, pods: Sequence[tuple[Pod, str]]) -> None:
-        """Tell that pods were bound to nodes."""
+        """Report that pods were bound to nodes."""
         for pod, _ in pods if self._told else ():
             self._told.pop(pod.metadata.uid, None)
             self._told.pop(pod.metadata.uid + FAILED_RESERVATION[1], None)
@@ -94,7 +92,7 @@ class Reporter:
             )
 
     def forget(self, gone: KubeObject) -> None:
-        """Forget what was told of an object that is gone now."""
+        """Forget the reports about an object that was deleted."""
         key = _identity(gone)
         for told in (self._told, self._ignored, self._judged):
             told.pop(key, None)
@@ -104,7 +102,7 @@ class Reporter:
             self._told.pop(gone.metadata.uid, None)
 
     def failed(self, pod: Pod, message: str, reason: str = "Unschedulable") -> None:
-        """Tell why the pod still waits; a condition that says so already is left alone."""
+        """Report why a pod still waits, unless its condition already has this reason."""
         if not self._enabled:
             return
         if AFFINITY.key in pod.metadata.annotations:
@@ -137,7 +135,7 @@ class Reporter:
         self._report(pod, condition)
 
     def complained(self, about: KubeObject, problem: str) -> bool:
-        """Tell once what of an object is left out, and why; return whether it was new."""
+        """Report once which part of an object is ignored, and why; return whether it is new."""
         if len(self._ignored) >= _MOST_IGNORED:
             self._ignored.clear()
         problem = shortened(problem)
@@ -151,13 +149,13 @@ class Reporter:
         return True
 
     def noticed(self, about: KubeObject, problem: str) -> None:
-        """Tell what is wrong with an object, which may be gone."""
+        """Report what is wrong with an object, which may have been deleted."""
         if self._enabled:
             what = ("Warning", f"Invalid{about.KIND}", "Reading")
             self._cluster.report([self._event(about, COMPONENT, what, shortened(problem))])
 
     def judged(self, about: Judged, problem: str) -> None:
-        """Keep the condition that says whether an object can be meant; none if it always could."""
+        """Write the condition about the validity of an object; none if it always was valid."""
         known = next((one for one in about.status.conditions if one.type == VALID), None)
         status: Literal["True", "False"] = "False" if problem else "True"
         text = shortened(problem)
@@ -195,10 +193,10 @@ class Reporter:
         self._cluster.report([PodReport(meta.namespace, meta.name, meta.uid, nominated_node=node)])
 
     def preempting(self, victim: Pod, by: Pod, job: str, group: KubeObject | None = None) -> None:
-        """Tell a victim why it goes, just before it does; ``job`` is the pod ``by`` or its gang.
+        """Report to a victim why it is evicted; ``job`` is the pod ``by`` or its gang.
 
-        ``group`` is the PodGroup of scheduling.k8s.io that preempts.  Written always: readers of
-        the cluster could not tell otherwise who deleted the pod.
+        ``group`` is the PodGroup of scheduling.k8s.io that preempts.  Written even where reports
+        are disabled, because nothing else in the cluster shows why the pod was deleted.
         """
         why = f"{by.spec.scheduler_name}: preempting to accommodate "
         if group is not None:
@@ -220,7 +218,7 @@ class Reporter:
     def preempted(
         self, victim: Pod, by: Pod, job: str, node: str, group: KubeObject | None = None
     ) -> None:
-        """Tell for whom a victim has to go."""
+        """Report the preemptor to a victim."""
         if not self._enabled:
             return
         text = f"Preempted by pod {by.metadata.uid} on node {node}"

@@ -1,10 +1,9 @@
-"""The loop: events go into state and queue, units of work from the queue become decisions.
+"""The loop: it applies events to state and queue, and decides units of work from the queue.
 
-One ``step`` takes in all events and then works until no pod is ready.  Between steps nothing
-happens, so whoever embeds the scheduler decides when time passes: a thread that waits for the
-watch, or a simulation.
+One ``step`` applies all events and then works until no pod is ready.  Nothing happens between
+steps, so the caller decides when time passes: a thread that waits for the watch, or a simulation.
 
-The only part of the scheduler with a loop.  It knows a list of features, and none by name.
+The only loop of the scheduler.  It knows a list of features, and none by name.
 """
 
 import logging
@@ -63,10 +62,10 @@ class Scheduler:
     # -- events --------------------------------------------------------------------------------
 
     def sync(self) -> None:
-        """Take in the whole cluster, kind by kind (pods last), and watch it from there.
+        """List the whole cluster, kind by kind (pods last), and watch it from there.
 
-        Called again, it makes sure that nothing that happened before is missed.  ``is_synced``
-        tells when that is so; until then nothing is decided.
+        A second call makes sure that no earlier event is missed.  Nothing is decided until
+        ``is_synced``.
         """
         self._ask()
         self._take_in()
@@ -233,7 +232,7 @@ class Scheduler:
             self._isolation.note("bind", error)
 
     def _knows_all(self) -> bool:
-        """Return whether pods may be decided; after a binding that nobody knows of, not yet."""
+        """Return whether pods may be decided: synced, and no bind has an unknown outcome."""
         if self._bindings.has_unknown_outcome:
             self._ask()
         return self.is_synced and not self._bindings.has_unknown_outcome
@@ -251,7 +250,7 @@ class Scheduler:
     def _next_run(self, most: int) -> list[QueuedPod]:
         """Pop the next pods of one run key, after the gates and plugins that may change the order.
 
-        The time is that of the last exchange, so that no decision reads the clock for its own.
+        The time is the one of the last exchange, so that a decision does not read the clock.
         """
         now_s = self._now_s
         for take_ungated in self._hooks.take_ungated:
@@ -299,7 +298,7 @@ class Scheduler:
                 attempts.end()
 
     def _unit(self, run: list[QueuedPod]) -> Unit | None:
-        """Return what is decided at once; None: nobody may be tried any more."""
+        """Return the unit to decide; None: no pod of the run may be tried any more."""
         for send_behind_gates in self._hooks.send_behind_gates:
             for queued in send_behind_gates(run):
                 self._queue.postpone(queued, self._clock.now_s())
@@ -315,10 +314,11 @@ class Scheduler:
         return PodRun(self._handle, cycle, run)
 
     def _recover(self, run: Sequence[QueuedPod], error: Exception) -> None:
-        """Take back what was decided about pods whose attempt broke off; each may try again.
+        """Undo the decisions of an attempt that failed with an exception; requeue its pods.
 
-        Of a run each is decided on its own, so that only those fail that break it; of a gang
-        nobody keeps a place.  Raises what is no fault of ours, when all is as it was.
+        The pods of a run are then decided one by one, so that only the one that raises fails; no
+        member of a gang keeps a place.  Raises what is not a fault of a plugin or object, after
+        undo.
         """
         lost = self._bindings.abandon()
         self._handle.attempts.end()
@@ -345,7 +345,7 @@ class Scheduler:
         return [queued for key in keys if (queued := self._queue.get(key)) is not None]
 
     def _fail_undecided(self, error: Exception) -> None:
-        """Let pods try again whose attempt broke off so that nothing is known of them."""
+        """Requeue pods whose attempt ended without any outcome."""
         now_s = self._clock.now_s()
         for queued in self._undecided(self._queue.pods(QueueState.IN_FLIGHT)):
             with self._isolation.barrier("step", queued.pod):
@@ -406,7 +406,7 @@ class Scheduler:
         return self._handle.binder.in_flight > self._handle.options.in_flight // 2
 
     def warm_up(self) -> None:
-        """Decide about pods that nobody has, so that the first real one finds all code loaded."""
+        """Decide dummy pods, so that the first real one finds all code loaded."""
         for name, cycle in self.cycles.items():
             spec = PodSpec(containers=(PodContainer(name="c"),), scheduler_name=name)
             pod = Pod(metadata=ObjectMeta(name="warm-up", namespace="default"), spec=spec)
@@ -438,7 +438,7 @@ class Scheduler:
         self._call_each("step", self._hooks.finish)
 
     def pages(self, ask: Ask) -> dict[str, Page]:
-        """Return what features show, by path; ``ask`` lets this scheduler's thread answer."""
+        """Return the pages of features by path; ``ask`` calls on the scheduler's thread."""
         found: dict[str, Page] = {}
         for pages in self._hooks.pages:
             found |= pages(ask)

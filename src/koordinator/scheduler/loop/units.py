@@ -28,7 +28,7 @@ class PodRun:
         self._handle, self._cycle, self._pods = handle, cycle, pods
 
     def decide(self) -> int:
-        """Decide all at once as far as that can be done, the others one by one."""
+        """Decide the pods in one run if possible, the others one by one."""
         handle, cycle, pods = self._handle, self._cycle, self._pods
         classes = [handle.intake.class_of(queued) for queued in pods]
         done = 0
@@ -114,7 +114,7 @@ class PodRun:
         diagnosis: Diagnosis,
         scorecard: Scorecard | None,
     ) -> None:
-        """Let the PostFilter plugins make room, and the pod wait."""
+        """Run the PostFilter plugins, then reject the pod."""
         handle, nomination, said = self._handle, PostFilterResult(), list[str]()
         keeps_nomination = False
         if diagnosis.node_count:

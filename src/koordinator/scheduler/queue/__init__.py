@@ -1,14 +1,13 @@
-"""Where pods wait for a node: a pure state machine that is told what time it is.
+"""The scheduling queue: a pure state machine; the caller passes the time.
 
 ``queued_pod``        ``QueuedPod``, its states and the allowed moves between them
-``scheduling_queue``  ``SchedulingQueue``: what moves a pod, and where to
+``scheduling_queue``  ``SchedulingQueue``: the transitions of pods
 ``pools``             the pods of each state, and every index over them
-``heap``              pods in order; leaving early is cheap
-``event_log``         what happened while pods were being scheduled
-``needs``             ``Need``: pods that wait for room for a whole gang, by how much
-``hints``             which plugins want to hear of an event, and what they answer
-``pod_changes``       what an update of a waiting pod means for scheduling
-``nominator``         ``Nominator``: pods that wait for room which preemption makes on a node
+``event_log``         events during attempts
+``needs``             ``Need``: pods that wait for room for a whole gang, by amount
+``hints``             listeners of events and their queueing hints
+``pod_changes``       the meaning of a pod's update for scheduling
+``nominator``         ``Nominator``: pods nominated to nodes by preemption
 
 Source: kubernetes v1.35 pkg/scheduler/backend/queue.
 """

@@ -17,7 +17,7 @@ LogEntry = tuple[ClusterEvent, str | None]
 
 
 class EventLog:
-    """One log for all.  A reader keeps its position; what nobody can ask for is dropped."""
+    """The log of all attempts.  A reader keeps its position; unreadable entries are dropped."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._entries: list[LogEntry] = []

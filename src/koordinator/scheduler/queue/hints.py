@@ -1,4 +1,4 @@
-"""Which plugins want to hear of an event, and whether it helps a pod that they rejected.
+"""Listeners of events, and queueing hints for the pods that they rejected.
 
 Source: kubernetes pkg/scheduler/backend/queue/scheduling_queue.go ``isPodWorthRequeuing``.
 """

@@ -26,7 +26,7 @@ class Nominator:
         self._pods_on: dict[str, dict[str, Pod]] = {}  # node -> pod key -> pod; no empty nodes
 
     def add(self, pod: Pod, node: str = "") -> None:
-        """Nominate, in place of an earlier nomination; by default to what the status says."""
+        """Nominate a pod, replacing an earlier nomination; by default to the node in its status."""
         self._put(pod, NominatedNode(node or pod.status.nominated_node_name, unheard=bool(node)))
 
     def update(self, pod: Pod) -> bool:
@@ -53,7 +53,7 @@ class Nominator:
         self.known[key] = NominatedNode("", unheard=True)
 
     def remove(self, key: str) -> str:
-        """Forget a pod that has its place or is gone; return its node, empty if it had none."""
+        """Remove the nomination of a pod; return its node, empty if there was none."""
         known = self.known.pop(key, None)
         if known is None or not known.node:
             return ""

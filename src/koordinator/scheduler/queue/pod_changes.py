@@ -1,4 +1,4 @@
-"""What an update of a pod that has no node yet means for scheduling it.
+"""The meaning of an update for a pod that has no node yet.
 
 Source: kubernetes pkg/scheduler/framework/events.go ``PodSchedulingPropertiesChange``.
 """

@@ -108,7 +108,7 @@ class PodHeap:
         return run
 
     def validate(self) -> None:
-        """Raise BugError unless every live entry tells the truth and is ranked right."""
+        """Raise BugError if a live entry is outdated or ranked wrongly."""
         live = [entry for entry in self._entries if entry[4].entry is entry]
         if len(live) != self._live:
             raise BugError(f"heap holds {len(live)} pods. Counted {self._live}.")
@@ -166,7 +166,7 @@ class Pools:
             queued.log_position = self.log.open()
 
     def leave(self, queued: QueuedPod) -> None:
-        """Take the pod out of every index; its state still says where it was."""
+        """Remove the pod from every index; its ``state`` is still the one that it left."""
         if queued.state is None:
             return
         self.counts[queued.state] -= 1

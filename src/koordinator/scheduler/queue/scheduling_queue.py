@@ -152,7 +152,7 @@ class SchedulingQueue:
         return queued
 
     def peek(self, keys: Iterable[str], gate: str) -> list[QueuedPod]:
-        """Return those of these pods that ``take_all`` would take."""
+        """Return the pods among these that ``take_all`` takes."""
         return [
             queued
             for key in keys
@@ -174,7 +174,7 @@ class SchedulingQueue:
             _begin(queued)
 
     def postpone(self, queued: QueuedPod, now_s: float) -> None:
-        """End an attempt that says nothing about this pod: its gate decides when it goes on."""
+        """End an attempt without a result for this pod; its gate decides when it continues."""
         if self._settle(queued, queued.message, now_s):
             self._requeue(queued, Wake.AT_ONCE, now_s, "GangAttemptFailure")
 
@@ -193,11 +193,11 @@ class SchedulingQueue:
         *,
         need: Need | None = None,
     ) -> None:
-        """End an attempt with the plugins that said no, or not yet; none of either is an error.
+        """End an attempt with the plugins that rejected the pod, or on which it pends.
 
-        The pod waits for an event, unless one that came during the attempt helps; with a ``need``,
-        it waits until ``wake_needing`` names enough room after such an event.  A pod that was
-        removed during the attempt stays removed.
+        Without such a plugin the attempt ends with an error.  The pod waits for an event, unless
+        one during the attempt helps; with a ``need``, it waits until ``wake_needing`` names enough
+        room after such an event.  A pod that was removed during the attempt stays removed.
         """
         if not rejected_by and not pending_on:
             self.fail(queued, message, now_s)
@@ -235,10 +235,10 @@ class SchedulingQueue:
         return self._wake(concerned.values(), event, now_s)
 
     def on_nomination_ended(self, pod: Pod, now_s: float) -> list[str]:
-        """Ask about pods that left their place to a nominated one, which claims it no more.
+        """Requeue pods that yielded to a nominated pod, after its nomination ended.
 
-        Those of higher priority never did.  Source: kubernetes v1.35 pkg/scheduler/eventhandlers.go
-        ``updatePodInSchedulingQueue``.
+        Pods of higher priority never yield.  Source: kubernetes v1.35
+        pkg/scheduler/eventhandlers.go ``updatePodInSchedulingQueue``.
         """
         return self._wake_below(pod, (pod.spec.priority or 0) + 1, now_s)
 
@@ -297,7 +297,7 @@ class SchedulingQueue:
             self._requeue(queued, Wake.AFTER_BACKOFF, now_s, "RoomUpdate")
 
     def activate(self, keys: Iterable[str], now_s: float) -> None:
-        """Let pods be tried now, without backoff; one in flight: soon again, if it is rejected."""
+        """Requeue pods without backoff; one in flight as soon as its attempt rejects it."""
         for key in keys:
             queued = self.get(key)
             if queued is None:
@@ -311,7 +311,7 @@ class SchedulingQueue:
                 self._pools.log.append(ClusterEvent(EVERYTHING, Action.ALL), key)
 
     def release(self, keys: Iterable[str], now_s: float, cause: str = "JobQueueUpdate") -> None:
-        """Let pods that wait ask their gates again, and go on from there after their backoff."""
+        """Requeue waiting pods through their gates, after their backoff."""
         for key in keys:
             queued = self.get(key)
             if queued is not None and queued.state in WAITING:
@@ -377,7 +377,7 @@ class SchedulingQueue:
 
     @property
     def hint_errors(self) -> Mapping[str, Exception]:
-        """Plugin -> what its hint raised last; the pods were queued all the same."""
+        """The last exception of each plugin's hints; the pods were requeued regardless."""
         return self._hints.errors
 
     def take_hint_errors(self) -> dict[str, Exception]:

@@ -16,11 +16,12 @@ UNKNOWN_OF_TOO_MANY = f"resources-of-a-pod-beyond-{MOST_OF_A_POD}"
 
 
 class ResourceAxis:
-    """Names to columns.
+    """Resource names to columns.
 
-    A column that somebody asked for by ``index`` stays for good.  One that only nodes or pods speak
-    of (``lend``) is taken back once none of them does (``keep_only``), and given to another name.
-    Amounts are int64 in canonical units: milli-CPU for ``cpu``, whole units of everything else.
+    A column from ``index`` is permanent.  A column that only nodes or pods use
+    (``transient_index``) is freed once none of them does (``keep_only``), and reused for another
+    name.  Amounts are int64 in canonical units: milli-CPU for ``cpu``, whole units of everything
+    else.
     """
 
     def __init__(self, names: Iterable[str] = ()) -> None:
@@ -42,7 +43,7 @@ class ResourceAxis:
         return self._add(name) if column is None else column
 
     def transient_index(self, name: str) -> int:
-        """Return the column of ``name`` to somebody who is asked before it is taken back."""
+        """Return the column of ``name``, which ``keep_only`` may free when it is unused."""
         column = self._columns.get(name)
         if column is None:
             column = self._transient[name] = self._add(name)
@@ -86,7 +87,7 @@ class ResourceAxis:
         self.generation += bool(idle)
 
     def column(self, amounts: Mapping[str, int]) -> IntArray:
-        """Return ``amounts`` as an array ``(n_resources,)``, zero where nothing is said."""
+        """Return ``amounts`` as an array ``(n_resources,)``, zero for other resources."""
         for name in amounts:
             self.index(name)
         out = np.zeros(len(self), np.int64)

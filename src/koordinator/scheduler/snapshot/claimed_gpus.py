@@ -1,6 +1,6 @@
-"""What claims have of the GPUs that Device objects report, charged beside what pods hold.
+"""GPUs of Device objects that resource claims hold, charged besides the pods.
 
-A claim keeps its devices whether or not the pod that uses it is known.
+A claim keeps its devices even if the pod that uses it is unknown.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,7 +23,7 @@ class ClaimedGpus:
         self._charged: dict[str, Allocation] = {}  # by name of a node that is known
 
     def take(self, key: str, claim: ResourceClaim | None) -> None:
-        """Take in a version of a claim; None: it is gone."""
+        """Apply a version of a claim; None: it was deleted."""
         before = self._of_claim.pop(key, {})
         after = claimed_gpus(claim) if claim is not None else {}
         if after:

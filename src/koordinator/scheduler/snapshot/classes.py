@@ -1,10 +1,10 @@
-"""Pod classes: pods that no plugin can tell apart share one, and with it every cached result.
+"""Pod classes: pods that no plugin can distinguish share one, and with it every cached result.
 
-A class lives as long as anybody holds it, and for a while after: ``sweep`` ends the idle ones.
+A class lives as long as it is referenced, and for a while after: ``sweep`` ends the idle ones.
 
 The claim of an ephemeral volume is named after its pod, so a pod that has one is a class of its
-own; so is a pod that claims devices, or asks for them by an extended resource, and one that a
-reservation means by its name.
+own; so is a pod that claims devices, or requests them by an extended resource, and one that a
+reservation names.
 """
 
 import weakref
@@ -199,10 +199,10 @@ class PodClasses:
         return len(self._by_key) >= self._sweep_at or self._new_bytes >= self._sweep_bytes
 
     def sweep(self) -> list[PodClass]:
-        """Forget the classes that nobody holds and no pod was of lately; return all others.
+        """Forget the classes without references and recent pods; return all others.
 
-        So whatever a living class refers to by a number (its labels, its columns) may be told apart
-        from what can be given to somebody else.
+        Numbers that living classes refer to (labels, columns) can then be distinguished from
+        numbers that may be reused.
         """
         recent = [
             c for c in self._by_key.values() if c.asked_in == self.generation and c.nbytes < _LARGE
@@ -219,9 +219,9 @@ class PodClasses:
         return [*self._by_key.values()]
 
     def _served(self, pod: Pod) -> _Served:
-        """Return the resources that classes serve, and which ones do.
+        """Return the extended resources that DeviceClasses serve, with the classes.
 
-        Nobody makes a claim for a reservation.
+        A reserve pod has none, because no claim is created for it.
         """
         if not self._extended.classes:
             return ()
@@ -290,7 +290,7 @@ class PodClasses:
 
 
 def _in_order(tolerations: tuple[Toleration, ...]) -> tuple[Toleration, ...]:
-    """Return tolerations in an order of their own: which one tolerates a taint is all the same."""
+    """Return tolerations in a canonical order, which does not matter to taints."""
     if len(tolerations) > _MANY:  # what is remembered is bounded in number alone
         return _sorted(tolerations)
     return _remembered(tolerations)

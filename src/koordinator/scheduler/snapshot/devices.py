@@ -28,7 +28,7 @@ Functions = dict[tuple[int, str], int]
 
 @dataclass(slots=True, eq=False)
 class DeviceColumns:
-    """The devices of one type.  Amounts are those of ``domain.devices.amounts.NAMES``."""
+    """The devices of one type.  Amounts are in the order of ``domain.devices.amounts.NAMES``."""
 
     total: IntArray  # (capacity, n_minors, n_amounts); zero where there is no healthy device
     used: IntArray  # (capacity, n_minors, n_amounts)

@@ -1,6 +1,6 @@
-"""Which DeviceClass serves which extended resource, and which claims were made for that.
+"""The DeviceClass of each extended resource, and the claims created for them.
 
-Of classes with one resource name the newest counts, of equally old ones the first by name.
+Of several classes with one resource name the newest counts, of equally old ones the first by name.
 """
 
 import datetime as dt
@@ -27,7 +27,7 @@ class ExtendedResources:
         self._owners: dict[str, str] = {}  # uids of pods by claim
 
     def take_class(self, name: str, device_class: DeviceClass | None) -> None:
-        """Take in a version of a class; None: it is gone."""
+        """Apply a version of a class; None: it was deleted."""
         before = self._of_class.pop(name, ())
         for resource in before:
             del self._offers[resource][name]
@@ -53,7 +53,7 @@ class ExtendedResources:
             self.version += 1
 
     def take_claim(self, key: str, claim: ResourceClaim | None) -> None:
-        """Take in a version of a claim; None: it is gone."""
+        """Apply a version of a claim; None: it was deleted."""
         owner = owner_of(claim) if claim is not None else ""
         before = self._owners.pop(key, "")
         if owner:

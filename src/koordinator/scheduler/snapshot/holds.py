@@ -1,7 +1,7 @@
-"""What reservations hold on nodes, and who uses it.
+"""Holds of reservations on nodes, and their users.
 
-A *hold* is a placed pod with an offer: what stands for an available reservation, or a pod that
-offers what it has.  It charges its node with what its users leave of it, so every unit is charged
+A *hold* is a placed pod with an offer: the reserve pod of an available reservation, or a pod that
+offers its own room.  It charges its node with what its users leave of it, so every unit is charged
 once.  Users may be known before their reservation is, and the other way round.
 """
 
@@ -85,7 +85,7 @@ class HoldTable:
         return iter(self.by_uid.values())
 
     def candidates(self, owner_candidate: OwnerCandidate) -> list[Hold]:
-        """Return the holds of which such pods may be owners, each once."""
+        """Return the holds that such pods may own, each once."""
         found: dict[str, Hold] = {}
         for key in look_up_keys(owner_candidate):
             found |= self._by_owner.get(key, {})
@@ -96,7 +96,7 @@ class HoldTable:
         return self._users.get(uid, {}).values()
 
     def serves(self, user: PlacedPod, offer: ReservationOffer) -> bool:
-        """Return whether what a pod says counts, that it uses an offer: if it may use that."""
+        """Return whether a pod may use the offer that it claims to use."""
         if not self.is_strict:
             return offer.serves(user.pod.metadata.namespace)
         return offer.may_have_been_given_to(owner_candidate_of(user.pod))
@@ -253,7 +253,7 @@ def _nonzero(placed: PlacedPod) -> tuple[tuple[int, int], ...]:
 
 
 def _left(placed: PlacedPod, taken: Mapping[int, int], users: Iterable[PlacedPod]) -> HoldCharge:
-    """Return what is left; what stands for a reservation stays a pod like any other."""
+    """Return the rest of a hold; a reserve pod still counts as a pod."""
     pod_class, pod_allocation = placed.pod_class, placed.pod_allocation
     demand = tuple(
         (column, amount if column == PODS else max(amount - taken.get(column, 0), 0))

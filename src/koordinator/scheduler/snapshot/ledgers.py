@@ -1,8 +1,8 @@
-"""Ledgers: what a plugin adds up over pods and objects, kept in step with the state.
+"""Ledgers: sums that a plugin keeps over pods and objects, in step with the state.
 
-A ledger follows from the state alone, so it is right after a restart, and what a transaction undid
-is undone in it too.  The state notes which pods and objects changed; a ledger catches up when it is
-read.  What was done and undone in between costs it nothing.
+A ledger is derived from the state alone, and so is right after a restart and after the undo of a
+transaction.  The state notes which pods and objects changed; a ledger catches up when it is read,
+so changes that were undone in between cost nothing.
 """
 
 from collections.abc import Callable, Hashable, Iterable
@@ -20,14 +20,14 @@ Kinds = tuple[type[KubeObject], ...]
 
 @dataclass(slots=True)
 class Changed:
-    """What a ledger has not looked at yet: it may have come, gone, changed, or none of these."""
+    """Pods and objects that a ledger has to read again; each may be new, changed or deleted."""
 
     pods: set[str] = field(default_factory=set)  # keys
     objects: set[tuple[type[KubeObject], str]] = field(default_factory=set)  # kinds and keys
 
 
 class Ledger(Protocol[Source_contra]):
-    """Something derived from the state that would be dear to derive anew each time."""
+    """Facts derived from the state that are too costly to derive for each read."""
 
     @property
     def kinds(self) -> Kinds:

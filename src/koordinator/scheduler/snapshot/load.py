@@ -1,7 +1,7 @@
-"""The loads of all nodes, for whoever asks by whatever rules.
+"""The loads of all nodes by the rules of each plugin.
 
-A ``LoadLedger`` is made when a plugin asks by its rules for the first time, and kept from then on.
-A report, a pod that comes or goes, and time that passes change the rows that they concern.
+A ``LoadLedger`` is created when a plugin first reads loads by its rules, and kept from then on.  A
+report, a pod that is placed or removed, and the passing of time change the rows that they concern.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -52,7 +52,7 @@ class LoadTable:
 
     @property
     def ledgers(self) -> Mapping[str, LoadLedger]:
-        """The ledgers that somebody has asked for, by key of their rules."""
+        """The existing ledgers, by key of their rules."""
         self._catch_up()
         return self.charged
 
@@ -92,7 +92,7 @@ class LoadTable:
         return np.concatenate(expired) if expired else _NO_ROWS
 
     def set_node(self, row: int, node: Node | None) -> None:
-        """Take over a node, None for one that is gone."""
+        """Apply a node; None: it was deleted."""
         for facts in (self._custom, self._raw, self.problems):
             facts.pop(row, None)
         if node is None:
@@ -129,10 +129,10 @@ class LoadTable:
             self._reported_rows.add(row)
 
     def _catch_up(self) -> None:
-        """Let the ledgers take over what has been reported, all at once: that costs them less.
+        """Apply all reports at a time, which costs the ledgers less than one by one.
 
-        Then they add up the pods of these rows anew: what they counted there since then, or not,
-        does not matter.  So nothing may call this between a pod's coming and its being counted.
+        The ledgers then sum up the pods of these rows again, whatever they counted there since.  So
+        nothing may call this between the placement of a pod and its charge.
         """
         if self._reported_rows:
             reports = [
@@ -164,10 +164,9 @@ class LoadTable:
                 ledger.charge_run(kinds[0], rows, times)
 
     def renew(self, placed: PlacedPod, pod: Pod) -> bool:
-        """Take over a version of a pod that differs in its times; return whether they matter.
+        """Replace a pod by a version with other times; return whether they matter.
 
-        They do where something was measured of it.  Where there are new measurements, it is added
-        up anew.
+        They matter where the pod was measured.  Rows with new reports are summed up again anyway.
         """
         for ledger in self.charged.values():
             if ledger.reports(placed) and placed.row not in self._reported_rows:

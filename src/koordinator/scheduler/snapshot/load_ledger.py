@@ -1,4 +1,4 @@
-"""How loaded every node is, by one set of rules."""
+"""Loads of every node by one set of rules."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -182,7 +182,7 @@ class LoadLedger:
         kernel(row, sign, takes, self.margins, self.facts)
 
     def charge_run(self, pod: PodClass, rows: IntArray, times: IntArray) -> None:
-        """Count ``times[i]`` pods of a class, of which nothing was measured, on ``rows[i]``."""
+        """Charge ``times[i]`` pods of a class without measurements to ``rows[i]``."""
         takes = class_load(pod, self.rules).takes[self.facts[rows, Fact.CASE]]
         self.margins[rows] -= times[:, None, None] * takes
 
@@ -225,7 +225,7 @@ class LoadLedger:
         self.next_expiry_s = min(self.next_expiry_s, *until_s)
 
     def _weigh(self, rows: Sequence[int], pods: Iterable[Iterable[PlacedPod]]) -> None:
-        """Work out anew what is left of these rows."""
+        """Recompute the margins of these rows."""
         rules, nothing = self.rules, self.rules.nothing
         used: list[tuple[int, ...]] = []
         knows: list[int] = []

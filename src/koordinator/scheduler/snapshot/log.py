@@ -1,4 +1,4 @@
-"""Which rows changed, in order: why a cached result can be brought up to date cheaply."""
+"""The log of changed rows, by which cached results are updated row by row."""
 
 import numpy as np
 

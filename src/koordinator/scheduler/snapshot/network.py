@@ -23,7 +23,7 @@ class Network:
 
     @property
     def tree(self) -> NetworkTree | None:
-        """The domains; None if nobody says which there are, or not in a way that could be meant."""
+        """The domains; None without a valid ClusterNetworkTopology."""
         return self._tree
 
     def refresh(self, nodes: NodeTable, log: ChangeLog, objects: ObjectTable) -> "Network":

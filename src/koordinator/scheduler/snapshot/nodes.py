@@ -1,7 +1,7 @@
-"""One row per node: amounts, taints, labels, images, host ports, devices, CPUs.
+"""The table of nodes, one row each: amounts, taints, labels, images, ports, devices, CPUs.
 
-Arrays have a capacity beyond the rows in use; a row whose node is gone has ``alive`` False until it
-is used again.  Amounts are stored resource-major, so a column over all nodes is contiguous, and
+Arrays have a capacity beyond the rows in use; the row of a deleted node has ``alive`` False until
+it is reused.  Amounts are stored resource-major, so that a column over all nodes is contiguous, and
 shown row first.
 """
 
@@ -180,14 +180,14 @@ class NodeTable:
         return counts
 
     def sweep(self) -> None:
-        """Forget what of nodes nobody has asked for lately, and ports that no pod holds."""
+        """Drop columns of node facts that were not read lately, and ports that no pod holds."""
         self.labels = _asked(self.labels)
         self.annotations = _asked(self.annotations)
         self.ports = {port: counts for port, counts in self.ports.items() if counts.any()}
 
     @property
     def columns_in_use(self) -> Iterable[int]:
-        """The columns of which any node has, or gives, anything."""
+        """The columns with an amount on some node."""
         used = self.allocatable.any(axis=1) | self.requested.any(axis=1)
         return np.flatnonzero(used).tolist()
 
@@ -324,7 +324,7 @@ class NodeTable:
 
 
 def _asked(columns: Mapping[str, LabelColumn]) -> dict[str, LabelColumn]:
-    """Return the columns that were asked for since the last time, and start anew."""
+    """Return the columns read since the last call."""
     kept = {key: column for key, column in columns.items() if column.is_asked}
     for column in kept.values():
         column.is_asked = False

@@ -1,7 +1,7 @@
-"""CPUs and NUMA nodes of every node: what there is, what pods hold of it.
+"""CPUs and NUMA nodes of every node, and what pods hold of them.
 
-Exact per row (``node``), and as arrays for questions about many rows (``arrays``), which are
-brought up to date when somebody asks.  A cluster in which nobody reports a topology has none.
+Exact per row (``node``), and as arrays over many rows (``arrays``), which are updated when they are
+read.  A cluster without reported topologies has none.
 """
 
 from collections.abc import Hashable, Iterable
@@ -44,7 +44,7 @@ class NumaFacts:
 
     @cached_property
     def ratios(self) -> dict[str, float] | None:
-        """By how much the node says to show more than it has; None if it can't be read."""
+        """The amplification ratios of the node; None if they are invalid."""
         try:
             return read_amplification_ratios(self.node.metadata) or {}
         except InputError:
@@ -188,16 +188,16 @@ class NumaTable:
         self.wide = extended(self.wide, more)
 
     def arrive(self, row: int) -> None:
-        """Take note of a node, of which nothing is known yet."""
+        """Add a node without a topology."""
         self.present[row] = True
         self.surveyed = None
 
     def report(
         self, row: int, node: Node | None, found: NodeResourceTopology | None
     ) -> InputError | None:
-        """Take over a node and its topology; None for a node that is gone.
+        """Apply a node and its topology; None: the node was deleted.
 
-        Returns what is wrong with the topology.  One that can't be read is none: a node with
+        Returns the problem of the topology.  An invalid topology counts as none: a node with
         unknown reservations must not give out CPUs.
         """
         problem, topology = None, None
@@ -294,7 +294,7 @@ class NumaTable:
 
 
 def _has_settings(node: Node) -> bool:
-    """Return whether the node says anything of its own about NUMA nodes and CPUs."""
+    """Return whether the node has settings for NUMA nodes and CPUs of its own."""
     meta = node.metadata
     if CPU_BIND_POLICY in meta.labels or NUMA_TOPOLOGY_POLICY in meta.labels:
         return True

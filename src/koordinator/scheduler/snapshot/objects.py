@@ -20,7 +20,7 @@ Kind = TypeVar("Kind", bound=KubeObject)
 class ObjectChange:
     """A change of an object that is assumed now and written later.
 
-    Whatever version of the object comes in between, ``amend`` is made of it anew.
+    ``amend`` is applied to whatever version of the object there is then.
     """
 
     kind: type[KubeObject]
@@ -39,7 +39,7 @@ class ObjectTable:
     """The latest version of every object of the kinds that the scheduler watches."""
 
     def __init__(self, note: Callable[[KubeObject], None] = lambda _: None) -> None:
-        """``note`` hears of every object that is put or dropped."""
+        """``note`` is called for every object that is put or dropped."""
         self._note = note
         self._by_kind: dict[type[KubeObject], dict[str, KubeObject]] = defaultdict(dict)
         #: by kind: grows with each change of an object of the kind; read only

@@ -1,4 +1,4 @@
-"""What a pod holds inside its node, besides the amounts that it requests of the whole."""
+"""What a pod holds of parts of its node, besides its requests."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -49,9 +49,9 @@ KEYS: Final = (ALLOCATED.key, RESOURCE_STATUS.key, RESERVATION_ALLOCATED.key)  #
 
 
 def read_pod_allocation(meta: ObjectMeta, problems: list[InputError]) -> PodAllocation:
-    """Return what a bound pod's annotations say that it holds.
+    """Return the allocation in the annotations of a bound pod.
 
-    What can't be read is nothing, and told among the ``problems``.
+    An invalid annotation counts as none, and is added to the ``problems``.
     """
     if not meta.annotations:
         return NO_ALLOCATION

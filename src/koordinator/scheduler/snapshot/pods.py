@@ -1,8 +1,8 @@
-"""Which pod is on which row, and how many pods of a kind are on each row.
+"""Placed pods by row, and counts of pods per row.
 
-Counts by label selector and by affinity term are kept up to date one placement at a time, so
-spreading and pod affinity never walk over pods.  Equal selectors share one counter.  What no class
-of pods speaks of any more, and nobody has asked for lately, is forgotten (``sweep``).
+Counts by label selector and by affinity term are updated with each placement, so spreading and pod
+affinity never walk over pods.  Equal selectors share one counter.  Counters that no class of pods
+uses and that were not read lately are dropped (``sweep``).
 """
 
 from collections import defaultdict
@@ -61,7 +61,7 @@ class PlacedPod(Struct, eq=False):  # a struct: one is made per pod
 
     @property
     def is_dated(self) -> bool:
-        """Whether somebody has asked that of this version of the pod."""
+        """Whether the times of this version of the pod have been read."""
         return self._since_s is not None
 
     def renew(self, pod: Pod) -> None:
@@ -70,7 +70,7 @@ class PlacedPod(Struct, eq=False):  # a struct: one is made per pod
 
     @property
     def priority(self) -> int:
-        """What decides who has to go first; what stands for a reservation never has to."""
+        """The priority for preemption; a reserve pod is never a victim."""
         if RESERVE_POD in self.pod_class.annotations:
             return HIGHEST_PRIORITY
         return self.pod.spec.priority or 0
@@ -144,7 +144,7 @@ def _one_label(scope: PodScope) -> _Label | None:
 
 
 class PodTable:
-    """All placed pods.  Rows are those of the node table."""
+    """All placed pods.  Rows are rows of the node table."""
 
     def __init__(self) -> None:
         self.by_key: dict[str, PlacedPod] = {}
@@ -194,7 +194,7 @@ class PodTable:
         return known
 
     def set_namespace(self, name: str, labels: Mapping[str, str] | None) -> bool:
-        """Note a namespace's labels (None: it is gone); return whether any count changed."""
+        """Set a namespace's labels (None: it was deleted); return whether any count changed."""
         if self.namespaces.get(name) == labels:
             return False
         if labels is None:
@@ -218,9 +218,9 @@ class PodTable:
         return new * self._capacity * 8 > NEW_BYTES and 2 * new > known
 
     def sweep(self, classes: Iterable[PodClass]) -> None:
-        """Forget labels that no class has, terms that none brings, and counters nobody asks for.
+        """Drop labels that no class has, terms that no class has, and unused counters.
 
-        ``classes`` are all that there are.
+        ``classes`` are all classes.
         """
         used: set[int] = set()
         held: set[int] = set()
@@ -299,7 +299,7 @@ class PodTable:
         self._count(placed.pod_class, placed.row, -1)
 
     def reclassify(self, placed: PlacedPod, pod_class: PodClass) -> None:
-        """Let a placed pod count as one of another class, of the same priority."""
+        """Move a placed pod to another class of the same priority."""
         self._count(placed.pod_class, placed.row, -1)
         placed.pod_class = pod_class
         self._labelset[placed.slot] = pod_class.labelset
@@ -348,7 +348,7 @@ class PodTable:
     def without_holders(
         self, terms: Sequence[PodCounter], holders: Iterable[PlacedPod]
     ) -> list[PodCounter]:
-        """Return the terms as if those pods did not hold them; without the ones left to nobody."""
+        """Return the terms without these holders; terms without holders are left out."""
         lessened = {id(term): term for term in terms}
         for placed in holders:
             for held, weight in self.terms_of(placed.pod_class):

@@ -20,7 +20,7 @@ _AFFINITY_KEY: Memo[bytes] = Memo()
 
 
 def affinity_key(pod: PodClass) -> bytes:
-    """Return an encoding of all that the pod says about nodes' labels and names."""
+    """Return an encoding of the pod's requirements on labels and names of nodes."""
     return _AFFINITY_KEY.of(pod, _affinity_key, pod)
 
 

@@ -149,9 +149,9 @@ class ClusterState:
         self.usage_log.append(row)
 
     def sweep(self) -> None:
-        """Forget what pods, nodes and objects that are gone have left behind; changes no decision.
+        """Drop facts that only deleted pods, nodes and objects used; changes no decision.
 
-        Only between decisions: arrays that were handed out may belong to nobody afterwards.
+        Only between decisions: arrays that were handed out may be invalid afterwards.
         """
         classes = self.classes.sweep()
         self.pods.sweep(classes)
@@ -250,9 +250,9 @@ class ClusterState:
         return placed
 
     def give_back(self, placed: PlacedPod) -> None:
-        """Take a pod off its row, unless it has been displaced or placed anew since.
+        """Remove a pod from its row, unless it has been displaced or placed again since.
 
-        Its node may have gone meanwhile, or gone and come back.
+        Its node may have been deleted meanwhile, or deleted and created again.
         """
         if self.pods.by_key.get(placed.key) is placed or any(
             orphans.get(placed.key) is placed for orphans in self._orphans.values()
@@ -260,7 +260,10 @@ class ClusterState:
             self.displace(placed.key)
 
     def displace(self, key: str) -> PlacedPod | None:
-        """Take a pod off its row and release what it took; None if it is nowhere."""
+        """Remove a pod from its row, unless it has been displaced or placed again since.
+
+        Its node may have been deleted meanwhile, or deleted and created again.
+        """
         placed = self.pods.by_key.get(key)
         self.ledgers.note_pod(key)
         if placed is None:
@@ -298,7 +301,7 @@ class ClusterState:
         return True
 
     def renew(self, placed: PlacedPod, pod: Pod) -> None:
-        """Take over a version of a placed pod that plugins can't tell from the last one."""
+        """Replace a placed pod by a version that plugins cannot distinguish from it."""
         if not placed.is_dated or placed.pod.status.conditions == pod.status.conditions:
             placed.renew(pod)
         elif self.load.renew(placed, pod):
@@ -378,7 +381,7 @@ class ClusterState:
     # -- pods without node, and what is derived from all pods --------------------------------
 
     def put_unbound(self, pod: Pod, pod_class: PodClass) -> None:
-        """Note a pod that has no node in the cluster, be it assumed on one here."""
+        """Add a pod without a node in the cluster, which may be assumed on one here."""
         key = pod.key
         known = self.unbound.get(key)
         self.unbound[key] = (pod, pod_class)
@@ -386,7 +389,7 @@ class ClusterState:
             self._note_unbound(key)
 
     def drop_unbound(self, key: str) -> None:
-        """Forget a pod without node, which has one now or is gone; does nothing if unknown."""
+        """Remove a pod without node that has one now or was deleted; ignores an unknown one."""
         if self.unbound.pop(key, None) is not None:
             self._note_unbound(key)
 
@@ -415,7 +418,7 @@ class ClusterState:
         return None if unbound is None else (unbound[1], False)
 
     def allocations_on(self, row: int) -> Iterable[Allocation]:
-        """Yield the devices of the pods on a row; those of users of holds count for the users."""
+        """Yield the devices of the pods on a row; users of holds include their own."""
         for placed in self.pods.on_row[row].values():
             held = placed.pod_allocation
             if held.devices:
@@ -448,7 +451,7 @@ class ClusterState:
 
     @property
     def traits(self) -> Hashable:
-        """Changes seldom, and with it which plugins have a say about a pod."""
+        """A value that changes seldom; hints of plugins may depend on it."""
         surveyed = self.nodes.numa.surveyed
         return self.nodes.numa.traits if surveyed is None else surveyed.traits
 

@@ -45,7 +45,7 @@ LedgerT = TypeVar("LedgerT")
 class Snapshot:
     """Read-only rows of the cluster.  ``snapshot[rows]`` has the same attributes for those rows.
 
-    Rows of nodes that are gone are part of the arrays; what a plugin says about them is ignored.
+    Rows of deleted nodes are part of the arrays; results of plugins for them are ignored.
     ``cluster`` is the view of all rows, for plugins that declare ``Reads.CLUSTER``.
     """
 
@@ -131,7 +131,7 @@ class Snapshot:
         return Snapshot(self._state, self.rows, restorable=restorable)
 
     def restoring(self) -> AbstractContextManager[None]:
-        """Let the holds on these rows that the pod may use be free, as plugins shall see them."""
+        """Restore the holds on these rows that the pod may use."""
         if self._restorable is None:
             return nullcontext()
         return restoring(self._state, self._restorable.among(self.rows))
@@ -139,9 +139,9 @@ class Snapshot:
     def restoring_only(
         self, *holds: Hold, restricted: bool = False
     ) -> AbstractContextManager[None]:
-        """Let just these holds of the one row of this view be free, and no others.
+        """Restore these holds of the one row of this view, and no others.
 
-        ``restricted``: and of the devices and CPUs that they have, nothing else is.
+        ``restricted``: the pod may take devices and CPUs of these holds only.
         """
         row = int(self.row_numbers[0])
         return restoring_only(self._state, row, holds, self._restorable, restricted=restricted)
@@ -231,15 +231,15 @@ class Snapshot:
         total: IntArray,
         usage: RowUsage | None = None,
     ) -> None:
-        """Note in ``fits`` where amounts are not free; add formulas to ``total`` elsewhere.
+        """Set ``fits`` to False where amounts are not free; add formulas to ``total`` elsewhere.
 
-        ``usage`` in place of that of the view.
+        ``usage`` replaces the usage of the view.
         """
         kernel = judge.compiled if self.is_large else judge.reference
         kernel(*(usage or self.usage), *asked, fits, total)
 
     def score(self, formula: Formula, usage: RowUsage | None = None) -> IntArray:
-        """Return ``(n,)``: what a formula comes to; ``usage`` in place of that of the view."""
+        """Return ``(n,)``: the values of a formula; ``usage`` replaces the usage of the view."""
         total = np.zeros(len(self), np.int64)
         self.judge(judgements((), ((formula, 1),)), np.ones(len(self), bool), total, usage)
         return total
@@ -306,14 +306,14 @@ class Snapshot:
 
     @property
     def now_s(self) -> float:
-        """The time as of which the cluster is looked at, in seconds since the epoch.
+        """The time of the snapshot, in seconds since the epoch.
 
-        A plugin whose answers depend on it has a ``version`` that changes when they do.
+        A plugin whose results depend on it has a ``version`` that changes with them.
         """
         return self._state.now_s
 
     def node_labels(self, row: int) -> Mapping[str, str]:
-        """Return the labels of the node on a row of the whole cluster; none if it is gone."""
+        """Return the labels of the node on a row of the whole cluster; none if it was deleted."""
         node = self._state.nodes.objects[row]
         return node.metadata.labels if node is not None else {}
 
@@ -348,7 +348,7 @@ class Snapshot:
 
     @property
     def device_version(self) -> int:
-        """Changes whenever the devices of any node are reported anew."""
+        """A value that changes whenever devices of a node are reported."""
         return self._state.devices
 
     @property
@@ -457,7 +457,7 @@ class Snapshot:
     def count_pods(self, scope: PodScope, *, terminating: bool = True) -> IntArray:
         """Return ``(n_all,)``: pods on every row of the cluster that the scope covers.
 
-        What stands for a reservation that the pod may use is not counted.
+        Reserve pods of reservations that the pod may use are not counted.
         """
         counts = self._state.pods.count(scope, terminating=terminating)[: len(self._state.nodes)]
         if self._restorable is not None:
