@@ -67,7 +67,9 @@ def build_scheduler(
     options = options or SchedulerOptions()
     state.classes.resize = options.resize
     timed = [metrics.wrap(profile) for profile in profiles] if metrics is not None else profiles
-    kinds: tuple[type[KubeObject], ...] = (Namespace, Node, *watched, Pod)  # taken in so
+    kinds: tuple[type[KubeObject], ...] = (Namespace, Node, *watched, Pod)
+    # The order of the kinds is the order of the first lists: pods come last, when their namespaces,
+    # nodes, quotas and claims are known, so that no pod is decided on half of the cluster.
     handle = SchedulerHandle.build(
         cluster,
         clock,
@@ -82,6 +84,9 @@ def build_scheduler(
         },
         stopwatch=metrics or audit,
     )
+    # The order of the features is the order of their hooks.  Queues of quotas come before gangs: a
+    # gang's report reads its place in the queue.  Metrics and audit come last, after the features
+    # that they observe.
     features: list[Feature] = []
     caches = [active.plugin.gangs for profile in profiles for active in profile.gangs]
     quotas = _first(ElasticQuotaPlugin, [a for p in profiles for a in p.pre_filter])

@@ -90,7 +90,7 @@ class Bindings:
     def permit(self, assumed: Assumed) -> None:
         """Ask whether a pod may be bound: now, later or never."""
         wait_s = 0.0
-        for active in self._concerned(assumed).permit:
+        for active in self._applicable(assumed).permit:
             permit = active.plugin.permit(assumed.queued.pod, assumed.node)
             if permit.annotations:
                 more = AllocationResult(annotations=permit.annotations)
@@ -108,7 +108,7 @@ class Bindings:
             assumed.move(LifeEvent.ALLOW)
             self.permitted.append(assumed)
 
-    def let_go(self, placed: Sequence[Assumed]) -> None:
+    def permit_all(self, placed: Sequence[Assumed]) -> None:
         """Bind pods that have all permits."""
         move_all(placed, LifeEvent.ALLOW)
         self.permitted += placed
@@ -124,34 +124,34 @@ class Bindings:
                 self._end_wait(assumed, "timeout")
                 self._fail(assumed, "timed out waiting for its permit")
             else:
-                self._go_on(assumed, self._permitted_now)
+                self._try_step(assumed, self._permitted_now)
 
     def _permitted_now(self, assumed: Assumed) -> bool:
         self.permit(assumed)
         return True
 
-    def _go_on(self, assumed: Assumed, step: Callable[[Assumed], bool]) -> bool:
+    def _try_step(self, assumed: Assumed, step: Callable[[Assumed], bool]) -> bool:
         """Make a step on the way of a pod; where that breaks, the pod alone loses its place."""
         try:
             return step(assumed)
         except Exception as error:  # noqa: BLE001 -- told
-            self._break_off(assumed, error)
+            self._undo_after_error(assumed, error)
             return False
 
-    def _break_off(self, assumed: Assumed, error: Exception) -> None:
+    def _undo_after_error(self, assumed: Assumed, error: Exception) -> None:
         """Give back the place of a pod on whose way something broke, unless that is settled."""
         if isinstance(error, ClusterError):
             self.has_unknown_outcome |= not isinstance(error, _NOT_BOUND)
-            self._give_up(assumed, str(error))
+            self._undo(assumed, str(error))
             return
         fault: Fault | None = None
         try:
             fault = self._isolation.fault("bind", error, subject_of(assumed.queued.pod))
         finally:
-            self._give_up(assumed, fault.problem if fault is not None else str(error))
+            self._undo(assumed, fault.problem if fault is not None else str(error))
         self._isolation.tell(fault)
 
-    def _give_up(self, assumed: Assumed, problem: str) -> None:
+    def _undo(self, assumed: Assumed, problem: str) -> None:
         if assumed.state in (LifeState.BOUND, LifeState.UNDONE):
             return
         self._take_out(assumed.queued.key)
@@ -166,7 +166,7 @@ class Bindings:
         self._end_wait(assumed, "rejected")
         self._observer.refused(assumed, plugin, refusal)
         if has_waited:  # else nobody has missed the place
-            self._tell_given_back(assumed)
+            self._requeue_others(assumed)
 
     def _begin_wait(self, assumed: Assumed, wait_s: float) -> None:
         if not assumed.deadline_s:
@@ -200,7 +200,7 @@ class Bindings:
             self._beginning = {assumed.queued.key: assumed for assumed in batch}
             for assumed in unprepared:
                 if assumed.queued.key in self._beginning:
-                    self._go_on(assumed, self._is_prepared)
+                    self._try_step(assumed, self._is_prepared)
             self._beginning = {}
         self._bind([assumed for assumed in batch if assumed.state is LifeState.PERMITTED])
 
@@ -213,7 +213,7 @@ class Bindings:
             if now_s >= assumed.deadline_s:
                 self._binder.forget(assumed)
                 self._fail(assumed, "binding failed: timed out waiting for its volumes or devices")
-            elif self._go_on(assumed, self._is_ready):
+            elif self._try_step(assumed, self._is_ready):
                 self._bind([assumed])
 
     def end(self, *, wait: bool = False) -> None:
@@ -245,13 +245,13 @@ class Bindings:
                     active.plugin.post_bind(assumed.queued.pod, assumed.node)
         try:
             for assumed in bound if self._queue.has_listeners else ():
-                self._tell_queue(ClusterEvent("AssignedPod", Action.ADD, None, assumed.queued.pod))
+                self._publish(ClusterEvent("AssignedPod", Action.ADD, None, assumed.queued.pod))
         except Exception as error:  # noqa: BLE001 -- reported
             self._isolation.note("bind", error)
 
     def _bind(self, ready: Sequence[Assumed]) -> None:
         """Begin to bind pods, by features with a bind of their own or by the cluster."""
-        pods = [assumed for assumed in ready if self._go_on(assumed, self._is_for_cluster)]
+        pods = [assumed for assumed in ready if self._try_step(assumed, self._is_for_cluster)]
         if pods:
             self._send(pods)
 
@@ -265,7 +265,7 @@ class Bindings:
             unsent = [assumed for assumed in pods if assumed.state is not LifeState.BINDING]
             if len(pods) == 1 or len(unsent) < len(pods):
                 for assumed in pods:
-                    self._break_off(assumed, error)
+                    self._undo_after_error(assumed, error)
             else:  # one of them breaks it: each is sent alone
                 for assumed in unsent:
                     self._send([assumed])
@@ -278,7 +278,7 @@ class Bindings:
             return True
         if assumed.names_other_claim:
             return True
-        return bool(self._concerned(assumed).pre_bind)
+        return bool(self._applicable(assumed).pre_bind)
 
     def _is_prepared(self, assumed: Assumed) -> bool:
         error = self._binder.prepare(assumed)
@@ -291,7 +291,7 @@ class Bindings:
     def _is_ready(self, assumed: Assumed) -> bool:
         """Ask whether a pod may be bound now; one that must wait is asked again with every step."""
         wait_s = 0.0
-        for active in self._concerned(assumed).pre_bind:
+        for active in self._applicable(assumed).pre_bind:
             answer = active.plugin.pre_bind(self._state.objects, assumed.queued.pod, assumed.node)
             if answer.refusal is not None:
                 self._binder.forget(assumed)
@@ -351,7 +351,7 @@ class Bindings:
     def fail(self, withdrawn: Assumed, message: str) -> None:
         """Requeue a withdrawn pod, and the pods that its place may help."""
         self._observer.failed(withdrawn.queued, message)
-        self._tell_given_back(withdrawn)
+        self._requeue_others(withdrawn)
 
     def preempt(self, key: str) -> bool:
         """Take the place of a pod that waits for another one; return whether there was one."""
@@ -403,17 +403,17 @@ class Bindings:
         self._observer.released(assumed)
         self.fail(assumed, message)
 
-    def _tell_given_back(self, assumed: Assumed) -> None:
+    def _requeue_others(self, assumed: Assumed) -> None:
         """Requeue the pods that a freed place may help.
 
         Source: kubernetes pkg/scheduler/schedule_one.go ``handleBindingCycleError``.
         """
-        self._tell_queue(ClusterEvent("AssignedPod", Action.DELETE, assumed.queued.pod, None))
+        self._publish(ClusterEvent("AssignedPod", Action.DELETE, assumed.queued.pod, None))
 
-    def _tell_queue(self, event: ClusterEvent) -> None:
+    def _publish(self, event: ClusterEvent) -> None:
         self._queue.on_event(event, self._clock.now_s())
 
-    def _concerned(self, assumed: Assumed) -> Profile:
+    def _applicable(self, assumed: Assumed) -> Profile:
         return self._cycle_of(assumed).applicable_plugins(assumed.placed.pod_class)
 
     def _cycle_of(self, assumed: Assumed) -> SchedulingCycle:

@@ -10,14 +10,14 @@
 ``job_headroom`` places for all members of a job, with the victims
 ``job_trial``    dry run of such a plan with the real filters
 ``extenders``    filters and scores of extenders
-``rivals``       nominated pods with at least the pod's priority
+``nominated_pods``       nominated pods with at least the pod's priority
 ``reserve``      allocations of the reserve plugins
 
 No I/O, no clock, no queue: the loop (``scheduler.loop``) owns those.
 """
 
 from koordinator.scheduler.cycle.headroom import UNBOUNDED, HeadroomBound
-from koordinator.scheduler.cycle.rivals import Nominations, priority_of
+from koordinator.scheduler.cycle.nominated_pods import Nominations, priority_of
 from koordinator.scheduler.cycle.scorecard import Scorecard, scorecard
 from koordinator.scheduler.cycle.stages import NodeChoice, ReserveRefusal, SchedulingCycle
 

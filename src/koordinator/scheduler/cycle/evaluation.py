@@ -127,8 +127,8 @@ def compile_program(profile: Profile, snapshot: Snapshot, pod: PodClass) -> Prog
     others = [part for part in lists["usage_f"] if part.active.name not in joint]
     return Program(
         profile=profile,
-        cluster_filters=_reading_cluster(profile.filter),
-        cluster_scores=_reading_cluster(profile.score),
+        cluster_filters=reading_cluster(profile.filter),
+        cluster_scores=reading_cluster(profile.score),
         pre_filter=tuple(a for a in profile.pre_filter if a.hints.prefilters(snapshot, pod)),
         reserve=tuple(
             (active, active.plugin.reads is not Reads.CLUSTER)
@@ -162,7 +162,8 @@ def compile_program(profile: Profile, snapshot: Snapshot, pod: PodClass) -> Prog
     )
 
 
-def _reading_cluster(actives: Sequence[ActivePlugin]) -> tuple[ActivePlugin, ...]:
+def reading_cluster(actives: Sequence[ActivePlugin]) -> tuple[ActivePlugin, ...]:
+    """Return the plugins that read the whole cluster."""
     return tuple(active for active in actives if active.plugin.reads is Reads.CLUSTER)
 
 
@@ -347,10 +348,13 @@ class Evaluator:
         self.profile = profile
         self.state = state
         self._keep_bytes = keep_bytes
+        #: per pod class, valid for one version of the traits
         self._programs: Memo[tuple[Program, EvaluationKey]] = Memo()
         self._keys: WeakValueDictionary[Hashable, EvaluationKey] = WeakValueDictionary()
+        #: least recently used first; together they take about ``_kept_bytes``
         self._kept: OrderedDict[EvaluationKey, Evaluation] = OrderedDict()
-        self._kept_bytes = 0  # about; arrays grow with the nodes
+        self._kept_bytes = 0  # an estimate: arrays grow with the nodes
+        #: verdicts and scores of ``Reads.NODE`` plugins, shared by pods of equal ``hints.key``
         self._facts: OrderedDict[Hashable, NodeFactResult] = OrderedDict()
         self._generation = 0  # of classes when idle ones were last dropped
 

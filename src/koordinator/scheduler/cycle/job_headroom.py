@@ -14,8 +14,8 @@ from koordinator.domain.gangs import GangCache
 from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.contract import Profile, Reads, Refusal
 from koordinator.scheduler.cycle.evaluation import compared, compile_program, view_for
-from koordinator.scheduler.cycle.job_trial import StateTrial, concerned
-from koordinator.scheduler.cycle.rivals import Nominations
+from koordinator.scheduler.cycle.job_trial import StateTrial, applicable
+from koordinator.scheduler.cycle.nominated_pods import Nominations
 from koordinator.scheduler.job_preemption import (
     PreemptionPlan,
     PreemptionProblem,
@@ -38,7 +38,7 @@ from koordinator.scheduler.snapshot import ClusterState, Hold, PodClass, Snapsho
 def free_headroom(
     profile: Profile,
     state: ClusterState,
-    rivals: Nominations,
+    nominated_pods: Nominations,
     members: Sequence[Member],
     *,
     rows: IntArray | None = None,
@@ -59,7 +59,7 @@ def free_headroom(
     problem = _problem(
         profile,
         state,
-        rivals,
+        nominated_pods,
         kinds,
         below=below,
         rows=rows,
@@ -69,7 +69,9 @@ def free_headroom(
     if not len(problem.victims.pods):
         return PostFilterResult("no pod of lower priority may be evicted")
     trial = (
-        StateTrial(profile, state, problem, rivals) if _needs_trial(profile, state, kinds) else None
+        StateTrial(profile, state, problem, nominated_pods)
+        if _needs_trial(profile, state, kinds)
+        else None
     )
     plan = make_plan(problem, trial)
     if plan is None:
@@ -93,7 +95,7 @@ def _kinds(profile: Profile, state: ClusterState, members: Sequence[Member]) -> 
             program = compile_program(profile, view_for(profile, state, pod_class), pod_class)
             around = any(
                 active.plugin.reads is Reads.CLUSTER
-                for active in concerned(profile, state, pod_class)
+                for active in applicable(profile, state, pod_class)
             )
             key = known[pod_class.id] = (
                 program.key,
@@ -136,7 +138,7 @@ def _both(allows: Allows | None, lack: Shortfall | None) -> Allows | None:
 def _problem(
     profile: Profile,
     state: ClusterState,
-    rivals: Nominations,
+    nominated_pods: Nominations,
     kinds: _Kinds,
     *,
     below: int,
@@ -153,7 +155,7 @@ def _problem(
     columns = np.flatnonzero(np.any(list(asked.values()), axis=0))
     free = (nodes.allocatable[columns][:, there] - nodes.requested[columns][:, there]).T.copy()
     index_of = {int(row): index for index, row in enumerate(there.tolist())}
-    for name, pods in rivals.items():
+    for name, pods in nominated_pods.items():
         index = index_of.get(nodes.rows.get(name, -1))
         for _, pod_class in pods if index is not None else ():
             free[index] -= [pod_class.amount(column) for column in columns.tolist()]
@@ -208,7 +210,7 @@ def _most(profile: Profile, state: ClusterState, pod_class: PodClass) -> IntArra
     whole = view_for(profile, state, pod_class)
     never = np.zeros(len(whole), bool)
     with whole.restoring():
-        for active in concerned(profile, state, pod_class):
+        for active in applicable(profile, state, pod_class):
             rejections = active.plugin.filter(whole, pod_class)
             rejected = rejections.codes != 0
             if active.plugin.reads is not Reads.NODE and rejected.any():
@@ -222,7 +224,7 @@ def _needs_trial(profile: Profile, state: ClusterState, kinds: _Kinds) -> bool:
     return any(
         active.plugin.reads is not Reads.NODE and active.hints.compares is None
         for members in kinds.values()
-        for active in concerned(profile, state, members[0][1])
+        for active in applicable(profile, state, members[0][1])
     )
 
 

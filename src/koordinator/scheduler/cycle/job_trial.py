@@ -7,8 +7,8 @@ import numpy as np
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.scheduler.contract import ActivePlugin, AllocationResult, Profile, Reads
 from koordinator.scheduler.cycle.evaluation import view_for
+from koordinator.scheduler.cycle.nominated_pods import Nominations
 from koordinator.scheduler.cycle.reserve import reserve
-from koordinator.scheduler.cycle.rivals import Nominations
 from koordinator.scheduler.job_preemption import PreemptionProblem, Shape
 from koordinator.scheduler.snapshot import ClusterState, PodClass, Snapshot
 from koordinator.scheduler.transaction import Transaction
@@ -18,19 +18,23 @@ class StateTrial:
     """Implements ``job_preemption.Trial``: the state is changed and changed back."""
 
     def __init__(
-        self, profile: Profile, state: ClusterState, problem: PreemptionProblem, rivals: Nominations
+        self,
+        profile: Profile,
+        state: ClusterState,
+        problem: PreemptionProblem,
+        nominated_pods: Nominations,
     ) -> None:
         self._profile, self._state = profile, state
-        self._problem, self._rivals = problem, rivals
+        self._problem, self._rivals = problem, nominated_pods
         self._filters = {
-            shape.pod_class.id: concerned(profile, state, shape.pod_class)
+            shape.pod_class.id: applicable(profile, state, shape.pod_class)
             for shape in problem.shapes
         }
 
     @property
     def is_local(self) -> bool:
         """Whether no filter looks at other nodes."""
-        return not any(_looks_around(filters) for filters in self._filters.values())
+        return not any(_is_cluster_scoped(filters) for filters in self._filters.values())
 
     def taken(
         self, evicted: BoolArray, rows: IntArray, places: Sequence[IntArray]
@@ -63,7 +67,7 @@ class StateTrial:
         The last one of a node need not be put there unless it takes more than amounts.
         """
         rows, filters = self._problem.rows[these], self._filters[shape.pod_class.id]
-        if _looks_around(filters):
+        if _is_cluster_scoped(filters):
             return np.array(
                 [
                     index
@@ -108,15 +112,15 @@ class StateTrial:
     def _place_rivals(self, transaction: Transaction, rows: IntArray) -> None:
         names = self._state.nodes.names
         for row in self._problem.rows[rows].tolist() if self._rivals else ():
-            for rival, rival_class in self._rivals.get(names[row], ()):
-                transaction.place(f"nominated:{rival.key}", rival, rival_class, row)
+            for other, other_class in self._rivals.get(names[row], ()):
+                transaction.place(f"nominated:{other.key}", other, other_class, row)
 
 
-def concerned(profile: Profile, state: ClusterState, pod_class: PodClass) -> list[ActivePlugin]:
+def applicable(profile: Profile, state: ClusterState, pod_class: PodClass) -> list[ActivePlugin]:
     """Return the filters that may reject some node for such a pod."""
     whole = view_for(profile, state, pod_class)
     return [active for active in profile.filter if active.hints.filters(whole, pod_class)]
 
 
-def _looks_around(filters: Iterable[ActivePlugin]) -> bool:
+def _is_cluster_scoped(filters: Iterable[ActivePlugin]) -> bool:
     return any(active.plugin.reads is Reads.CLUSTER for active in filters)

@@ -18,7 +18,6 @@ from koordinator.scheduler.contract import (
     ActivePlugin,
     AllocationResult,
     Profile,
-    Reads,
     Refusal,
     SchedulerExtender,
     Spread,
@@ -31,16 +30,17 @@ from koordinator.scheduler.cycle.evaluation import (
     Evaluator,
     Program,
     compared,
+    reading_cluster,
 )
 from koordinator.scheduler.cycle.extenders import ExtenderChain
 from koordinator.scheduler.cycle.headroom import UNBOUNDED, HeadroomBound, HeadroomTable
-from koordinator.scheduler.cycle.offers import SamplePod, offers
-from koordinator.scheduler.cycle.reserve import reserve
-from koordinator.scheduler.cycle.rivals import (
+from koordinator.scheduler.cycle.nominated_pods import (
     Nominations,
     nominated_pods_with_priority,
     priority_of,
 )
+from koordinator.scheduler.cycle.offers import SamplePod, offers
+from koordinator.scheduler.cycle.reserve import reserve
 from koordinator.scheduler.cycle.runs import merge_run
 from koordinator.scheduler.cycle.scorecard import Scorecard, prefilter, scorecard
 from koordinator.scheduler.cycle.what_if import StateWhatIf, rejection
@@ -67,21 +67,17 @@ class ReserveRefusal:
 
 
 @dataclass(frozen=True, slots=True)
-class ConcernedPlugins:
-    """The plugins that may have something to say about a kind of pod."""
+class ApplicablePlugins:
+    """The plugins that apply to a class of pods."""
 
     profile: Profile
     cluster_filters: tuple[ActivePlugin, ...]
     cluster_scores: tuple[ActivePlugin, ...]
 
     @classmethod
-    def with_pod(cls, profile: Profile, pod: PodClass) -> "ConcernedPlugins":
+    def with_pod(cls, profile: Profile, pod: PodClass) -> "ApplicablePlugins":
         profile = profile.applicable_plugins(pod)
-        return cls(profile, _of_cluster(profile.filter), _of_cluster(profile.score))
-
-
-def _of_cluster(actives: Sequence[ActivePlugin]) -> tuple[ActivePlugin, ...]:
-    return tuple([active for active in actives if active.plugin.reads is Reads.CLUSTER])
+        return cls(profile, reading_cluster(profile.filter), reading_cluster(profile.score))
 
 
 def _preferred(profile: Profile, snapshot: Snapshot, pod_class: PodClass) -> list[int]:
@@ -110,13 +106,16 @@ class SchedulingCycle:
         self.extenders = ExtenderChain(state, extenders)
         self._evaluator = Evaluator(profile, state)
         self._headrooms = HeadroomTable(state)
+        #: per pod class; a class keeps its keys as long as it lives
         self._run_key: Memo[RunKey] = Memo()
         self._queue_key: Memo[Hashable] = Memo()
-        self._plugins: Memo[ConcernedPlugins] = Memo()
+        self._plugins: Memo[ApplicablePlugins] = Memo()
         self._run_keys: WeakValueDictionary[Hashable, RunKey] = WeakValueDictionary()
         self._counts_requests = any(a.hints.compares is not None for a in profile.filter)
-        self._mask: BoolArray | None = None  # rows that count; None: all
+        self._mask: BoolArray | None = None  # rows that ``restricted_to`` allows; None: all
+        #: plugins that learn from arriving pods
         self._learning = [a for a in profile.score if "on_arrival" in a.has]
+        #: plugins that limit pods across nodes, such as quotas
         self.limiting = [a for a in profile.pre_filter if "run_limit" in a.has]
         judging = {active.name: active for active in (*profile.filter, *profile.score)}
         self._distinguishing = [a for a in judging.values() if "distinguishes" in a.has]
@@ -147,16 +146,16 @@ class SchedulingCycle:
     def kind_key(self, pod: PodClass) -> Hashable:
         """Return the key of pods that no plugin distinguishes, cluster-wide plugins included."""
         snapshot = self._evaluator.view(pod)
-        filters = self._concerned(pod).cluster_filters
+        filters = self._applicable(pod).cluster_filters
         around = any(active.hints.filters(snapshot, pod) for active in filters)
         return self.run_key(pod), pod.id if around else None
 
     def applicable_plugins(self, pod: PodClass) -> Profile:
         """Return the plugins that may have something to say about such a pod."""
-        return self._concerned(pod).profile
+        return self._applicable(pod).profile
 
-    def _concerned(self, pod: PodClass) -> ConcernedPlugins:
-        return self._plugins.of(pod, ConcernedPlugins.with_pod, self.profile, pod)
+    def _applicable(self, pod: PodClass) -> ApplicablePlugins:
+        return self._plugins.of(pod, ApplicablePlugins.with_pod, self.profile, pod)
 
     @contextmanager
     def restricted_to(self, mask: BoolArray) -> Iterator[None]:
@@ -206,12 +205,12 @@ class SchedulingCycle:
         if self._mask is not None:
             card = card.restricted_to(self._mask)
         diagnosis = self.extenders.added_to(card.diagnosis(), pod)
-        rivals = (
+        nominated_pods = (
             nominated_pods_with_priority(pod, nominated) if nominated and len(card.feasible) else {}
         )
-        if not rivals:
+        if not nominated_pods:
             return diagnosis
-        what_if = StateWhatIf(self.profile, self.state, rivals)
+        what_if = StateWhatIf(self.profile, self.state, nominated_pods)
         taken = {row: what_if.rejection(pod_class, row) for row in card.feasible.tolist()}
         return diagnosis.with_rejections({row: why for row, why in taken.items() if why[0]})
 
@@ -364,13 +363,13 @@ class SchedulingCycle:
         planned = self._planned(snapshot, pod_class) if self.profile.find_one_node else None
         if self._is_masked(planned):
             planned = None
-        if planned is not None and (not extended or self._is_let(pod, planned)):
+        if planned is not None and (not extended or self._extenders_accept(pod, planned)):
             yield planned
         if (
             own is not None
             and not self._is_masked(own)
             and self._is_free(own, pod, pod_class, nominated)
-            and (not extended or self._is_let(pod, own))
+            and (not extended or self._extenders_accept(pod, own))
         ):
             yield own
         evaluation = self._evaluator.of(pod_class, snapshot, known)
@@ -379,15 +378,17 @@ class SchedulingCycle:
         if self._mask is not None:
             feasible = self._mask & (evaluation.best != UNFIT if feasible is None else feasible)
         if nominated:
-            feasible = self._beside_rivals(feasible, evaluation.best, pod, pod_class, nominated)
+            feasible = self._filter_with_nominated_pods(
+                feasible, evaluation.best, pod, pod_class, nominated
+            )
         if extended:
             feasible = evaluation.best != UNFIT if feasible is None else feasible
             feasible = self.extenders.accepted(pod, feasible)
         asked = pod if extended else None
         while True:
-            if left_out := [*refused]:
+            if skipped := [*refused]:
                 feasible = np.array(evaluation.best != UNFIT if feasible is None else feasible)
-                feasible[left_out] = False
+                feasible[skipped] = False
             row = self._best(program, evaluation, snapshot, pod_class, feasible, extended=asked)
             if row is None:
                 return
@@ -403,7 +404,7 @@ class SchedulingCycle:
         )
         return not what_if.why_not(pod_class, row, ())
 
-    def _is_let(self, pod: Pod, row: int) -> bool:
+    def _extenders_accept(self, pod: Pod, row: int) -> bool:
         """Return whether extenders accept the pod on a row."""
         mask = np.zeros(len(self.state.nodes), bool)
         mask[row] = True
@@ -434,7 +435,7 @@ class SchedulingCycle:
             feasible &= evaluation.best != UNFIT
         return feasible
 
-    def _beside_rivals(
+    def _filter_with_nominated_pods(
         self,
         feasible: BoolArray | None,
         best: IntArray,
@@ -443,11 +444,11 @@ class SchedulingCycle:
         nominated: Nominations,
     ) -> BoolArray | None:
         """Return where the pod fits beside those that are nominated and at least as important."""
-        rivals = nominated_pods_with_priority(pod, nominated)
-        if rivals:
+        nominated_pods = nominated_pods_with_priority(pod, nominated)
+        if nominated_pods:
             feasible = best != UNFIT if feasible is None else feasible
-            what_if = StateWhatIf(self.profile, self.state, rivals)
-            for node in rivals:
+            what_if = StateWhatIf(self.profile, self.state, nominated_pods)
+            for node in nominated_pods:
                 row = self.state.nodes.rows.get(node)
                 if row is not None and feasible[row]:
                     feasible[row] = not what_if.why_not(pod_class, row, ())
@@ -556,7 +557,7 @@ class SchedulingCycle:
     def takes_amounts_only(self, pod: PodClass) -> bool:
         """Return whether amounts are all that such pods take, and no other node matters to them."""
         snapshot = self._evaluator.snapshot
-        if any(a.hints.filters(snapshot, pod) for a in self._concerned(pod).cluster_filters):
+        if any(a.hints.filters(snapshot, pod) for a in self._applicable(pod).cluster_filters):
             return False
         if self.extenders.concerns(pod):
             return False
@@ -581,18 +582,18 @@ class SchedulingCycle:
         """
         snapshot = self._evaluator.view(pod_class)
         slots = np.zeros(len(snapshot), np.int64)
-        concerned = self._concerned(pod_class)
-        if prefilter(concerned.profile, snapshot, pod_class) is not None:
+        applicable = self._applicable(pod_class)
+        if prefilter(applicable.profile, snapshot, pod_class) is not None:
             return slots
         among = np.arange(len(snapshot)) if rows is None else rows
-        cluster = [a for a in concerned.cluster_filters if a.hints.filters(snapshot, pod_class)]
+        cluster = [a for a in applicable.cluster_filters if a.hints.filters(snapshot, pod_class)]
         with Transaction(self.state) as transaction:
-            for node, rivals in (
+            for node, nominated_pods in (
                 nominated_pods_with_priority(pod, nominated) if nominated else {}
             ).items():
                 row = self.state.nodes.rows.get(node)
-                for rival, rival_class in rivals if row is not None else ():
-                    transaction.place(f"nominated:{rival.key}", rival, rival_class, row or 0)
+                for other, other_class in nominated_pods if row is not None else ():
+                    transaction.place(f"nominated:{other.key}", other, other_class, row or 0)
             sample = SamplePod(pod, pod_class, cluster, self._held_on)
             slots[among] = offers(self._evaluator, sample, among, most)
         return slots
@@ -613,7 +614,7 @@ class SchedulingCycle:
             return ReserveRefusal(plugin, ", ".join(reasons))
         if self.extenders.concerns(pod_class):
             try:
-                if not self._is_let(pod, row):
+                if not self._extenders_accept(pod, row):
                     return ReserveRefusal(EXTENDER, self.extenders.refusal(pod))
             except ExtenderError as error:
                 return ReserveRefusal(EXTENDER, str(error))
@@ -632,7 +633,7 @@ class SchedulingCycle:
         if self.profile.find_one_node or not self._is_linear(pods[0]):
             return None
         different = dict.fromkeys(pods)
-        if any(self._goes_alone(snapshot, pod_class) for pod_class in different):
+        if any(self._must_schedule_individually(snapshot, pod_class) for pod_class in different):
             return None
         if len({self._evaluator.key(pod_class) for pod_class in different}) > 1:
             return None  # what they have in common is not what it was when they were queued
@@ -642,16 +643,16 @@ class SchedulingCycle:
         count = self.limit(pods[0], len(pods))
         return merge_run(evaluation, snapshot, self.state.nodes.rank, count)
 
-    def _goes_alone(self, snapshot: Snapshot, pod: PodClass) -> bool:
+    def _must_schedule_individually(self, snapshot: Snapshot, pod: PodClass) -> bool:
         """Return whether a placement depends on other nodes, or the pod has restorable holds."""
-        concerned = self._concerned(pod)
+        applicable = self._applicable(pod)
         return (
             self._evaluator.view(pod).restorable is not None
             or self.extenders.concerns(pod)
-            or prefilter(concerned.profile, snapshot, pod) is not None
-            or any(a.hints.filters(snapshot, pod) for a in concerned.cluster_filters)
-            or any(a.hints.scores(snapshot, pod) for a in concerned.cluster_scores)
-            or bool(_preferred(concerned.profile, snapshot, pod))
+            or prefilter(applicable.profile, snapshot, pod) is not None
+            or any(a.hints.filters(snapshot, pod) for a in applicable.cluster_filters)
+            or any(a.hints.scores(snapshot, pod) for a in applicable.cluster_scores)
+            or bool(_preferred(applicable.profile, snapshot, pod))
         )
 
     def limit(self, pod: PodClass, most: int) -> int:

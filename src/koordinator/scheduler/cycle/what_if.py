@@ -9,7 +9,7 @@ from koordinator.scheduler.contract import Profile, Reads
 from koordinator.scheduler.cycle.evaluation import view_for
 from koordinator.scheduler.cycle.job_headroom import free_headroom
 from koordinator.scheduler.cycle.job_reasons import job_reasons
-from koordinator.scheduler.cycle.rivals import Nominations
+from koordinator.scheduler.cycle.nominated_pods import Nominations
 from koordinator.scheduler.diagnosis import reasons_of
 from koordinator.scheduler.job_preemption import breaks_gang
 from koordinator.scheduler.post_filter import Allows, Member, PostFilterResult
@@ -20,10 +20,10 @@ from koordinator.scheduler.transaction import Transaction
 class StateWhatIf:
     """Implements ``contract.WhatIf`` on the state itself, for one attempt."""
 
-    def __init__(self, profile: Profile, state: ClusterState, rivals: Nominations) -> None:
+    def __init__(self, profile: Profile, state: ClusterState, nominated_pods: Nominations) -> None:
         self._profile = profile
         self._state = state
-        self._rivals = rivals
+        self._rivals = nominated_pods
         self.snapshot = Snapshot(state)
 
     def why_not(self, pod: PodClass, row: int, without: Sequence[PlacedPod]) -> tuple[str, ...]:
@@ -42,11 +42,11 @@ class StateWhatIf:
         self, transaction: Transaction, pod: PodClass, row: int
     ) -> tuple[str, tuple[str, ...]]:
         alone = rejection(self._profile, self._state, pod, row)
-        rivals = self._rivals.get(self._state.nodes.names[row])
-        if alone[0] or not rivals:
+        nominated_pods = self._rivals.get(self._state.nodes.names[row])
+        if alone[0] or not nominated_pods:
             return alone
-        for rival, rival_class in rivals:
-            transaction.place(f"nominated:{rival.key}", rival, rival_class, row)
+        for other, other_class in nominated_pods:
+            transaction.place(f"nominated:{other.key}", other, other_class, row)
         return rejection(self._profile, self._state, pod, row)
 
     def breaks_gang(self, victims: Sequence[PlacedPod]) -> bool:

@@ -9,8 +9,8 @@ from koordinator.api.pod import Pod
 from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.contract import AllocationResult, Profile, Reads, Refusal
 from koordinator.scheduler.cycle.evaluation import view_for
+from koordinator.scheduler.cycle.nominated_pods import Nominations
 from koordinator.scheduler.cycle.reserve import reserve
-from koordinator.scheduler.cycle.rivals import Nominations
 from koordinator.scheduler.cycle.what_if import StateWhatIf
 from koordinator.scheduler.explain.obstacles import Cause, Obstacles, obstacles
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod, PodClass, Snapshot

@@ -51,7 +51,7 @@ class PodIntake:
         self._cycles, self._isolation, self._hooks = cycles, isolation, hooks
         self._nominations, self._bindings, self._diagnoses = nominations, bindings, diagnoses
         self._refusals = refusals
-        self._heeds_others, self._transforms = tracks_foreign_pods, transforms
+        self._tracks_foreign_pods, self._transforms = tracks_foreign_pods, transforms
         self.now_s = clock.now_s()  # time of the exchange whose events are applied
         self._class_of: dict[str, tuple[Pod, PodClass]] = {}  # of pods not tried yet
         self._classes_as_of = 0  # version of what DeviceClasses serve
@@ -72,13 +72,13 @@ class PodIntake:
                 break
         else:
             self.put(event.type, new, old)
-        if self._heeds_others:
+        if self._tracks_foreign_pods:
             self._track_foreign_pod(event.type, new)
         placed = by_key.get(key)
         uses = placed.pod_allocation.uses if placed is not None else ""
         if uses and uses != used and old is not None and old.spec.node_name:
             # What it took beside the reservation counts as part of it from now on.
-            self._tell_queue(ClusterEvent("AssignedPod", Action.DELETE, old, None))
+            self._publish(ClusterEvent("AssignedPod", Action.DELETE, old, None))
         if used or uses:
             for uid in {used, uses} - {""}:
                 for heard in self._hooks.on_reservation_use:
@@ -107,7 +107,7 @@ class PodIntake:
             self._refusals.ended(pod, deleted=deleted)
             self._leave_queue(pod, deleted=deleted)
             if waited or self._state.has_place(key) or pod.spec.node_name:
-                self._tell_queue(self._ingest.drop_placed(pod))
+                self._publish(self._ingest.drop_placed(pod))
         elif pod.spec.node_name:
             if placed is None:
                 self._leave_queue(pod)
@@ -115,7 +115,7 @@ class PodIntake:
             change = self._ingest.put_placed(pod, placed, old)
             if change is not None:
                 self._leave_queue(pod)
-                self._tell_queue(change)
+                self._publish(change)
         elif pod.spec.scheduler_name in self._cycles and not pod.metadata.deletion_timestamp:
             self._put_unplaced(pod, pod if previous is None else previous)
         else:
@@ -167,7 +167,7 @@ class PodIntake:
             placed.pod is not event.previous
             or not self._ingest.is_bare_bind(placed, pod)
             or self._bindings.holds(placed.key)
-            or self._heeds_others
+            or self._tracks_foreign_pods
         ):
             return False
         for wants in self._hooks.needs_own_bind_event:
@@ -180,7 +180,7 @@ class PodIntake:
     def _track_foreign_pod(self, kind: EventType, pod: Pod) -> None:
         """Keep the place to which another scheduler has nominated a pod, or keep it no more."""
         if self._diagnoses.lost_rival(pod, gone=kind is EventType.DELETED or is_over(pod)):
-            self._tell_queue(ClusterEvent("AssignedPod", Action.DELETE, pod, None))
+            self._publish(ClusterEvent("AssignedPod", Action.DELETE, pod, None))
 
     def _arrived_s(self, pod: Pod) -> float:
         """Return when the pod joined the queue: a restart doesn't cost it its place."""
@@ -196,5 +196,5 @@ class PodIntake:
         for left in self._hooks.on_left_queue:
             left(pod, deleted=deleted)
 
-    def _tell_queue(self, event: ClusterEvent) -> None:
+    def _publish(self, event: ClusterEvent) -> None:
         self._queue.on_event(event, self._clock.now_s())

@@ -53,7 +53,7 @@ class Nominations:
             priority = pod.spec.priority or 0
             for other in self._nominator.on_node(node):
                 if (other.spec.priority or 0) < priority and other.key not in places:
-                    self._give_way(other)
+                    self._yield_nomination(other)
             before = self._nominator.node_of(key)
             if before != node or pod.status.nominated_node_name != node:
                 self._nominator.add(pod, node)
@@ -61,7 +61,7 @@ class Nominations:
             if before not in ("", node):
                 self._queue.on_place_left(pod, self._clock.now_s())
 
-    def _give_way(self, pod: Pod) -> None:
+    def _yield_nomination(self, pod: Pod) -> None:
         """End a nomination in favour of a more important pod, with the nominations of its gang."""
         keys = [pod.key]
         for mates in self._hooks.pods_sharing_nomination:

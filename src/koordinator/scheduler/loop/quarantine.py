@@ -31,7 +31,7 @@ class Quarantine:
         leave_out: Callable[[KubeObject, Fault], None],
     ) -> None:
         self._clock, self._isolation = clock, isolation
-        self._handle, self._leave_out = handle, leave_out
+        self._handle, self._quarantine_object = handle, leave_out
         #: by kind and key: the events, when to try again, and how long that was waited for
         self.events: dict[tuple[type[KubeObject], str], tuple[WatchEvent, float, float]] = {}
 
@@ -47,7 +47,7 @@ class Quarantine:
             wait_s = min(max(waited_s * 2, _FIRST_AGAIN_S), _LAST_AGAIN_S)
             anew = WatchEvent(EventType.ADDED, obj)
             self.events[type(obj), obj.key] = (anew, self._clock.now_s() + wait_s, wait_s)
-        self._leave_out(obj, fault)
+        self._quarantine_object(obj, fault)
         self._isolation.tell(fault)
 
     def step(self) -> None:

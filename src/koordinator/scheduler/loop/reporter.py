@@ -48,7 +48,7 @@ Judged = PodGroup | ElasticQuota | ClusterNetworkTopology
 
 
 @dataclass(slots=True)
-class _Told:
+class _Reported:
     """The last report about a pending pod."""
 
     event: Event
@@ -68,16 +68,16 @@ class Reporter:
         self._clock = clock
         self._enabled = enabled
         self._written = 0
-        self._told: dict[str, _Told] = {}  # by uid
+        self._reported: dict[str, _Reported] = {}  # by uid
         self._prune_at = _KEPT
         self._ignored: dict[str, set[str]] = {}  # problems by uid
         self._judged: dict[str, tuple[str, str]] = {}  # by uid: status and message of a condition
 
     def bound(self, pods: Sequence[tuple[Pod, str]]) -> None:
         """Report that pods were bound to nodes."""
-        for pod, _ in pods if self._told else ():
-            self._told.pop(pod.metadata.uid, None)
-            self._told.pop(pod.metadata.uid + FAILED_RESERVATION[1], None)
+        for pod, _ in pods if self._reported else ():
+            self._reported.pop(pod.metadata.uid, None)
+            self._reported.pop(pod.metadata.uid + FAILED_RESERVATION[1], None)
         if self._enabled and pods:
             self._cluster.report(
                 [
@@ -94,12 +94,12 @@ class Reporter:
     def forget(self, gone: KubeObject) -> None:
         """Forget the reports about an object that was deleted."""
         key = _identity(gone)
-        for told in (self._told, self._ignored, self._judged):
+        for told in (self._reported, self._ignored, self._judged):
             told.pop(key, None)
         if isinstance(gone, Pod):
-            self._told.pop(gone.metadata.uid + FAILED_RESERVATION[1], None)
+            self._reported.pop(gone.metadata.uid + FAILED_RESERVATION[1], None)
         elif isinstance(gone, Reservation):  # its pod has its uid
-            self._told.pop(gone.metadata.uid, None)
+            self._reported.pop(gone.metadata.uid, None)
 
     def failed(self, pod: Pod, message: str, reason: str = "Unschedulable") -> None:
         """Report why a pod still waits, unless its condition already has this reason."""
@@ -239,11 +239,11 @@ class Reporter:
         now_s, uid = self._clock.now_s(), pod.metadata.uid
         if what is not None:
             uid += what[1]  # a series of its own
-        told = self._told.get(uid)
+        told = self._reported.get(uid)
         if told is None or told.event.note != message or now_s > told.last_s + SERIES_S:
             scheduler = pod.spec.scheduler_name
             event = self._event(pod, scheduler, what or FAILED, message)
-            self._remember(uid, _Told(event, 1, now_s, now_s))
+            self._remember(uid, _Reported(event, 1, now_s, now_s))
             self._cluster.report([event])
             return
         told.count += 1
@@ -256,12 +256,14 @@ class Reporter:
             told.event = replace(told.event, series=series)
             self._cluster.report([told.event])
 
-    def _remember(self, uid: str, told: _Told) -> None:
-        if len(self._told) >= self._prune_at:
+    def _remember(self, uid: str, told: _Reported) -> None:
+        if len(self._reported) >= self._prune_at:
             over_s = told.last_s - SERIES_S
-            self._told = {key: old for key, old in self._told.items() if old.last_s >= over_s}
-            self._prune_at = max(_KEPT, 2 * len(self._told))
-        self._told[uid] = told
+            self._reported = {
+                key: old for key, old in self._reported.items() if old.last_s >= over_s
+            }
+            self._prune_at = max(_KEPT, 2 * len(self._reported))
+        self._reported[uid] = told
 
     def _event(
         self, about: KubeObject, scheduler: str, what: tuple[str, str, str], note: str

@@ -50,7 +50,9 @@ class Scheduler:
         self._wall_clock = handle.options.wall_clock or handle.clock
         self._pod_counts = handle.queue.pod_counts
         self._isolation = handle.isolation
-        self._quarantine = Quarantine(handle.clock, handle.isolation, self._take, self._leave_out)
+        self._quarantine = Quarantine(
+            handle.clock, handle.isolation, self._take, self._quarantine_object
+        )
         self._limited = LimitedPods(
             handle.clock, handle.state, handle.queue, handle.cycles, handle.isolation
         )
@@ -141,7 +143,7 @@ class Scheduler:
         for on_object_event in self._hooks.on_object_event:
             on_object_event(event)
 
-    def _leave_out(self, obj: KubeObject, fault: Fault) -> None:
+    def _quarantine_object(self, obj: KubeObject, fault: Fault) -> None:
         """Go on as if an object were not there; but what runs on a node keeps its amounts."""
         for gone in (obj, stripped(obj)):
             with suppress(Exception):  # whatever it is, it has been told
@@ -322,7 +324,7 @@ class Scheduler:
         """
         lost = self._bindings.abandon()
         self._handle.attempts.end()
-        left = self._undecided([*run, *lost, *self._broken_with(run[0], lost)])
+        left = self._undecided([*run, *lost, *self._failing_with(run[0], lost)])
         if len(run) > 1:
             for queued in left:
                 self._decide([queued])
@@ -335,7 +337,7 @@ class Scheduler:
                 self._handle.attempts.fail(queued, fault.problem if fault else str(error))
         self._isolation.tell(fault)
 
-    def _broken_with(self, head: QueuedPod, lost: Sequence[QueuedPod]) -> list[QueuedPod]:
+    def _failing_with(self, head: QueuedPod, lost: Sequence[QueuedPod]) -> list[QueuedPod]:
         """Return the pods without places that were decided with the first of a run."""
         pods = [queued.pod for queued in lost]
         keys: list[str] = []

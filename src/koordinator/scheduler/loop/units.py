@@ -53,7 +53,7 @@ class PodRun:
     def _place_run(self, classes: Sequence[PodClass], rows: IntArray) -> None:
         handle, run = self._handle, self._pods[: len(rows)]
         handle.attempts.chosen(classes[0])
-        handle.bindings.let_go(handle.binder.assume_run(run, classes, rows))
+        handle.bindings.permit_all(handle.binder.assume_run(run, classes, rows))
         for placed in handle.hooks.placed:
             placed(run)
 

@@ -12,7 +12,7 @@ from koordinator.domain.reserve_pod import is_reserve_pod, reserve_pod, spoken_n
 from koordinator.foundation.errors import ExtenderError, NotFoundError
 from koordinator.scheduler.contract import EXTENDER, Refusal, plugins_with
 from koordinator.scheduler.cycle import NodeChoice, ReserveRefusal, SchedulingCycle
-from koordinator.scheduler.cycle.rivals import Nominations, nominated_pods_with_priority
+from koordinator.scheduler.cycle.nominated_pods import Nominations, nominated_pods_with_priority
 from koordinator.scheduler.explain import (
     Cause,
     CauseReport,

@@ -440,7 +440,7 @@ class GangScheduler:
         for assumed in placed:
             allocation = assumed.allocation
             assumed.allocation = note if allocation is NOTHING else allocation.joined(note)
-        self._handle.bindings.let_go(placed)
+        self._handle.bindings.permit_all(placed)
         return True
 
     def _reject_gang(

@@ -1,4 +1,4 @@
-"""Nominations that a pod has to respect."""
+"""Nominated pods with at least a pod's priority: filters count them as placed."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,13 +12,13 @@ Nominations = Mapping[str, Sequence[tuple[Pod, PodClass]]]
 def nominated_pods_with_priority(
     pod: Pod, nominated: Nominations
 ) -> dict[str, list[tuple[Pod, PodClass]]]:
-    """Return the nominations that the pod has to respect: other pods' of at least its priority."""
+    """Return the other nominated pods with at least the pod's priority, by node."""
     priority = pod.spec.priority or 0
-    rivals = {
+    nominated_pods = {
         node: [n for n in pods if n[0].key != pod.key and (n[0].spec.priority or 0) >= priority]
         for node, pods in nominated.items()
     }
-    return {node: pods for node, pods in rivals.items() if pods}
+    return {node: pods for node, pods in nominated_pods.items() if pods}
 
 
 def priority_of(pod: Pod) -> int:
