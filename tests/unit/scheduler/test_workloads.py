@@ -264,7 +264,7 @@ def test_profile_that_enables_the_plugin_needs_the_gate() -> None:
     named = configuration(plugins={"permit": {"enabled": [{"name": "GangScheduling"}]}})
     without = configuration(plugins={"multiPoint": {"disabled": [{"name": "GangScheduling"}]}})
 
-    with pytest.raises(InputError, match="feature gate is off"):
+    with pytest.raises(InputError, match="disabled by its feature gate"):
         build_profiles(named, ResourceAxis())
     for gates in (ON, NO_GATES):
         (profile,) = build_profiles(without, ResourceAxis(), gates=gates).profiles
